@@ -85,6 +85,8 @@ struct Acquisition {
     key: RowKey,
     /// Address of the lock.
     lock: u64,
+    /// Since when [`Locks::take`] has assumed that the task holds the lock. `None`: another holder was known.
+    assumed_since: Option<u64>,
     /// When the slow path started. `None` if it did not start (yet).
     slow_since: Option<u64>,
 }
@@ -115,11 +117,13 @@ impl Locks {
             return;
         }
         self.rows.entry(key).or_default().acquires += 1;
+        let is_assumed_free = !self.held.contains_key(&lock);
         if self.taking.len() < HELD_MAX {
-            let acquisition = Acquisition { key, lock, slow_since: None };
+            let assumed_since = is_assumed_free.then_some(now);
+            let acquisition = Acquisition { key, lock, assumed_since, slow_since: None };
             self.taking.insert((task, place.kind.sleeps()), acquisition);
         }
-        if !self.held.contains_key(&lock) {
+        if is_assumed_free {
             self.hold(key, lock, now);
         }
     }
@@ -144,10 +148,12 @@ impl Locks {
             return None;
         }
         acquisition.slow_since = Some(now);
-        let key = acquisition.key;
+        let (key, assumed_since) = (acquisition.key, acquisition.assumed_since.take());
         self.rows.get_mut(&key)?.contended += 1;
-        // `take` assumed that the lock was free, and noted this task as the holder.
-        if self.held.get(&lock).is_some_and(|(holder, since)| (*holder, *since) == (key, now)) {
+        // `take` assumed that the lock was free, and noted this task as the holder since then.
+        if let Some(since) = assumed_since
+            && self.held.get(&lock) == Some(&(key, since))
+        {
             self.held.remove(&lock);
         }
         Some(key.1.kind)
@@ -156,7 +162,7 @@ impl Locks {
     /// The slow path returns: the task has the lock.
     pub fn obtain(&mut self, task: u64, sleeps: bool, now: u64) {
         let Some(acquisition) = self.taking.remove(&(task, sleeps)) else { return };
-        let Acquisition { key, lock, slow_since } = acquisition;
+        let Acquisition { key, lock, slow_since, .. } = acquisition;
         let (Some(since), Some(row)) = (slow_since, self.rows.get_mut(&key)) else {
             return;
         };
@@ -255,11 +261,41 @@ mod tests {
     fn a_holder_that_was_not_seen_is_not_the_one_that_waits() {
         let mut locks = Locks::default();
         locks.take(PLACE, READ, 1, 0xa0, 10);
-        assert_eq!(locks.contend(1, false, 0xa0, 10), Some(LockKind::Spin));
+        // The slow path starts some cycles after the call.
+        assert_eq!(locks.contend(1, false, 0xa0, 12), Some(LockKind::Spin));
         locks.release(0xa0, 15); // by the one that was not seen
         locks.obtain(1, false, 16);
         locks.release(0xa0, 18);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (2, 1));
+    }
+
+    /// Readers are not noted as holders, so a writer that waits for them was noted as the holder.
+    #[test]
+    fn a_writer_does_not_hold_the_lock_of_the_readers_that_it_waits_for() {
+        let mut locks = Locks::default();
+        let [read, write] = [LockKind::SemaphoreRead, LockKind::SemaphoreWrite]
+            .map(|kind| LockPlace { kind, return_to: 0x10, name: 0 });
+        locks.take(read, READ, 1, 0xa0, 0);
+        locks.take(write, READ, 2, 0xa0, 100);
+        assert_eq!(locks.contend(2, true, 0xa0, 107), Some(LockKind::SemaphoreWrite));
+        locks.release(0xa0, 1_000);
+        locks.obtain(2, true, 1_010);
+        locks.release(0xa0, 1_015);
+        let expected = LockRow { acquires: 1, contended: 1, waited: 903, releases: 1, held: 5 };
+        assert_eq!(row(&locks, write), expected);
+    }
+
+    /// A task of the same service, at the same call site, keeps the lock that it holds.
+    #[test]
+    fn who_waits_for_its_own_service_does_not_take_its_lock_away() {
+        let mut locks = Locks::default();
+        locks.take(PLACE, READ, 1, 0xa0, 10);
+        locks.take(PLACE, READ, 2, 0xa0, 10);
+        locks.contend(2, false, 0xa0, 10);
+        locks.release(0xa0, 30);
+        locks.obtain(2, false, 31);
+        locks.release(0xa0, 35);
+        assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (24, 2));
     }
 
     #[test]

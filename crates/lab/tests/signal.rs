@@ -277,3 +277,67 @@ fn contaminated_windows_are_repeated_and_warned_of() {
         assert_eq!(number(rates, row, "repetitions"), Some(6.0));
     }
 }
+
+/// A machine whose windows are all contaminated, with a request to stop that comes in a window.
+struct StoppedIn {
+    ideal: Ideal,
+    /// Number of the window in which the request comes, from 1.
+    window: usize,
+    /// Whether the request ends the window.
+    ends_window: bool,
+}
+
+impl Bench for StoppedIn {
+    fn facts(&self) -> BenchFacts {
+        self.ideal.facts()
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.ideal.seeds.len() >= self.window
+    }
+}
+
+impl SignalBench for StoppedIn {
+    fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
+        let mut window = self.ideal.rate_window(point, seed)?;
+        if self.stop_requested() && self.ends_window {
+            return Err(BenchError::Failed("stopped".to_owned()));
+        }
+        window.lateness = distribution(1_000_000, 2000);
+        Ok(window)
+    }
+
+    fn transfer_window(&mut self, _: &TransferPoint, _: u64) -> Result<TransferWindow, BenchError> {
+        Err(unavailable())
+    }
+
+    fn round_trip_window(
+        &mut self,
+        _: &RoundTripPoint,
+        _: u64,
+    ) -> Result<RoundTripWindow, BenchError> {
+        Err(unavailable())
+    }
+}
+
+#[test]
+fn a_stop_names_the_windows_that_are_missing() {
+    // 4 rates, one load and 3 repetitions: 12 windows, and 12 more because all are contaminated.
+    let plan = Plan { loads: vec![Load::Idle], ..plan("drain", &[Part::Rates]) };
+    let stopped_in = |window: usize, ends_window: bool| {
+        let ideal = Ideal { costs: Costs::constant(4_000, 1_000), seeds: Vec::new() };
+        let mut bench = StoppedIn { ideal, window, ends_window };
+        let outcome = run(&plan, RunContext::default(), &mut bench, &mut |_: &_| {});
+        let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
+        let missing = run.warnings.iter().find_map(|warning| warning.strip_prefix("missing, "));
+        (run.complete, missing.map(str::to_owned))
+    };
+    let missing = |what: &str| (false, Some(format!("because the run ended early: {what}")));
+    assert_eq!(stopped_in(10, false), missing("2 of 12 windows"));
+    assert_eq!(stopped_in(10, true), missing("3 of 12 windows"));
+    assert_eq!(stopped_in(12, false), missing("further windows of 4 contaminated points"));
+    // The windows that measure contaminated points again are no part of the 12.
+    assert_eq!(stopped_in(14, true), missing("further windows of 4 contaminated points"));
+    assert_eq!(stopped_in(23, false), missing("further windows of 1 contaminated points"));
+    assert_eq!(stopped_in(24, false), (true, None));
+}

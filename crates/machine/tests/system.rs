@@ -372,6 +372,13 @@ fn devices_allocate_in_a_few_ways_of_the_last_level() {
     assert!(error.to_string().contains("dma_ways: 17; allowed: 1..=16"), "{error}");
     let error = machine::schema::set(ZEN3, &["dma=allocate", "l3.shared=false"]).unwrap_err();
     assert!(error.to_string().contains("a last level that the cores do not share"), "{error}");
+    // A machine with more processors than the model has more cores.
+    let one_core = ["dma=allocate", "l3.shared=false", "cpus=1"];
+    let text = machine::schema::set(ZEN3, &one_core).unwrap();
+    let model = SystemModel::parse(&text).unwrap();
+    assert_eq!(model.check_cpus(1), Ok(()));
+    let error = model.check_cpus(2).unwrap_err();
+    assert!(error.to_string().contains("a last level that the cores do not share"), "{error}");
 }
 
 #[test]

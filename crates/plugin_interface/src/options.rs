@@ -277,7 +277,7 @@ const ROWS: [Row; 29] = [
     words_row!("misses", "on or off", misses: "on" => true, "off" => false),
     Row {
         name: "until",
-        allowed: "spans:N:WINDOW_NS or interval:PPM:WINDOW_NS",
+        allowed: "spans:N:WINDOW_NS:WARM_UP_NS or interval:PPM:WINDOW_NS:WARM_UP_NS",
         set: |options, text| {
             options.until = Some(Until::parse(text)?);
             Some(())
@@ -467,8 +467,9 @@ mod tests {
             ("sample=100:60:40:1", "detail=ooo"),
             ("user=fast", "detailed or sampled"),
             ("user=sampled", "detail=ooo"),
-            ("until=spans:0:1", "spans:N:WINDOW_NS"),
-            ("until=spans:9:1", "spans=on"),
+            ("until=spans:0:1:0", "spans:N:WINDOW_NS:WARM_UP_NS"),
+            ("until=spans:9:1", "spans:N:WINDOW_NS:WARM_UP_NS"),
+            ("until=spans:9:1:0", "detail=ooo with time=model"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use crate::machine::agent::{GuestReport, Message};
 use crate::machine::vm::{GuestEvent, Vm, VmEvent};
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
-use crate::regular_file::read_bounded;
+use crate::regular_file::{read_all, read_bounded};
 use crate::{Cache, Progress, Result, SimError, Symbols, hash};
 
 /// Maximum size of a file that the guest transfers, bytes.
@@ -105,13 +104,8 @@ fn read(directory: &Path, kernel: &Kernel) -> Result<GuestFacts> {
 
 /// Unpacks the kernel's configuration, which the guest transfers as it is in `/proc/config.gz`.
 fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let unpacked = flate2::read::GzDecoder::new(packed);
-    unpacked
-        .take(FILE_BYTES_MAX as u64)
-        .read_to_end(&mut bytes)
-        .map_err(|error| SimError::data("the guest's config.gz", error.to_string()))?;
-    Ok(bytes)
+    read_all(flate2::read::GzDecoder::new(packed), FILE_BYTES_MAX as u64)
+        .map_err(|error| SimError::data("the guest's config.gz", error.to_string()))
 }
 
 /// Boots the kernel and writes the files that it transfers to the directory `target`.

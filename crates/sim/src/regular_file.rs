@@ -1,7 +1,7 @@
 //! Reads files that other programs or users may have made: only regular files, and only up to a given size.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +46,18 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads everything that `reader` has, such as the content of a packed file.
+///
+/// Fails if that is more than `bytes_max` bytes.
+pub(crate) fn read_all(reader: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(io::Error::other(format!("over {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -58,6 +70,12 @@ mod tests {
         fs::write(file.path(), b"abcd").unwrap();
         assert_eq!(read_bounded(file.path(), 4).unwrap(), b"abcd");
         assert!(read_bounded(file.path(), 3).is_err());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_and_not_cut_off() {
+        assert_eq!(read_all(&b"abcd"[..], 4).unwrap(), b"abcd");
+        assert_eq!(read_all(&b"abcd"[..], 3).unwrap_err().to_string(), "over 3 bytes");
     }
 
     #[test]

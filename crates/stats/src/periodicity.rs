@@ -37,6 +37,16 @@ pub struct Search {
     pub p_value_max: f64,
 }
 
+impl Search {
+    /// Length of the part of a stream that the search covers, from the first event, ns. The search ignores later
+    /// events.
+    #[must_use]
+    pub fn covered_ns(&self) -> u64 {
+        let periods = CELLS_MAX as u64 / 2 / CELLS_PER_PERIOD_MIN;
+        self.period_ns_min.saturating_mul(periods)
+    }
+}
+
 /// A period that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Period {
@@ -49,7 +59,7 @@ pub struct Period {
     pub p_value: f64,
     /// Number of events searched. Events that follow a stronger period are not searched again.
     pub searched: usize,
-    /// Indices of the events that follow this period, in the searched stream.
+    /// Indices of the searched events that follow this period, in the stream that the caller gave.
     pub locked: Vec<usize>,
 }
 
@@ -57,6 +67,8 @@ pub struct Period {
 pub const EVENTS_MIN: usize = 8;
 /// Maximum number of cells of the transform, to bound time and memory. Half of them are padding.
 const CELLS_MAX: usize = 1 << 18;
+/// Number of cells of the transform in the shortest period.
+const CELLS_PER_PERIOD_MIN: u64 = 4;
 /// Maximum number of candidate frequencies that are refined.
 const CANDIDATES_MAX: usize = 24;
 /// A lower frequency is the fundamental if it has at least this share of the greatest strength.
@@ -66,11 +78,13 @@ const FUNDAMENTAL_STRENGTH_MIN: f64 = 0.45;
 const WINDOW_MAX: f64 = 0.125;
 const WINDOW_MIN: f64 = 0.01;
 
-/// The periods of a stream, the strongest first. Each search ignores events that come too long after its first event:
-/// the cells of the transform do not cover them.
+/// The periods of a stream, the strongest first. All searches cover the same part of the stream: the first
+/// [`Search::covered_ns`].
 #[must_use]
 pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
-    let mut remaining: Vec<usize> = (0..events.len()).collect();
+    let Some(first_ns) = events.iter().map(|event| event.at_ns).min() else { return Vec::new() };
+    let is_covered = |index: &usize| events[*index].at_ns - first_ns < search.covered_ns();
+    let mut remaining: Vec<usize> = (0..events.len()).filter(is_covered).collect();
     let mut found = Vec::new();
     while found.len() < search.periods_max && remaining.len() >= EVENTS_MIN {
         let stream = Stream::new(events, &remaining, search);
@@ -104,18 +118,16 @@ struct Stream {
 }
 
 impl Stream {
-    /// The `remaining` events, by their indices, that the cells of the transform cover. `None` with too few events, or
-    /// if they have no weight or come at a single time.
+    /// The `remaining` events, by their indices. The cells of the transform must cover them all. `None` with too few
+    /// events, or if they have no weight or come at a single time.
     fn new(events: &[Event], remaining: &[usize], search: &Search) -> Option<Stream> {
         let first_ns = remaining.iter().map(|&index| events[index].at_ns).min()?;
-        // Four cells in the shortest period.
-        let cell_s = search.period_ns_min as f64 / 4e9;
-        let within_cells = |&index: &usize| {
+        let cell_s = search.period_ns_min as f64 / CELLS_PER_PERIOD_MIN as f64 / 1e9;
+        let since_first = |&index: &usize| {
             let at_s = (events[index].at_ns - first_ns) as f64 / 1e9;
-            let is_within = at_s < cell_s * (CELLS_MAX / 2) as f64;
-            is_within.then_some(StreamEvent { index, at_s, weight: events[index].weight })
+            StreamEvent { index, at_s, weight: events[index].weight }
         };
-        let events: Vec<StreamEvent> = remaining.iter().filter_map(within_cells).collect();
+        let events: Vec<StreamEvent> = remaining.iter().map(since_first).collect();
         let length_s = events.iter().map(|event| event.at_s).fold(0.0, f64::max);
         let squares: f64 = events.iter().map(|event| event.weight * event.weight).sum();
         let weights: f64 = events.iter().map(|event| event.weight).sum();

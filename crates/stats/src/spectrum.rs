@@ -43,9 +43,14 @@ pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
         }
         segments += 1.0;
     }
-    let amplitude = |sum: f64| 2.0 * (sum / segments).sqrt() / window_sum;
+    let amplitude = |line: usize, sum: f64| {
+        // A sine has half of its amplitude at its frequency, and half at the negative frequency. At 0.5 cycles per
+        // sample, both are one line.
+        let halves = if line == length / 2 { 1.0 } else { 2.0 };
+        halves * (sum / segments).sqrt() / window_sum
+    };
     let lines = sums.iter().enumerate().skip(1);
-    lines.map(|(line, sum)| (line as f64 / length as f64, amplitude(*sum))).collect()
+    lines.map(|(line, sum)| (line as f64 / length as f64, amplitude(line, *sum))).collect()
 }
 
 #[cfg(test)]
@@ -66,6 +71,17 @@ mod tests {
             let elsewhere = lines.iter().filter(|line| (line.0 - 0.25).abs() > 0.13);
             assert!(elsewhere.map(|line| line.1).fold(0.0, f64::max) < 1e-6);
         }
+    }
+
+    /// A series that alternates between two values has all its power in the last line.
+    #[test]
+    fn the_highest_frequency_has_its_amplitude() {
+        let series: Vec<f64> =
+            (0..1024).map(|index| if index % 2 == 0 { 5.3 } else { 4.7 }).collect();
+        let lines = spectrum(&series);
+        let (frequency, amplitude) = *lines.last().expect("a line");
+        assert_eq!(frequency, 0.5);
+        assert!((amplitude - 0.3).abs() < 1e-9, "{amplitude}");
     }
 
     #[test]

@@ -72,6 +72,22 @@ fn a_tenth_of_a_second_as_in_the_paper_is_enough_for_a_tick() {
 }
 
 #[test]
+fn a_clock_in_a_long_stream_is_found_once() {
+    let covered_ns = SEARCH.covered_ns();
+    assert_eq!(covered_ns, 16_384_000_000);
+    let times = clock(4_000_000, 0, 3_000, 60_000_000_000, 1);
+    let [period] = &found(times.clone())[..] else { panic!("{:?}", found(times)) };
+    assert!(is_near(period, 4_000_000), "{period:?}");
+    // The beats at 0 ms, 4 ms, ..., before the end of the covered time.
+    assert_eq!((period.locked.len(), period.searched), (4096, 4096));
+    // A second clock is found, and no clock twice.
+    let both = [times, clock(10_000_000, 1_300_000, 3_000, 60_000_000_000, 2)].concat();
+    let found = found(both);
+    let [first, second] = &found[..] else { panic!("{found:?}") };
+    assert!(is_near(first, 4_000_000) && is_near(second, 10_000_000), "{found:?}");
+}
+
+#[test]
 fn nothing_to_search_gives_nothing() {
     assert!(found(vec![]).is_empty());
     assert!(found(vec![5; 100]).is_empty(), "one instant is no period");

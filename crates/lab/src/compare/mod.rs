@@ -511,11 +511,17 @@ fn outcome(
             _ => Ruling::Holds,
         }
     };
-    // The smallest value is the change farthest in the direction that the rule forbids.
+    // The change in the unit of the limit. The smallest value is the change farthest in the direction that the rule
+    // forbids. A missing cell precedes all cells of its ruling.
     let signed_change = |difference: &&Difference<'_>| {
-        let ratio =
-            difference.change.and_then(|change| difference.ratio(change)).unwrap_or(f64::INFINITY);
-        if rule.is_upper { -ratio } else { ratio }
+        let Some(change) = difference.change else { return f64::NEG_INFINITY };
+        let change = match rule.limit {
+            Limit::Absolute(_) => change,
+            // A change from 0 is larger than any part of the first figure.
+            Limit::Ratio(_) if change == 0.0 => 0.0,
+            Limit::Ratio(_) => difference.ratio(change).unwrap_or(f64::INFINITY.copysign(change)),
+        };
+        if rule.is_upper { -change } else { change }
     };
     let worst = covered.iter().copied().min_by(|first, second| {
         let by_change = signed_change(first).total_cmp(&signed_change(second));
@@ -585,10 +591,10 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     }
     // These settings differ between any two runs. `conditions` also holds measured values.
     let not_compared = ["out", "command_line", "conditions", "tsc_hz"];
-    for (name, value) in
-        base.settings.iter().filter(|(name, _)| !not_compared.contains(&name.as_str()))
-    {
-        warn_if_different("setting", name, Some(value), new.settings.get(name));
+    let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
+    let names = base.settings.keys().chain(in_second_alone);
+    for name in names.filter(|name| !not_compared.contains(&name.as_str())) {
+        warn_if_different("setting", name, base.settings.get(name), new.settings.get(name));
     }
     warnings
 }

@@ -66,10 +66,11 @@ impl Repeats {
     }
 }
 
-/// The mean of a figure over runs, with its 95 % interval. If all values are above 0, it is the geometric mean.
-fn mean_figure(values: &[f64]) -> Figure {
+/// The mean of a figure over the runs of one side, with its 95 % interval. `is_logarithmic`: whether it is the
+/// geometric mean, as in [`Repeats`]. Both sides must have the same kind of mean: their difference is then the middle
+/// of the interval of the change.
+fn mean_figure(values: &[f64], is_logarithmic: bool) -> Figure {
     let count = values.len() as f64;
-    let is_logarithmic = values.iter().all(|value| *value > 0.0);
     let scaled: Vec<f64> =
         values.iter().map(|value| if is_logarithmic { value.ln() } else { *value }).collect();
     let mean = scaled.iter().sum::<f64>() / count;
@@ -141,9 +142,11 @@ pub(super) fn matched_series<'a>(
         let name = figure_name(pair);
         let Some(figures) = collected.figures.get(&name) else { continue };
         let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
-        (pair.base, pair.new) = (mean_figure(&base_values), Some(mean_figure(&new_values)));
+        let repeats = Repeats::from_pairs(figures);
+        pair.base = mean_figure(&base_values, repeats.is_logarithmic);
+        pair.new = Some(mean_figure(&new_values, repeats.is_logarithmic));
         pair.cpu_share = collected.cpu_shares.get(&name).copied();
-        pair.repeats = Some(Repeats::from_pairs(figures));
+        pair.repeats = Some(repeats);
     }
     Ok(first)
 }

@@ -214,6 +214,15 @@ fn differences_table(comparison: &Comparison<'_>, listed: Listed) -> Table {
     difference_columns().table("differences", doc, rows).displayed(display)
 }
 
+/// The confidence of an interval with the probability `tail` beyond each end, in percent. It has as many decimals as
+/// distinguish it from 100 %, and at least 4.
+fn confidence_text(tail: f64) -> String {
+    let error_percent = 200.0 * tail;
+    // The first decimal in which the error is at least 1.
+    let decimals = (-error_percent.log10()).ceil().clamp(4.0, 15.0) as usize;
+    format!("{:.decimals$} %", 100.0 - error_percent)
+}
+
 /// The notes below the table `differences`: figures by verdict, confidence of the intervals, and
 /// figures that are not judged or not listed.
 fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String> {
@@ -239,9 +248,8 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
         matches!(difference.method, Method::Intervals | Method::Runs)
     };
     let judged = comparison.differences.iter().filter(is_by_interval);
-    let mut confidences: Vec<String> = judged
-        .map(|difference| format!("{:.4} %", 100.0 * (1.0 - 2.0 * difference.tail)))
-        .collect();
+    let mut confidences: Vec<String> =
+        judged.map(|difference| confidence_text(difference.tail)).collect();
     confidences.sort();
     confidences.dedup();
     if !confidences.is_empty() {
@@ -270,4 +278,19 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
         notes.push(format!("{unlisted} equal or undecided ones are not listed; --all lists them"));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_confidence_is_rounded_to_certainty() {
+        let text = |figures: f64| confidence_text(0.025 / figures);
+        assert_eq!(text(1.0), "95.0000 %");
+        assert_eq!(text(3.0), "98.3333 %");
+        assert_eq!(text(10_000.0), "99.9995 %");
+        assert_eq!(text(60_000.0), "99.99992 %");
+        assert_eq!(text(1_000_000.0), "99.999995 %");
+    }
 }

@@ -444,3 +444,73 @@ fn a_quantile_by_the_order_of_dependent_values_needs_several_runs() {
     let found = compare_series(&base, &new, &plan(&[])).unwrap();
     assert_eq!(found.differences[0].verdict, Verdict::Worse);
 }
+
+#[test]
+fn the_change_of_several_runs_is_in_the_middle_of_its_interval() {
+    // One figure of the second side is negative: all means are arithmetic, as the interval is.
+    let figures = [(100.0, 90.0), (400.0, -10.0), (100.0, 80.0), (400.0, 300.0)];
+    let runs = |side: fn(&(f64, f64)) -> f64, start: &str| {
+        series(&figures.map(|pair| (side(&pair), 10.0)), start)
+    };
+    let (base, new) = (runs(|pair| pair.0, "1"), runs(|pair| pair.1, "2"));
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    let timer = |difference: &&Difference<'_>| {
+        difference.pair.row[0].1 == "timer" && difference.pair.column.name == "self_mean_ns"
+    };
+    let difference = found.differences.iter().find(timer).unwrap();
+    assert!((difference.pair.base.value - 250.0).abs() < 1e-9, "{:?}", difference.pair.base);
+    // The mean of the differences -10, -410, -20 and -100.
+    assert!((difference.change.unwrap() + 135.0).abs() < 1e-9, "{:?}", difference.change);
+    let (low, high) = difference.interval.unwrap();
+    assert!((f64::midpoint(low, high) + 135.0).abs() < 1e-9, "{low} {high}");
+    let (first_low, first_high) = difference.pair.base.interval.unwrap();
+    assert!((f64::midpoint(first_low, first_high) - 250.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_worst_cell_is_the_same_for_both_directions() {
+    let worst =
+        |base: &[(&str, f64, Option<f64>)], new: &[(&str, f64, Option<f64>)], rule: &str| {
+            let (base, new) = (run("sim", base), run("sim", new));
+            compare(&base, &new, &plan(&[rule])).unwrap().outcomes[0].worst.clone().unwrap()
+        };
+    // A missing row is in doubt, and the figures hold.
+    let base = [("a", 100.0, None), ("b", 100.0, None)];
+    for rule in ["self_mean_ns>+5%", "self_mean_ns<-5%"] {
+        assert_eq!(worst(&base, &base[..1], rule), ("b".to_owned(), None), "{rule}");
+    }
+    // On a live bench, figures beyond the limit are in doubt too: the missing row comes first.
+    let live = |rows: &[(&str, f64, Option<f64>)]| run("live", rows);
+    let base = [("a", 100.0, Some(9.0)), ("b", 100.0, Some(9.0))];
+    for (rule, figure) in [("self_mean_ns>+5%", 107.0), ("self_mean_ns<-5%", 93.0)] {
+        let (base, new) = (live(&base), live(&[("a", figure, Some(9.0))]));
+        let found = compare(&base, &new, &plan(&[rule])).unwrap();
+        assert_eq!(found.outcomes[0].ruling, Ruling::InDoubt);
+        assert_eq!(found.outcomes[0].worst, Some(("b".to_owned(), None)), "{rule}");
+    }
+    // A figure that stays 0 is not the worst.
+    let base = [("a", 0.0, None), ("b", 100.0, None)];
+    let new = |changed: f64| [("a", 0.0, None), ("b", changed, None)];
+    assert_eq!(worst(&base, &new(104.0), "self_mean_ns>+5%"), ("b".to_owned(), Some(0.04)));
+    assert_eq!(worst(&base, &new(96.0), "self_mean_ns<-5%"), ("b".to_owned(), Some(-0.04)));
+    // A figure that grows from 0 is the worst of `>`, and holds for `<`.
+    let grown = [("a", 3.0, None), ("b", 106.0, None)];
+    assert_eq!(worst(&base, &grown, "self_mean_ns>+5%"), ("a".to_owned(), None));
+    assert_eq!(worst(&base, &grown, "self_mean_ns<-5%"), ("b".to_owned(), Some(0.06)));
+    // A limit in the unit of the column: 90 is nearer to 100 than 50, though a smaller part of its figure.
+    let base = [("a", 10.0, None), ("b", 1000.0, None)];
+    let new = [("a", 60.0, None), ("b", 1090.0, None)];
+    assert_eq!(worst(&base, &new, "self_mean_ns>+100"), ("b".to_owned(), Some(0.09)));
+}
+
+#[test]
+fn a_setting_of_the_second_run_alone_is_said() {
+    let base = run("live", &[("a", 1.0, Some(0.1))]);
+    let mut new = base.clone();
+    new.settings.insert("warm_up_ns".to_owned(), 5.into());
+    new.settings.insert("out".to_owned(), "new".into());
+    let expected = ["setting warm_up_ns differs: absent and 5"];
+    assert_eq!(compare(&base, &new, &plan(&[])).unwrap().warnings, expected);
+    let expected = ["setting warm_up_ns differs: 5 and absent"];
+    assert_eq!(compare(&new, &base, &plan(&[])).unwrap().warnings, expected);
+}

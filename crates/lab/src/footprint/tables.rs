@@ -310,13 +310,20 @@ fn estimate(series: &Series) -> Estimates {
     estimates(indirect_cost, by_time, reason)
 }
 
-/// The reason for a row whose mean has a wider interval than the target. `None` if the interval is narrow enough.
-fn reason_wide_interval(mean: Mean) -> Option<String> {
-    let ratio = mean.half_width / mean.mean.abs();
-    let percent = ratio * 100.0;
-    (ratio > HALF_WIDTH_RATIO).then(|| {
-        format!("the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions")
-    })
+/// The reason for a row whose mean misses have a wider interval than the target. `None` if the interval is narrow
+/// enough.
+fn reason_wide_interval(misses: Mean) -> Option<String> {
+    let Mean { mean, half_width, .. } = misses;
+    if half_width <= HALF_WIDTH_RATIO * mean.abs() {
+        return None;
+    }
+    if mean == 0.0 {
+        return Some(format!(
+            "the interval is ± {half_width:.2} misses around a mean of 0, after all repetitions"
+        ));
+    }
+    let percent = 100.0 * half_width / mean.abs();
+    Some(format!("the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions"))
 }
 
 /// The reason for a row whose lines by time have a wider interval than the target. The reason names the part by the
@@ -474,6 +481,18 @@ mod tests {
             let is_bound = is_upper_bound(&timed(cycles), &estimates);
             assert_eq!((has_reason, is_bound), (disagrees, bound), "{cycles}");
         }
+    }
+
+    #[test]
+    fn a_mean_of_zero_has_its_interval_in_misses() {
+        let series = counted(200, 200);
+        let misses = estimate(&series).user_misses.unwrap();
+        assert_eq!(misses.mean, 0.0);
+        let expected = format!(
+            "the interval is ± {:.2} misses around a mean of 0, after all repetitions",
+            misses.half_width
+        );
+        assert_eq!(estimate(&series).reason, Some(expected));
     }
 
     #[test]

@@ -41,12 +41,15 @@ impl Experiment for Plan {
                 continue;
             }
             match measure_passes(condition, &passes, bench, &mut steps) {
-                Ok(samples) => {
-                    measured.complete &= samples.is_complete(passes.len());
-                    measured.missing.extend(missing_part(&samples));
+                Ok(MeasuredPasses { samples, missing, failed }) => {
+                    measured.complete &= samples.is_complete();
+                    missing.into_iter().for_each(|part| measured.left_out(part));
                     // Without a window, the user stopped the run before the window opened.
                     if !samples.timing.windows.is_empty() {
                         measured.samples.conditions.push(samples);
+                    }
+                    for (part, error) in failed {
+                        measured.part_failed("events", part, error)?;
                     }
                 }
                 Err(error) => measured.part_failed(Self::NAME, condition.label(), error)?,
@@ -84,44 +87,61 @@ impl Experiment for Plan {
     }
 }
 
-/// The part of a condition that is missing because a request to stop or a limit ended its timing window, in words.
-/// `None` if nothing ended the window early.
-fn missing_part(samples: &ConditionSamples) -> Option<String> {
-    if !samples.timing.interrupted {
-        return None;
-    }
-    let label = samples.condition.label();
-    let length_ms = samples.timing.length_ns() as f64 / 1e6;
-    Some(if samples.timing.windows.is_empty() {
-        label
-    } else {
-        format!("{label} after {length_ms:.1} ms of its window")
-    })
+/// The measurement of the passes over one condition.
+struct MeasuredPasses {
+    samples: ConditionSamples,
+    /// The parts that a request to stop or a limit left out or cut short, in words.
+    missing: Vec<String>,
+    /// The passes with events that failed, in words, with their errors.
+    failed: Vec<(String, BenchError)>,
 }
 
-/// Measures all passes over a condition. A request to stop skips the remaining passes. Fails if a pass fails; its error
-/// also discards the passes before it.
+/// The part of a pass that is missing because a request to stop or a limit ended its window, in words. `None` if
+/// nothing ended the window early. `label`: the pass.
+fn missing_part(label: &str, window: &WindowSample) -> Option<String> {
+    if window.windows.is_empty() {
+        return Some(label.to_owned()); // the run ended before the window opened
+    }
+    let length_ms = window.length_ns() as f64 / 1e6;
+    window.interrupted.then(|| format!("{label} after {length_ms:.1} ms of its window"))
+}
+
+/// Measures all passes over a condition. A request to stop skips the remaining passes, unless the bench has measured
+/// the condition ahead. A pass with events that fails does not affect the other passes.
+///
+/// Fails if the timing pass fails: the other passes are then not measured.
 fn measure_passes(
     condition: Condition,
     passes: &[Pass],
     bench: &mut dyn HandlersBench,
     steps: &mut Steps<'_>,
-) -> Result<ConditionSamples, BenchError> {
+) -> Result<MeasuredPasses, BenchError> {
+    let is_measured = bench.is_measured(condition);
     steps.start(bench, condition.label());
     let timing = bench.measure(condition, 0)?;
-    let mut events = Vec::new();
+    let mut missing: Vec<String> = missing_part(&condition.label(), &timing).into_iter().collect();
+    let (mut events, mut failed) = (Vec::new(), Vec::new());
+    // The missing part of a timing window that ended early stands for all passes.
+    let has_whole_timing = missing.is_empty();
     for (position, pass) in passes.iter().enumerate().skip(1) {
-        if timing.interrupted || bench.stop_requested() {
-            break;
+        let label = format!("{}, events {}", condition.label(), pass.events.join(" "));
+        if !is_measured && (!has_whole_timing || bench.stop_requested()) {
+            missing.extend(has_whole_timing.then_some(label));
+            continue;
         }
-        steps.start(bench, format!("{}, events {}", condition.label(), pass.events.join(" ")));
-        let window = bench.measure(condition, position)?;
-        if window.windows.is_empty() {
-            break; // the user stopped the run before the window opened
+        steps.start(bench, label.clone());
+        match bench.measure(condition, position) {
+            Ok(window) => {
+                missing.extend(missing_part(&label, &window).filter(|_| has_whole_timing));
+                if !window.windows.is_empty() {
+                    events.push((position, window));
+                }
+            }
+            Err(error) => failed.push((label, error)),
         }
-        events.push((position, window));
     }
-    Ok(ConditionSamples { condition, timing, events })
+    let samples = ConditionSamples { condition, timing, events };
+    Ok(MeasuredPasses { samples, missing, failed })
 }
 
 /// The settings of each condition that only the bench knows: files, interfaces, threads and their CPUs.
@@ -212,7 +232,146 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{Bench, BenchFacts, Outcome, RunContext, Step, run};
     use crate::handlers::sample::CpuWindow;
+
+    /// The end of a pass of [`Passes`].
+    #[derive(Clone, Copy, PartialEq)]
+    enum PassEnd {
+        Whole,
+        /// A stop is requested before the window opens.
+        StoppedBefore,
+        /// A stop is requested in the window, after 400 ms.
+        StoppedWithin,
+        Failed,
+        Unavailable,
+    }
+
+    /// A bench with a timing pass and two passes with events. Each condition has the same pass ends.
+    struct Passes {
+        ends: [PassEnd; 3],
+        is_stopped: bool,
+        /// Whether the bench has measured all passes ahead.
+        is_ahead: bool,
+    }
+
+    impl Bench for Passes {
+        fn facts(&self) -> BenchFacts {
+            BenchFacts::default()
+        }
+
+        fn stop_requested(&self) -> bool {
+            self.is_stopped
+        }
+    }
+
+    impl HandlersBench for Passes {
+        fn passes(&self) -> Vec<Pass> {
+            let pass =
+                |events: &[&str]| Pass { events: events.iter().map(|&name| name.into()).collect() };
+            vec![pass(&[]), pass(&["cycles", "instructions"]), pass(&["branches"])]
+        }
+
+        fn probe_overhead(&self) -> ProbeOverhead {
+            ProbeOverhead {
+                events: vec![vec![], vec![0.0; 2], vec![0.0]],
+                ..ProbeOverhead::default()
+            }
+        }
+
+        fn is_measured(&self, _: Condition) -> bool {
+            self.is_ahead
+        }
+
+        fn measure(&mut self, _: Condition, pass: usize) -> Result<WindowSample, BenchError> {
+            let end = self.ends[pass];
+            self.is_stopped |= matches!(end, PassEnd::StoppedBefore | PassEnd::StoppedWithin);
+            let length_ns = if end == PassEnd::Whole { 1_000_000_000 } else { 400_000_000 };
+            let window = CpuWindow { length_ns, ..CpuWindow::default() };
+            match end {
+                PassEnd::Whole => Ok(WindowSample { windows: vec![window], ..Default::default() }),
+                PassEnd::StoppedWithin => Ok(WindowSample {
+                    windows: vec![window],
+                    interrupted: true,
+                    ..Default::default()
+                }),
+                PassEnd::StoppedBefore => {
+                    Ok(WindowSample { interrupted: true, ..WindowSample::default() })
+                }
+                PassEnd::Failed => Err(BenchError::Failed("the counter is taken".to_owned())),
+                PassEnd::Unavailable => Err(BenchError::unavailable("no such counter")),
+            }
+        }
+    }
+
+    /// Measures `command` with these pass ends. Returns the measurement, and the number of its event passes.
+    fn measured_passes(ends: [PassEnd; 3]) -> (Measured<Samples>, usize) {
+        let plan = Plan { conditions: vec![Condition::Command], ..Plan::default() };
+        let mut bench = Passes { ends, is_stopped: false, is_ahead: false };
+        let measured = plan.measure(&mut bench, &mut |_: &Step| {}).unwrap();
+        let passes = measured.samples.conditions.iter().map(|samples| samples.events.len()).sum();
+        (measured, passes)
+    }
+
+    #[test]
+    fn a_stop_in_a_pass_with_events_is_named() {
+        use PassEnd::{StoppedBefore, StoppedWithin, Whole};
+        let missing = |ends| {
+            let (measured, passes) = measured_passes(ends);
+            assert!(!measured.complete && measured.samples.conditions.len() == 1);
+            (passes, measured.missing)
+        };
+        let [first, second] = ["command, events cycles instructions", "command, events branches"];
+        assert_eq!(
+            missing([Whole, StoppedBefore, Whole]),
+            (0, vec![first.to_owned(), second.to_owned()])
+        );
+        let within = format!("{first} after 400.0 ms of its window");
+        assert_eq!(missing([Whole, StoppedWithin, Whole]), (1, vec![within, second.to_owned()]));
+        assert_eq!(missing([Whole, Whole, StoppedBefore]), (1, vec![second.to_owned()]));
+        let timing = "command after 400.0 ms of its window".to_owned();
+        assert_eq!(missing([StoppedWithin, Whole, Whole]), (0, vec![timing]));
+        let (whole, passes) = measured_passes([Whole; 3]);
+        assert!(whole.complete && whole.missing.is_empty() && passes == 2);
+    }
+
+    #[test]
+    fn a_stop_loses_no_pass_that_was_measured_ahead() {
+        use PassEnd::{StoppedWithin, Whole};
+        let measured = |ends| {
+            let plan = Plan { conditions: vec![Condition::Command], ..Plan::default() };
+            let mut bench = Passes { ends, is_stopped: true, is_ahead: true };
+            let measured = plan.measure(&mut bench, &mut |_: &Step| {}).unwrap();
+            (measured.complete, measured.missing, measured.samples.conditions[0].events.len())
+        };
+        assert_eq!(measured([Whole; 3]), (true, vec![], 2));
+        // On a simulated machine, all passes have one window.
+        let part = vec!["command after 400.0 ms of its window".to_owned()];
+        assert_eq!(measured([StoppedWithin; 3]), (false, part, 2));
+    }
+
+    #[test]
+    fn a_pass_with_events_that_fails_leaves_the_other_passes() {
+        use PassEnd::{Failed, Unavailable, Whole};
+        for (end, is_complete) in [(Failed, false), (Unavailable, true)] {
+            let (measured, passes) = measured_passes([Whole, end, Whole]);
+            assert_eq!((measured.samples.conditions.len(), passes), (1, 1));
+            assert_eq!(
+                (measured.complete, measured.failure.is_some()),
+                (is_complete, !is_complete)
+            );
+            assert!(measured.missing.is_empty());
+            let [absent] = &measured.absent[..] else { panic!("{:?}", measured.absent) };
+            assert_eq!(absent.what, "command, events cycles instructions");
+        }
+        // The tables have the rows of the passes that were measured.
+        let plan = Plan { conditions: vec![Condition::Command], ..Plan::default() };
+        let mut bench =
+            Passes { ends: [Whole, Failed, Failed], is_stopped: false, is_ahead: false };
+        let outcome = run(&plan, RunContext::default(), &mut bench, &mut |_: &Step| {});
+        let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
+        assert!(!run.complete && run.absent.len() == 2, "{:?}", run.absent);
+    }
 
     /// A window of one second on one CPU, with this CPU time of the probes.
     fn measured(probe_ns: Option<u64>) -> ConditionSamples {

@@ -10,7 +10,8 @@ pub struct ConditionSamples {
     pub condition: Condition,
     /// The window of the first pass, which reads no events.
     pub timing: WindowSample,
-    /// The windows of the passes with events, each with the pass's index in [`Samples::passes`].
+    /// The windows of the passes with events, each with the pass's index in [`Samples::passes`]. Passes that failed,
+    /// or that the end of the run left out, have none.
     pub events: Vec<(usize, WindowSample)>,
 }
 
@@ -35,9 +36,8 @@ impl ConditionSamples {
         std::iter::once(&self.timing).chain(self.events.iter().map(|(_, window)| window))
     }
 
-    /// Whether every pass was measured to the end of its window on every CPU.
-    pub(super) fn is_complete(&self, passes: usize) -> bool {
-        let is_complete = |window: &WindowSample| !window.interrupted && window.has_all_cpus();
-        self.windows().count() == passes && self.windows().all(is_complete)
+    /// Whether every measured pass was measured to the end of its window on every CPU.
+    pub(super) fn is_complete(&self) -> bool {
+        self.windows().all(|window| !window.interrupted && window.has_all_cpus())
     }
 }

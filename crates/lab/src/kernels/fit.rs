@@ -248,30 +248,37 @@ fn determining_kernel<'s>(
     rule: &Rule,
     host: &'s [KernelSample],
 ) -> Result<(&'s KernelSample, f64), String> {
-    let names = rule.kernels.iter().filter(|name| !is_held_out(name));
-    let mut reason = format!("held out: {}", rule.kernels.join(", "));
-    for name in names {
+    usable_kernel(rule.kernels, host)
+}
+
+/// The first of the kernels `names` that a fit may use, with its cycles: it is not held out, was measured, and is
+/// certain enough. The error says why none is usable.
+fn usable_kernel<'s>(
+    names: &[&str],
+    host: &'s [KernelSample],
+) -> Result<(&'s KernelSample, f64), String> {
+    let mut reason = format!("held out: {}", names.join(", "));
+    for name in names.iter().filter(|name| !is_held_out(name)) {
         let Some(sample) = host.iter().find(|sample| sample.name == *name) else {
             reason = format!("{name}: not measured");
             continue;
         };
-        match &sample.figures {
-            Err(error) => reason = format!("{name}: {error}"),
-            Ok(figures) => {
-                let (low, high) = figures.cycles_95.unwrap_or((figures.cycles, figures.cycles));
-                if !sample.shared && (high - low) / figures.cycles > UNCERTAIN_RATIO {
-                    reason = format!(
-                        "{name}: {low:.1} to {high:.1} cycles, too uncertain (a busy sibling?)"
-                    );
-                    continue;
-                }
-                if let Some(cycles) = sample.compared_cycles() {
-                    return Ok((sample, cycles));
-                }
-            }
+        match certain_cycles(sample) {
+            Ok(cycles) => return Ok((sample, cycles)),
+            Err(why) => reason = format!("{name}: {why}"),
         }
     }
     Err(reason)
+}
+
+/// The cycles of a sample. The error says why they are absent or too uncertain.
+fn certain_cycles(sample: &KernelSample) -> Result<f64, String> {
+    let figures = sample.figures.as_ref().map_err(Clone::clone)?;
+    let (low, high) = figures.cycles_95.unwrap_or((figures.cycles, figures.cycles));
+    if !sample.shared && (high - low) / figures.cycles > UNCERTAIN_RATIO {
+        return Err(format!("{low:.1} to {high:.1} cycles, too uncertain (a busy sibling?)"));
+    }
+    sample.compared_cycles().ok_or_else(|| "no cycles".to_owned())
 }
 
 /// The fields that follow from the processor's cycles alone. `host`: the samples of the processor.
@@ -283,7 +290,16 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
             Ok(sample_and_cycles) => sample_and_cycles,
             Err(reason) => return left(rule.field, &reason),
         };
-        let unitless_kernel = if rule.field == "core.width" { unitless_kernel(host) } else { None };
+        let unitless_kernel = match rule.field {
+            "core.width" => unitless_kernel(host),
+            _ => Ok(None),
+        };
+        let unitless_kernel = match unitless_kernel {
+            Ok(unitless_kernel) => unitless_kernel,
+            Err(reason) => {
+                return left(rule.field, &format!("the core may fuse NOPs, and {reason}"));
+            }
+        };
         // The slower of the two kernels determines the width.
         let (sample, cycles) = match unitless_kernel {
             Some((sample, unitless_cycles)) if unitless_cycles > cycles => {
@@ -312,12 +328,12 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
 /// The kernel whose instructions set registers to zero, with its cycles. If this kernel is faster than additions, its
 /// instructions need no execution unit, and only the core's width limits them. Otherwise `None`.
 ///
-/// NOPs alone do not show the width, because some cores fuse pairs of NOPs.
-fn unitless_kernel(host: &[KernelSample]) -> Option<(&KernelSample, f64)> {
-    let additions = cycles_of(host, "add_6").or_else(|| cycles_of(host, "add_5"))?;
-    let sample = host.iter().find(|sample| sample.name == "xor_zero")?;
-    let cycles = sample.compared_cycles()?;
-    (cycles < additions * 0.9).then_some((sample, cycles))
+/// NOPs alone do not show the width, because some cores fuse pairs of NOPs. The error says why the kernels do not show
+/// whether zeroing needs a unit.
+fn unitless_kernel(host: &[KernelSample]) -> Result<Option<(&KernelSample, f64)>, String> {
+    let (_, additions) = usable_kernel(&["add_6", "add_5"], host)?;
+    let (sample, cycles) = usable_kernel(&["xor_zero"], host)?;
+    Ok((cycles < additions * 0.9).then_some((sample, cycles)))
 }
 
 /// A field with its new value, which `sample` with `cycles` determines.
@@ -507,24 +523,25 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
     if !conditions.is_virtual {
         return None;
     }
-    let (Some(small), Some(large)) = (cycles_of(host, SMALL), cycles_of(host, LARGE)) else {
-        return Some(left(FIELD, &format!("{SMALL} and {LARGE}: not measured")));
-    };
+    let (small, large_sample, large) =
+        match (usable_kernel(&[SMALL], host), usable_kernel(&[LARGE], host)) {
+            (Ok((_, small)), Ok((large_sample, large))) => (small, large_sample, large),
+            (Err(reason), _) | (_, Err(reason)) => return Some(left(FIELD, &reason)),
+        };
     let is_one_entry = large < small - WHOLE_PAGE_CYCLES;
     let (size, comparison) =
         if is_one_entry { ("2 MiB", "faster than") } else { ("4 KiB", "no faster than") };
-    let large_sample = host.iter().find(|sample| sample.name == LARGE);
     Some(Fitted {
         field: FIELD.to_owned(),
         value: Some(format!("\"{size}\"")),
-        measured: large_sample.map(|sample| (large, sample.compared_cycles_95())),
+        measured: Some((large, large_sample.compared_cycles_95())),
         method: format!("{LARGE}: {comparison} {SMALL} ({small:.1} cycles)"),
     })
 }
 
 /// Number of entries of the first-level data TLB: the largest number of pages whose chase takes at most a quarter
-/// longer than the chase through the fewest pages. Also returns the method, for the table `fields`. `None` if all
-/// chases are as fast.
+/// longer than the chase through the fewest pages. Ignores chases whose cycles are too uncertain. Also returns the
+/// method, for the table `fields`. `None` if all chases are as fast.
 #[must_use]
 pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
     let mut chases: Vec<(u32, f64, &str)> = host
@@ -532,7 +549,7 @@ pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
         .filter(|sample| !is_held_out(&sample.name))
         .filter_map(|sample| {
             let pages = sample.name.strip_prefix("pages_")?.parse().ok()?;
-            Some((pages, sample.compared_cycles()?, sample.name.as_str()))
+            Some((pages, certain_cycles(sample).ok()?, sample.name.as_str()))
         })
         .collect();
     chases.sort_by_key(|(pages, ..)| *pages);
@@ -618,6 +635,31 @@ mod tests {
         assert_eq!(find(&direct(&fused), "core.width").value.as_deref(), Some("6"));
         let all = direct(&host(3.0));
         assert_eq!(find(&all, "core.data.renames_memory").value.as_deref(), Some("false"));
+    }
+
+    #[test]
+    fn neither_an_uncertain_nor_a_held_out_kernel_changes_the_width() {
+        // NOPs fuse in pairs. Kernels other than these three have no influence on the width.
+        let width = |additions: &str, addition_cycles: f64, zeroing_95: (f64, f64)| {
+            let nops = sample("nop", 0.085, (0.085, 0.085));
+            let additions = sample(additions, addition_cycles, (addition_cycles, addition_cycles));
+            let host = [nops, additions, sample("xor_zero", 0.169, zeroing_95)];
+            let found = direct(&host);
+            let width = find(&found, "core.width");
+            (width.value.clone(), width.method.clone())
+        };
+        let by = |width: &str, kernel: &str| {
+            (Some(width.to_owned()), format!("units a cycle of {kernel}"))
+        };
+        let left =
+            |reason: &str| (None, format!("preset left: the core may fuse NOPs, and {reason}"));
+        let certain = (0.169, 0.169);
+        assert!(!is_held_out("add_6") && is_held_out("add_5"));
+        assert_eq!(width("add_6", 0.25, certain), by("6", "xor_zero"));
+        assert_eq!(width("add_6", 0.17, certain), by("12", "nop"), "zeroing needs a unit");
+        assert_eq!(width("add_5", 0.25, certain), left("add_6: not measured"));
+        let uncertain = "xor_zero: 0.1 to 0.2 cycles, too uncertain (a busy sibling?)";
+        assert_eq!(width("add_6", 0.25, (0.12, 0.24)), left(uncertain));
     }
 
     #[test]
@@ -719,6 +761,9 @@ mod tests {
         assert_eq!(page(&chases(19.9, 19.8)).as_deref(), Some("\"4 KiB\""));
         assert_eq!(page(&chases(19.9, 12.1)).as_deref(), Some("\"2 MiB\""));
         assert_eq!(page(&chases(19.9, 12.1)[..1]), None);
+        let [small, _] = chases(19.9, 12.1);
+        let uncertain = [small, sample("pages_1024_2m", 12.1, (9.0, 20.0))];
+        assert_eq!(page(&uncertain), None);
         assert!(!is_held_out("pages_1024") && !is_held_out("pages_1024_2m"));
     }
 
@@ -738,5 +783,9 @@ mod tests {
         let expected = names.iter().filter(usable).map(|pages| pages.parse::<u32>().unwrap());
         assert_eq!(Some(entries), expected.filter(|pages| *pages <= 96).max());
         assert_eq!(first_tlb_entries(&host[..3]), None);
+        // A chase that other work disturbed does not end the TLB early.
+        let mut disturbed = host;
+        disturbed[3] = sample("pages_64", 9.0, (4.0, 11.0));
+        assert_eq!(first_tlb_entries(&disturbed).unwrap().0, entries);
     }
 }

@@ -80,6 +80,8 @@ impl Experiment for Plan {
         // Table and subject of unavailable windows. They are unavailable in every repetition, so they fail only once.
         let mut unavailable: Vec<(&str, String)> = Vec::new();
         let mut left_out = 0;
+        // Windows with contaminated samples that were not measured again because of a stop.
+        let mut not_repeated: Vec<Window> = Vec::new();
         // The first `repetitions` rounds measure all windows. Later rounds measure contaminated points again.
         for round in 0..2 * self.repetitions {
             let mut order = windows.clone();
@@ -95,8 +97,15 @@ impl Experiment for Plan {
                 order.into_iter().map(|window| (window, random.next())).collect();
             bench.prepare(&order, self.repetitions.saturating_sub(round + 1));
             for (window, seed) in order {
+                let mut leave_out = || {
+                    if round < self.repetitions {
+                        left_out += 1;
+                    } else if !not_repeated.contains(&window) {
+                        not_repeated.push(window);
+                    }
+                };
                 if bench.stop_requested() && !bench.is_measured(window, seed) {
-                    left_out += usize::from(round < self.repetitions);
+                    leave_out();
                     continue;
                 }
                 let key = (table_name(window), window.subject());
@@ -108,7 +117,7 @@ impl Experiment for Plan {
                 }
                 if let Err(error) = measure_window(window, bench, seed, &mut measured.samples) {
                     if bench.stop_requested() {
-                        left_out += 1; // stopping may have caused the failure
+                        leave_out(); // stopping may have caused the failure
                         continue;
                     }
                     unavailable.push(key.clone());
@@ -118,8 +127,10 @@ impl Experiment for Plan {
         }
         if left_out > 0 {
             measured.left_out(format!("{left_out} of {count} windows"));
+        } else if !not_repeated.is_empty() {
+            let points = not_repeated.len();
+            measured.left_out(format!("further windows of {points} contaminated points"));
         }
-        measured.complete &= !bench.stop_requested();
         Ok(measured)
     }
 

@@ -149,7 +149,7 @@ fn row(
 
 /// Reads the rows of the first table of a run that has schemes, rates, and CPU use or latency.
 ///
-/// Fails if the run has no such table, or if a row has an invalid value.
+/// Fails if the run has no such table, if the table has too many rows, or if a row has an invalid value.
 pub fn of_run(run: &Run) -> Result<Observations, String> {
     let names = |table: &Table| -> Vec<String> {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
@@ -173,9 +173,15 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
     };
     let names = names(table);
     let mut rows = Vec::new();
-    for (row_number, cells) in table.rows().iter().enumerate().take(OBSERVATIONS_MAX) {
+    for (row_number, cells) in (1..).zip(table.rows()) {
         if !is_usable(table, cells) {
             continue;
+        }
+        if rows.len() == OBSERVATIONS_MAX {
+            let name = &table.name;
+            return Err(format!(
+                "table {name} has more than {OBSERVATIONS_MAX} usable rows (give fewer)"
+            ));
         }
         let cell = |position: usize| match &cells[position] {
             Value::Text(text) => text.clone(),
@@ -233,5 +239,45 @@ mod tests {
         assert!(error(&format!("{head}spin,1\n")).contains("line: 2"));
         let many = "spin,1,1\n".repeat(OBSERVATIONS_MAX + 1);
         assert!(error(&format!("{head}{many}")).contains("more than 10000 rows"));
+    }
+
+    #[test]
+    fn rows_of_a_run_are_limited_and_numbered_from_1() {
+        use record::{Column, Kind, SCHEMA};
+        let run = |rows: Vec<Vec<Value>>| {
+            let columns = vec![
+                Column::new("scheme", Kind::Text, "").key(),
+                Column::new("load", Kind::Text, "").key(),
+                Column::new("rate_hz", Kind::Real, ""),
+                Column::new("cpu_ratio", Kind::Real, ""),
+            ];
+            let mut table = Table::new("rates", "", columns);
+            rows.into_iter().for_each(|row| table.push(row));
+            Run {
+                schema: SCHEMA.to_owned(),
+                experiment: "signal".to_owned(),
+                bench: "live".to_owned(),
+                started_utc: String::new(),
+                complete: true,
+                host: serde_json::Map::new(),
+                settings: serde_json::Map::new(),
+                observer: serde_json::Map::new(),
+                warnings: Vec::new(),
+                absent: Vec::new(),
+                tables: vec![table],
+            }
+        };
+        let row = |scheme: &str, load: &str| -> Vec<Value> {
+            vec![scheme.into(), load.into(), 1000.0.into(), 0.1.into()]
+        };
+        let error = |rows| of_run(&run(rows)).err().expect("refused");
+        let wrong = error(vec![row("spin", "background"), row("poll", "background")]);
+        assert!(wrong.starts_with("table rates, row 2: cannot read scheme"), "{wrong}");
+        // Rows that the fit cannot use do not count.
+        let mut rows = vec![row("spin", "background"); OBSERVATIONS_MAX];
+        rows.splice(0..0, [row("spin", "idle"), row("spin", "idle")]);
+        assert_eq!(of_run(&run(rows.clone())).unwrap().rows.len(), OBSERVATIONS_MAX);
+        rows.push(row("spin", "background"));
+        assert_eq!(error(rows), "table rates has more than 10000 usable rows (give fewer)");
     }
 }

@@ -58,6 +58,9 @@ pub(super) mod distribution_text {
         for (slot, count) in sent.filled {
             let slot_count =
                 counts.get_mut(slot).ok_or_else(|| D::Error::custom("no such slot"))?;
+            if *slot_count != 0 {
+                return Err(D::Error::custom("a slot occurs twice"));
+            }
             *slot_count = count;
             total = total.saturating_add(count);
         }
@@ -73,5 +76,30 @@ pub(super) mod distribution_text {
             histogram: histogram.ok_or_else(|| D::Error::custom("no histogram"))?,
             ..Distribution::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use stats::Distribution;
+
+    #[derive(Serialize, Deserialize)]
+    struct Message(#[serde(with = "super::distribution_text")] Distribution);
+
+    #[test]
+    fn a_distribution_arrives_as_it_was_sent_or_is_refused() {
+        let mut distribution = Distribution::default();
+        (1..=5).for_each(|value| distribution.record(value, value));
+        let sent = serde_json::to_value(Message(distribution.clone())).unwrap();
+        let Message(received) = serde_json::from_value(sent.clone()).unwrap();
+        assert_eq!((received.count, received.sum), (distribution.count, distribution.sum));
+        assert_eq!(received.histogram, distribution.histogram);
+        // A slot that occurs twice: the counts still add up to the distribution's.
+        let mut twice = sent;
+        let filled = twice["filled"].as_array_mut().unwrap();
+        filled[1] = filled[0].clone();
+        let error = serde_json::from_value::<Message>(twice).err().expect("refused").to_string();
+        assert!(error.contains("slot occurs twice"), "{error}");
     }
 }

@@ -744,6 +744,9 @@ impl CoreModel {
                 return refuse(format!("{name}.data.blocking"), "is for cores without a window");
             }
         }
+        if self.units.ports.is_some() && self.window.is_none() {
+            return refuse(format!("{name}.units.ports"), "are for cores with a window");
+        }
         let Some(threads) = self.threads else { return Ok(()) };
         in_range(format!("{name}.threads"), threads, 1, THREADS_MAX)?;
         if self.window.is_some() {

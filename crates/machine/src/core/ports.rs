@@ -143,9 +143,13 @@ impl BoundPorts {
         masks[Unit::Select as usize] = last_ports(ports.select);
         let branch_only_ports = (1_u8 << (model.units.branch.count - ports.branch)) - 1;
         masks[Unit::Branch as usize] = last_ports(ports.branch) | branch_only_ports << integer;
+        let (integer_field, branch_field) =
+            (BITS * (Unit::Integer as usize + 1), BITS * (Unit::Branch as usize + 1));
         let bits = std::array::from_fn(|port| match port.checked_sub(integer as usize) {
-            None => 1 << (BITS * (Unit::Integer as usize + 1) + port),
-            Some(branch_port) => 1 << (BITS * (Unit::Branch as usize + 1) + branch_port),
+            // The fifth bit of a field marks an exceeded limit. With five integer ports the branch field is empty.
+            None if port == BITS - 1 => 1 << branch_field,
+            None => 1 << (integer_field + port),
+            Some(branch_port) => 1 << (branch_field + branch_port),
         });
         Some(BoundPorts { masks, bits, turn: 0, bound: 1 })
     }
@@ -599,6 +603,25 @@ mod tests {
         assert!(ports.is_full(integer));
         assert_eq!(ports.until_room(vector), Cycle(10));
         assert_eq!(ports.until_room(integer), Cycle(20));
+    }
+
+    #[test]
+    fn each_of_five_integer_ports_issues_and_leaves_the_other_units_alone() {
+        let text = include_str!("../../../../machines/zen4.toml");
+        let model = crate::SystemModel::parse(text).unwrap();
+        let mut core = model.core.unwrap();
+        core.units.integer.count = 5;
+        let branch = core.units.branch.count;
+        core.units.ports = Some(crate::core::model::PortsModel { shift: 2, select: 2, branch });
+        assert_eq!(core.check("core"), Ok(()));
+        let mut ports = PortScheduler::new(&core);
+        for operation in 0..10 {
+            let cycle = ports.reserve(Cycle(1), Unit::Integer);
+            ports.wait_until(cycle, Some(Unit::Integer));
+            assert_eq!(cycle, Cycle(1 + operation / 5), "{operation}");
+        }
+        assert_eq!(ports.reserve(Cycle(1), Unit::Load), Cycle(1));
+        assert_eq!(ports.reserve(Cycle(1), Unit::Store), Cycle(1));
     }
 
     proptest! {

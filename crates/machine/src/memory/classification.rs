@@ -99,7 +99,7 @@ pub enum MissClass {
     /// because a larger cache would have lost the line, too. Or the last level evicted the line to make room
     /// for a line that a device wrote.
     Device,
-    /// There was no room to keep the reason.
+    /// There was no room to keep the reason, or to distinguish the evicting process.
     Untracked,
 }
 
@@ -249,8 +249,15 @@ const PRESENT: LineState = 1;
 const INVALIDATED: LineState = 2;
 const DEVICE_WROTE: LineState = 3;
 const EVICTED: LineState = 4;
-/// Maximum number of contexts that are distinguished. The last number stands for all further contexts.
+/// Maximum number of contexts that have a number of their own.
 const CONTEXTS_MAX: usize = 4096;
+/// The number of the kernel when it executes no known service, and of all services beyond [`CONTEXTS_MAX`].
+const KERNEL_NUMBER: u16 = 0;
+/// The number of all processes beyond [`CONTEXTS_MAX`].
+const FURTHER_PROCESSES: u16 = 1;
+/// The context with the number [`FURTHER_PROCESSES`].
+const FURTHER_PROCESSES_CONTEXT: Context =
+    Context { mode: Mode::User, process: u32::MAX, service: None };
 
 /// Lines in a page of states. A page is allocated with the first state that it holds.
 const PAGE_LINES: u64 = 256;
@@ -469,8 +476,8 @@ struct State {
     /// Contexts by their numbers, at most [`CONTEXTS_MAX`].
     contexts: Vec<Context>,
     context_numbers: FxHashMap<Context, u16>,
-    /// The number of the context of each processor.
-    current: Vec<u16>,
+    /// The context of each processor, and its number.
+    current: Vec<(Context, u16)>,
     sharing: SharingTracker,
     /// The instruction that makes the next access.
     instruction: Instruction,
@@ -489,6 +496,23 @@ pub(super) struct Instruction {
 }
 
 impl State {
+    /// The number of a context. Contexts beyond [`CONTEXTS_MAX`] share two numbers.
+    fn number_of(&mut self, context: Context) -> u16 {
+        if let Some(number) = self.context_numbers.get(&context) {
+            return *number;
+        }
+        if self.contexts.len() >= CONTEXTS_MAX {
+            return match context.mode {
+                Mode::Kernel => KERNEL_NUMBER,
+                Mode::User => FURTHER_PROCESSES,
+            };
+        }
+        let number = self.contexts.len() as u16;
+        self.contexts.push(context);
+        self.context_numbers.insert(context, number);
+        number
+    }
+
     fn set(&mut self, cache: CacheId, line: LineAddress, state: LineState) {
         let lines = &mut self.caches[cache.name as usize][cache.number].lines;
         lines.set(line, state, &mut self.budget_bytes);
@@ -541,9 +565,9 @@ impl Classifier {
             config,
             caches: lines.map(|cache_lines| cache_lines.iter().map(cache).collect()),
             budget_bytes: config.history_bytes,
-            contexts: vec![Context::default()],
-            context_numbers: [(Context::default(), 0)].into_iter().collect(),
-            current: vec![0; cpus],
+            contexts: vec![Context::default(), FURTHER_PROCESSES_CONTEXT],
+            context_numbers: [(Context::default(), KERNEL_NUMBER)].into_iter().collect(),
+            current: vec![(Context::default(), KERNEL_NUMBER); cpus],
             sharing: SharingTracker { cores, granules: FxHashMap::default() },
             instruction: Instruction::default(),
             misses: Vec::new(),
@@ -559,12 +583,7 @@ impl Classifier {
     /// Sets the context that evictions and misses of a processor are attributed to from now on.
     pub(super) fn set_context(&mut self, cpu: usize, context: Context) {
         let Some(state) = &mut self.0 else { return };
-        let next = state.contexts.len().min(CONTEXTS_MAX - 1) as u16;
-        let number = *state.context_numbers.entry(context).or_insert(next);
-        if usize::from(number) == state.contexts.len() {
-            state.contexts.push(context);
-        }
-        state.current[cpu] = number;
+        state.current[cpu] = (context, state.number_of(context));
     }
 
     /// Sets the instruction that makes the next access.
@@ -649,8 +668,8 @@ impl Classifier {
     /// An access of processor `cpu` evicted a line.
     pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
-            let context = state.current[cpu];
-            state.set(cache, line, EVICTED + context);
+            let (_, number) = state.current[cpu];
+            state.set(cache, line, EVICTED + number);
         }
     }
 
@@ -741,11 +760,14 @@ impl Classifier {
     pub(super) fn missed(&mut self, access: &Access, missed: &MissedLine) {
         let Some(state) = &mut self.0 else { return };
         let CacheId { name, number } = missed.cache;
-        let context = state.contexts[usize::from(state.current[access.cpu])];
+        let (context, context_number) = state.current[access.cpu];
         let Absent { before, is_full } = state.caches[name as usize][number].last_absent;
         let evictor = before.checked_sub(EVICTED);
         let evicted_by = evictor.map(|evictor| state.contexts[usize::from(evictor)]);
+        let is_further_process = context_number == FURTHER_PROCESSES;
         let class = match (before, evicted_by) {
+            // Which of the further processes evicted the line is not known.
+            _ if is_further_process && evictor == Some(FURTHER_PROCESSES) => MissClass::Untracked,
             (_, Some(evictor)) if context.is_same(evictor) => MissClass::SameSelf,
             (_, Some(_)) => MissClass::Other,
             (DEVICE_WROTE, _) => MissClass::Device,
@@ -800,6 +822,55 @@ impl Classifier {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The class of a miss in `now`, of a line that was evicted in `before`.
+    fn class(classifier: &mut Classifier, before: Context, now: Context) -> MissClass {
+        let (cache, line) = (CacheId { name: CacheName::L1d, number: 0 }, LineAddress(1));
+        classifier.set_context(0, before);
+        classifier.evicted(0, cache, line);
+        classifier.set_context(0, now);
+        classifier.absent(cache, line, true);
+        let access = Access {
+            cpu: 0,
+            kind: AccessKind::Load,
+            virtual_address: VirtualAddress(64),
+            physical: PhysicalAddress(64),
+            bytes: 8,
+            pc: VirtualAddress(0),
+            page: super::super::PageSize::Small,
+            start: crate::Cycle::START,
+        };
+        let supplier = SupplyingLevel::Memory;
+        let granule = CoherenceGranule(1);
+        classifier.missed(&access, &MissedLine { cache, core: 0, granule, mask: 1, supplier });
+        let (misses, _) = classifier.take_misses();
+        misses[0].class
+    }
+
+    #[test]
+    fn contexts_beyond_the_limit_keep_their_mode_and_are_not_confused() {
+        let config = ClassifierConfig { misses_kept: 1, ..ClassifierConfig::default() };
+        let lines = [vec![1], vec![1], vec![1], vec![]];
+        let mut classifier = Classifier::new(config, lines, 1);
+        let user = |process| Context { mode: Mode::User, process, service: None };
+        let kernel = |service| Context { service: Some(service), ..Context::default() };
+        let processes = 2 * CONTEXTS_MAX as u32;
+        (0..processes).for_each(|process| classifier.set_context(0, user(process)));
+        let mut class = |before, now| class(&mut classifier, before, now);
+        let (known, further, other_further) = (user(5), user(processes - 1), user(processes - 2));
+        assert_eq!(class(known, known), MissClass::SameSelf);
+        assert_eq!(class(further, known), MissClass::Other);
+        assert_eq!(class(known, further), MissClass::Other);
+        assert_eq!(class(further, other_further), MissClass::Untracked);
+        assert_eq!(class(kernel(1), kernel(2)), MissClass::SameSelf);
+        assert_eq!(class(kernel(1), further), MissClass::Other);
+        assert_eq!(class(further, kernel(1)), MissClass::Other);
+        let counts = classifier.class_counts(CacheName::L1d);
+        let by_mode = counts.by_mode.map(|classes| classes.iter().sum::<u64>());
+        assert_eq!(by_mode, [2, 5]);
+        let state = classifier.0.unwrap();
+        assert_eq!((state.contexts.len(), state.context_numbers.len()), (CONTEXTS_MAX, 4095));
+    }
 
     proptest! {
         #[test]

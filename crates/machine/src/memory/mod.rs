@@ -206,7 +206,7 @@ pub struct MemorySystem {
 
 impl MemorySystem {
     /// Returns a memory system with cold caches for `cpus` processors of a model, 1 to 64. `cpus` may exceed the
-    /// model's number of processors: the further cores are equal.
+    /// model's number of processors: the further cores are equal. [`SystemModel::check_cpus`] must accept them.
     ///
     /// # Panics
     /// With no processor or more than 64.
@@ -336,6 +336,12 @@ impl MemorySystem {
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.tags.cpus.len()
+    }
+
+    /// Whether the model has a second level of TLBs.
+    #[must_use]
+    pub fn has_second_tlb(&self) -> bool {
+        self.tags.cores.iter().any(|core| core.tlbs.has_second())
     }
 
     /// Classifies misses from now on, and forgets earlier classifications.

@@ -147,6 +147,18 @@ fn page_of_bytes(bytes: u64) -> PageSize {
     }
 }
 
+/// Number of bits of the address of a table entry that distinguish page tables of different processes.
+const TABLE_SPACE_BITS: u32 = 9;
+
+/// Where the entry for an address lies in the tables of a level. `space` identifies the page tables; tables whose
+/// numbers agree in the low [`TABLE_SPACE_BITS`] bits lie at one place. `address` has [`ADDRESS_BITS`] bits, so the
+/// numbers of entries of 8 bytes end below bit 39.
+fn table_entry_address(address: VirtualAddress, level: u32, space: u64) -> PhysicalAddress {
+    let entry = address.block_number(12 + 9 * level);
+    let space = space % (1 << TABLE_SPACE_BITS);
+    PhysicalAddress(TABLES | u64::from(level) << 48 | space << 39 | entry << 3)
+}
+
 /// The number of an address's page of `1 << shift` bytes, as a tag holds it.
 fn page_number(virtual_address: VirtualAddress, shift: u32) -> u64 {
     VirtualAddress(virtual_address.offset_in_block(ADDRESS_BITS)).block_number(shift)
@@ -370,6 +382,10 @@ impl Tlbs {
         }
     }
 
+    pub(super) fn has_second(&self) -> bool {
+        self.second.is_some()
+    }
+
     /// Drops translations of a thread from all TLBs and from the page walk cache.
     fn flush(&mut self, thread: u64, flush: TlbFlush) {
         let is_of_thread = |Tag(tag): Tag| tag >> THREAD_SHIFT == thread;
@@ -574,9 +590,7 @@ impl Tags {
         // All address spaces share the kernel's half.
         let space = if is_global(address) { 0 } else { self.cpus[access.cpu].page_tables };
         for level in levels.in_order() {
-            let entry = address.block_number(12 + 9 * level);
-            let physical = TABLES | u64::from(level) << 48 | (space % 512) << 39 | entry << 3;
-            let physical = PhysicalAddress(physical & !(3 << 46) | (entry >> 33 & 3) << 46);
+            let physical = table_entry_address(address, level, space);
             self.translate_nested(access.cpu, physical, true);
             self.load_table_entry(access.cpu, physical);
         }
@@ -621,5 +635,31 @@ impl Tags {
         self.cores[core].last_data_page = ThreadPage::NONE;
         self.cores[core].tlbs.known = KnownPages::default();
         self.cpus[cpu].last_fetch = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn entries_of_different_tables_and_pages_lie_at_different_places() {
+        // The lowest and highest pages, and pages that differ in a single bit of the address.
+        let one_bit = (12..ADDRESS_BITS).map(|bit| 1_u64 << bit);
+        let addresses: Vec<u64> = one_bit.chain([0, (1 << ADDRESS_BITS) - 1]).collect();
+        let mut places = BTreeSet::new();
+        for space in 0..1 << TABLE_SPACE_BITS {
+            for address in &addresses {
+                let place = table_entry_address(VirtualAddress(*address), 0, space);
+                assert!(places.insert(place), "{space}: {address:#x}");
+            }
+        }
+        for level in 1..TABLE_LEVELS {
+            let place = table_entry_address(VirtualAddress(0), level, 0);
+            assert!(places.insert(place), "{level}");
+        }
+        let end = PhysicalAddress(NESTED_TABLES);
+        assert!(places.iter().all(|place| (TABLES..end.0).contains(&place.0)));
     }
 }

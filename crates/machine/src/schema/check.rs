@@ -100,14 +100,22 @@ fn check_walk(model: &SystemModel) -> Result<(), ModelError> {
     Ok(())
 }
 
+/// Checks that a machine of a model can have `cores` cores: devices can allocate lines only in a level that all cores
+/// share.
+pub(super) fn check_cores(model: &SystemModel, cores: u32) -> Result<(), ModelError> {
+    let last = model.l3.as_ref().unwrap_or(&model.l2);
+    if model.dma == Dma::Allocate && !last.shared && cores > 1 {
+        let problem = "\"allocate\" with a last level that the cores do not share";
+        return refuse("dma", problem);
+    }
+    Ok(())
+}
+
 /// Checks that devices can allocate lines in the last level, if they shall.
 fn check_dma(model: &SystemModel) -> Result<(), ModelError> {
+    check_cores(model, model.cores())?;
     if model.dma == Dma::Allocate {
         let last = model.l3.as_ref().unwrap_or(&model.l2);
-        if !last.shared && model.cores() > 1 {
-            let problem = "\"allocate\" with a last level that the cores do not share";
-            return refuse("dma", problem);
-        }
         if model.dma_ways > last.ways {
             let problem = format!("{}; allowed: 1..={}", model.dma_ways, last.ways);
             return refuse("dma_ways", problem);

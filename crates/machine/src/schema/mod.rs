@@ -24,6 +24,14 @@ impl SystemModel {
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         parse::parse(text)
     }
+
+    /// Checks that a [`MemorySystem`](crate::memory::MemorySystem) of this model can have `cpus` processors, which may
+    /// be more than the model's own number.
+    ///
+    /// Fails with [`ModelError`], which names the field and its allowed values.
+    pub fn check_cpus(&self, cpus: u32) -> Result<(), ModelError> {
+        check::check_cores(self, cpus.div_ceil(self.threads_per_core))
+    }
 }
 
 impl BlockingModel {

@@ -79,6 +79,12 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
     );
     let threads = mxs("issue_width = 4", "issue_width = 4\nthreads = 2");
     assert_eq!(threads, "core.threads: is for cores without a window");
+    let (_, a55) = ALL.iter().find(|(name, _)| *name == "cortex-a55").expect("it is there");
+    let ports = "[core.units]\nports = { shift = 1, select = 1, branch = 1 }";
+    assert_eq!(
+        refused(a55, "[core.units]", ports),
+        "core.units.ports: are for cores with a window"
+    );
     let (_, t1) = ALL.iter().find(|(name, _)| *name == "t1").expect("it is there");
     assert_eq!(refused(t1, "width = 1 ", "width = 2 "), "core.width: 2 is not in 1..=1");
     let (_, p4) = ALL.iter().find(|(name, _)| *name == "p4-1700").expect("it is there");

@@ -19,6 +19,7 @@ pub(crate) mod timed;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
@@ -58,9 +59,35 @@ pub(crate) struct BlockPosition {
 /// No block starts at this address.
 const NO_ADDRESS: VirtualAddress = VirtualAddress(u64::MAX);
 
-/// The state of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
-#[repr(align(64))]
+/// When work is due before a block of a vCPU. Any thread may use it: QEMU's main loop also writes memory for devices.
+struct Due {
+    /// The count of cycles, by the model or core, from which on work is due before a block. 0: work is due at once.
+    at: AtomicU64,
+    /// Whether a device has written memory, and the caches have not seen the write yet.
+    device_wrote: AtomicBool,
+}
+
+impl Due {
+    /// Sets the count of cycles from which on work is due. Work stays due at once while a device's write waits.
+    fn set(&self, cycles: u64) {
+        self.at.store(cycles, Ordering::SeqCst);
+        // Checked after the store: a write that another thread notes between the two must not be overwritten.
+        if self.device_wrote.load(Ordering::SeqCst) {
+            self.at.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that a device has written memory: work is due at once.
+    fn note_device_write(&self) {
+        self.device_wrote.store(true, Ordering::SeqCst);
+        self.at.store(0, Ordering::SeqCst);
+    }
+}
+
+/// The state of one vCPU that only the thread of all vCPUs uses.
 pub(crate) struct Cpu {
+    /// The number of the vCPU.
+    number: u32,
     /// Instructions of all started blocks, minus the instructions that are known not to have executed. At the level
     /// `timed` the model counts instead of this field.
     instructions: u64,
@@ -72,13 +99,8 @@ pub(crate) struct Cpu {
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
-    /// The count of cycles, by the model or core, from which on work is due before a block: the earlier of `slice_end`
-    /// and `pmu_deadline`. 0 if work is due at once: see [`Cpu::set_due`].
-    due_at: u64,
     /// The correction in ns to the time that the guest has just read from the clock. `None`: it has read no clock.
     clock_ahead: Option<i64>,
-    /// Whether a device has written memory, and the caches have not seen the write yet.
-    device_wrote: bool,
     /// Whether the running block is the last of its time slice, and QEMU stays in its loop after the block.
     is_in_last_block: bool,
     /// Branches of the started blocks. Counted only with a model.
@@ -107,9 +129,36 @@ pub(crate) struct Cpu {
     all_at_mode_change: Counts,
 }
 
+/// The state of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
+#[repr(align(64))]
+struct Vcpu {
+    due: Due,
+    cpu: UnsafeCell<Cpu>,
+}
+
+impl Vcpu {
+    const fn new() -> Vcpu {
+        Vcpu {
+            due: Due { at: AtomicU64::new(u64::MAX), device_wrote: AtomicBool::new(false) },
+            cpu: UnsafeCell::new(Cpu::NEW),
+        }
+    }
+}
+
+/// All vCPUs, with their numbers.
+const fn new_vcpus() -> [Vcpu; CPUS_MAX] {
+    let mut vcpus = [const { Vcpu::new() }; CPUS_MAX];
+    let mut number = 0;
+    while number < CPUS_MAX {
+        vcpus[number].cpu.get_mut().number = number as u32;
+        number += 1;
+    }
+    vcpus
+}
+
 /// The states of all vCPUs, and which vCPU runs.
 struct Machine {
-    cpus: [UnsafeCell<Cpu>; CPUS_MAX],
+    vcpus: [Vcpu; CPUS_MAX],
     running: UnsafeCell<Running>,
 }
 
@@ -124,11 +173,11 @@ struct Running {
     index: u32,
 }
 
-// SAFETY: all vCPUs run in one thread, which `on_vcpu` checks; at exit they are stopped.
+// SAFETY: all vCPUs run in one thread, which `on_vcpu` checks; at exit they are stopped. Other threads use `Due` alone.
 unsafe impl Sync for Machine {}
 
 static MACHINE: Machine = Machine {
-    cpus: [const { UnsafeCell::new(Cpu::NEW) }; CPUS_MAX],
+    vcpus: new_vcpus(),
     running: UnsafeCell::new(Running {
         current: CurrentCpu::UNKNOWN,
         handle: ptr::null_mut(),
@@ -137,12 +186,24 @@ static MACHINE: Machine = Machine {
 };
 
 /// Runs `use_it` on the state of a vCPU. `use_it` must not call `with_vcpu` again, not even through a callback from
-/// QEMU.
+/// QEMU. Call it in the thread of all vCPUs, or while no vCPU runs.
 #[inline(always)]
 pub(crate) fn with_vcpu<R>(vcpu: u32, use_it: impl FnOnce(&mut Cpu) -> R) -> R {
-    let cell = &MACHINE.cpus[vcpu as usize % CPUS_MAX];
+    let cell = &MACHINE.vcpus[vcpu as usize % CPUS_MAX].cpu;
     // SAFETY: one thread runs all vCPUs, and no use is nested in another.
     use_it(unsafe { &mut *cell.get() })
+}
+
+/// The count of cycles from which on work is due before a block of a vCPU: see [`Cpu::is_due`].
+#[inline(always)]
+pub(crate) fn due_at(vcpu: u32) -> u64 {
+    MACHINE.vcpus[vcpu as usize % CPUS_MAX].due.at.load(Ordering::Relaxed)
+}
+
+/// Notes that a device has written memory that the caches have not seen yet: a vCPU takes the write before its next
+/// block. Call it in any thread.
+pub(crate) fn note_device_write(vcpu: u32) {
+    MACHINE.vcpus[vcpu as usize % CPUS_MAX].due.note_device_write();
 }
 
 /// The number of the running vCPU.
@@ -192,14 +253,13 @@ impl Running {
 
 impl Cpu {
     const NEW: Cpu = Cpu {
+        number: 0,
         instructions: 0,
         block: ptr::null(),
         awaited_address: NO_ADDRESS,
         slice_end: u64::MAX,
         pmu_deadline: u64::MAX,
-        due_at: u64::MAX,
         clock_ahead: None,
-        device_wrote: false,
         is_in_last_block: false,
         branches: 0,
         engine: Engine::Absent,
@@ -216,11 +276,17 @@ impl Cpu {
     };
 
     /// Whether the plugin must do work before `block` starts. `cycles`: the executed cycles, as the level counts them.
+    /// `due_at`: the result of [`due_at`] for this vCPU.
     #[inline(always)]
-    fn is_due(&self, block: &Block, cycles: u64) -> bool {
+    fn is_due(&self, block: &Block, cycles: u64, due_at: u64) -> bool {
         (block.in_kernel != self.in_kernel)
             | (block.address == self.awaited_address)
-            | (cycles >= self.due_at)
+            | (cycles >= due_at)
+    }
+
+    /// When work is due before a block of this vCPU.
+    fn due(&self) -> &'static Due {
+        &MACHINE.vcpus[self.number as usize % CPUS_MAX].due
     }
 
     /// Whether the time slice has ended.
@@ -236,9 +302,9 @@ impl Cpu {
 
     /// Sets when work is due before a block: at once, at the end of the slice, or when the PMU must be checked.
     fn set_due(&mut self) {
-        let is_due_now = self.has_read_clock() || self.device_wrote || self.is_in_last_block;
+        let is_due_now = self.has_read_clock() || self.is_in_last_block;
         let due_at = self.slice_end.min(self.pmu_deadline);
-        self.due_at = if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) };
+        self.due().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
     }
 
     /// Whether the running block is the last of its time slice, and QEMU stays in its loop after the block.
@@ -385,6 +451,11 @@ impl Cpu {
     /// The parts of sampled units that have ended since the last call.
     pub(crate) fn take_sampled(&mut self) -> Vec<UnitPart> {
         self.pipeline().map_or_else(Vec::new, Pipeline::take_sampled)
+    }
+
+    /// Whether the vCPU's core has a second level of TLBs.
+    pub(crate) fn has_second_tlb(&mut self) -> bool {
+        self.pipeline().is_some_and(|pipeline| pipeline.has_second_tlb())
     }
 
     /// Whether a model counts cycles now.
@@ -619,12 +690,13 @@ impl Cpu {
 
     /// Whether a device has written memory that the caches have not seen yet.
     pub(crate) fn device_wrote(&self) -> bool {
-        self.device_wrote
+        self.due().device_wrote.load(Ordering::SeqCst)
     }
 
-    /// Sets whether a device has written memory that the caches have not seen yet.
-    pub(crate) fn set_device_wrote(&mut self, wrote: bool) {
-        self.device_wrote = wrote;
+    /// Forgets that a device has written memory, because all its writes were taken. No other thread may call
+    /// [`note_device_write`] meanwhile.
+    pub(crate) fn forget_device_writes(&mut self) {
+        self.due().device_wrote.store(false, Ordering::SeqCst);
         self.set_due();
     }
 

@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 use machine::core::Access;
 use machine::{PhysicalAddress, VirtualAddress};
 
-use super::{BeforeBlock, known_running_vcpu, running_vcpu, with_vcpu};
+use super::{BeforeBlock, due_at, known_running_vcpu, running_vcpu, with_vcpu};
 use crate::models::pages::bytes_in_first;
 use crate::models::physical;
 use crate::models::pipeline::Pipeline;
@@ -29,7 +29,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
         let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         pipeline.finish_block(block.description.address);
         let cycles = pipeline.cycles();
-        cpu.is_due(&block.description, cycles)
+        cpu.is_due(&block.description, cycles, due_at(vcpu))
     });
     if due {
         B::before_block(vcpu, &block.description);

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use super::{BeforeBlock, running_vcpu, with_vcpu};
+use super::{BeforeBlock, due_at, running_vcpu, with_vcpu};
 use crate::qemu::block::Block;
 
 /// A block starts, on a machine with one vCPU.
@@ -21,7 +21,7 @@ pub(crate) extern "C" fn on_block_of_several_vcpus<B: BeforeBlock>(_: c_uint, bl
 pub(super) fn begin<B: BeforeBlock>(vcpu: u32, block: *const Block) {
     // SAFETY: the arena keeps the block while there is code that passes it.
     let description = unsafe { &*block };
-    if with_vcpu(vcpu, |cpu| cpu.is_due(description, cpu.instructions)) {
+    if with_vcpu(vcpu, |cpu| cpu.is_due(description, cpu.instructions, due_at(vcpu))) {
         B::before_block(vcpu, description);
     }
     with_vcpu(vcpu, |cpu| {

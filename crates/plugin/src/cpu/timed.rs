@@ -7,7 +7,7 @@ use std::ffi::{c_uint, c_void};
 
 use machine::{BlockingMachine, VirtualAddress};
 
-use super::{BeforeBlock, known_running_vcpu, running_vcpu, with_vcpu};
+use super::{BeforeBlock, due_at, known_running_vcpu, running_vcpu, with_vcpu};
 use crate::models::physical;
 use crate::qemu::block::Block;
 use crate::qemu::ffi::AccessCallbacks;
@@ -46,7 +46,7 @@ fn is_due(vcpu: u32, block: &Block) -> bool {
     with_vcpu(vcpu, |cpu| {
         // SAFETY: these callbacks are registered only when there is this model.
         let cycles = unsafe { cpu.engine.timed_unchecked() }.cycles();
-        cpu.is_due(block, cycles)
+        cpu.is_due(block, cycles, due_at(vcpu))
     })
 }
 

@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use machine::PhysicalAddress;
 
-use crate::cpu;
+use crate::cpu::{self, Cpu};
 use crate::models::accesses::Write;
 use crate::qemu::qemu_internals::dirty::{self, RamPiece, Written};
 
@@ -68,8 +68,9 @@ pub(crate) fn start_following(cpus: u32) -> bool {
 
 /// Sets whether writes are kept for the caches from now on. Drops the writes that wait.
 pub(crate) fn set_follows_writes(follows: bool) {
+    let mut waiting = lock();
     FOLLOWS.store(follows, Ordering::Relaxed);
-    *lock() = Waiting::new();
+    *waiting = Waiting::new();
 }
 
 fn lock() -> MutexGuard<'static, Waiting> {
@@ -83,17 +84,21 @@ fn on_write(written: Written) {
     }
     let pieces = RAM_PIECES.get_or_init(dirty::ram_pieces);
     let Some(physical) = physical_of(written.ram, pieces) else { return };
-    let write = Write { physical, bytes: written.bytes, by_device: written.by_device };
+    keep(Write { physical, bytes: written.bytes, by_device: written.by_device });
+}
+
+/// Keeps a write until the next block of any vCPU. Called in any thread.
+fn keep(write: Write) {
     let mut waiting = lock();
     if waiting.push(write) {
-        set_device_wrote(true);
+        // Noted under the lock: `take_waiting_writes` must not forget a write that it has not taken.
+        all_vcpus().for_each(cpu::note_device_write);
     }
 }
 
-/// Sets whether vCPUs stop before their next block because writes wait.
-fn set_device_wrote(wrote: bool) {
-    let cpus = CPUS.load(Ordering::Relaxed);
-    (0..cpus).for_each(|vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.set_device_wrote(wrote)));
+/// The numbers of all vCPUs.
+fn all_vcpus() -> std::ops::Range<u32> {
+    0..CPUS.load(Ordering::Relaxed)
 }
 
 /// The guest's physical address of an offset in QEMU's RAM. `None` for memory that is no RAM of the guest, such as a
@@ -104,10 +109,11 @@ fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<PhysicalAddress> {
 }
 
 /// Takes the waiting writes, before a block starts. The second value is the number of writes that were dropped for lack
-/// of room.
+/// of room. Call it in the thread of all vCPUs.
 pub(crate) fn take_waiting_writes() -> (Vec<Write>, u64) {
-    let Waiting { writes, lost } = std::mem::replace(&mut *lock(), Waiting::new());
-    set_device_wrote(false);
+    let mut waiting = lock();
+    let Waiting { writes, lost } = std::mem::replace(&mut *waiting, Waiting::new());
+    all_vcpus().for_each(|vcpu| cpu::with_vcpu(vcpu, Cpu::forget_device_writes));
     (writes, lost)
 }
 
@@ -123,6 +129,39 @@ mod tests {
         assert_eq!((firsts, waiting.writes.len(), waiting.lost), (1, WRITES_MAX, 3));
         let last = PhysicalAddress((WRITES_MAX as u64 - 1) * 64);
         assert_eq!(waiting.writes.last().unwrap().physical, last);
+    }
+
+    /// Two threads, as QEMU's main loop writes while vCPUs run: whenever a write waits, each vCPU knows.
+    #[test]
+    fn a_write_while_writes_are_taken_is_not_forgotten() {
+        const CPUS_OF_TEST: u32 = 3;
+        const WRITES: usize = 200_000;
+        CPUS.store(CPUS_OF_TEST, Ordering::Relaxed);
+        let main_loop = std::thread::spawn(|| {
+            for number in 0..WRITES as u64 {
+                keep(Write { physical: PhysicalAddress(number), bytes: 1, by_device: true });
+            }
+        });
+        let knows = |vcpu: u32| {
+            // The vCPU plans its next slice, in between.
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(1 << 20));
+            cpu::with_vcpu(vcpu, |cpu| cpu.device_wrote()) && cpu::due_at(vcpu) == 0
+        };
+        let mut taken = 0;
+        while !main_loop.is_finished() {
+            if knows(1) {
+                let (writes, lost) = take_waiting_writes();
+                taken += writes.len() + lost as usize;
+            }
+        }
+        main_loop.join().unwrap();
+        if taken < WRITES {
+            assert!((0..CPUS_OF_TEST).all(knows), "{taken} of {WRITES} were taken");
+            let (writes, lost) = take_waiting_writes();
+            taken += writes.len() + lost as usize;
+        }
+        assert_eq!(taken, WRITES);
+        assert!(!(0..CPUS_OF_TEST).any(knows), "nothing waits");
     }
 
     #[test]

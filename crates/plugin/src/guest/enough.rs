@@ -127,8 +127,12 @@ impl WindowProgress {
         self.is_enough
     }
 
-    /// Whether the contexts with enough spans take a large enough share of the time.
+    /// Whether the contexts with enough spans take a large enough share of the time. Spans without any time are not
+    /// enough: a multithreaded core counts cycles some time after the instructions.
     fn decide(&self) -> bool {
+        if self.cycles == 0 {
+            return false;
+        }
         let mut enough_cycles = 0_u128;
         let enough = self.contexts.values().filter(|times| times.are_enough(self.rule));
         enough.for_each(|times| enough_cycles += u128::from(times.cycles));
@@ -166,6 +170,15 @@ mod tests {
         }
         // The second context ends a span in each round, and has a third of the time.
         assert_eq!(rounds(StopRule::Spans(20), &[(1, |_| 1000), (2, |_| 500)]), Some(20));
+    }
+
+    #[test]
+    fn a_span_without_time_is_not_enough() {
+        let mut measured = WindowProgress::new(StopRule::Spans(200));
+        measured.add_time(1, 0);
+        assert!(!measured.is_enough());
+        (0..199).for_each(|_| measured.add_time(1, 10));
+        assert!(measured.is_enough());
     }
 
     #[test]

@@ -197,6 +197,12 @@ impl Pipeline {
         self.core.delay_entry(ready_at - now);
     }
 
+    /// Whether the core has a second level of TLBs.
+    pub(crate) fn has_second_tlb(&self) -> bool {
+        // SAFETY: as in `change_translations`.
+        unsafe { (*self.system).has_second_tlb() }
+    }
+
     /// Drops address translations.
     pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
         self.change_translations(Change { flush: Some(flush), space: None });

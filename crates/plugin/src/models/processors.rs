@@ -43,12 +43,14 @@ pub(crate) struct Processors {
 impl Processors {
     /// Makes the processors of a model for `cpus` vCPUs.
     ///
-    /// Fails if the model has no core, or the trace that the environment asks for cannot be created.
+    /// Fails if the model has no core or cannot have so many processors, or the trace that the environment asks for
+    /// cannot be created.
     pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
         let core = model
             .core
             .as_ref()
             .ok_or_else(|| format!("{} has no [core], which the level ooo needs", model.name))?;
+        model.check_cpus(cpus).map_err(|error| format!("{}: {error}", model.name))?;
         let layout = core.layout(model.l1i.line_bytes);
         let system = MemorySystem::new(&without_mshr_limit(&model), cpus);
         let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
@@ -166,5 +168,21 @@ impl Processors {
         let sampler = self.sampling.map(|sampling| Sampler::new(sampling, vcpu));
         let trace = if vcpu == 0 { self.trace } else { std::ptr::null_mut() };
         Some(Pipeline::new(core, model.width, self.system, vcpu as usize, sampler, trace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_cannot_allocate_in_the_private_caches_of_several_vcpus() {
+        let zen3 = include_str!("../../../../machines/zen3.toml");
+        let changes = ["dma=allocate", "l3.shared=false", "cpus=1"];
+        let text = machine::schema::set(zen3, &changes).unwrap();
+        let refused = |cpus| Processors::new(SystemModel::parse(&text).unwrap(), cpus).err();
+        assert_eq!(refused(1), None);
+        let error = refused(2).unwrap();
+        assert!(error.contains("dma: \"allocate\" with a last level"), "{error}");
     }
 }

@@ -249,7 +249,11 @@ fn shadow_caches(
         return Ok(None);
     }
     let models: Result<Vec<_>, _> = options.also.iter().map(|path| system_model(path)).collect();
-    let shadow_caches = ShadowCacheModels::new(&models?, options.curves, cpus);
+    let models = models?;
+    for model in &models {
+        model.check_cpus(cpus).map_err(|error| format!("{}: {error}", model.name))?;
+    }
+    let shadow_caches = ShadowCacheModels::new(&models, options.curves, cpus);
     // Never freed, because translated code may use the caches until the process ends.
     Ok(Some(NonNull::from(Box::leak(Box::new(shadow_caches)))))
 }

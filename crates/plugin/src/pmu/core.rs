@@ -37,6 +37,9 @@ pub(crate) trait EventCounts {
     /// How often `event` has happened in these rings since an arbitrary start. It does not decrease. `None`: the event
     /// is not counted now.
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64>;
+
+    /// The most instructions that the vCPU executes in a cycle.
+    fn instructions_per_cycle_max(&self) -> u64;
 }
 
 /// A counter and its event select.
@@ -161,7 +164,8 @@ impl Pmu {
             let event = counter.event()?;
             let pending = counter.count(counts)?.saturating_sub(counter.synchronised_count?);
             let events_to_overflow = (VALUE_MASK + 1).saturating_sub(counter.value + pending);
-            Some((events_to_overflow / event.per_cycle_max()).max(1))
+            let per_cycle_max = event.per_cycle_max(counts.instructions_per_cycle_max());
+            Some((events_to_overflow / per_cycle_max).max(1))
         };
         self.counters.iter().filter_map(due).min()
     }
@@ -185,12 +189,14 @@ mod tests {
     const BRANCH_MISSES: u64 = 0xc3;
     const ON: u64 = ENABLE | USER | SYSTEM;
 
-    /// Instructions by ring. Each takes two cycles. No other event is counted, and no event at all while `paused`.
+    /// Instructions by ring. Each takes two cycles, or a quarter if the vCPU is `wide`. No other event is counted, and no
+    /// event at all while `paused`.
     #[derive(Clone, Copy, Debug, Default)]
     struct Executed {
         user: u64,
         kernel: u64,
         paused: bool,
+        wide: bool,
     }
 
     impl EventCounts for Executed {
@@ -201,14 +207,19 @@ mod tests {
             match event {
                 _ if self.paused => None,
                 Event::Instructions => Some(instructions),
+                Event::Cycles if self.wide => Some(instructions / 4),
                 Event::Cycles => Some(2 * instructions),
                 _ => None,
             }
         }
+
+        fn instructions_per_cycle_max(&self) -> u64 {
+            if self.wide { 4 } else { 1 }
+        }
     }
 
     fn executed(user: u64, kernel: u64) -> Executed {
-        Executed { user, kernel, paused: false }
+        Executed { user, kernel, ..Executed::default() }
     }
 
     #[test]
@@ -377,6 +388,35 @@ mod tests {
             let instructions = (earliest - 1) / 2;
             let user = user.min(instructions);
             prop_assert!(!pmu.take_overflows(&executed(user, instructions - user)));
+        }
+
+        /// A counter that is checked at the predicted cycles is seen to overflow in the cycle of the overflow, also if
+        /// each cycle has several instructions.
+        #[test]
+        fn an_overflow_is_noticed_in_its_cycle(
+            remaining in 1..10_000_u64,
+            rings in prop::sample::select(vec![USER, USER | SYSTEM]),
+            event in prop::sample::select(vec![INSTRUCTIONS, 0x76]),
+            wide: bool,
+        ) {
+            let at_cycle = |cycle: u64| {
+                let user = if wide { cycle * 4 } else { cycle / 2 };
+                Executed { user, wide, ..Executed::default() }
+            };
+            let mut pmu = Pmu::default();
+            pmu.write_value(3, VALUE_MASK + 1 - remaining, &at_cycle(0));
+            pmu.write_select(3, event | rings | ENABLE | INTERRUPT, &at_cycle(0));
+            let mut cycle = 0;
+            while !pmu.take_overflows(&at_cycle(cycle)) {
+                cycle += pmu.next_overflow(&at_cycle(cycle)).unwrap();
+            }
+            let overflow_at = match (event, wide) {
+                (INSTRUCTIONS, true) => remaining.div_ceil(4),
+                (INSTRUCTIONS, false) => 2 * remaining,
+                (_, true) => remaining,
+                (_, false) => remaining.next_multiple_of(2),
+            };
+            prop_assert_eq!(cycle, overflow_at);
         }
     }
 }

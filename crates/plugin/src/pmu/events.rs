@@ -93,10 +93,12 @@ pub(crate) fn event_of(number: u16, mask: u8) -> Option<Event> {
 
 impl Event {
     /// The most events per cycle that are assumed. It bounds how soon a counter can overflow, and so when the plugin
-    /// checks the counter. If a model has more events per cycle, an overflow is reported late.
-    pub(crate) fn per_cycle_max(self) -> u64 {
+    /// checks the counter. If a model has more events per cycle, an overflow is reported late. `instructions_max`: the
+    /// most instructions per cycle.
+    pub(crate) fn per_cycle_max(self, instructions_max: u64) -> u64 {
         match self {
-            Event::Instructions | Event::Cycles | Event::Branches | Event::BranchMisses => 1,
+            Event::Cycles => 1,
+            Event::Instructions | Event::Branches | Event::BranchMisses => instructions_max,
             _ => 64,
         }
     }

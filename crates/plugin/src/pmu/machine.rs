@@ -22,6 +22,9 @@ use simrecord::record::{Detail, Notice, Record};
 
 /// The most events that are reported as not counted.
 const REPORTED_MAX: usize = 64;
+/// The most instructions that a core of the level `ooo` executes in a cycle. It has at most 15 issue slots, and a fused
+/// pair of instructions takes one slot. Between sampled units, at most 16 slots per cycle are estimated.
+const CORE_INSTRUCTIONS_PER_CYCLE_MAX: u64 = 32;
 /// The most bytes that are read of a file of the PMUs' state. A line for each counter of 16 vCPUs needs far less.
 const STATE_BYTES_MAX: u64 = 1 << 16;
 
@@ -71,6 +74,8 @@ pub(crate) struct VcpuCounts {
     user: Counts,
     interrupts: u64,
     exceptions: u64,
+    /// Whether the model has a second level of TLBs. Its hits are counted for instructions and data together.
+    has_second_tlb: bool,
 }
 
 impl VcpuCounts {
@@ -82,12 +87,13 @@ impl VcpuCounts {
         level: &Level,
         tracked: &TrackedCpu,
     ) -> VcpuCounts {
-        let (all, user) = cpu::with_vcpu(vcpu, |cpu| {
+        let (all, user, has_second_tlb) = cpu::with_vcpu(vcpu, |cpu| {
             let all = cpu.counts_before(level.counted_part_of(remaining));
-            (all, cpu.user_counts(&all))
+            (all, cpu.user_counts(&all), cpu.has_second_tlb())
         });
-        let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
-        VcpuCounts { level: Some(level.current()), all, user, interrupts, exceptions }
+        let (level, interrupts, exceptions) =
+            (Some(level.current()), tracked.interrupts, tracked.exceptions);
+        VcpuCounts { level, all, user, interrupts, exceptions, has_second_tlb }
     }
 
     /// The counts of all vCPUs when one of them is at an instruction of its block.
@@ -127,13 +133,20 @@ impl EventCounts for VcpuCounts {
             Event::Exceptions => Some(if rings.kernel { self.exceptions } else { 0 }),
             Event::Branches if level.has_model() => Some(counts[BRANCHES]),
             Event::BranchMisses if level == Detail::Ooo => Some(counts[BRANCH_MISSES]),
+            // Hits of the second level cannot be subtracted from the misses of one of the first TLBs.
+            Event::DtlbMisses | Event::ItlbMisses if self.has_second_tlb => None,
             _ if level.has_model() => model_event_count(event, &counters::model_counts(&counts)),
             _ => None,
         }
     }
+
+    fn instructions_per_cycle_max(&self) -> u64 {
+        // At other levels an instruction takes at least a cycle.
+        if self.level == Some(Detail::Ooo) { CORE_INSTRUCTIONS_PER_CYCLE_MAX } else { 1 }
+    }
 }
 
-/// The count of an event that only models count. `None` if models do not count it.
+/// The count of an event that only models count, of a model with one level of TLBs. `None` if models do not count it.
 fn model_event_count(event: Event, counts: &machine::Counts) -> Option<u64> {
     let l1d_misses = counts.l1d_load_misses + counts.l1d_store_misses;
     Some(match event {
@@ -145,7 +158,7 @@ fn model_event_count(event: Event, counts: &machine::Counts) -> Option<u64> {
         Event::L1iMisses => counts.l1i_misses,
         Event::L2Accesses => l1d_misses + counts.l1i_misses,
         Event::L2Misses => counts.l2_fetch_misses + counts.l2_data_misses,
-        // The model has one level of TLBs, so each miss is a walk of the page table.
+        // With one level of TLBs, each miss is a walk of the page table.
         Event::DtlbL1Misses | Event::DtlbMisses => counts.dtlb_misses,
         Event::ItlbMisses => counts.itlb_misses,
         Event::Loads => counts.loads,
@@ -293,6 +306,28 @@ impl Pmus {
         let contents: Vec<_> = vcpus.map(|(vcpu, now)| vcpu.pmu.content(now)).collect();
         if let Err(error) = fs::write(path, state::write(&contents)) {
             eprintln!("irqlab plugin: {}: {error}", path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_are_not_counted_where_a_second_level_serves_misses() {
+        let rings = PrivilegeRings { user: true, kernel: true };
+        let mut all = Counts::default();
+        let model = machine::Counts { dtlb_misses: 7, itlb_misses: 3, ..Default::default() };
+        counters::put_model_counts(&model, &mut all);
+        for has_second_tlb in [false, true] {
+            let level = Some(Detail::Ooo);
+            let now = VcpuCounts { level, all, has_second_tlb, ..VcpuCounts::default() };
+            assert_eq!(now.count(Event::DtlbL1Misses, rings), Some(7));
+            for (event, walks) in [(Event::DtlbMisses, 7), (Event::ItlbMisses, 3)] {
+                let expected = if has_second_tlb { None } else { Some(walks) };
+                assert_eq!(now.count(event, rings), expected, "{event:?}");
+            }
         }
     }
 }

@@ -7,14 +7,17 @@ use std::path::Path;
 
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::progress::GuestProgress;
+use simrecord::record::CPUS_MAX;
 
-/// The least cycles of guest time between two updates.
+/// The least cycles of guest time between two updates by events of one vCPU.
 const CYCLES_BETWEEN: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct ProgressFile {
     file: File,
     last: GuestProgress,
+    /// The time of each vCPU at the last update that an event of this vCPU caused. vCPUs do not have the same time.
+    updated_at: [u64; CPUS_MAX],
     /// Instructions of each vCPU since the start of the machine.
     executed: Vec<u64>,
     /// The sum of `executed` when the last region was opened.
@@ -27,7 +30,8 @@ impl ProgressFile {
         let file = OpenOptions::new().write(true).open(path);
         let file = file.map_err(|error| format!("progress={}: {error}", path.display()))?;
         let (executed, executed_before) = (Vec::new(), 0);
-        Ok(ProgressFile { file, last: GuestProgress::default(), executed, executed_before })
+        let (last, updated_at) = (GuestProgress::default(), [0; CPUS_MAX]);
+        Ok(ProgressFile { file, last, updated_at, executed, executed_before })
     }
 
     /// Writes that a region was opened or closed on a vCPU. `counted`: the current counts of all vCPUs.
@@ -44,14 +48,16 @@ impl ProgressFile {
         self.write(GuestProgress { regions, is_open, opened_at, now, instructions });
     }
 
-    /// Writes the progress if a vCPU's time has advanced enough since the last update. `counts`: its current counts.
+    /// Writes the progress if a vCPU's time has advanced enough since its last update. `counts`: its current counts.
     #[inline]
     pub(crate) fn advance(&mut self, vcpu: u32, counts: &Counts) {
         if let Some(executed) = self.executed.get_mut(vcpu as usize) {
             *executed = counts[INSTRUCTIONS];
         }
-        let now = counts[TIME];
-        if now.wrapping_sub(self.last.now) >= CYCLES_BETWEEN {
+        let updated_at = &mut self.updated_at[vcpu as usize % CPUS_MAX];
+        if counts[TIME].saturating_sub(*updated_at) >= CYCLES_BETWEEN {
+            *updated_at = counts[TIME];
+            let now = self.last.now.max(counts[TIME]);
             self.write(GuestProgress { now, instructions: self.instructions(), ..self.last });
         }
     }
@@ -99,5 +105,26 @@ mod tests {
         assert_eq!(read().instructions, 32);
         progress.region(false, 0, &[counts(11, 140), counts(12, 210)]);
         assert_eq!((read().regions, read().is_open, read().instructions), (1, false, 50));
+    }
+
+    #[test]
+    fn a_vcpu_that_lags_writes_at_intervals_too() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut progress = ProgressFile::open(file.path()).unwrap();
+        let read = || {
+            let bytes = std::fs::read(file.path()).unwrap();
+            GuestProgress::decode(bytes[..BYTES].try_into().unwrap())
+        };
+        progress.region(true, 0, &[counts(0, 0), counts(0, 0)]);
+        let ahead = 10 * CYCLES_BETWEEN;
+        progress.advance(0, &counts(ahead, 50));
+        assert_eq!((read().now, read().instructions), (ahead, 50));
+        // No event of the vCPU that lags is an update, until its own time has advanced enough.
+        progress.advance(1, &counts(CYCLES_BETWEEN - 1, 3));
+        assert_eq!(read().instructions, 50);
+        progress.advance(1, &counts(CYCLES_BETWEEN, 4));
+        assert_eq!((read().now, read().instructions), (ahead, 54), "time does not go back");
+        progress.advance(1, &counts(CYCLES_BETWEEN + 1, 5));
+        assert_eq!(read().instructions, 54);
     }
 }

@@ -96,22 +96,27 @@ impl BareNoise {
     }
 
     /// Converts the outcome of a run to the sample of a loop.
-    fn sample(&self, looping: Loop, run: &RunOutcome) -> NoiseSample {
-        let output = &run.output;
+    ///
+    /// Fails if the guest's records are impossible.
+    fn sample(&self, looping: Loop, run: &RunOutcome) -> Result<NoiseSample, BenchError> {
+        let (output, settings) = (&run.output, &self.settings);
         let result = match looping {
             Loop::Detour => LoopResult::Gaps(Box::new(self.gaps(output))),
             Loop::Fwq => LoopResult::Quanta(Box::new(self.quanta(output))),
-            Loop::Ftq => LoopResult::Slots(Box::new(self.slots(output))),
+            Loop::Ftq => {
+                let slots = slots(&output.records, settings.quantum_ns, settings.repetitions)?;
+                LoopResult::Slots(Box::new(slots))
+            }
         };
         let start_ns = output.ns(output.start);
         let window_ns = output.ns(output.end).saturating_sub(start_ns);
         // Without a kernel there is nothing else to count.
         let cpu =
             CpuNoise { lost_records: output.lost, ..CpuNoise::new(0, start_ns, window_ns, result) };
-        NoiseSample {
+        Ok(NoiseSample {
             facts: facts(looping, run),
             ..NoiseSample::in_exact_clock(looping, vec![cpu])
-        }
+        })
     }
 
     /// Converts the records of the detour loop: start and end of each gap.
@@ -148,23 +153,26 @@ impl BareNoise {
         }
         fixed
     }
+}
 
-    /// Converts the records of the loop of fixed time: number of a slot, and its work.
-    fn slots(&self, output: &Output) -> Slots {
-        let mut slots = Slots { slot_ns: self.settings.quantum_ns, ..Slots::default() };
-        for &[slot, work] in &output.records {
-            // Slots without work have no record.
-            let missed = slot.saturating_sub(slots.count).min(Self::REPETITIONS_MAX);
-            slots.empty += missed;
-            slots.first.resize(slots.first.len() + missed as usize, 0);
-            slots.count += missed + 1;
-            slots.work_sum = slots.work_sum.saturating_add(work);
-            slots.work_max = slots.work_max.max(work);
-            slots.first.push(work);
+/// Converts the records of the loop of fixed time, in a window of `repetitions` slots: number of a slot, and its work.
+/// Slots without work have no record.
+///
+/// Fails if a slot is not after the slot before it, or not in the window: the records come from a guest, so they can be
+/// any numbers.
+fn slots(records: &[[u64; 2]], slot_ns: u64, repetitions: u64) -> Result<Slots, BenchError> {
+    let mut slots = Slots { slot_ns, ..Slots::default() };
+    for &[slot, work] in records {
+        if !(slots.count..repetitions).contains(&slot) {
+            let reason = format!(
+                "the bare machine reports slot {slot} after {} of {repetitions} slots",
+                slots.count
+            );
+            return Err(BenchError::Failed(reason));
         }
-        slots.first.truncate(1 << 16);
-        slots
+        slots.add(slot, work);
     }
+    Ok(slots)
 }
 
 /// Returns the facts of a window: its parameters, and the simulator's counters.
@@ -228,8 +236,26 @@ impl NoiseBench for BareNoise {
         let run_outcome =
             run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, &self.stop);
         match run_outcome? {
-            Some(run_outcome) => Ok(self.sample(looping, &run_outcome)),
+            Some(run_outcome) => self.sample(looping, &run_outcome),
             None => Err(BenchError::Failed("stopped".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_window() {
+        let good = slots(&[[0, 5], [1, 6], [4, 7]], 100, 5).unwrap();
+        assert_eq!((good.count, good.empty, good.work_sum, good.work_max), (5, 2, 18, 7));
+        assert_eq!((good.slot_ns, good.first), (100, vec![5, 6, 0, 0, 7]));
+        // Numbers of slots with which memory would grow, or which come twice.
+        let far = (1..1000).map(|number| [number * 100_000, 1]).collect::<Vec<_>>();
+        for records in [far.as_slice(), &[[u64::MAX, 1]], &[[3, 1], [3, 1]], &[[5, 1]]] {
+            let error = slots(records, 100, 5).unwrap_err().to_string();
+            assert!(error.contains("the bare machine reports slot"), "{error}");
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 
-use super::{Cache, in_use, remove_directory};
+use super::{Cache, in_use, remove_directory, reserved_suffix};
 use crate::regular_file::read_bounded;
 use crate::{Progress, Result, SimError};
 
@@ -68,10 +68,8 @@ impl Cache {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
-                let is_internal = [".lock", ".aside", ".old", outputs::TEMPORARY_SUFFIX]
-                    .iter()
-                    .any(|end| name.ends_with(end));
-                (!is_internal && name != LIMIT_FILE).then(|| examine(&entry.path(), name))?
+                let is_internal = reserved_suffix(&name).is_some() || name == LIMIT_FILE;
+                (!is_internal).then(|| examine(&entry.path(), name))?
             })
             .collect();
         found.sort_by(|first, second| {
@@ -123,7 +121,8 @@ impl Cache {
     /// Removes an entry with a temporary name if no process works on it. Returns whether it did.
     fn remove_leftover(&self, name: &str) -> bool {
         if name.ends_with(outputs::TEMPORARY_SUFFIX) {
-            return self.is_old(name) && self.delete(name);
+            // Temporary names are names of files. A directory is a checkpoint of an irqlab that allowed this name.
+            return self.path(name).is_file() && self.is_old(name) && self.delete(name);
         }
         let Some(entry) = name.strip_suffix(".aside").or_else(|| name.strip_suffix(".old")) else {
             return false;
@@ -134,11 +133,13 @@ impl Cache {
             return flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && self.delete(name);
         }
-        // Without a lock, the entry is a leftover only if its name ends with a number, and it is old.
+        // Without a lock, the entry is a leftover only if its name ends with a number or with the temporary name of
+        // `Cache::discard`, and it is old.
         let has_number = Path::new(entry).extension().is_some_and(|end| {
             end.to_str().is_some_and(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
         });
-        has_number && self.is_old(name) && self.delete(name)
+        let is_discarded = entry.ends_with(outputs::TEMPORARY_SUFFIX);
+        (has_number || is_discarded) && self.is_old(name) && self.delete(name)
     }
 
     /// Returns whether an entry was modified longer than [`GRACE`] ago.
@@ -184,7 +185,7 @@ impl Cache {
     pub(crate) fn discard(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         loop {
-            let removed_path = self.path(&format!("{name}{}.old", outputs::temporary_name()));
+            let removed_path = self.path(&discarded_name(name));
             return match renameat_with(CWD, &path, CWD, &removed_path, RenameFlags::NOREPLACE) {
                 Ok(()) => remove_directory(&removed_path),
                 Err(Errno::EXIST) => continue,
@@ -198,6 +199,11 @@ impl Cache {
             };
         }
     }
+}
+
+/// Returns a new name for an entry that is about to be removed. After a kill, [`Cache::remove_leftover`] removes it.
+fn discarded_name(name: &str) -> String {
+    format!("{name}{}.old", outputs::temporary_name())
 }
 
 /// Describes an entry; `None` if it does not exist.
@@ -350,6 +356,35 @@ mod tests {
         assert!(stays.iter().all(|name| cache.path(name).exists()));
         drop(makes_checkpoint);
         assert_eq!(cache.prune(), ["checkpoint-1.5.aside"]);
+    }
+
+    /// A process was killed between the renaming and the removal of an entry without a lock.
+    #[test]
+    fn a_discarded_directory_that_a_kill_left_is_removed() {
+        let (_scratch, cache) = cache();
+        let [old, new] = [discarded_name("ready-a"), discarded_name("ready-b")];
+        for name in [&old, &new] {
+            fs::create_dir(cache.path(name)).unwrap();
+            fs::write(cache.path(name).join("state"), "half").unwrap();
+        }
+        age(&cache.path(&old), 1);
+        assert_eq!(cache.prune(), [old.as_str()]);
+        assert!(!cache.path(&old).exists() && cache.path(&new).exists());
+        add(&cache, "ready-c", 1000, 1);
+        cache.discard("ready-c").unwrap();
+        assert!(!cache.path("ready-c").exists() && cache.prune().is_empty());
+    }
+
+    /// Earlier versions of irqlab allowed this name.
+    #[test]
+    fn a_checkpoint_with_the_end_of_a_temporary_name_stays() {
+        let (_scratch, cache) = cache();
+        add(&cache, "checkpoint-x.part", 1000, 24);
+        age(&cache.path("checkpoint-x.part"), 24);
+        fs::write(cache.path("irqlab-0.part"), "half").unwrap();
+        age(&cache.path("irqlab-0.part"), 24);
+        assert_eq!(cache.prune(), ["irqlab-0.part"]);
+        assert!(cache.path("checkpoint-x.part/state").is_file());
     }
 
     #[test]

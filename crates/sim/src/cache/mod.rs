@@ -226,6 +226,15 @@ pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
 /// Maximum length of the name of a checkpoint or a root file system.
 const NAME_BYTES_MAX: usize = 64;
 
+/// Ends of names to which the cache gives a meaning: the lock of an entry, its staging directory, the directory that it
+/// replaces, and a temporary file. No entry may have a name with one of these ends.
+const RESERVED_SUFFIXES: [&str; 4] = [".lock", ".aside", ".old", outputs::TEMPORARY_SUFFIX];
+
+/// Returns the reserved end of a name; `None` if it has none.
+fn reserved_suffix(name: &str) -> Option<&'static str> {
+    RESERVED_SUFFIXES.into_iter().find(|suffix| name.ends_with(suffix))
+}
+
 /// Checks that a checkpoint may have this name: it becomes the name of a directory of the cache.
 pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
     check_name(name, "checkpoint")
@@ -235,7 +244,12 @@ pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
 pub(crate) fn check_name(name: &str, thing: &str) -> Result<()> {
     let is_allowed = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
     let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_allowed);
-    if is_name && !name.starts_with('.') && !name.ends_with(".aside") && !name.ends_with(".old") {
+    if let (true, Some(suffix)) = (is_name, reserved_suffix(name)) {
+        return Err(SimError::Invalid(format!(
+            "{name:?} is no name for a {thing}: the cache has other uses for names that end in {suffix}"
+        )));
+    }
+    if is_name && !name.starts_with('.') {
         return Ok(());
     }
     let allowed = "1 to 64 letters, digits, dots, dashes and underscores, not starting with a dot";
@@ -335,6 +349,16 @@ mod tests {
         check(&|| fs::write(&list, "{}").unwrap(), "content.json");
         check(&|| fs::remove_file(&list).unwrap(), "content.json");
         assert!(!directory.join("more").exists());
+    }
+
+    /// A checkpoint `x.lock` would be in the place of the lock of `x`, and the cache removes old entries `x.part`.
+    #[test]
+    fn a_name_with_a_meaning_in_the_cache_is_refused() {
+        for suffix in RESERVED_SUFFIXES {
+            let error = check_name(&format!("x{suffix}"), "checkpoint").unwrap_err().to_string();
+            assert!(error.contains("no name") && error.contains(suffix), "{error}");
+            check_name(&format!("x{suffix}.1"), "checkpoint").unwrap();
+        }
     }
 
     #[test]

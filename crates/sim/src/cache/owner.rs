@@ -12,8 +12,8 @@ use crate::{Result, SimError};
 const WRITE_BY_GROUP: u32 = 0o020;
 const WRITE_BY_OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
-/// The user ID that the kernel shows for owners outside of the user namespace.
-const OVERFLOW_UID: u32 = 65534;
+/// The user and group ID that the kernel shows for owners and groups outside of the user namespace.
+const OVERFLOW_ID: u32 = 65534;
 /// The fields of `/proc/self/uid_map` in the initial user namespace.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
@@ -80,25 +80,33 @@ impl Trusted {
     /// distributions give each user such a group.
     fn check_entry(self, data: &Metadata) -> std::result::Result<(), String> {
         self.check_owner(data)?;
-        let is_private_group = data.gid() == 0 || (data.gid() == self.gid && self.gid == self.uid);
+        self.check_writers(data, data.gid())
+    }
+
+    /// Checks a directory above the cache: it belongs to this user or to root, and no other user can write to it. In
+    /// a sticky directory other users cannot replace the cache.
+    fn check_ancestor(self, data: &Metadata) -> std::result::Result<(), String> {
+        let is_outside = self.in_user_namespace && data.uid() == OVERFLOW_ID;
+        if !is_outside {
+            self.check_owner(data)?;
+        }
+        if data.mode() & STICKY != 0 {
+            return Ok(());
+        }
+        // A group outside of the user namespace is taken for the group of the host's root, as an owner is.
+        let is_group_outside = self.in_user_namespace && data.gid() == OVERFLOW_ID;
+        self.check_writers(data, if is_group_outside { 0 } else { data.gid() })
+    }
+
+    /// Checks that only the owner, root and the private group of the user can write to a file or directory of the group
+    /// `gid`.
+    fn check_writers(self, data: &Metadata, gid: u32) -> std::result::Result<(), String> {
+        let is_private_group = gid == 0 || (gid == self.gid && self.gid == self.uid);
         if data.mode() & WRITE_BY_OTHERS != 0 {
             return Err("can be written by every user".to_owned());
         }
         if data.mode() & WRITE_BY_GROUP != 0 && !is_private_group {
-            return Err(format!("can be written by group {}", data.gid()));
-        }
-        Ok(())
-    }
-
-    /// Checks a directory above the cache: it belongs to this user or to root, and not every user can write to it. In
-    /// a sticky directory other users cannot replace the cache.
-    fn check_ancestor(self, data: &Metadata) -> std::result::Result<(), String> {
-        let is_outside = self.in_user_namespace && data.uid() == OVERFLOW_UID;
-        if !is_outside {
-            self.check_owner(data)?;
-        }
-        if data.mode() & WRITE_BY_OTHERS != 0 && data.mode() & STICKY == 0 {
-            return Err("can be written by every user".to_owned());
+            return Err(format!("can be written by group {gid}"));
         }
         Ok(())
     }
@@ -151,6 +159,38 @@ mod tests {
         trusted().check(&root).unwrap();
     }
 
+    /// Members of the group could replace the whole cache.
+    #[test]
+    fn a_directory_above_that_another_group_can_write_to_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (ancestor, root) = (scratch.path().join("above"), scratch.path().join("above/cache"));
+        fs::create_dir_all(&root).unwrap();
+        let set = |mode| {
+            fs::set_permissions(&ancestor, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let ours = trusted();
+        set(0o775);
+        if ours.gid == 0 {
+            trusted().check(&root).unwrap();
+            chown(&ancestor, None, Some(50)).unwrap();
+        }
+        // For a user whose private group has another number, the group of the directory is any group.
+        let gid = fs::metadata(&ancestor).unwrap().gid();
+        let other = Trusted { gid: gid + 1, ..ours };
+        let expected = format!("above can be written by group {gid}");
+        assert!(refusal(other, &root).contains(&expected));
+        for mode in [0o1775, 0o755] {
+            set(mode);
+            other.check(&root).unwrap();
+        }
+        if ours.gid == 0 {
+            set(0o775);
+            chown(&ancestor, None, Some(OVERFLOW_ID)).unwrap();
+            Trusted { in_user_namespace: true, ..ours }.check(&root).unwrap();
+            assert!(refusal(ours, &root).contains("by group 65534"));
+        }
+    }
+
     #[test]
     fn a_cache_of_another_user_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
@@ -182,7 +222,7 @@ mod tests {
         assert!(refusal(ours, &root).contains("can be written by group 50"));
         let unmapped = Trusted { in_user_namespace: true, ..ours };
         chown(&file, None, Some(0)).unwrap();
-        chown(scratch.path().join("above"), Some(OVERFLOW_UID), None).unwrap();
+        chown(scratch.path().join("above"), Some(OVERFLOW_ID), None).unwrap();
         unmapped.check(&root).unwrap();
     }
 }

@@ -265,7 +265,6 @@ pub fn list(cache: &Cache) -> Vec<String> {
             .then_some(name)
     });
     let mut names: Vec<String> = names.collect();
-    names.retain(|name| !name.ends_with(".aside") && !name.ends_with(".old"));
     names.sort();
     names
 }
@@ -693,7 +692,7 @@ mod tests {
     fn damaged_and_absent_ones_are_named() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
-        for name in ["", ".x", "a/b", "..", "a b", &"x".repeat(65), "x.aside"] {
+        for name in ["", ".x", "a/b", "..", "a b", &"x".repeat(65), "x.aside", "x.part"] {
             assert!(open(&cache, name).unwrap_err().to_string().contains("no name"), "{name}");
         }
         assert!(open(&cache, "one").unwrap_err().to_string().contains("there are: none"));

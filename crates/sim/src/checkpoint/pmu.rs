@@ -6,11 +6,12 @@
 //! is therefore refused for a machine without one, and vice versa.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
 use crate::machine::Machine;
 use crate::machine::vm::Instrumentation;
+use crate::regular_file::read_all;
 use crate::{Result, SimError};
 
 /// The name of the file with the values.
@@ -25,10 +26,9 @@ pub(super) fn described(machine: &Machine) -> &'static str {
 
 /// Copies the values that the plugin wrote to the file `counters` into a checkpoint.
 pub(super) fn keep(staging: &Path, mut counters: &File) -> Result<()> {
-    let mut text = String::new();
     let read = counters.seek(SeekFrom::Start(0));
-    let read = read.and_then(|_| counters.take(BYTES_MAX).read_to_string(&mut text));
-    read.map_err(SimError::system("reading the guest's counters"))?;
+    let read = read.and_then(|_| read_all(counters, BYTES_MAX));
+    let text = read.map_err(SimError::system("reading the guest's counters"))?;
     let content = staging.join(CONTENT);
     fs::write(&content, text).map_err(SimError::file(&content))
 }

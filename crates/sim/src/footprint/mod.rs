@@ -54,13 +54,26 @@ impl Bench for SimFootprint {
     fn stop_requested(&self) -> bool {
         self.guest.is_stopped()
     }
+
+    fn limit_reached(&self) -> Option<String> {
+        self.guest.reached_deadline()
+    }
 }
 
 impl SimFootprint {
-    /// Number of lines of a level; 0 for a level that the machine lacks.
-    fn lines(&self, level: Level) -> u64 {
+    /// Number of lines of a level; `None` for a level that the machine lacks.
+    fn lines(&self, level: Level) -> Option<u64> {
         let geometry = self.request.geometry.iter().find(|(known, _)| *known == level);
-        geometry.map_or(0, |(_, geometry)| geometry.lines())
+        geometry.map(|(_, geometry)| geometry.lines())
+    }
+
+    /// Fails for a level that the model lacks, or that no loop can fill. Its machine would find the size that QEMU reports
+    /// to every guest, and fill a cache that the model does not have.
+    fn check_level(&self, level: Level) -> Result<(), BenchError> {
+        match (&self.guest.watch.model, self.lines(level)) {
+            (Some(model), None) => Err(unfillable(&model.model, level)),
+            _ => Ok(()),
+        }
     }
 
     /// Calls `action` with the request for one level of the plan, and what is known about its machine.
@@ -82,7 +95,8 @@ impl SimFootprint {
                 Ok((expected.label.to_owned(), self.guest.work(request, &expected)?))
             })
         };
-        self.request.plan.levels.iter().map(work).collect()
+        let levels = self.request.plan.levels.iter();
+        levels.filter(|level| self.check_level(**level).is_ok()).map(work).collect()
     }
 
     /// Checks that the messages came over the machine's network cards, if it has any.
@@ -170,16 +184,18 @@ impl FootprintBench for SimFootprint {
     ) -> Result<Measured<Samples>, BenchError> {
         self.request.plan = plan.clone();
         let (levels, at_once) = (&plan.levels, self.jobs.count);
-        let label = format!("{} simulated machines, one for each level", levels.len());
+        let bench = &*self;
+        let is_fillable = |level: &&Level| bench.check_level(**level).is_ok();
+        let count = levels.iter().filter(is_fillable).count();
+        let label = format!("{count} simulated machines, one for each level");
         progress.start(&Step { number: 1, count: 1, label, expected: None });
         let experiment = "footprint";
-        let planned = PlannedMachines { experiment, count: levels.len(), at_once };
-        self.guest.progress.plan(planned);
-        let bench = &*self;
+        self.guest.progress.plan(PlannedMachines { experiment, count, at_once });
         let mut order = levels.clone();
         // Large levels start first: a large level that starts last would run alone.
         order.sort_by_key(|level| Reverse(bench.lines(*level)));
         let outcomes = for_each(self.jobs, &order, |_, &level| {
+            bench.check_level(level)?;
             if bench.stop_requested() { Ok(None) } else { bench.run(level) }
         });
         let mut outcomes: Vec<_> = order.into_iter().zip(outcomes).collect();
@@ -199,8 +215,10 @@ impl FootprintBench for SimFootprint {
                 Err(error) => failed.push((level.to_string(), error)),
             }
         }
+        // The failure of a machine says more than a level that is not available.
+        failed.sort_by_key(|(_, error)| !is_failure(error));
         for (level, error) in failed {
-            if measured.samples.series.is_empty() {
+            if measured.samples.series.is_empty() && is_failure(&error) {
                 return Err(error);
             }
             measured.part_failed(Plan::NAME, level, error)?;
@@ -208,6 +226,23 @@ impl FootprintBench for SimFootprint {
         self.complete_facts(facts);
         Ok(measured)
     }
+}
+
+/// Whether a machine did not end as it should.
+fn is_failure(error: &BenchError) -> bool {
+    matches!(error, BenchError::Failed(_) | BenchError::TimeLimit(_))
+}
+
+/// The error for a level that is not among [`geometries`].
+fn unfillable(model: &SystemModel, level: Level) -> BenchError {
+    let why = match level {
+        Level::L1i if model.l1i.trace => {
+            "is a trace cache, which no loop can fill: lines start where code is entered"
+        }
+        Level::Dtlb | Level::Itlb => "does not hold the loop's pages of 4 KiB",
+        _ => "does not exist",
+    };
+    BenchError::unavailable(format!("{level} of the model {} {why}", model.name))
 }
 
 /// Adds the facts of the guest of another level. Settings that differ keep the value of the first guest.
@@ -270,8 +305,106 @@ fn tlb(level: &TlbLevel) -> Option<Geometry> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Cache;
+    use crate::boot::{EarlyReason, Limits};
+    use crate::checkpoint::Start;
+    use crate::guest::kernel::Kernel;
+    use crate::guest_run::{Deadline, MachinePhase, MachineProgress, MachineState};
     use crate::models;
+    use crate::watch::{Detail, KernelFiles, Watch};
+
+    #[test]
+    fn a_level_that_the_model_lacks_is_not_available() {
+        let reason = |model: &str, level| {
+            let model = SystemModel::parse(&models::text(model).unwrap()).unwrap();
+            assert!(geometries(&model).iter().all(|(known, _)| *known != level));
+            let error = unfillable(&model, level);
+            assert!(matches!(error, BenchError::Unavailable { .. }), "{error}");
+            error.to_string()
+        };
+        assert_eq!(reason("r4400-1994", Level::L3), "l3 of the model r4400-1994 does not exist");
+        assert!(reason("p4-1800", Level::L1i).contains("p4-1800 is a trace cache"));
+    }
+
+    struct NoProgress;
+
+    impl MachineProgress for NoProgress {
+        fn plan(&self, _: PlannedMachines) {}
+        fn start(&self, _: &str, _: MachineWork) {}
+        fn update(&self, _: &str, _: MachineState) {}
+        fn ends_early(&self, _: &str, _: MachinePhase, _: EarlyReason) {}
+        fn done(&self, _: &str) {}
+    }
+
+    /// A bench on `r4400-1994`, which ends before any machine starts: by the user, or by the deadline.
+    fn ended(cache: &Cache, is_stopped: bool, levels: &[Level]) -> SimFootprint {
+        let text = models::text("r4400-1994").unwrap();
+        let model = models::of_text(cache, "r4400-1994", &text, Detail::Timed).unwrap();
+        let plan = Plan { levels: levels.to_vec(), ..Plan::default() };
+        let geometry = geometries(&model.model);
+        let kernel = Kernel {
+            image: "/k/bzImage".into(),
+            sha256: "aa".to_owned(),
+            modules: None,
+            config: None,
+        };
+        SimFootprint {
+            guest: GuestRun {
+                cache: cache.clone(),
+                qemu: crate::qemu::tests::qemu(),
+                machine: crate::machine::tests::machine(),
+                kernel,
+                kernel_files: KernelFiles::nothing(),
+                start: Start::Boot,
+                limits: Limits::default(),
+                deadline: Some(Deadline::after(Duration::ZERO)),
+                watch: Watch { model: Some(model), ..Watch::default() },
+                stop: Arc::new(move || is_stopped),
+                progress: Arc::new(NoProgress),
+            },
+            label: String::new(),
+            jobs: Jobs { count: 1, limited_by_memory: false },
+            request: FootprintRequest { plan, geometry, ..FootprintRequest::default() },
+            on_host: Map::new(),
+            facts: BenchFacts::default(),
+        }
+    }
+
+    #[test]
+    fn no_machine_measures_a_level_that_the_model_lacks() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let levels = [Level::L3, Level::L1d];
+        let mut bench = ended(&cache, true, &levels);
+        let plan = bench.request.plan.clone();
+        let measured = bench.measure(&plan, &mut |_: &Step| {}).unwrap();
+        assert_eq!(measured.missing, ["l1d"]);
+        let reason = "l3 of the model r4400-1994 does not exist";
+        assert_eq!((measured.absent.len(), measured.absent[0].reason.as_str()), (1, reason));
+        // A size that the user gives is used.
+        let geometry = Geometry { size_bytes: 1 << 20, line_bytes: 64, ways: 1 };
+        bench.request.geometry.push((Level::L3, geometry));
+        assert!(bench.check_level(Level::L3).is_ok());
+    }
+
+    /// The deadline passes before the machine of a level starts: nothing else says so.
+    #[test]
+    fn a_deadline_between_two_machines_is_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        for is_stopped in [true, false] {
+            let mut bench = ended(&cache, is_stopped, &[Level::L1d]);
+            let plan = bench.request.plan.clone();
+            let mut measured = bench.measure(&plan, &mut |_: &Step| {}).unwrap();
+            measured.note_limit(&bench);
+            assert_eq!(measured.missing, ["l1d"]);
+            let limit = measured.time_limit.unwrap_or_default();
+            assert_eq!(limit.contains("(--limit)"), !is_stopped, "{limit}");
+        }
+    }
 
     #[test]
     fn each_model_has_levels_that_can_be_filled() {

@@ -31,8 +31,17 @@ pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String
         let spans = spans(cpu, trace, account);
         trace.spans.extend(spans);
     }
-    trace.spans.truncate(SPANS_MAX);
+    drop_later_spans(&mut trace.spans);
     Ok(())
+}
+
+/// Drops the latest spans of all CPUs if there are more than [`SPANS_MAX`].
+fn drop_later_spans(spans: &mut Vec<TraceSpan>) {
+    if spans.len() > SPANS_MAX {
+        spans.sort_by_key(|span| span.from_ns);
+        spans.truncate(SPANS_MAX);
+        spans.sort_by_key(|span| (span.cpu, span.from_ns));
+    }
 }
 
 /// Returns the spans of a CPU in the trace's window, in ns since it opened. Neighbours with one name are one span.
@@ -72,6 +81,24 @@ mod tests {
 
     fn transition(context: KernelContext, tsc: u64) -> ContextTransition {
         ContextTransition { context, task: KernelContext::User(7), cycles: 0, tsc }
+    }
+
+    #[test]
+    fn the_latest_spans_of_all_cpus_are_dropped() {
+        let span = |cpu, from_ns| TraceSpan {
+            cpu,
+            who: String::new(),
+            kind: String::new(),
+            from_ns,
+            to_ns: from_ns + 1,
+        };
+        let all =
+            (0..2).flat_map(|cpu| (0..SPANS_MAX as u64).map(move |from_ns| span(cpu, from_ns)));
+        let mut spans: Vec<_> = all.collect();
+        drop_later_spans(&mut spans);
+        let of_cpu = |cpu| spans.iter().filter(|span| span.cpu == cpu).count();
+        assert_eq!([of_cpu(0), of_cpu(1)], [SPANS_MAX / 2; 2]);
+        assert!(spans.is_sorted_by_key(|span| (span.cpu, span.from_ns)));
     }
 
     #[test]

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::regular_file::read_bounded;
+use crate::regular_file::{read_all, read_bounded};
 use crate::{Result, SimError, process};
 
 /// Modules that a guest may need. If a kernel has no such module, the driver is built in or absent.
@@ -137,16 +136,18 @@ fn unpack(path: &Path) -> Result<Vec<u8>> {
     let bytes = match extension {
         "gz" => {
             let packed = read_bounded(path, MODULE_BYTES_MAX)?;
-            let mut bytes = Vec::new();
-            let mut unpacked = flate2::read::GzDecoder::new(&packed[..]).take(MODULE_BYTES_MAX);
-            unpacked.read_to_end(&mut bytes).map_err(SimError::file(path))?;
-            bytes
+            let unpacked = flate2::read::GzDecoder::new(&packed[..]);
+            read_all(unpacked, MODULE_BYTES_MAX).map_err(SimError::file(path))?
         }
         "xz" => process::output(Command::new("xz").args(["--decompress", "--stdout"]).arg(path))?,
         "zst" => process::output(Command::new("zstd").args(["-d", "-q", "--stdout"]).arg(path))?,
         _ => read_bounded(path, MODULE_BYTES_MAX)?,
     };
-    if !bytes.starts_with(b"\x7fELF") || bytes.len() as u64 > MODULE_BYTES_MAX {
+    if bytes.len() as u64 > MODULE_BYTES_MAX {
+        let reason = format!("over {MODULE_BYTES_MAX} bytes");
+        return Err(SimError::data(path.display().to_string(), reason));
+    }
+    if !bytes.starts_with(b"\x7fELF") {
         return Err(SimError::data(path.display().to_string(), "is not a kernel module"));
     }
     Ok(bytes)
@@ -154,6 +155,8 @@ fn unpack(path: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Read, Write};
+
     use super::*;
 
     fn write(directory: &Path, name: &str, depends: &str) {
@@ -187,6 +190,20 @@ mod tests {
         assert_eq!(names(scratch.path()), ["nvme"]);
         fs::write(scratch.path().join("ahci.ko"), "no ELF").unwrap();
         assert!(in_order(scratch.path(), false).is_err());
+    }
+
+    #[test]
+    fn a_packed_module_that_is_too_large_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("nvme.ko.gz");
+        let file = fs::File::create(&path).unwrap();
+        let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        packed.write_all(b"\x7fELF").unwrap();
+        let zeros = io::repeat(0).take(MODULE_BYTES_MAX - 3);
+        io::copy(&mut { zeros }, &mut packed).unwrap();
+        packed.finish().unwrap();
+        let error = in_order(scratch.path(), false).unwrap_err().to_string();
+        assert!(error.contains("nvme.ko.gz: over 67108864 bytes"), "{error}");
     }
 
     #[test]

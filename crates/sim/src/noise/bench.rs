@@ -48,6 +48,10 @@ const NO_RESPONSE: &str = "the records of its loop are lost";
 /// Why the numbers of a CPU must not be used.
 const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
 
+/// What a reader must know of a CPU whose loop ran on after its window closed early.
+const RAN_ON: &str = "the loop began late and ran on after --until had closed its window: iteration_ns, which is taken off \
+                      each detour, is from before the window";
+
 /// A simulated machine as a bench.
 pub struct SimNoise {
     settings: SimNoiseSettings,
@@ -250,9 +254,11 @@ impl SimNoise {
             let quantum_ns = self.settings.request.quantum_ns;
             let cut = |guest_loop: &GuestLoop| cut_at_close(guest_loop, region, quantum_ns);
             let cut = guest_loops().map(cut).collect::<Result<Vec<_>, _>>()?;
-            self.sample(looping, cut.iter(), (account, region))?
+            let cut_loops = cut.iter().map(|cut| (&cut.guest_loop, cut.ran_on));
+            self.sample(looping, cut_loops, (account, region))?
         } else {
-            self.sample(looping, guest_loops(), (account, region))?
+            let whole_loops = guest_loops().map(|guest_loop| (guest_loop, false));
+            self.sample(looping, whole_loops, (account, region))?
         };
         let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
         // A loop that was stopped in its warm-up has measured nothing.
@@ -260,18 +266,18 @@ impl SimNoise {
         Ok(has_measured.then_some(sample))
     }
 
-    /// Joins the loops of a window with the record, CPU by CPU.
+    /// Joins the loops of a window with the record, CPU by CPU. Each loop comes with the answer to [`Join::ran_on`].
     fn sample<'a>(
         &self,
         looping: Loop,
-        loops: impl Iterator<Item = &'a GuestLoop>,
+        loops: impl Iterator<Item = (&'a GuestLoop, bool)>,
         (account, region): (&Accounting, &RegionUse),
     ) -> Result<NoiseSample, BenchError> {
         let mut names = Names::default();
         let mut results = LoopResults::default();
         let mut threads = BTreeMap::new();
         let mut interrupted = false;
-        for guest_loop in loops {
+        for (guest_loop, ran_on) in loops {
             interrupted |= guest_loop.run.interrupted && !region.had_enough;
             threads.insert(guest_loop.run.cpu, guest_loop.run.thread);
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == guest_loop.run.cpu);
@@ -280,7 +286,7 @@ impl SimNoise {
             let timeline = timeline.map_err(BenchError::Failed)?;
             results.traced.marks += cpu.map_or(0, |cpu| cpu.transitions.len() as u64);
             let broken = Vec::new();
-            let join = Join { guest_loop, timeline, account, names: &mut names, broken };
+            let join = Join { guest_loop, ran_on, timeline, account, names: &mut names, broken };
             self.add_cpu(&mut results, join);
         }
         results.traced.whole = true;
@@ -319,8 +325,13 @@ impl SimNoise {
                 // The time-stamp counter of this machine counts ns: its cycles are ns.
                 results.facts.insert(name_on_cpu("threshold_ns"), json!(loop_run.threshold_cycles));
                 results.facts.insert(name_on_cpu("iteration_ns"), json!(detours.iteration_ns));
-                results.facts.insert(name_on_cpu("iterations"), json!(loop_run.iterations));
-                results.facts.insert(name_on_cpu("recording_ns"), json!(loop_run.recording_cycles));
+                if join.ran_on {
+                    results.cpu_warnings.push(CpuWarning::new(loop_run.cpu, RAN_ON));
+                } else {
+                    let (iterations, ns) = (loop_run.iterations, loop_run.recording_cycles);
+                    results.facts.insert(name_on_cpu("iterations"), json!(iterations));
+                    results.facts.insert(name_on_cpu("recording_ns"), json!(ns));
+                }
                 results.facts.insert(name_on_cpu("taken_ns"), json!(detours.taken_ns));
                 results.facts.insert(name_on_cpu("taken_in_detours_ns"), json!(detours.seen_ns));
                 let unknown = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);

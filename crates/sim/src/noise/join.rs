@@ -18,6 +18,9 @@ const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
 /// A loop on a CPU, and the contexts that the CPU executed.
 pub(super) struct Join<'a> {
     pub(super) guest_loop: &'a GuestLoop,
+    /// Whether the loop's counts of iterations include some that came after the window: see
+    /// [`super::early_close::CutLoop`].
+    pub(super) ran_on: bool,
     pub(super) timeline: Timeline<'a>,
     pub(super) account: &'a Accounting,
     pub(super) names: &'a mut Names,
@@ -40,7 +43,8 @@ pub(super) struct Found {
 pub(super) struct Detours {
     pub(super) ledger: GapLedger,
     pub(super) found: Vec<Found>,
-    /// Time of an undisturbed iteration of the loop, ns.
+    /// Time of an undisturbed iteration of the loop, ns: the mean in the window, or the shortest mean of a trial before
+    /// the window if the loop ran on after it.
     pub(super) iteration_ns: u64,
     /// Time of other contexts in the window; `seen_ns` is the part in detours.
     pub(super) taken_ns: u64,
@@ -77,7 +81,8 @@ impl Join<'_> {
         let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::from_record).collect();
         let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
         let plain = gaps.iter().filter(is_plain).count() as u64;
-        let iteration_ns = iteration_ns(guest_loop, &gaps, plain);
+        let iteration_ns =
+            if self.ran_on { taken_off_ns } else { iteration_ns(guest_loop, &gaps, plain) };
         let mut detours = Detours {
             ledger: GapLedger::new(AttributionParameters::default(), keep),
             found: Vec::new(),

@@ -126,7 +126,7 @@ pub(super) fn merge(spec: &RootSpec, archives: &[Archive], staging: &Path) -> Re
         })?;
         contents.push(file);
     }
-    complete(spec, &mut entries);
+    complete(spec, &mut entries).map_err(SimError::Invalid)?;
     let target = staging.join("merged.tar");
     let sizes = write(&entries, &mut contents, &target).map_err(SimError::file(&target))?;
     Ok(Extent { archive: target, entries: entries.len() as u64, sizes })
@@ -224,15 +224,24 @@ fn normalised(path: &str) -> std::result::Result<Option<String>, String> {
         return Ok(None);
     }
     check_path(path)?;
+    Ok(Some(in_usr(path)))
+}
+
+/// Returns the path with `usr/` before it if it is in one of the [`MERGED`] directories: those are links into `usr`.
+pub(super) fn in_usr(path: &str) -> String {
     let (first, _) = path.split_once('/').unwrap_or((path, ""));
-    let is_merged = MERGED.contains(&first);
-    Ok(Some(if is_merged { format!("usr/{path}") } else { path.to_owned() }))
+    if MERGED.contains(&first) { format!("usr/{path}") } else { path.to_owned() }
 }
 
 /// Removes the omitted paths, and adds links, directories and files that no package contains.
-fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
-    let omitted: Vec<&str> =
-        OMITTED.into_iter().chain(spec.omit.iter().map(String::as_str)).collect();
+///
+/// Fails if a path of `spec` is not inside the root file system, or if an entry would be below a link or a file.
+fn complete(
+    spec: &RootSpec,
+    entries: &mut BTreeMap<String, Entry>,
+) -> std::result::Result<(), String> {
+    let mut omitted: Vec<String> = OMITTED.into_iter().map(str::to_owned).collect();
+    omitted.extend(spec.omit.iter().map(|path| in_usr(path)));
     let is_below = |path: &str, ancestor: &str| {
         path.strip_prefix(ancestor)
             .is_some_and(|remainder| remainder.is_empty() || remainder.starts_with('/'))
@@ -268,12 +277,39 @@ fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
     for user in &spec.users {
         let (owner, group) = (u64::from(user.id), u64::from(user.id));
         let home = Entry { owner, group, ..Entry::new(Kind::Directory, 0o755) };
-        add_file(user.home.trim_matches('/'), home, entries);
+        if let Some(path) = normalised(&user.home)? {
+            add_file(&path, home, entries);
+        }
     }
     for file in &spec.files {
         let mode = if file.is_program { 0o755 } else { 0o644 };
-        add_file(&file.path, Entry::new(Kind::Added(file.bytes.clone()), mode), entries);
+        let entry = Entry::new(Kind::Added(file.bytes.clone()), mode);
+        add_file(&in_usr(&file.path), entry, entries);
     }
+    check_parents(entries)
+}
+
+/// Checks that no entry is below a link or a file: `mke2fs` would fail without the name of the link.
+fn check_parents(entries: &BTreeMap<String, Entry>) -> std::result::Result<(), String> {
+    for path in entries.keys() {
+        let parent = path.rsplit_once('/').and_then(|(parent, _)| entries.get_key_value(parent));
+        let Some((parent, entry)) = parent else { continue };
+        match &entry.kind {
+            Kind::Directory => {}
+            Kind::Symlink(target) => {
+                return Err(format!(
+                    "/{path} of the root file system is below /{parent}, which is a link to {target}; name its \
+                     path without the link"
+                ));
+            }
+            Kind::Hardlink(_) | Kind::Packed { .. } | Kind::Added(_) => {
+                return Err(format!(
+                    "/{path} of the root file system is below /{parent}, which is a file"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Adds an entry and the directories above it.
@@ -390,7 +426,7 @@ mod tests {
         for (number, file) in archives.iter().enumerate() {
             read(file, number, &mut entries).unwrap();
         }
-        complete(spec, &mut entries);
+        complete(spec, &mut entries).unwrap();
         let scratch = tempfile::tempdir().unwrap();
         let target = scratch.path().join("merged.tar");
         let mut contents: Vec<File> =
@@ -443,6 +479,47 @@ mod tests {
         assert_eq!(all.last().unwrap().0, "usr/bin/zz");
         let others = all[..all.len() - 1].iter().map(|entry| entry.0.trim_end_matches('/'));
         assert!(others.is_sorted());
+    }
+
+    /// `/bin` and `/lib` are links into `usr`, so nothing can be below them in the archive.
+    #[test]
+    fn paths_of_the_specification_are_in_usr_like_those_of_packages() {
+        let package = data_archive(&[
+            ("./usr/lib/big/x", EntryType::Regular, 0o644, "x", 7),
+            ("./usr/lib/small", EntryType::Regular, 0o644, "y", 7),
+        ]);
+        let files =
+            vec![RootFile { path: "bin/x".to_owned(), is_program: true, bytes: vec![b'x'] }];
+        let users = vec![RootUser { name: "u".to_owned(), id: 9, home: "/lib/u".to_owned() }];
+        let omit = vec!["lib/big".to_owned()];
+        let spec = RootSpec { files, users, omit, ..RootSpec::default() };
+        let all = merged(&spec, &[package]);
+        let has = |path: &str| all.iter().any(|entry| entry.0 == path);
+        assert!(has("usr/bin/x") && has("usr/lib/u/") && has("usr/lib/small"));
+        assert!(!has("bin/x") && !has("usr/lib/big/x"));
+        assert_eq!(all.iter().find(|entry| entry.0 == "bin").unwrap().4, "usr/bin");
+    }
+
+    #[test]
+    fn what_is_below_a_link_or_a_file_is_refused_by_name() {
+        let file =
+            |path: &str| RootFile { path: path.to_owned(), is_program: false, bytes: Vec::new() };
+        for (paths, reason) in [
+            (&["var/run/x"][..], "/var/run, which is a link to /run"),
+            (&["srv/x", "srv/x/y"], "/srv/x, which is a file"),
+            (&["usr/bin"], "/usr/bin, which is a file"),
+        ] {
+            let files = paths.iter().map(|path| file(path)).collect();
+            let spec = RootSpec { files, ..RootSpec::default() };
+            let mut entries = BTreeMap::new();
+            let dash = [("./usr/bin/dash", EntryType::Regular, 0o755, "shell", 7)];
+            read(&data_archive(&dash), 0, &mut entries).unwrap();
+            let error = complete(&spec, &mut entries).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        let user = RootUser { name: "u".to_owned(), id: 9, home: "/../u".to_owned() };
+        let spec = RootSpec { users: vec![user], ..RootSpec::default() };
+        assert!(complete(&spec, &mut BTreeMap::new()).is_err());
     }
 
     #[test]

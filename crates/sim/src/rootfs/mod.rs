@@ -206,7 +206,8 @@ impl SourcePackage {
     ) -> Option<std::io::Result<InstalledSources>> {
         let package = archives.iter().map(|archive| &archive.package);
         let package = package.into_iter().find(|package| package.name == self.package)?;
-        Some(archive::content_hash(merged, &self.directory).map(|sha256| InstalledSources {
+        let directory = archive::in_usr(&self.directory);
+        Some(archive::content_hash(merged, &directory).map(|sha256| InstalledSources {
             package: package.name.clone(),
             version: package.version.clone(),
             sha256,
@@ -391,8 +392,10 @@ fn archives(
 /// Returns a key of everything that determines the bytes of an image. A new field of [`RootSpec`] must be in it.
 fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<String> {
     let files = spec.files.iter().map(|file| {
-        json!({ "path": file.path, "program": file.is_program, "sha256": hash::of_bytes(&file.bytes) })
+        let path = archive::in_usr(&file.path);
+        json!({ "path": path, "program": file.is_program, "sha256": hash::of_bytes(&file.bytes) })
     });
+    let omitted = spec.omit.iter().map(|path| archive::in_usr(path));
     let mut depends_on = json!({
         "schema": SCHEMA,
         "recipe": RECIPE,
@@ -400,7 +403,7 @@ fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<St
         "packages": archives.iter().map(|archive| &archive.package).collect::<Vec<_>>(),
         "files": files.collect::<Vec<_>>(),
         "users": spec.users,
-        "omit": spec.omit,
+        "omit": omitted.collect::<Vec<_>>(),
     });
     if !spec.sources.is_empty() {
         let sources = spec.sources.iter().map(|source| (&source.package, &source.directory));

@@ -16,7 +16,11 @@ const KINDS: [[&str; 3]; 2] = [
 /// of its waits. Sorts the services by class and name.
 pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     let position = |name: &str| counters.iter().position(|counter| counter == name);
+    let kind_positions =
+        |[stall, walk, wait]: [&str; 3]| Some((position(stall)?, position(walk)?, position(wait)));
     let Some(cycles) = position("cycles") else { return };
+    // Without the counters of one kind no time moves: the rows would lack the time of that kind's walks.
+    let [Some(fetch), Some(data)] = KINDS.map(kind_positions) else { return };
     let mut rows = ROWS.map(|name| ServiceStats {
         class: Class::PageWalk,
         name: name.to_owned(),
@@ -29,28 +33,32 @@ pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     for service in &mut *services {
         let row = &mut rows[usize::from(service.class != Class::User)];
         let mut moved_cycles = [0; 2];
-        for (kind, moved_cycles) in KINDS.iter().zip(&mut moved_cycles) {
-            let [Some(stall), Some(walk)] = [position(kind[0]), position(kind[1])] else { return };
+        for ((stall, walk, wait), moved_cycles) in [fetch, data].into_iter().zip(&mut moved_cycles)
+        {
             let (stalled, walked) = (service.counters[stall], service.counters[walk]);
-            *moved_cycles = match position(kind[2]).map(|wait| service.counters[wait]) {
+            *moved_cycles = match wait.map(|wait| service.counters[wait]) {
                 Some(waited) => part(stalled, walked, waited),
                 None => walked.min(stalled),
             };
+            // Stall cycles are rounded apart from the cycles of the service, so they may be more.
+            let ticks = service.self_ticks.unwrap_or(u64::MAX);
+            *moved_cycles = (*moved_cycles).min(service.counters[cycles]).min(ticks);
             service.counters[stall] -= *moved_cycles;
-            service.counters[cycles] = service.counters[cycles].saturating_sub(*moved_cycles);
+            service.counters[cycles] -= *moved_cycles;
+            service.self_ticks = service.self_ticks.map(|ticks| ticks - *moved_cycles);
             row.counters[stall] += *moved_cycles;
             row.counters[cycles] += *moved_cycles;
+            row.self_ticks = row.self_ticks.map(|ticks| ticks + *moved_cycles);
         }
-        let sum: u64 = moved_cycles.iter().sum();
-        service.self_ticks = service.self_ticks.map(|ticks| ticks.saturating_sub(sum));
         service.page_walk_ticks = Some(moved_cycles);
-        row.self_ticks = row.self_ticks.map(|ticks| ticks + sum);
         let count = |name| position(name).map(|position| service.counters[position]);
         let misses = count("itlb_misses").unwrap_or(0) + count("dtlb_misses").unwrap_or(0);
         let walks = count("stlb_misses").unwrap_or(misses);
         row.requests = row.requests.map(|requests| requests + walks);
     }
-    services.extend(rows.into_iter().filter(|row| row.requests > Some(0)));
+    // A walk that began before the region has time in it, and no request.
+    let has_walks = |row: &ServiceStats| row.requests > Some(0) || row.self_ticks > Some(0);
+    services.extend(rows.into_iter().filter(has_walks));
     services.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
 }
 
@@ -116,6 +124,43 @@ mod tests {
         separate(&mut services, &names(&all));
         assert_eq!(services[0].page_walk_ticks, Some([5, 15]));
         assert_eq!(services.iter().filter_map(|service| service.self_ticks).sum::<u64>(), 100);
+    }
+
+    /// The sums of ticks and cycles of all services stay, whatever is counted.
+    fn check_sums(counted: &[&str], counters: &[u64]) -> Vec<ServiceStats> {
+        let mut services = vec![service(Class::User, counters), service(Class::Syscall, counters)];
+        let sums = |services: &[ServiceStats]| {
+            let ticks: u64 = services.iter().filter_map(|service| service.self_ticks).sum();
+            let counted = 0..counters.len();
+            let counted = counted.map(|counter| {
+                services.iter().map(|service| service.counters[counter]).sum::<u64>()
+            });
+            (ticks, counted.collect::<Vec<_>>())
+        };
+        let before = sums(&services);
+        separate(&mut services, &names(counted));
+        assert_eq!(sums(&services), before, "{counted:?} {counters:?}");
+        services
+    }
+
+    #[test]
+    fn sums_stay_when_the_counters_of_one_kind_are_absent() {
+        let fetches = ["cycles", "fetch_stall_cycles", "fetch_walk_cycles", "itlb_misses"];
+        let services = check_sums(&fetches, &[100, 20, 10, 1]);
+        assert!(services.iter().all(|service| service.page_walk_ticks.is_none()));
+    }
+
+    #[test]
+    fn sums_stay_when_a_walk_began_before_the_region() {
+        let services = check_sums(&TIMED, &[100, 20, 30, 5, 10, 0, 0]);
+        let walks = services.iter().filter(|service| service.class == Class::PageWalk);
+        let walks: Vec<_> = walks.map(|row| (row.self_ticks, row.requests)).collect();
+        assert_eq!(walks, [(Some(15), Some(0)); 2]);
+    }
+
+    #[test]
+    fn sums_stay_when_stalls_are_more_than_all_cycles() {
+        check_sums(&TIMED, &[1, 1, 1, 1, 1, 1, 1]);
     }
 
     #[test]

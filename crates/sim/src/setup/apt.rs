@@ -35,7 +35,7 @@ impl Apt {
             let path = directory.join(path);
             fs::create_dir_all(&path).map_err(SimError::file(&path))?;
         }
-        let mirror = mirror::debian_mirror().ok_or_else(|| SimError::Missing {
+        let mirror = mirror::debian_mirror()?.ok_or_else(|| SimError::Missing {
             what: "no Debian mirror is known: this machine's apt sources name none".to_owned(),
             remedy: format!("export {}=http://MIRROR/debian", mirror::VARIABLE),
         })?;

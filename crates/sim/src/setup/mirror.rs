@@ -1,18 +1,38 @@
 //! Finds the Debian mirror for [`super::apt`]: the mirror that the user names, or this machine's own if it runs
 //! Debian.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+
+use crate::{Result, SimError};
 
 /// The environment variable that names a mirror, such as `http://deb.debian.org/debian`.
 pub(crate) const VARIABLE: &str = "IRQLAB_DEBIAN_MIRROR";
 /// Maximum size of a sources file, bytes.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// Returns the mirror that the user names if it is accepted, else the mirror of this machine; `None` if there is none.
-pub(crate) fn debian_mirror() -> Option<String> {
-    let named_mirror = std::env::var(VARIABLE).ok();
-    named_mirror.and_then(|uri| accept(&uri, "", "main")).or_else(|| configured(Path::new("/")))
+/// Returns the mirror that the user names, else the mirror of this machine; `None` if there is none.
+///
+/// Fails with [`SimError::Invalid`] if the user names something else than a mirror of Debian.
+pub(crate) fn debian_mirror() -> Result<Option<String>> {
+    let named_mirror = named(std::env::var_os(VARIABLE))?;
+    Ok(named_mirror.or_else(|| configured(Path::new("/"))))
+}
+
+/// Returns the mirror in the value of [`VARIABLE`]; `None` if the variable is not set, or empty.
+///
+/// Fails if the value is not accepted. Another mirror in its place would have other packages than the user expects.
+fn named(value: Option<OsString>) -> Result<Option<String>> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+    let uri = value.to_string_lossy();
+    let mirror = accept(&uri, "", "main").ok_or_else(|| {
+        SimError::Invalid(format!(
+            "{VARIABLE}={uri:?} is no mirror of Debian (allowed: http:// or https://, and a path that ends in /debian or \
+             has /archive/debian/ in it, as in http://deb.debian.org/debian)"
+        ))
+    })?;
+    Ok(Some(mirror))
 }
 
 /// Returns the Debian mirror of the machine whose root directory is `root`.
@@ -111,6 +131,22 @@ mod tests {
                     deb [arch=amd64 signed-by=/k] https://c.example/debian trixie main\n";
         check("debian", &[("sources.list", line)], Some("https://c.example/debian"));
         check("debian", &[("sources.list.d/x.sources", &format!("Enabled: no\n{main}"))], None);
+    }
+
+    #[test]
+    fn a_named_mirror_is_used_or_refused() {
+        let named = |value: &str| named(Some(value.into()));
+        let mirror = named("http://m.example/debian/").unwrap();
+        assert_eq!(mirror.as_deref(), Some("http://m.example/debian"));
+        let snapshot = "https://snapshot.debian.org/archive/debian/20260101T000000Z";
+        assert_eq!(named(snapshot).unwrap().as_deref(), Some(snapshot));
+        for wrong in ["ftp://m.example/debian", "http://m.example/mirror", "m.example/debian", "x"]
+        {
+            let error = named(wrong).unwrap_err().to_string();
+            assert!(error.contains(VARIABLE) && error.contains(wrong), "{error}");
+        }
+        assert_eq!(super::named(None).unwrap(), None);
+        assert_eq!(named("").unwrap(), None);
     }
 
     #[test]

@@ -119,11 +119,12 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column(
             "searched_event_count",
             "Events in the search: all events except the locked events of the trigger's rows \
-             above.",
+             above. A search covers at most 16,384 events, and of detours at most 8.192 s from the first \
+             event.",
         )
         .shown_as("events", 40)
         .uint(|row: &Row<'_>| row.period.searched as u64),
-        column("phase_locked_count", "Events that follow the period.")
+        column("phase_locked_count", "Searched events that follow the period.")
             .shown_as("locked", 50)
             .uint(|row: &Row<'_>| row.period.locked.len() as u64),
         column(
@@ -193,8 +194,13 @@ fn detour_periods(detours: &[Detour]) -> Vec<(Period, Option<f64>)> {
         resultant_length_min: 0.3,
         p_value_max: 1e-6,
     };
-    let (Some(first), Some(last)) = (detours.first(), detours.last()) else { return Vec::new() };
-    let searched_ns = last.gap.end_ns.saturating_sub(first.gap.start_ns);
+    let Some(first_ns) = detours.iter().map(|detour| detour.gap.start_ns).min() else {
+        return Vec::new();
+    };
+    let is_covered =
+        |detour: &&Detour| detour.gap.start_ns.saturating_sub(first_ns) < search.covered_ns();
+    let end_ns = detours.iter().filter(is_covered).map(|detour| detour.gap.end_ns).max();
+    let searched_ns = end_ns.map_or(0, |end_ns| end_ns.saturating_sub(first_ns));
     let with_cpu_ratio = |period: Period| {
         let locked_ns = period.locked.iter().map(|&position| detours[position].gap.length_ns());
         let cpu_ratio = ratio(locked_ns.sum(), searched_ns);
@@ -245,4 +251,52 @@ fn slot_periods(slots: &Slots) -> Vec<(Period, f64)> {
 fn is_harmonic(first_ns: f64, second_ns: f64) -> bool {
     let ratio = (first_ns / second_ns).max(second_ns / first_ns);
     (ratio - ratio.round()).abs() < HARMONIC_TOLERANCE * ratio
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::split::{Class, Gap};
+    use super::*;
+
+    /// The detours of a tick of 250 Hz that takes 10 µs, in a window of `seconds`.
+    fn ticks(seconds: u64) -> Vec<Detour> {
+        let detour = |number: u64| {
+            // Each tick comes up to 2 µs late.
+            let start_ns = 5_000_000 + number * 4_000_000 + number * 7_919 % 2_000;
+            let gap = Gap { start_ns, end_ns: start_ns + 10_000 };
+            Detour {
+                gap,
+                trigger: Some(Part::NoEvent),
+                main: None,
+                by_class_ns: [0; Class::ALL.len()],
+            }
+        };
+        (0..seconds * 250).map(detour).collect()
+    }
+
+    #[test]
+    fn a_tick_in_a_window_of_any_length_is_found_once_with_its_share_of_the_cpu() {
+        for seconds in [1, 8, 9, 20, 60] {
+            let found = detour_periods(&ticks(seconds));
+            let [(period, cpu_ratio)] = &found[..] else { panic!("{seconds} s: {found:?}") };
+            assert!((period.period_ns - 4_000_000.0).abs() < 100.0, "{period:?}");
+            // The search covers 8.192 s: 2,048 ticks.
+            assert_eq!(period.locked.len() as u64, (seconds * 250).min(2_048), "{seconds} s");
+            let error = cpu_ratio.unwrap() / 0.0025 - 1.0;
+            assert!(error.abs() < 0.01, "{seconds} s: {cpu_ratio:?}");
+        }
+    }
+
+    #[test]
+    fn detours_after_the_covered_time_change_nothing() {
+        let search = |detours: &[Detour]| {
+            let found = detour_periods(detours);
+            found.into_iter().map(|(period, ratio)| (period.locked, ratio)).collect::<Vec<_>>()
+        };
+        let mut detours = ticks(8);
+        let alone = search(&detours);
+        let later = ticks(60).split_off(60 * 250 - 100);
+        detours.extend(later);
+        assert_eq!(search(&detours), alone);
+    }
 }
