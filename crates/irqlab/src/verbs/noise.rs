@@ -114,7 +114,7 @@ pub struct NoiseArgs {
     pictures: PictureArgs,
     /// End each loop's window once contexts with nine tenths of the time of all interrupts, softirqs and exceptions are
     /// measured well: a 95 % interval of each mean of at most +-`5%`, or `200-spans` of each, but not before 20 ms; `end`:
-    /// measure for the whole -d [default: with a model and -d 5%, else end]
+    /// measure for the whole -d [default: with a model and -d 5%, but end with --fifo or --inject; else end]
     #[arg(long, value_name = "WHEN", help_heading = SIMULATED)]
     until: Option<UntilArg>,
     /// Check the bench: set one timer, then two, up to TIMERS, and again, TIME apart, while the detour loop
@@ -137,9 +137,9 @@ enum NoiseVerb {
 const REPETITIONS: u64 = 1000;
 /// What ends a loop's window with a model before its time.
 const UNTIL: StopRule = StopRule::Interval { half_ppm: 50_000 };
-/// The loops begin at most this long after the window opened and their warm-up, on the guest's clock: threads start, and
-/// the detour loop measures its iteration.
-const LOOPS_START_WITHIN: Duration = Duration::from_millis(5);
+/// The loops begin at most this long after the window opened and their warm-up, on the guest's clock, for each CPU of the
+/// machine: threads start one after the other, and the detour loop measures its iteration.
+const LOOPS_START_WITHIN_PER_CPU: Duration = Duration::from_millis(5);
 /// How long each loop runs before irqlab measures it: a real processor needs this time to reach its frequency.
 const WARM_UP: Duration = Duration::from_millis(100);
 /// Like [`WARM_UP`], with a model, whose frequency never changes: caches and predictors learn a loop in this time.
@@ -161,13 +161,14 @@ impl NoiseArgs {
         }
     }
 
-    /// The rule that ends each window before its time. `None`: windows last their time.
+    /// The rule that ends each window before its time. `None`: windows last their time. By default also with `--fifo`,
+    /// because the kernel throttles the loops only once a second, and with `--inject`, whose timers are counted.
     fn until(&self) -> Option<StopRule> {
-        match self.until {
-            Some(UntilArg(rule)) => rule,
-            None => (self.has_model() && self.duration.is_some() && self.inject.is_none())
-                .then_some(UNTIL),
+        if let Some(UntilArg(rule)) = self.until {
+            return rule;
         }
+        let is_rule_enough = self.fifo.is_none() && self.inject.is_none();
+        (self.has_model() && self.duration.is_some() && is_rule_enough).then_some(UNTIL)
     }
 
     /// Whether a model decides how guest time advances.
@@ -395,7 +396,8 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
 /// How the plugin ends the window of a loop early. The guest's window begins after the loop's warm-up. At the guest's time
 /// limit, the window ends with the results so far, so its clock must not jump past the limit.
 fn until(args: &NoiseArgs, rule: StopRule) -> Until {
-    let warm_up = args.warm_up() + LOOPS_START_WITHIN;
+    let vcpus = args.simulated.vcpus.unwrap_or(1);
+    let warm_up = args.warm_up() + LOOPS_START_WITHIN_PER_CPU * vcpus;
     let window = warm_up + Duration::from_nanos(args.window_ns());
     let window = window.min(Duration::from_secs(limits(args).guest_s.into()));
     Until { enough: rule, window_ns: ns(window), warm_up_ns: ns(warm_up) }

@@ -39,7 +39,11 @@ impl Measured<Samples> {
         }
         self.samples.windows.all.append(&mut samples.windows.all);
         for (context, name) in samples.windows.names {
-            self.samples.windows.names.entry(context).or_insert(name);
+            // The kernels number their tasks on their own, so a number may have another name in each machine.
+            let known = self.samples.windows.names.entry(context).or_insert_with(|| name.clone());
+            if *known != name {
+                *known = format!("{known} or {name}");
+            }
         }
         if self.samples.series.is_empty() {
             self.samples.clock_hz = samples.clock_hz;
