@@ -269,7 +269,7 @@ fn vector() -> Vec<Row> {
             )
             .needs(Needs::Avx2),
         ),
-        ("pmulld_chain", "Multiplications of four integers, in a chain.", straight!(1 x 50, "pmuludq xmm0, xmm1")),
+        ("pmuludq_1", "Multiplications of two 32-bit integers to 64 bits, in a chain.", straight!(1 x 50, "pmuludq xmm0, xmm1")),
         (
             "pshufb_6",
             "Byte shuffles in six chains.",

@@ -83,6 +83,9 @@ pub fn measure(
     let started = Instant::now();
     for attempt in 0_usize.. {
         let (executed, timed) = window(body.as_mut(), clock, rounds);
+        if executed.units == 0.0 {
+            return Err("nothing of it was executed: the system refused a call".to_owned());
+        }
         match timed {
             Timed { rate_change, .. } if rate_change > RATE_CHANGE_MAX => disturbed.rate += 1,
             Timed { probe_ratio, .. } if probe_ratio > PROBE_RATIO_MAX => disturbed.sibling += 1,

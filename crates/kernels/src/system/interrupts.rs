@@ -142,9 +142,12 @@ impl Interprocessor {
         }
         let ends = Arc::new(AtomicBool::new(false));
         let started = Arc::new(AtomicBool::new(false));
+        let has_moved = Arc::new(AtomicBool::new(false));
         let (thread_ends, thread_started) = (Arc::clone(&ends), Arc::clone(&started));
+        let thread_moved = Arc::clone(&has_moved);
         let spin = move || {
             let moved = leave_this_cpu();
+            thread_moved.store(moved.is_ok(), Ordering::Relaxed);
             thread_started.store(true, Ordering::Release);
             while moved.is_ok() && !thread_ends.load(Ordering::Acquire) {
                 std::hint::spin_loop();
@@ -153,6 +156,10 @@ impl Interprocessor {
         let thread = start_thread(spin)?;
         while !started.load(Ordering::Acquire) {
             std::thread::yield_now();
+        }
+        if !has_moved.load(Ordering::Relaxed) {
+            // Barriers would interrupt no CPU.
+            return Err("the thread to interrupt cannot leave this CPU".to_owned());
         }
         Ok(Interprocessor { ends, thread: Some(thread) })
     }

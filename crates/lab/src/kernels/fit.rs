@@ -101,7 +101,7 @@ const RULES: &[Rule] = &[
     latency_rule("core.units.of.bit_count_cycles", &["tzcnt"]),
     latency_rule("core.units.of.byte_swap_cycles", &["bswap"]),
     latency_rule("core.units.of.double_shift_cycles", &["shld"]),
-    latency_rule("core.units.of.vector_multiply_cycles", &["pmulld_chain"]),
+    latency_rule("core.units.of.vector_multiply_cycles", &["pmuludq_1"]),
     latency_rule("core.units.of.bit_deposit_cycles", &["pdep", "pext"]),
     latency_rule("core.units.of.crc32_cycles", &["crc32"]),
     latency_rule("core.units.of.float_multiply_only_cycles", &["mulsd_chain"]),

@@ -41,10 +41,10 @@ fn pairs_of_operations_take_what_was_measured_and_each_field_matters() {
         ("addsd, mulsd", code(&[ADDSD, MULSD]), 7_000, 6_000, "float_add_to_others_cycles = 3 "),
         // shld $3, %rbx, %rax
         ("shld", code(&[&[0x48, 0x0f, 0xa4, 0xd8, 3]]), 3_001, 1_000, "double_shift_cycles = 3 "),
-        // pmulld %xmm1, %xmm0
+        // pmuludq %xmm1, %xmm0
         (
-            "pmulld",
-            code(&[&[0x66, 0x0f, 0x38, 0x40, 0xc1]]),
+            "pmuludq",
+            code(&[&[0x66, 0x0f, 0xf4, 0xc1]]),
             5_002,
             4_000,
             "vector_multiply_cycles = 5 ",
