@@ -198,7 +198,7 @@ fn limits_on_the_hosts_clock_keep_what_was_measured() {
     run(&format!("{handlers} -d 1ms --out boot")).assert_code(0);
     let early = run(&format!("{handlers} -d 600s --limit 1ms --out early"));
     early.assert_code(124).assert_says("--limit").assert_says(" before ");
-    let late = run(&format!("{handlers} -d 600s --limit 8s --json --out late"));
+    let late = run(&format!("{handlers} -d 600s --limit 15s --json --out late"));
     late.assert_code(124).assert_says("(--limit)");
     assert_eq!(late.json()["complete"], false);
     assert!(rows(&late.json(), "conditions")[0]["window_ns"].as_u64() > Some(0));
