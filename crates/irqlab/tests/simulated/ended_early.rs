@@ -166,7 +166,8 @@ fn a_stopped_signal_run_keeps_its_finished_windows() {
                 --schemes drain,spin,deferred:5ms -d 40ms --json --out run";
     // With -v each machine names its phases. The second machine starts after the first one has ended. On a busy host
     // further ones end before the signal comes, but not all.
-    let ended = stopped_at(line, (": preparing the first window", 2), Signal::INT);
+    let second_machine = "spin, idle, 1000 events/s: preparing the first window";
+    let ended = stopped_at(line, (second_machine, 1), Signal::INT);
     let run = partial(&ended, " of 12 windows");
     assert!(!rows(&run, "rates").is_empty(), "{run}");
 }

@@ -128,18 +128,18 @@ fn a_level_has_the_same_row_alone_and_with_another() {
         return;
     }
     let arguments = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--counters-only"];
-    let options = ["--stimulus", "timer", "--repetitions", "24"];
+    let options = ["--stimulus", "timer", "--repetitions", "32"];
     let measured = |levels: &str, out: &str| {
         let run = [&arguments[..], &options, &["--level", levels, "--out", out]].concat();
         workspace.run(&run).assert_code(0).json()
     };
-    let (alone, both) = (measured("l1d", "alone"), measured("l1d,dtlb", "both"));
+    let (alone, both) = (measured("l1d", "alone"), measured("l1d,l1i", "both"));
     for table in ["footprint", "modes", "by_context"] {
         let of_l1d = |run: &Json| -> Vec<Json> {
             rows(run, table).iter().filter(|row| row["level"] == "l1d").cloned().collect()
         };
         assert!(!of_l1d(&alone).is_empty(), "{table}: {alone}");
         assert_eq!(of_l1d(&alone), of_l1d(&both), "{table}");
-        assert!(rows(&both, table).iter().any(|row| row["level"] == "dtlb"), "{table}: {both}");
+        assert!(rows(&both, table).iter().any(|row| row["level"] == "l1i"), "{table}: {both}");
     }
 }
