@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::spawn::{spawn_scoped, spawn_thread};
-use crate::window::Stop;
+use crate::window::{Stop, wait};
 
 /// Bytes of a message: the requested delay in ns (8 bytes), and 8 unused bytes.
 pub(crate) const MESSAGE_BYTES: usize = 16;
@@ -30,6 +30,9 @@ const BUSY_WAIT: Duration = Duration::from_millis(2);
 const CONNECTIONS_MAX: usize = 16;
 /// A connection on which no message was completed for this time is closed.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Time between two attempts to accept a connection, while the process or the kernel has no room for one.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The bytes of a datagram that mark it as request or answer. The sender may use all other bytes.
 const MARK: std::ops::Range<usize> = 8..16;
@@ -161,7 +164,8 @@ fn answer_datagrams(socket: &UdpSocket, clients: &Clients, has_ended: &AtomicBoo
 /// Answers up to `CONNECTIONS_MAX` connections at a time, each in its own thread. Also answers datagrams to the same
 /// port, from addresses that have a connection. Returns after `stop`.
 ///
-/// Fails if the UDP port is taken, or a connection cannot be accepted.
+/// A connection that cannot be accepted or served is closed, or waits until there is room for it. Fails if the UDP port is
+/// taken, or the listener cannot be used.
 pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
     let address = listener.local_addr()?;
     let socket = UdpSocket::bind(address).map_err(|error| {
@@ -192,18 +196,35 @@ fn serve_connections(listener: &TcpListener, stop: &Stop, clients: &Clients) -> 
         if ready[0].revents().is_empty() {
             continue;
         }
-        let (far, from) = listener.accept()?;
+        let (far, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_listener(&error) => return Err(error),
+            Err(_) => {
+                wait(Some(Instant::now() + ACCEPT_RETRY), None, stop);
+                continue;
+            }
+        };
         if clients.connection_count() >= CONNECTIONS_MAX {
             continue; // drops, and so closes, the connection
         }
-        far.set_nodelay(true)?;
+        if far.set_nodelay(true).is_err() {
+            continue; // the connection has broken
+        }
         let client = clients.add(from.ip());
-        spawn_thread("irqlab-echo", move || {
+        // If the kernel refuses the thread, the connection is closed.
+        let _ = spawn_thread("irqlab-echo", move || {
             answer(far, Some(SILENCE_MAX));
             drop(client);
-        })?;
+        });
     }
     Ok(())
+}
+
+/// Whether an error of accept(2) is about the listener itself. Any other error is about the new connection, or about a
+/// lack of descriptors or memory, which ends.
+fn is_of_listener(error: &io::Error) -> bool {
+    let number = error.raw_os_error().unwrap_or(0);
+    matches!(number, libc::EBADF | libc::EFAULT | libc::EINVAL | libc::ENOTSOCK | libc::EOPNOTSUPP)
 }
 
 #[cfg(test)]
@@ -295,6 +316,46 @@ mod tests {
         }
         assert!(answering.is_finished(), "it waits for the rest of the message");
         answering.join().unwrap();
+    }
+
+    /// Environment variable of the process that has no descriptor for a connection.
+    const LACKS_DESCRIPTORS: &str = "IRQLAB_TEST_ECHO_LACKS_DESCRIPTORS";
+
+    /// Not a test of its own: the next test starts this as a process, because the limit applies to all threads.
+    #[test]
+    fn child_that_lacks_descriptors() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        use std::os::fd::AsRawFd;
+        if std::env::var_os(LACKS_DESCRIPTORS).is_none() {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        near.write_all(&message(Duration::ZERO)).unwrap();
+        let stop = Stop::new().unwrap();
+        let limits = getrlimit(Resource::Nofile);
+        let first_free = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+        let lowered = Rlimit { current: Some(first_free as u64), ..limits };
+        setrlimit(Resource::Nofile, lowered).unwrap();
+        let until = stop.clone();
+        let serving =
+            std::thread::spawn(move || serve_connections(&listener, &until, &Clients::default()));
+        // Gives the server time to fail.
+        std::thread::sleep(2 * ACCEPT_RETRY);
+        assert!(!serving.is_finished(), "it ended: {:?}", serving.join());
+        setrlimit(Resource::Nofile, limits).unwrap();
+        near.read_exact(&mut [0; MESSAGE_BYTES]).unwrap();
+        stop.request();
+        serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_connection_that_has_to_wait_for_a_descriptor_is_served_later() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["echo::tests::child_that_lacks_descriptors", "--exact"]);
+        let output = child.env(LACKS_DESCRIPTORS, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
     #[test]

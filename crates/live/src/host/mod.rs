@@ -49,7 +49,8 @@ pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_
 pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
 pub use limits::{LimitFacts, limit_facts};
 pub use namespaces::{
-    NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, namespaces, pid_namespace,
+    NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, in_first_user_namespace,
+    namespaces, pid_namespace,
 };
 pub use online::{is_any_leaving, is_leaving, is_online, offline_cpus, online_cpus};
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::root::Root;
 /// (include/linux/proc_ns.h).
 const INITIAL_PID: &str = "pid:[4026531836]";
 const INITIAL_TIME: &str = "time:[4026531834]";
+const INITIAL_USER: &str = "user:[4026531837]";
 
 /// Whether this process is in the initial namespaces, and how its clock differs from the kernel's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -76,6 +77,16 @@ pub fn in_first_pid_namespace() -> bool {
     namespaces(&Root::default()).pid_is_initial == Some(true)
 }
 
+/// Whether this process's capabilities are rights on the whole machine. In another user namespace, they are rights to what
+/// belongs to the namespace. True on a kernel without user namespaces.
+#[must_use]
+pub fn in_first_user_namespace() -> bool {
+    match read_link("/proc/self/ns/user") {
+        Ok(target) => target.as_os_str() == INITIAL_USER,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
 /// Whether this process's clocks equal the kernel's. True if that is unknown.
 #[must_use]
 pub fn in_first_time_namespace() -> bool {
@@ -100,6 +111,19 @@ mod tests {
         }
         let own_namespace = format!("pid:[{}]", pid_namespace().unwrap());
         assert_ne!(String::from_utf8(inner.stdout).unwrap().trim(), own_namespace);
+    }
+
+    /// A process in a user namespace of its own has all capabilities, and no rights on the machine.
+    #[test]
+    fn user_namespaces_differ() {
+        let mut inner = std::process::Command::new("unshare");
+        let inner = inner.args(["--user", "readlink", "/proc/self/ns/user"]).output().unwrap();
+        if !inner.status.success() {
+            return needs::not_run(needs::Need::Namespaces, "unshare --user");
+        }
+        assert_ne!(String::from_utf8(inner.stdout).unwrap().trim(), INITIAL_USER);
+        let own_namespace = read_link("/proc/self/ns/user").unwrap();
+        assert_eq!(in_first_user_namespace(), own_namespace.as_os_str() == INITIAL_USER);
     }
 
     #[test]

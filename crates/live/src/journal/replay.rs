@@ -20,7 +20,7 @@ use super::lock::{Attempt, LOCK, NamedLock, lock_now, lock_within, remove_if_fre
 use super::owner::Owner;
 use super::resource::{Locks, Resource};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
-use crate::nic::is_elsewhere;
+use crate::nic::may_still_exist;
 
 /// Limit of the files of a directory that are examined.
 const FILES_MAX: usize = 1024;
@@ -273,13 +273,59 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     is_journal_done
 }
 
-/// Whether another attempt to undo may succeed: with more rights, or from the network namespace of the interface. An
-/// entry that breaks a rule always fails.
+/// Whether another attempt to undo may succeed: with more rights, from the network namespace of the interface, or when
+/// the kernel has descriptors or memory again, or the device is no longer busy or suspended. An entry that breaks a rule
+/// always fails.
 pub(super) fn may_work_later(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
-        || is_elsewhere(error)
+    use io::ErrorKind::{
+        Interrupted, NetworkDown, OutOfMemory, PermissionDenied, ReadOnlyFilesystem, ResourceBusy,
+        WouldBlock,
+    };
+    // These error numbers have no kind.
+    let number = error.raw_os_error().unwrap_or(0);
+    matches!(
+        error.kind(),
+        PermissionDenied
+            | ReadOnlyFilesystem
+            | Interrupted
+            | WouldBlock
+            | ResourceBusy
+            | OutOfMemory
+            | NetworkDown
+    ) || matches!(number, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENODEV)
+        || may_still_exist(error)
 }
 
 fn not_undone_message(entry: &Entry, pid: u32, error: &io::Error) -> String {
     format!("{}, changed by dead process {pid}, is left as it is: {error}", entry.describe())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such an error must not cost the journal, which has the first values.
+    #[test]
+    fn a_lack_that_may_end_does_not_end_the_attempts() {
+        let may_work = |number| may_work_later(&io::Error::from_raw_os_error(number));
+        for number in [
+            libc::EACCES,
+            libc::EROFS,
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOMEM,
+            libc::ENOBUFS,
+            libc::EINTR,
+            libc::EAGAIN,
+            libc::EBUSY,
+            libc::ENODEV,
+            libc::ENETDOWN,
+        ] {
+            assert!(may_work(number), "{}", io::Error::from_raw_os_error(number));
+        }
+        for number in [libc::EINVAL, libc::EIO, libc::EOPNOTSUPP] {
+            assert!(!may_work(number), "{}", io::Error::from_raw_os_error(number));
+        }
+        assert!(!may_work_later(&io::Error::other("it breaks a rule")));
+    }
 }

@@ -104,7 +104,9 @@ fn whether_an_owner_lives_is_the_same_in_every_namespace() {
         assert_eq!(messages, Vec::<String>::new(), "{options:?}: its owner lives");
         assert!(file.exists(), "{options:?}");
         die(journal);
-        let messages = replayed().unwrap();
+        // As in `replay_when_released`, a child of another test may still have copies of the locks.
+        let messages = (0..100).map(|_| replayed().unwrap()).find(|messages| !messages.is_empty());
+        let messages = messages.unwrap_or_default();
         assert!(messages.len() == 1 && messages[0].starts_with("removed "), "{messages:?}");
         assert!(!file.exists(), "{options:?}: its owner is dead");
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);

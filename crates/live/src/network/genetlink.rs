@@ -21,11 +21,13 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NETLINK_HEADER_BYTES: usize = 16;
 const FAMILY_HEADER_BYTES: usize = 4;
-/// Length of the error number and of the request's header, which follows the number.
-const ERROR_BYTES: usize = 4 + NETLINK_HEADER_BYTES;
+/// Length of the error number. In an error message, the request's header follows; in a dump's end, the attributes.
+const NUMBER_BYTES: usize = 4;
+/// Length of the error number and of the request's header.
+const ERROR_BYTES: usize = NUMBER_BYTES + NETLINK_HEADER_BYTES;
 /// Flag of an error message that does not repeat the request's attributes (`NLM_F_CAPPED`).
 const CAPPED: u16 = 0x100;
-/// Flag of an error message with attributes of its own, after the request (`NLM_F_ACK_TLVS`).
+/// Flag of an error message, or of a dump's end, with attributes of its own (`NLM_F_ACK_TLVS`).
 const HAS_ATTRIBUTES: u16 = 0x200;
 /// The attribute with the kernel's text about a refusal (`NLMSGERR_ATTR_MSG`).
 const ERROR_WORDS: u16 = 1;
@@ -171,7 +173,7 @@ fn collect_messages(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Resul
         let flags = u16::from_ne_bytes([header[6], header[7]]);
         let body = datagram.get(NETLINK_HEADER_BYTES..length).ok_or_else(truncated)?;
         match kind {
-            ERROR | DONE => return check_end(body, flags).map(|()| true),
+            ERROR | DONE => return check_end(kind, body, flags).map(|()| true),
             _ => {
                 answers.push(Answer::parse(body.get(FAMILY_HEADER_BYTES..).ok_or_else(truncated)?))
             }
@@ -182,21 +184,26 @@ fn collect_messages(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Resul
 }
 
 /// Interprets the message that ends an answer: an acknowledgement, or an error with the kernel's text if there is one.
-fn check_end(body: &[u8], flags: u16) -> io::Result<()> {
+/// `kind` is [`ERROR`] or [`DONE`].
+fn check_end(kind: u16, body: &[u8], flags: u16) -> io::Result<()> {
     let number = body.first_chunk().copied().map_or(0, i32::from_ne_bytes);
     if number >= 0 {
         return Ok(());
     }
     let error = io::Error::from_raw_os_error(-number);
-    // The kernel's text follows the repeated request, whose length is the first field of its header.
+    // In an error message, the kernel's text follows the repeated request, whose length is the first field of its header.
     let request_length = match flags & CAPPED {
         0 => body.get(4..8).and_then(|bytes| bytes.first_chunk().copied()),
         _ => None,
     };
     let request_bytes = request_length.map_or(0, |length| u32::from_ne_bytes(length) as usize);
     let attributes_bytes = request_bytes.saturating_sub(NETLINK_HEADER_BYTES).next_multiple_of(4);
+    let text_offset = match kind {
+        DONE => NUMBER_BYTES,
+        _ => ERROR_BYTES + attributes_bytes,
+    };
     let error_attributes = (flags & HAS_ATTRIBUTES != 0)
-        .then(|| Answer::parse(body.get(ERROR_BYTES + attributes_bytes..).unwrap_or_default()));
+        .then(|| Answer::parse(body.get(text_offset..).unwrap_or_default()));
     let text = error_attributes.as_ref().and_then(|answer| answer.bytes(ERROR_WORDS));
     match text.map(|text| String::from_utf8_lossy(text.trim_ascii_end())) {
         None => Err(error),
@@ -222,14 +229,33 @@ mod tests {
         body.extend([20, 1, 0, 0]);
         body.extend(&request);
         body.extend(bytes_of(&[Attribute::text(ERROR_WORDS, "cannot modify\n it")]));
-        let error = check_end(&body, HAS_ATTRIBUTES).unwrap_err();
+        let error = check_end(ERROR, &body, HAS_ATTRIBUTES).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().ends_with(": cannot modify it"), "{error}");
         // Cut off anywhere, the message still is an error, and nothing panics.
         for length in 4..body.len() {
-            assert!(check_end(&body[..length], HAS_ATTRIBUTES).is_err());
+            assert!(check_end(ERROR, &body[..length], HAS_ATTRIBUTES).is_err());
         }
-        assert!(check_end(&0_i32.to_ne_bytes(), 0).is_ok());
+        assert!(check_end(ERROR, &0_i32.to_ne_bytes(), 0).is_ok());
+    }
+
+    /// The end of a dump that fails, as `netlink_dump_done` of the kernel writes it: the text follows the number.
+    #[test]
+    fn a_dump_that_fails_has_the_kernels_words() {
+        let mut body = (-95_i32).to_ne_bytes().to_vec();
+        body.extend(bytes_of(&[Attribute::text(ERROR_WORDS, "no such object")]));
+        let mut message = ((NETLINK_HEADER_BYTES + body.len()) as u32).to_ne_bytes().to_vec();
+        message.extend(DONE.to_ne_bytes());
+        message.extend(HAS_ATTRIBUTES.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(&body);
+        let error = collect_messages(&message, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().ends_with(": no such object"), "{error}");
+        for length in 4..body.len() {
+            assert!(check_end(DONE, &body[..length], HAS_ATTRIBUTES).is_err());
+        }
+        assert!(check_end(DONE, &0_i32.to_ne_bytes(), HAS_ATTRIBUTES).is_ok());
     }
 
     #[test]

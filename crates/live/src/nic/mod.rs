@@ -15,4 +15,4 @@ pub use identity::{Identity, Interface, NotFound};
 pub use session::{InForce, Refusal, Session};
 pub use setting::Setting;
 
-pub(crate) use identity::is_elsewhere;
+pub(crate) use identity::may_still_exist;

@@ -1,11 +1,13 @@
 //! The tools bpftrace and perf, started as users start them, for the comparison of overheads (`overhead.rs`).
 
-use std::io::{ErrorKind, Read};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::failed;
@@ -29,6 +31,8 @@ const SLOWER_BY: f64 = 1.5;
 /// Loops of a check, and system calls per loop.
 const PROBING_LOOPS: usize = 8;
 const PROBING_CALLS: u32 = 1_000;
+/// Bytes of each output that an error message shows.
+const MESSAGE_BYTES_MAX: usize = 2_000;
 
 /// A tool with which irqlab is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,9 @@ impl Tool {
 pub(super) struct Peer {
     child: Child,
     tool: Tool,
+    /// Files in memory. A pipe that nobody reads would stop a tool that writes much.
+    stdout: File,
+    stderr: File,
 }
 
 impl Peer {
@@ -78,7 +85,17 @@ impl Peer {
     pub fn start(tool: Tool, cpu: u32, bare_call_ns: f64) -> Result<Self, BenchError> {
         let mut command = Command::new(tool.program());
         command.args(tool.arguments(cpu));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut peer = Self::spawn(tool, command)?;
+        peer.wait_until_active(cpu, bare_call_ns)?;
+        Ok(peer)
+    }
+
+    /// Starts the tool's process.
+    fn spawn(tool: Tool, mut command: Command) -> Result<Self, BenchError> {
+        let no_file = |error| failed("a file in memory", error);
+        let (stdout, for_stdout) = file_in_memory().map_err(no_file)?;
+        let (stderr, for_stderr) = file_in_memory().map_err(no_file)?;
+        command.stdin(Stdio::null()).stdout(for_stdout).stderr(for_stderr);
         // SAFETY: between fork and exec only prctl(2) is called, which is async-signal-safe.
         unsafe { command.pre_exec(die_with_parent) };
         let child = command.spawn().map_err(|error| match error.kind() {
@@ -88,16 +105,14 @@ impl Peer {
             },
             _ => failed(&format!("starting {}", tool.program()), with_reached_limit(error)),
         })?;
-        let mut peer = Peer { child, tool };
-        peer.wait_until_active(cpu, bare_call_ns)?;
-        Ok(peer)
+        Ok(Peer { child, tool, stdout, stderr })
     }
 
     fn wait_until_active(&mut self, cpu: u32, bare_call_ns: f64) -> Result<(), BenchError> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
-                let output = self.output();
+                let output = self.start_of_output();
                 return Err(self.unavailable(&format!("ended at once ({status}): {output}")));
             }
             if self.has_events() {
@@ -129,27 +144,20 @@ impl Peer {
         }
     }
 
-    /// The first 2000 bytes of the tool's stderr, then those of its stdout. Waits until the tool has closed them.
-    fn output(&mut self) -> String {
-        let mut text = String::new();
-        let mut read = |pipe: &mut dyn Read| {
-            let mut bytes = Vec::new();
+    /// The first bytes of the tool's stderr, then those of its stdout, for an error message.
+    fn start_of_output(&mut self) -> String {
+        let start = |file: &mut File| {
             // A read error only shortens the message.
-            let _ = pipe.take(2000).read_to_end(&mut bytes);
-            text += String::from_utf8_lossy(&bytes).trim();
+            let mut bytes = read_all(file).unwrap_or_default();
+            bytes.truncate(MESSAGE_BYTES_MAX);
+            String::from_utf8_lossy(&bytes).trim().to_owned()
         };
-        if let Some(stderr) = &mut self.child.stderr {
-            read(stderr);
-        }
-        if let Some(stdout) = &mut self.child.stdout {
-            read(stdout);
-        }
-        text
+        start(&mut self.stderr) + &start(&mut self.stdout)
     }
 
-    /// Ends the tool like Ctrl-C, and waits. Returns the tool's output.
+    /// Ends the tool like Ctrl-C, and waits. Returns all that the tool wrote to stdout.
     ///
-    /// Fails if the tool does not end in time. Then it is killed.
+    /// Fails if the tool does not end in time, and kills it then. Fails if its output cannot be read.
     pub fn stop(mut self) -> Result<String, BenchError> {
         let start = Instant::now();
         let mut signals = 0;
@@ -160,7 +168,11 @@ impl Peer {
                 signals += 1;
             }
             match self.child.try_wait() {
-                Ok(Some(_)) => return Ok(self.output()),
+                Ok(Some(_)) => {
+                    let unreadable = |error| failed("a tool's output", error);
+                    let bytes = read_all(&mut self.stdout).map_err(unreadable)?;
+                    return Ok(String::from_utf8_lossy(&bytes).into_owned());
+                }
                 Ok(None) if start.elapsed() < STOP_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -173,6 +185,21 @@ impl Peer {
         // The tool may have ended meanwhile. It is not reaped yet, so no other process has its PID.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
     }
+}
+
+/// An empty file in memory, with a second descriptor for the tool.
+fn file_in_memory() -> io::Result<(File, File)> {
+    let file = File::from(memfd_create("irqlab-output", MemfdFlags::CLOEXEC)?);
+    let for_tool = file.try_clone()?;
+    Ok((file, for_tool))
+}
+
+/// Reads a file from its start to its end.
+fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether system calls on `cpu` take longer than `bare_call_ns` times [`SLOWER_BY`].
@@ -205,7 +232,7 @@ fn package(tool: Tool) -> &'static str {
     }
 }
 
-fn die_with_parent() -> std::io::Result<()> {
+fn die_with_parent() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
 }
 
@@ -227,5 +254,22 @@ mod tests {
         let output =
             "Attaching 2 probes...\n\n@h:\n[128, 256)   12 |@@  |\n[1K, 2K)      3 |@   |\n";
         assert_eq!(spans_in_histogram(output), 15);
+    }
+
+    /// A shell stands for bpftrace, and writes more at its end than a pipe holds (64 KiB).
+    #[test]
+    fn a_long_histogram_is_read_to_its_end() {
+        let bar = "@".repeat(52);
+        let script = format!(
+            "trap 'for i in $(seq 1000); do echo \"[$i, $i)  2 |{bar}|\"; done; exit' INT; echo ready; \
+             while :; do sleep 0.01; done"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let peer = Peer::spawn(Tool::Bpftrace, command).unwrap();
+        while peer.stdout.metadata().unwrap().len() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(spans_in_histogram(&peer.stop().unwrap()), 2_000);
     }
 }

@@ -125,6 +125,15 @@ impl SharedCounts {
     }
 }
 
+/// Closes the counts when it is dropped, so that the receiver ends, also after a panic of the sender's thread.
+struct CloseOnDrop<'a>(&'a SharedCounts);
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Relaxed);
+    }
+}
+
 /// The result of the sender's part of a window.
 pub struct Sent<T> {
     /// Events or bytes that were sent, in the unit of [`SharedCounts::handled`].
@@ -212,9 +221,8 @@ impl WindowSetup {
                 .then(|| spawn_scoped(scope, "irqlab-job", work).map_err(no_thread))
                 .transpose()?;
             let sender = spawn_scoped(scope, "irqlab-sender", move || {
-                let sent = self.send(shared, job, enter, &ready_receiver, &go, (send, wake));
-                shared.closed.store(true, Relaxed);
-                sent
+                let _close = CloseOnDrop(shared);
+                self.send(shared, job, enter, &ready_receiver, &go, (send, wake))
             });
             let sender = sender.map_err(|error| {
                 job.stop();
@@ -373,4 +381,44 @@ fn ended_early(who: &str) -> BenchError {
 
 fn panicked(who: &str) -> BenchError {
     BenchError::Failed(format!("the {who}'s thread panicked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Ends a receiver that is not told to end, so that the test fails instead of hanging.
+    const RECEIVE_MAX: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_panic_of_the_sender_ends_the_window_with_an_error() {
+        let setup = WindowSetup {
+            sender_cpu: 0,
+            receiver_cpu: 0,
+            load: Load::Busy,
+            length: Duration::from_millis(1),
+            softirq_threads: Vec::new(),
+            polls: None,
+            root: Root::default(),
+            observer: None,
+            delay_ns: 0,
+        };
+        let send = |_: &SharedCounts, _| -> io::Result<Sent<()>> { panic!("on purpose") };
+        let receive = |shared: &SharedCounts| {
+            let deadline = Instant::now() + RECEIVE_MAX;
+            while !shared.is_closed() {
+                if Instant::now() > deadline {
+                    return Err(io::Error::other("the counts are not closed"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        let Err(error) = setup.run(|| Ok(()), send, receive, || {}) else {
+            panic!("the sender panicked")
+        };
+        assert_eq!(error.to_string(), "the sender's thread panicked");
+    }
 }
