@@ -512,24 +512,27 @@ pub struct Uncertainty {
 
 /// Half the width of the interval of a sum or difference of two independent figures, with error probability `tail` at
 /// each side. The function uses Student's t with the degrees of freedom of Welch and Satterthwaite (Satterthwaite, An
-/// approximate distribution of estimates of variance components, Biometrics Bulletin 2, 1946). `None` if a figure has
-/// no degrees of freedom.
+/// approximate distribution of estimates of variance components, Biometrics Bulletin 2, 1946). Each figure has two
+/// deviations with degrees of freedom of their own: its error and its drift. `None` if a figure has no degrees of freedom,
+/// or `tail` is no probability.
 #[must_use]
 pub fn half_width_of_difference(figures: [Uncertainty; 2], tail: f64) -> Option<f64> {
-    let (mut sum, mut squares) = (0.0, 0.0);
+    let (mut variance, mut squares_over_freedom) = (0.0, 0.0);
     for figure in figures {
+        // `half_width` is that of a 95 % interval.
         let error = figure.half_width / t_quantile(figure.degrees_of_freedom, 0.025)?;
         let error_freedom = figure.degrees_of_freedom;
         let drift_freedom = drift_freedom(error_freedom);
         for (deviation, freedom) in [(error, error_freedom), (figure.drift, drift_freedom)] {
-            sum += deviation.powi(2);
-            squares += deviation.powi(4) / freedom;
+            variance += deviation.powi(2);
+            squares_over_freedom += deviation.powi(4) / freedom;
         }
     }
-    if sum <= 0.0 {
+    if variance <= 0.0 {
         return Some(0.0);
     }
-    Some(t_quantile(sum * sum / squares, tail)? * sum.sqrt())
+    let freedom = variance * variance / squares_over_freedom;
+    Some(t_quantile(freedom, tail)? * variance.sqrt())
 }
 
 #[cfg(test)]

@@ -637,7 +637,7 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
         let mut breaks_from_ratio = None;
         if is_broken(ratio_max)? {
             let (mut low, mut high) = (0.0, ratio_max);
-            // Bisection: 40 steps give the ratio to 10⁻¹⁰ of CHANGE_MAX.
+            // Bisection: 40 steps find the ratio to within 10⁻¹² of CHANGE_MAX.
             for _ in 0..40 {
                 let middle = f64::midpoint(low, high);
                 if is_broken(middle)? { high = middle } else { low = middle }

@@ -261,8 +261,8 @@ impl OpenContexts {
         }
     }
 
-    /// Switches to a task, or back to the loop (`None`). No interrupt stays open over a switch, but a page fault of the
-    /// loop continues when the loop resumes.
+    /// Switches to a task, or back to the loop (`None`). No interrupt lasts across a task switch. A page fault of the
+    /// loop can: it continues when the loop resumes.
     fn switch(&mut self, task: Option<u32>) {
         let open_count = self.stack.len() as u64;
         if self.stack.contains(&Part::Fault) {

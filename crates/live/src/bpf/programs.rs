@@ -100,8 +100,8 @@ fn why_no_switches(flavour: Flavour, has_irq_threads: bool) -> Option<&'static s
     }
 }
 
-/// For the program of an entry: the program that serves both entry and exit of the same context, and the entry's
-/// tracepoint. `None` for any other program.
+/// If the program handles an entry: the program that handles both entry and exit of that context, and the tracepoint
+/// of the entry. `None` for any other program.
 ///
 /// Without cookies, the entry program runs first and claims a frame for the span, and then the other program opens the
 /// span. With cookies, the other program runs alone (bpf/handlers.bpf.c).

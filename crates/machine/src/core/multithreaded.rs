@@ -155,7 +155,7 @@ impl MultithreadedCore {
         self.threads[thread].skip_to(cycle);
     }
 
-    /// Sets whether `thread` is halted after its queued instructions. A thread that wakes continues at the time of the
+    /// Sets whether `thread` halts once its queued instructions have executed. A thread that wakes continues at the time of the
     /// others.
     pub fn set_halted(&mut self, thread: usize, halted: bool) {
         let state = &mut self.threads[thread];

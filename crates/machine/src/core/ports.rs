@@ -486,7 +486,7 @@ impl PortScheduler {
             self.wide_loads.fill(0);
             self.waiting = self.leaving_late.iter().map(|(_, entries)| entries).sum();
         } else {
-            // The entries of passed cycles become free for later cycles. The two ranges are the parts before and after
+            // Entries of past cycles are reused for later ones. The two ranges are the parts before and after
             // the end of the array. Instructions that leave in a cycle free their entry for that same cycle, so the
             // cleared range of `leaving` is one cycle later.
             let first = slot_of_cycle(passed);

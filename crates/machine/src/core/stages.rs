@@ -8,8 +8,9 @@ use crate::cycle::Cycle;
 /// Limits how many instructions pass a stage per cycle, in program order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WidthLimiter {
-    /// The cycle of the last instruction, and in the low bits its position in the cycle. The last position has all bits
-    /// set, so that an increment leads to the next cycle. In one number, one comparison covers cycle and position.
+    /// The cycle of the last instruction, and in the low bits its position in the cycle. The last position has all
+    /// bits set, so that an increment leads to the next cycle. Cycle and position are packed into one number, so one
+    /// comparison compares both.
     last: u64,
     /// The first position of a cycle: the last position minus the width, plus one.
     first: u64,

@@ -1,5 +1,5 @@
-//! Checks of a model's parts against each other, after [`parse`](super::parse) has checked each field by itself. Errors
-//! name the field as in the text and its allowed values; users read them.
+//! Checks of a model's parts against each other, after [`parse`](super::parse) has checked each field by itself.
+//! Errors name the field as the text spells it, and its allowed values, because users read them.
 
 use crate::core::CoreModel;
 use crate::model::ModelError;

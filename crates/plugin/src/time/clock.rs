@@ -311,22 +311,25 @@ impl Clock {
     /// The cycles before QEMU's clock or the model's time reaches QEMU's next timer, whichever is earlier, but at least
     /// [`TIMER_SLICE_CYCLES`]. `u64::MAX` if no timer limits the slice.
     ///
-    /// QEMU runs a timer when its clock has reached it by instructions. On a model that executes several instructions a
-    /// nanosecond, a timer would run early, by up to most of a slice. The kernel would find that nothing has expired,
+    /// QEMU runs a timer when executed instructions have moved its clock to the timer. On a model that executes several
+    /// instructions a nanosecond, a timer would run early, by almost a slice. The kernel would find that nothing has expired,
     /// and take a second interrupt. On a slow model a timer would wait for the end of the slice.
     fn cycles_to_timer(&self, vcpu: u32) -> u64 {
-        // Where the model does not count, QEMU's clock is not set to the model's time.
+        // Where the model does not count, QEMU's clock is not set to the model's time, so no timer limits the slice.
         let model_counts = cpu::with_vcpu(vcpu, |cpu| cpu.model_counts_cycles());
         let deadlines = if model_counts { self.deadlines } else { None };
         let due_ns = deadlines.and_then(|deadlines| deadlines.next_timer().due_ns);
         let Some(due_ns) = due_ns else { return u64::MAX };
         let remaining_ns = due_ns.saturating_sub(self.now_ns(vcpu));
-        let instructions_ns =
+        // The instructions of all vCPUs move QEMU's clock.
+        let qemu_ns_per_cycle_max =
             (INSTRUCTIONS_PER_CYCLE << self.parameters.shift) * u64::from(self.parameters.cpus);
-        slice_before_timer(remaining_ns, self.parameters.hz, instructions_ns)
+        slice_before_timer(remaining_ns, self.parameters.hz, qemu_ns_per_cycle_max)
     }
 
-    /// A vCPU takes an interrupt. If the vCPU is halted, this ends the halt, and adds up its time.
+    /// A vCPU takes an interrupt. If the vCPU is halted, this ends the halt, and adds its length to the vCPU's halted time
+    /// (unless the plugin does not count the halt). QEMU's clock may have jumped during the halt; [`Clock::now_ns`] needs
+    /// the new distance of the clocks, so that is read first.
     pub(crate) fn wake(&mut self, vcpu: u32) {
         let halt = self.halts[vcpu as usize].take();
         if halt.is_none() && !self.rounds.is_halted(vcpu as usize) {
@@ -461,7 +464,7 @@ impl Clock {
         self.publish_time(vcpu);
     }
 
-    /// Passes the common time of all vCPUs to the memory model of a vCPU, where several vCPUs share a model's time.
+    /// If several vCPUs share a model's time, passes their common time to the memory model of this vCPU.
     fn publish_time(&self, vcpu: u32) {
         if self.parameters.cpus > 1 && self.parameters.bias.is_some() {
             let now = cycles_of(self.now_ns(vcpu), self.parameters.hz);

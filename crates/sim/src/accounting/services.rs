@@ -173,7 +173,7 @@ fn add_profile(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     }
 }
 
-/// Adds the misses of services, and their misses of lines that other CPUs had written.
+/// Adds the cache misses of services, and how many of them were of lines that other CPUs had written.
 fn add_misses(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     let mut misses = BTreeMap::new();
     for row in &parsed.misses {

@@ -161,15 +161,15 @@ impl Join<'_> {
                 main: None,
                 faulted: None,
             };
-            fixed.cycles.push(self.quantum(&mut quantum, &pieces, &before));
+            fixed.cycles.push(self.attribute_quantum(&mut quantum, &pieces, &before));
             fixed.add(quantum, quanta_per_block);
         }
         fixed
     }
 
-    /// Attributes the time of a quantum, and counts its cycles. `before`: the pieces between the previous quantum and
-    /// this one.
-    fn quantum(
+    /// Fills in who took time from a quantum (`named_ns`, `main`, `faulted`), and returns its cycles. Unaccounted time has a
+    /// part of its own, so it counts as named. `before`: the pieces between the previous quantum and this one.
+    fn attribute_quantum(
         &mut self,
         quantum: &mut Quantum,
         pieces: &[Piece],
@@ -179,6 +179,7 @@ impl Join<'_> {
         let task = KernelContext::User(thread);
         let mut parts = self.parts(pieces);
         parts.retain(|part| part.0 != Part::Own);
+        // The parts are in the order of time until they are sorted below.
         let first = parts.first().map(|part| part.0);
         quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
         let faults = |piece: &Piece| piece.context == PAGE_FAULT && piece.task == task;
