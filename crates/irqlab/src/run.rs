@@ -396,8 +396,15 @@ fn without_output_options(arguments: impl Iterator<Item = String>) -> Vec<String
         }
         is_after_dashes |= argument == "--";
         let name = argument.split('=').next().unwrap_or(&argument);
-        let option =
-            OUTPUT_OPTIONS.iter().find(|(names, _)| names.contains(&name) && !is_after_dashes);
+        // In `-j3` the value follows the letter.
+        let letter = argument.get(..2).filter(|letter| !letter.ends_with('-'));
+        let is_named = |names: &[&str], has_value: bool| {
+            names.contains(&name)
+                || has_value && letter.is_some_and(|letter| names.contains(&letter))
+        };
+        let option = OUTPUT_OPTIONS
+            .iter()
+            .find(|(names, has_value)| is_named(names, *has_value) && !is_after_dashes);
         match option {
             // In `--out=a` the value is part of the argument; in `--out a` it is the next argument.
             Some((_, has_value)) => skips_value = *has_value && name == argument,
@@ -540,7 +547,7 @@ mod tests {
     fn a_recorded_command_line_has_no_output_options() {
         let recorded =
             |line: &str| without_output_options(line.split(' ').map(str::to_owned)).join(" ");
-        let line = "noise --out a -c 1 -q --jobs=2 -j 3 --json -d 1s";
+        let line = "noise --out a -c 1 -q --jobs=2 -j 3 -j3 --json -d 1s";
         assert_eq!(recorded(line), "noise -c 1 -d 1s");
         assert_eq!(
             recorded("handlers --on sim -- make -j 4 --out x"),

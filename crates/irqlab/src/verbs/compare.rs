@@ -113,7 +113,8 @@ fn read_side(path: &Path) -> anyhow::Result<Vec<Run>> {
     }
     let runs: Result<Vec<Run>, ReadError> = directories.iter().map(|path| read(path)).collect();
     let mut runs = runs?;
-    runs.sort_by(|earlier, later| earlier.started_utc.cmp(&later.started_utc));
+    // As times, because a text without a fraction of a second would come after those with one.
+    runs.sort_by_key(|run| run.started_utc.parse::<record::Timestamp>().ok());
     Ok(runs)
 }
 

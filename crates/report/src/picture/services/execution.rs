@@ -51,9 +51,11 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
     // The kernel's time includes waits for locks. Subtracts them from the kernel's parts, which follow the user's.
     if let Some(sync) = row_of("sync").map(|row| length(&row)).filter(|sync| *sync > LOCK_WAITS_MIN)
     {
+        let mut not_subtracted = sync;
         for (part, _) in parts.iter_mut().skip(2) {
-            let taken = sync.min(*part);
+            let taken = not_subtracted.min(*part);
             *part -= taken;
+            not_subtracted -= taken;
         }
         parts.push((sync, LOCK_WAITS));
     }
@@ -119,4 +121,36 @@ pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Axis::linear("time", Quantity::Count, 0.0, longest)
     })
     .map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{Kind, Value};
+
+    use super::super::super::tests::table;
+    use super::*;
+
+    /// Waits for locks are part of the kernel's time: they move to a part of their own, and the bar keeps its length.
+    #[test]
+    fn waits_for_locks_leave_the_length_of_a_bar() {
+        let row_of = |mode: &str, ratio: f64, stalls: f64| -> Vec<Value> {
+            vec!["w".into(), "m".into(), mode.into(), ratio.into(), stalls.into()]
+        };
+        let columns = [("workload", Kind::Text), ("model", Kind::Text), ("mode", Kind::Text)]
+            .into_iter()
+            .chain([("time_ratio", Kind::Real), ("data_stall_ratio", Kind::Real)]);
+        let rows = vec![
+            row_of("user", 0.5, 0.0),
+            row_of("kernel", 0.4, 0.5),
+            row_of("sync", 0.3, 0.0),
+            row_of("idle", 0.1, 0.0),
+        ];
+        let columns: Vec<_> = columns.collect();
+        let bar = bar(&table("execution", &columns, rows), "w", "m", "time_ratio");
+        let lengths: Vec<f64> = bar.parts.iter().map(|(length, _)| *length).collect();
+        // Executing first, then waiting: 0.2 and 0.1 of the kernel's 0.4 were waits for locks.
+        let expected = [0.5, 0.0, 0.0, 0.1, 0.3, 0.1];
+        assert!(lengths.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{lengths:?}");
+        assert!((lengths.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    }
 }
