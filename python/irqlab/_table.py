@@ -142,7 +142,8 @@ class Table:
                 size += len(chunk)
         if size != self._entry.bytes:
             than = "fewer" if size < self._entry.bytes else "more"
-            raise DamagedError(self._path, f"{than} bytes than the {self._entry.bytes} it had")
+            says = f"{than} bytes than the manifest says ({self._entry.bytes})"
+            raise DamagedError(self._path, says)
         if crc32 != self._entry.crc32:
             raise DamagedError(self._path, "its checksum is not the manifest's (it was changed)")
 

@@ -148,10 +148,10 @@ def test_a_table_of_another_size(make_run: MakeRun) -> None:
     path = run / "tables" / "handlers.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(irqlab.DamagedError, match=f"fewer bytes than the {len(whole)} it had"):
+    with pytest.raises(irqlab.DamagedError, match=rf"fewer bytes than .* \({len(whole)}\)"):
         irqlab.read(run)
     path.write_bytes(whole + b"x")
-    with pytest.raises(irqlab.DamagedError, match=f"more bytes than the {len(whole)} it had"):
+    with pytest.raises(irqlab.DamagedError, match=rf"more bytes than .* \({len(whole)}\)"):
         irqlab.read(run)
 
 

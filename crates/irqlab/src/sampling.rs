@@ -62,7 +62,7 @@ impl SampleArgs {
         let model = if is_sampled { model } else { None };
         let Some(model) = model else {
             if has_options {
-                let text = "--target, --sample-period and --sample-seed are for --detail sampled";
+                let text = "--target, --sample-period and --sample-seed need --detail sampled";
                 bail!(Usage(text.to_owned()));
             }
             return Ok(None);

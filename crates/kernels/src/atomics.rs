@@ -28,7 +28,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         ),
         (
             "lock_cmpxchg16b",
-            "The same of 16 bytes.",
+            "Locked comparisons and exchanges of 16 bytes.",
             straight!(1 x 20, "mov r8, rcx; xor ecx, ecx; lock cmpxchg16b [rdi]; mov rcx, r8"),
         ),
         ("lock_bts", "Locked bit sets.", straight!(1 x 20, "lock bts dword ptr [rdi], 3")),

@@ -45,7 +45,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         Kernel::new(Group::FrontEnd, (name, "instruction", about(filling)), make)
     };
     let flushed = [("add4_4k_flushed", 4), ("add4_64k_flushed", 64)].map(|(name, kib)| {
-        let about = "The same, flushed from all caches before and executed once.";
+        let about = "Straight code of additions, flushed from all caches and executed once.";
         let make = move || Code::new(kib * KIB, Additions)?.flushed().body();
         Kernel::new(Group::FrontEnd, (name, "instruction", about), make).shared()
     });
@@ -55,7 +55,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
 /// Loops of a few instructions, within a cache line and across two.
 fn loops() -> Vec<Kernel> {
     const SHORT: &str = "A loop of seven instructions, two of them branches, within a line.";
-    const ACROSS: &str = "The same loop, in two lines.";
+    const ACROSS: &str = "A loop of seven instructions, two of them branches, across two lines.";
     const FUSED: &str = "Five moves, and a comparison with a conditional branch that is not taken.";
     let list = [
         (

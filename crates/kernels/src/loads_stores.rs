@@ -130,7 +130,7 @@ fn forwarding() -> Vec<Row> {
         (
             "forward_index",
             "round",
-            "The same by an index that depends on the load.",
+            "A store and a load of it, by an index that depends on the previous load, in a chain.",
             straight!(1 x 20, "mov [rdi + r9 + 256], rax; mov rax, [rdi + r9 + 256]; mov r9, rax; and r9, 0"),
         ),
         ("add_memory", "instruction", "Additions to the same 8 bytes of memory.", straight!(1 x 20, "add qword ptr [rdi + 256], 1")),

@@ -150,7 +150,7 @@ fn calls() -> Vec<Kernel> {
             })
         }),
         kernel(
-            ("sched_yield", call, "The processor offered to others, of which there are none."),
+            ("sched_yield", call, "The processor offered to other threads; there are none."),
             || {
                 repeated(50, || {
                     syscall(libc::SYS_sched_yield, [0; 3]);

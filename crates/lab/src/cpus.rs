@@ -7,7 +7,7 @@ use crate::cpu_warnings::CpuWarning;
 
 const WENT_OFFLINE: &str =
     "went offline in the window: measured until then; its rates and shares cover this time";
-const CAME_ONLINE: &str = "came online in the window: not measured from then on";
+const CAME_ONLINE: &str = "came online in the window: not measured after that";
 
 /// The warning about a CPU that went offline `after_s` seconds after the window opened. The CPU's window ended then.
 #[must_use]

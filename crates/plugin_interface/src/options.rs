@@ -378,21 +378,21 @@ impl Options {
         } else if !self.pmu && (self.pmu_state.is_some() || self.pmu_save.is_some()) {
             "pmu_state= and pmu_save= need pmu=on"
         } else if self.has_shadow_caches() && self.detail != Detail::Count {
-            "also=FILE and curves=on are for detail=count"
+            "also=FILE and curves=on need detail=count"
         } else if self.misses && self.detail != Detail::Ooo {
-            "misses=on is for detail=ooo"
+            "misses=on needs detail=ooo"
         } else if self.sampling.is_some() && (self.detail != Detail::Ooo || self.misses) {
-            "sample= is for detail=ooo without misses=on"
+            "sample= needs detail=ooo without misses=on"
         } else if self.until.is_some() && !(self.detail.has_model() && self.time == Time::Model) {
-            "until= is for detail=timed and detail=ooo with time=model"
+            "until= needs time=model, and detail=timed or detail=ooo"
         } else if self.user == User::Sampled
             && (self.detail != Detail::Ooo || self.sampling.is_some() || self.misses)
         {
-            "user=sampled is for detail=ooo without sample= and misses=on"
+            "user=sampled needs detail=ooo without sample= and without misses=on"
         } else if self.detail.has_model() && self.model.is_none() {
             "detail=timed and detail=ooo need model=FILE"
         } else if !self.detail.has_model() && self.model.is_some() {
-            "model=FILE is for detail=timed and detail=ooo"
+            "model=FILE needs detail=timed or detail=ooo"
         } else {
             return Ok(());
         };
@@ -469,7 +469,7 @@ mod tests {
             ("user=sampled", "detail=ooo"),
             ("until=spans:0:1:0", "spans:N:WINDOW_NS:WARM_UP_NS"),
             ("until=spans:9:1", "spans:N:WINDOW_NS:WARM_UP_NS"),
-            ("until=spans:9:1:0", "detail=ooo with time=model"),
+            ("until=spans:9:1:0", "needs time=model"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

@@ -42,7 +42,7 @@ pub enum ReadError {
     },
     /// The run exceeds the limits of memory.
     #[error(
-        "{dir}: {what}, which is more than is held in memory (irqlab show {dir} TABLE --format csv writes a table \
+        "{dir}: {what}, which is more than the memory limit (irqlab show {dir} TABLE --format csv writes a table \
          row by row)"
     )]
     TooLarge { dir: String, what: String },
@@ -284,7 +284,7 @@ fn check_size(path: &Path, file: &File, entry: &TableEntry) -> Result<(), ReadEr
         return Ok(());
     }
     let than = if size < entry.bytes { "fewer" } else { "more" };
-    Err(corrupt(path, format!("{than} bytes than the {} it had", entry.bytes)))
+    Err(corrupt(path, format!("{than} bytes than the manifest says ({})", entry.bytes)))
 }
 
 /// Compares size and checksum of the file with the values in the manifest.
@@ -303,7 +303,10 @@ fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), R
     }
     if size != entry.bytes {
         let than = if size < entry.bytes { "fewer" } else { "more" };
-        return Err(corrupt(path, format!("{than} bytes than the {} it had", entry.bytes)));
+        return Err(corrupt(
+            path,
+            format!("{than} bytes than the manifest says ({})", entry.bytes),
+        ));
     }
     if crc.finalize() != entry.crc32 {
         return Err(corrupt(path, "damaged: its checksum is not the manifest's".to_owned()));

@@ -107,7 +107,10 @@ fn errors_name_the_file_and_the_field() {
         &|m| table(m, "bytes", (5_u64 << 30).into()),
         "manifest.json: table handlers: 5368709120 bytes, more than 4294967296",
     );
-    check(&|m| table(m, "bytes", 1.into()), &format!("{TABLE}: more bytes than the 1 it had"));
+    check(
+        &|m| table(m, "bytes", 1.into()),
+        &format!("{TABLE}: more bytes than the manifest says (1)"),
+    );
     let missing = error_after(|m| drop(m.as_object_mut().unwrap().shift_remove("bench")));
     assert!(missing.starts_with("manifest.json: missing field `bench`"), "{missing}");
 }

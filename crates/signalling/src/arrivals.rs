@@ -30,7 +30,7 @@ pub enum TraceError {
     #[error("cannot use the trace: it has {0} events (give 2 to {TRACE_MAX})")]
     Length(usize),
     /// The times are not ascending: index of the first event that is earlier than its predecessor.
-    #[error("cannot use the trace: event {0} is before the one before it (sort the times)")]
+    #[error("cannot use the trace: event {0} is earlier than its predecessor (sort the times)")]
     Order(usize),
     /// All events have the same time, so the trace has no rate.
     #[error("cannot use the trace: all events are at the same time (give times in ns)")]

@@ -56,7 +56,7 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
         Some("an application or a quota shares the CPU".to_owned())
     } else {
         match &form {
-            Ok(_) if always_simulate => Some("the simulation was asked for".to_owned()),
+            Ok(_) if always_simulate => Some("simulation requested".to_owned()),
             Ok(_) => None,
             Err(NoPrediction::CapacityExceeded { .. }) => Some("over capacity".to_owned()),
             Err(NoPrediction::NoClosedForm { reason }) => Some((*reason).to_owned()),

@@ -425,19 +425,19 @@ fn check(observations: &[Observation]) -> Result<(), FitError> {
     let is_error = is_rate;
     for (row, observation) in observations.iter().enumerate() {
         let reason = if !(observation.rate_hz > 0.0 && observation.rate_hz <= 1e9) {
-            "the rate is not above 0, up to 1000000000 events/s"
+            "the rate must be above 0, at most 1000000000 events/s"
         } else if !is_positive(observation.cpu_ratio) {
-            "the CPU time is not above 0"
+            "the CPU time must be above 0"
         } else if !is_positive(observation.latency_mean_ns) {
-            "the latency is not above 0"
+            "the latency must be above 0"
         } else if !(is_error(observation.cpu_standard_error_ratio)
             && is_error(observation.latency_standard_error_ns))
         {
-            "a standard error is no number from 0 on"
+            "a standard error must be a number, 0 or more"
         } else if !(is_rate(observation.throughput_hz) && is_rate(observation.interrupts_hz)) {
-            "the throughput or the interrupt rate is no number from 0 on"
+            "the throughput and the interrupt rate must be numbers, 0 or more"
         } else if row >= OBSERVATIONS_MAX {
-            "there are more than 10000 of them"
+            "there are more than 10000 observations"
         } else {
             continue;
         };

@@ -335,7 +335,7 @@ fn vacation(
             if !rarely_reaches_budget
                 && poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns
             {
-                return Err("the handler is scheduled again too often by its budget");
+                return Err("the budget reschedules the handler too often");
             }
             until_event(&InterruptDelay::NONE, setup_ns, setup_square_ns2)
         }

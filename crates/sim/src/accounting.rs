@@ -351,7 +351,8 @@ impl Accounting {
             region_use.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(cpu_region));
             let broken = cpu_region.region.broken;
             if broken > 0 {
-                let warning = CpuWarning::new(cpu, "events were out of order or without a place");
+                let warning =
+                    CpuWarning::new(cpu, "events were out of order or beyond a table's limit");
                 broken_cpus.add(ALL_REGIONS, warning.counted(broken, "events"));
             }
         }
@@ -509,8 +510,9 @@ impl Accounting {
                 let spans = cpu.spans.iter().filter(|span| span.context == row.context).count();
                 let (spans, completed) = (spans as u64, row.completed);
                 if spans != completed {
-                    let reason = format!("spans of {} are not those that ended", row.context);
-                    let extent = format!("{spans} spans, and {completed} ended");
+                    let reason =
+                        format!("{}: number of spans differs from completed entries", row.context);
+                    let extent = format!("{spans} spans, {completed} completed");
                     let size = spans.abs_diff(completed) as f64;
                     let warning = CpuWarning::new(cpu.cpu, &reason).with_extent(size, extent);
                     broken_cpus.add(ALL_REGIONS, warning);
@@ -801,7 +803,7 @@ mod tests {
         let notices = notices(&stream(1, records));
         assert_eq!(notices.len(), 2, "{notices:?}");
         assert_eq!(notices[0], Notice::NoIcount.to_string());
-        assert!(notices[1].ends_with("keep lines of the others (12 writes)"), "{notices:?}");
+        assert!(notices[1].ends_with("stale lines of the others (12 writes)"), "{notices:?}");
     }
 
     fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {
@@ -902,17 +904,17 @@ mod tests {
             |records: &[Vec<Record>]| Accounting::of(&stream(1, records.concat())).unwrap().broken;
         let short = broken(&[region(0, 5, 0), row(0, timer, 4)]);
         assert!(short[0].contains("CPU 0: the counters of contexts"), "{short:?}");
-        let events = "CPU 0: events were out of order or without a place (2 events)";
+        let events = "CPU 0: events were out of order or beyond a table's limit (2 events)";
         assert_eq!(broken(&[region(0, 0, 2)]), [events]);
         let softirq = KernelContext::Softirq(1);
         let spans = vec![span(0, softirq), span(0, softirq)];
         let many = broken(&[region(0, 5, 0), row(0, softirq.code(), 5), spans]);
-        let line = "CPU 0: spans of softirq TIMER are not those that ended (2 spans, and 1 ended)";
+        let line = "CPU 0: softirq TIMER: number of spans differs from completed entries (2 spans, 1 completed)";
         assert_eq!(many, [line]);
         // A kind is one line, on however many CPUs.
         let all = [region(0, 0, 2), region(1, 0, 9), region(2, 0, 5)].concat();
         let broken = Accounting::of(&stream(3, all)).unwrap().broken;
-        let events = "CPUs 0-2: events were out of order or without a place (least: 2 events, CPU 0; most: 9 \
+        let events = "CPUs 0-2: events were out of order or beyond a table's limit (least: 2 events, CPU 0; most: 9 \
                       events, CPU 1)";
         assert_eq!(broken, [events]);
     }

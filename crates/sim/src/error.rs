@@ -112,8 +112,8 @@ impl From<SimError> for BenchError {
     fn from(error: SimError) -> BenchError {
         match error {
             SimError::Checkpoint { .. } => BenchError::Failed(format!(
-                "{error}\n(an experiment takes one made with --with-irqlab by this irqlab, and the source disk \
-                 of handlers, unless --disk says otherwise, one made with --disk virtio-blk)"
+                "{error}\n(an experiment needs a checkpoint that this irqlab made with --with-irqlab. Without --disk, \
+                 handlers --stimulus disk needs one made with --disk virtio-blk)"
             )),
             SimError::Missing { what, remedy } => {
                 BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }

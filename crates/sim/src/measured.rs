@@ -29,7 +29,7 @@ pub fn text(name: &str) -> Result<String> {
     let unknown = || {
         let names = names().join(", ");
         SimError::Invalid(format!(
-            "no kept data {name:?}; there are: {names}, and files (as in ./M.tsv)"
+            "no data set {name:?}; there are: {names}, and files (as in ./M.tsv)"
         ))
     };
     Ok(known.ok_or_else(unknown)?.1.to_owned())

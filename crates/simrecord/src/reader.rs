@@ -33,7 +33,7 @@ impl fmt::Display for ReadError {
                 write!(out, "record {position}: only the first record must be a header")
             }
             ReadError::Incomplete(position) => {
-                write!(out, "incomplete: it stops after record {position}")
+                write!(out, "incomplete: only {position} records")
             }
             ReadError::End(position) => {
                 write!(

@@ -881,15 +881,15 @@ impl fmt::Display for Notice {
                 "this QEMU does not interrupt the guest when a counter overflows: no sampling"
             }
             Notice::NoDeviceWrites => {
-                "this QEMU does not show what devices write: caches keep those lines"
+                "this QEMU does not show what devices write: caches keep stale lines"
             }
             Notice::NoEntries => {
                 "this QEMU does not show descriptor tables: what a processor itself reads and \
                  writes when it enters a handler does not reach the caches"
             }
             Notice::DeviceWritesLost => {
-                "devices wrote to more places between two blocks than are followed: caches keep lines \
-                 of the others"
+                "devices wrote to more places between two blocks than irqlab follows: caches keep \
+                 stale lines of the others"
             }
         })
     }

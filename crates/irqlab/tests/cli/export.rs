@@ -47,7 +47,7 @@ fn contradictory_options_are_refused() {
         "--table works only with --format csv",
     );
     check_refused(&["export", GOLDEN, "--format", "csv", "--table", "x"], "no table \"x\"");
-    check_refused(&["export", GOLDEN, "--format", "perfetto"], "no events in time");
+    check_refused(&["export", GOLDEN, "--format", "perfetto"], "no single events with a time");
     check_refused(&["export", GOLDEN, "--format", "hlog"], "--histograms");
     let workspace = Place::new();
     workspace.run(&["export", "absent", "--format", "folded"]).assert_code(1).assert_says("absent");

@@ -88,7 +88,7 @@ fn a_table_that_does_not_fit_in_memory_is_refused_with_an_alternative() {
         "export large --format openmetrics",
     ] {
         let ended = CommandOutput::of(&mut limited(&workspace, arguments));
-        assert!(ended.err.contains("is held in memory"), "{arguments}: {}", ended.err);
+        assert!(ended.err.contains("more than the memory limit"), "{arguments}: {}", ended.err);
         ended.assert_code(1).assert_says("--format csv writes a table row by row");
     }
 }

@@ -7,7 +7,7 @@ use crate::support::{Place, alone, check_refused, rows};
 #[test]
 fn unknown_names_are_refused_with_the_known_names() {
     check_refused(&["bench", "model", "--only", "add"], "names no kernel and no group; groups: ");
-    check_refused(&["bench", "model", "--measured", "z80"], "no kept data \"z80\"; there are: ");
+    check_refused(&["bench", "model", "--measured", "z80"], "no data set \"z80\"; there are: ");
     check_refused(&["bench", "model", "--on", "sim:z80"], "no model \"z80\"; there are: ");
     check_refused(&["bench", "model", "--windows", "1"], "6..=1000");
     check_refused(&["bench", "model", "--processes", "0"], "1..=100");

@@ -150,7 +150,7 @@ fn a_trace_has_its_own_rate() {
     assert_eq!(number(row(&run, "model", "interrupt", 50_000), "latency_mean_ns"), 5_000.0);
     std::fs::write(workspace.path().join("trace"), "5\n3\n").unwrap();
     let ended = workspace.run(&["signal", "model", "--arrivals", "trace:trace"]);
-    ended.assert_code(2).assert_says("event 1 is before the one before it");
+    ended.assert_code(2).assert_says("event 1 is earlier than its predecessor");
     std::fs::write(workspace.path().join("trace"), "5\nx\n").unwrap();
     let ended = workspace.run(&["signal", "model", "--arrivals", "trace:trace"]);
     ended.assert_code(2).assert_says("line 2 is not a time in whole ns");

@@ -243,7 +243,7 @@ pub fn matched<'a>(
             continue;
         };
         if keys.is_empty() {
-            leave_out("no column of it names its rows");
+            leave_out("it has no key columns");
             continue;
         }
         let (Some(rows), Some(new_rows)) =

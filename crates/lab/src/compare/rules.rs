@@ -63,7 +63,7 @@ impl FromStr for Rule {
         let has_wrong_sign = if is_upper { change < 0.0 } else { change > 0.0 };
         if has_wrong_sign {
             return error(format!(
-                "{text:?}: what may grow has a limit from 0 on, what may shrink to 0"
+                "{text:?}: a limit must be at least 0 for growth (>), or at most 0 for shrinkage (<)"
             ));
         }
         let RulePath { table, filter, column } = RulePath::parse(text, path)?;

@@ -166,8 +166,8 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::NotInterrupted)),
         column(
             "unseen_count",
-            "Repetitions excluded because the interrupt was due within the window, and shorter than what \
-             the loop takes for an interrupt.",
+            "Repetitions excluded because the interrupt was due within the window, but too short for the \
+             loop to detect.",
         )
         .title("unseen")
         .detail()
@@ -360,8 +360,8 @@ fn reason_short_interrupts(series: &Series) -> Option<String> {
     let all = unseen + accepted_count(&series.treatment);
     (unseen as f64 > UNSEEN_RATIO * all as f64).then(|| {
         format!(
-            "{unseen} of {all} interrupts were too short to be seen: the results are those of the \
-             longer ones"
+            "{unseen} of {all} interrupts were too short to be seen: the results describe only \
+             longer interrupts"
         )
     })
 }

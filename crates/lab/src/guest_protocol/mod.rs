@@ -218,7 +218,7 @@ mod tests {
         ] {
             let error = Request::decode(line).unwrap_err().to_string();
             assert!(error.contains(words), "{line}: {error}");
-            assert!(error.contains("checkpoint again by this irqlab"), "{error}");
+            assert!(error.contains("checkpoint again with this irqlab"), "{error}");
         }
     }
 

@@ -19,7 +19,7 @@ pub const RESPONSE_LINES_MAX: usize = 1 << 16;
 
 /// The remedy in an error message, if host and guest do not have the same irqlab.
 pub(super) const REMEDY: &str =
-    "save the checkpoint again by this irqlab: irqlab sim checkpoint NAME --with-irqlab";
+    "save the checkpoint again with this irqlab: irqlab sim checkpoint NAME --with-irqlab";
 
 /// The version of a request or a response. Parsing it ignores all other fields.
 #[derive(Serialize, Deserialize)]

@@ -64,7 +64,7 @@ mod tests {
         let [offline, online] = &warnings.lines()[..] else { panic!("two warnings") };
         let words = "CPU 1: went offline in the window: measured until then";
         assert!(offline.starts_with(words) && offline.ends_with("(after 0.250 s)"), "{offline}");
-        assert_eq!(online, "CPU 3: came online in the window: not measured from then on");
+        assert_eq!(online, "CPU 3: came online in the window: not measured after that");
         let only_offline =
             WindowSample { windows: vec![window(0, 70, true)], ..WindowSample::default() };
         assert_eq!(only_offline.length_ns(), 70);

@@ -352,7 +352,7 @@ fn fitted_field(
 /// A field that keeps its preset value, with the reason.
 #[must_use]
 pub fn left(field: &str, reason: &str) -> Fitted {
-    let (field, method) = (field.to_owned(), format!("preset left: {reason}"));
+    let (field, method) = (field.to_owned(), format!("preset kept: {reason}"));
     Fitted { field, value: None, measured: None, method }
 }
 
@@ -398,7 +398,7 @@ pub fn refine(
         let (min, max) = rule.range;
         let value = (current_value as f64 + factor * (cycles - simulated_cycles)).round();
         let value = (value as i64).clamp(min, max).to_string();
-        let method = format!("{}: as many cycles as on the processor", sample.name);
+        let method = format!("{}: refined to the processor's cycles", sample.name);
         fields.push(fitted_field(rule, value, sample, cycles, method));
     }
     fields
@@ -450,7 +450,7 @@ pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fit
     if let Some(ratio) = conditions.quietest_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX) {
         let reason = format!(
             "four chains of additions, or NOPs, took at least {ratio:.2} times as long as at four \
-             a cycle: the sibling was busy throughout, or the core has fewer units"
+             a cycle: the sibling was busy during the measurement, or the core has fewer units"
         );
         let per_cycle = RULES.iter().filter(|rule| rule.derivation == PerCycle);
         add(&mut per_cycle.map(|rule| rule.field), &reason);
@@ -469,7 +469,7 @@ const OUTSIDE_THE_CORE: &[&str] = &["memory_cycles", "memory_line_cycles"];
 /// The reason why the core ran below its full rate, or `None` if it did not.
 fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
     if let Some(times) = conditions.throttled.filter(|times| *times > 0) {
-        return Some(format!("the core was throttled {times} times meanwhile"));
+        return Some(format!("the core was throttled {times} times during the measurement"));
     }
     if let Some(ratio) = conditions.rate_ratio.filter(|ratio| *ratio < RATE_RATIO_MIN) {
         let percent = ratio * 100.0;
@@ -652,7 +652,7 @@ mod tests {
             (Some(width.to_owned()), format!("units a cycle of {kernel}"))
         };
         let left =
-            |reason: &str| (None, format!("preset left: the core may fuse NOPs, and {reason}"));
+            |reason: &str| (None, format!("preset kept: the core may fuse NOPs, and {reason}"));
         let certain = (0.169, 0.169);
         assert!(!is_held_out("add_6") && is_held_out("add_5"));
         assert_eq!(width("add_6", 0.25, certain), by("6", "xor_zero"));
@@ -710,7 +710,7 @@ mod tests {
         let all =
             could_not_tell(&host(2.0), &Conditions { counter_flaw: flaw, ..Conditions::default() });
         let [why] = &reasons(&all, "clock")[..] else { panic!("{all:?}") };
-        assert!(why.starts_with("preset left: the time-stamp counter follows"), "{why}");
+        assert!(why.starts_with("preset kept: the time-stamp counter follows"), "{why}");
         assert_eq!(all.len(), 1);
     }
 
@@ -751,7 +751,7 @@ mod tests {
         let virtual_machine = Conditions { is_virtual: true, ..Conditions::default() };
         let all = could_not_tell(&host(2.0), &virtual_machine);
         for (field, why) in NOT_IN_A_VM {
-            assert_eq!(reasons(&all, field), [format!("preset left: {why}")]);
+            assert_eq!(reasons(&all, field), [format!("preset kept: {why}")]);
         }
         let chases = |small, large| {
             let chase = |name, cycles| sample(name, cycles, (cycles, cycles));

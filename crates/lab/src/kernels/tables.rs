@@ -191,7 +191,7 @@ fn group_table(pairs: &[Pair<'_>]) -> Table {
             .title("worst")
             .text(|(_, errors): &Row<'_>| errors.worst.0.clone()),
         factor("worst_ratio", "Ratio of model over host of the worst kernel.")
-            .title("its ratio")
+            .title("worst ratio")
             .real(|(_, errors): &Row<'_>| errors.worst.1),
     ]);
     let mut names: Vec<&str> = Vec::new();

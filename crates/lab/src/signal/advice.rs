@@ -187,7 +187,7 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
             .priority(60)
             .real(|row: &Ranked| row.verdict.cpu_ends_ratio.0),
         column("cpu_high_ratio", "Part of the CPU at the highest rate.")
-            .title("at the highest")
+            .title("at the highest rate")
             .priority(60)
             .real(|row: &Ranked| row.verdict.cpu_ends_ratio.1),
         column(

@@ -123,7 +123,7 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
             let limit_hz = answer.prediction.capacity_hz;
             warnings.push(format!(
                 "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
-                 ring is full; the latency is of the events that are not lost, and grows with the ring"
+                 ring is full; the latency counts only events that are not lost, and grows with the ring"
             ));
         }
     }

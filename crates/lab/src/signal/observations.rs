@@ -95,7 +95,9 @@ fn known_columns(names: &[String]) -> Result<(KnownColumns, Vec<String>), String
             Some((_, known_field, _))
                 if found.iter().any(|(_, (_, field, _))| field == known_field) =>
             {
-                return Err(format!("column {name:?}: another column holds the same (keep one)"));
+                return Err(format!(
+                    "column {name:?}: another column holds this quantity (keep one)"
+                ));
             }
             Some(column) => found.push((position, *column)),
         }

@@ -48,8 +48,8 @@ fn free_slot(directory: &Path) -> Result<Option<File>, BpfError> {
         return Ok(None);
     }
     Err(BpfError::Failed(format!(
-        "{taken} irqlabs have probes already, and no more may (wait until one of them ends, or raise INSTANCES_MAX \
-         in /etc/irqlab/irqlab.conf)"
+        "the limit of {taken} irqlab processes with probes is reached (wait until one of them ends, or raise \
+         INSTANCES_MAX in /etc/irqlab/irqlab.conf)"
     )))
 }
 
@@ -68,7 +68,7 @@ mod tests {
         let second = free_slot(directory.path()).unwrap();
         assert!(first.is_some() && second.is_some());
         let error = free_slot(directory.path()).unwrap_err().to_string();
-        assert!(error.starts_with("2 irqlabs have probes already"), "{error}");
+        assert!(error.starts_with("the limit of 2 irqlab processes"), "{error}");
         drop(first);
         assert!(free_slot(directory.path()).unwrap().is_some());
     }

@@ -44,7 +44,7 @@ pub fn check_pass(
         return Ok(());
     }
     let reason = format!(
-        "a pass over {level} takes {pass_ns} ns, and above {pass_ns_max} ns each contains other interrupts"
+        "a pass over {level} takes {pass_ns} ns; passes longer than {pass_ns_max} ns contain other interrupts"
     );
     let remedy = format!("boot the kernel with nohz_full={cpu}: a CPU without a tick");
     Err(BenchError::Unavailable { reason, remedy: (!is_tickless).then_some(remedy) })

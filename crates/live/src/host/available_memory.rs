@@ -67,8 +67,7 @@ impl AvailableMemory {
             format!(" (a control group's limit of {} MiB: {})", limit.limit_bytes / MIB, limit.file)
         });
         let reason = format!(
-            "{what} needs {} MiB, and more than half of the {} MiB that this process can get{limited_by} is \
-             not taken",
+            "{what} needs {} MiB and an equal reserve; only {} MiB are available{limited_by}",
             needed_bytes.div_ceil(MIB),
             available / MIB
         );

@@ -247,7 +247,7 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     let is_same_boot = match contents.is_of_this_boot() {
         Ok(is_same_boot) => is_same_boot,
         Err(error) => {
-            messages.push(format!("what process {pid} changed is left as it is: {error}"));
+            messages.push(format!("the changes of process {pid} are not undone: {error}"));
             return false;
         }
     };

@@ -156,7 +156,7 @@ impl Family {
                 return Ok(answers);
             }
         }
-        Err(io::Error::other("the kernel's answer has no end"))
+        Err(io::Error::other("the kernel's answer is too long"))
     }
 }
 
@@ -164,7 +164,7 @@ impl Family {
 ///
 /// Fails with the kernel's error, or if a message is truncated.
 fn collect_messages(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Result<bool> {
-    let truncated = || io::Error::other("a message of netlink is cut off");
+    let truncated = || io::Error::other("a netlink message is truncated");
     while !datagram.is_empty() {
         let (header, _) =
             datagram.split_first_chunk::<NETLINK_HEADER_BYTES>().ok_or_else(truncated)?;

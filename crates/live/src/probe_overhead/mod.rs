@@ -256,7 +256,7 @@ impl Rounds {
         let total_min = self.total_ns.iter().copied().fold(f64::INFINITY, f64::min);
         let total_max = self.total_ns.iter().copied().fold(0.0, f64::max);
         let missing = || {
-            let reason = "calibration failed: the probes counted none of its own spans";
+            let reason = "calibration failed: the probes counted no span of its loop";
             BpfError::Failed(reason.to_owned())
         };
         let in_span_ns = whole_ns(LOOP_SHARE * median(self.in_span_ns).ok_or_else(missing)?);

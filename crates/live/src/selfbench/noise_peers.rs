@@ -152,7 +152,7 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
     };
     if ledger.first.len() as u64 != ledger.gaps.count {
         let count = ledger.gaps.count;
-        return Err(BenchError::Failed(format!("{count} detours are too many: a shorter -d")));
+        return Err(BenchError::Failed(format!("too many detours ({count}): use a shorter -d")));
     }
     let count_above = |&us: &u64| {
         let longer = ledger.first.iter().filter(|detour| detour.gap.length_ns() > us * 1000);

@@ -253,7 +253,7 @@ impl Bench for LiveServices {
             ),
             only_in_sim("what tasks waited for", "no tracepoint says it"),
             only_in_sim(
-                "the kernel's ways in and out before and after its tracepoints, NMIs, and exceptions other than \
+                "kernel entry and exit outside the tracepoints, NMIs, and exceptions other than \
                  page faults",
                 "no tracepoint has both their ends: they are in the rows that they interrupt, mostly user",
             ),

@@ -19,7 +19,7 @@ const PARTS: [(&str, &str); 10] = [
     (
         "user mode",
         "from the end of a system call, a page fault, an interrupt or a switch of tasks to the next of these; with \
-         the kernel's ways in and out that have no tracepoint, exceptions other than page faults, and NMIs",
+         kernel entry and exit without a tracepoint, exceptions other than page faults, and NMIs",
     ),
     ("system calls", "from sys_enter to sys_exit, while the task runs, without what interrupts it"),
     (
@@ -27,15 +27,15 @@ const PARTS: [(&str, &str); 10] = [
         "from page_fault_user or page_fault_kernel to the software event page-faults-min or -maj, while the task \
          runs; until the next system call or signal if the fault fails",
     ),
-    ("interrupts", "from entry to exit of the vector's tracepoints, without what is nested"),
-    ("device handlers", "from irq_handler_entry to irq_handler_exit, without what is nested"),
-    ("softirqs", "from softirq_entry to softirq_exit, without what is nested"),
+    ("interrupts", "from entry to exit of the vector's tracepoints, without nested interrupts"),
+    ("device handlers", "from irq_handler_entry to irq_handler_exit, without nested interrupts"),
+    ("softirqs", "from softirq_entry to softirq_exit, without nested interrupts"),
     ("kernel threads", "from sched_switch to sched_switch, without interrupts"),
     ("idle", "from sched_switch to the idle task to the next switch, without interrupts"),
     (
         PROBES,
-        "inside of the BPF programs that divide this time, by their own readings of the clock; the way into and \
-         out of a program is in the other parts",
+        "inside of the BPF programs that divide this time, by their own readings of the clock; entry into a \
+         program and exit from it are in the other parts",
     ),
     (
         NOT_KNOWN,

@@ -263,7 +263,7 @@ impl Card {
         Err(BenchError::NothingMeasurable {
             reason: format!("the peer returns no datagrams by way of {name}"),
             remedy: Some(
-                "check that the route to the peer leads by that interface, that UDP is let through, \
+                "check that the route to the peer uses this interface, that UDP is not filtered, \
                  and that the peer's irqlab is as new as this one"
                     .to_owned(),
             ),

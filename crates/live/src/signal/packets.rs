@@ -460,7 +460,7 @@ impl Network {
 fn refuse_suspended(wait: Wait) -> Result<(), BenchError> {
     match wait {
         Wait::PollSuspended(_) => Err(BenchError::Unavailable {
-            reason: "interrupts are suspended for events at a rate only".to_owned(),
+            reason: "interrupt suspension needs windows of events at a rate".to_owned(),
             remedy: Some("irqlab signal run --rig veth --hybrid busy-poll".to_owned()),
         }),
         _ => Ok(()),

@@ -613,10 +613,16 @@ impl UnitsModel {
         in_range(format!("{name}.select"), ports.select, 1, integer)?;
         in_range(format!("{name}.branch"), ports.branch, 0, integer.min(branch))?;
         if integer + branch - ports.branch > PORTS_MAX as u32 {
-            return refuse(name.to_owned(), "are more than five, with the branch units");
+            return refuse(
+                name.to_owned(),
+                format!("integer plus branch-only ports exceed {PORTS_MAX}"),
+            );
         }
         if self.integer.interval_cycles.max(self.branch.interval_cycles) > 1 {
-            return refuse(name.to_owned(), "are for units that an operation occupies for a cycle");
+            return refuse(
+                name.to_owned(),
+                "needs integer and branch units with interval_cycles = 1",
+            );
         }
         Ok(())
     }

@@ -257,7 +257,10 @@ impl PredictorModel {
             if self.btb_by_lines && (table.entries / table.ways) < 2 {
                 return refuse(
                     format!("{field}.entries"),
-                    format!("{} are fewer than two for each way", table.entries),
+                    format!(
+                        "{} is too small: btb_by_lines needs two entries per way",
+                        table.entries
+                    ),
                 );
             }
         }

@@ -162,7 +162,8 @@ fn check_tlbs(model: &SystemModel) -> Result<(), ModelError> {
         let Some(large) = large else { continue };
         let has_small_pages = large.pages_bytes.iter().any(|size| small.pages_bytes.contains(size));
         if has_small_pages || large.pages_bytes[0] < small.pages_bytes[0] {
-            let problem = "a size that the small TLB has, or below; allowed: larger ones";
+            let problem =
+                "has a page size of the small TLB, or a smaller one; allowed: larger sizes";
             return refuse(format!("{name}.pages"), problem);
         }
     }

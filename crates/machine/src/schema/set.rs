@@ -53,7 +53,9 @@ fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
     };
     let mut path: Vec<&str> = field.split('.').collect();
     if !path.iter().all(|part| is_name(part)) || path.len() > TABLES_MAX {
-        return Err(refuse("has no field before the =; fields are as memory_cycles or l2.size"));
+        return Err(refuse(
+            "has no valid field name before the = (examples: memory_cycles, l2.size)",
+        ));
     }
     let name = path.pop().unwrap_or_default();
     let file = DeTable::parse(text).map_err(|error| refuse(error.message()))?;
@@ -65,7 +67,7 @@ fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
         }
         None => Some(format!("{text}\n[{}]\n{name} = {}\n", path.join("."), literal(value))),
     };
-    changed.ok_or_else(|| refuse("has no table of its own to stand in"))
+    changed.ok_or_else(|| refuse("cannot be added: its table is not written as [table] or { }"))
 }
 
 /// The value as TOML: a number, list, boolean or quoted text stays, everything else becomes a quoted text.

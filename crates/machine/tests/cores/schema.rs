@@ -55,7 +55,7 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
     assert_eq!(zen4("shift = 2", "shift = 5"), "core.units.ports.shift: 5 is not in 1..=4");
     assert_eq!(
         zen4("branch = 1 }", "branch = 0 }"),
-        "core.units.ports: are more than five, with the branch units"
+        "core.units.ports: integer plus branch-only ports exceed 5"
     );
     assert_eq!(
         zen4("long_table_entries = 2048", "long_table_entries = 16384"),

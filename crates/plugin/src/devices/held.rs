@@ -96,7 +96,9 @@ fn hold_at_end_of_block() {
         drop(checkpoints);
         machine.at_end_of_block(on_end_of_block);
     } else {
-        eprintln!("irqlab plugin: this QEMU can't be held: no checkpoint is saved");
+        eprintln!(
+            "irqlab plugin: this QEMU cannot be stopped at an annotation: no checkpoint is saved"
+        );
         checkpoints.saved = checkpoints.numbers.len();
         IS_WAITING.store(false, Ordering::Relaxed);
     }

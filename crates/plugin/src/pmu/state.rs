@@ -55,7 +55,10 @@ pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
         next += 1;
     }
     if next != vcpus * COUNTERS {
-        return Err(format!("{next} counters; this machine has {}", vcpus * COUNTERS));
+        return Err(format!(
+            "the file has {next} counters, but this machine has {}",
+            vcpus * COUNTERS
+        ));
     }
     Ok(contents)
 }

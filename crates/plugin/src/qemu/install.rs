@@ -85,9 +85,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         return Ok(());
     };
     if cpus > 1 && !(Slices::are_exported() && CurrentCpu::is_exported()) {
-        return Err(
-            "this QEMU doesn't tell which vCPU runs; with one (-smp 1) it serves".to_owned()
-        );
+        return Err("this QEMU doesn't tell which vCPU runs: use one vCPU (-smp 1)".to_owned());
     }
     let mut symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
     if options.services {
@@ -206,7 +204,7 @@ fn machine(info: &Info) -> Result<u32, String> {
     }
     match u32::try_from(info.cpus_max) {
         Ok(cpus) if cpus >= 1 && cpus as usize <= CPUS_MAX => Ok(cpus),
-        _ => Err(format!("{} vCPUs; at most {CPUS_MAX} can be watched", info.cpus_max)),
+        _ => Err(format!("{} vCPUs; the plugin supports at most {CPUS_MAX}", info.cpus_max)),
     }
 }
 

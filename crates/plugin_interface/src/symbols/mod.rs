@@ -211,7 +211,7 @@ impl KernelSymbols {
         symbols.sort_unstable();
         let kernel = KernelSymbols::from_sorted(&symbols);
         if kernel.points.is_empty() && kernel.gates.is_empty() {
-            return Err("none of the symbols is a known function of the kernel".to_owned());
+            return Err("the list has no known kernel function".to_owned());
         }
         Ok(kernel)
     }
@@ -461,6 +461,6 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         let error = |text| KernelSymbols::parse(text).unwrap_err();
         assert!(error("ffffffff81003270\n").contains("line 1"));
         assert!(error("zz __switch_to_asm\n").contains("not hexadecimal"));
-        assert!(error("ffffffff81000000 _text\n").contains("none of the symbols"));
+        assert!(error("ffffffff81000000 _text\n").contains("no known kernel function"));
     }
 }

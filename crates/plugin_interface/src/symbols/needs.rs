@@ -71,7 +71,7 @@ const NEEDS: [Need; 25] = [
 pub(super) const UNFOLLOWED: [&str; 1] = ["rt_spin_lock"];
 /// The content that tables of such kernels lack, and the reason.
 const UNFOLLOWED_WHAT: &str = "spin locks that sleep";
-const UNFOLLOWED_WHY: &str = "they are those of PREEMPT_RT (rt_spin_lock), which are not followed";
+const UNFOLLOWED_WHY: &str = "irqlab does not follow the spin locks of PREEMPT_RT (rt_spin_lock)";
 
 /// The content that a part lacks, each with the reason. `has` tells whether the kernel has a function, by the
 /// function's name in the source.
@@ -80,7 +80,7 @@ pub fn unmet(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let is_met = |any_of: &[&str]| any_of.iter().any(|name| has(name));
     let reason = |names: &[&str]| {
         let names = names.join(" or ");
-        format!("this kernel has no symbol {names}, and no copy of that function that starts alike")
+        format!("this kernel has no symbol {names}, and no usable copy of that function")
     };
     let needs = NEEDS.iter().filter(|need| need.part == part && !is_met(need.any_of));
     let mut unmet: Vec<(String, String)> =

@@ -49,7 +49,9 @@ pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, 
         }
     }
     match families {
-        0 => Err(Unexported("no table of this run has figures whose rows have names".to_owned())),
+        0 => Err(Unexported(
+            "no table of this run has figures with labels that identify a row".to_owned(),
+        )),
         _ => Ok(RunMetrics { text: metrics.finish(), left_out }),
     }
 }

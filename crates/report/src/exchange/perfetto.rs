@@ -146,7 +146,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
     .concat();
     if groups.is_empty() {
         return Err(Unexported(format!(
-            "a run of {} has sums, and no events in time; noise has, and footprint --trace",
+            "a run of {} has only sums, no single events with a time (noise and footprint --trace have them)",
             escape::plain(&run.experiment)
         )));
     }

@@ -210,10 +210,8 @@ fn add_totals(
         region_services.functions.clone_from(&functions);
         region_services.structures.clone_from(&structures);
         if totals.broken > 0 {
-            broken.push(format!(
-                "services: {} rows without room or sums that are wrong",
-                totals.broken
-            ));
+            broken
+                .push(format!("services: {} rows did not fit, or have wrong sums", totals.broken));
         }
     }
 }

@@ -135,7 +135,7 @@ impl SimBench {
 
 /// Warning for a CPU on which [`gates`] finds no window.
 const GATE_UNSEEN: &str = "this kernel does not show where the probes' window opens and closes on a \
-                           CPU: counts of what is true are of a slightly longer one";
+                           CPU: true counts cover a slightly longer window";
 
 /// Returns the number of a context's spans in the probes' window, their self cycles and their self
 /// instructions.

@@ -104,8 +104,8 @@ fn unseen(accounting: &Accounting, region: &RegionUse) -> Vec<String> {
     }
     let warning = |(line, (kernel, counted)): (String, (u64, u64))| {
         format!(
-            "{line}: the guest's kernel counted {kernel}, and the rows have {counted}: the time of the others is \
-             in the rows of what they interrupted"
+            "{line}: the guest's kernel counted {kernel}, and the rows have {counted}: the time of the \
+             difference is charged to what it interrupted"
         )
     };
     sums.into_iter().map(warning).collect()

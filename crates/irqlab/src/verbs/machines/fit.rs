@@ -350,7 +350,7 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
     format!(
         "# The model of this machine, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
          # Held out of the fit: {held}. Others: {used}.\n\
-         # Field | value (-: the preset's is left) | cycles (95 %) | method:\n",
+         # Field | value (-: the preset's is kept) | cycles (95 %) | method:\n",
         date = record::now().strftime("%Y-%m-%d"),
         held = summary(true),
         used = summary(false),
@@ -411,10 +411,10 @@ mod tests {
         std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
         let file = draft.file("");
         for field in ["clock", "memory_cycles", "memory_line_cycles"] {
-            let line = format!("#   {field} | - | - | preset left: the core was throttled 3 times");
+            let line = format!("#   {field} | - | - | preset kept: the core was throttled 3 times");
             assert!(file.contains(&line), "{file}");
         }
-        assert!(file.contains("#   core.events.interrupt_cycles | - | - | preset left: a hyper"));
+        assert!(file.contains("#   core.events.interrupt_cycles | - | - | preset kept: a hyper"));
         assert!(file.contains("#   l2_hit_cycles | 11 | - | measured"), "{file}");
     }
 }

@@ -102,8 +102,10 @@ impl BareNoiseArgs {
         if let (Some(requested_ns), Some(slice_ns)) = (self.threshold.map(ns), slice_ns)
             && requested_ns <= slice_ns
         {
-            let message = "--threshold: the model's time shows at the ends of slices; at least";
-            bail!(Usage(format!("{message} {}ns", slice_ns + 1)));
+            bail!(Usage(format!(
+                "--threshold must be at least {}ns: the model's clock advances only at the end of each slice",
+                slice_ns + 1
+            )));
         }
         Ok(BareNoiseSettings {
             body: self.body,

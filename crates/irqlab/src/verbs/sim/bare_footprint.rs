@@ -119,7 +119,7 @@ fn event_select(event: u64, mask: u64, modes: u64) -> u64 {
 /// Runs the program and prints its repetitions, or with `--sweep` the accuracy of the methods.
 pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> {
     if args.sweep && args.repetitions < 2 {
-        bail!(Usage("--sweep: --repetitions: at least 2".to_owned()));
+        bail!(Usage("--sweep needs --repetitions of at least 2".to_owned()));
     }
     let settings = args.settings(cache)?;
     let open = OpenRun::if_asked(&args.results)?;

@@ -140,7 +140,9 @@ impl WatchArgs {
         }
         let sampling = self.sample.first(watch.model.as_ref(), is_sampled)?;
         if is_sampled && (self.pmu || !self.annotate.is_empty()) {
-            bail!(Usage("--annotate and --pmu need all of a run: --detail ooo".to_owned()));
+            bail!(Usage(
+                "--annotate and --pmu need every part of the run: use --detail ooo".to_owned()
+            ));
         }
         let shadow_models = self.shadow_models(cache, detail)?;
         let is_slow = self.curves || !shadow_models.is_empty() || detail == Detail::Ooo;
@@ -158,7 +160,7 @@ impl WatchArgs {
     /// The models of `--also`, whose caches are counted in addition.
     fn shadow_models(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
         if detail != Detail::Count && (self.curves || !self.also.is_empty()) {
-            bail!(Usage("--also and --curves are for --detail count".to_owned()));
+            bail!(Usage("--also and --curves need --detail count".to_owned()));
         }
         if self.also.len() > ALSO_MAX {
             bail!(Usage(format!("--also: {} models; at most {ALSO_MAX}", self.also.len())));
@@ -490,7 +492,7 @@ fn say_how_to_boot_once(watch: &Watch, args: &MachineArgs) {
     if args.guest.from.is_none() && watch.detail.has_model() {
         let first = if watch.start_fast { "fast" } else { level };
         console::say(&format!(
-            "the guest boots at level {first}, then runs the command at level {level}; to boot but \
+            "the guest boots at level {first}, then runs the command at level {level}; to boot only \
              once: irqlab sim checkpoint NAME, with the same options of the machine, then --from NAME"
         ));
     }

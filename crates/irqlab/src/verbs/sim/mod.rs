@@ -252,7 +252,7 @@ fn make_image(cache: &Cache, args: &KernelArgs) -> anyhow::Result<ExitCode> {
 /// Boots a machine and keeps its state as checkpoint `name`. `pmu`: whether the machine has a PMU.
 fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Result<ExitCode> {
     if args.guest.from.is_some() {
-        return Err(Usage("a checkpoint is made from a boot: no --from".to_owned()).into());
+        return Err(Usage("a checkpoint is made by booting: leave --from out".to_owned()).into());
     }
     let qemu = qemu::find(cache)?;
     let (mut machine, _) = args.machine(cache)?;

@@ -80,7 +80,7 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
             .shown_as("largest cause", 97)
             .text(|longest: &Longest<'_>| longest.largest_cause().map(|(_, name)| name)),
         us_column("largest_ns", "Time of that context or task in the detour.")
-            .shown_as("of it", 96)
+            .shown_as("largest part", 96)
             .uint(|longest: &Longest<'_>| longest.whole.main().map(|main| main.1)),
         cause_columns("trigger", "context of the detour's first kernel event").of(
             |longest: &Longest<'_>| {

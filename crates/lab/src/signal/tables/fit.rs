@@ -253,10 +253,10 @@ fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
         |name: &str, title: &str, doc: &str| column(name, doc).title(title).format(Format::Auto);
     Columns::all([
         column("scheme", "The scheme that takes less CPU time at the lower rates.")
-            .priority(100)
+            .shown_as("cheaper below", 100)
             .text(|row: &CrossoverRow| row.lower.to_string()),
         column("other_scheme", "The scheme that takes less CPU time at the higher rates.")
-            .shown_as("above that", 99)
+            .shown_as("cheaper above", 99)
             .text(|row: &CrossoverRow| row.upper.to_string()),
         rate(
             "measured_hz",

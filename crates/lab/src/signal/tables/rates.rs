@@ -180,7 +180,7 @@ pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
         "keep other work off both CPUs, take shorter windows (-d) or more windows (--repetitions)"
     };
     vec![format!(
-        "{} of {} rows of table rates have contaminated windows alone (of the first: {reason}); \
+        "{} of {} rows of table rates have only contaminated windows (first row: {reason}); \
          {remedy}",
         contaminated.len(),
         points.len()

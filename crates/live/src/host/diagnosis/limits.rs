@@ -29,11 +29,11 @@ fn allowed_cpus(facts: &HostFacts) -> Option<Finding> {
     let forbidden: Vec<u32> = online.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
     let allowed_list = format_cpu_list(allowed);
     if forbidden.is_empty() {
-        return Some(Finding::ok("allowed CPUs", format!("all that are online ({allowed_list})")));
+        return Some(Finding::ok("allowed CPUs", format!("all online CPUs ({allowed_list})")));
     }
     let online_list = format_cpu_list(online);
     let consequence = format!(
-        "by default only these are measured, and stimuli and loops run on these; not on {}",
+        "by default, measurements, stimuli and loops use only these CPUs, not {}",
         format_cpu_list(&forbidden)
     );
     let finding =

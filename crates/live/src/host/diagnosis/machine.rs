@@ -54,7 +54,11 @@ fn kernel(facts: &HostFacts) -> Finding {
             Finding::missing("kernel", says, consequence).unlocked_by(KERNEL_REMEDY)
         }
         Some(false) => Finding::ok("kernel", says),
-        None => Finding::limited("kernel", says, "whether the BPF programs load is seen only then"),
+        None => Finding::limited(
+            "kernel",
+            says,
+            "whether the BPF programs load is known only after trying",
+        ),
     }
 }
 
@@ -259,7 +263,7 @@ fn idle(facts: &HostFacts) -> Option<Finding> {
 
 fn affinities(facts: &HostFacts) -> Finding {
     let Some(irqs) = &facts.irqs else {
-        let consequence = "on which CPU an interrupt will arrive is not known before";
+        let consequence = "the CPU of an interrupt is unknown in advance";
         return with_proc(Finding::limited("IRQ affinities", "unknown", consequence), facts);
     };
     let in_use: Vec<_> = irqs.iter().filter(|irq| !irq.actions.is_empty()).collect();

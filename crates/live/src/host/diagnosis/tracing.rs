@@ -80,7 +80,7 @@ fn rights(facts: &HostFacts) -> Finding {
         None => Finding::limited(
             RIGHTS,
             "unknown: not tried, and /proc/self/status does not report it",
-            "whether the BPF programs load is seen only when they do",
+            "whether the BPF programs load is known only after trying",
         )
         .unlocked_by(setcap_line(facts)),
     }
@@ -120,7 +120,7 @@ fn exists(facts: &HostFacts, name: &str) -> bool {
 fn unknown_tracepoints(facts: &HostFacts) -> Finding {
     let finding = Finding::limited(
         "tracepoints",
-        "not known which there are: neither BTF nor tracefs is readable",
+        "unknown: neither BTF nor tracefs is readable",
         "rows whose tracepoint turns out not to exist are absent",
     );
     with_sys(
@@ -225,7 +225,7 @@ fn tracefs(facts: &HostFacts) -> Finding {
         mounted => Finding::limited(
             "tracefs",
             if mounted.is_none() { "not known" } else { "not mounted" },
-            "only the comparison with the kernel's own trace is absent; measuring needs none of it",
+            "only the comparison with the kernel's own trace is absent; measuring does not need tracefs",
         )
         .unlocked_by("sudo mount -t tracefs nodev /sys/kernel/tracing"),
     }
@@ -254,7 +254,7 @@ fn network(facts: &HostFacts) -> Finding {
         )),
         None => {
             let says = format!("rights to make namespaces {}", or_unknown(None));
-            let consequence = "whether `--stimulus net` works is seen only then";
+            let consequence = "whether `--stimulus net` works is known only after trying";
             with_proc(Finding::limited(subject, says, consequence), facts)
         }
     }

@@ -108,7 +108,7 @@ pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: "Where the time goes on each machine".to_owned(),
         notes: vec![
-            "The same work is an instruction of user mode. Waits are those for memory, and cycles lost in the \
+            "The unit of work is one instruction in user mode. Waits are those for memory, and cycles lost in the \
              pipeline."
                 .to_owned(),
         ],

@@ -155,7 +155,7 @@ fn contamination_notes(run: &Run) -> impl Iterator<Item = String> {
     let warnings = run.warnings.iter().filter(|warning| warning.contains("contaminated"));
     warnings.map(|warning| {
         let warning = plain(warning);
-        let first_part = warning.split(" (of the first").next().unwrap_or(&warning);
+        let first_part = warning.split(" (first row").next().unwrap_or(&warning);
         format!("Warning of the run: {first_part}.")
     })
 }
@@ -372,8 +372,7 @@ mod tests {
     #[test]
     fn cpu_use_has_a_curve_and_points_for_each_scheme() {
         let mut run = run_of(vec![rates(&SCHEMES), curves(&SCHEMES)]);
-        run.warnings
-            .push("3 of 9 rows have contaminated windows alone (of the first: x); more".into());
+        run.warnings.push("3 of 9 rows have only contaminated windows (first row: x); more".into());
         golden("cpu", cpu(&run, WIDTH));
     }
 

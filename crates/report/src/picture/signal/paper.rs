@@ -63,7 +63,7 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: "TCP throughput as a factor of that with interrupts: published, and here".to_owned(),
         notes: vec![format!(
-            "{}The paper's hardware was another, so that factors are compared. Above 1: more throughput than \
+            "{}The paper used other hardware, so compare the factors. Above 1: more throughput than \
              with interrupts.",
             rig(run).unwrap_or_default()
         )],

@@ -289,7 +289,7 @@ fn last_line(mut file: File) -> String {
     let _ = file.rewind().and_then(|()| file.take(STDERR_BYTES_MAX).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rfind(|line| !line.trim().is_empty());
-    line.unwrap_or("it gives no reason").trim().to_owned()
+    line.unwrap_or("no message on stderr").trim().to_owned()
 }
 
 #[cfg(test)]
