@@ -98,6 +98,26 @@ fn lines_of_json_follow_each_other_until_the_time_is_over() {
     }
 }
 
+/// A line is printed at the end of its interval. It names the start, which was an interval ago.
+#[test]
+fn a_line_names_the_start_of_its_interval() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let workspace = Place::new();
+    let mut command = workspace.irqlab(&["watch", "--json", "-i", "1s", "-d", "3s", "-q"]);
+    let mut started = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(started.0.stdout.take().unwrap()).lines();
+    let line: Json = serde_json::from_str(&lines.nth(1).unwrap().unwrap()).unwrap();
+    let now = record::now();
+    let start: record::Timestamp = line["started_utc"].as_str().unwrap().parse().unwrap();
+    let length_ns = line["observer"]["length_ns"].as_u64().unwrap();
+    let since_ns = now.as_nanosecond() - start.as_nanosecond();
+    // The clock is read just after the counters.
+    assert!(since_ns > i128::from(length_ns) / 2, "{since_ns} ns after the start: {length_ns}");
+}
+
 /// `watch` with metrics alone, and the address that it names.
 fn serving(workspace: &Place) -> (Started, String) {
     let mut command = workspace.irqlab(&["watch", "--listen", "127.0.0.1:0", "-i", "200ms"]);

@@ -35,6 +35,9 @@ use crate::options::{
 };
 use crate::run::{OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
 
+/// Time between two attempts where the kernel refuses a call.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// Watch interrupts live: rate, CPU time and longest span of each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -261,17 +264,19 @@ impl Watch {
     /// Prints each interval as a line of JSON.
     fn print_lines(&self) -> anyhow::Result<ExitCode> {
         let mut before: Option<Arc<WindowSample>> = None;
+        let mut started = record::now();
         self.each_interval(|reading| {
+            let ended = record::now();
             let rates = Rates::between(before.as_deref(), &reading);
             let readings = (before.as_deref(), &*reading);
-            let line = report::json_line(&self.run(&rates, readings, record::now()));
-            before = Some(reading);
+            let line = report::json_line(&self.run(&rates, readings, started));
+            (before, started) = (Some(reading), ended);
             console::print_bytes(line.as_bytes())
         })
     }
 
     /// Makes the run of an interval from the readings at its start and at its end. The first interval has no reading at
-    /// its start.
+    /// its start. `started`: when the interval started.
     fn run(
         &self,
         rates: &Rates,

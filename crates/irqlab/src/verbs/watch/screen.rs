@@ -11,11 +11,12 @@ use lab::handlers::{Rates, WindowSample};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
-use super::Watch;
 use super::state::{Key, State};
 use super::throttled::Throttled;
 use super::view::{Surroundings, draw};
+use super::{RETRY, Watch};
 use crate::console;
 
 /// Number of rows that PgUp and PgDn scroll.
@@ -120,7 +121,11 @@ fn wait(watch: &Watch, deadline: Instant) -> Woken {
             Woken::End
         }
         // A change of the terminal's size interrupts the wait.
-        Ok(_) | Err(_) => Woken::Input,
+        Ok(_) | Err(Errno::INTR) => Woken::Input,
+        Err(_) => {
+            std::thread::sleep(RETRY.min(remaining));
+            Woken::Input
+        }
     }
 }
 

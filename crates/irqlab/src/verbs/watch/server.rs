@@ -12,6 +12,9 @@ use live::spawn::spawn_thread;
 use live::window::Stop;
 use report::Exposition;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::RETRY;
 
 /// Maximum number of open connections. A further connection closes the oldest, so slow clients cannot keep out a
 /// scrape. A scrape is not closed in practice, because it takes less than a millisecond.
@@ -71,8 +74,11 @@ fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
             PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
             PollFd::new(listener, PollFlags::IN),
         ];
-        if poll(&mut polled, None).is_ok() && !polled[0].revents().is_empty() {
-            return;
+        match poll(&mut polled, None) {
+            Ok(_) if !polled[0].revents().is_empty() => return,
+            Ok(_) | Err(Errno::INTR) => {}
+            // The kernel has no memory, or fewer descriptors are allowed than there are.
+            Err(_) => std::thread::sleep(RETRY),
         }
         match listener.accept() {
             Ok((stream, _)) => {
@@ -85,7 +91,7 @@ fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
             }
             // The process has no free descriptor. It gets some back when connections end.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(100));
+                std::thread::sleep(RETRY);
             }
             Err(_) => {}
         }
