@@ -6,7 +6,9 @@ use std::hint::black_box;
 use lab::footprint::in_guest::FootprintResponse;
 use lab::guest_protocol::{Request, decode};
 use lab::handlers::in_guest::HandlersResponse;
+use lab::kernels::in_guest::KernelsResponse;
 use lab::noise::in_guest::NoiseResponse;
+use lab::services::in_guest::ServicesResponse;
 use lab::signal::in_guest::SignalResponse;
 use simrecord::record::{BYTES, Record};
 use simrecord::{parsed, reader};
@@ -30,6 +32,8 @@ pub(crate) fn guest_response(bytes: &[u8]) {
     black_box(decode::<NoiseResponse>(text.lines()).ok());
     black_box(decode::<FootprintResponse>(text.lines()).ok());
     black_box(decode::<SignalResponse>(text.lines()).ok());
+    black_box(decode::<ServicesResponse>(text.lines()).ok());
+    black_box(decode::<KernelsResponse>(text.lines()).ok());
     if let Some(line) = text.lines().next() {
         black_box(Request::decode(line).ok());
     }

@@ -105,7 +105,8 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
     settings.insert("planted_change_ratio".into(), json!(args.plant));
     let measured = Measured {
         settings,
-        interrupted: measured_pairs < args.pairs,
+        // An earlier series may have fewer pairs.
+        interrupted: measured_pairs < args.pairs && (stop.is_requested() || !args.again),
         tables: error_rates.tables(),
         ..Measured::default()
     };
