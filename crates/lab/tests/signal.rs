@@ -267,7 +267,7 @@ fn contaminated_windows_are_repeated_and_warned_of() {
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
     let warnings = run.warnings.join("\n");
     assert!(
-        warnings.contains("8 of 8 rows of table rates have contaminated windows"),
+        warnings.contains("8 of 8 rows of table rates have only contaminated windows"),
         "{warnings}"
     );
     // Each point was measured again, as often as there are repetitions, and then no more.

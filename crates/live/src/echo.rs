@@ -2,7 +2,7 @@
 //! delay that the message requests, and each UDP datagram at once.
 //!
 //! `irqlab echo` runs [`serve`] on another machine, for `footprint --peer` and `signal run --peer`. `footprint` runs
-//! [`answer`] in a thread of its stimulus. The format of messages and datagrams may not change: both ends may run
+//! `answer` in a thread of its stimulus. The format of messages and datagrams may not change: both ends may run
 //! different versions of irqlab.
 //!
 //! The server answers only datagrams that are requests, so two servers never answer each other. It answers only an

@@ -250,16 +250,22 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
 pub fn wait_for_interrupt(gap_cycles: u64, cycles_max: u64) {
     let gap_cycles = gap_cycles + idle_cycles();
     let start = now();
-    let mut last = start;
+    let (mut last, mut short_iterations) = (start, 0);
     while last.wrapping_sub(start) < cycles_max {
         idle();
         let time = now();
-        if time.wrapping_sub(last) > gap_cycles {
+        if time.wrapping_sub(last) <= gap_cycles {
+            short_iterations += 1;
+        } else if short_iterations >= SETTLED_ITERATIONS {
             return;
         }
         last = time;
     }
 }
+
+/// A wait counts a long iteration as an interrupt after this many short ones. The first iterations fetch the loop's code
+/// and translations, which can take as long as an interrupt.
+const SETTLED_ITERATIONS: u32 = 8;
 
 /// Lets tens to hundreds of cycles pass without a memory access, in four divisions. A loop that only reads the clock
 /// would execute more instructions in that time, and a simulator needs host time for each instruction.

@@ -33,7 +33,7 @@ pub struct GuestReport {
     pub modules_failed: Vec<String>,
     /// Its disks and network cards.
     pub devices: Vec<FoundDevice>,
-    /// The modules that it has loaded. They come from the earlier [`Message::Modules`].
+    /// The modules that it has loaded. They come from the earlier `Message::Modules`.
     #[serde(default)]
     pub modules: Vec<LoadedModule>,
 }
