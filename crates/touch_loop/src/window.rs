@@ -154,6 +154,14 @@ const BEFORE: usize = 1;
 const AFTER: usize = 2;
 const REST: usize = 3;
 
+/// The first chunks of a window's warm-up are never gaps. They fetch the window's own code and data, which the handler of
+/// an earlier interrupt displaced, and that can take as long as an interrupt. The time of a chunk ends before the code
+/// that classifies it, so this code is fetched in the second chunk.
+///
+/// An interrupt in these chunks has no effect on a result: in a treatment no gap is seen, in a control the kernel counts
+/// it, and neither repetition counts. A window opens directly after a tick, so no tick comes.
+const COLD_CHUNKS: u64 = 2;
+
 /// Touches all lines repeatedly until the pass after the interrupt is complete, or the window ends (the
 /// paper's refined method).
 #[inline(never)]
@@ -171,7 +179,8 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
-        if took > config.limits.gap {
+        let is_cold = phase == WARM && sums[WARM].chunks < COLD_CHUNKS;
+        if took > config.limits.gap && !is_cold {
             window.record_gap(took, time);
             // An interrupt during warm-up has no timed chunk before it as a baseline, so no pass is timed.
             phase = match phase {
@@ -208,7 +217,8 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let mut window = Window::default();
     let idle_cycles = idle_cycles();
     let start = now();
-    let (mut last, mut filling) = (start, config.warm_passes * chunks);
+    let warm_chunks = config.warm_passes * chunks;
+    let (mut last, mut filling) = (start, warm_chunks);
     while last.wrapping_sub(start) <= config.window_cycles {
         let idled = if filling > 0 {
             touch.chunk();
@@ -221,7 +231,8 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
         let time = now();
         let took = time.wrapping_sub(last).saturating_sub(idled);
         last = time;
-        if took > config.limits.gap {
+        let is_cold = idled == 0 && warm_chunks - filling <= COLD_CHUNKS;
+        if took > config.limits.gap && !is_cold {
             window.record_gap(took, time);
         }
     }
@@ -385,6 +396,50 @@ mod tests {
         let config = WindowConfig { limits, window_cycles, sham_cycles, warm_passes, rest_passes };
         let window = refined(&mut Nothing(0), config);
         assert_eq!((window.before.chunks, window.after.chunks), (1, 10));
+    }
+
+    /// Chunks of 10 that do nothing, but some of which take this many cycles.
+    struct Slow {
+        slow: &'static [u64],
+        cycles: u64,
+        done: u64,
+    }
+
+    impl Touch for Slow {
+        fn chunk(&mut self) {
+            let start = now();
+            while self.slow.contains(&self.done) && now().wrapping_sub(start) <= self.cycles {}
+            self.done += 1;
+        }
+        fn chunks(&self) -> u64 {
+            10
+        }
+        fn chunk_lines(&self) -> u64 {
+            1
+        }
+        fn rewind(&mut self) {}
+    }
+
+    /// The limit of a gap is some tenths of a second, so that the host does not make gaps.
+    #[test]
+    fn first_chunks_of_the_warm_up_are_no_interrupt() {
+        let gap = 1_000_000_000;
+        let limits = ChunkLimits { gap, far: u64::MAX, displaced: 0 };
+        let config = WindowConfig {
+            limits,
+            window_cycles: 10 * gap,
+            sham_cycles: None,
+            warm_passes: 1,
+            rest_passes: Some(0),
+        };
+        let slow = |slow: &'static [u64]| Slow { slow, cycles: gap + gap / 4, done: 0 };
+        let window = refined(&mut slow(&[0, 1, 13]), config);
+        assert_eq!((window.gaps, window.before.chunks, window.after.chunks), (1, 3, 10));
+        let in_warm_up = refined(&mut slow(&[2]), config);
+        assert_eq!((in_warm_up.gaps, in_warm_up.after.chunks), (1, 0));
+        let config = WindowConfig { window_cycles: 4 * gap, ..config };
+        assert_eq!(basic(&mut slow(&[0, 1]), config).gaps, 0);
+        assert_eq!(basic(&mut slow(&[2]), config).gaps, 1);
     }
 
     #[test]
