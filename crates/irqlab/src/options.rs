@@ -11,7 +11,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, ValueEnum};
 use jiff::SignedDuration;
-use live::host::{ProcessCpus, Root, format_cpu_list, parse_cpu_list, process_cpus};
+use live::host::{HostFacts, ProcessCpus, Root, format_cpu_list, parse_cpu_list, process_cpus};
 
 use crate::run::{EVENTS_LOST, STATUS_LIMIT};
 
@@ -269,6 +269,40 @@ pub fn usable_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
         )));
     }
     Ok(cpus)
+}
+
+/// The CPUs of `-c` to measure, and the CPUs of `-H` (`--housekeeping`) for irqlab's own thread. Without `-c`, all CPUs
+/// that are not in `-H` are measured.
+///
+/// Fails when a CPU is in both lists, a CPU for irqlab's thread is isolated, or no CPU is left to measure.
+pub fn measured_and_housekeeping_cpus(
+    measured: Option<&str>,
+    housekeeping: Option<&str>,
+    host: &HostFacts,
+) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+    let housekeeping = match housekeeping {
+        Some(list) => usable_cpus(Some(list))?,
+        None => Vec::new(),
+    };
+    let isolated = host.kernel.isolated.clone().unwrap_or_default();
+    if let Some(cpu) = housekeeping.iter().find(|cpu| isolated.contains(cpu)) {
+        let isolated = format_cpu_list(&isolated);
+        bail!(Usage(format!(
+            "-H: CPU {cpu} is isolated, and irqlab's own thread would disturb it; isolated CPUs: \
+             {isolated} (name another CPU)"
+        )));
+    }
+    let mut cpus = usable_cpus(measured)?;
+    match (measured, cpus.iter().find(|cpu| housekeeping.contains(cpu))) {
+        (Some(_), Some(cpu)) => {
+            bail!(Usage(format!("CPU {cpu} is in -c and in -H (leave it out of one of them)")))
+        }
+        _ => cpus.retain(|cpu| !housekeeping.contains(cpu)),
+    }
+    if cpus.is_empty() {
+        bail!(Usage("-H has all CPUs, so none is left to measure".to_owned()));
+    }
+    Ok((cpus, housekeeping))
 }
 
 /// The CPUs of a list, in a simulated machine with `vcpus` CPUs.

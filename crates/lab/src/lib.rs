@@ -18,4 +18,5 @@ mod quantiles;
 pub mod services;
 pub mod signal;
 pub mod targets;
+pub mod wakeup;
 pub mod words;

@@ -36,6 +36,14 @@ struct {
 	__type(value, struct noise_cpu);
 } loops SEC(".maps");
 
+/* The measured threads that sleep, with their CPUs. Wake-ups come from any CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* the loader sets it to the possible CPUs */
+	__type(key, u32);
+	__type(value, u32);
+} sleepers SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -65,14 +73,10 @@ static __always_inline void *reserve(u32 bytes)
 }
 
 /* Does not wake the reader, which polls: a wake-up would be noise. */
-static __always_inline int mark(u32 what, u32 key, u64 value)
+static __always_inline int mark_of(u32 cpu, u32 what, u32 key, u64 value)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	struct noise_mark *record;
+	struct noise_mark *record = reserve(sizeof(*record));
 
-	if (!loop_here(cpu))
-		return 0;
-	record = reserve(sizeof(*record));
 	if (!record)
 		return 0;
 	record->cpu = cpu;
@@ -82,6 +86,13 @@ static __always_inline int mark(u32 what, u32 key, u64 value)
 	record->at_ns = bpf_ktime_get_ns();
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+static __always_inline int mark(u32 what, u32 key, u64 value)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+
+	return loop_here(cpu) ? mark_of(cpu, what, key, value) : 0;
 }
 
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
@@ -168,4 +179,16 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	record->mark.at_ns = bpf_ktime_get_ns();
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+TRACEPOINT("sched_waking") int waking(u64 *ctx)
+{
+	struct task_struct___of_noise *woken = (void *)ctx[0];
+	u32 thread = BPF_CORE_READ(woken, pid);
+	u32 *cpu = bpf_map_lookup_elem(&sleepers, &thread);
+
+	if (!cpu)
+		return 0;
+	return mark_of(*cpu, MARK_WAKE, (u32)bpf_get_current_pid_tgid(),
+		       bpf_get_smp_processor_id());
 }

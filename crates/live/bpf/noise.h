@@ -17,8 +17,8 @@ struct noise_mark {
 	__u64 at_ns;
 	__u16 cpu;
 	__u16 what; /* MARK_... */
-	__u32 key; /* the context's key; the task's id at a switch */
-	__u64 value; /* an NMI's duration, ns; the task's process at a switch */
+	__u32 key; /* the context's key; the task's id at a switch; the waker's id at a wake-up */
+	__u64 value; /* an NMI's duration, ns; the task's process at a switch; the waker's CPU */
 };
 
 struct noise_switch {

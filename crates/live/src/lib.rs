@@ -4,7 +4,8 @@
 //! crate returns samples: it knows no tables and no files of runs. In a simulated machine, the guest's irqlab runs the
 //! same stimuli and loops from here (modules `in_guest`).
 //!
-//! Each experiment has a module: [`handlers`], [`noise`], [`footprint`], [`services`], [`signal`].
+//! Each experiment has a module: [`handlers`], [`noise`], [`footprint`], [`services`], [`signal`],
+//! [`wakeup`].
 //! Parts that several experiments share are modules of their own:
 //!
 //! - [`bpf`]: the BPF programs
@@ -15,6 +16,8 @@
 //! - [`perf`]: performance events, which the BPF programs read
 //! - [`probe_overhead`]: the time and the events that a pair of probes adds to a span
 //! - [`marks`]: the kernel's events (interrupts, task switches, page faults) as a stream
+//! - `ring`: records from a measuring thread to the thread that reads them
+//! - `companion`: the user's command that runs while irqlab measures
 //! - [`syscall_loop`]: a loop of system calls
 //! - [`echo`]: answers messages: the other end of a connection, here or on another machine
 //! - `network`: network namespaces and their interfaces, for stimuli
@@ -31,6 +34,7 @@
 
 pub mod bpf;
 pub mod clock;
+mod companion;
 pub mod echo;
 pub mod footprint;
 pub mod handlers;
@@ -44,6 +48,7 @@ pub mod noise;
 pub mod perf;
 pub mod probe_overhead;
 pub mod program_rights;
+mod ring;
 pub mod selfbench;
 pub mod services;
 pub mod signal;
@@ -51,4 +56,5 @@ pub mod spawn;
 pub mod stimulus;
 pub mod syscall_loop;
 pub mod threads;
+pub mod wakeup;
 pub mod window;

@@ -82,6 +82,13 @@ pub fn real_time(priority: u32) -> io::Result<()> {
     set_scheduling_class(libc::SCHED_FIFO, priority)
 }
 
+/// Gives this thread the class SCHED_RR at `priority`.
+///
+/// Fails like [`real_time`].
+pub fn round_robin(priority: u32) -> io::Result<()> {
+    set_scheduling_class(libc::SCHED_RR, priority)
+}
+
 /// Gives this thread the class SCHED_IDLE: it runs only while no other thread wants the CPU.
 ///
 /// Fails if the kernel refuses.

@@ -154,12 +154,12 @@ const BEFORE: usize = 1;
 const AFTER: usize = 2;
 const REST: usize = 3;
 
-/// The first chunks of a window's warm-up are never gaps. They fetch the window's own code and data, which the handler of
-/// an earlier interrupt displaced, and that can take as long as an interrupt. The time of a chunk ends before the code
-/// that classifies it, so this code is fetched in the second chunk.
+/// So many chunks at the start of a window, and after a gap, are never gaps. They fetch the window's own code and data,
+/// which the handler of an interrupt displaced, and that can take as long as an interrupt. The time of a chunk ends before
+/// the code that classifies it, so this code is fetched in the second chunk.
 ///
-/// An interrupt in these chunks has no effect on a result: in a treatment no gap is seen, in a control the kernel counts
-/// it, and neither repetition counts. A window opens directly after a tick, so no tick comes.
+/// An interrupt in these chunks has no effect on a result: the kernel's counts show it, or no gap is seen, and the
+/// repetition does not count. A window opens directly after a tick, so no tick comes then.
 const COLD_CHUNKS: u64 = 2;
 
 /// Touches all lines repeatedly until the pass after the interrupt is complete, or the window ends (the
@@ -173,15 +173,16 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let ends = [config.warm_passes * chunks, u64::MAX, chunks, rest_chunks];
     let start = now_after_work();
     let (mut last, mut phase) = (start, if ends[WARM] > 0 { WARM } else { BEFORE });
+    let mut cold_chunks = COLD_CHUNKS;
     let mut sham = config.sham_cycles.map_or(u64::MAX, |after| start + after);
     loop {
         touch.chunk();
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
-        let is_cold = phase == WARM && sums[WARM].chunks < COLD_CHUNKS;
-        if took > config.limits.gap && !is_cold {
+        if took > config.limits.gap && cold_chunks == 0 {
             window.record_gap(took, time);
+            cold_chunks = COLD_CHUNKS;
             // An interrupt during warm-up has no timed chunk before it as a baseline, so no pass is timed.
             phase = match phase {
                 WARM => REST,
@@ -189,6 +190,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
                 unchanged => unchanged,
             };
         } else {
+            cold_chunks = cold_chunks.saturating_sub(1);
             sums[phase].add(took, config.limits);
             if phase < REST && sums[phase].chunks == ends[phase] {
                 phase += 1;
@@ -217,12 +219,16 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let mut window = Window::default();
     let idle_cycles = idle_cycles();
     let start = now();
-    let warm_chunks = config.warm_passes * chunks;
-    let (mut last, mut filling) = (start, warm_chunks);
+    let (mut last, mut filling) = (start, config.warm_passes * chunks);
+    let mut cold_chunks = COLD_CHUNKS;
     while last.wrapping_sub(start) <= config.window_cycles {
         let idled = if filling > 0 {
             touch.chunk();
             filling -= 1;
+            if filling == 0 {
+                // The code that idles comes next.
+                cold_chunks = COLD_CHUNKS;
+            }
             0
         } else {
             idle();
@@ -231,9 +237,11 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
         let time = now();
         let took = time.wrapping_sub(last).saturating_sub(idled);
         last = time;
-        let is_cold = idled == 0 && warm_chunks - filling <= COLD_CHUNKS;
-        if took > config.limits.gap && !is_cold {
+        if took > config.limits.gap && cold_chunks == 0 {
             window.record_gap(took, time);
+            cold_chunks = COLD_CHUNKS;
+        } else {
+            cold_chunks = cold_chunks.saturating_sub(1);
         }
     }
     let mut sums = [ChunkTotals::default(); 5];
@@ -422,7 +430,7 @@ mod tests {
 
     /// The limit of a gap is some tenths of a second, so that the host does not make gaps.
     #[test]
-    fn first_chunks_of_the_warm_up_are_no_interrupt() {
+    fn first_chunks_and_those_after_an_interrupt_are_no_interrupt() {
         let gap = 1_000_000_000;
         let limits = ChunkLimits { gap, far: u64::MAX, displaced: 0 };
         let config = WindowConfig {
@@ -433,8 +441,9 @@ mod tests {
             rest_passes: Some(0),
         };
         let slow = |slow: &'static [u64]| Slow { slow, cycles: gap + gap / 4, done: 0 };
-        let window = refined(&mut slow(&[0, 1, 13]), config);
+        let window = refined(&mut slow(&[0, 1, 13, 14, 15]), config);
         assert_eq!((window.gaps, window.before.chunks, window.after.chunks), (1, 3, 10));
+        assert_eq!(refined(&mut slow(&[13, 16]), config).gaps, 2);
         let in_warm_up = refined(&mut slow(&[2]), config);
         assert_eq!((in_warm_up.gaps, in_warm_up.after.chunks), (1, 0));
         let config = WindowConfig { window_cycles: 4 * gap, ..config };

@@ -21,4 +21,5 @@ pub mod show;
 pub mod signal;
 pub mod sim;
 pub mod stimulus;
+pub mod wakeup;
 pub mod watch;

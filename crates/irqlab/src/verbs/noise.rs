@@ -12,7 +12,7 @@ use lab::experiment::RunContext;
 use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::noise::{Body, KeepDetours, Loop, NoiseBench, Plan};
-use live::host::{HostFacts, Root, format_cpu_list, host_facts, run_host_block};
+use live::host::{HostFacts, Root, host_facts, run_host_block};
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::shell_status;
 use record::Run;
@@ -26,7 +26,7 @@ use super::noise_scale;
 use crate::console::{self, Redraw};
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
-    guest_cpus, help_with_exit_codes, ns, unique, usable_cpus,
+    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, unique,
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -181,35 +181,8 @@ impl NoiseArgs {
     }
 
     /// The CPUs to measure, and the CPUs of `--housekeeping` for irqlab's own thread.
-    ///
-    /// Fails when a CPU is in both lists, a CPU for irqlab's thread is isolated, or no CPU is left to measure.
-    fn measured_and_housekeeping_cpus(
-        &self,
-        host: &HostFacts,
-    ) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
-        let housekeeping = match &self.housekeeping {
-            Some(list) => usable_cpus(Some(list))?,
-            None => Vec::new(),
-        };
-        let isolated = host.kernel.isolated.clone().unwrap_or_default();
-        if let Some(cpu) = housekeeping.iter().find(|cpu| isolated.contains(cpu)) {
-            let isolated = format_cpu_list(&isolated);
-            bail!(Usage(format!(
-                "-H: CPU {cpu} is isolated, and irqlab's own thread would disturb it; isolated CPUs: \
-                 {isolated} (name another CPU)"
-            )));
-        }
-        let mut cpus = usable_cpus(self.cpus.as_deref())?;
-        match (&self.cpus, cpus.iter().find(|cpu| housekeeping.contains(cpu))) {
-            (Some(_), Some(cpu)) => {
-                bail!(Usage(format!("CPU {cpu} is in -c and in -H (leave it out of one of them)")))
-            }
-            _ => cpus.retain(|cpu| !housekeeping.contains(cpu)),
-        }
-        if cpus.is_empty() {
-            bail!(Usage("-H has all CPUs, so none is left to measure".to_owned()));
-        }
-        Ok((cpus, housekeeping))
+    fn cpus(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+        measured_and_housekeeping_cpus(self.cpus.as_deref(), self.housekeeping.as_deref(), host)
     }
 
     /// Checks `--until`, and that the picture of `--picture` can be drawn and written.
@@ -269,7 +242,7 @@ impl NoiseArgs {
 
     /// Makes the live bench. Fails if `--threshold` is shorter than the loop can resolve.
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
-        let (cpus, housekeeping) = self.measured_and_housekeeping_cpus(host)?;
+        let (cpus, housekeeping) = self.cpus(host)?;
         let keep = self.keep(cpus.len());
         let bench = LiveNoise::new(NoiseSettings {
             cpus,
@@ -347,7 +320,7 @@ fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
-    args.measured_and_housekeeping_cpus(&host)?;
+    args.cpus(&host)?;
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;

@@ -222,7 +222,7 @@ impl GapLedger {
 }
 
 /// Merges equal parts: one entry for each cause, with the sum of its times.
-fn merge_equal_parts(parts: &mut Vec<(Part, u64)>) {
+pub(crate) fn merge_equal_parts<P: Copy + Ord>(parts: &mut Vec<(P, u64)>) {
     parts.sort_unstable();
     parts.dedup_by(|(next, next_ns), (part, sum_ns)| {
         let is_equal = next == part;

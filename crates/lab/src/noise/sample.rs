@@ -1,6 +1,6 @@
 //! The results that a bench of `noise` returns for one window of a loop on all CPUs. The tables are computed from them.
 
-use attribution::Context;
+use attribution::{Context, ContextKind};
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
 
@@ -20,6 +20,24 @@ pub enum ContextName {
     Task(String),
     /// Kind and name of a context that only a bench that sees every cycle can observe.
     Other(&'static str, String),
+}
+
+impl ContextName {
+    /// Kind and name, in words.
+    #[must_use]
+    pub fn kind_and_name(&self) -> (&str, String) {
+        match self {
+            ContextName::Context(context) => {
+                let name = match context.kind {
+                    ContextKind::HardIrq => format!("{} {}", context.number, context.name),
+                    _ => context.name.clone(),
+                };
+                (context.kind.label(), name)
+            }
+            ContextName::Task(name) => ("task", name.clone()),
+            ContextName::Other(kind, name) => (kind, name.clone()),
+        }
+    }
 }
 
 /// One loop on all measured CPUs, for one window.

@@ -46,6 +46,8 @@ pub enum What {
     SwitchTo(u32),
     /// The loop's task runs from this time on.
     SwitchBack,
+    /// The measured thread is woken. The loops of `noise` never sleep; only `wakeup` asks for these marks.
+    Wake,
     /// The loop has a page fault. The kernel does not report the end: the fault ends when the loop resumes.
     Fault,
 }
@@ -241,6 +243,7 @@ impl OpenContexts {
             What::Leave(context) => self.close(Part::Context(context)),
             What::SwitchTo(task) => self.switch(Some(task)),
             What::SwitchBack => self.switch(None),
+            What::Wake => {}
         }
     }
 

@@ -77,6 +77,8 @@ shared_constants! {
     MARK_SWITCH_TO: u16 = 5;
     /// A mark: a switch back to the loop.
     MARK_SWITCH_BACK: u16 = 6;
+    /// A mark: the measured thread is woken.
+    MARK_WAKE: u16 = 7;
     /// Bytes of a task's name (`TASK_COMM_LEN`).
     TASK_NAME_BYTES: usize = 16;
 

@@ -10,7 +10,8 @@ use lab::noise::{ContextName, Mark, What};
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
-    MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK, MARK_SWITCH_TO, NoiseMark,
+    MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK, MARK_SWITCH_TO, MARK_WAKE,
+    NoiseMark,
 };
 use crate::host::{Root, irq_affinities};
 
@@ -57,6 +58,7 @@ impl Decoder {
                 add_mark(cpu, mark_at(raw.at_ns, What::Leave(source)));
             }
             MARK_FAULT => add_mark(cpu, mark_at(raw.at_ns, What::Fault)),
+            MARK_WAKE => add_mark(cpu, mark_at(raw.at_ns, What::Wake)),
             MARK_SWITCH_BACK => add_mark(cpu, mark_at(raw.at_ns, What::SwitchBack)),
             MARK_SWITCH_TO => {
                 self.switches_to_init += u64::from(raw.value == 1);

@@ -31,6 +31,17 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise.o"));
 const RING_BYTES: u32 = 16 << 20;
 /// Name of the program at task switches.
 const SWITCH_PROGRAM: &str = "switched";
+/// Name of the program at wake-ups of measured threads.
+const WAKE_PROGRAM: &str = "waking";
+
+/// The events that have marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Contexts, task switches and page faults.
+    Interruptions,
+    /// The same, and wake-ups of the measured threads.
+    WakeUps,
+}
 
 /// Marks that were read from the ring and not yet taken.
 #[derive(Default)]
@@ -58,13 +69,18 @@ impl MarkProbes {
     /// Fails with [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel
     /// without type information, or with libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
+        Self::load_for(Scope::Interruptions)
+    }
+
+    /// Like [`MarkProbes::load`], for a choice of events.
+    pub fn load_for(scope: Scope) -> Result<Self, BpfError> {
         let mut open = open_with_btf("irqlab_noise", OBJECT)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
         for mut map in open.maps_mut() {
             let entries = match map.name().to_string_lossy().as_ref() {
                 "marks" => RING_BYTES,
-                "loops" => cpus as u32,
+                "loops" | "sleepers" => cpus as u32,
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
@@ -72,7 +88,9 @@ impl MarkProbes {
         let chosen = choose(Flavour::Btf, true);
         // Task switches always have marks, also without threads of IRQ lines.
         let is_wanted = |name: &str| {
-            name == SWITCH_PROGRAM || chosen.programs.iter().any(|program| program == name)
+            name == SWITCH_PROGRAM
+                || (name == WAKE_PROGRAM && scope == Scope::WakeUps)
+                || chosen.programs.iter().any(|program| program == name)
         };
         for mut program in open.progs_mut() {
             let autoload = is_wanted(&program.name().to_string_lossy());
@@ -113,6 +131,24 @@ impl MarkProbes {
         self.map("loops")?
             .update(cpu.as_bytes(), thread.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure("announcing a loop", &error))
+    }
+
+    /// Announces a thread that sleeps on a CPU: its wake-ups have marks, too. Needs [`Scope::WakeUps`].
+    ///
+    /// Fails if the kernel refuses.
+    pub fn announce_sleeper(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
+        self.map("sleepers")?
+            .update(thread.as_bytes(), cpu.as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure("announcing a thread", &error))
+    }
+
+    /// Ends the marks of a thread that was announced with [`MarkProbes::announce_sleeper`].
+    ///
+    /// Fails if the kernel refuses.
+    pub fn forget_sleeper(&self, thread: u32) -> Result<(), BpfError> {
+        self.map("sleepers")?
+            .delete(thread.as_bytes())
+            .map_err(|error| failure("forgetting a thread", &error))
     }
 
     /// Takes the marks since the last call, each with its CPU. Marks of a CPU may be out of order: an interrupt's

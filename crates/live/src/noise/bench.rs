@@ -18,7 +18,6 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
 use super::body::memory_bytes;
-use super::companion::Companion;
 use super::concurrent::concurrent_activity;
 use super::entry_latency::entry_latency_ns;
 use super::external_counts::ExternalCounts;
@@ -27,6 +26,7 @@ use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
 use super::runner::{PollSchedule, Runner, RunnerConfig, Stay, collect};
 use super::settings::NoiseSettings;
 use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock};
+use crate::companion::Companion;
 use crate::host::{
     Root, available_memory, format_cpu_list, is_leaving, is_online, process_cpus, smi_count,
 };

@@ -6,8 +6,8 @@ use lab::noise::{
     Quantum, split,
 };
 
-use super::ring::Record;
 use crate::clock::ClockMap;
+use crate::ring::Record;
 
 /// Joins the records of one CPU with its marks, and turns them into gaps, quanta or slots.
 pub struct Join {

@@ -10,8 +10,8 @@ use lab::noise::Loop;
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
-use super::ring::{Ring, Verdict};
 use crate::clock::{ClockResolution, now, now_after_work};
+use crate::ring::{Ring, Verdict};
 use crate::spawn::spawn_thread;
 use crate::threads::{pin, runs_on};
 

@@ -8,7 +8,6 @@
 
 pub mod bench;
 mod body;
-mod companion;
 mod concurrent;
 mod entry_latency;
 mod external_counts;
@@ -16,7 +15,6 @@ pub mod in_guest;
 mod inject;
 mod join;
 mod loops;
-mod ring;
 mod runner;
 mod settings;
 

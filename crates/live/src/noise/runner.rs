@@ -16,15 +16,15 @@ use lab::noise::{Body, Loop};
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
-use super::companion::Companion;
 use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, iterations_of_body, run};
-use super::ring::{Record, Ring};
 use crate::bpf::{BpfError, CallerProgram};
 use crate::clock::{ClockMap, core_cycle, now};
+use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, host_facts};
 use crate::marks::{MarkProbes, loop_thread};
+use crate::ring::{Record, Ring};
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, real_time};
 use crate::window::{Stop, WaitOutcome, wait};

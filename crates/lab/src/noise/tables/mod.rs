@@ -66,20 +66,7 @@ fn detour_loops(samples: &[NoiseSample]) -> Vec<DetourLoop<'_>> {
 fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
     let in_words = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
     match part {
-        Part::Context(number) => match names.get(number as usize) {
-            Some(ContextName::Context(context)) => {
-                let name = match context.kind {
-                    attribution::ContextKind::HardIrq => {
-                        format!("{} {}", context.number, context.name)
-                    }
-                    _ => context.name.clone(),
-                };
-                Some((context.kind.label(), name))
-            }
-            Some(ContextName::Task(name)) => in_words("task", name),
-            Some(ContextName::Other(kind, name)) => Some((kind, name.clone())),
-            None => None,
-        },
+        Part::Context(number) => names.get(number as usize).map(ContextName::kind_and_name),
         Part::Fault => in_words("exception", "page fault of the loop"),
         Part::Entry => in_words("entry/exit", "kernel entry"),
         Part::Exit => in_words("entry/exit", "kernel exit"),

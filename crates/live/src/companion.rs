@@ -1,5 +1,5 @@
-//! The user's command that runs concurrently with the loops. Its process waits before it executes the program, until
-//! the first loop runs on every CPU.
+//! The user's command that runs concurrently with the measuring loops or threads of `noise` and `wakeup`. Its process
+//! waits before it executes the program, until the first loop runs on every CPU.
 
 use std::process::ExitStatus;
 

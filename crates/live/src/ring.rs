@@ -1,12 +1,12 @@
-//! A ring of fixed size from a loop to its reader, the observer: one writer, one reader, no locks and no system
-//! calls. If the ring is full, the writer drops records and counts them.
+//! A ring of fixed size from a measuring loop or thread to its reader, the observer: one writer, one reader, no locks
+//! and no system calls. If the ring is full, the writer drops records and counts them.
 //!
 //! The ring also carries the reader's stop request, and a watchdog: a loop ends if its reader does not poll.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Three numbers. Their meaning depends on the loop, see `loops.rs`.
+/// Three numbers. Their meaning depends on the writer, see `noise/loops.rs` and `wakeup/thread.rs`.
 pub type Record = [u64; 3];
 
 /// The ring, and the flags that its two sides exchange.
@@ -18,7 +18,7 @@ pub struct Ring {
     /// Records read so far.
     read: AtomicU64,
     lost: AtomicU64,
-    /// Time at which the loop started, cycles; 0 before.
+    /// Time at which the loop started, by its clock; 0 before.
     pub started: AtomicU64,
     /// The loop ends when its clock reaches this value, cycles. The reader advances it while it polls, and sets it to 0
     /// to request the end. One number has both meanings, because the loop reads it in each iteration.

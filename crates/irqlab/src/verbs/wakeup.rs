@@ -1,0 +1,196 @@
+//! `irqlab wakeup`: how late does a periodic thread run, and what delayed it?
+//!
+//! Makes the plan of `lab::wakeup` from the options, and measures it on the live bench.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use lab::noise::KeepDetours;
+use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
+use lab::wakeup::Plan;
+use live::host::{HostFacts, Root, host_facts, run_host_block};
+use live::wakeup::{Length, LiveWakeup, Policy, Wait, WakeupSettings};
+use live::window::shell_status;
+use serde_json::{Map, Value as Json, json};
+
+use crate::console::{self, Redraw};
+use crate::options::{
+    Format, ResultArgs, Usage, any_duration, duration, duration_between, help_with_exit_codes,
+    measured_and_housekeeping_cpus, ns,
+};
+use crate::pictures::PictureArgs;
+use crate::run::{EVENTS_LOST, OpenRun, stop_on_signals};
+
+/// How late does a periodic thread run, and what delayed it?
+#[derive(Debug, clap::Args)]
+#[command(after_help = help_with_exit_codes(&[EVENTS_LOST], "Examples:
+  irqlab wakeup                             10 s of a thread on every CPU, due every ms, with causes
+  irqlab wakeup -c 1 -p 250us -d 60s        one CPU, four times as often, for a minute
+  irqlab wakeup --policy other --no-trace   a usual thread, without probes
+  irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends"))]
+pub struct WakeupArgs {
+    /// CPUs that run a thread, as in 0-3,8 [default: all CPUs that are not in -H]
+    #[arg(short = 'c', long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Time between two due times of a thread; 10us to 10s
+    #[arg(short, long, allow_hyphen_values = true, value_parser = duration_between("10us", "10s"),
+          default_value = "1ms", value_name = "TIME")]
+    period: Duration,
+    /// Length of the window [default: 10s; with a command, until it ends]
+    #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
+    duration: Option<Duration>,
+    /// How long the threads run before irqlab measures them
+    #[arg(long, allow_hyphen_values = true, value_parser = any_duration, default_value = "100ms",
+          value_name = "TIME")]
+    warm_up: Duration,
+    /// Scheduling class of the threads: other, fifo:PRIO or rr:PRIO. Without the rights for it, other, with a warning
+    #[arg(long, default_value = "fifo:95", value_name = "CLASS")]
+    policy: Policy,
+    /// How the threads sleep: nanosleep (clock_nanosleep) or timerfd
+    #[arg(long, default_value = "nanosleep", value_name = "HOW")]
+    wait: Wait,
+    /// All threads are due at the same time; otherwise their due times are spread over the period
+    #[arg(long)]
+    aligned: bool,
+    /// Let the CPUs use only idle states that take at most this long to leave (0us: none), through
+    /// /dev/cpu_dma_latency; for the time of the run
+    #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME")]
+    idle_exit_max: Option<u32>,
+    /// How many of the latest wake-ups of each CPU are kept with every part: 1 to 1000
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
+          default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
+    keep_latest: u64,
+    /// Seed of the order of the windows without and with probes
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// CPUs for irqlab's own thread [default: those not measured]
+    #[arg(short = 'H', long, value_name = "LIST")]
+    housekeeping: Option<String>,
+    /// Run without probes: lateness then has no causes
+    #[arg(long)]
+    no_trace: bool,
+    /// Do not compare windows without and with probes first
+    #[arg(long)]
+    no_comparison: bool,
+    /// Run this command from the opening of the window on, and end it after the window
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+    #[command(flatten)]
+    results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
+}
+
+/// Length of the window without -d and without a command.
+const DURATION: Duration = Duration::from_secs(10);
+
+impl WakeupArgs {
+    fn length(&self) -> Length {
+        match self.duration {
+            Some(time) => Length::Time(time),
+            None if self.command.is_empty() => Length::Time(DURATION),
+            None => Length::Command,
+        }
+    }
+
+    /// The options of the command, for the settings of the run.
+    fn settings(&self) -> Map<String, Json> {
+        let duration_ns = match self.length() {
+            Length::Time(time) => Some(ns(time)),
+            Length::Command => None,
+        };
+        let settings = [
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("period_ns", json!(ns(self.period))),
+            ("duration_ns", json!(duration_ns)),
+            ("warm_up_ns", json!(ns(self.warm_up))),
+            ("policy", json!(self.policy.to_string())),
+            ("wait", json!(self.wait.word())),
+            ("aligned", json!(self.aligned)),
+            ("idle_exit_max_ns", json!(self.idle_exit_max.map(|us| u64::from(us) * 1_000))),
+            ("trace", json!(!self.no_trace)),
+            ("seed", json!(self.seed)),
+            ("keep_latest", json!(self.keep_latest)),
+            ("command", json!(self.command)),
+        ];
+        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn plan(&self) -> Plan {
+        Plan { trace: !self.no_trace, compare: !self.no_comparison, seed: self.seed }
+    }
+
+    fn cpus(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+        measured_and_housekeeping_cpus(self.cpus.as_deref(), self.housekeeping.as_deref(), host)
+    }
+
+    fn bench(&self, host: &HostFacts) -> anyhow::Result<LiveWakeup> {
+        let (cpus, housekeeping) = self.cpus(host)?;
+        let keep = KeepDetours::new(self.keep_latest as usize, cpus.len(), self.seed);
+        Ok(LiveWakeup::new(WakeupSettings {
+            cpus,
+            housekeeping,
+            period_ns: ns(self.period),
+            length: self.length(),
+            warm_up: self.warm_up,
+            policy: self.policy,
+            wait: self.wait,
+            aligned: self.aligned,
+            idle_exit_max_us: self.idle_exit_max,
+            trace: !self.no_trace,
+            keep,
+            command: self.command.clone(),
+            command_to_stderr: self.results.printing.format() != Format::Table,
+            stop: stop_on_signals()?,
+        })?)
+    }
+}
+
+/// Parses the value of `--idle-exit-max`: whole microseconds, as in `0us`.
+fn exit_latency(text: &str) -> Result<u32, String> {
+    let exit_ns = ns(any_duration(text)?);
+    let exit_us = u32::try_from(exit_ns / 1_000).ok().filter(|us| *us <= 1_000_000);
+    match exit_us {
+        Some(us) if exit_ns % 1_000 == 0 => Ok(us),
+        _ => Err("allowed: whole microseconds, 0us to 1s".to_owned()),
+    }
+}
+
+/// Measures on CPUs of this machine. Returns the status of the user's command if the command ended with an error before
+/// the window did, or ended the window with one.
+pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
+    if args.duration.is_some_and(|duration| duration < args.period) {
+        bail!(Usage("-d is shorter than the period -p, so no thread would wake up".to_owned()));
+    }
+    let host = host_facts(&Root::default());
+    // Refuses wrong CPUs before the run's directory is created.
+    args.cpus(&host)?;
+    let open = OpenRun::new("wakeup", &args.results)?;
+    let context = open.context(run_host_block(&host), args.settings());
+    let mut bench = args.bench(&host)?;
+    // All CPUs may be measured, and drawing a line every second would delay threads.
+    let draw = |run: &record::Run, _: &lab::wakeup::WakeupSamples| args.pictures.draw(run);
+    let measured = open.measure(&args.plan(), context, &mut bench, Redraw::EachStep, draw);
+    let (exit, _) = measured?;
+    let Some(status) = bench.end_command()? else { return Ok(exit) };
+    if args.length() != Length::Command {
+        console::warn(&format!("the command ended before the window did ({status})"));
+    }
+    let code = u8::try_from(shell_status(status)).unwrap_or(1);
+    Ok(if code == 0 { exit } else { ExitCode::from(code) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_latencies_are_whole_microseconds() {
+        assert_eq!(exit_latency("0us"), Ok(0));
+        assert_eq!(exit_latency("2ms"), Ok(2_000));
+        for nonsense in ["", "1", "1500ns", "2s", "-1us"] {
+            assert!(exit_latency(nonsense).is_err(), "{nonsense}");
+        }
+    }
+}

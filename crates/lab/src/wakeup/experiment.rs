@@ -1,0 +1,224 @@
+//! The experiment `wakeup` as [`Experiment`]: the plan, its measurement on a bench, and the report from the samples. The
+//! verb `wakeup` makes the plan from the command line.
+
+use serde_json::{Map, Value as Json, json};
+use stats::{Distribution, median};
+
+use super::sample::{ProbeCost, WakeupSample};
+use super::tables;
+use crate::cpu_warnings::{CpuWarning, CpuWarnings};
+use crate::cpus::add_once;
+use crate::experiment::{
+    Bench, BenchError, Experiment, Measured, Progress, Report, Samples, Steps,
+};
+
+/// A machine whose CPUs can run the threads.
+pub trait WakeupBench: Bench {
+    /// Whether the bench can find the causes of lateness.
+    fn sees_events(&self) -> bool;
+
+    /// Runs a thread on every measured CPU for one window. If `traced`, the bench also finds the causes.
+    ///
+    /// Fails if no thread can run.
+    fn measure(&mut self, traced: bool) -> Result<WakeupSample, BenchError>;
+
+    /// Like [`WakeupBench::measure`], for one of `parts` equal parts of a window, and without the user's command.
+    ///
+    /// Fails if no thread can run.
+    fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError>;
+}
+
+/// Options of the measurement.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Whether to find the causes of lateness, if the bench can.
+    pub trace: bool,
+    /// Whether to compare windows without and with probes before the window.
+    pub compare: bool,
+    /// Seed of the order of these windows.
+    pub seed: u64,
+}
+
+/// Number of pairs of windows without and with probes. The number is even, so each order can come equally often. It is
+/// large enough for a 95 % interval of the median difference: from the 4th to the 13th of 16 sorted differences.
+const PAIRS: u32 = 16;
+
+/// The window, and the pairs of short windows that show what the probes cost.
+#[derive(Clone, Debug, Default)]
+pub struct WakeupSamples {
+    pub window: Option<WakeupSample>,
+    pub pairs: Vec<ProbeCost>,
+}
+
+impl Samples for WakeupSamples {
+    fn is_empty(&self) -> bool {
+        self.window.as_ref().is_none_or(|window| window.cpus.is_empty())
+    }
+}
+
+impl Plan {
+    /// Measures pairs of short windows without and with probes, in random order within each pair. Ends early, with the
+    /// complete pairs so far, after a request to stop or a window without wake-ups.
+    fn compare(&self, bench: &mut dyn WakeupBench) -> Result<Vec<ProbeCost>, BenchError> {
+        let mut traced_first: Vec<bool> = (0..PAIRS).map(|pair| pair % 2 == 0).collect();
+        stats::Random::new(self.seed).shuffle(&mut traced_first);
+        let mut pairs = Vec::new();
+        for traced_first in traced_first {
+            let mut pair = ProbeCost::default();
+            for traced in [traced_first, !traced_first] {
+                let sample = bench.measure_part(traced, 2 * PAIRS)?;
+                let p50_ns = late_of_all_cpus(&sample).quantile(50_000);
+                let Some(p50_ns) = p50_ns.filter(|_| !bench.stop_requested()) else {
+                    return Ok(pairs);
+                };
+                let side = if traced { &mut pair.traced_p50_ns } else { &mut pair.bare_p50_ns };
+                *side = p50_ns;
+            }
+            pairs.push(pair);
+        }
+        Ok(pairs)
+    }
+}
+
+fn late_of_all_cpus(sample: &WakeupSample) -> Distribution {
+    let mut late = Distribution::default();
+    sample.cpus.iter().for_each(|cpu| late.merge(&cpu.ledger.late));
+    late
+}
+
+impl Experiment for Plan {
+    const NAME: &'static str = "wakeup";
+    type Bench = dyn WakeupBench;
+    type Samples = WakeupSamples;
+
+    fn measure(
+        &self,
+        bench: &mut Self::Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Self::Samples>, BenchError> {
+        let mut measured = Measured::<Self::Samples>::default();
+        let traced = self.trace && bench.sees_events();
+        let compares = traced && self.compare;
+        let mut steps = Steps::new(1 + usize::from(compares), progress);
+        if compares {
+            let label = "wake-ups without and with probes in turn".to_owned();
+            steps.start(bench, label.clone());
+            match self.compare(bench) {
+                Ok(pairs) => measured.samples.pairs = pairs,
+                Err(error) => measured.part_failed(Self::NAME, label, error)?,
+            }
+        }
+        let label = if traced { "wake-ups" } else { "wake-ups, without probes" }.to_owned();
+        if bench.stop_requested() {
+            measured.left_out(label);
+            return Ok(measured);
+        }
+        steps.start(bench, label.clone());
+        match bench.measure(traced) {
+            Ok(sample) => {
+                if sample.interrupted {
+                    let measured_s = sample.window_ns as f64 / 1e9;
+                    measured.left_out(format!("{label} after {measured_s:.3} s of the window"));
+                }
+                measured.complete &= sample.unmeasured.is_empty();
+                measured.samples.window = Some(sample);
+            }
+            Err(error) => measured.part_failed(Self::NAME, label, error)?,
+        }
+        Ok(measured)
+    }
+
+    fn report(&self, samples: &Self::Samples) -> Report {
+        let Some(window) = &samples.window else { return Report::default() };
+        let mut absent = Vec::new();
+        add_once(&mut absent, window.unmeasured.iter().map(|cpu| cpu.absence(Self::NAME)));
+        let mut tables = vec![
+            tables::wakeup(window),
+            tables::causes(window),
+            tables::latest(window),
+            tables::distribution(window),
+            tables::latest_parts(window),
+        ];
+        tables.retain(|table| !table.rows().is_empty());
+        let mut settings = window.facts.clone();
+        settings.insert("window_ns".to_owned(), json!(window.window_ns));
+        settings.insert("traced".to_owned(), json!(window.events.is_some()));
+        Report {
+            tables,
+            settings,
+            observer: observer(samples, window),
+            warnings: warnings(window),
+            absent,
+        }
+    }
+}
+
+/// The overhead of the measurement, for the run's `observer`. Its keys are public.
+fn observer(samples: &WakeupSamples, window: &WakeupSample) -> Map<String, Json> {
+    let lost_wakeups: u64 = window.cpus.iter().map(|cpu| cpu.lost).sum();
+    let mut observer = Map::new();
+    if let Some(events) = window.events {
+        observer.insert("events".into(), json!(events));
+        if window.window_ns > 0 {
+            let rate = events as f64 * 1e9 / window.window_ns as f64;
+            observer.insert("events_per_second".into(), json!(rate));
+        }
+    }
+    let lost = window.lost_events.unwrap_or(0) + lost_wakeups;
+    observer.insert("events_lost".into(), json!(lost));
+    add_probe_cost(&samples.pairs, &mut observer);
+    observer
+}
+
+/// Adds what the probes add to the median lateness, from pairs of windows. The interval of the median difference follows
+/// from the order of the differences, for any distribution.
+fn add_probe_cost(pairs: &[ProbeCost], observer: &mut Map<String, Json>) {
+    if pairs.is_empty() {
+        return;
+    }
+    let sorted = |value: fn(&ProbeCost) -> f64| {
+        let mut values: Vec<f64> = pairs.iter().map(value).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values
+    };
+    let added = sorted(|pair| pair.traced_p50_ns as f64 - pair.bare_p50_ns as f64);
+    observer.insert("compared_pairs".into(), json!(pairs.len()));
+    observer
+        .insert("bare_late_p50_ns".into(), json!(median(&sorted(|pair| pair.bare_p50_ns as f64))));
+    let traced = sorted(|pair| pair.traced_p50_ns as f64);
+    observer.insert("traced_late_p50_ns".into(), json!(median(&traced)));
+    observer.insert("added_late_p50_ns".into(), json!(median(&added)));
+    let (low, high) = stats::interval::order_95(added.len()).unzip();
+    let [low, high] = [low, high].map(|end| end.map(|position| added[position]));
+    observer.insert("added_late_p50_ns_ci95_low".into(), json!(low));
+    observer.insert("added_late_p50_ns_ci95_high".into(), json!(high));
+}
+
+/// Warnings of the run: of the whole window, and of single CPUs, merged by kind.
+fn warnings(window: &WakeupSample) -> Vec<String> {
+    let mut warnings = window.warnings.clone();
+    if let Some(lost) = window.lost_events.filter(|lost| *lost > 0) {
+        warnings.push(format!(
+            "{lost} kernel events were lost; their time counts for what ran before them"
+        ));
+    }
+    let mut cpu_warnings = CpuWarnings::default();
+    for warning in &window.cpu_warnings {
+        cpu_warnings.add(Plan::NAME, warning.clone());
+    }
+    for cpu in &window.cpus {
+        let counted = [
+            (cpu.lost, "wake-ups were lost", "wake-ups"),
+            (cpu.ledger.unbalanced, "broken: causes do not add up to the lateness", "wake-ups"),
+            (cpu.missed, "periods were over before the thread ran again", "periods"),
+        ];
+        for (count, problem, unit) in counted {
+            if count > 0 {
+                let warning = CpuWarning::new(cpu.cpu, problem).counted(count, unit);
+                cpu_warnings.add(Plan::NAME, warning);
+            }
+        }
+    }
+    warnings.extend(cpu_warnings.lines());
+    warnings
+}

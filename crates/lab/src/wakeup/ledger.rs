@@ -1,0 +1,155 @@
+//! Sums up all wake-ups of a thread: exact totals, and the latest wake-ups with all their parts.
+//!
+//! A bench makes a [`WakeupLedger`] for each CPU and adds each wake-up while the threads run. Memory is bounded.
+
+use std::collections::BTreeMap;
+
+use stats::{Distribution, Largest};
+
+use super::split::{CpuState, Part, Wakeup};
+use crate::noise::ledger::merge_equal_parts;
+use crate::noise::{KeepDetours, Mark};
+
+/// A wake-up with all its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeWakeup {
+    pub wakeup: Wakeup,
+    /// The parts in the order of time, at most [`KeepDetours::parts_max`]. Empty without tracing.
+    pub parts: Vec<(Part, u64)>,
+    /// The sums of all later parts, by cause. Together with `parts` they add up to the lateness.
+    pub later: Vec<(Part, u64)>,
+}
+
+impl WholeWakeup {
+    /// The part that took the most time of the wake-up, and this time. `None` without tracing.
+    #[must_use]
+    pub fn main(&self) -> Option<(Part, u64)> {
+        let mut sums: Vec<(Part, u64)> = self.parts.iter().chain(&self.later).copied().collect();
+        merge_equal_parts(&mut sums);
+        sums.into_iter().max_by_key(|part| part.1)
+    }
+}
+
+/// The wake-ups of a thread on one CPU.
+#[derive(Clone, Debug)]
+pub struct WakeupLedger {
+    keep: KeepDetours,
+    state: CpuState,
+    /// How late the thread ran, ns, of all wake-ups.
+    pub late: Distribution,
+    /// For each part: its times in the wake-ups that contain the part, ns.
+    pub parts: BTreeMap<Part, Distribution>,
+    /// Number of wake-ups whose parts do not add up to the lateness: a bug of irqlab.
+    pub unbalanced: u64,
+    /// The latest wake-ups.
+    pub latest: Largest<WholeWakeup>,
+    /// Buffer for the parts of a wake-up. Each wake-up reuses it, to allocate less.
+    parts_buffer: Vec<(Part, u64)>,
+}
+
+impl WakeupLedger {
+    #[must_use]
+    pub fn new(keep: KeepDetours) -> Self {
+        WakeupLedger {
+            keep,
+            state: CpuState::default(),
+            late: Distribution::default(),
+            parts: BTreeMap::new(),
+            unbalanced: 0,
+            latest: Largest::new(keep.longest),
+            parts_buffer: Vec::new(),
+        }
+    }
+
+    /// Takes marks between two wake-ups, in the order of time.
+    pub fn pass(&mut self, marks: &[Mark]) {
+        marks.iter().for_each(|mark| self.state.apply(mark.what));
+    }
+
+    /// Adds a wake-up with the marks in it, which must be in the order of time.
+    pub fn add(&mut self, wakeup: Wakeup, marks: &[Mark]) {
+        let mut parts = std::mem::take(&mut self.parts_buffer);
+        parts.clear();
+        self.state.split(wakeup, marks, &mut parts);
+        if parts.iter().map(|part| part.1).sum::<u64>() != wakeup.late_ns() {
+            self.unbalanced += 1;
+        }
+        self.keep(wakeup, &parts);
+        merge_equal_parts(&mut parts);
+        for &(part, length_ns) in &parts {
+            self.parts.entry(part).or_default().record(length_ns, wakeup.due_ns);
+        }
+        self.parts_buffer = parts;
+    }
+
+    /// Adds a wake-up without tracing.
+    pub fn add_bare(&mut self, wakeup: Wakeup) {
+        self.keep(wakeup, &[]);
+    }
+
+    fn keep(&mut self, wakeup: Wakeup, parts: &[(Part, u64)]) {
+        self.late.record(wakeup.late_ns(), wakeup.due_ns);
+        self.latest.offer(wakeup.late_ns(), || {
+            let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));
+            let mut later = later_parts.to_vec();
+            merge_equal_parts(&mut later);
+            WholeWakeup { wakeup, parts: parts.to_vec(), later }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::split::{Running, Stage};
+    use super::*;
+    use crate::noise::What;
+
+    fn mark(at_ns: u64, what: What) -> Mark {
+        Mark { at_ns, what }
+    }
+
+    /// Most wake-ups are 3 to 9 us late. One of them waits 5 ms for a task.
+    #[test]
+    fn the_latest_wake_up_is_whole_whenever_it_comes() {
+        let mut ledger = WakeupLedger::new(KeepDetours::new(2, 1, 0));
+        for number in 1..=30_000_u64 {
+            let due_ns = number * 1_000_000;
+            let task_ns = if number == 17_003 { 5_000_000 } else { 0 };
+            let switch_ns = due_ns + 2_500 + number % 7_000 + task_ns;
+            let marks = [
+                mark(due_ns + 500, What::Enter(1)),
+                mark(due_ns + 1_000, What::Wake),
+                mark(due_ns + 2_000, What::Leave(1)),
+                mark(switch_ns, What::SwitchBack),
+            ];
+            ledger.add(Wakeup { due_ns, woke_ns: switch_ns + 300 }, &marks);
+            ledger.pass(&[mark(switch_ns + 800, What::SwitchTo(4))]);
+        }
+        assert_eq!((ledger.late.count, ledger.unbalanced), (30_000, 0));
+        let total: u64 = ledger.parts.values().map(|times| times.sum).sum();
+        assert_eq!(total, ledger.late.sum);
+        let latest = ledger.latest.sorted();
+        let waited = Part { stage: Stage::Scheduling, running: Running::Task(4) };
+        let (main, main_ns) = latest[0].main().unwrap();
+        assert_eq!(main, waited);
+        assert_eq!(main_ns, 5_000_000 + 500 + 17_003 % 7_000);
+        assert!(latest[1].wakeup.late_ns() < 10_000);
+    }
+
+    #[test]
+    fn parts_beyond_the_limit_are_summed_up_and_nothing_is_missing() {
+        let keep = KeepDetours { longest: 1, parts_max: 16, seed: 0 };
+        let mut ledger = WakeupLedger::new(keep);
+        let marks: Vec<Mark> = (0..1_000)
+            .map(|number| {
+                let what = if number % 2 == 0 { What::Enter(1) } else { What::Leave(1) };
+                mark(100 + number * 7, what)
+            })
+            .collect();
+        ledger.add(Wakeup { due_ns: 0, woke_ns: 10_000 }, &marks);
+        let latest = ledger.latest.sorted()[0];
+        assert_eq!((latest.parts.len(), latest.later.len()), (16, 2));
+        let kept: u64 = latest.parts.iter().chain(&latest.later).map(|part| part.1).sum();
+        assert_eq!(kept, 10_000);
+    }
+}

@@ -1,0 +1,18 @@
+//! `wakeup`: how late does a periodic thread run, and what delayed it?
+//!
+//! A thread on each CPU sleeps until a time, and reads the clock when it runs again. A bench returns the due time and
+//! the time of that reading, and the kernel's events between them. This module splits each wake-up into its causes.
+//!
+//! [`Plan`] is the experiment. `split` attributes the time of a wake-up, `ledger` sums up the wake-ups of a CPU, `sample`
+//! has the results, and `tables` makes the tables.
+
+pub mod experiment;
+pub mod ledger;
+pub mod sample;
+pub mod split;
+mod tables;
+
+pub use experiment::{Plan, WakeupBench, WakeupSamples};
+pub use ledger::WakeupLedger;
+pub use sample::{CpuWakeups, ProbeCost, WakeupSample};
+pub use split::{CpuState, Part, Running, Stage, Wakeup};

@@ -1,0 +1,54 @@
+//! The results that a bench of `wakeup` returns for one window of all threads. The tables are computed from them.
+
+use serde_json::{Map, Value as Json};
+
+use super::ledger::WakeupLedger;
+use crate::cpu_warnings::CpuWarning;
+use crate::cpus::UnmeasuredCpu;
+use crate::noise::ContextName;
+
+/// The threads of all measured CPUs, for one window.
+#[derive(Clone, Debug)]
+pub struct WakeupSample {
+    pub cpus: Vec<CpuWakeups>,
+    /// CPUs of the plan without a thread.
+    pub unmeasured: Vec<UnmeasuredCpu>,
+    /// Names of contexts and tasks. The position is the number in [`super::Running`].
+    pub names: Vec<ContextName>,
+    /// Number of kernel events that were dropped. `None` without tracing.
+    pub lost_events: Option<u64>,
+    /// Number of kernel events in the window. `None` without tracing.
+    pub events: Option<u64>,
+    /// Length of the window, ns.
+    pub window_ns: u64,
+    /// Whether a request to stop ended the window early.
+    pub interrupted: bool,
+    /// Warnings about this window.
+    pub warnings: Vec<String>,
+    /// Warnings about single CPUs in this window.
+    pub cpu_warnings: Vec<CpuWarning>,
+    /// Facts about this window, for the settings of the run.
+    pub facts: Map<String, Json>,
+}
+
+/// The thread of one CPU.
+#[derive(Clone, Debug)]
+pub struct CpuWakeups {
+    pub cpu: u32,
+    /// When the window opened, ns.
+    pub start_ns: u64,
+    pub ledger: WakeupLedger,
+    /// Number of periods that were over before the thread ran again.
+    pub missed: u64,
+    /// Number of wake-ups that were dropped because the buffer was full.
+    pub lost: u64,
+    /// Page faults of the thread in the window; `None` if the kernel does not report them.
+    pub page_faults: Option<u64>,
+}
+
+/// Median lateness in a pair of short windows, ns: without and with probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeCost {
+    pub bare_p50_ns: u64,
+    pub traced_p50_ns: u64,
+}

@@ -1,0 +1,262 @@
+//! Splits the lateness of a wake-up into its causes, by the kernel's marks. The ledger (`ledger.rs`) calls
+//! [`CpuState::split`] for each wake-up. An invariant: the parts add up to the lateness, to the nanosecond.
+//!
+//! ```text
+//!       due                                                             the thread reads the clock
+//!        |<---------------------------- lateness ------------------------------>|
+//!  idle  |  late   | local_timer |  local_timer |  NET_RX  | idle | the thread  |
+//! marks:           E             W              L/E        L      S
+//! stage: |------- expiry --------|----------- scheduling ---------|-- return ---|
+//! ```
+//!
+//! The marks are E: enter a context, L: leave a context, W: the thread is woken, S: switch to the thread. Each nanosecond
+//! goes to the stage of the wake-up, and to the innermost context or the task that ran at that time.
+
+use crate::noise::{Mark, What};
+
+/// A wake-up of a thread, by the kernel's monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wakeup {
+    /// When the thread asked to run again, ns.
+    pub due_ns: u64,
+    /// The thread's first reading of the clock after that, ns. Not before `due_ns`.
+    pub woke_ns: u64,
+}
+
+impl Wakeup {
+    /// How late the thread read the clock, ns.
+    #[must_use]
+    pub fn late_ns(&self) -> u64 {
+        self.woke_ns.saturating_sub(self.due_ns)
+    }
+}
+
+/// How far a wake-up has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// From the due time until the kernel wakes the thread.
+    Expiry,
+    /// From then until the kernel switches to the thread.
+    Scheduling,
+    /// From then until the thread reads the clock.
+    Return,
+}
+
+impl Stage {
+    /// Name of the stage in tables. It is public.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Stage::Expiry => "expiry",
+            Stage::Scheduling => "scheduling",
+            Stage::Return => "return",
+        }
+    }
+}
+
+/// What ran on the CPU. A number represents a context or a task: see [`super::WakeupSample::names`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Running {
+    Context(u32),
+    Task(u32),
+    /// The measured thread.
+    Thread,
+    /// The CPU had no mark before.
+    #[default]
+    Unknown,
+}
+
+/// A part of the lateness of a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    pub stage: Stage,
+    pub running: Running,
+}
+
+/// Maximum depth of nested contexts. The time of deeper contexts counts for their outer context.
+const DEPTH_MAX: usize = 32;
+
+/// What runs on a CPU, from its marks so far.
+#[derive(Clone, Debug, Default)]
+pub struct CpuState {
+    /// The task that runs outside of contexts.
+    task: Running,
+    /// The open contexts, the innermost last.
+    contexts: Vec<u32>,
+}
+
+impl CpuState {
+    fn running(&self) -> Running {
+        self.contexts.last().map_or(self.task, |context| Running::Context(*context))
+    }
+
+    /// Applies a mark. A task switch ends all contexts, so a lost mark has no effect for longer.
+    pub fn apply(&mut self, what: What) {
+        match what {
+            What::Enter(context) if self.contexts.len() < DEPTH_MAX => self.contexts.push(context),
+            What::Leave(context) => {
+                if let Some(position) = self.contexts.iter().rposition(|open| *open == context) {
+                    self.contexts.truncate(position);
+                }
+            }
+            What::SwitchTo(task) => self.switch(Running::Task(task)),
+            What::SwitchBack => self.switch(Running::Thread),
+            What::Enter(_) | What::Fault | What::Wake => {}
+        }
+    }
+
+    fn switch(&mut self, task: Running) {
+        self.contexts.clear();
+        self.task = task;
+    }
+
+    /// Splits `wakeup` by the marks between its due time and its end, which must be in the order of time. Appends its
+    /// parts to `out` in the order of time, and applies the marks. Leaves out parts of length 0.
+    ///
+    /// The state must be that of the due time.
+    pub fn split(&mut self, wakeup: Wakeup, marks: &[Mark], out: &mut Vec<(Part, u64)>) {
+        // A thread that had not gone to sleep at the due time is not woken.
+        let mut stage = Stage::Expiry;
+        let mut now_ns = wakeup.due_ns;
+        let mut push = |part: Part, length_ns: u64| match out.last_mut() {
+            _ if length_ns == 0 => {}
+            Some((last, sum_ns)) if *last == part => *sum_ns += length_ns,
+            _ => out.push((part, length_ns)),
+        };
+        for mark in marks {
+            let at_ns = mark.at_ns.clamp(now_ns, wakeup.woke_ns.max(now_ns));
+            push(Part { stage, running: self.running() }, at_ns - now_ns);
+            now_ns = at_ns;
+            self.apply(mark.what);
+            stage = match mark.what {
+                What::Wake => stage.max(Stage::Scheduling),
+                What::SwitchBack => Stage::Return,
+                // The thread lost the CPU again before it read the clock.
+                What::SwitchTo(_) if stage == Stage::Return => Stage::Scheduling,
+                _ => stage,
+            };
+        }
+        let rest_ns = wakeup.woke_ns.saturating_sub(now_ns);
+        push(Part { stage, running: self.running() }, rest_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TIMER: u32 = 1;
+    const NET_RX: u32 = 2;
+    const IDLE: u32 = 3;
+    const MAKE: u32 = 4;
+
+    #[track_caller]
+    fn check(before: &[What], length_ns: u64, marks: &[(u64, What)], expected: &[(Part, u64)]) {
+        let mut state = CpuState::default();
+        before.iter().for_each(|what| state.apply(*what));
+        let marks: Vec<Mark> =
+            marks.iter().map(|&(at_ns, what)| Mark { at_ns: 1_000 + at_ns, what }).collect();
+        let mut parts = Vec::new();
+        let wakeup = Wakeup { due_ns: 1_000, woke_ns: 1_000 + length_ns };
+        state.split(wakeup, &marks, &mut parts);
+        assert_eq!(parts, expected);
+        assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), length_ns);
+    }
+
+    fn part(stage: Stage, running: Running) -> Part {
+        Part { stage, running }
+    }
+
+    #[test]
+    fn an_idle_cpu_wakes_the_thread() {
+        use Running::{Context, Task, Thread};
+        use Stage::{Expiry, Return, Scheduling};
+        use What::{Enter, Leave, SwitchBack, SwitchTo, Wake};
+        let marks = [
+            (400, Enter(TIMER)),
+            (700, Wake),
+            (900, Leave(TIMER)),
+            (950, Enter(NET_RX)),
+            (5_000, Leave(NET_RX)),
+            (5_300, SwitchBack),
+        ];
+        let expected = [
+            (part(Expiry, Task(IDLE)), 400),
+            (part(Expiry, Context(TIMER)), 300),
+            (part(Scheduling, Context(TIMER)), 200),
+            (part(Scheduling, Task(IDLE)), 50),
+            (part(Scheduling, Context(NET_RX)), 4_050),
+            (part(Scheduling, Task(IDLE)), 300),
+            (part(Return, Thread), 700),
+        ];
+        check(&[SwitchTo(IDLE)], 6_000, &marks, &expected);
+    }
+
+    /// The softirq began before the due time; `make` has a higher priority than the thread.
+    #[test]
+    fn what_ran_at_the_due_time_and_other_tasks_delay_the_thread() {
+        use Running::{Context, Task, Thread};
+        use Stage::{Expiry, Return, Scheduling};
+        use What::{Enter, Leave, SwitchBack, SwitchTo, Wake};
+        let marks = [
+            (100, Leave(NET_RX)),
+            (120, Enter(TIMER)),
+            (150, Wake),
+            (160, Leave(TIMER)),
+            (200, SwitchTo(IDLE)),
+            (210, SwitchBack),
+            (260, SwitchTo(MAKE)),
+            (300, SwitchBack),
+        ];
+        let expected = [
+            (part(Expiry, Context(NET_RX)), 100),
+            (part(Expiry, Task(MAKE)), 20),
+            (part(Expiry, Context(TIMER)), 30),
+            (part(Scheduling, Context(TIMER)), 10),
+            (part(Scheduling, Task(MAKE)), 40),
+            (part(Scheduling, Task(IDLE)), 10),
+            (part(Return, Thread), 50),
+            (part(Scheduling, Task(MAKE)), 40),
+            (part(Return, Thread), 20),
+        ];
+        check(&[SwitchTo(MAKE), Enter(NET_RX)], 320, &marks, &expected);
+    }
+
+    #[test]
+    fn a_thread_that_does_not_sleep_yet_delays_itself() {
+        check(&[What::SwitchBack], 80, &[], &[(part(Stage::Expiry, Running::Thread), 80)]);
+        check(&[], 80, &[], &[(part(Stage::Expiry, Running::Unknown), 80)]);
+    }
+
+    fn any_what() -> impl Strategy<Value = What> {
+        (0..7_u8, 0..5_u32).prop_map(|(kind, number)| match kind {
+            0 => What::Enter(number),
+            1 => What::Leave(number),
+            2 => What::SwitchTo(number),
+            3 => What::SwitchBack,
+            4 => What::Fault,
+            _ => What::Wake,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn parts_add_up_whatever_the_marks(
+            before in prop::collection::vec(any_what(), 0..40),
+            marks in prop::collection::vec((0..5_000_u64, any_what()), 0..60),
+            late_ns in 0..4_000_u64,
+        ) {
+            let mut state = CpuState::default();
+            before.iter().for_each(|what| state.apply(*what));
+            let mut marks: Vec<Mark> =
+                marks.into_iter().map(|(at_ns, what)| Mark { at_ns, what }).collect();
+            marks.sort_by_key(|mark| mark.at_ns);
+            let mut parts = Vec::new();
+            state.split(Wakeup { due_ns: 500, woke_ns: 500 + late_ns }, &marks, &mut parts);
+            prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), late_ns);
+            prop_assert!(parts.iter().all(|part| part.1 > 0));
+            prop_assert!(parts.windows(2).all(|pair| pair[0].0 != pair[1].0));
+        }
+    }
+}

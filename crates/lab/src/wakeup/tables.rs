@@ -1,0 +1,589 @@
+//! The tables of `wakeup`, computed from the samples. `experiment.rs` puts them into the report. Names and order of the
+//! columns, and the words in their cells, are public.
+
+use record::limits::ROWS_MAX;
+use record::{Column, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
+use stats::Distribution;
+
+use super::ledger::WholeWakeup;
+use super::sample::{CpuWakeups, WakeupSample};
+use super::split::{Part, Running, Stage};
+use crate::noise::ContextName;
+use crate::quantiles::{interval_columns, interval_link};
+
+/// How many of the latest wake-ups of a run the terminal shows.
+const SHOWN: u64 = 10;
+/// The quantiles of lateness: name of the column, its header, and share of 100,000.
+const QUANTILES: [(&str, &str, u32); 4] = [
+    ("late_p50_ns", "p50", 50_000),
+    ("late_p99_ns", "p99", 99_000),
+    ("late_p999_ns", "p99.9", 99_900),
+    ("late_p9999_ns", "p99.99", 99_990),
+];
+
+/// Why a thread was late. Each part of a wake-up has one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    /// No kernel event came between the due time and the timer's interrupt, or between its contexts.
+    LateTimer,
+    /// Interrupts and softirqs ran, the timer's own among them.
+    Interrupts,
+    /// Another task ran although the thread had been woken.
+    Tasks,
+    /// The CPU left the idle task.
+    Switch,
+    /// The thread returned to user mode.
+    Return,
+    /// The thread had not gone to sleep at the due time, or the CPU had no event before.
+    Other,
+}
+
+impl Class {
+    const ALL: [Class; 6] = [
+        Class::LateTimer,
+        Class::Interrupts,
+        Class::Tasks,
+        Class::Switch,
+        Class::Return,
+        Class::Other,
+    ];
+
+    /// Name of the class in tables. It is public.
+    fn label(self) -> &'static str {
+        match self {
+            Class::LateTimer => "late timer",
+            Class::Interrupts => "interrupts",
+            Class::Tasks => "tasks",
+            Class::Switch => "switch",
+            Class::Return => "return",
+            Class::Other => "other",
+        }
+    }
+
+    fn of(part: Part, names: &[ContextName]) -> Class {
+        match (part.stage, part.running) {
+            (_, Running::Context(_)) => Class::Interrupts,
+            (_, Running::Unknown) | (Stage::Expiry | Stage::Scheduling, Running::Thread) => {
+                Class::Other
+            }
+            (Stage::Return, _) => Class::Return,
+            (Stage::Expiry, Running::Task(_)) => Class::LateTimer,
+            (Stage::Scheduling, Running::Task(task)) if is_idle(task, names) => Class::Switch,
+            (Stage::Scheduling, Running::Task(_)) => Class::Tasks,
+        }
+    }
+}
+
+/// Whether the numbered task is the one that runs when a CPU has nothing to do.
+fn is_idle(task: u32, names: &[ContextName]) -> bool {
+    matches!(names.get(task as usize), Some(ContextName::Task(name)) if name == "idle")
+}
+
+/// Kind and name of what ran, in words. `None` for a context without a name.
+fn kind_and_name(running: Running, names: &[ContextName]) -> Option<(&str, String)> {
+    match running {
+        Running::Context(number) | Running::Task(number) => {
+            names.get(number as usize).map(ContextName::kind_and_name)
+        }
+        Running::Thread => Some(("thread", "the measured thread".to_owned())),
+        Running::Unknown => Some(("unknown", "before the first event".to_owned())),
+    }
+}
+
+/// The thread of a CPU, with the sample of its window.
+#[derive(Clone, Copy)]
+struct Thread<'a> {
+    sample: &'a WakeupSample,
+    cpu: &'a CpuWakeups,
+}
+
+impl<'a> Thread<'a> {
+    fn all(sample: &'a WakeupSample) -> impl Iterator<Item = Thread<'a>> {
+        sample.cpus.iter().map(move |cpu| Thread { sample, cpu })
+    }
+
+    fn late(&self) -> &'a Distribution {
+        &self.cpu.ledger.late
+    }
+
+    /// Share of a class in the lateness of all wake-ups. `None` without tracing, or if there is no lateness.
+    fn class_ratio(&self, class: Class) -> Option<f64> {
+        self.sample.events?;
+        let parts = self.cpu.ledger.parts.iter();
+        let of_class = parts.filter(|(part, _)| Class::of(**part, &self.sample.names) == class);
+        ratio(of_class.map(|(_, times)| times.sum).sum(), self.late().sum)
+    }
+}
+
+/// `part` as a share of `total`. `None` if the total is 0.
+fn ratio(part: u64, total: u64) -> Option<f64> {
+    (total > 0).then(|| part as f64 / total as f64)
+}
+
+fn cpu_column<'a>() -> Columns<'a, u32> {
+    column("cpu", "CPU that the thread ran on.").priority(100).key().uint(|cpu: &u32| *cpu)
+}
+
+fn us_column(name: &str, doc: &str) -> Column {
+    column(name, doc).format(Format::Microseconds)
+}
+
+/// Display hints of a table that shows every row.
+fn all_rows() -> TableDisplay {
+    TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
+}
+
+/// Display hints of a table of which a terminal shows no row: only pictures and programs use it.
+fn no_rows() -> TableDisplay {
+    TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
+}
+
+/// Table `wakeup`: one row per CPU.
+pub(super) fn wakeup(sample: &WakeupSample) -> Table {
+    let quantiles = QUANTILES.map(|(name, header, share)| {
+        let doc = format!(
+            "Lateness that {} % of the wake-ups do not exceed; exact within 1/16. Absent with too few wake-ups.",
+            f64::from(share) / 1_000.0
+        );
+        us_column(name, &doc)
+            .interval(interval_link(name))
+            .shown_as(header, 90)
+            .cost()
+            .uint(move |row: &Thread<'_>| row.late().quantile(share))
+    });
+    let shares = Class::ALL.map(|class| {
+        let (name, doc) = match class {
+            Class::LateTimer => (
+                "late_timer_ratio",
+                "Share of the lateness before the timer's interrupt and outside of other contexts: the host, \
+                 disabled interrupts, an idle state, or the firmware. No kernel event tells these apart.",
+            ),
+            Class::Interrupts => (
+                "interrupts_ratio",
+                "Share of the lateness in interrupts and softirqs, the timer's own among them.",
+            ),
+            Class::Tasks => (
+                "tasks_ratio",
+                "Share of the lateness in which another task ran although the thread had been woken.",
+            ),
+            Class::Switch => (
+                "switch_ratio",
+                "Share of the lateness in the idle task after the thread had been woken: the way out of it, and the \
+                 scheduler.",
+            ),
+            Class::Return => (
+                "return_ratio",
+                "Share of the lateness from the switch to the thread until it read the clock.",
+            ),
+            Class::Other => (
+                "other_ratio",
+                "Share of the lateness in which the thread had not gone to sleep yet, or before the first event of \
+                 the CPU. All shares add up to 1.",
+            ),
+        };
+        column(name, doc).shown_as(class.label(), 60).real(move |row: &Thread<'_>| row.class_ratio(class))
+    });
+    let intervals = QUANTILES.map(|(name, _, share)| {
+        interval_columns(name).of(move |row: &Thread<'_>| row.late().quantile_interval(share))
+    });
+    let columns = Columns::all([
+        cpu_column().of(|row: &Thread<'_>| row.cpu.cpu),
+        column("wakeup_count", "Wake-ups of the thread in the window.")
+            .shown_as("wake-ups", 95)
+            .uint(|row: &Thread<'_>| row.late().count),
+        column(
+            "missed_count",
+            "Periods that were over before the thread ran again. No other column counts them: a thread that is late \
+             by several periods has one wake-up.",
+        )
+        .shown_as("missed", 85)
+        .uint(|row: &Thread<'_>| row.cpu.missed),
+        us_column("late_mean_ns", "Mean lateness.")
+            .shown_as("mean", 50)
+            .real(|row: &Thread<'_>| row.late().mean()),
+    ])
+    .and(quantiles)
+    .and([us_column("late_max_ns", "Lateness of the latest wake-up; exact.")
+        .shown_as("max", 98)
+        .cost()
+        .uint(|row: &Thread<'_>| (row.late().count > 0).then_some(row.late().peak.value))])
+    .and(shares)
+    .and([
+        column("late_max_at_ns", "Due time of the latest wake-up, from the opening of the window.")
+            .detail()
+            .uint(|row: &Thread<'_>| {
+                (row.late().count > 0)
+                    .then(|| row.late().peak.at.saturating_sub(row.cpu.start_ns))
+            }),
+        column("page_fault_count", "Page faults of the thread that the kernel counted.")
+            .detail()
+            .uint(|row: &Thread<'_>| row.cpu.page_faults),
+        column("lost_record_count", "Wake-ups that were dropped because the buffer was full.")
+            .detail()
+            .uint(|row: &Thread<'_>| row.cpu.lost),
+    ])
+    .and(intervals);
+    let notes = [
+        "{settings.scheduler}",
+        "period {settings.period_ns}",
+        "timer slack {settings.timer_slack_ns}",
+        "in {observer.compared_pairs} pairs of windows, median {observer.bare_late_p50_ns} without probes, \
+         {observer.traced_late_p50_ns} with probes",
+        "irqlab's own thread on CPUs {settings.observer_cpus}",
+    ];
+    let display = TableDisplay { notes: notes.map(str::to_owned).to_vec(), ..all_rows() };
+    let doc = "How late a periodic thread of each CPU ran: from the time at which it was due to its first reading of \
+               the clock.";
+    columns.table("wakeup", doc, Thread::all(sample)).displayed(display)
+}
+
+/// Table `causes`: one row per CPU, stage and cause. For each CPU, the largest cause comes first.
+pub(super) fn causes(sample: &WakeupSample) -> Table {
+    struct Row<'a> {
+        thread: Thread<'a>,
+        part: Part,
+        /// The times of the cause in the wake-ups that contain it, ns.
+        times: &'a Distribution,
+        /// Time of the cause in the wake-ups of table `latest`, and the lateness of these wake-ups, ns.
+        in_latest_ns: u64,
+        latest_ns: u64,
+    }
+    impl Row<'_> {
+        fn kind_and_name(&self) -> Option<(&str, String)> {
+            kind_and_name(self.part.running, &self.thread.sample.names)
+        }
+    }
+    let columns = Columns::all([
+        cpu_column().of(|row: &Row<'_>| row.thread.cpu.cpu),
+        column(
+            "class",
+            "Class of the time: late timer, interrupts, tasks, switch, return or other (see table wakeup).",
+        )
+        .priority(95)
+        .key()
+        .text(|row: &Row<'_>| Class::of(row.part, &row.thread.sample.names).label()),
+        column(
+            "stage",
+            "How far the wake-up had come: expiry (from the due time until the kernel wakes the thread), scheduling \
+             (until the kernel switches to it), return (until it reads the clock).",
+        )
+        .priority(80)
+        .key()
+        .text(|row: &Row<'_>| row.part.stage.label()),
+        column("kind", "Kind of what ran: irq, vector, softirq, nmi, task, or thread (the measured one).")
+            .priority(75)
+            .key()
+            .text(|row: &Row<'_>| row.kind_and_name().map(|(kind, _)| kind.to_owned())),
+        column("name", "Name of the context, as the kernel gives it, or of the task.")
+            .shown_as("what ran", 100)
+            .key()
+            .text(|row: &Row<'_>| row.kind_and_name().map(|(_, name)| name)),
+        column("wakeup_count", "Wake-ups with time of this cause.")
+            .shown_as("wake-ups", 70)
+            .uint(|row: &Row<'_>| row.times.count),
+        column("total_ns", "Time of the cause in all wake-ups. Exact.")
+            .format(Format::Milliseconds)
+            .priority(60)
+            .uint(|row: &Row<'_>| row.times.sum),
+        column(
+            "late_ratio",
+            "Share of the lateness: total_ns over the lateness of all wake-ups. The rows of a CPU add up to 1.",
+        )
+        .shown_as("of lateness", 98)
+        .real(|row: &Row<'_>| ratio(row.times.sum, row.thread.late().sum)),
+        column(
+            "latest_ratio",
+            "Share of the lateness of the wake-ups in table latest. The rows of a CPU add up to 1.",
+        )
+        .shown_as("of the latest", 97)
+        .real(|row: &Row<'_>| ratio(row.in_latest_ns, row.latest_ns)),
+        us_column("p50_ns", "Median time of the cause in a wake-up that has it; exact within 1/16.")
+            .interval(interval_link("p50_ns"))
+            .priority(50)
+            .uint(|row: &Row<'_>| row.times.quantile(50_000)),
+        us_column("p99_ns", "99th percentile of this time; exact within 1/16.")
+            .interval(interval_link("p99_ns"))
+            .priority(65)
+            .uint(|row: &Row<'_>| row.times.quantile(99_000)),
+        us_column("max_ns", "Longest time of the cause in one wake-up; exact.")
+            .shown_as("max", 75)
+            .uint(|row: &Row<'_>| row.times.peak.value),
+        crate::quantiles::p50_p99_interval_columns(["p50_ns", "p99_ns"])
+            .of_ref(|row: &Row<'_>| row.times),
+    ]);
+    let rows = Thread::all(sample).flat_map(|thread| {
+        let latest = thread.cpu.ledger.latest.sorted();
+        let latest_ns = latest.iter().map(|whole| whole.wakeup.late_ns()).sum();
+        let mut parts: Vec<_> = thread.cpu.ledger.parts.iter().collect();
+        parts.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum));
+        parts.into_iter().map(move |(&part, times)| {
+            let in_latest = latest.iter().flat_map(|whole| whole.parts.iter().chain(&whole.later));
+            let of_part = in_latest.filter(|(other, _)| *other == part);
+            let in_latest_ns = of_part.map(|(_, length_ns)| length_ns).sum();
+            Row { thread, part, times, in_latest_ns, latest_ns }
+        })
+    });
+    let filter = RowFilter {
+        column: "late_ratio".to_owned(),
+        keep: Keep::AtLeast(0.001),
+        others: "below a thousandth of the lateness".to_owned(),
+    };
+    let display = TableDisplay {
+        headline: "largest: {kind} {name} ({stage}), {late_ratio} of the lateness, {latest_ratio} of that of the \
+                   latest wake-ups"
+            .to_owned(),
+        group_by: vec!["cpu".to_owned()],
+        sort_by: Some("total_ns".to_owned()),
+        filter: Some(filter),
+        ..all_rows()
+    };
+    let doc =
+        "Why threads ran late: the rows of all wake-ups' causes add up to the lateness exactly.";
+    columns.table("causes", doc, rows).displayed(display)
+}
+
+/// A row of table `latest`: one of the latest wake-ups of a CPU.
+#[derive(Clone, Copy)]
+struct Latest<'a> {
+    thread: Thread<'a>,
+    /// 1 for the latest wake-up of the CPU.
+    rank: u64,
+    whole: &'a WholeWakeup,
+}
+
+impl<'a> Latest<'a> {
+    /// The latest wake-ups of all CPUs, in the order of CPUs and ranks.
+    fn all(sample: &'a WakeupSample) -> impl Iterator<Item = Latest<'a>> {
+        Thread::all(sample).flat_map(|thread| {
+            let ranked = (1..).zip(thread.cpu.ledger.latest.sorted());
+            ranked.map(move |(rank, whole)| Latest { thread, rank, whole })
+        })
+    }
+
+    /// Due time from the opening of the window, ns.
+    fn due_ns(&self) -> u64 {
+        self.whole.wakeup.due_ns.saturating_sub(self.thread.cpu.start_ns)
+    }
+
+    /// Kind and name of the part that took the most time.
+    fn main(&self) -> Option<(&str, String)> {
+        kind_and_name(self.whole.main()?.0.running, &self.thread.sample.names)
+    }
+
+    /// Time of a class in the wake-up, ns. `None` without tracing.
+    fn class_ns(&self, class: Class) -> Option<u64> {
+        self.thread.sample.events?;
+        let parts = self.whole.parts.iter().chain(&self.whole.later);
+        let of_class =
+            parts.filter(|(part, _)| Class::of(*part, &self.thread.sample.names) == class);
+        Some(of_class.map(|(_, length_ns)| length_ns).sum())
+    }
+}
+
+/// The columns that identify a wake-up.
+fn key_columns<'a>() -> Columns<'a, Latest<'a>> {
+    Columns::all([
+        cpu_column().of(|row: &Latest<'_>| row.thread.cpu.cpu),
+        column("rank", "1: the latest wake-up of the CPU, 2: the next.")
+            .priority(90)
+            .uint(|row: &Latest<'_>| row.rank),
+    ])
+}
+
+/// Table `latest`: the latest wake-ups of each CPU.
+pub(super) fn latest(sample: &WakeupSample) -> Table {
+    let class_columns = Class::ALL.map(|class| {
+        let name = format!("{}_ns", class.label().replace(' ', "_"));
+        let doc = format!("Part of class {} (see table wakeup).", class.label());
+        us_column(&name, &doc)
+            .shown_as(class.label(), 60)
+            .uint(move |row: &Latest<'_>| row.class_ns(class))
+    });
+    let columns = key_columns()
+        .and([
+            us_column("late_ns", "How late the thread ran.")
+                .shown_as("late", 98)
+                .uint(|row: &Latest<'_>| row.whole.wakeup.late_ns()),
+            column("due_ns", "When the thread was due, from the opening of the window.")
+                .format(Format::Milliseconds)
+                .shown_as("due", 80)
+                .uint(Latest::due_ns),
+            column("largest_kind", "Kind of what ran in the largest part.")
+                .shown_as("kind", 70)
+                .text(|row: &Latest<'_>| row.main().map(|(kind, _)| kind.to_owned())),
+            column("largest_name", "Name of what ran in the largest part.")
+                .shown_as("largest cause", 97)
+                .text(|row: &Latest<'_>| row.main().map(|(_, name)| name)),
+            column("largest_stage", "Stage of the largest part, as in table causes.")
+                .shown_as("stage", 65)
+                .text(|row: &Latest<'_>| row.whole.main().map(|(part, _)| part.stage.label())),
+            us_column("largest_ns", "Time of the largest part.")
+                .shown_as("largest part", 96)
+                .uint(|row: &Latest<'_>| row.whole.main().map(|main| main.1)),
+        ])
+        .and(class_columns)
+        .and([column("part_count", "Rows of the wake-up in table latest_parts.")
+            .detail()
+            .uint(|row: &Latest<'_>| row.whole.parts.len() + row.whole.later.len())]);
+    let display = TableDisplay {
+        title: "the latest wake-ups".to_owned(),
+        headline: "latest: {late_ns} on CPU {cpu}, {largest_ns} of it {largest_kind} {largest_name} ({largest_stage})"
+            .to_owned(),
+        sort_by: Some("late_ns".to_owned()),
+        rows_max: Some(SHOWN),
+        ..TableDisplay::default()
+    };
+    let doc = "The latest wake-ups of each CPU (--keep-latest), of all that were recorded.";
+    columns.table("latest", doc, Latest::all(sample)).displayed(display)
+}
+
+/// Table `latest_parts`: the parts of the latest wake-ups. They add up to the lateness, to the nanosecond.
+pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
+    struct Row<'a> {
+        latest: Latest<'a>,
+        part: Part,
+        length_ns: u64,
+        /// Start of the part from the opening of the window, ns. `None` for the sum of several parts.
+        start_ns: Option<u64>,
+    }
+    impl Row<'_> {
+        fn kind_and_name(&self) -> Option<(&str, String)> {
+            kind_and_name(self.part.running, &self.latest.thread.sample.names)
+        }
+    }
+    let columns = Columns::all([
+        key_columns().of(|row: &Row<'_>| row.latest),
+        column(
+            "start_ns",
+            "Start of the part, from the opening of the window. Blank: the sum of all later parts of this cause, in a \
+             wake-up of very many parts.",
+        )
+        .uint(|row: &Row<'_>| row.start_ns),
+        column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
+        column("class", "Class of the time, as in table causes.")
+            .text(|row: &Row<'_>| Class::of(row.part, &row.latest.thread.sample.names).label()),
+        column("stage", "Stage of the wake-up, as in table causes.")
+            .text(|row: &Row<'_>| row.part.stage.label()),
+        column("kind", "Kind of what ran, as in table causes.")
+            .text(|row: &Row<'_>| row.kind_and_name().map(|(kind, _)| kind.to_owned())),
+        column("name", "Name of what ran, as in table causes.")
+            .text(|row: &Row<'_>| row.kind_and_name().map(|(_, name)| name)),
+    ]);
+    let rows = Latest::all(sample).flat_map(|latest| {
+        let mut next_start_ns = latest.due_ns();
+        let parts_in_time = latest.whole.parts.iter().map(move |&(part, length_ns)| {
+            let start_ns = Some(next_start_ns);
+            next_start_ns += length_ns;
+            Row { latest, part, length_ns, start_ns }
+        });
+        let sums = latest.whole.later.iter();
+        let sums =
+            sums.map(move |&(part, length_ns)| Row { latest, part, length_ns, start_ns: None });
+        parts_in_time.chain(sums)
+    });
+    let doc = "The parts of the wake-ups in table latest, in the order of time: the first ones of each (at most \
+               4,096), then sums. The parts of a wake-up add up to its lateness exactly.";
+    columns.table("latest_parts", doc, rows).displayed(no_rows())
+}
+
+/// Table `late_histogram`: the histogram of the lateness of all wake-ups.
+pub(super) fn distribution(sample: &WakeupSample) -> Table {
+    struct Bucket {
+        cpu: u32,
+        min_ns: u64,
+        max_ns: u64,
+        count: u64,
+    }
+    let columns = Columns::all([
+        cpu_column().of(|bucket: &Bucket| bucket.cpu),
+        column("bucket_min_ns", "Smallest lateness in the bucket.")
+            .uint(|bucket: &Bucket| bucket.min_ns),
+        column("bucket_max_ns", "Largest lateness in the bucket.")
+            .uint(|bucket: &Bucket| bucket.max_ns),
+        column("wakeup_count", "Wake-ups in the bucket.").uint(|bucket: &Bucket| bucket.count),
+    ]);
+    let buckets = Thread::all(sample).flat_map(|thread| {
+        let filled = thread.late().histogram.filled();
+        filled.map(move |(min_ns, max_ns, count)| Bucket {
+            cpu: thread.cpu.cpu,
+            min_ns,
+            max_ns,
+            count,
+        })
+    });
+    let doc =
+        "Histogram of the lateness of all wake-ups: filled buckets, each within 1/16 of its value.";
+    columns.table("late_histogram", doc, buckets).displayed(no_rows())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::super::ledger::WakeupLedger;
+    use super::super::split::Wakeup;
+    use super::*;
+    use crate::noise::{KeepDetours, Mark, What};
+
+    fn sample() -> WakeupSample {
+        let mut ledger = WakeupLedger::new(KeepDetours::new(3, 1, 0));
+        for number in 1..=50_000_u64 {
+            let due_ns = number * 1_000_000;
+            let marks = [
+                (400, What::Enter(0)),
+                (600, What::Wake),
+                (700, What::Leave(0)),
+                (900 + number % 5_000, What::SwitchTo(2)),
+                (2_000 + number % 5_000, What::SwitchBack),
+            ];
+            let marks = marks.map(|(at_ns, what)| Mark { at_ns: due_ns + at_ns, what });
+            ledger.add(Wakeup { due_ns, woke_ns: due_ns + 2_400 + number % 5_000 }, &marks);
+            ledger.pass(&[Mark { at_ns: due_ns + 20_000, what: What::SwitchTo(1) }]);
+        }
+        let tasks = ["local_timer", "idle", "hog"].map(|name| ContextName::Task(name.to_owned()));
+        let cpu =
+            CpuWakeups { cpu: 3, start_ns: 500, ledger, missed: 2, lost: 0, page_faults: Some(0) };
+        WakeupSample {
+            cpus: vec![cpu],
+            unmeasured: Vec::new(),
+            names: tasks.to_vec(),
+            lost_events: Some(0),
+            events: Some(250_000),
+            window_ns: 50_000_000_000,
+            interrupted: false,
+            warnings: Vec::new(),
+            cpu_warnings: Vec::new(),
+            facts: Map::new(),
+        }
+    }
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        let sample = sample();
+        for table in [
+            wakeup(&sample),
+            causes(&sample),
+            latest(&sample),
+            latest_parts(&sample),
+            distribution(&sample),
+        ] {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+            assert!(!table.rows().is_empty(), "{}", table.name);
+        }
+    }
+
+    #[test]
+    fn shares_add_up_and_rare_quantiles_need_many_wake_ups() {
+        let sample = sample();
+        let thread = Thread::all(&sample).next().unwrap();
+        let sum: f64 = Class::ALL.iter().filter_map(|class| thread.class_ratio(*class)).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        let hog = thread.class_ratio(Class::Tasks).unwrap();
+        let expected = 1_100.0 * 50_000.0 / thread.late().sum as f64;
+        assert!((hog - expected).abs() < 1e-9, "{hog} {expected}");
+        assert!(thread.late().quantile(99_990).is_some());
+        let mut few = Distribution::default();
+        (0..999).for_each(|number| few.record(number, 0));
+        assert_eq!(few.quantile(99_990), None);
+    }
+}

@@ -1,0 +1,451 @@
+//! [`LiveWakeup`]: this machine as a bench for the experiment `wakeup`. `lab::wakeup` calls it for the window, and for
+//! pairs of short windows that show what the probes cost.
+//!
+//! The calling thread is the *observer*: while the measured threads run, it leaves their CPUs if it can, and reads their
+//! records and the kernel's marks.
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use lab::cpu_warnings::CpuWarning;
+use lab::cpus::UnmeasuredCpu;
+use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::wakeup::{CpuWakeups, Wakeup, WakeupBench, WakeupLedger, WakeupSample};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use serde_json::{Map, json};
+
+use super::idle_states::IdleStateLimit;
+use super::join::Join;
+use super::settings::{Length, Policy, WakeupSettings};
+use super::thread::{MeasuredThread, Schedule, ThreadConfig};
+use crate::clock::{KernelClock, monotonic_ns};
+use crate::companion::Companion;
+use crate::host::diagnosis::setcap_line_for;
+use crate::host::{Root, format_cpu_list, host_facts, is_leaving, process_cpus};
+use crate::marks::{MarkProbes, Scope};
+use crate::threads::{LockedMemory, cpu_set};
+use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
+
+/// Time from the release of the threads to their first due time.
+const START_NS: u64 = 20_000_000;
+/// Longest total time of the comparison without and with probes.
+const COMPARED_MAX: Duration = Duration::from_secs(8);
+/// Shortest time of a part of this comparison, in periods. Its median needs some wake-ups.
+const PART_PERIODS_MIN: u32 = 20;
+/// Length of the window from which parts of the comparison are taken if a command ends the window.
+const COMPARED_WITH_COMMAND: Duration = Duration::from_secs(4);
+/// Longest warm-up of a part of the comparison.
+const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
+/// Time between two polls of the observer.
+const POLL: Duration = Duration::from_millis(100);
+/// The same on the CPU of a measured thread, which the observer would delay.
+const POLL_ON_MEASURED_CPU: Duration = Duration::from_secs(1);
+/// Reasons why a thread ended early, or why its records are not used.
+const LEFT: &str = "its thread left it in the window (did it go offline for a while?)";
+const OFFLINE_BEFORE: &str = "it was offline when the window opened";
+
+/// This machine as a bench that runs periodic threads.
+pub struct LiveWakeup {
+    settings: WakeupSettings,
+    /// `None` if no marks are recorded.
+    probes: Option<MarkProbes>,
+    /// The user's command that runs concurrently with the threads.
+    companion: Option<Companion>,
+    root: Root,
+    absent: Vec<Absence>,
+    warnings: Vec<String>,
+    _idle_states: Option<IdleStateLimit>,
+}
+
+impl LiveWakeup {
+    /// Loads the probes, limits the idle states, and prepares the command.
+    ///
+    /// Fails if the command's program is not found, or the idle states cannot be limited.
+    pub fn new(settings: WakeupSettings) -> Result<Self, BenchError> {
+        let idle_states = settings.idle_exit_max_us.map(|exit_max_us| {
+            IdleStateLimit::request(exit_max_us).map_err(|error| BenchError::NothingMeasurable {
+                reason: format!("/dev/cpu_dma_latency: {error}; the idle states cannot be limited"),
+                remedy: Some("sudo, or without --idle-exit-max".to_owned()),
+            })
+        });
+        let mut bench = LiveWakeup {
+            _idle_states: idle_states.transpose()?,
+            settings,
+            probes: None,
+            companion: None,
+            root: Root::default(),
+            absent: Vec::new(),
+            warnings: Vec::new(),
+        };
+        if bench.settings.trace {
+            bench.load_probes();
+        }
+        if !bench.settings.command.is_empty() {
+            let (words, to_stderr) = (&bench.settings.command, bench.settings.command_to_stderr);
+            bench.companion = Some(Companion::hold(words, to_stderr)?);
+        }
+        Ok(bench)
+    }
+
+    /// Loads the probes. Without them the threads run all the same, and the causes are absent.
+    fn load_probes(&mut self) {
+        match MarkProbes::load_for(Scope::WakeUps) {
+            Ok(probes) => {
+                for (context, reason) in &probes.absent {
+                    self.absent.push(Absence::new("causes", context, reason));
+                }
+                self.probes = Some(probes);
+            }
+            Err(error) => {
+                let error = BenchError::from(error);
+                self.absent.push(error.absence("causes", "why the threads were late"));
+            }
+        }
+    }
+
+    /// Ends the command that ran concurrently, and returns its status. `None` if there is no command, or if it still
+    /// ran.
+    ///
+    /// Fails if the program could not be executed, or the kernel does not report the status.
+    pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
+        self.companion.take().map_or(Ok(None), Companion::end)
+    }
+
+    /// The CPUs for the observer: the configured ones, else the usable ones without a measured thread.
+    fn observer_cpus(&self) -> Vec<u32> {
+        if !self.settings.housekeeping.is_empty() {
+            return self.settings.housekeeping.clone();
+        }
+        let usable = process_cpus().started_with.iter().copied();
+        usable.filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
+    }
+
+    /// Starts the threads. Also returns the CPUs without a thread, because they are offline. Fails if all are.
+    fn threads(
+        &self,
+        probes: Option<&MarkProbes>,
+    ) -> Result<(Vec<MeasuredThread>, Vec<UnmeasuredCpu>), BenchError> {
+        let (mut threads, mut offline) = (Vec::new(), Vec::new());
+        for &cpu in &self.settings.cpus {
+            let WakeupSettings { policy, wait, period_ns, .. } = self.settings;
+            let config = ThreadConfig { cpu, policy, wait, period_ns };
+            match MeasuredThread::start(config, probes.map(MarkProbes::caller)) {
+                Ok(thread) => threads.push(thread),
+                Err(_) if is_leaving(&self.root, cpu) => {
+                    offline.push(UnmeasuredCpu { cpu, reason: OFFLINE_BEFORE.to_owned() });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if threads.is_empty() {
+            return Err(BenchError::unavailable("every CPU to measure is offline"));
+        }
+        Ok((threads, offline))
+    }
+
+    /// The schedule of each of `count` threads that begin now.
+    fn schedules(&self, count: usize, length: Length, warm_up: Duration) -> Vec<Schedule> {
+        let start_ns = monotonic_ns() + START_NS;
+        let window_ns = start_ns + nanoseconds(warm_up);
+        let end_ns = match length {
+            Length::Time(time) => window_ns.saturating_add(nanoseconds(time)),
+            Length::Command => u64::MAX,
+        };
+        let phase = |thread: usize| match self.settings.aligned {
+            true => 0,
+            false => self.settings.period_ns * thread as u64 / count.max(1) as u64,
+        };
+        (0..count)
+            .map(|thread| Schedule { first_due_ns: start_ns + phase(thread), window_ns, end_ns })
+            .collect()
+    }
+
+    /// Runs one window on all CPUs, and returns its sample. `companion` starts when the window opens.
+    fn run(
+        &self,
+        traced: bool,
+        length: Length,
+        warm_up: Duration,
+        companion: &mut Option<Companion>,
+    ) -> Result<WakeupSample, BenchError> {
+        let probes = if traced { self.probes.as_ref() } else { None };
+        let observer_cpus = self.observer_cpus();
+        let (threads, unmeasured) = self.threads(probes)?;
+        // The threads have mapped all their memory.
+        let locked = LockedMemory::current();
+        let lost_before = probes.map(MarkProbes::lost).transpose()?;
+        let allowed = sched_getaffinity(None).ok();
+        if !observer_cpus.is_empty() {
+            // If this fails, the observer delays threads, like others.
+            let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));
+        }
+        let throttling = ThrottlingWindow::open(&self.root);
+        let mut observer = Observer {
+            kernel_clock: probes.map(MarkProbes::kernel_clock).unwrap_or_default(),
+            probes,
+            schedules: self.schedules(threads.len(), length, warm_up),
+            threads: &threads,
+            joins: Vec::new(),
+            stop: &self.settings.stop,
+            poll: if observer_cpus.is_empty() { POLL_ON_MEASURED_CPU } else { POLL },
+            ends_with_command: length == Length::Command,
+        };
+        let outcome = observer.observe(companion, |first_due_ns| {
+            let ledger = WakeupLedger::new(self.settings.keep);
+            Join::new(ledger, probes.is_some(), first_due_ns, self.settings.period_ns)
+        });
+        if let Some(allowed) = allowed {
+            let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
+        }
+        let interrupted = outcome? == WaitOutcome::Stopped;
+        let Observer { joins, schedules, kernel_clock, .. } = observer;
+        let ended_ns = monotonic_ns();
+        let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
+        let lost_after = probes.map(MarkProbes::lost).transpose()?;
+        let lost_events = lost_after.zip(lost_before).map(|(after, before)| after - before);
+        let mut sample = WakeupSample {
+            cpus: Vec::new(),
+            unmeasured,
+            names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
+            lost_events,
+            events: probes.map(|_| joins.iter().map(|join| join.marks_taken).sum()),
+            window_ns: schedules[0].end_ns.min(ended_ns).saturating_sub(schedules[0].window_ns),
+            interrupted,
+            warnings: Vec::new(),
+            cpu_warnings: Vec::new(),
+            facts: Map::new(),
+        };
+        self.add_cpus(threads, joins, start_ns, &mut sample)?;
+        throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
+        if let Err(error) = &locked.result {
+            sample.warnings.push(format!(
+                "locking the memory failed: {error}; page faults may delay the threads (allow it with \
+                 ulimit -l unlimited)"
+            ));
+        }
+        Ok(sample)
+    }
+
+    /// Waits for the threads, and adds their results to the sample.
+    fn add_cpus(
+        &self,
+        threads: Vec<MeasuredThread>,
+        joins: Vec<Join>,
+        start_ns: u64,
+        sample: &mut WakeupSample,
+    ) -> Result<(), BenchError> {
+        let mut scheduler = self.settings.policy;
+        for (thread, join) in threads.into_iter().zip(joins) {
+            let cpu = thread.cpu;
+            if let Some(error) = &thread.policy_error {
+                scheduler = Policy::Other;
+                let facts = host_facts(&self.root);
+                let remedy = setcap_line_for(&facts, &["cap_sys_nice"]);
+                let problem = format!(
+                    "{} is refused ({error}): the thread ran under SCHED_OTHER (allow it: {remedy})",
+                    self.settings.policy
+                );
+                sample.cpu_warnings.push(CpuWarning::new(cpu, &problem));
+            }
+            let (ring, outcome) = thread.join()?;
+            if !outcome.stayed {
+                sample.unmeasured.push(UnmeasuredCpu { cpu, reason: LEFT.to_owned() });
+                continue;
+            }
+            sample.cpus.push(CpuWakeups {
+                cpu,
+                start_ns,
+                ledger: join.into_ledger(),
+                missed: outcome.missed,
+                lost: ring.lost(),
+                page_faults: outcome.counts.map(|counts| counts.page_faults),
+            });
+        }
+        sample.facts.insert("scheduler".to_owned(), json!(scheduler.to_string()));
+        Ok(())
+    }
+
+    /// The length of a part of the comparison.
+    fn part(&self, parts: u32) -> Duration {
+        let window = match self.settings.length {
+            Length::Time(time) => time,
+            Length::Command => COMPARED_WITH_COMMAND,
+        };
+        let least = Duration::from_nanos(self.settings.period_ns) * PART_PERIODS_MIN;
+        (window.min(COMPARED_MAX) / parts.max(1)).max(least)
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Reads the records of the threads and the marks of their CPUs until all threads have ended.
+struct Observer<'a> {
+    kernel_clock: KernelClock,
+    probes: Option<&'a MarkProbes>,
+    threads: &'a [MeasuredThread],
+    schedules: Vec<Schedule>,
+    joins: Vec<Join>,
+    stop: &'a Stop,
+    poll: Duration,
+    /// Whether the end of the command ends the window.
+    ends_with_command: bool,
+}
+
+impl Observer<'_> {
+    /// Lets the threads run. Stops them if the user asks for it, or at the end of the command that ends the window.
+    ///
+    /// Fails if the kernel refuses to deliver the marks, or the command cannot be executed.
+    fn observe(
+        &mut self,
+        companion: &mut Option<Companion>,
+        join: impl Fn(u64) -> Join,
+    ) -> Result<WaitOutcome, BenchError> {
+        let due = |schedule: &Schedule| self.kernel_clock.from_process_ns(schedule.first_due_ns);
+        self.joins = self.schedules.iter().map(|schedule| join(due(schedule))).collect();
+        if let Some(probes) = self.probes {
+            probes.take()?; // Discards the marks of an earlier window.
+            for thread in self.threads {
+                probes.announce(thread.cpu, thread.number)?;
+                probes.announce_sleeper(thread.cpu, thread.number)?;
+            }
+        }
+        for (thread, schedule) in self.threads.iter().zip(&self.schedules) {
+            thread.begin(*schedule);
+        }
+        let ended = self.until_all_threads_end(companion);
+        self.stop_threads();
+        while self.threads.iter().any(|thread| !thread.is_over()) && ended.is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(probes) = self.probes {
+            for thread in self.threads {
+                probes.announce(thread.cpu, 0)?;
+                probes.forget_sleeper(thread.number)?;
+            }
+        }
+        // The first poll empties the rings, the second adds the wake-ups that waited for their marks.
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(1));
+            self.poll_once()?;
+        }
+        ended
+    }
+
+    fn stop_threads(&self) {
+        self.threads.iter().for_each(|thread| thread.ring.stop());
+    }
+
+    fn until_all_threads_end(
+        &mut self,
+        companion: &mut Option<Companion>,
+    ) -> Result<WaitOutcome, BenchError> {
+        let mut outcome = WaitOutcome::Completed;
+        while self.threads.iter().any(|thread| !thread.is_over()) {
+            let is_held = companion.as_ref().is_some_and(Companion::is_held);
+            let opens_in_ns = self.schedules[0].window_ns.saturating_sub(monotonic_ns());
+            let ends_in_ns = self.schedules[0].end_ns.saturating_sub(monotonic_ns());
+            let mut pause = self.poll;
+            if is_held {
+                pause = pause.min(Duration::from_nanos(opens_in_ns));
+            }
+            pause = pause.min(Duration::from_nanos(ends_in_ns)).max(Duration::from_millis(1));
+            if outcome == WaitOutcome::Stopped {
+                std::thread::sleep(pause); // After a request to stop, `wait` would return at once.
+            } else if wait(Some(Instant::now() + pause), None, self.stop) == WaitOutcome::Stopped {
+                outcome = WaitOutcome::Stopped;
+                self.stop_threads();
+            }
+            if is_held && opens_in_ns <= 1_000_000 {
+                *companion = companion.take().map(Companion::released);
+            }
+            if let Some(companion) = companion
+                && companion.status()?.is_some()
+                && self.ends_with_command
+            {
+                self.stop_threads();
+            }
+            self.poll_once()?;
+        }
+        Ok(outcome)
+    }
+
+    /// Passes all new records and marks to the joins. The order matters: records are taken before marks, so all marks
+    /// within a record are there one poll later.
+    fn poll_once(&mut self) -> Result<(), BenchError> {
+        let drained = |thread: &MeasuredThread| {
+            let mut wakeups = Vec::new();
+            thread.ring.drain(|[due, woke, _]| {
+                let [due_ns, woke_ns] = [due, woke].map(|ns| self.kernel_clock.from_process_ns(ns));
+                wakeups.push(Wakeup { due_ns, woke_ns });
+            });
+            wakeups
+        };
+        let new_wakeups: Vec<Vec<Wakeup>> = self.threads.iter().map(drained).collect();
+        let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
+        for ((thread, join), wakeups) in self.threads.iter().zip(&mut self.joins).zip(new_wakeups) {
+            let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
+            join.advance(of_cpu.map(|(_, mark)| *mark), wakeups);
+        }
+        Ok(())
+    }
+}
+
+impl Bench for LiveWakeup {
+    fn facts(&self) -> BenchFacts {
+        let mut settings = Map::new();
+        let observer_cpus = self.observer_cpus();
+        settings.insert("cpus".into(), json!(self.settings.cpus));
+        settings.insert("observer_cpus".into(), json!(format_cpu_list(&observer_cpus)));
+        settings.insert("timer_slack_ns".into(), json!(1));
+        if let Some(probes) = &self.probes {
+            probes.kernel_clock().describe(&mut settings);
+        }
+        let mut warnings = self.warnings.clone();
+        if observer_cpus.is_empty() {
+            warnings.push(
+                "irqlab's own thread runs on the CPUs of the measured threads and may delay them (leave it a CPU \
+                 with -c or -H)"
+                    .to_owned(),
+            );
+        }
+        BenchFacts {
+            bench: "live".to_owned(),
+            settings,
+            observer: Map::new(),
+            absent: self.absent.clone(),
+            warnings,
+        }
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.settings.stop.is_requested()
+    }
+
+    fn expected_step(&self) -> Option<Duration> {
+        match self.settings.length {
+            Length::Time(time) => Some(time + self.settings.warm_up),
+            Length::Command => None,
+        }
+    }
+}
+
+impl WakeupBench for LiveWakeup {
+    fn sees_events(&self) -> bool {
+        self.probes.is_some()
+    }
+
+    fn measure(&mut self, traced: bool) -> Result<WakeupSample, BenchError> {
+        let mut companion = self.companion.take();
+        let (length, warm_up) = (self.settings.length, self.settings.warm_up);
+        let sample = self.run(traced, length, warm_up, &mut companion);
+        self.companion = companion;
+        sample
+    }
+
+    fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError> {
+        let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
+        self.run(traced, Length::Time(self.part(parts)), warm_up, &mut None)
+    }
+}

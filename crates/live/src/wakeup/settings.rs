@@ -1,0 +1,149 @@
+//! The configuration of the live bench for `wakeup`. The command line sets it.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lab::noise::KeepDetours;
+
+use crate::threads::{real_time, round_robin};
+use crate::window::Stop;
+
+/// The scheduling class of the measured threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// SCHED_OTHER, the class of usual threads.
+    Other,
+    /// SCHED_FIFO at a priority.
+    Fifo(u32),
+    /// SCHED_RR at a priority.
+    RoundRobin(u32),
+}
+
+impl Policy {
+    /// Gives this thread the class.
+    ///
+    /// Fails without the rights for a real-time class.
+    pub(super) fn apply(self) -> io::Result<()> {
+        match self {
+            Policy::Other => Ok(()),
+            Policy::Fifo(priority) => real_time(priority),
+            Policy::RoundRobin(priority) => round_robin(priority),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Other => formatter.write_str("SCHED_OTHER"),
+            Policy::Fifo(priority) => write!(formatter, "SCHED_FIFO {priority}"),
+            Policy::RoundRobin(priority) => write!(formatter, "SCHED_RR {priority}"),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        let allowed =
+            || "allowed: other, fifo:PRIO or rr:PRIO, as in fifo:95; PRIO is 1 to 99".to_owned();
+        if text == "other" {
+            return Ok(Policy::Other);
+        }
+        let (class, priority) = text.split_once(':').ok_or_else(allowed)?;
+        let priority = priority.parse().ok().filter(|priority| (1..=99).contains(priority));
+        match (class, priority) {
+            ("fifo", Some(priority)) => Ok(Policy::Fifo(priority)),
+            ("rr", Some(priority)) => Ok(Policy::RoundRobin(priority)),
+            _ => Err(allowed()),
+        }
+    }
+}
+
+/// How the thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// clock_nanosleep(2) until an absolute time.
+    Nanosleep,
+    /// read(2) of a timerfd(2) that expires at an absolute time.
+    TimerFd,
+}
+
+impl Wait {
+    /// The word of the command line and of the settings.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Wait::Nanosleep => "nanosleep",
+            Wait::TimerFd => "timerfd",
+        }
+    }
+}
+
+impl FromStr for Wait {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wait, String> {
+        [Wait::Nanosleep, Wait::TimerFd]
+            .into_iter()
+            .find(|wait| wait.word() == text)
+            .ok_or_else(|| "allowed: nanosleep, timerfd".to_owned())
+    }
+}
+
+/// What ends a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// This time.
+    Time(Duration),
+    /// The end of the user's command.
+    Command,
+}
+
+/// Configuration of [`LiveWakeup`](super::LiveWakeup).
+#[derive(Clone, Debug)]
+pub struct WakeupSettings {
+    /// CPUs on which a thread runs.
+    pub cpus: Vec<u32>,
+    /// CPUs for the observer, irqlab's own thread. Empty: the usable CPUs without a measured thread.
+    pub housekeeping: Vec<u32>,
+    /// Time between two due times of a thread, ns.
+    pub period_ns: u64,
+    pub length: Length,
+    /// How long the threads run before the window opens.
+    pub warm_up: Duration,
+    pub policy: Policy,
+    pub wait: Wait,
+    /// Whether all threads are due at the same time. Otherwise their due times are spread over the period.
+    pub aligned: bool,
+    /// Longest exit latency of the idle states that the kernel may use, us; `None`: no limit.
+    pub idle_exit_max_us: Option<u32>,
+    /// Whether to record the kernel's marks.
+    pub trace: bool,
+    /// Which single wake-ups of each CPU the sample keeps.
+    pub keep: KeepDetours,
+    /// The command that runs concurrently with the threads, and its arguments; empty: none.
+    pub command: Vec<String>,
+    /// Whether the command's output goes to stderr, because the results go to stdout.
+    pub command_to_stderr: bool,
+    /// The user's request to stop early.
+    pub stop: Stop,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_have_a_class_and_a_priority() {
+        assert_eq!("other".parse(), Ok(Policy::Other));
+        assert_eq!("fifo:95".parse(), Ok(Policy::Fifo(95)));
+        assert_eq!("rr:1".parse(), Ok(Policy::RoundRobin(1)));
+        for nonsense in ["", "fifo", "fifo:0", "fifo:100", "rr:x", "deadline:1", "other:1"] {
+            assert!(nonsense.parse::<Policy>().is_err(), "{nonsense}");
+        }
+    }
+}
