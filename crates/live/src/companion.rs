@@ -55,6 +55,15 @@ impl Companion {
         Companion { state: started.map_or_else(State::Failed, State::Running), released_ns }
     }
 
+    /// The command's process, while it runs.
+    #[must_use]
+    pub fn running(&self) -> Option<&RunningCommand> {
+        match &self.state {
+            State::Running(running) => Some(running),
+            State::Held(_) | State::Ended(_) | State::Failed(_) => None,
+        }
+    }
+
     /// The exit status, if the command has ended by itself.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::host::{Root, format_cpu_list, is_leaving, process_cpus};
+use crate::host::{Root, format_cpu_list, is_leaving, is_online, process_cpus};
 
 /// The scheduler's CPU set of `cpus`. CPUs beyond the set's size are left out.
 #[must_use]
@@ -50,6 +50,20 @@ pub fn is_pinned_to(cpu: u32) -> bool {
     sched_getaffinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
 }
 
+/// A warning if this thread, which was restricted to `cpus`, may run elsewhere because they all went offline.
+#[must_use]
+pub fn lost_observer_cpus(root: &Root, cpus: &[u32]) -> Option<String> {
+    let is_lost = !cpus.is_empty()
+        && !cpus.iter().any(|cpu| is_online(root, *cpu))
+        && sched_getaffinity(None).is_ok_and(|allowed| allowed != cpu_set(cpus));
+    is_lost.then(|| {
+        format!(
+            "irqlab's own thread lost its CPUs ({}), which went offline, and ran on those of the loops",
+            format_cpu_list(cpus)
+        )
+    })
+}
+
 /// Checks that this thread is still pinned to `cpu` and runs there. Call it after a measurement that began with
 /// [`pin`]: the kernel removes the restriction to a CPU that goes offline, and does not restore it.
 ///
@@ -80,6 +94,13 @@ pub fn pin_process(pid: u32, cpu: u32) -> io::Result<()> {
 /// Fails without CAP_SYS_NICE, or a limit on real-time priorities that allows `priority`.
 pub fn real_time(priority: u32) -> io::Result<()> {
     set_scheduling_class(libc::SCHED_FIFO, priority)
+}
+
+/// Gives this thread the class SCHED_OTHER, that of usual threads.
+///
+/// Fails if the kernel refuses.
+pub fn usual_class() -> io::Result<()> {
+    set_scheduling_class(libc::SCHED_OTHER, 0)
 }
 
 /// Gives this thread the class SCHED_RR at `priority`.

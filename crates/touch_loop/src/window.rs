@@ -158,8 +158,9 @@ const REST: usize = 3;
 /// which the handler of an interrupt displaced, and that can take as long as an interrupt. The time of a chunk ends before
 /// the code that classifies it, so this code is fetched in the second chunk.
 ///
-/// An interrupt in these chunks has no effect on a result: the kernel's counts show it, or no gap is seen, and the
-/// repetition does not count. A window opens directly after a tick, so no tick comes then.
+/// An interrupt in these chunks has little effect on a result. At the start of a window, no gap is seen in a treatment,
+/// and the kernel's counts show it in a control: neither repetition counts. After a gap, a chunk that the host or another
+/// interrupt stalled counts as a far chunk, with the time of one displaced chunk.
 const COLD_CHUNKS: u64 = 2;
 
 /// Touches all lines repeatedly until the pass after the interrupt is complete, or the window ends (the

@@ -28,7 +28,7 @@ pub use loops::{Body, Loop};
 pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
 pub use quantum::Quantum;
 pub use sample::{
-    ContextName, CpuNoise, Fixed, Injected, LoopResult, NoiseSample, PairedWindows, QuantumCycles,
-    Slots, Traced,
+    ContextName, CpuNoise, Fixed, IDLE, Injected, LoopResult, NoiseSample, PairedWindows,
+    QuantumCycles, Slots, Traced,
 };
 pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};

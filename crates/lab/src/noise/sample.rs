@@ -12,6 +12,9 @@ use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 
+/// Name of the task that runs when a CPU has nothing to do. No other task has this name.
+pub const IDLE: &str = "idle";
+
 /// The name of a context or task. In marks and parts, a number represents the context or task: see
 /// [`NoiseSample::names`].
 #[derive(Clone, Debug, PartialEq, Eq)]

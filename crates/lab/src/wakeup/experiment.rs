@@ -2,7 +2,7 @@
 //! verb `wakeup` makes the plan from the command line.
 
 use serde_json::{Map, Value as Json, json};
-use stats::{Distribution, median};
+use stats::median;
 
 use super::sample::{ProbeCost, WakeupSample};
 use super::tables;
@@ -22,7 +22,10 @@ pub trait WakeupBench: Bench {
     /// Fails if no thread can run.
     fn measure(&mut self, traced: bool) -> Result<WakeupSample, BenchError>;
 
-    /// Like [`WakeupBench::measure`], for one of `parts` equal parts of a window, and without the user's command.
+    /// Whether `parts` parts of a window can be measured in reasonable time. Fails with the reason if not.
+    fn can_measure_parts(&self, parts: u32) -> Result<(), String>;
+
+    /// Like [`WakeupBench::measure`], for one of `parts` short parts of a window, and without the user's command.
     ///
     /// Fails if no thread can run.
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError>;
@@ -33,17 +36,17 @@ pub trait WakeupBench: Bench {
 pub struct Plan {
     /// Whether to find the causes of lateness, if the bench can.
     pub trace: bool,
-    /// Whether to compare windows without and with probes before the window.
+    /// Whether to compare short windows without and with marks before the window.
     pub compare: bool,
     /// Seed of the order of these windows.
     pub seed: u64,
 }
 
-/// Number of pairs of windows without and with probes. The number is even, so each order can come equally often. It is
+/// Number of pairs of windows without and with marks. The number is even, so each order can come equally often. It is
 /// large enough for a 95 % interval of the median difference: from the 4th to the 13th of 16 sorted differences.
 const PAIRS: u32 = 16;
 
-/// The window, and the pairs of short windows that show what the probes cost.
+/// The window, and the pairs of short windows that show what the marks cost.
 #[derive(Clone, Debug, Default)]
 pub struct WakeupSamples {
     pub window: Option<WakeupSample>,
@@ -57,8 +60,8 @@ impl Samples for WakeupSamples {
 }
 
 impl Plan {
-    /// Measures pairs of short windows without and with probes, in random order within each pair. Ends early, with the
-    /// complete pairs so far, after a request to stop or a window without wake-ups.
+    /// Measures pairs of short windows without and with marks, in random order within each pair. Ends early, with the
+    /// complete pairs so far, after a request to stop, or after a window that lacks wake-ups or a CPU.
     fn compare(&self, bench: &mut dyn WakeupBench) -> Result<Vec<ProbeCost>, BenchError> {
         let mut traced_first: Vec<bool> = (0..PAIRS).map(|pair| pair % 2 == 0).collect();
         stats::Random::new(self.seed).shuffle(&mut traced_first);
@@ -67,8 +70,8 @@ impl Plan {
             let mut pair = ProbeCost::default();
             for traced in [traced_first, !traced_first] {
                 let sample = bench.measure_part(traced, 2 * PAIRS)?;
-                let p50_ns = late_of_all_cpus(&sample).quantile(50_000);
-                let Some(p50_ns) = p50_ns.filter(|_| !bench.stop_requested()) else {
+                let is_whole = !bench.stop_requested() && sample.has_all_cpus();
+                let Some(p50_ns) = median_late_ns(&sample).filter(|_| is_whole) else {
                     return Ok(pairs);
                 };
                 let side = if traced { &mut pair.traced_p50_ns } else { &mut pair.bare_p50_ns };
@@ -80,10 +83,12 @@ impl Plan {
     }
 }
 
-fn late_of_all_cpus(sample: &WakeupSample) -> Distribution {
-    let mut late = Distribution::default();
-    sample.cpus.iter().for_each(|cpu| late.merge(&cpu.ledger.late));
-    late
+/// The exact median lateness of all CPUs together, ns. `None` without wake-ups.
+fn median_late_ns(sample: &WakeupSample) -> Option<f64> {
+    let all = sample.cpus.iter().flat_map(|cpu| &cpu.ledger.first_late_ns);
+    let mut all: Vec<f64> = all.map(|ns| *ns as f64).collect();
+    all.sort_unstable_by(f64::total_cmp);
+    median(&all)
 }
 
 impl Experiment for Plan {
@@ -101,14 +106,15 @@ impl Experiment for Plan {
         let compares = traced && self.compare;
         let mut steps = Steps::new(1 + usize::from(compares), progress);
         if compares {
-            let label = "wake-ups without and with probes in turn".to_owned();
+            let label = "wake-ups without and with marks in turn".to_owned();
             steps.start(bench, label.clone());
-            match self.compare(bench) {
+            let can_compare = bench.can_measure_parts(2 * PAIRS).map_err(BenchError::unavailable);
+            match can_compare.and_then(|()| self.compare(bench)) {
                 Ok(pairs) => measured.samples.pairs = pairs,
                 Err(error) => measured.part_failed(Self::NAME, label, error)?,
             }
         }
-        let label = if traced { "wake-ups" } else { "wake-ups, without probes" }.to_owned();
+        let label = if traced { "wake-ups" } else { "wake-ups, without marks" }.to_owned();
         if bench.stop_requested() {
             measured.left_out(label);
             return Ok(measured);
@@ -120,7 +126,7 @@ impl Experiment for Plan {
                     let measured_s = sample.window_ns as f64 / 1e9;
                     measured.left_out(format!("{label} after {measured_s:.3} s of the window"));
                 }
-                measured.complete &= sample.unmeasured.is_empty();
+                measured.complete &= sample.has_all_cpus();
                 measured.samples.window = Some(sample);
             }
             Err(error) => measured.part_failed(Self::NAME, label, error)?,
@@ -170,7 +176,7 @@ fn observer(samples: &WakeupSamples, window: &WakeupSample) -> Map<String, Json>
     observer
 }
 
-/// Adds what the probes add to the median lateness, from pairs of windows. The interval of the median difference follows
+/// Adds what the marks add to the median lateness, from pairs of windows. The interval of the median difference follows
 /// from the order of the differences, for any distribution.
 fn add_probe_cost(pairs: &[ProbeCost], observer: &mut Map<String, Json>) {
     if pairs.is_empty() {
@@ -181,11 +187,10 @@ fn add_probe_cost(pairs: &[ProbeCost], observer: &mut Map<String, Json>) {
         values.sort_unstable_by(f64::total_cmp);
         values
     };
-    let added = sorted(|pair| pair.traced_p50_ns as f64 - pair.bare_p50_ns as f64);
+    let added = sorted(|pair| pair.traced_p50_ns - pair.bare_p50_ns);
     observer.insert("compared_pairs".into(), json!(pairs.len()));
-    observer
-        .insert("bare_late_p50_ns".into(), json!(median(&sorted(|pair| pair.bare_p50_ns as f64))));
-    let traced = sorted(|pair| pair.traced_p50_ns as f64);
+    observer.insert("bare_late_p50_ns".into(), json!(median(&sorted(|pair| pair.bare_p50_ns))));
+    let traced = sorted(|pair| pair.traced_p50_ns);
     observer.insert("traced_late_p50_ns".into(), json!(median(&traced)));
     observer.insert("added_late_p50_ns".into(), json!(median(&added)));
     let (low, high) = stats::interval::order_95(added.len()).unzip();
@@ -200,6 +205,13 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
     if let Some(lost) = window.lost_events.filter(|lost| *lost > 0) {
         warnings.push(format!(
             "{lost} kernel events were lost; their time counts for what ran before them"
+        ));
+    }
+    let unseen: u64 = window.cpus.iter().map(|cpu| cpu.ledger.unseen).sum();
+    if unseen > 0 {
+        warnings.push(format!(
+            "no kernel event shows the end of {unseen} wake-ups; their time after the last event is unknown (some kernels \
+             call no BPF program while a thread of process 1 runs)"
         ));
     }
     let mut cpu_warnings = CpuWarnings::default();

@@ -10,6 +10,9 @@ use super::split::{CpuState, Part, Wakeup};
 use crate::noise::ledger::merge_equal_parts;
 use crate::noise::{KeepDetours, Mark};
 
+/// Maximum number of first wake-ups of a CPU whose lateness is stored one by one, for an exact median of a short window.
+pub const FIRST_MAX: usize = 1 << 16;
+
 /// A wake-up with all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeWakeup {
@@ -39,6 +42,10 @@ pub struct WakeupLedger {
     pub late: Distribution,
     /// For each part: its times in the wake-ups that contain the part, ns.
     pub parts: BTreeMap<Part, Distribution>,
+    /// Number of wake-ups without a mark of the switch to the thread: marks are missing.
+    pub unseen: u64,
+    /// How late the thread ran in the first wake-ups, at most [`FIRST_MAX`], ns.
+    pub first_late_ns: Vec<u64>,
     /// Number of wake-ups whose parts do not add up to the lateness: a bug of irqlab.
     pub unbalanced: u64,
     /// The latest wake-ups.
@@ -55,6 +62,8 @@ impl WakeupLedger {
             state: CpuState::default(),
             late: Distribution::default(),
             parts: BTreeMap::new(),
+            unseen: 0,
+            first_late_ns: Vec::new(),
             unbalanced: 0,
             latest: Largest::new(keep.longest),
             parts_buffer: Vec::new(),
@@ -70,7 +79,8 @@ impl WakeupLedger {
     pub fn add(&mut self, wakeup: Wakeup, marks: &[Mark]) {
         let mut parts = std::mem::take(&mut self.parts_buffer);
         parts.clear();
-        self.state.split(wakeup, marks, &mut parts);
+        let is_seen = self.state.split(wakeup, marks, &mut parts);
+        self.unseen += u64::from(!is_seen);
         if parts.iter().map(|part| part.1).sum::<u64>() != wakeup.late_ns() {
             self.unbalanced += 1;
         }
@@ -89,6 +99,9 @@ impl WakeupLedger {
 
     fn keep(&mut self, wakeup: Wakeup, parts: &[(Part, u64)]) {
         self.late.record(wakeup.late_ns(), wakeup.due_ns);
+        if self.first_late_ns.len() < FIRST_MAX {
+            self.first_late_ns.push(wakeup.late_ns());
+        }
         self.latest.offer(wakeup.late_ns(), || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));
             let mut later = later_parts.to_vec();

@@ -17,7 +17,7 @@ pub struct WakeupSample {
     pub names: Vec<ContextName>,
     /// Number of kernel events that were dropped. `None` without tracing.
     pub lost_events: Option<u64>,
-    /// Number of kernel events in the window. `None` without tracing.
+    /// Number of kernel events on the measured CPUs in the window. `None` without tracing.
     pub events: Option<u64>,
     /// Length of the window, ns.
     pub window_ns: u64,
@@ -29,6 +29,14 @@ pub struct WakeupSample {
     pub cpu_warnings: Vec<CpuWarning>,
     /// Facts about this window, for the settings of the run.
     pub facts: Map<String, Json>,
+}
+
+impl WakeupSample {
+    /// Whether the window has a thread on every CPU of the plan, until its end.
+    #[must_use]
+    pub fn has_all_cpus(&self) -> bool {
+        self.unmeasured.is_empty() && self.cpus.iter().all(|cpu| !cpu.left)
+    }
 }
 
 /// The thread of one CPU.
@@ -44,11 +52,13 @@ pub struct CpuWakeups {
     pub lost: u64,
     /// Page faults of the thread in the window; `None` if the kernel does not report them.
     pub page_faults: Option<u64>,
+    /// Whether the kernel moved the thread to another CPU, and it was measured until then.
+    pub left: bool,
 }
 
-/// Median lateness in a pair of short windows, ns: without and with probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Median lateness in a pair of short windows, ns: without and with marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProbeCost {
-    pub bare_p50_ns: u64,
-    pub traced_p50_ns: u64,
+    pub bare_p50_ns: f64,
+    pub traced_p50_ns: f64,
 }

@@ -61,7 +61,7 @@ pub enum Running {
     Task(u32),
     /// The measured thread.
     Thread,
-    /// The CPU had no mark before.
+    /// No mark shows it: the CPU had none before, or marks are missing.
     #[default]
     Unknown,
 }
@@ -113,8 +113,10 @@ impl CpuState {
     /// Splits `wakeup` by the marks between its due time and its end, which must be in the order of time. Appends its
     /// parts to `out` in the order of time, and applies the marks. Leaves out parts of length 0.
     ///
-    /// The state must be that of the due time.
-    pub fn split(&mut self, wakeup: Wakeup, marks: &[Mark], out: &mut Vec<(Part, u64)>) {
+    /// The state must be that of the due time. Returns whether the marks show the switch to the thread. If they do not,
+    /// marks are missing (some kernels call no BPF program while a thread of process 1 runs), and the time after the last
+    /// mark is [`Running::Unknown`].
+    pub fn split(&mut self, wakeup: Wakeup, marks: &[Mark], out: &mut Vec<(Part, u64)>) -> bool {
         // A thread that had not gone to sleep at the due time is not woken.
         let mut stage = Stage::Expiry;
         let mut now_ns = wakeup.due_ns;
@@ -136,8 +138,15 @@ impl CpuState {
                 _ => stage,
             };
         }
+        // The thread read the clock in user mode.
+        let is_seen = self.running() == Running::Thread;
+        if !is_seen {
+            self.switch(Running::Unknown);
+        }
         let rest_ns = wakeup.woke_ns.saturating_sub(now_ns);
         push(Part { stage, running: self.running() }, rest_ns);
+        self.switch(Running::Thread);
+        is_seen
     }
 }
 
@@ -221,6 +230,18 @@ mod tests {
             (part(Return, Thread), 20),
         ];
         check(&[SwitchTo(MAKE), Enter(NET_RX)], 320, &marks, &expected);
+    }
+
+    #[test]
+    fn time_without_the_switch_to_the_thread_is_unknown() {
+        use What::{Enter, SwitchTo};
+        let marks = [(100, Enter(TIMER))];
+        let expected = [
+            (part(Stage::Expiry, Running::Task(MAKE)), 100),
+            (part(Stage::Expiry, Running::Unknown), 700),
+        ];
+        check(&[SwitchTo(MAKE)], 800, &marks, &expected);
+        check(&[SwitchTo(MAKE)], 800, &[], &[(part(Stage::Expiry, Running::Unknown), 800)]);
     }
 
     #[test]

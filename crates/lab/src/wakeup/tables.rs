@@ -8,7 +8,7 @@ use stats::Distribution;
 use super::ledger::WholeWakeup;
 use super::sample::{CpuWakeups, WakeupSample};
 use super::split::{Part, Running, Stage};
-use crate::noise::ContextName;
+use crate::noise::{ContextName, IDLE};
 use crate::quantiles::{interval_columns, interval_link};
 
 /// How many of the latest wake-ups of a run the terminal shows.
@@ -34,7 +34,7 @@ enum Class {
     Switch,
     /// The thread returned to user mode.
     Return,
-    /// The thread had not gone to sleep at the due time, or the CPU had no event before.
+    /// The thread had not gone to sleep at the due time, or kernel events are missing.
     Other,
 }
 
@@ -76,7 +76,7 @@ impl Class {
 
 /// Whether the numbered task is the one that runs when a CPU has nothing to do.
 fn is_idle(task: u32, names: &[ContextName]) -> bool {
-    matches!(names.get(task as usize), Some(ContextName::Task(name)) if name == "idle")
+    matches!(names.get(task as usize), Some(ContextName::Task(name)) if name == IDLE)
 }
 
 /// Kind and name of what ran, in words. `None` for a context without a name.
@@ -86,7 +86,7 @@ fn kind_and_name(running: Running, names: &[ContextName]) -> Option<(&str, Strin
             names.get(number as usize).map(ContextName::kind_and_name)
         }
         Running::Thread => Some(("thread", "the measured thread".to_owned())),
-        Running::Unknown => Some(("unknown", "before the first event".to_owned())),
+        Running::Unknown => Some(("unknown", "no kernel event".to_owned())),
     }
 }
 
@@ -177,8 +177,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
             ),
             Class::Other => (
                 "other_ratio",
-                "Share of the lateness in which the thread had not gone to sleep yet, or before the first event of \
-                 the CPU. All shares add up to 1.",
+                "Share of the lateness in which the thread had not gone to sleep yet, or of which no kernel event \
+                 shows what ran. All shares add up to 1.",
             ),
         };
         column(name, doc).shown_as(class.label(), 60).real(move |row: &Thread<'_>| row.class_ratio(class))
@@ -218,6 +218,20 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         column("page_fault_count", "Page faults of the thread that the kernel counted.")
             .detail()
             .uint(|row: &Thread<'_>| row.cpu.page_faults),
+        column(
+            "unseen_count",
+            "Wake-ups without a kernel event that shows the switch to the thread. Their time after the last event is \
+             in other_ratio.",
+        )
+        .detail()
+        .uint(|row: &Thread<'_>| row.sample.events.map(|_| row.cpu.ledger.unseen)),
+        column(
+            "migration_count",
+            "1 if the kernel moved the thread to another CPU, for example because its CPU went offline. The thread \
+             was measured until then.",
+        )
+        .detail()
+        .uint(|row: &Thread<'_>| u64::from(row.cpu.left)),
         column("lost_record_count", "Wake-ups that were dropped because the buffer was full.")
             .detail()
             .uint(|row: &Thread<'_>| row.cpu.lost),
@@ -227,11 +241,17 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         "{settings.scheduler}",
         "period {settings.period_ns}",
         "timer slack {settings.timer_slack_ns}",
-        "in {observer.compared_pairs} pairs of windows, median {observer.bare_late_p50_ns} without probes, \
-         {observer.traced_late_p50_ns} with probes",
+        "in {observer.compared_pairs} pairs of windows, median {observer.bare_late_p50_ns} without marks, \
+         {observer.traced_late_p50_ns} with marks",
         "irqlab's own thread on CPUs {settings.observer_cpus}",
     ];
-    let display = TableDisplay { notes: notes.map(str::to_owned).to_vec(), ..all_rows() };
+    let display = TableDisplay {
+        headline: "CPU {cpu}: {late_max_ns} at the latest, {late_p99_ns} at the 99th percentile"
+            .to_owned(),
+        sort_by: Some("late_max_ns".to_owned()),
+        notes: notes.map(str::to_owned).to_vec(),
+        ..all_rows()
+    };
     let doc = "How late a periodic thread of each CPU ran: from the time at which it was due to its first reading of \
                the clock.";
     columns.table("wakeup", doc, Thread::all(sample)).displayed(display)
@@ -270,7 +290,7 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         .priority(80)
         .key()
         .text(|row: &Row<'_>| row.part.stage.label()),
-        column("kind", "Kind of what ran: irq, vector, softirq, nmi, task, or thread (the measured one).")
+        column("kind", "Kind of what ran: irq, vector, softirq, nmi, task, thread (the measured one) or unknown.")
             .priority(75)
             .key()
             .text(|row: &Row<'_>| row.kind_and_name().map(|(kind, _)| kind.to_owned())),
@@ -482,7 +502,7 @@ pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
         parts_in_time.chain(sums)
     });
     let doc = "The parts of the wake-ups in table latest, in the order of time: the first ones of each (at most \
-               4,096), then sums. The parts of a wake-up add up to its lateness exactly.";
+               4,096, fewer with many CPUs), then sums. The parts of a wake-up add up to its lateness exactly.";
     columns.table("latest_parts", doc, rows).displayed(no_rows())
 }
 
@@ -541,8 +561,15 @@ mod tests {
             ledger.pass(&[Mark { at_ns: due_ns + 20_000, what: What::SwitchTo(1) }]);
         }
         let tasks = ["local_timer", "idle", "hog"].map(|name| ContextName::Task(name.to_owned()));
-        let cpu =
-            CpuWakeups { cpu: 3, start_ns: 500, ledger, missed: 2, lost: 0, page_faults: Some(0) };
+        let cpu = CpuWakeups {
+            cpu: 3,
+            start_ns: 500,
+            ledger,
+            missed: 2,
+            lost: 0,
+            page_faults: Some(0),
+            left: false,
+        };
         WakeupSample {
             cpus: vec![cpu],
             unmeasured: Vec::new(),

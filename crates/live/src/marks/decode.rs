@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::noise::{ContextName, Mark, What};
+use lab::noise::{ContextName, IDLE, Mark, What};
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
@@ -63,8 +63,12 @@ impl Decoder {
             MARK_SWITCH_TO => {
                 self.switches_to_init += u64::from(raw.value == 1);
                 let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-                let name = if raw.key == 0 { "idle".into() } else { String::from_utf8_lossy(name) };
-                let task = self.number(Source::Task(name.into_owned()));
+                let name = match (raw.key, String::from_utf8_lossy(name).into_owned()) {
+                    (0, _) => IDLE.to_owned(),
+                    (_, name) if name == IDLE => format!("{name} (a program)"),
+                    (_, name) => name,
+                };
+                let task = self.number(Source::Task(name));
                 add_mark(cpu, mark_at(raw.at_ns, What::SwitchTo(task)));
             }
             _ => self.malformed += 1,

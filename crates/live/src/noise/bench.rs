@@ -27,11 +27,9 @@ use super::runner::{PollSchedule, Runner, RunnerConfig, Stay, collect};
 use super::settings::NoiseSettings;
 use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock};
 use crate::companion::Companion;
-use crate::host::{
-    Root, available_memory, format_cpu_list, is_leaving, is_online, process_cpus, smi_count,
-};
+use crate::host::{Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count};
 use crate::marks::MarkProbes;
-use crate::threads::{LockedMemory, cpu_set};
+use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
 use crate::window::{ThrottlingWindow, WaitOutcome};
 
 /// The default threshold, if the clock's resolution allows it.
@@ -322,7 +320,7 @@ impl LiveNoise {
         let clock_before = ClockState::now(self.clock.hz);
         let schedule = self.poll_schedule(!observer_cpus.is_empty(), window_ns, warm_up);
         let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
-        let lost_observer_cpus = self.lost_observer_cpus(&observer_cpus);
+        let lost_observer_cpus = lost_observer_cpus(&self.root, &observer_cpus);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
@@ -345,19 +343,6 @@ impl LiveNoise {
             ));
         }
         Ok(sample)
-    }
-
-    /// A warning if all of the observer's CPUs went offline. The kernel then lets the observer run on any CPU.
-    fn lost_observer_cpus(&self, observer_cpus: &[u32]) -> Option<String> {
-        let is_lost = !observer_cpus.is_empty()
-            && !observer_cpus.iter().any(|cpu| is_online(&self.root, *cpu))
-            && sched_getaffinity(None).is_ok_and(|allowed| allowed != cpu_set(observer_cpus));
-        is_lost.then(|| {
-            format!(
-                "irqlab's own thread lost its CPUs ({}), which went offline, and ran on those of the loops",
-                format_cpu_list(observer_cpus)
-            )
-        })
     }
 
     /// The relative error of the time-stamp counter's frequency in a loop's window. `window_ns`: the window's length by

@@ -16,14 +16,15 @@ use serde_json::{Map, json};
 
 use super::idle_states::IdleStateLimit;
 use super::join::Join;
-use super::settings::{Length, Policy, WakeupSettings};
-use super::thread::{MeasuredThread, Schedule, ThreadConfig};
+use super::settings::{Length, WakeupSettings};
+use super::thread::{MeasuredThread, Schedule, Stay, ThreadConfig};
 use crate::clock::{KernelClock, monotonic_ns};
 use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
-use crate::host::{Root, format_cpu_list, host_facts, is_leaving, process_cpus};
+use crate::host::{Root, available_memory, format_cpu_list, host_facts, is_leaving, process_cpus};
 use crate::marks::{MarkProbes, Scope};
-use crate::threads::{LockedMemory, cpu_set};
+use crate::ring::Record;
+use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
 use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
 
 /// Time from the release of the threads to their first due time.
@@ -36,12 +37,30 @@ const PART_PERIODS_MIN: u32 = 20;
 const COMPARED_WITH_COMMAND: Duration = Duration::from_secs(4);
 /// Longest warm-up of a part of the comparison.
 const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
-/// Time between two polls of the observer.
-const POLL: Duration = Duration::from_millis(100);
+/// Longest time between two polls of the observer.
+const POLL_MAX: Duration = Duration::from_millis(100);
 /// The same on the CPU of a measured thread, which the observer would delay.
-const POLL_ON_MEASURED_CPU: Duration = Duration::from_secs(1);
+const POLL_ON_MEASURED_CPU_MAX: Duration = Duration::from_secs(1);
+/// Marks of all CPUs that may gather between two polls: a quarter of what their ring holds.
+const MARKS_PER_POLL: u64 = 100_000;
+/// Marks of a wake-up on a CPU without other work, rounded up.
+const MARKS_PER_WAKEUP: u64 = 8;
+/// Capacity of a thread's ring, in polls, and its limits in wake-ups.
+const RING_POLLS: u64 = 5;
+const RING_RECORDS_MIN: u64 = 1_024;
+const RING_RECORDS_MAX: u64 = 1 << 19;
+/// Time between two polls of threads that were stopped.
+const AFTER_STOP: Duration = Duration::from_millis(10);
+/// A window ends if the observer gets no CPU time for this long.
+const WATCHDOG_NS: u64 = 10_000_000_000;
+/// The warning about a window that ended because the observer got no CPU time.
+const STARVED: &str = "the run was ended: irqlab's own thread, which reads the records, got no time for 10 s (leave it a CPU \
+                       with -c or -H)";
 /// Reasons why a thread ended early, or why its records are not used.
-const LEFT: &str = "its thread left it in the window (did it go offline for a while?)";
+const WENT_OFFLINE: &str = "went offline in the window: measured until then";
+const MOVED: &str = "the kernel moved the thread to another CPU (did this one go offline for a while?): measured until then";
+const LEFT_UNNOTICED: &str =
+    "the kernel let the thread leave the CPU for a while (did it go offline?)";
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 
 /// This machine as a bench that runs periodic threads.
@@ -120,15 +139,34 @@ impl LiveWakeup {
         usable.filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
     }
 
+    /// Time between two polls: short enough for the rings.
+    fn poll(&self) -> Duration {
+        let max = if self.observer_cpus().is_empty() { POLL_ON_MEASURED_CPU_MAX } else { POLL_MAX };
+        let per_period = MARKS_PER_WAKEUP * self.settings.cpus.len().max(1) as u64;
+        let full_ns = self.settings.period_ns.saturating_mul(MARKS_PER_POLL) / per_period;
+        Duration::from_nanos(full_ns).clamp(Duration::from_millis(5), max)
+    }
+
+    /// Capacity of a thread's ring, in wake-ups.
+    fn ring_records(&self) -> u64 {
+        let records = RING_POLLS * nanoseconds(self.poll()) / self.settings.period_ns.max(1);
+        records.clamp(RING_RECORDS_MIN, RING_RECORDS_MAX).next_power_of_two()
+    }
+
     /// Starts the threads. Also returns the CPUs without a thread, because they are offline. Fails if all are.
     fn threads(
         &self,
         probes: Option<&MarkProbes>,
     ) -> Result<(Vec<MeasuredThread>, Vec<UnmeasuredCpu>), BenchError> {
         let (mut threads, mut offline) = (Vec::new(), Vec::new());
+        let ring_records = self.ring_records();
+        let ring_bytes = ring_records.saturating_mul(size_of::<Record>() as u64);
+        let rings_bytes = ring_bytes.saturating_mul(self.settings.cpus.len() as u64);
+        available_memory(&self.root).check("the records of the threads", rings_bytes)?;
         for &cpu in &self.settings.cpus {
             let WakeupSettings { policy, wait, period_ns, .. } = self.settings;
-            let config = ThreadConfig { cpu, policy, wait, period_ns };
+            let ring_records = ring_records as usize;
+            let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records };
             match MeasuredThread::start(config, probes.map(MarkProbes::caller)) {
                 Ok(thread) => threads.push(thread),
                 Err(_) if is_leaving(&self.root, cpu) => {
@@ -146,7 +184,7 @@ impl LiveWakeup {
     /// The schedule of each of `count` threads that begin now.
     fn schedules(&self, count: usize, length: Length, warm_up: Duration) -> Vec<Schedule> {
         let start_ns = monotonic_ns() + START_NS;
-        let window_ns = start_ns + nanoseconds(warm_up);
+        let window_ns = start_ns.saturating_add(nanoseconds(warm_up));
         let end_ns = match length {
             Length::Time(time) => window_ns.saturating_add(nanoseconds(time)),
             Length::Command => u64::MAX,
@@ -187,19 +225,21 @@ impl LiveWakeup {
             threads: &threads,
             joins: Vec::new(),
             stop: &self.settings.stop,
-            poll: if observer_cpus.is_empty() { POLL_ON_MEASURED_CPU } else { POLL },
+            poll: self.poll(),
             ends_with_command: length == Length::Command,
+            stopped_ns: None,
         };
-        let outcome = observer.observe(companion, |first_due_ns| {
+        let outcome = observer.observe(companion, |window_ns| {
             let ledger = WakeupLedger::new(self.settings.keep);
-            Join::new(ledger, probes.is_some(), first_due_ns, self.settings.period_ns)
+            Join::new(ledger, probes.is_some(), window_ns, self.settings.period_ns)
         });
+        let lost_observer_cpus = lost_observer_cpus(&self.root, &observer_cpus);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
-        let Observer { joins, schedules, kernel_clock, .. } = observer;
-        let ended_ns = monotonic_ns();
+        let Observer { joins, schedules, kernel_clock, stopped_ns, .. } = observer;
+        let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX));
         let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
         let lost_after = probes.map(MarkProbes::lost).transpose()?;
         let lost_events = lost_after.zip(lost_before).map(|(after, before)| after - before);
@@ -208,8 +248,8 @@ impl LiveWakeup {
             unmeasured,
             names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
             lost_events,
-            events: probes.map(|_| joins.iter().map(|join| join.marks_taken).sum()),
-            window_ns: schedules[0].end_ns.min(ended_ns).saturating_sub(schedules[0].window_ns),
+            events: probes.map(|_| joins.iter().map(|join| join.marks_in_window).sum()),
+            window_ns: end_ns.saturating_sub(schedules[0].window_ns),
             interrupted,
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
@@ -217,6 +257,11 @@ impl LiveWakeup {
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
+        sample.warnings.extend(lost_observer_cpus);
+        if let Some(released_ns) = companion.as_ref().and_then(Companion::released_ns) {
+            let after_ns = released_ns.saturating_sub(schedules[0].window_ns);
+            sample.facts.insert("command_started_after_ns".to_owned(), json!(after_ns));
+        }
         if let Err(error) = &locked.result {
             sample.warnings.push(format!(
                 "locking the memory failed: {error}; page faults may delay the threads (allow it with \
@@ -234,11 +279,9 @@ impl LiveWakeup {
         start_ns: u64,
         sample: &mut WakeupSample,
     ) -> Result<(), BenchError> {
-        let mut scheduler = self.settings.policy;
         for (thread, join) in threads.into_iter().zip(joins) {
             let cpu = thread.cpu;
             if let Some(error) = &thread.policy_error {
-                scheduler = Policy::Other;
                 let facts = host_facts(&self.root);
                 let remedy = setcap_line_for(&facts, &["cap_sys_nice"]);
                 let problem = format!(
@@ -247,11 +290,24 @@ impl LiveWakeup {
                 );
                 sample.cpu_warnings.push(CpuWarning::new(cpu, &problem));
             }
+            let policy = thread.policy;
             let (ring, outcome) = thread.join()?;
-            if !outcome.stayed {
-                sample.unmeasured.push(UnmeasuredCpu { cpu, reason: LEFT.to_owned() });
+            if ring.is_starved() {
+                self.settings.stop.request();
+                sample.interrupted = true;
+                sample.cpu_warnings.push(CpuWarning::new(cpu, STARVED));
+            }
+            if outcome.stay == Stay::Unknown {
+                sample.unmeasured.push(UnmeasuredCpu { cpu, reason: LEFT_UNNOTICED.to_owned() });
                 continue;
             }
+            let left = outcome.stay == Stay::UntilItLeft;
+            if left {
+                let reason = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
+                sample.cpu_warnings.push(CpuWarning::new(cpu, reason));
+            }
+            sample.facts.insert("scheduler".to_owned(), json!(policy.to_string()));
+            sample.facts.insert("timer_slack_ns".to_owned(), json!(outcome.timer_slack_ns));
             sample.cpus.push(CpuWakeups {
                 cpu,
                 start_ns,
@@ -259,9 +315,9 @@ impl LiveWakeup {
                 missed: outcome.missed,
                 lost: ring.lost(),
                 page_faults: outcome.counts.map(|counts| counts.page_faults),
+                left,
             });
         }
-        sample.facts.insert("scheduler".to_owned(), json!(scheduler.to_string()));
         Ok(())
     }
 
@@ -271,8 +327,12 @@ impl LiveWakeup {
             Length::Time(time) => time,
             Length::Command => COMPARED_WITH_COMMAND,
         };
-        let least = Duration::from_nanos(self.settings.period_ns) * PART_PERIODS_MIN;
-        (window.min(COMPARED_MAX) / parts.max(1)).max(least)
+        (window.min(COMPARED_MAX) / parts.max(1)).max(self.shortest_part())
+    }
+
+    /// The shortest part whose median is of use.
+    fn shortest_part(&self) -> Duration {
+        Duration::from_nanos(self.settings.period_ns) * PART_PERIODS_MIN
     }
 }
 
@@ -291,6 +351,8 @@ struct Observer<'a> {
     poll: Duration,
     /// Whether the end of the command ends the window.
     ends_with_command: bool,
+    /// When the threads were stopped before their end.
+    stopped_ns: Option<u64>,
 }
 
 impl Observer<'_> {
@@ -302,8 +364,8 @@ impl Observer<'_> {
         companion: &mut Option<Companion>,
         join: impl Fn(u64) -> Join,
     ) -> Result<WaitOutcome, BenchError> {
-        let due = |schedule: &Schedule| self.kernel_clock.from_process_ns(schedule.first_due_ns);
-        self.joins = self.schedules.iter().map(|schedule| join(due(schedule))).collect();
+        let window_ns = |schedule: &Schedule| self.kernel_clock.from_process_ns(schedule.window_ns);
+        self.joins = self.schedules.iter().map(|schedule| join(window_ns(schedule))).collect();
         if let Some(probes) = self.probes {
             probes.take()?; // Discards the marks of an earlier window.
             for thread in self.threads {
@@ -311,13 +373,16 @@ impl Observer<'_> {
                 probes.announce_sleeper(thread.cpu, thread.number)?;
             }
         }
+        self.extend_watchdog();
         for (thread, schedule) in self.threads.iter().zip(&self.schedules) {
             thread.begin(*schedule);
         }
         let ended = self.until_all_threads_end(companion);
-        self.stop_threads();
-        while self.threads.iter().any(|thread| !thread.is_over()) && ended.is_err() {
-            std::thread::sleep(Duration::from_millis(1));
+        if ended.is_err() {
+            self.stop_threads();
+            while self.threads.iter().any(|thread| !thread.is_over()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         if let Some(probes) = self.probes {
             for thread in self.threads {
@@ -325,16 +390,23 @@ impl Observer<'_> {
                 probes.forget_sleeper(thread.number)?;
             }
         }
-        // The first poll empties the rings, the second adds the wake-ups that waited for their marks.
+        // The marks of the last wake-ups may be on their way.
         for _ in 0..2 {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(5));
             self.poll_once()?;
         }
         ended
     }
 
-    fn stop_threads(&self) {
+    fn stop_threads(&mut self) {
+        self.stopped_ns.get_or_insert_with(monotonic_ns);
         self.threads.iter().for_each(|thread| thread.ring.stop());
+    }
+
+    /// The threads end if the observer does not call this for [`WATCHDOG_NS`]: they may leave it no CPU time.
+    fn extend_watchdog(&self) {
+        let until_ns = monotonic_ns().saturating_add(WATCHDOG_NS);
+        self.threads.iter().for_each(|thread| thread.ring.run_until(until_ns));
     }
 
     fn until_all_threads_end(
@@ -346,16 +418,25 @@ impl Observer<'_> {
             let is_held = companion.as_ref().is_some_and(Companion::is_held);
             let opens_in_ns = self.schedules[0].window_ns.saturating_sub(monotonic_ns());
             let ends_in_ns = self.schedules[0].end_ns.saturating_sub(monotonic_ns());
-            let mut pause = self.poll;
+            let mut pause = self.poll.min(Duration::from_nanos(ends_in_ns));
             if is_held {
                 pause = pause.min(Duration::from_nanos(opens_in_ns));
             }
-            pause = pause.min(Duration::from_nanos(ends_in_ns)).max(Duration::from_millis(1));
-            if outcome == WaitOutcome::Stopped {
-                std::thread::sleep(pause); // After a request to stop, `wait` would return at once.
-            } else if wait(Some(Instant::now() + pause), None, self.stop) == WaitOutcome::Stopped {
-                outcome = WaitOutcome::Stopped;
-                self.stop_threads();
+            if self.stopped_ns.is_some() {
+                // After a request to stop, `wait` would return at once.
+                std::thread::sleep(AFTER_STOP);
+            } else {
+                let deadline = Some(Instant::now() + pause.max(Duration::from_millis(1)));
+                let command = companion.as_ref().filter(|_| self.ends_with_command);
+                let command = command.and_then(Companion::running);
+                if wait(deadline, command, self.stop) == WaitOutcome::Stopped
+                    || self.threads.iter().any(|thread| thread.ring.is_starved())
+                {
+                    outcome = WaitOutcome::Stopped;
+                    self.stop_threads();
+                } else {
+                    self.extend_watchdog();
+                }
             }
             if is_held && opens_in_ns <= 1_000_000 {
                 *companion = companion.take().map(Companion::released);
@@ -371,8 +452,8 @@ impl Observer<'_> {
         Ok(outcome)
     }
 
-    /// Passes all new records and marks to the joins. The order matters: records are taken before marks, so all marks
-    /// within a record are there one poll later.
+    /// Passes all new records and marks to the joins. The order matters: what has ended is read before records, and these
+    /// are taken before marks.
     fn poll_once(&mut self) -> Result<(), BenchError> {
         let drained = |thread: &MeasuredThread| {
             let mut wakeups = Vec::new();
@@ -382,11 +463,13 @@ impl Observer<'_> {
             });
             wakeups
         };
+        let over: Vec<bool> = self.threads.iter().map(MeasuredThread::is_over).collect();
         let new_wakeups: Vec<Vec<Wakeup>> = self.threads.iter().map(drained).collect();
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
-        for ((thread, join), wakeups) in self.threads.iter().zip(&mut self.joins).zip(new_wakeups) {
+        let threads = self.threads.iter().zip(over);
+        for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
-            join.advance(of_cpu.map(|(_, mark)| *mark), wakeups);
+            join.advance(of_cpu.map(|(_, mark)| *mark), wakeups, is_over);
         }
         Ok(())
     }
@@ -398,7 +481,6 @@ impl Bench for LiveWakeup {
         let observer_cpus = self.observer_cpus();
         settings.insert("cpus".into(), json!(self.settings.cpus));
         settings.insert("observer_cpus".into(), json!(format_cpu_list(&observer_cpus)));
-        settings.insert("timer_slack_ns".into(), json!(1));
         if let Some(probes) = &self.probes {
             probes.kernel_clock().describe(&mut settings);
         }
@@ -442,6 +524,17 @@ impl WakeupBench for LiveWakeup {
         let sample = self.run(traced, length, warm_up, &mut companion);
         self.companion = companion;
         sample
+    }
+
+    fn can_measure_parts(&self, parts: u32) -> Result<(), String> {
+        let shortest = self.shortest_part() * parts;
+        if shortest <= COMPARED_MAX {
+            return Ok(());
+        }
+        let [shortest_s, max_s] = [shortest, COMPARED_MAX].map(|time| time.as_secs_f64());
+        Err(format!(
+            "{parts} windows of {PART_PERIODS_MIN} periods take {shortest_s} s, more than {max_s} s"
+        ))
     }
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError> {

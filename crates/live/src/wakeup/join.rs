@@ -16,56 +16,91 @@ pub struct Join {
     has_marks: bool,
     /// The sums of all wake-ups so far.
     ledger: WakeupLedger,
-    /// The wake-ups of the last poll. They wait for the next poll, when all marks within them have arrived.
-    waiting: Vec<Wakeup>,
+    /// Wake-ups that wait until all marks within them have arrived, each with the number of polls since it came.
+    waiting: VecDeque<(Wakeup, u32)>,
     /// Marks that came after the last wake-up, by time.
     marks: VecDeque<Mark>,
     /// The earliest time at which the next wake-up can be due, ns.
     next_due_ns: u64,
     period_ns: u64,
-    /// Number of marks that arrived.
-    pub marks_taken: u64,
+    /// Start of the window, ns.
+    window_ns: u64,
+    /// Number of marks in the window.
+    pub marks_in_window: u64,
 }
 
+/// A wake-up waits for a later mark of its CPU for at most so many polls.
+const POLLS_MAX: u32 = 3;
+
 impl Join {
-    /// `first_due_ns`: no wake-up is due before.
-    pub fn new(ledger: WakeupLedger, has_marks: bool, first_due_ns: u64, period_ns: u64) -> Self {
+    /// `window_ns`: start of the window. No wake-up is due before.
+    pub fn new(ledger: WakeupLedger, has_marks: bool, window_ns: u64, period_ns: u64) -> Self {
         Join {
             has_marks,
             ledger,
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             marks: VecDeque::new(),
-            next_due_ns: first_due_ns,
+            next_due_ns: window_ns,
             period_ns,
-            marks_taken: 0,
+            window_ns,
+            marks_in_window: 0,
         }
     }
 
-    pub fn into_ledger(self) -> WakeupLedger {
+    /// The sums of all wake-ups, also of those that still wait.
+    pub fn into_ledger(mut self) -> WakeupLedger {
+        while let Some((wakeup, _)) = self.waiting.pop_front() {
+            self.add(wakeup);
+        }
         self.ledger
     }
 
-    /// Adds the new marks of this CPU, and the new wake-ups, which wait until the next call. Adds the wake-ups of the last
-    /// call to the ledger.
-    pub fn advance(&mut self, marks: impl Iterator<Item = Mark>, new_wakeups: Vec<Wakeup>) {
+    /// Takes the new wake-ups and the new marks of this CPU. Adds the wake-ups whose marks have all arrived to the ledger:
+    /// after a wake-up, the thread goes to sleep again, and a task switch has a mark. `is_over`: the thread has ended, and
+    /// these are its last wake-ups.
+    pub fn advance(
+        &mut self,
+        marks: impl Iterator<Item = Mark>,
+        new_wakeups: Vec<Wakeup>,
+        is_over: bool,
+    ) {
         let before = self.marks.len();
         self.marks.extend(marks);
-        self.marks_taken += (self.marks.len() - before) as u64;
+        let new = self.marks.range(before..);
+        self.marks_in_window += new.filter(|mark| mark.at_ns >= self.window_ns).count() as u64;
         self.marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
-        for wakeup in std::mem::replace(&mut self.waiting, new_wakeups) {
-            self.next_due_ns = wakeup.due_ns.saturating_add(self.period_ns);
-            if self.has_marks {
-                self.pass_until(wakeup.due_ns);
-                let marks = self.take_until(wakeup.woke_ns);
-                self.ledger.add(wakeup, &marks);
-            } else {
-                self.ledger.add_bare(wakeup);
+        let newest_ns = self.marks.back().map_or(0, |mark| mark.at_ns);
+        self.waiting.iter_mut().for_each(|(_, polls)| *polls += 1);
+        self.waiting.extend(new_wakeups.into_iter().map(|wakeup| (wakeup, 0)));
+        let is_complete = |wakeup: &Wakeup, polls: u32| {
+            !self.has_marks || polls >= POLLS_MAX || (polls > 0 && newest_ns > wakeup.woke_ns)
+        };
+        let complete =
+            self.waiting.iter().take_while(|(wakeup, polls)| is_complete(wakeup, *polls));
+        for _ in 0..complete.count() {
+            if let Some((wakeup, _)) = self.waiting.pop_front() {
+                self.add(wakeup);
             }
         }
         // A thread with a long period has many marks between its wake-ups. They only change what runs on the CPU.
-        let newest_ns = self.marks.back().map_or(0, |mark| mark.at_ns);
-        let next_due_ns = self.waiting.first().map_or(self.next_due_ns, |wakeup| wakeup.due_ns);
+        let next_due_ns = match self.waiting.front() {
+            Some((wakeup, _)) => wakeup.due_ns,
+            None if is_over => u64::MAX,
+            None => self.next_due_ns,
+        };
         self.pass_until(next_due_ns.min(newest_ns.saturating_sub(UNORDERED_NS_MAX)));
+    }
+
+    /// Adds a wake-up with its marks to the ledger.
+    fn add(&mut self, wakeup: Wakeup) {
+        self.next_due_ns = wakeup.due_ns.saturating_add(self.period_ns);
+        if self.has_marks {
+            self.pass_until(wakeup.due_ns);
+            let marks = self.take_until(wakeup.woke_ns);
+            self.ledger.add(wakeup, &marks);
+        } else {
+            self.ledger.add_bare(wakeup);
+        }
     }
 
     /// Passes all marks before this time to the ledger.
@@ -91,30 +126,51 @@ mod tests {
         Mark { at_ns, what }
     }
 
+    /// Takes marks and wake-ups while the thread runs.
+    fn take(join: &mut Join, marks: &[Mark], wakeups: &[Wakeup]) {
+        join.advance(marks.iter().copied(), wakeups.to_vec(), false);
+    }
+
     #[test]
     fn marks_that_arrive_later_and_between_wake_ups_count() {
         let ledger = WakeupLedger::new(KeepDetours::new(8, 1, 0));
         let mut join = Join::new(ledger, true, 1_000, 100_000_000);
-        join.advance([mark(10, What::SwitchTo(7))].into_iter(), Vec::new());
+        take(&mut join, &[mark(10, What::SwitchTo(7))], &[]);
         let wakeup = Wakeup { due_ns: 1_000, woke_ns: 1_500 };
-        join.advance([mark(1_300, What::Wake)].into_iter(), vec![wakeup]);
-        join.advance([mark(1_400, What::SwitchBack)].into_iter(), Vec::new());
+        take(&mut join, &[mark(1_300, What::Wake)], &[wakeup]);
+        take(&mut join, &[], &[]);
+        take(&mut join, &[mark(1_400, What::SwitchBack)], &[]);
         // The thread sleeps for long. Another task runs meanwhile, and at the next due time.
         for number in 0..50_000 {
             let task = if number % 2 == 0 { 8 } else { 7 };
-            let marks = [mark(2_000 + number * 1_000, What::SwitchTo(task))];
-            join.advance(marks.into_iter(), Vec::new());
+            take(&mut join, &[mark(2_000 + number * 1_000, What::SwitchTo(task))], &[]);
         }
         assert!(join.marks.len() < 20_000, "{}", join.marks.len());
         let second = Wakeup { due_ns: 100_001_000, woke_ns: 100_001_200 };
-        join.advance(std::iter::empty(), vec![second]);
-        join.advance(std::iter::empty(), Vec::new());
+        take(&mut join, &[mark(100_001_150, What::SwitchBack)], &[second]);
+        assert_eq!(join.marks_in_window, 50_003);
         let ledger = join.into_ledger();
         let total =
             |stage, running| ledger.parts.get(&Part { stage, running }).map(|times| times.sum);
-        assert_eq!(total(Stage::Expiry, Running::Task(7)), Some(300 + 200));
+        assert_eq!(total(Stage::Expiry, Running::Task(7)), Some(300 + 150));
         assert_eq!(total(Stage::Scheduling, Running::Task(7)), Some(100));
-        assert_eq!(total(Stage::Return, Running::Thread), Some(100));
-        assert_eq!((ledger.late.count, ledger.unbalanced), (2, 0));
+        assert_eq!(total(Stage::Return, Running::Thread), Some(150));
+        assert_eq!((ledger.late.count, ledger.unbalanced, ledger.unseen), (2, 0, 0));
+    }
+
+    #[test]
+    fn memory_is_bounded_before_the_window_and_after_the_thread_has_ended() {
+        let ledger = WakeupLedger::new(KeepDetours::new(8, 1, 0));
+        let mut join = Join::new(ledger, true, 200_000_000, 1_000_000);
+        for number in 0..100_000 {
+            take(&mut join, &[mark(number * 1_000, What::SwitchTo(7))], &[]);
+        }
+        assert!(join.marks.len() < 20_000, "{}", join.marks.len());
+        assert_eq!(join.marks_in_window, 0);
+        for number in 200_000..300_000 {
+            let marks = [mark(number * 1_000, What::SwitchTo(7))];
+            join.advance(marks.into_iter(), Vec::new(), true);
+        }
+        assert!(join.marks.len() < 20_000, "{}", join.marks.len());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab::noise::KeepDetours;
 
-use crate::threads::{real_time, round_robin};
+use crate::threads::{real_time, round_robin, usual_class};
 use crate::window::Stop;
 
 /// The scheduling class of the measured threads.
@@ -27,7 +27,7 @@ impl Policy {
     /// Fails without the rights for a real-time class.
     pub(super) fn apply(self) -> io::Result<()> {
         match self {
-            Policy::Other => Ok(()),
+            Policy::Other => usual_class(),
             Policy::Fifo(priority) => real_time(priority),
             Policy::RoundRobin(priority) => round_robin(priority),
         }

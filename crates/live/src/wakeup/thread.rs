@@ -10,7 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use lab::experiment::BenchError;
-use rustix::thread::{ClockId, clock_nanosleep_absolute, set_current_timer_slack};
+use rustix::thread::{
+    ClockId, clock_nanosleep_absolute, current_timer_slack, set_current_timer_slack,
+};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -24,8 +26,8 @@ use crate::ring::{Ring, Verdict};
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, runs_on};
 
-/// Capacity of a ring, in wake-ups: five seconds of a period of 10 us.
-const RING_RECORDS: usize = 1 << 19;
+/// Longest sleep, ns. A thread with a longer period sleeps in parts, so that it sees a request to stop.
+const SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// Configuration of a thread.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,8 @@ pub struct ThreadConfig {
     pub policy: Policy,
     pub wait: Wait,
     pub period_ns: u64,
+    /// Capacity of the ring, in wake-ups.
+    pub ring_records: usize,
 }
 
 /// The times of a window, ns of the process's CLOCK_MONOTONIC.
@@ -43,8 +47,17 @@ pub struct Schedule {
     pub first_due_ns: u64,
     /// Wake-ups due before this time belong to the warm-up.
     pub window_ns: u64,
-    /// The thread ends at its first wake-up from this time on.
+    /// The thread ends when it is not due before this time.
     pub end_ns: u64,
+}
+
+impl Schedule {
+    /// Number of the times `first_ns`, `first_ns + period_ns`, ... before `next_ns` that are in the window.
+    fn due_in_window(&self, first_ns: u64, next_ns: u64, period_ns: u64) -> u64 {
+        // Rounded up: due times before the window do not count.
+        let before = |end_ns: u64| end_ns.saturating_sub(first_ns).div_ceil(period_ns);
+        before(next_ns.min(self.end_ns)).saturating_sub(before(self.window_ns))
+    }
 }
 
 /// The result that a thread returns.
@@ -55,7 +68,19 @@ pub struct ThreadOutcome {
     /// Page faults and context switches of the thread in the window.
     pub counts: Option<ThreadCounts>,
     /// Whether the thread stayed on its CPU.
-    pub stayed: bool,
+    pub stay: Stay,
+    /// How late the kernel may let the thread's timers expire, ns. 0 in a real-time class.
+    pub timer_slack_ns: u64,
+}
+
+/// Whether a thread stayed on its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    ToTheEnd,
+    /// It left the CPU within the window, and ended then. Its records are from its CPU.
+    UntilItLeft,
+    /// It may have left and come back: its records may be from another CPU.
+    Unknown,
 }
 
 /// A thread that waits for its schedule, or runs.
@@ -64,7 +89,9 @@ pub struct MeasuredThread {
     pub ring: Arc<Ring>,
     /// The thread's number in marks.
     pub number: u32,
-    /// Why the thread has not its scheduling class; `None` if it has.
+    /// The thread's scheduling class.
+    pub policy: Policy,
+    /// Why this is not the class of the configuration; `None` if it is.
     pub policy_error: Option<String>,
     go: Sender<Schedule>,
     handle: JoinHandle<Option<io::Result<ThreadOutcome>>>,
@@ -81,7 +108,7 @@ impl MeasuredThread {
         config: ThreadConfig,
         caller: Option<Arc<CallerProgram>>,
     ) -> Result<MeasuredThread, BenchError> {
-        let ring = Arc::new(Ring::new(RING_RECORDS));
+        let ring = Arc::new(Ring::new(config.ring_records));
         let (ready, ready_receiver) = channel();
         let (go, go_receiver) = channel();
         let (cpu, thread_ring) = (config.cpu, Arc::clone(&ring));
@@ -89,7 +116,8 @@ impl MeasuredThread {
         let handle = spawn_thread("irqlab-wakeup", body).map_err(no_thread)?;
         match ready_receiver.recv() {
             Ok(Ok((number, policy_error))) => {
-                Ok(MeasuredThread { cpu, ring, number, policy_error, go, handle })
+                let policy = if policy_error.is_some() { Policy::Other } else { config.policy };
+                Ok(MeasuredThread { cpu, ring, number, policy, policy_error, go, handle })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(BenchError::Failed(format!("the thread on CPU {cpu} died"))),
@@ -130,6 +158,9 @@ fn main(
         remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
     });
     let policy_error = config.policy.apply().err().map(|error| error.to_string());
+    if policy_error.is_some() {
+        let _ = Policy::Other.apply(); // irqlab may have been started in a real-time class.
+    }
     // A usual thread's timers may expire up to 50 us later than asked, together with others.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let number = placed.and_then(|()| Ok((loop_thread(caller)?, policy_error)));
@@ -143,28 +174,45 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
     let mut sleeper = Sleeper::new(config.wait)?;
     let (mut due_ns, mut missed) = (schedule.first_due_ns, 0);
     let mut before = None;
-    loop {
-        sleeper.sleep_until(due_ns)?;
+    let mut stay = Stay::ToTheEnd;
+    while due_ns < schedule.end_ns && sleep_until(&mut sleeper, due_ns, ring)? {
         let woke_ns = monotonic_ns();
         if !runs_on(config.cpu) {
-            return Ok(ThreadOutcome { missed, counts: None, stayed: false });
+            stay = Stay::UntilItLeft;
+            break;
         }
-        let is_measured = due_ns >= schedule.window_ns;
-        if is_measured && woke_ns <= schedule.end_ns {
+        if due_ns >= schedule.window_ns {
             ring.push([due_ns, woke_ns, 0]);
-        }
-        if woke_ns >= schedule.end_ns || ring.verdict(woke_ns) != Verdict::Continue {
-            let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
-            return Ok(ThreadOutcome { missed, counts, stayed: is_pinned_to(config.cpu) });
-        }
-        if is_measured && before.is_none() {
-            before = ThreadCounts::now();
+            before = before.or_else(ThreadCounts::now);
         }
         // The thread's own work counts, too: a due time that is over by now would have no sleep.
         let late_ns = monotonic_ns().saturating_sub(due_ns);
-        let periods = late_ns / config.period_ns + 1;
-        missed += if is_measured { periods - 1 } else { 0 };
+        let periods = (late_ns / config.period_ns).saturating_add(1);
+        let missed_from_ns = due_ns.saturating_add(config.period_ns);
         due_ns = due_ns.saturating_add(periods.saturating_mul(config.period_ns));
+        missed += schedule.due_in_window(missed_from_ns, due_ns, config.period_ns);
+    }
+    if stay == Stay::ToTheEnd && !is_pinned_to(config.cpu) {
+        stay = Stay::Unknown;
+    }
+    let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
+    let is_real_time = config.policy != Policy::Other;
+    let timer_slack_ns = if is_real_time { 0 } else { current_timer_slack().unwrap_or(0) };
+    Ok(ThreadOutcome { missed, counts, stay, timer_slack_ns })
+}
+
+/// Sleeps until `due_ns`, the last part at most [`SLEEP_NS_MAX`] long. Returns false if the observer asks for the end.
+fn sleep_until(sleeper: &mut Sleeper, due_ns: u64, ring: &Ring) -> io::Result<bool> {
+    loop {
+        let now_ns = monotonic_ns();
+        if ring.verdict(now_ns) != Verdict::Continue {
+            return Ok(false);
+        }
+        let is_last = due_ns.saturating_sub(now_ns) <= 2 * SLEEP_NS_MAX;
+        sleeper.sleep_until(if is_last { due_ns } else { now_ns + SLEEP_NS_MAX })?;
+        if is_last {
+            return Ok(true);
+        }
     }
 }
 
@@ -218,17 +266,27 @@ mod tests {
     use super::*;
     use crate::host::process_cpus;
 
-    fn config(wait: Wait) -> ThreadConfig {
-        let cpu = process_cpus().permitted[0];
-        ThreadConfig { cpu, policy: Policy::Other, wait, period_ns: 1_000_000 }
-    }
+    const PERIOD_NS: u64 = 1_000_000;
 
-    /// Runs a thread whose first due time is over by `late_ns`, for this time.
-    fn records(wait: Wait, late_ns: u64, length_ns: u64) -> (Vec<[u64; 3]>, ThreadOutcome) {
-        let thread = MeasuredThread::start(config(wait), None).unwrap();
+    /// Runs a thread with this schedule, whose times are relative to now.
+    fn run_thread(
+        wait: Wait,
+        [first_due, window, end]: [i64; 3],
+    ) -> (Vec<[u64; 3]>, ThreadOutcome) {
+        let cpu = process_cpus().permitted[0];
+        let config = ThreadConfig {
+            cpu,
+            policy: Policy::Other,
+            wait,
+            period_ns: PERIOD_NS,
+            ring_records: 1_024,
+        };
+        let thread = MeasuredThread::start(config, None).unwrap();
         let now_ns = monotonic_ns();
-        let first_due_ns = now_ns + 5_000_000 - late_ns;
-        thread.begin(Schedule { first_due_ns, window_ns: 0, end_ns: now_ns + length_ns });
+        let at = |relative: i64| now_ns.saturating_add_signed(relative);
+        let schedule =
+            Schedule { first_due_ns: at(first_due), window_ns: at(window), end_ns: at(end) };
+        thread.begin(schedule);
         let (ring, outcome) = thread.join().unwrap();
         let mut records = Vec::new();
         ring.drain(|record| records.push(record));
@@ -236,25 +294,40 @@ mod tests {
     }
 
     #[test]
-    fn every_period_has_a_wake_up_or_was_missed() {
+    fn every_period_of_the_window_has_a_wake_up_or_was_missed() {
         for wait in [Wait::Nanosleep, Wait::TimerFd] {
-            let (records, outcome) = records(wait, 0, 60_000_000);
-            let first_ns = records[0][0];
-            let last_ns = records[records.len() - 1][0];
-            let periods = (last_ns - first_ns) / 1_000_000 + 1;
-            assert!(outcome.stayed, "{wait:?}");
+            let (records, outcome) = run_thread(wait, [5_000_000, 7_500_000, 60_000_000]);
+            assert_eq!(outcome.stay, Stay::ToTheEnd, "{wait:?}");
             assert!(records.iter().all(|[due, woke, _]| woke >= due), "{wait:?}");
-            // The thread may have missed periods after its last record, too.
-            let found = records.len() as u64 + outcome.missed;
-            assert!(found >= periods && records.len() as u64 <= periods, "{found} {periods}");
+            // Due at 8, 9, ... 59 ms.
+            assert_eq!(records.len() as u64 + outcome.missed, 52, "{wait:?}");
         }
     }
 
+    /// As after SIGSTOP: the thread is late by 3 s at its first due time, before, in and beyond the window.
     #[test]
-    fn a_thread_that_is_late_by_many_periods_has_one_wake_up() {
-        let (records, outcome) = records(Wait::Nanosleep, 3_000_000_000, 20_000_000);
-        assert!(records[0][1] - records[0][0] >= 2_990_000_000, "{records:?}");
-        assert!(outcome.missed >= 2_990, "{outcome:?}");
-        assert!(records[1][0] > records[0][1]);
+    fn periods_that_are_over_are_missed_in_the_window_only() {
+        let second = 1_000_000_000;
+        let (records, outcome) =
+            run_thread(Wait::Nanosleep, [-3 * second, -2 * second, 20_000_000]);
+        assert!(records.len() <= 20, "the first one was in the warm-up: {}", records.len());
+        assert_eq!(records.len() as u64 + outcome.missed, 2_020);
+        let (records, outcome) = run_thread(Wait::Nanosleep, [-3 * second, -3 * second, -second]);
+        assert!(records[0][1] - records[0][0] >= 3 * second as u64, "{records:?}");
+        assert_eq!((records.len(), outcome.missed), (1, 1_999));
+    }
+
+    #[test]
+    fn a_sleeping_thread_sees_a_request_to_stop() {
+        let cpu = process_cpus().permitted[0];
+        let period_ns = 1_000_000_000_000;
+        let (policy, wait) = (Policy::Other, Wait::Nanosleep);
+        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records: 16 };
+        let thread = MeasuredThread::start(config, None).unwrap();
+        let first_due_ns = monotonic_ns() + period_ns;
+        thread.begin(Schedule { first_due_ns, window_ns: 0, end_ns: u64::MAX });
+        thread.ring.stop();
+        let (_, outcome) = thread.join().unwrap();
+        assert_eq!(outcome.missed, 0);
     }
 }
