@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use crate::support::Place;
 
 /// Verbs that are only parsed, each with the reason.
-const PARSED_ONLY: [(&str, &str); 12] = [
+const PARSED_ONLY: [(&str, &str); 13] = [
     ("handlers", "measures"),
     ("noise", "measures"),
+    ("wakeup", "measures"),
     ("footprint", "measures"),
     ("signal run", "measures"),
     ("signal undo", "changes the machine"),
