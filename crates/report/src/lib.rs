@@ -12,6 +12,7 @@ mod exchange;
 mod export;
 mod grid;
 pub mod human;
+mod late_cause;
 mod markdown;
 mod page;
 mod picture;

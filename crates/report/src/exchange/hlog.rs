@@ -25,7 +25,7 @@ const DIGITS: u8 = 3;
 pub fn hlog(run: &Run) -> Result<String, Unexported> {
     let tables = bucketed::all(run);
     if tables.iter().all(|table| table.histograms.is_empty()) {
-        let remedy = "noise has them, and handlers with --histograms";
+        let remedy = "noise and wakeup have them, and handlers with --histograms";
         return Err(Unexported(format!("this run has no table of histograms; {remedy}")));
     }
     let failed = |error: &dyn std::fmt::Display| Unexported(format!("the log: {error}"));
@@ -44,7 +44,7 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
     for table in &tables {
         for histogram in &table.histograms {
             let tag = tag(table, histogram);
-            let window = window(run, histogram).unwrap_or_default();
+            let window = window(run, histogram).or_else(|| run_window(run)).unwrap_or_default();
             let hdr_histogram = hdr_histogram(histogram).map_err(|error| failed(&error))?;
             writer
                 .write_histogram(&hdr_histogram, Duration::ZERO, window, Tag::new(&tag))
@@ -91,6 +91,11 @@ fn window(run: &Run, histogram: &Histogram) -> Option<Duration> {
         let ns = rows.filter(has_labels).find_map(|row| row.number("window_ns"))?;
         Some(Duration::from_nanos(ns as u64))
     })
+}
+
+/// The length of the only window of a run, from its settings.
+fn run_window(run: &Run) -> Option<Duration> {
+    run.settings.get("window_ns")?.as_u64().map(Duration::from_nanos)
 }
 
 #[cfg(test)]
@@ -167,6 +172,28 @@ mod tests {
     fn a_run_without_histograms_says_which_have_them() {
         let error = hlog(&run_of(vec![])).unwrap_err().to_string();
         assert!(error.contains("--histograms"), "{error}");
+    }
+
+    #[test]
+    fn lateness_has_a_histogram_for_each_cpu() {
+        let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "wakeup_count"];
+        let columns = columns.map(|name| (name, Uint));
+        let buckets = [[0_u64, 1024, 1087, 90], [0, 64, 67, 10], [7, 5, 5, 1]];
+        let buckets = buckets.map(|row| row.map(record::Value::from).to_vec()).to_vec();
+        let mut run = run_of(vec![table("late_histogram", &columns, buckets)]);
+        run.settings.insert("window_ns".to_owned(), 5_000_000_000_u64.into());
+        let log = hlog(&run).unwrap();
+        let entries = IntervalLogIterator::new(log.as_bytes()).map(Result::unwrap);
+        let read: Vec<(String, Duration)> = entries
+            .filter_map(|entry| match entry {
+                LogEntry::Interval(line) => {
+                    Some((line.tag()?.as_str().to_owned(), line.duration()))
+                }
+                _ => None,
+            })
+            .collect();
+        let expected = ["late_histogram/0", "late_histogram/7"];
+        assert_eq!(read, expected.map(|tag| (tag.to_owned(), Duration::from_secs(5))));
     }
 
     /// Decodes standard base64: the crate's log reader leaves decoding to its caller.

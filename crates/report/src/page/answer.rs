@@ -7,6 +7,7 @@ use record::{Run, Table, Value};
 use crate::escape::plain;
 use crate::grid::Grid;
 use crate::human;
+use crate::late_cause::{Class, LargestPart, time_ns};
 use crate::row::Row;
 use crate::winner::{Extreme, Figure, candidates};
 
@@ -27,6 +28,7 @@ pub fn summarize(run: &Run) -> Answer {
         "noise" => noise(run),
         "footprint" => footprint(run),
         "services" => services(run),
+        "wakeup" => wakeup(run),
         "signal" | "signal-model" => signal(run),
         _ => None,
     };
@@ -186,11 +188,89 @@ fn remedy(kind: &str, name: &str) -> &'static str {
             " The boot option nohz_full stops the tick of a CPU with one task."
         }
         "irq" => " /proc/irq/NUMBER/smp_affinity moves a device's interrupts to another CPU.",
+        "softirq" if has_no_device(name) => "",
         "softirq" => " A softirq runs where its interrupt came: move that interrupt's affinity.",
         "task" => " A cpuset or isolcpus keeps other tasks from the CPU.",
         "hypervisor" | "steal" => " Only the host can change that.",
         _ => "",
     }
+}
+
+/// Whether the kernel raises a softirq on the CPU itself, without an interrupt that could move.
+fn has_no_device(softirq: &str) -> bool {
+    ["TIMER", "HRTIMER", "SCHED", "RCU"].iter().any(|name| softirq.ends_with(name))
+}
+
+/// The latest wake-up with its largest part, the p99 of its CPU, and what would shorten the part.
+fn wakeup(run: &Run) -> Option<Answer> {
+    let candidates = [("latest", "late_ns"), ("wakeup", "late_max_ns")];
+    let (table, row, late_ns) = candidates.into_iter().find_map(|(table, column)| {
+        let row = largest(rows(run.table(table)?), column)?;
+        Some((table, row, time_ns(&row, column)?))
+    })?;
+    let part = LargestPart::from_row(&row);
+    let because = part.as_ref().map_or(String::new(), |part| {
+        format!(": {} of it {}", human::ns(part.length_ns), part.circumstance())
+    });
+    let cpu = row.alone("cpu");
+    let mut cpu_rows = run.table("wakeup").into_iter().flat_map(rows);
+    let cpu_row = cpu_rows.find(|cpu_row| cpu_row.get("cpu") == row.get("cpu"));
+    let p99 = cpu_row.and_then(|row| time_ns(&row, "late_p99_ns"));
+    let p99 = p99.map_or(String::new(), |p99_ns| {
+        format!(" 99 % of the wake-ups on this CPU were at most {} late.", human::ns(p99_ns))
+    });
+    let lever = part.map(|part| {
+        format!(
+            "Without this part, the wake-up would have been {} late.{}",
+            human::ns((late_ns - part.length_ns).max(0.0)),
+            wakeup_remedy(run, &part)
+        )
+    });
+    Some(Answer {
+        fact: format!(
+            "The latest wake-up was {} late, on CPU {cpu}{because}.{p99}",
+            human::ns(late_ns)
+        ),
+        lever,
+        table: Some(table.to_owned()),
+    })
+}
+
+/// What shortens a part of a wake-up, as sentences with a leading space. Empty if nothing is known to.
+fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
+    let setting = |name: &str| run.settings.get(name);
+    let host_fact = |name: &str| run.host.get(name).and_then(serde_json::Value::as_str);
+    let is_virtual = run.host.get("virtualized").and_then(serde_json::Value::as_bool) == Some(true);
+    let may_sleep = setting("idle_exit_max_ns").and_then(serde_json::Value::as_u64) != Some(0);
+    let mut sentences = String::new();
+    match part.class {
+        Class::LateTimer | Class::Switch => {
+            if part.is_idle() && may_sleep {
+                sentences +=
+                    " The CPU leaves a shallow idle state sooner: try --idle-exit-max 0us.";
+            }
+            if part.class == Class::LateTimer && is_virtual {
+                sentences += " If the host had the CPU then, only the host can change that.";
+            }
+        }
+        Class::Tasks => {
+            let scheduler = setting("scheduler").and_then(serde_json::Value::as_str);
+            let is_preemption_limited = host_fact("preemption_built") == Some("PREEMPT_DYNAMIC")
+                && matches!(host_fact("preemption"), Some("none" | "voluntary"));
+            if scheduler == Some("SCHED_OTHER") {
+                sentences +=
+                    " A thread of a real-time class (--policy fifo:95) runs before such tasks.";
+            } else if is_preemption_limited {
+                sentences += " With the boot option preempt=full, a thread need not wait until a task leaves the \
+                              kernel.";
+            }
+            sentences += remedy("task", &part.name);
+        }
+        // The timer's own interrupt is the usual vector here, and nothing takes it away.
+        Class::Interrupts if part.kind != "vector" => sentences += remedy(&part.kind, &part.name),
+        Class::Interrupts | Class::Return | Class::Other => {}
+    }
+    sentences
 }
 
 /// The stimulus that displaces most lines, and the cost of the displaced lines.
@@ -550,6 +630,101 @@ mod tests {
         let close = fact(900.0);
         assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
         assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");
+    }
+
+    /// A run of `wakeup` on a virtual machine whose latest wake-up, by 312 µs on CPU 1, has this largest part.
+    fn wakeup_run(stage: &str, kind: &str, name: &str) -> Run {
+        let columns = [
+            ("cpu", Kind::Uint),
+            ("late_ns", Kind::Uint),
+            ("largest_ns", Kind::Uint),
+            ("largest_stage", Kind::Text),
+            ("largest_kind", Kind::Text),
+            ("largest_name", Kind::Text),
+        ];
+        let row = |cpu: u64, late: u64, part: u64, text: [&str; 3]| -> Vec<Value> {
+            let numbers = [cpu, late, part].map(Value::from);
+            numbers.into_iter().chain(text.map(Value::from)).collect()
+        };
+        let latest = vec![
+            row(0, 90_000, 80_000, ["scheduling", "task", "not the latest"]),
+            row(1, 312_000, 290_000, [stage, kind, name]),
+        ];
+        let per_cpu_columns =
+            [("cpu", Kind::Uint), ("late_p99_ns", Kind::Uint), ("late_max_ns", Kind::Uint)];
+        let per_cpu = [[0_u64, 11_000, 90_000], [1, 42_000, 312_000]];
+        let per_cpu = per_cpu.map(|row| row.map(Value::from).to_vec()).to_vec();
+        let tables =
+            vec![table("wakeup", &per_cpu_columns, per_cpu), table("latest", &columns, latest)];
+        let mut run = Run { experiment: "wakeup".to_owned(), ..run_of(tables) };
+        run.host.insert("virtualized".to_owned(), true.into());
+        run.host.insert("preemption_built".to_owned(), "PREEMPT_DYNAMIC".into());
+        run.host.insert("preemption".to_owned(), "none".into());
+        run.settings.insert("scheduler".to_owned(), "SCHED_FIFO 95".into());
+        run
+    }
+
+    #[test]
+    fn the_latest_wakeup_has_its_largest_part_and_the_p99_of_its_cpu() {
+        let answer = summarize(&wakeup_run("scheduling", "softirq", "NET_RX"));
+        assert_eq!(
+            answer.fact,
+            "The latest wake-up was 312 µs late, on CPU 1: 290 µs of it in softirq NET_RX. 99 % of the wake-ups on \
+             this CPU were at most 42.0 µs late."
+        );
+        assert_eq!(
+            answer.lever.unwrap(),
+            "Without this part, the wake-up would have been 22.0 µs late. A softirq runs where its interrupt came: move \
+             that interrupt's affinity."
+        );
+        assert_eq!(answer.table.as_deref(), Some("latest"));
+        // A run without probes has no causes, and a run without single wake-ups only its largest lateness.
+        let mut run = wakeup_run("scheduling", "softirq", "NET_RX");
+        run.tables.truncate(1);
+        let answer = summarize(&run);
+        assert!(
+            answer.fact.starts_with("The latest wake-up was 312 µs late, on CPU 1. 99 %"),
+            "{}",
+            answer.fact
+        );
+        assert_eq!((answer.lever, answer.table.as_deref()), (None, Some("wakeup")));
+        run.tables.clear();
+        assert!(summarize(&run).fact.starts_with("No single figure"));
+    }
+
+    #[test]
+    fn what_shortens_a_late_wakeup_depends_on_what_ran() {
+        let remedy = |run: &Run| {
+            let lever = summarize(run).lever.unwrap();
+            let (_, remedy) = lever.split_once(" late.").unwrap();
+            remedy.trim().to_owned()
+        };
+        let idle = "The CPU leaves a shallow idle state sooner: try --idle-exit-max 0us.";
+        let host = "If the host had the CPU then, only the host can change that.";
+        let isolate = "A cpuset or isolcpus keeps other tasks from the CPU.";
+        let preempt = "With the boot option preempt=full, a thread need not wait until a task leaves the kernel.";
+        let class = "A thread of a real-time class (--policy fifo:95) runs before such tasks.";
+        for (stage, kind, name, expected) in [
+            ("expiry", "task", "idle", format!("{idle} {host}")),
+            ("expiry", "task", "make", host.to_owned()),
+            ("scheduling", "task", "idle", idle.to_owned()),
+            ("scheduling", "task", "make", format!("{preempt} {isolate}")),
+            ("scheduling", "vector", "local_timer", String::new()),
+            ("scheduling", "softirq", "RCU", String::new()),
+            ("return", "thread", "the measured thread", String::new()),
+            ("expiry", "unknown", "before the first event", String::new()),
+        ] {
+            assert_eq!(remedy(&wakeup_run(stage, kind, name)), expected, "{stage} {kind} {name}");
+        }
+        let irq = remedy(&wakeup_run("expiry", "irq", "36 virtio1-req.0"));
+        assert!(irq.starts_with("/proc/irq/NUMBER/smp_affinity"), "{irq}");
+        let mut run = wakeup_run("scheduling", "task", "make");
+        run.settings.insert("scheduler".to_owned(), "SCHED_OTHER".into());
+        assert_eq!(remedy(&run), format!("{class} {isolate}"));
+        let mut run = wakeup_run("expiry", "task", "idle");
+        run.settings.insert("idle_exit_max_ns".to_owned(), 0.into());
+        run.host.insert("virtualized".to_owned(), false.into());
+        assert_eq!(remedy(&run), "");
     }
 
     #[test]

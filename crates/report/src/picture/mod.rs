@@ -17,6 +17,7 @@ mod palette;
 mod services;
 mod sheet;
 mod signal;
+mod wakeup;
 
 use record::{Part, Run, Table};
 
@@ -43,7 +44,7 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures in the order of a page: name, tables, and the function that draws the picture.
-const KINDS: [(&str, &[&str], Draw); 23] = [
+const KINDS: [(&str, &[&str], Draw); 25] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
@@ -52,6 +53,8 @@ const KINDS: [(&str, &[&str], Draw); 23] = [
     ("repetitions", &["fwq_quanta"], noise::repetitions),
     ("sizes", &["detour_histogram", "detour_histogram_by_cause", "detours"], noise::sizes),
     ("spectrum", &["spectrum"], noise::spectrum),
+    ("lateness", &["late_histogram", "wakeup"], wakeup::lateness),
+    ("latest", &["latest", "latest_parts"], wakeup::latest),
     ("displaced", &["footprint"], footprint::displaced),
     ("evictors", &["by_context"], footprint::evictors),
     ("cpu", &["rates", "model", "curves"], signal::cpu),
@@ -70,9 +73,10 @@ const KINDS: [(&str, &[&str], Draw); 23] = [
 ];
 
 /// Tables that may be long, with the columns that their pictures need. The pictures must use no other columns of them.
-const LONG_TABLES: [(&str, &[&str]); 3] = [
+const LONG_TABLES: [(&str, &[&str]); 4] = [
     ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
     ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
+    ("latest_parts", &["cpu", "rank", "length_ns", "class"]),
     (
         "profile",
         &["workload", "model", "start_ns", "length_ns", "mode", "time_ratio", "execution_ratio"],
@@ -169,6 +173,18 @@ pub(crate) mod tests {
         let mut other = table("longest_parts", &[("cpu", Kind::Uint)], vec![]);
         other.display.rows_max = Some(0);
         assert_eq!(needed(&other), Part::Outline);
+    }
+
+    #[test]
+    fn tables_of_pictures_of_wakeup_are_read() {
+        let part = |name: &str| {
+            let mut read = table(name, &[("cpu", Kind::Uint)], vec![]);
+            read.display.rows_max = Some(0);
+            needed(&read)
+        };
+        assert_eq!(part("late_histogram"), Part::All);
+        let columns = ["cpu", "rank", "length_ns", "class"].map(str::to_owned).to_vec();
+        assert_eq!(part("latest_parts"), Part::Columns(columns));
     }
 
     /// An element of SVG.

@@ -1,0 +1,172 @@
+//! What delayed a late wake-up, in words. The answer and the pictures of a `wakeup` run use it.
+
+use record::Value;
+
+use crate::escape::plain;
+use crate::row::Row;
+
+/// Why a thread was late. Each part of a wake-up has one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The timer's interrupt had not come yet.
+    LateTimer,
+    /// Interrupts and softirqs ran.
+    Interrupts,
+    /// Another task ran although the thread had been woken.
+    Tasks,
+    /// The CPU left the idle task.
+    Switch,
+    /// The thread returned to user mode.
+    Return,
+    /// The thread had not gone to sleep, or the CPU had no event before.
+    Other,
+}
+
+impl Class {
+    pub const ALL: [Class; 6] = [
+        Class::LateTimer,
+        Class::Interrupts,
+        Class::Tasks,
+        Class::Switch,
+        Class::Return,
+        Class::Other,
+    ];
+
+    /// The name of the class in the tables of `wakeup`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Class::LateTimer => "late timer",
+            Class::Interrupts => "interrupts",
+            Class::Tasks => "tasks",
+            Class::Switch => "switch",
+            Class::Return => "return",
+            Class::Other => "other",
+        }
+    }
+
+    /// The class with this name in a table. [`Class::Other`] for an unknown name.
+    pub fn from_label(label: &str) -> Class {
+        Class::ALL.into_iter().find(|class| class.label() == label).unwrap_or(Class::Other)
+    }
+
+    /// The class of the time in which something ran, by the columns of table `latest`.
+    fn of_part(stage: &str, kind: &str, name: &str) -> Class {
+        match (stage, kind) {
+            (_, "unknown") | ("expiry" | "scheduling", "thread") => Class::Other,
+            ("return", "task" | "thread") => Class::Return,
+            ("expiry", "task") => Class::LateTimer,
+            ("scheduling", "task") if name == IDLE => Class::Switch,
+            ("scheduling", "task") => Class::Tasks,
+            (_, "task" | "thread") => Class::Other,
+            _ => Class::Interrupts,
+        }
+    }
+}
+
+/// Name of the task that runs when a CPU has nothing to do.
+const IDLE: &str = "idle";
+
+/// The part of a wake-up that took the most time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LargestPart {
+    pub class: Class,
+    /// Kind of what ran, such as `softirq` or `task`. Its text is escaped.
+    pub kind: String,
+    /// Name of what ran. Its text is escaped.
+    pub name: String,
+    pub length_ns: f64,
+}
+
+impl LargestPart {
+    /// Reads a row of table `latest`. `None` if the row has no cause, as in a run without probes.
+    pub fn from_row(row: &Row<'_>) -> Option<LargestPart> {
+        let text = |column| match row.get(column) {
+            Value::Text(text) => Some(plain(text)),
+            _ => None,
+        };
+        let (stage, kind) = (text("largest_stage")?, text("largest_kind")?);
+        let name = text("largest_name")?;
+        let class = Class::of_part(&stage, &kind, &name);
+        Some(LargestPart { class, kind, name, length_ns: time_ns(row, "largest_ns")? })
+    }
+
+    /// Whether the CPU was in the idle task.
+    pub fn is_idle(&self) -> bool {
+        self.kind == "task" && self.name == IDLE
+    }
+
+    /// What delayed the thread in this part, in a few words, for a label: `softirq NET_RX`, `late timer`.
+    pub fn brief(&self) -> String {
+        match self.class {
+            Class::Interrupts | Class::Tasks => format!("{} {}", self.kind, self.name),
+            Class::Switch => "leaving idle".to_owned(),
+            class => class.label().to_owned(),
+        }
+    }
+
+    /// When the thread lost the time of this part, for a sentence: `in softirq NET_RX`.
+    pub fn circumstance(&self) -> String {
+        match self.class {
+            Class::LateTimer if self.is_idle() => {
+                "before the timer's interrupt, while the CPU was idle".to_owned()
+            }
+            Class::LateTimer => {
+                format!("before the timer's interrupt, while task {} ran", self.name)
+            }
+            Class::Interrupts | Class::Tasks => format!("in {} {}", self.kind, self.name),
+            Class::Switch => "on the way out of the idle task".to_owned(),
+            Class::Return => "on the way back to user mode".to_owned(),
+            Class::Other if self.kind == "thread" => "while the thread itself still ran".to_owned(),
+            Class::Other => "before the first kernel event".to_owned(),
+        }
+    }
+}
+
+/// A time in ns in a column, at most `u64::MAX`. `None` for anything else, because a file may contain any number.
+pub(crate) fn time_ns(row: &Row<'_>, column: &str) -> Option<f64> {
+    row.number(column).filter(|time| (0.0..=u64::MAX as f64).contains(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_has_its_words() {
+        let part = |stage: &str, kind: &str, name: &str| {
+            let class = Class::of_part(stage, kind, name);
+            let part =
+                LargestPart { class, kind: kind.to_owned(), name: name.to_owned(), length_ns: 1.0 };
+            format!("{}: {}", part.brief(), part.circumstance())
+        };
+        for (stage, kind, name, expected) in [
+            (
+                "expiry",
+                "task",
+                "idle",
+                "late timer: before the timer's interrupt, while the CPU was idle",
+            ),
+            (
+                "expiry",
+                "task",
+                "make",
+                "late timer: before the timer's interrupt, while task make ran",
+            ),
+            ("scheduling", "softirq", "NET_RX", "softirq NET_RX: in softirq NET_RX"),
+            ("expiry", "irq", "36 virtio1", "irq 36 virtio1: in irq 36 virtio1"),
+            ("return", "vector", "local_timer", "vector local_timer: in vector local_timer"),
+            ("scheduling", "task", "make", "task make: in task make"),
+            ("scheduling", "task", "idle", "leaving idle: on the way out of the idle task"),
+            ("return", "thread", "the measured thread", "return: on the way back to user mode"),
+            ("expiry", "thread", "the measured thread", "other: while the thread itself still ran"),
+            ("return", "unknown", "-", "other: before the first kernel event"),
+            ("nonsense", "task", "x", "other: before the first kernel event"),
+        ] {
+            assert_eq!(part(stage, kind, name), expected, "{stage} {kind} {name}");
+        }
+        for class in Class::ALL {
+            assert_eq!(Class::from_label(class.label()), class);
+        }
+        assert_eq!(Class::from_label("nonsense"), Class::Other);
+    }
+}
