@@ -18,7 +18,7 @@ pub(crate) enum Class {
     Switch,
     /// The thread returned to user mode.
     Return,
-    /// The thread had not gone to sleep, or the CPU had no event before.
+    /// The thread had not gone to sleep, or kernel events are missing.
     Other,
 }
 
@@ -117,7 +117,7 @@ impl LargestPart {
             Class::Switch => "on the way out of the idle task".to_owned(),
             Class::Return => "on the way back to user mode".to_owned(),
             Class::Other if self.kind == "thread" => "while the thread itself still ran".to_owned(),
-            Class::Other => "before the first kernel event".to_owned(),
+            Class::Other => "without a kernel event that shows what ran".to_owned(),
         }
     }
 }
@@ -159,8 +159,8 @@ mod tests {
             ("scheduling", "task", "idle", "leaving idle: on the way out of the idle task"),
             ("return", "thread", "the measured thread", "return: on the way back to user mode"),
             ("expiry", "thread", "the measured thread", "other: while the thread itself still ran"),
-            ("return", "unknown", "-", "other: before the first kernel event"),
-            ("nonsense", "task", "x", "other: before the first kernel event"),
+            ("return", "unknown", "-", "other: without a kernel event that shows what ran"),
+            ("nonsense", "task", "x", "other: without a kernel event that shows what ran"),
         ] {
             assert_eq!(part(stage, kind, name), expected, "{stage} {kind} {name}");
         }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::console::{self, Redraw};
 use crate::options::{
-    Format, ResultArgs, Usage, any_duration, duration, duration_between, help_with_exit_codes,
+    Format, On, ResultArgs, Usage, any_duration, duration, duration_between, help_with_exit_codes,
     measured_and_housekeeping_cpus, ns,
 };
 use crate::pictures::PictureArgs;
@@ -30,6 +30,9 @@ use crate::run::{EVENTS_LOST, OpenRun, stop_on_signals};
   irqlab wakeup --policy other --no-trace   a usual thread, without probes
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends"))]
 pub struct WakeupArgs {
+    /// Where to measure: live, this machine; simulated machines have no wakeup yet
+    #[arg(long, default_value = "live", value_name = "BENCH")]
+    on: On,
     /// CPUs that run a thread, as in 0-3,8 [default: all CPUs that are not in -H]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
@@ -61,7 +64,7 @@ pub struct WakeupArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
     keep_latest: u64,
-    /// Seed of the order of the windows without and with probes
+    /// Seed of the order of these short windows
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// CPUs for irqlab's own thread [default: those not measured]
@@ -70,7 +73,7 @@ pub struct WakeupArgs {
     /// Run without probes: lateness then has no causes
     #[arg(long)]
     no_trace: bool,
-    /// Do not compare windows without and with probes first
+    /// Do not compare short windows without and with recorded events first
     #[arg(long)]
     no_comparison: bool,
     /// Run this command from the opening of the window on, and end it after the window
@@ -162,6 +165,12 @@ fn exit_latency(text: &str) -> Result<u32, String> {
 pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     if args.duration.is_some_and(|duration| duration < args.period) {
         bail!(Usage("-d is shorter than the period -p, so no thread would wake up".to_owned()));
+    }
+    if args.on != On::Live {
+        bail!(Usage(
+            "wakeup measures this machine only, --on live (in a simulated machine, noise shows what interrupts a thread)"
+                .to_owned()
+        ));
     }
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.

@@ -31,4 +31,5 @@ mod signal_run;
 #[path = "../support/mod.rs"]
 mod support;
 mod usage;
+mod wakeup;
 mod watch;

@@ -258,6 +258,7 @@ impl LiveWakeup {
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
+        sample.facts.insert("window_start_monotonic_ns".to_owned(), json!(start_ns));
         if let Some(released_ns) = companion.as_ref().and_then(Companion::released_ns) {
             let after_ns = released_ns.saturating_sub(schedules[0].window_ns);
             sample.facts.insert("command_started_after_ns".to_owned(), json!(after_ns));

@@ -46,7 +46,7 @@ const fn verb(words: &'static str, output: Output, needs: Needs) -> Verb {
     Verb { words, output, needs }
 }
 
-pub const VERBS: [Verb; 20] = [
+pub const VERBS: [Verb; 21] = [
     verb("export GOLDEN --format openmetrics -o out", Output::Files("out"), Needs::Nothing),
     verb(
         "export GOLDEN --format openmetrics --force -o out",
@@ -71,6 +71,7 @@ pub const VERBS: [Verb; 20] = [
     verb("sim cache prune", Output::Nothing, Needs::Nothing),
     verb("handlers -d 20ms --events none --out run", Output::Run("run"), Needs::Bpf),
     verb("noise -d 20ms --loop detour --out run", Output::Run("run"), Needs::Bpf),
+    verb("wakeup -d 20ms --no-comparison --out run", Output::Run("run"), Needs::Bpf),
     verb("services --out run -- true", Output::Run("run"), Needs::Bpf),
     verb("watch --once -i 100ms --json --out run", Output::Run("run"), Needs::Bpf),
     verb(

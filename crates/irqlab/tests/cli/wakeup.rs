@@ -1,0 +1,179 @@
+//! `irqlab wakeup` as a user runs it. No assertion is on a time.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Place, absence, alone, check_refused, rows, signal, wait_until};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+#[test]
+fn invalid_options_are_named() {
+    check_refused(&["wakeup", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    check_refused(&["wakeup", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
+    check_refused(&["wakeup", "-p", "1us"], "allowed: 10us to 10s");
+    check_refused(&["wakeup", "-p", "2s", "-d", "1s"], "-d is shorter than the period -p");
+    check_refused(&["wakeup", "--policy", "fifo:100"], "allowed: other, fifo:PRIO or rr:PRIO");
+    check_refused(&["wakeup", "--policy", "deadline:1ms"], "allowed: other, fifo:PRIO or rr:PRIO");
+    check_refused(&["wakeup", "--wait", "futex"], "allowed: nanosleep, timerfd");
+    check_refused(&["wakeup", "--idle-exit-max", "10ns"], "allowed: whole microseconds");
+    check_refused(&["wakeup", "--keep-latest", "0"], "1..=1000");
+    check_refused(&["wakeup", "--on", "sim"], "wakeup measures this machine only");
+}
+
+fn uint(row: &Json, column: &str) -> u64 {
+    row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
+}
+
+/// Checks that parts add up: in each of the latest wake-ups, and over all wake-ups of each CPU.
+fn check_sums(run: &Json) {
+    for row in rows(run, "wakeup") {
+        let shares = ["late_timer", "interrupts", "tasks", "switch", "return", "other"];
+        let share = |class: &&str| row[format!("{class}_ratio")].as_f64();
+        let sum: f64 = shares.iter().map(|class| share(class).unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum} {row}");
+        let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
+        let total: u64 = causes.map(|cause| uint(cause, "total_ns")).sum();
+        let late_ns = row["late_mean_ns"].as_f64().unwrap() * uint(row, "wakeup_count") as f64;
+        assert!((total as f64 - late_ns).abs() <= 1e-9 * late_ns, "{total} {late_ns}");
+    }
+    for latest in rows(run, "latest") {
+        let parts: Vec<&Json> = rows(run, "latest_parts")
+            .iter()
+            .filter(|part| part["cpu"] == latest["cpu"] && part["rank"] == latest["rank"])
+            .collect();
+        let sum: u64 = parts.iter().map(|part| uint(part, "length_ns")).sum();
+        assert_eq!(sum, uint(latest, "late_ns"), "{latest} {parts:?}");
+        assert_eq!(parts.len() as u64, uint(latest, "part_count"), "{latest}");
+        // Each part starts where the one before it ends, the first one at the due time.
+        let starts: Vec<u64> = parts.iter().map(|part| uint(part, "start_ns")).collect();
+        let mut next_ns = uint(latest, "due_ns");
+        for (part, start_ns) in parts.iter().zip(starts) {
+            assert_eq!(start_ns, next_ns, "{latest} {parts:?}");
+            next_ns += uint(part, "length_ns");
+        }
+    }
+}
+
+#[test]
+fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments =
+        ["wakeup", "-q", "-d", "640ms", "--keep-latest", "20", "--json", "--out", "run"];
+    let run = workspace.run(&arguments).assert_code(0).json();
+    assert_eq!((&run["experiment"], &run["complete"]), (&"wakeup".into(), &true.into()));
+    let wakeup = rows(&run, "wakeup");
+    for row in wakeup {
+        // 640 periods begin in 640 ms, wherever the first one begins.
+        assert_eq!(uint(row, "wakeup_count") + uint(row, "missed_count"), 640, "{row}");
+        assert_eq!(uint(row, "lost_record_count"), 0);
+        let histogram =
+            rows(&run, "late_histogram").iter().filter(|slot| slot["cpu"] == row["cpu"]);
+        let counted: u64 = histogram.map(|slot| uint(slot, "wakeup_count")).sum();
+        assert_eq!(counted, uint(row, "wakeup_count"));
+    }
+    if let Some(reason) = absence(&run, "why the threads were late") {
+        assert!(rows(&run, "latest").iter().all(|row| row["largest_ns"].is_null()));
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    check_sums(&run);
+    assert_eq!(run["observer"]["compared_pairs"], 16, "{}", run["observer"]);
+    let shown = workspace.run(&["show", "run", "--json"]);
+    assert_eq!(shown.assert_code(0).json(), run);
+    workspace.run(&["report", "run", "-o", "report.html"]).assert_code(0);
+    let page = std::fs::read_to_string(workspace.path().join("report.html")).unwrap();
+    assert!(page.contains("The latest wake-up was "), "the answer");
+    workspace.run(&["export", "run", "--format", "hlog", "-o", "late.hlog"]).assert_code(0);
+}
+
+/// Ends the process when the test ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program of higher priority takes the CPU again and again. Wake-ups that are due meanwhile have it as their cause.
+#[test]
+fn a_task_of_higher_priority_is_the_cause_of_the_latest_wake_ups() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let hog = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
+    let mut command = Command::new("chrt");
+    command.args(["-f", "98", "taskset", "-c", "0", "sh", "-c", hog]).stdin(Stdio::null());
+    let Ok(hog) = command.spawn() else {
+        return needs::not_run(needs::Need::Other, "there is no chrt(1)");
+    };
+    let _hog = Ended(hog);
+    let arguments =
+        ["wakeup", "-q", "-c", "0", "-d", "2s", "--no-comparison", "--keep-latest", "5"];
+    let ended = workspace.run(&[&arguments[..], &["--json"]].concat());
+    let run = ended.assert_code(0).json();
+    if let Some(reason) = absence(&run, "why the threads were late") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    if run["settings"]["scheduler"] != "SCHED_FIFO 95" {
+        return needs::not_run(needs::Need::Fifo, "SCHED_FIFO is refused");
+    }
+    check_sums(&run);
+    let is_hog =
+        |row: &&Json| row["class"] == "tasks" && row["kind"] == "task" && row["name"] == "sh";
+    let hog = rows(&run, "causes").iter().find(is_hog).unwrap_or_else(|| panic!("{run}"));
+    assert!(uint(hog, "wakeup_count") >= 10, "{hog}");
+    let latest = rows(&run, "latest");
+    let caused = latest.iter().filter(|row| row["largest_name"] == "sh").count();
+    assert!(caused >= 3, "{latest:?}");
+    // Its spins take several periods, which a late thread leaves out.
+    assert!(uint(&rows(&run, "wakeup")[0], "missed_count") > 0);
+}
+
+#[test]
+fn a_commands_end_ends_the_window_and_its_failure_is_the_exit_code() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["wakeup", "-q", "--no-trace", "-c", "0", "--json", "--"];
+    let run = |command: &[&str]| workspace.run(&[&arguments[..], command].concat());
+    let window_ns = |command: &[&str]| {
+        let run = run(command).assert_code(0).json();
+        assert_eq!(run["complete"], true);
+        uint(&run["settings"], "window_ns")
+    };
+    assert!(window_ns(&["sleep", "0.3"]) >= 300_000_000);
+    assert!(window_ns(&["sleep", "0.6"]) >= 600_000_000);
+    run(&["sh", "-c", "sleep 0.1; exit 9"]).assert_code(9);
+    run(&["no-such-program"]).assert_says("no-such-program");
+    let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--"];
+    workspace.run(&[&timed[..], &["sleep", "600"]].concat()).assert_code(0);
+    let early = workspace.run(&[&timed[..], &["true"]].concat());
+    early.assert_code(0).assert_says("the command ended before the window did");
+}
+
+#[test]
+fn a_stop_keeps_the_wake_ups_until_then() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["wakeup", "-q", "--no-comparison", "-p", "2ms", "-d", "1h", "--json"];
+    let mut command = workspace.irqlab(&arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let threads = format!("/proc/{}/task", child.id());
+    let runs = || {
+        let tasks = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+        let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));
+        names.flatten().any(|name| name.starts_with("irqlab-wakeup"))
+    };
+    wait_until("a measured thread", runs);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    let run: Json = serde_json::from_slice(&output.stdout).expect("a run in JSON");
+    assert_eq!((output.status.code(), &run["complete"]), (Some(0), &false.into()));
+    let [row, ..] = rows(&run, "wakeup") else { panic!("{run}") };
+    assert!(uint(row, "wakeup_count") > 0, "{row}");
+    let window_ns = uint(&run["settings"], "window_ns");
+    let periods = uint(row, "wakeup_count") + uint(row, "missed_count");
+    // The window ended at the signal, at most one period after the last due time of the thread.
+    assert!((periods * 2_000_000).abs_diff(window_ns) <= 200_000_000, "{window_ns} {row}");
+}
