@@ -14,6 +14,7 @@ mod pictures;
 mod run;
 mod sampling;
 mod simulated;
+mod threshold;
 mod until;
 mod verbs;
 

@@ -13,7 +13,7 @@ use clap::{ArgMatches, Command, ValueEnum};
 use jiff::SignedDuration;
 use live::host::{HostFacts, ProcessCpus, Root, format_cpu_list, parse_cpu_list, process_cpus};
 
-use crate::run::{EVENTS_LOST, STATUS_LIMIT};
+use crate::run::{DIFFERS, EVENTS_LOST, STATUS_LIMIT};
 
 /// A mistake on the command line: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,7 @@ pub fn help_with_exit_codes(more: &[u8], text: &str) -> String {
          false).\n\nExit codes: 0 done; 1 failed; 2 the command line is wrong; 4 nothing can be measured here"
     );
     let texts = [
+        (DIFFERS, "a thread was later than --on-threshold"),
         (EVENTS_LOST, "done, but events were lost"),
         (STATUS_LIMIT, "the guest reached --guest-limit, or the command --limit"),
     ];

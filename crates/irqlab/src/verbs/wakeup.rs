@@ -20,14 +20,16 @@ use crate::options::{
     measured_and_housekeeping_cpus, ns,
 };
 use crate::pictures::PictureArgs;
-use crate::run::{EVENTS_LOST, OpenRun, stop_on_signals};
+use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, stop_on_signals};
+use crate::threshold::{self, Threshold};
 
 /// How late does a periodic thread run, and what delayed it?
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes(&[EVENTS_LOST], "Examples:
+#[command(after_help = help_with_exit_codes(&[DIFFERS, EVENTS_LOST], "Examples:
   irqlab wakeup                             10 s of a thread on every CPU, due every ms, with causes
   irqlab wakeup -c 1 -p 250us -d 60s        one CPU, four times as often, for a minute
   irqlab wakeup --policy other --no-trace   a usual thread, without probes
+  irqlab wakeup -d 1h --on-threshold 1ms:stop    until a thread is 1 ms late
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends"))]
 pub struct WakeupArgs {
     /// Where to measure: live, this machine; simulated machines have no wakeup yet
@@ -60,6 +62,10 @@ pub struct WakeupArgs {
     /// /dev/cpu_dma_latency; for the time of the run
     #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME")]
     idle_exit_max: Option<u32>,
+    /// End the window when a thread is at least so late, then perform ACTION: stop (nothing more), run=COMMAND (without a
+    /// shell; {cpu}, {latency_ns} and {cause} are replaced) or signal=NAME,PID. Several may be given; the exit code is 3
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION")]
+    on_threshold: Vec<Threshold>,
     /// How many of the latest wake-ups of each CPU are kept with every part: 1 to 1000
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
@@ -112,6 +118,7 @@ impl WakeupArgs {
             ("wait", json!(self.wait.word())),
             ("aligned", json!(self.aligned)),
             ("idle_exit_max_ns", json!(self.idle_exit_max.map(|us| u64::from(us) * 1_000))),
+            ("threshold_ns", json!(threshold::smallest_ns(&self.on_threshold))),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
             ("keep_latest", json!(self.keep_latest)),
@@ -141,6 +148,7 @@ impl WakeupArgs {
             wait: self.wait,
             aligned: self.aligned,
             idle_exit_max_us: self.idle_exit_max,
+            threshold_ns: threshold::smallest_ns(&self.on_threshold),
             trace: !self.no_trace,
             keep,
             command: self.command.clone(),
@@ -155,7 +163,7 @@ fn exit_latency(text: &str) -> Result<u32, String> {
     let exit_ns = ns(any_duration(text)?);
     let exit_us = u32::try_from(exit_ns / 1_000).ok().filter(|us| *us <= 1_000_000);
     match exit_us {
-        Some(us) if exit_ns % 1_000 == 0 => Ok(us),
+        Some(us) if exit_ns.is_multiple_of(1_000) => Ok(us),
         _ => Err("allowed: whole microseconds, 0us to 1s".to_owned()),
     }
 }
@@ -172,6 +180,7 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
                 .to_owned()
         ));
     }
+    threshold::check(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
     args.cpus(&host)?;
@@ -182,6 +191,17 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     let draw = |run: &record::Run, _: &lab::wakeup::WakeupSamples| args.pictures.draw(run);
     let measured = open.measure(&args.plan(), context, &mut bench, Redraw::EachStep, draw);
     let (exit, _) = measured?;
+    if let Some(over) = bench.over_threshold() {
+        let cause =
+            over.cause.as_deref().map_or(String::new(), |cause| format!(", mostly by {cause}"));
+        console::warn(&format!(
+            "the thread on CPU {} was {} ns late{cause}: the window ended (--on-threshold)",
+            over.cpu, over.late_ns
+        ));
+        threshold::perform(&args.on_threshold, over);
+        bench.end_command()?;
+        return Ok(ExitCode::from(DIFFERS));
+    }
     let Some(status) = bench.end_command()? else { return Ok(exit) };
     if args.length() != Length::Command {
         console::warn(&format!("the command ended before the window did ({status})"));
@@ -198,7 +218,7 @@ mod tests {
     fn exit_latencies_are_whole_microseconds() {
         assert_eq!(exit_latency("0us"), Ok(0));
         assert_eq!(exit_latency("2ms"), Ok(2_000));
-        for nonsense in ["", "1", "1500ns", "2s", "-1us"] {
+        for nonsense in ["", "1.5", "1500ns", "2s", "-1us"] {
             assert!(exit_latency(nonsense).is_err(), "{nonsense}");
         }
     }

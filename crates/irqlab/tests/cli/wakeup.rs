@@ -139,7 +139,7 @@ fn a_commands_end_ends_the_window_and_its_failure_is_the_exit_code() {
     let window_ns = |command: &[&str]| {
         let run = run(command).assert_code(0).json();
         assert_eq!(run["complete"], true);
-        uint(&run["settings"], "window_ns")
+        uint(&run["settings"], "measured_window_ns")
     };
     assert!(window_ns(&["sleep", "0.3"]) >= 300_000_000);
     assert!(window_ns(&["sleep", "0.6"]) >= 600_000_000);
@@ -172,8 +172,40 @@ fn a_stop_keeps_the_wake_ups_until_then() {
     assert_eq!((output.status.code(), &run["complete"]), (Some(0), &false.into()));
     let [row, ..] = rows(&run, "wakeup") else { panic!("{run}") };
     assert!(uint(row, "wakeup_count") > 0, "{row}");
-    let window_ns = uint(&run["settings"], "window_ns");
+    let window_ns = uint(&run["settings"], "measured_window_ns");
     let periods = uint(row, "wakeup_count") + uint(row, "missed_count");
     // The window ended at the signal, at most one period after the last due time of the thread.
     assert!((periods * 2_000_000).abs_diff(window_ns) <= 200_000_000, "{window_ns} {row}");
+}
+
+/// Every wake-up is later than 1 ns. None is an hour late.
+#[test]
+fn a_threshold_ends_the_window_and_then_starts_its_actions() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let mut sleeper = Ended(Command::new("sleep").arg("600").spawn().unwrap());
+    let arguments = ["wakeup", "-q", "--no-comparison", "-c", "0", "-d", "1h", "--json"];
+    let end_sleeper = format!("1ns:signal=TERM,{}", sleeper.0.id());
+    let actions = ["--on-threshold", "1ns:run=touch over-{cpu}", "--on-threshold", &end_sleeper];
+    let later = ["--on-threshold", "3600s:run=touch never"];
+    let ended = workspace.run(&[&arguments[..], &actions, &later].concat());
+    let run = ended.assert_code(3).assert_says("ns late").json();
+    assert_eq!(run["complete"], true);
+    assert_eq!(run["settings"]["threshold_ns"], 1);
+    assert!(uint(&rows(&run, "wakeup")[0], "wakeup_count") > 0);
+    assert!(workspace.path().join("over-0").exists() && !workspace.path().join("never").exists());
+    assert!(!sleeper.0.wait().unwrap().success());
+
+    let refused = |action: &str, says: &str| {
+        check_refused(&["wakeup", "-d", "1s", "--on-threshold", action], says);
+    };
+    refused("1ms:run=no-such-program", "there is no program \"no-such-program\"");
+    // This process has ended, and this test waited for it.
+    refused(&format!("1ms:signal=TERM,{}", sleeper.0.id()), "--on-threshold: process");
+    refused("1ms", "allowed: TIME:stop, TIME:run=COMMAND or TIME:signal=NAME,PID");
+    let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms"];
+    let within = [&timed[..], &["--on-threshold", "3600s:stop"]].concat();
+    workspace.run(&within).assert_code(0);
+    let failing = [&timed[..], &["--on-threshold", "1ns:run=false"]].concat();
+    workspace.run(&failing).assert_code(3).assert_says("--on-threshold: false: exit status: 1");
 }

@@ -589,8 +589,16 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     for fact in HOST_FACTS {
         warn_if_different("the host's", fact, base.host.get(fact), new.host.get(fact));
     }
-    // These settings differ between any two runs. `conditions` also holds measured values.
-    let not_compared = ["out", "command_line", "conditions", "tsc_hz"];
+    // These settings differ between any two runs, or are measured. `conditions` also holds measured values.
+    let not_compared = [
+        "out",
+        "command_line",
+        "conditions",
+        "tsc_hz",
+        "measured_window_ns",
+        "window_start_monotonic_ns",
+        "command_started_after_ns",
+    ];
     let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
     let names = base.settings.keys().chain(in_second_alone);
     for name in names.filter(|name| !not_compared.contains(&name.as_str())) {

@@ -147,7 +147,7 @@ impl Experiment for Plan {
         ];
         tables.retain(|table| !table.rows().is_empty());
         let mut settings = window.facts.clone();
-        settings.insert("window_ns".to_owned(), json!(window.window_ns));
+        settings.insert("measured_window_ns".to_owned(), json!(window.window_ns));
         settings.insert("traced".to_owned(), json!(window.events.is_some()));
         Report {
             tables,

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::ledger::WakeupLedger;
+use super::ledger::{WakeupLedger, WholeWakeup};
+use super::split::Running;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::noise::ContextName;
@@ -32,6 +33,28 @@ pub struct WakeupSample {
 }
 
 impl WakeupSample {
+    /// Kind and name of what ran, in words. `None` for a context without a name.
+    #[must_use]
+    pub fn kind_and_name(&self, running: Running) -> Option<(&str, String)> {
+        match running {
+            Running::Context(number) | Running::Task(number) => {
+                self.names.get(number as usize).map(ContextName::kind_and_name)
+            }
+            Running::Thread => Some(("thread", "the measured thread".to_owned())),
+            Running::Unknown => Some(("unknown", "no kernel event".to_owned())),
+        }
+    }
+
+    /// The CPU with the latest wake-up, and this wake-up. `None` without wake-ups.
+    #[must_use]
+    pub fn latest(&self) -> Option<(u32, WholeWakeup)> {
+        let latest = self.cpus.iter().filter_map(|cpu| {
+            let whole = cpu.ledger.latest.sorted().first().copied()?.clone();
+            Some((cpu.cpu, whole))
+        });
+        latest.max_by_key(|(_, whole)| whole.wakeup.late_ns())
+    }
+
     /// Whether the window has a thread on every CPU of the plan, until its end.
     #[must_use]
     pub fn has_all_cpus(&self) -> bool {

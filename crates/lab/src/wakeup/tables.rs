@@ -79,17 +79,6 @@ fn is_idle(task: u32, names: &[ContextName]) -> bool {
     matches!(names.get(task as usize), Some(ContextName::Task(name)) if name == IDLE)
 }
 
-/// Kind and name of what ran, in words. `None` for a context without a name.
-fn kind_and_name(running: Running, names: &[ContextName]) -> Option<(&str, String)> {
-    match running {
-        Running::Context(number) | Running::Task(number) => {
-            names.get(number as usize).map(ContextName::kind_and_name)
-        }
-        Running::Thread => Some(("thread", "the measured thread".to_owned())),
-        Running::Unknown => Some(("unknown", "no kernel event".to_owned())),
-    }
-}
-
 /// The thread of a CPU, with the sample of its window.
 #[derive(Clone, Copy)]
 struct Thread<'a> {
@@ -270,7 +259,7 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
     }
     impl Row<'_> {
         fn kind_and_name(&self) -> Option<(&str, String)> {
-            kind_and_name(self.part.running, &self.thread.sample.names)
+            self.thread.sample.kind_and_name(self.part.running)
         }
     }
     let columns = Columns::all([
@@ -387,7 +376,7 @@ impl<'a> Latest<'a> {
 
     /// Kind and name of the part that took the most time.
     fn main(&self) -> Option<(&str, String)> {
-        kind_and_name(self.whole.main()?.0.running, &self.thread.sample.names)
+        self.thread.sample.kind_and_name(self.whole.main()?.0.running)
     }
 
     /// Time of a class in the wake-up, ns. `None` without tracing.
@@ -468,7 +457,7 @@ pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
     }
     impl Row<'_> {
         fn kind_and_name(&self) -> Option<(&str, String)> {
-            kind_and_name(self.part.running, &self.latest.thread.sample.names)
+            self.latest.thread.sample.kind_and_name(self.part.running)
         }
     }
     let columns = Columns::all([

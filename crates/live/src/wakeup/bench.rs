@@ -63,6 +63,16 @@ const LEFT_UNNOTICED: &str =
     "the kernel let the thread leave the CPU for a while (did it go offline?)";
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 
+/// The latest wake-up of a window that a threshold ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverThreshold {
+    pub cpu: u32,
+    /// How late the thread ran.
+    pub late_ns: u64,
+    /// Kind and name of what ran in its largest part. `None` without tracing.
+    pub cause: Option<String>,
+}
+
 /// This machine as a bench that runs periodic threads.
 pub struct LiveWakeup {
     settings: WakeupSettings,
@@ -72,7 +82,8 @@ pub struct LiveWakeup {
     companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
-    warnings: Vec<String>,
+    /// The wake-up that ended the window.
+    over_threshold: Option<OverThreshold>,
     _idle_states: Option<IdleStateLimit>,
 }
 
@@ -94,7 +105,7 @@ impl LiveWakeup {
             companion: None,
             root: Root::default(),
             absent: Vec::new(),
-            warnings: Vec::new(),
+            over_threshold: None,
         };
         if bench.settings.trace {
             bench.load_probes();
@@ -128,6 +139,12 @@ impl LiveWakeup {
     /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         self.companion.take().map_or(Ok(None), Companion::end)
+    }
+
+    /// The wake-up that ended the window, because it was later than the threshold.
+    #[must_use]
+    pub fn over_threshold(&self) -> Option<&OverThreshold> {
+        self.over_threshold.as_ref()
     }
 
     /// The CPUs for the observer: the configured ones, else the usable ones without a measured thread.
@@ -204,6 +221,7 @@ impl LiveWakeup {
         traced: bool,
         length: Length,
         warm_up: Duration,
+        threshold_ns: Option<u64>,
         companion: &mut Option<Companion>,
     ) -> Result<WakeupSample, BenchError> {
         let probes = if traced { self.probes.as_ref() } else { None };
@@ -228,6 +246,8 @@ impl LiveWakeup {
             poll: self.poll(),
             ends_with_command: length == Length::Command,
             stopped_ns: None,
+            threshold_ns,
+            is_over_threshold: false,
         };
         let outcome = observer.observe(companion, |window_ns| {
             let ledger = WakeupLedger::new(self.settings.keep);
@@ -238,7 +258,8 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
-        let Observer { joins, schedules, kernel_clock, stopped_ns, .. } = observer;
+        let Observer { joins, schedules, kernel_clock, stopped_ns, is_over_threshold, .. } =
+            observer;
         let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX));
         let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
         let lost_after = probes.map(MarkProbes::lost).transpose()?;
@@ -256,6 +277,7 @@ impl LiveWakeup {
             facts: Map::new(),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
+        sample.facts.insert("over_threshold".to_owned(), json!(is_over_threshold));
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
         sample.facts.insert("window_start_monotonic_ns".to_owned(), json!(start_ns));
@@ -354,6 +376,10 @@ struct Observer<'a> {
     ends_with_command: bool,
     /// When the threads were stopped before their end.
     stopped_ns: Option<u64>,
+    /// The window ends when a thread is at least so late, ns.
+    threshold_ns: Option<u64>,
+    /// Whether a thread was.
+    is_over_threshold: bool,
 }
 
 impl Observer<'_> {
@@ -472,6 +498,11 @@ impl Observer<'_> {
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
             join.advance(of_cpu.map(|(_, mark)| *mark), wakeups, is_over);
         }
+        let late_max_ns = self.joins.iter().map(Join::late_max_ns).max().unwrap_or(0);
+        if self.threshold_ns.is_some_and(|threshold_ns| late_max_ns >= threshold_ns) {
+            self.is_over_threshold = true;
+            self.stop_threads();
+        }
         Ok(())
     }
 }
@@ -485,7 +516,7 @@ impl Bench for LiveWakeup {
         if let Some(probes) = &self.probes {
             probes.kernel_clock().describe(&mut settings);
         }
-        let mut warnings = self.warnings.clone();
+        let mut warnings = Vec::new();
         if observer_cpus.is_empty() {
             warnings.push(
                 "irqlab's own thread runs on the CPUs of the measured threads and may delay them (leave it a CPU \
@@ -522,9 +553,17 @@ impl WakeupBench for LiveWakeup {
     fn measure(&mut self, traced: bool) -> Result<WakeupSample, BenchError> {
         let mut companion = self.companion.take();
         let (length, warm_up) = (self.settings.length, self.settings.warm_up);
-        let sample = self.run(traced, length, warm_up, &mut companion);
+        let threshold_ns = self.settings.threshold_ns;
+        let sample = self.run(traced, length, warm_up, threshold_ns, &mut companion);
         self.companion = companion;
-        sample
+        let sample = sample?;
+        let latest = sample.latest().filter(|_| sample.facts["over_threshold"] == true);
+        self.over_threshold = latest.map(|(cpu, whole)| {
+            let cause = whole.main().and_then(|(part, _)| sample.kind_and_name(part.running));
+            let cause = cause.map(|(kind, name)| format!("{kind} {name}"));
+            OverThreshold { cpu, late_ns: whole.wakeup.late_ns(), cause }
+        });
+        Ok(sample)
     }
 
     fn can_measure_parts(&self, parts: u32) -> Result<(), String> {
@@ -540,6 +579,6 @@ impl WakeupBench for LiveWakeup {
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError> {
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
-        self.run(traced, Length::Time(self.part(parts)), warm_up, &mut None)
+        self.run(traced, Length::Time(self.part(parts)), warm_up, None, &mut None)
     }
 }

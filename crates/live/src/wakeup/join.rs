@@ -47,6 +47,11 @@ impl Join {
         }
     }
 
+    /// How late the latest wake-up so far was, ns; 0 before the first one.
+    pub fn late_max_ns(&self) -> u64 {
+        self.ledger.late.peak.value
+    }
+
     /// The sums of all wake-ups, also of those that still wait.
     pub fn into_ledger(mut self) -> WakeupLedger {
         while let Some((wakeup, _)) = self.waiting.pop_front() {

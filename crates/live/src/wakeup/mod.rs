@@ -10,5 +10,5 @@ mod join;
 mod settings;
 mod thread;
 
-pub use bench::LiveWakeup;
+pub use bench::{LiveWakeup, OverThreshold};
 pub use settings::{Length, Policy, Wait, WakeupSettings};

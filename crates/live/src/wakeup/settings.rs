@@ -121,6 +121,8 @@ pub struct WakeupSettings {
     pub aligned: bool,
     /// Longest exit latency of the idle states that the kernel may use, us; `None`: no limit.
     pub idle_exit_max_us: Option<u32>,
+    /// The window ends when a thread is at least so late, ns. `None`: whatever the lateness.
+    pub threshold_ns: Option<u64>,
     /// Whether to record the kernel's marks.
     pub trace: bool,
     /// Which single wake-ups of each CPU the sample keeps.

@@ -196,6 +196,12 @@ fn cannot_run(program: &str, error: &io::Error) -> BenchError {
     BenchError::Failed(format!("cannot run {program:?}: {error}"))
 }
 
+/// Whether there is such a program, as a path or in PATH, that this process may execute.
+#[must_use]
+pub fn is_program(program: &str) -> bool {
+    file_of(program).is_ok()
+}
+
 /// Finds the program's file. A name without a slash is looked up in PATH, as execvp(3) does. A directory that forbids
 /// access makes the error EACCES, unless a later directory has the program.
 fn file_of(program: &str) -> io::Result<PathBuf> {

@@ -12,7 +12,7 @@ mod stop;
 mod throttling;
 mod wait;
 
-pub use command::{HeldCommand, RunningCommand, shell_status};
+pub use command::{HeldCommand, RunningCommand, is_program, shell_status};
 pub use gates::{BenchPhase, WindowEdge, move_all_gates, move_gates};
 pub use on_stop::OnStop;
 pub use outcome::WaitOutcome;

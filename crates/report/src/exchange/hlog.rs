@@ -95,7 +95,7 @@ fn window(run: &Run, histogram: &Histogram) -> Option<Duration> {
 
 /// The length of the only window of a run, from its settings.
 fn run_window(run: &Run) -> Option<Duration> {
-    run.settings.get("window_ns")?.as_u64().map(Duration::from_nanos)
+    run.settings.get("measured_window_ns")?.as_u64().map(Duration::from_nanos)
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
         let buckets = [[0_u64, 1024, 1087, 90], [0, 64, 67, 10], [7, 5, 5, 1]];
         let buckets = buckets.map(|row| row.map(record::Value::from).to_vec()).to_vec();
         let mut run = run_of(vec![table("late_histogram", &columns, buckets)]);
-        run.settings.insert("window_ns".to_owned(), 5_000_000_000_u64.into());
+        run.settings.insert("measured_window_ns".to_owned(), 5_000_000_000_u64.into());
         let log = hlog(&run).unwrap();
         let entries = IntervalLogIterator::new(log.as_bytes()).map(Result::unwrap);
         let read: Vec<(String, Duration)> = entries
