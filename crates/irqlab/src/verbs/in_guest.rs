@@ -14,6 +14,7 @@ use lab::kernels::in_guest::KernelsResponse;
 use lab::noise::in_guest::NoiseResponse;
 use lab::services::in_guest::ServicesResponse;
 use lab::signal::in_guest::SignalResponse;
+use lab::wakeup::in_guest::WakeupResponse;
 use live::services::in_guest::Place;
 use live::signal::Observer;
 use live::window::{BenchPhase, WindowEdge};
@@ -53,6 +54,9 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
         ),
         Ok(Request::Noise(request)) => {
             respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at_edge, &stop))
+        }
+        Ok(Request::Wakeup(request)) => {
+            respond::<WakeupResponse>(live::wakeup::in_guest::execute(&request, at_edge, &stop))
         }
         Ok(Request::Footprint(request)) => respond::<FootprintResponse>(
             live::footprint::in_guest::execute(&request, at_edge, &stop),

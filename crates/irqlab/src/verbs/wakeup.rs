@@ -1,26 +1,34 @@
 //! `irqlab wakeup`: how late does a periodic thread run, and what delayed it?
 //!
-//! Makes the plan of `lab::wakeup` from the options, and measures it on the live bench.
+//! Makes the plan of `lab::wakeup` from the options, and measures it on the live bench or in a simulated machine.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use lab::experiment::RunContext;
 use lab::noise::KeepDetours;
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
-use lab::wakeup::Plan;
+use lab::wakeup::in_guest::{RECORDS_MAX, WakeupRequest};
+use lab::wakeup::{Plan, WakeupBench, WakeupSamples};
 use live::host::{HostFacts, Root, host_facts, run_host_block};
 use live::wakeup::{Length, LiveWakeup, Policy, Wait, WakeupSettings};
 use live::window::shell_status;
+use record::Run;
 use serde_json::{Map, Value as Json, json};
+use sim::Cache;
+use sim::boot::Limits;
+use sim::wakeup::{SimWakeup, SimWakeupSettings};
+use sim::watch::Watch;
 
 use crate::console::{self, Redraw};
 use crate::options::{
-    Format, On, ResultArgs, Usage, any_duration, duration, duration_between, help_with_exit_codes,
-    measured_and_housekeeping_cpus, ns,
+    Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
+    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, stop_on_signals};
+use crate::simulated::{Simulated, SimulatedArgs, print_plan};
 use crate::threshold::{self, Threshold};
 
 /// How late does a periodic thread run, and what delayed it?
@@ -32,7 +40,7 @@ use crate::threshold::{self, Threshold};
   irqlab wakeup -d 1h --on-threshold 1ms:stop    until a thread is 1 ms late
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends"))]
 pub struct WakeupArgs {
-    /// Where to measure: live, this machine; simulated machines have no wakeup yet
+    /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
     /// CPUs that run a thread, as in 0-3,8 [default: all CPUs that are not in -H]
@@ -42,13 +50,12 @@ pub struct WakeupArgs {
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration_between("10us", "10s"),
           default_value = "1ms", value_name = "TIME")]
     period: Duration,
-    /// Length of the window [default: 10s; with a command, until it ends]
+    /// Length of the window [default: 10s; with a command, until it ends; on sim 500ms]
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
     duration: Option<Duration>,
-    /// How long the threads run before irqlab measures them
-    #[arg(long, allow_hyphen_values = true, value_parser = any_duration, default_value = "100ms",
-          value_name = "TIME")]
-    warm_up: Duration,
+    /// How long the threads run before irqlab measures them [default: 100ms; with a model 10ms]
+    #[arg(long, allow_hyphen_values = true, value_parser = any_duration, value_name = "TIME")]
+    warm_up: Option<Duration>,
     /// Scheduling class of the threads: other, fifo:PRIO or rr:PRIO. Without the rights for it, other, with a warning
     #[arg(long, default_value = "fifo:95", value_name = "CLASS")]
     policy: Policy,
@@ -60,11 +67,11 @@ pub struct WakeupArgs {
     aligned: bool,
     /// Let the CPUs use only idle states that take at most this long to leave (0us: none), through
     /// /dev/cpu_dma_latency; for the time of the run
-    #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME", help_heading = LIVE)]
     idle_exit_max: Option<u32>,
     /// End the window when a thread is at least so late, then perform ACTION: stop (nothing more), run=COMMAND (without a
     /// shell; {cpu}, {latency_ns} and {cause} are replaced) or signal=NAME,PID. Several may be given; the exit code is 3
-    #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION")]
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
     /// How many of the latest wake-ups of each CPU are kept with every part: 1 to 1000
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
@@ -74,13 +81,13 @@ pub struct WakeupArgs {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// CPUs for irqlab's own thread [default: those not measured]
-    #[arg(short = 'H', long, value_name = "LIST")]
+    #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
     housekeeping: Option<String>,
     /// Run without probes: lateness then has no causes
-    #[arg(long)]
+    #[arg(long, help_heading = LIVE)]
     no_trace: bool,
     /// Do not compare short windows without and with recorded events first
-    #[arg(long)]
+    #[arg(long, help_heading = LIVE)]
     no_comparison: bool,
     /// Run this command from the opening of the window on, and end it after the window
     #[arg(last = true, value_name = "CMD")]
@@ -89,14 +96,36 @@ pub struct WakeupArgs {
     results: ResultArgs,
     #[command(flatten)]
     pictures: PictureArgs,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    simulated: SimulatedArgs,
 }
 
 /// Length of the window without -d and without a command.
 const DURATION: Duration = Duration::from_secs(10);
+/// The same in a simulated machine, which needs host time for each instruction.
+const SIMULATED_DURATION: Duration = Duration::from_millis(500);
+/// How long the threads run before the window.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// The same with a model, whose frequency never changes: caches and predictors learn the threads in this time.
+const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(10);
 
 impl WakeupArgs {
+    fn warm_up(&self) -> Duration {
+        let default = match self.on {
+            On::Sim(Some(_)) => WARM_UP_WITH_MODEL,
+            On::Sim(None) | On::Live => WARM_UP,
+        };
+        self.warm_up.unwrap_or(default)
+    }
+
+    /// Length of the window in a simulated machine.
+    fn simulated_duration(&self) -> Duration {
+        self.duration.unwrap_or(SIMULATED_DURATION)
+    }
+
     fn length(&self) -> Length {
         match self.duration {
+            None if self.on != On::Live => Length::Time(SIMULATED_DURATION),
             Some(time) => Length::Time(time),
             None if self.command.is_empty() => Length::Time(DURATION),
             None => Length::Command,
@@ -113,7 +142,7 @@ impl WakeupArgs {
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("period_ns", json!(ns(self.period))),
             ("duration_ns", json!(duration_ns)),
-            ("warm_up_ns", json!(ns(self.warm_up))),
+            ("warm_up_ns", json!(ns(self.warm_up()))),
             ("policy", json!(self.policy.to_string())),
             ("wait", json!(self.wait.word())),
             ("aligned", json!(self.aligned)),
@@ -128,7 +157,9 @@ impl WakeupArgs {
     }
 
     fn plan(&self) -> Plan {
-        Plan { trace: !self.no_trace, compare: !self.no_comparison, seed: self.seed }
+        // A simulator observes from outside, and delays nothing.
+        let compare = !self.no_comparison && self.on == On::Live;
+        Plan { trace: !self.no_trace, compare, seed: self.seed }
     }
 
     fn cpus(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
@@ -143,7 +174,7 @@ impl WakeupArgs {
             housekeeping,
             period_ns: ns(self.period),
             length: self.length(),
-            warm_up: self.warm_up,
+            warm_up: self.warm_up(),
             policy: self.policy,
             wait: self.wait,
             aligned: self.aligned,
@@ -168,18 +199,19 @@ fn exit_latency(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Measures on CPUs of this machine. Returns the status of the user's command if the command ended with an error before
-/// the window did, or ended the window with one.
 pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     if args.duration.is_some_and(|duration| duration < args.period) {
         bail!(Usage("-d is shorter than the period -p, so no thread would wake up".to_owned()));
     }
-    if args.on != On::Live {
-        bail!(Usage(
-            "wakeup measures this machine only, --on live (in a simulated machine, noise shows what interrupts a thread)"
-                .to_owned()
-        ));
+    match &args.on {
+        On::Live => run_live(args),
+        On::Sim(model) => run_simulated(args, model.as_deref()),
     }
+}
+
+/// Measures on CPUs of this machine. Returns the status of the user's command if the command ended with an error before
+/// the window did, or ended the window with one.
+fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     threshold::check(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
@@ -188,9 +220,7 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.bench(&host)?;
     // All CPUs may be measured, and drawing a line every second would delay threads.
-    let draw = |run: &record::Run, _: &lab::wakeup::WakeupSamples| args.pictures.draw(run);
-    let measured = open.measure(&args.plan(), context, &mut bench, Redraw::EachStep, draw);
-    let (exit, _) = measured?;
+    let exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;
     if let Some(over) = bench.over_threshold() {
         let cause =
             over.cause.as_deref().map_or(String::new(), |cause| format!(", mostly by {cause}"));
@@ -200,14 +230,104 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
         ));
         threshold::perform(&args.on_threshold, over);
         bench.end_command()?;
-        return Ok(ExitCode::from(DIFFERS));
+        let is_usable = exit == ExitCode::SUCCESS;
+        return Ok(if is_usable { ExitCode::from(DIFFERS) } else { exit });
     }
-    let Some(status) = bench.end_command()? else { return Ok(exit) };
+    let ended = bench.command_ended_in_window();
+    bench.end_command()?;
+    let Some(status) = ended else { return Ok(exit) };
     if args.length() != Length::Command {
         console::warn(&format!("the command ended before the window did ({status})"));
     }
     let code = u8::try_from(shell_status(status)).unwrap_or(1);
     Ok(if code == 0 { exit } else { ExitCode::from(code) })
+}
+
+/// Measures the plan, prints and records the run.
+fn measure(
+    args: &WakeupArgs,
+    open: &OpenRun,
+    context: RunContext,
+    bench: &mut (dyn WakeupBench + 'static),
+    redraw: Redraw,
+) -> anyhow::Result<ExitCode> {
+    let draw = |run: &Run, _: &WakeupSamples| args.pictures.draw(run);
+    Ok(open.measure(&args.plan(), context, bench, redraw, draw)?.0)
+}
+
+/// Measures in a simulated machine, or prints the plan with `--dry-run`.
+fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    let vcpus = args.simulated.vcpus.unwrap_or(1);
+    check_simulated(args, model, vcpus)?;
+    let cpus = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
+    let cache = Cache::from_environment()?;
+    let model = args.simulated.model(&cache, model)?;
+    let open = OpenRun::new("wakeup", &args.results)?;
+    let watch = Watch { transitions: true, ..args.simulated.watch(model) };
+    let stop = stop_on_signals()?;
+    let mut prepared =
+        Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |_| Ok(()))?;
+    prepared.guest.limits = limits(args);
+    let context = open.context(prepared.host(), args.settings());
+    let mut bench = SimWakeup::new(SimWakeupSettings {
+        request: WakeupRequest {
+            cpus,
+            period_ns: ns(args.period),
+            duration_ns: ns(args.simulated_duration()),
+            warm_up_ns: ns(args.warm_up()),
+            policy: args.policy.word(),
+            wait: args.wait.word().to_owned(),
+            aligned: args.aligned,
+        },
+        keep: KeepDetours::new(args.keep_latest as usize, vcpus as usize, args.seed),
+        on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        guest: prepared.guest,
+    });
+    if args.simulated.dry_run {
+        return print_plan(1, &bench.planned()?);
+    }
+    measure(args, &open, context, &mut bench, Redraw::EverySecond)
+}
+
+/// Refuses options that a simulated machine cannot measure.
+fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
+    let refused = |reason: String| Err(Usage(reason));
+    if !args.command.is_empty() {
+        return refused(
+            "-- CMD works only with --on live: a guest runs only the threads".to_owned(),
+        );
+    }
+    if !args.on_threshold.is_empty() || args.idle_exit_max.is_some() {
+        return refused("--on-threshold and --idle-exit-max work only with --on live".to_owned());
+    }
+    if args.simulated.guest.free_running {
+        let reason = "the threads need the simulated machine's clock, not the host's";
+        return refused(format!("--free-running cannot be used here: {reason}"));
+    }
+    let wakeups = ns(args.simulated_duration()) / ns(args.period).max(1);
+    if wakeups > RECORDS_MAX as u64 {
+        let reason = "the guest keeps all of them until the end, and has room for";
+        return refused(format!("a window of {wakeups} wake-ups; {reason} {RECORDS_MAX}"));
+    }
+    if vcpus > 1 && model.is_none() {
+        return refused(format!(
+            "--vcpus {vcpus}: without a model, virtual CPUs share one clock and disturb each other; name \
+             a model (--on sim:r4400-1994)"
+        ));
+    }
+    Ok(())
+}
+
+/// The time limits of the machine. Without `--guest-limit`, warm-up and window are added to the default limit.
+fn limits(args: &WakeupArgs) -> Limits {
+    let guest = &args.simulated.guest;
+    let mut limits = guest.limits();
+    if guest.guest_limit.is_none() {
+        let measurement_s = (args.warm_up() + args.simulated_duration()).as_secs();
+        let measurement_s = u32::try_from(measurement_s).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(measurement_s);
+    }
+    limits
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::kernels::in_guest::KernelsRequest;
 use crate::noise::in_guest::NoiseRequest;
 use crate::services::in_guest::ServicesRequest;
 use crate::signal::in_guest::SignalRequest;
+use crate::wakeup::in_guest::WakeupRequest;
 
 use response::{Head, REMEDY};
 pub use response::{
@@ -36,6 +37,8 @@ pub enum Request {
     Handlers(HandlersRequest),
     /// Loops on the guest's CPUs.
     Noise(NoiseRequest),
+    /// Periodic threads on the guest's CPUs.
+    Wakeup(WakeupRequest),
     /// Series of repetitions with and without an interrupt.
     Footprint(FootprintRequest),
     /// One window of events from one CPU to another.
@@ -61,6 +64,7 @@ impl Request {
         match self {
             Request::Handlers(_) => "handlers",
             Request::Noise(_) => "noise",
+            Request::Wakeup(_) => "wakeup",
             Request::Footprint(_) => "footprint",
             Request::Signal(_) => "signal run",
             Request::Services(_) => "services",

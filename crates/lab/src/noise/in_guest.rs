@@ -223,7 +223,7 @@ impl Response for NoiseResponse {
 }
 
 /// Appends the records of a piece that [`pieces`] wrote. `None` if the text is invalid or has too many records.
-fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
+pub(crate) fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
     for record in text.strip_suffix(';')?.split(';') {
         let mut numbers = record.split(' ').map(|word| u64::from_str_radix(word, 16).ok());
         let mut next = || numbers.next().flatten();

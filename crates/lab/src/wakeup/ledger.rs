@@ -81,15 +81,20 @@ impl WakeupLedger {
         parts.clear();
         let is_seen = self.state.split(wakeup, marks, &mut parts);
         self.unseen += u64::from(!is_seen);
+        self.add_split(wakeup, &mut parts);
+        self.parts_buffer = parts;
+    }
+
+    /// Adds a wake-up with its parts in the order of time. Leaves the parts in another order.
+    pub fn add_split(&mut self, wakeup: Wakeup, parts: &mut Vec<(Part, u64)>) {
         if parts.iter().map(|part| part.1).sum::<u64>() != wakeup.late_ns() {
             self.unbalanced += 1;
         }
-        self.keep(wakeup, &parts);
-        merge_equal_parts(&mut parts);
-        for &(part, length_ns) in &parts {
+        self.keep(wakeup, parts);
+        merge_equal_parts(parts);
+        for &(part, length_ns) in parts.iter() {
             self.parts.entry(part).or_default().record(length_ns, wakeup.due_ns);
         }
-        self.parts_buffer = parts;
     }
 
     /// Adds a wake-up without tracing.

@@ -7,6 +7,7 @@
 //! has the results, and `tables` makes the tables.
 
 pub mod experiment;
+pub mod in_guest;
 pub mod ledger;
 pub mod sample;
 pub mod split;

@@ -52,7 +52,7 @@ pub use namespaces::{
     NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, in_first_user_namespace,
     namespaces, pid_namespace,
 };
-pub use online::{is_any_leaving, is_leaving, is_online, offline_cpus, online_cpus};
+pub use online::{guest_cpus, is_any_leaving, is_leaving, is_online, offline_cpus, online_cpus};
 #[cfg(test)]
 pub(crate) use pmu::machines::plant_machine;
 pub use pmu::{

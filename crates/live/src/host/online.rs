@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use lab::experiment::BenchError;
+
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
@@ -34,6 +36,23 @@ pub fn is_online(root: &Root, cpu: u32) -> bool {
 const LEAVE_TIME: Duration = Duration::from_millis(300);
 /// Time between two readings of the list.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The CPUs of a simulated machine that a request names; all online CPUs if it names none.
+///
+/// Fails if the machine has not all of them, or does not say which CPUs it has.
+pub fn guest_cpus(root: &Root, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
+    let failed = |reason: String| BenchError::Failed(reason);
+    let online = root.text("sys/devices/system/cpu/online");
+    let online =
+        online.ok_or_else(|| failed("the guest does not say which CPUs it has".to_owned()))?;
+    let mut cpus = parse_cpu_list(online.trim()).map_err(|error| failed(error.to_string()))?;
+    let Some(requested) = requested else { return Ok(cpus) };
+    if let Some(absent) = requested.iter().find(|cpu| !cpus.contains(cpu)) {
+        return Err(failed(format!("the guest has no CPU {absent}")));
+    }
+    cpus.retain(|cpu| requested.contains(cpu));
+    Ok(cpus)
+}
 
 /// Whether `cpu` is offline or will be within 300 ms. Waits up to 300 ms for the answer. Call this after a thread was
 /// moved off the CPU, or could not be pinned to it.

@@ -14,7 +14,7 @@ use super::inject::Injector;
 use super::loops::{LoopConfig, detour_resolution};
 use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
-use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
+use crate::host::{Root, guest_cpus, last_level_cache_bytes};
 use crate::threads::LockedMemory;
 use crate::window::{OnStop, Stop, WindowEdge};
 
@@ -54,10 +54,7 @@ impl Guest {
     fn new(request: &NoiseRequest) -> Result<Guest, BenchError> {
         let root = Root::default();
         let failed = |reason: &str| BenchError::Failed(reason.to_owned());
-        let online = root.text("sys/devices/system/cpu/online");
-        let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has"))?;
-        let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(&error.to_string()))?;
-        let cpus = select_cpus(cpus, request.cpus.as_deref())?;
+        let cpus = guest_cpus(&root, request.cpus.as_deref())?;
         let first = cpus.first().copied().ok_or_else(|| failed("the guest has no CPU"))?;
         let clock = detour_resolution(first).map_err(|error| failed(&error.to_string()))?;
         let clock = clock.ok_or_else(|| failed("the guest has no constant time-stamp counter"))?;
@@ -106,16 +103,6 @@ impl Guest {
             times_core: false,
         }
     }
-}
-
-/// The CPUs that run loops: the requested ones, or all `cpus`.
-fn select_cpus(mut cpus: Vec<u32>, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
-    let Some(requested) = requested else { return Ok(cpus) };
-    if let Some(absent) = requested.iter().find(|cpu| !cpus.contains(cpu)) {
-        return Err(BenchError::Failed(format!("the guest has no CPU {absent}")));
-    }
-    cpus.retain(|cpu| requested.contains(cpu));
-    Ok(cpus)
 }
 
 /// Runs one loop on all CPUs, and returns its results and records.

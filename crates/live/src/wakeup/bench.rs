@@ -16,8 +16,9 @@ use serde_json::{Map, json};
 
 use super::idle_states::IdleStateLimit;
 use super::join::Join;
+use super::schedule::{Schedule, nanoseconds, schedules};
 use super::settings::{Length, WakeupSettings};
-use super::thread::{MeasuredThread, Schedule, Stay, ThreadConfig};
+use super::thread::{MeasuredThread, Stay, ThreadConfig};
 use crate::clock::{KernelClock, monotonic_ns};
 use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
@@ -27,8 +28,6 @@ use crate::ring::Record;
 use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
 use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
 
-/// Time from the release of the threads to their first due time.
-const START_NS: u64 = 20_000_000;
 /// Longest total time of the comparison without and with probes.
 const COMPARED_MAX: Duration = Duration::from_secs(8);
 /// Shortest time of a part of this comparison, in periods. Its median needs some wake-ups.
@@ -82,8 +81,10 @@ pub struct LiveWakeup {
     companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
-    /// The wake-up that ended the window.
+    /// The latest wake-up of a window that a threshold ended.
     over_threshold: Option<OverThreshold>,
+    /// The status of the command, if it ended by itself in the window.
+    command_ended: Option<ExitStatus>,
     _idle_states: Option<IdleStateLimit>,
 }
 
@@ -106,6 +107,7 @@ impl LiveWakeup {
             root: Root::default(),
             absent: Vec::new(),
             over_threshold: None,
+            command_ended: None,
         };
         if bench.settings.trace {
             bench.load_probes();
@@ -133,15 +135,20 @@ impl LiveWakeup {
         }
     }
 
-    /// Ends the command that ran concurrently, and returns its status. `None` if there is no command, or if it still
-    /// ran.
+    /// Ends the command that ran concurrently.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
-    pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
-        self.companion.take().map_or(Ok(None), Companion::end)
+    pub fn end_command(&mut self) -> Result<(), BenchError> {
+        self.companion.take().map_or(Ok(None), Companion::end).map(drop)
     }
 
-    /// The wake-up that ended the window, because it was later than the threshold.
+    /// The status of the command, if it ended by itself before the window did, or ended the window.
+    #[must_use]
+    pub fn command_ended_in_window(&self) -> Option<ExitStatus> {
+        self.command_ended
+    }
+
+    /// The latest wake-up of a window that a threshold ended.
     #[must_use]
     pub fn over_threshold(&self) -> Option<&OverThreshold> {
         self.over_threshold.as_ref()
@@ -198,23 +205,6 @@ impl LiveWakeup {
         Ok((threads, offline))
     }
 
-    /// The schedule of each of `count` threads that begin now.
-    fn schedules(&self, count: usize, length: Length, warm_up: Duration) -> Vec<Schedule> {
-        let start_ns = monotonic_ns() + START_NS;
-        let window_ns = start_ns.saturating_add(nanoseconds(warm_up));
-        let end_ns = match length {
-            Length::Time(time) => window_ns.saturating_add(nanoseconds(time)),
-            Length::Command => u64::MAX,
-        };
-        let phase = |thread: usize| match self.settings.aligned {
-            true => 0,
-            false => self.settings.period_ns * thread as u64 / count.max(1) as u64,
-        };
-        (0..count)
-            .map(|thread| Schedule { first_due_ns: start_ns + phase(thread), window_ns, end_ns })
-            .collect()
-    }
-
     /// Runs one window on all CPUs, and returns its sample. `companion` starts when the window opens.
     fn run(
         &self,
@@ -239,7 +229,13 @@ impl LiveWakeup {
         let mut observer = Observer {
             kernel_clock: probes.map(MarkProbes::kernel_clock).unwrap_or_default(),
             probes,
-            schedules: self.schedules(threads.len(), length, warm_up),
+            schedules: schedules(
+                threads.len(),
+                length,
+                warm_up,
+                self.settings.period_ns,
+                self.settings.aligned,
+            ),
             threads: &threads,
             joins: Vec::new(),
             stop: &self.settings.stop,
@@ -260,10 +256,12 @@ impl LiveWakeup {
         let interrupted = outcome? == WaitOutcome::Stopped;
         let Observer { joins, schedules, kernel_clock, stopped_ns, is_over_threshold, .. } =
             observer;
-        let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX));
+        let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX)).min(monotonic_ns());
         let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
         let lost_after = probes.map(MarkProbes::lost).transpose()?;
-        let lost_events = lost_after.zip(lost_before).map(|(after, before)| after - before);
+        let dropped: u64 = joins.iter().map(|join| join.dropped).sum();
+        let lost_events =
+            lost_after.zip(lost_before).map(|(after, before)| after - before + dropped);
         let mut sample = WakeupSample {
             cpus: Vec::new(),
             unmeasured,
@@ -357,10 +355,6 @@ impl LiveWakeup {
     fn shortest_part(&self) -> Duration {
         Duration::from_nanos(self.settings.period_ns) * PART_PERIODS_MIN
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reads the records of the threads and the marks of their CPUs until all threads have ended.
@@ -465,7 +459,7 @@ impl Observer<'_> {
                     self.extend_watchdog();
                 }
             }
-            if is_held && opens_in_ns <= 1_000_000 {
+            if is_held && opens_in_ns <= 1_000_000 && self.stopped_ns.is_none() {
                 *companion = companion.take().map(Companion::released);
             }
             if let Some(companion) = companion
@@ -555,9 +549,13 @@ impl WakeupBench for LiveWakeup {
         let (length, warm_up) = (self.settings.length, self.settings.warm_up);
         let threshold_ns = self.settings.threshold_ns;
         let sample = self.run(traced, length, warm_up, threshold_ns, &mut companion);
+        let ended = companion.as_mut().map(Companion::status).transpose();
         self.companion = companion;
         let sample = sample?;
-        let latest = sample.latest().filter(|_| sample.facts["over_threshold"] == true);
+        self.command_ended = ended?.flatten();
+        let threshold_ns = threshold_ns.unwrap_or(u64::MAX);
+        let latest = sample.latest();
+        let latest = latest.filter(|(_, whole)| whole.wakeup.late_ns() >= threshold_ns);
         self.over_threshold = latest.map(|(cpu, whole)| {
             let cause = whole.main().and_then(|(part, _)| sample.kind_and_name(part.running));
             let cause = cause.map(|(kind, name)| format!("{kind} {name}"));

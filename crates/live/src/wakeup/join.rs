@@ -27,7 +27,12 @@ pub struct Join {
     window_ns: u64,
     /// Number of marks in the window.
     pub marks_in_window: u64,
+    /// Number of marks that were dropped because a thread waited for too long.
+    pub dropped: u64,
 }
+
+/// Maximum number of marks that are kept of a CPU. A thread that gets no CPU time for seconds may have more in one wake-up.
+const MARKS_MAX: usize = 1 << 22;
 
 /// A wake-up waits for a later mark of its CPU for at most so many polls.
 const POLLS_MAX: u32 = 3;
@@ -44,6 +49,7 @@ impl Join {
             period_ns,
             window_ns,
             marks_in_window: 0,
+            dropped: 0,
         }
     }
 
@@ -71,6 +77,12 @@ impl Join {
     ) {
         let before = self.marks.len();
         self.marks.extend(marks);
+        if self.marks.len() > MARKS_MAX {
+            let excess: Vec<Mark> = self.marks.drain(..self.marks.len() - MARKS_MAX).collect();
+            self.dropped += excess.len() as u64;
+            self.ledger.pass(&excess);
+        }
+        let before = before.min(self.marks.len());
         let new = self.marks.range(before..);
         self.marks_in_window += new.filter(|mark| mark.at_ns >= self.window_ns).count() as u64;
         self.marks.make_contiguous().sort_by_key(|mark| mark.at_ns);

@@ -1,12 +1,14 @@
 //! The live bench of the experiment `wakeup`: a thread on each CPU that sleeps until a time and reads the clock, and the
 //! kernel's marks around each wake-up.
 //!
-//! `bench` is the bench, `thread` the measured thread, `join` joins its records with the marks, and `settings` has the
-//! configuration.
+//! `bench` is the bench, `thread` the measured thread, `schedule` its times, `join` joins its records with the marks, and
+//! `settings` has the configuration. `in_guest` runs the same threads in a simulated machine.
 
 mod bench;
 mod idle_states;
+pub mod in_guest;
 mod join;
+mod schedule;
 mod settings;
 mod thread;
 

@@ -22,6 +22,23 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// Whether this thread has a real-time class.
+    pub(super) fn is_real_time_now() -> bool {
+        // SAFETY: the call takes a number, and changes nothing.
+        let class = unsafe { libc::sched_getscheduler(0) };
+        matches!(class, libc::SCHED_FIFO | libc::SCHED_RR)
+    }
+
+    /// The word of the command line.
+    #[must_use]
+    pub fn word(self) -> String {
+        match self {
+            Policy::Other => "other".to_owned(),
+            Policy::Fifo(priority) => format!("fifo:{priority}"),
+            Policy::RoundRobin(priority) => format!("rr:{priority}"),
+        }
+    }
+
     /// Gives this thread the class.
     ///
     /// Fails without the rights for a real-time class.

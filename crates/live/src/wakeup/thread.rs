@@ -1,4 +1,5 @@
-//! The measured thread of a CPU. It sleeps until a due time, reads the clock, and writes both times to a ring.
+//! The measured thread of a CPU. It sleeps until a due time, reads the clock, and writes both times to a ring, with the
+//! time-stamp counter, which the simulator knows.
 //!
 //! After each wake-up the next due time is a whole number of periods later, and after the clock's reading. A thread that
 //! is late by several periods therefore has one wake-up, and counts the others as missed.
@@ -18,9 +19,10 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::schedule::Schedule;
 use super::settings::{Policy, Wait};
 use crate::bpf::CallerProgram;
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, now};
 use crate::marks::loop_thread;
 use crate::ring::{Ring, Verdict};
 use crate::spawn::{no_thread, spawn_thread};
@@ -38,26 +40,6 @@ pub struct ThreadConfig {
     pub period_ns: u64,
     /// Capacity of the ring, in wake-ups.
     pub ring_records: usize,
-}
-
-/// The times of a window, ns of the process's CLOCK_MONOTONIC.
-#[derive(Clone, Copy, Debug)]
-pub struct Schedule {
-    /// The thread's first due time.
-    pub first_due_ns: u64,
-    /// Wake-ups due before this time belong to the warm-up.
-    pub window_ns: u64,
-    /// The thread ends when it is not due before this time.
-    pub end_ns: u64,
-}
-
-impl Schedule {
-    /// Number of the times `first_ns`, `first_ns + period_ns`, ... before `next_ns` that are in the window.
-    fn due_in_window(&self, first_ns: u64, next_ns: u64, period_ns: u64) -> u64 {
-        // Rounded up: due times before the window do not count.
-        let before = |end_ns: u64| end_ns.saturating_sub(first_ns).div_ceil(period_ns);
-        before(next_ns.min(self.end_ns)).saturating_sub(before(self.window_ns))
-    }
 }
 
 /// The result that a thread returns.
@@ -182,7 +164,7 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
             break;
         }
         if due_ns >= schedule.window_ns {
-            ring.push([due_ns, woke_ns, 0]);
+            ring.push([due_ns, woke_ns, now()]);
             before = before.or_else(ThreadCounts::now);
         }
         // The thread's own work counts, too: a due time that is over by now would have no sleep.
@@ -196,7 +178,8 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
         stay = Stay::Unknown;
     }
     let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
-    let is_real_time = config.policy != Policy::Other;
+    // The kernel reports a slack for a real-time thread, too, and does not apply it.
+    let is_real_time = Policy::is_real_time_now();
     let timer_slack_ns = if is_real_time { 0 } else { current_timer_slack().unwrap_or(0) };
     Ok(ThreadOutcome { missed, counts, stay, timer_slack_ns })
 }
