@@ -48,19 +48,6 @@ impl Class {
     pub fn from_label(label: &str) -> Class {
         Class::ALL.into_iter().find(|class| class.label() == label).unwrap_or(Class::Other)
     }
-
-    /// The class of the time in which something ran, by the columns of table `latest`.
-    fn of_part(stage: &str, kind: &str, name: &str) -> Class {
-        match (stage, kind) {
-            (_, "unknown") | ("expiry" | "scheduling", "thread") => Class::Other,
-            ("return", "task" | "thread") => Class::Return,
-            ("expiry", "task") => Class::LateTimer,
-            ("scheduling", "task") if name == IDLE => Class::Switch,
-            ("scheduling", "task") => Class::Tasks,
-            (_, "task" | "thread") => Class::Other,
-            _ => Class::Interrupts,
-        }
-    }
 }
 
 /// Name of the task that runs when a CPU has nothing to do.
@@ -78,15 +65,14 @@ pub(crate) struct LargestPart {
 }
 
 impl LargestPart {
-    /// Reads a row of table `latest`. `None` if the row has no cause, as in a run without probes.
+    /// Reads a row of table `worst`. `None` if the row has no cause, as in a run without probes.
     pub fn from_row(row: &Row<'_>) -> Option<LargestPart> {
         let text = |column| match row.get(column) {
             Value::Text(text) => Some(plain(text)),
             _ => None,
         };
-        let (stage, kind) = (text("largest_stage")?, text("largest_kind")?);
-        let name = text("largest_name")?;
-        let class = Class::of_part(&stage, &kind, &name);
+        let class = Class::from_label(&text("largest_class")?);
+        let (kind, name) = (text("largest_kind")?, text("largest_name")?);
         Some(LargestPart { class, kind, name, length_ns: time_ns(row, "largest_ns")? })
     }
 
@@ -133,36 +119,36 @@ mod tests {
 
     #[test]
     fn every_class_has_its_words() {
-        let part = |stage: &str, kind: &str, name: &str| {
-            let class = Class::of_part(stage, kind, name);
+        let part = |class: &str, kind: &str, name: &str| {
+            let class = Class::from_label(class);
             let part =
                 LargestPart { class, kind: kind.to_owned(), name: name.to_owned(), length_ns: 1.0 };
             format!("{}: {}", part.brief(), part.circumstance())
         };
-        for (stage, kind, name, expected) in [
+        for (class, kind, name, expected) in [
             (
-                "expiry",
+                "late timer",
                 "task",
                 "idle",
                 "late timer: before the timer's interrupt, while the CPU was idle",
             ),
             (
-                "expiry",
+                "late timer",
                 "task",
                 "make",
                 "late timer: before the timer's interrupt, while task make ran",
             ),
-            ("scheduling", "softirq", "NET_RX", "softirq NET_RX: in softirq NET_RX"),
-            ("expiry", "irq", "36 virtio1", "irq 36 virtio1: in irq 36 virtio1"),
-            ("return", "vector", "local_timer", "vector local_timer: in vector local_timer"),
-            ("scheduling", "task", "make", "task make: in task make"),
-            ("scheduling", "task", "idle", "leaving idle: on the way out of the idle task"),
+            ("interrupts", "softirq", "NET_RX", "softirq NET_RX: in softirq NET_RX"),
+            ("interrupts", "irq", "36 virtio1", "irq 36 virtio1: in irq 36 virtio1"),
+            ("interrupts", "vector", "local_timer", "vector local_timer: in vector local_timer"),
+            ("tasks", "task", "make", "task make: in task make"),
+            ("switch", "task", "idle", "leaving idle: on the way out of the idle task"),
             ("return", "thread", "the measured thread", "return: on the way back to user mode"),
-            ("expiry", "thread", "the measured thread", "other: while the thread itself still ran"),
-            ("return", "unknown", "-", "other: without a kernel event that shows what ran"),
-            ("nonsense", "task", "x", "other: without a kernel event that shows what ran"),
+            ("other", "thread", "the measured thread", "other: while the thread itself still ran"),
+            ("other", "unknown", "-", "other: without a kernel event that shows what ran"),
+            ("other", "task", "x", "other: without a kernel event that shows what ran"),
         ] {
-            assert_eq!(part(stage, kind, name), expected, "{stage} {kind} {name}");
+            assert_eq!(part(class, kind, name), expected, "{class} {kind} {name}");
         }
         for class in Class::ALL {
             assert_eq!(Class::from_label(class.label()), class);

@@ -73,11 +73,11 @@ pub struct WakeupArgs {
     /// shell; {cpu}, {latency_ns} and {cause} are replaced) or signal=NAME,PID. Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
-    /// How many of the latest wake-ups of each CPU are kept with every part: 1 to 1000
+    /// How many of the worst wake-ups of each CPU are kept with every part: 1 to 1000
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
-    keep_latest: u64,
-    /// Seed of the order of these short windows
+    keep_worst: u64,
+    /// Seed of the order in the comparison of short windows without and with recorded events
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// CPUs for irqlab's own thread [default: those not measured]
@@ -86,7 +86,7 @@ pub struct WakeupArgs {
     /// Run without probes: lateness then has no causes
     #[arg(long, help_heading = LIVE)]
     no_trace: bool,
-    /// Do not compare short windows without and with recorded events first
+    /// Do not compare short windows without and with recorded events first, which takes up to 10 s
     #[arg(long, help_heading = LIVE)]
     no_comparison: bool,
     /// Run this command from the opening of the window on, and end it after the window
@@ -150,7 +150,7 @@ impl WakeupArgs {
             ("threshold_ns", json!(threshold::smallest_ns(&self.on_threshold))),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
-            ("keep_latest", json!(self.keep_latest)),
+            ("keep_worst", json!(self.keep_worst)),
             ("command", json!(self.command)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -168,7 +168,7 @@ impl WakeupArgs {
 
     fn bench(&self, host: &HostFacts) -> anyhow::Result<LiveWakeup> {
         let (cpus, housekeeping) = self.cpus(host)?;
-        let keep = KeepDetours::new(self.keep_latest as usize, cpus.len(), self.seed);
+        let keep = KeepDetours::new(self.keep_worst as usize, cpus.len(), self.seed);
         Ok(LiveWakeup::new(WakeupSettings {
             cpus,
             housekeeping,
@@ -195,7 +195,7 @@ fn exit_latency(text: &str) -> Result<u32, String> {
     let exit_us = u32::try_from(exit_ns / 1_000).ok().filter(|us| *us <= 1_000_000);
     match exit_us {
         Some(us) if exit_ns.is_multiple_of(1_000) => Ok(us),
-        _ => Err("allowed: whole microseconds, 0us to 1s".to_owned()),
+        _ => Err("allowed: whole microseconds with a unit, 0us to 1s".to_owned()),
     }
 }
 
@@ -238,6 +238,8 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     let Some(status) = ended else { return Ok(exit) };
     if args.length() != Length::Command {
         console::warn(&format!("the command ended before the window did ({status})"));
+    } else if !status.success() {
+        console::warn(&format!("the command failed ({status})"));
     }
     let code = u8::try_from(shell_status(status)).unwrap_or(1);
     Ok(if code == 0 { exit } else { ExitCode::from(code) })
@@ -279,7 +281,7 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
             wait: args.wait.word().to_owned(),
             aligned: args.aligned,
         },
-        keep: KeepDetours::new(args.keep_latest as usize, vcpus as usize, args.seed),
+        keep: KeepDetours::new(args.keep_worst as usize, vcpus as usize, args.seed),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         guest: prepared.guest,
     });

@@ -15,8 +15,11 @@ fn invalid_options_are_named() {
     check_refused(&["wakeup", "--policy", "fifo:100"], "allowed: other, fifo:PRIO or rr:PRIO");
     check_refused(&["wakeup", "--policy", "deadline:1ms"], "allowed: other, fifo:PRIO or rr:PRIO");
     check_refused(&["wakeup", "--wait", "futex"], "allowed: nanosleep, timerfd");
-    check_refused(&["wakeup", "--idle-exit-max", "10ns"], "allowed: whole microseconds");
-    check_refused(&["wakeup", "--keep-latest", "0"], "1..=1000");
+    check_refused(
+        &["wakeup", "--idle-exit-max", "10ns"],
+        "allowed: whole microseconds with a unit",
+    );
+    check_refused(&["wakeup", "--keep-worst", "0"], "1..=1000");
     check_refused(&["wakeup", "--on", "sim"], "wakeup measures this machine only");
 }
 
@@ -24,7 +27,7 @@ fn uint(row: &Json, column: &str) -> u64 {
     row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
 }
 
-/// Checks that parts add up: in each of the latest wake-ups, and over all wake-ups of each CPU.
+/// Checks that parts add up: in each of the worst wake-ups, and over all wake-ups of each CPU.
 fn check_sums(run: &Json) {
     for row in rows(run, "wakeup") {
         let shares = ["late_timer", "interrupts", "tasks", "switch", "return", "other"];
@@ -36,19 +39,19 @@ fn check_sums(run: &Json) {
         let late_ns = row["late_mean_ns"].as_f64().unwrap() * uint(row, "wakeup_count") as f64;
         assert!((total as f64 - late_ns).abs() <= 1e-9 * late_ns, "{total} {late_ns}");
     }
-    for latest in rows(run, "latest") {
-        let parts: Vec<&Json> = rows(run, "latest_parts")
+    for worst in rows(run, "worst") {
+        let parts: Vec<&Json> = rows(run, "worst_parts")
             .iter()
-            .filter(|part| part["cpu"] == latest["cpu"] && part["rank"] == latest["rank"])
+            .filter(|part| part["cpu"] == worst["cpu"] && part["rank"] == worst["rank"])
             .collect();
         let sum: u64 = parts.iter().map(|part| uint(part, "length_ns")).sum();
-        assert_eq!(sum, uint(latest, "late_ns"), "{latest} {parts:?}");
-        assert_eq!(parts.len() as u64, uint(latest, "part_count"), "{latest}");
+        assert_eq!(sum, uint(worst, "late_ns"), "{worst} {parts:?}");
+        assert_eq!(parts.len() as u64, uint(worst, "part_count"), "{worst}");
         // Each part starts where the one before it ends, the first one at the due time.
         let starts: Vec<u64> = parts.iter().map(|part| uint(part, "start_ns")).collect();
-        let mut next_ns = uint(latest, "due_ns");
+        let mut next_ns = uint(worst, "due_ns");
         for (part, start_ns) in parts.iter().zip(starts) {
-            assert_eq!(start_ns, next_ns, "{latest} {parts:?}");
+            assert_eq!(start_ns, next_ns, "{worst} {parts:?}");
             next_ns += uint(part, "length_ns");
         }
     }
@@ -58,8 +61,7 @@ fn check_sums(run: &Json) {
 fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
     let _alone = alone();
     let workspace = Place::new();
-    let arguments =
-        ["wakeup", "-q", "-d", "640ms", "--keep-latest", "20", "--json", "--out", "run"];
+    let arguments = ["wakeup", "-q", "-d", "640ms", "--keep-worst", "20", "--json", "--out", "run"];
     let run = workspace.run(&arguments).assert_code(0).json();
     assert_eq!((&run["experiment"], &run["complete"]), (&"wakeup".into(), &true.into()));
     let wakeup = rows(&run, "wakeup");
@@ -73,7 +75,7 @@ fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
         assert_eq!(counted, uint(row, "wakeup_count"));
     }
     if let Some(reason) = absence(&run, "why the threads were late") {
-        assert!(rows(&run, "latest").iter().all(|row| row["largest_ns"].is_null()));
+        assert!(rows(&run, "worst").iter().all(|row| row["largest_ns"].is_null()));
         return needs::not_run(needs::Need::Bpf, reason);
     }
     check_sums(&run);
@@ -82,7 +84,7 @@ fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
     assert_eq!(shown.assert_code(0).json(), run);
     workspace.run(&["report", "run", "-o", "report.html"]).assert_code(0);
     let page = std::fs::read_to_string(workspace.path().join("report.html")).unwrap();
-    assert!(page.contains("The latest wake-up was "), "the answer");
+    assert!(page.contains("The worst wake-up was "), "the answer");
     workspace.run(&["export", "run", "--format", "hlog", "-o", "late.hlog"]).assert_code(0);
 }
 
@@ -98,7 +100,7 @@ impl Drop for Ended {
 
 /// A program of higher priority takes the CPU again and again. Wake-ups that are due meanwhile have it as their cause.
 #[test]
-fn a_task_of_higher_priority_is_the_cause_of_the_latest_wake_ups() {
+fn a_task_of_higher_priority_is_the_cause_of_the_worst_wake_ups() {
     let _alone = alone();
     let workspace = Place::new();
     let hog = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
@@ -108,8 +110,7 @@ fn a_task_of_higher_priority_is_the_cause_of_the_latest_wake_ups() {
         return needs::not_run(needs::Need::Other, "there is no chrt(1)");
     };
     let _hog = Ended(hog);
-    let arguments =
-        ["wakeup", "-q", "-c", "0", "-d", "2s", "--no-comparison", "--keep-latest", "5"];
+    let arguments = ["wakeup", "-q", "-c", "0", "-d", "2s", "--no-comparison", "--keep-worst", "5"];
     let ended = workspace.run(&[&arguments[..], &["--json"]].concat());
     let run = ended.assert_code(0).json();
     if let Some(reason) = absence(&run, "why the threads were late") {
@@ -123,9 +124,9 @@ fn a_task_of_higher_priority_is_the_cause_of_the_latest_wake_ups() {
         |row: &&Json| row["class"] == "tasks" && row["kind"] == "task" && row["name"] == "sh";
     let hog = rows(&run, "causes").iter().find(is_hog).unwrap_or_else(|| panic!("{run}"));
     assert!(uint(hog, "wakeup_count") >= 10, "{hog}");
-    let latest = rows(&run, "latest");
-    let caused = latest.iter().filter(|row| row["largest_name"] == "sh").count();
-    assert!(caused >= 3, "{latest:?}");
+    let worst = rows(&run, "worst");
+    let caused = worst.iter().filter(|row| row["largest_name"] == "sh").count();
+    assert!(caused >= 3, "{worst:?}");
     // Its spins take several periods, which a late thread leaves out.
     assert!(uint(&rows(&run, "wakeup")[0], "missed_count") > 0);
 }
@@ -143,7 +144,7 @@ fn a_commands_end_ends_the_window_and_its_failure_is_the_exit_code() {
     };
     assert!(window_ns(&["sleep", "0.3"]) >= 300_000_000);
     assert!(window_ns(&["sleep", "0.6"]) >= 600_000_000);
-    run(&["sh", "-c", "sleep 0.1; exit 9"]).assert_code(9);
+    run(&["sh", "-c", "sleep 0.1; exit 9"]).assert_code(9).assert_says("the command failed (exit");
     run(&["no-such-program"]).assert_says("no-such-program");
     let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--"];
     workspace.run(&[&timed[..], &["sleep", "600"]].concat()).assert_code(0);

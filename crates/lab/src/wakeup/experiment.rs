@@ -141,9 +141,9 @@ impl Experiment for Plan {
         let mut tables = vec![
             tables::wakeup(window),
             tables::causes(window),
-            tables::latest(window),
+            tables::worst(window),
             tables::distribution(window),
-            tables::latest_parts(window),
+            tables::worst_parts(window),
         ];
         tables.retain(|table| !table.rows().is_empty());
         let mut settings = window.facts.clone();

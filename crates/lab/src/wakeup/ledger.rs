@@ -1,4 +1,4 @@
-//! Sums up all wake-ups of a thread: exact totals, and the latest wake-ups with all their parts.
+//! Sums up all wake-ups of a thread: exact totals, and the worst wake-ups with all their parts.
 //!
 //! A bench makes a [`WakeupLedger`] for each CPU and adds each wake-up while the threads run. Memory is bounded.
 
@@ -48,8 +48,8 @@ pub struct WakeupLedger {
     pub first_late_ns: Vec<u64>,
     /// Number of wake-ups whose parts do not add up to the lateness: a bug of irqlab.
     pub unbalanced: u64,
-    /// The latest wake-ups.
-    pub latest: Largest<WholeWakeup>,
+    /// The worst wake-ups.
+    pub worst: Largest<WholeWakeup>,
     /// Buffer for the parts of a wake-up. Each wake-up reuses it, to allocate less.
     parts_buffer: Vec<(Part, u64)>,
 }
@@ -65,7 +65,7 @@ impl WakeupLedger {
             unseen: 0,
             first_late_ns: Vec::new(),
             unbalanced: 0,
-            latest: Largest::new(keep.longest),
+            worst: Largest::new(keep.longest),
             parts_buffer: Vec::new(),
         }
     }
@@ -107,7 +107,7 @@ impl WakeupLedger {
         if self.first_late_ns.len() < FIRST_MAX {
             self.first_late_ns.push(wakeup.late_ns());
         }
-        self.latest.offer(wakeup.late_ns(), || {
+        self.worst.offer(wakeup.late_ns(), || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));
             let mut later = later_parts.to_vec();
             merge_equal_parts(&mut later);
@@ -128,7 +128,7 @@ mod tests {
 
     /// Most wake-ups are 3 to 9 us late. One of them waits 5 ms for a task.
     #[test]
-    fn the_latest_wake_up_is_whole_whenever_it_comes() {
+    fn the_worst_wake_up_is_whole_whenever_it_comes() {
         let mut ledger = WakeupLedger::new(KeepDetours::new(2, 1, 0));
         for number in 1..=30_000_u64 {
             let due_ns = number * 1_000_000;
@@ -146,12 +146,12 @@ mod tests {
         assert_eq!((ledger.late.count, ledger.unbalanced), (30_000, 0));
         let total: u64 = ledger.parts.values().map(|times| times.sum).sum();
         assert_eq!(total, ledger.late.sum);
-        let latest = ledger.latest.sorted();
+        let worst = ledger.worst.sorted();
         let waited = Part { stage: Stage::Scheduling, running: Running::Task(4) };
-        let (main, main_ns) = latest[0].main().unwrap();
+        let (main, main_ns) = worst[0].main().unwrap();
         assert_eq!(main, waited);
         assert_eq!(main_ns, 5_000_000 + 500 + 17_003 % 7_000);
-        assert!(latest[1].wakeup.late_ns() < 10_000);
+        assert!(worst[1].wakeup.late_ns() < 10_000);
     }
 
     #[test]
@@ -165,9 +165,9 @@ mod tests {
             })
             .collect();
         ledger.add(Wakeup { due_ns: 0, woke_ns: 10_000 }, &marks);
-        let latest = ledger.latest.sorted()[0];
-        assert_eq!((latest.parts.len(), latest.later.len()), (16, 2));
-        let kept: u64 = latest.parts.iter().chain(&latest.later).map(|part| part.1).sum();
+        let worst = ledger.worst.sorted()[0];
+        assert_eq!((worst.parts.len(), worst.later.len()), (16, 2));
+        let kept: u64 = worst.parts.iter().chain(&worst.later).map(|part| part.1).sum();
         assert_eq!(kept, 10_000);
     }
 }

@@ -45,14 +45,14 @@ impl WakeupSample {
         }
     }
 
-    /// The CPU with the latest wake-up, and this wake-up. `None` without wake-ups.
+    /// The CPU with the worst wake-up, and this wake-up. `None` without wake-ups.
     #[must_use]
-    pub fn latest(&self) -> Option<(u32, WholeWakeup)> {
-        let latest = self.cpus.iter().filter_map(|cpu| {
-            let whole = cpu.ledger.latest.sorted().first().copied()?.clone();
+    pub fn worst(&self) -> Option<(u32, WholeWakeup)> {
+        let worst = self.cpus.iter().filter_map(|cpu| {
+            let whole = cpu.ledger.worst.sorted().first().copied()?.clone();
             Some((cpu.cpu, whole))
         });
-        latest.max_by_key(|(_, whole)| whole.wakeup.late_ns())
+        worst.max_by_key(|(_, whole)| whole.wakeup.late_ns())
     }
 
     /// Whether the window has a thread on every CPU of the plan, until its end.

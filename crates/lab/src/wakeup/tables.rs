@@ -11,7 +11,7 @@ use super::split::{Part, Running, Stage};
 use crate::noise::{ContextName, IDLE};
 use crate::quantiles::{interval_columns, interval_link};
 
-/// How many of the latest wake-ups of a run the terminal shows.
+/// How many of the worst wake-ups of a run the terminal shows.
 const SHOWN: u64 = 10;
 /// The quantiles of lateness: name of the column, its header, and share of 100,000.
 const QUANTILES: [(&str, &str, u32); 4] = [
@@ -192,13 +192,13 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
             .real(|row: &Thread<'_>| row.late().mean()),
     ])
     .and(quantiles)
-    .and([us_column("late_max_ns", "Lateness of the latest wake-up; exact.")
+    .and([us_column("late_max_ns", "Lateness of the worst wake-up; exact.")
         .shown_as("max", 98)
         .cost()
         .uint(|row: &Thread<'_>| (row.late().count > 0).then_some(row.late().peak.value))])
     .and(shares)
     .and([
-        column("late_max_at_ns", "Due time of the latest wake-up, from the opening of the window.")
+        column("late_max_at_ns", "Due time of the worst wake-up, from the opening of the window.")
             .detail()
             .uint(|row: &Thread<'_>| {
                 (row.late().count > 0)
@@ -230,12 +230,12 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         "{settings.scheduler}",
         "period {settings.period_ns}",
         "timer slack {settings.timer_slack_ns}",
-        "in {observer.compared_pairs} pairs of windows, median {observer.bare_late_p50_ns} without marks, \
-         {observer.traced_late_p50_ns} with marks",
+        "before the window, in {observer.compared_pairs} pairs of short ones, median {observer.bare_late_p50_ns} without \
+         marks, {observer.traced_late_p50_ns} with marks",
         "irqlab's own thread on CPUs {settings.observer_cpus}",
     ];
     let display = TableDisplay {
-        headline: "CPU {cpu}: {late_max_ns} at the latest, {late_p99_ns} at the 99th percentile"
+        headline: "CPU {cpu}: {late_max_ns} at worst, {late_p99_ns} at the 99th percentile"
             .to_owned(),
         sort_by: Some("late_max_ns".to_owned()),
         notes: notes.map(str::to_owned).to_vec(),
@@ -253,9 +253,9 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         part: Part,
         /// The times of the cause in the wake-ups that contain it, ns.
         times: &'a Distribution,
-        /// Time of the cause in the wake-ups of table `latest`, and the lateness of these wake-ups, ns.
-        in_latest_ns: u64,
-        latest_ns: u64,
+        /// Time of the cause in the wake-ups of table `worst`, and the lateness of these wake-ups, ns.
+        in_worst_ns: u64,
+        worst_ns: u64,
     }
     impl Row<'_> {
         fn kind_and_name(&self) -> Option<(&str, String)> {
@@ -301,11 +301,11 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         .shown_as("of lateness", 98)
         .real(|row: &Row<'_>| ratio(row.times.sum, row.thread.late().sum)),
         column(
-            "latest_ratio",
-            "Share of the lateness of the wake-ups in table latest. The rows of a CPU add up to 1.",
+            "worst_ratio",
+            "Share of the lateness of the wake-ups in table worst. The rows of a CPU add up to 1.",
         )
-        .shown_as("of the latest", 97)
-        .real(|row: &Row<'_>| ratio(row.in_latest_ns, row.latest_ns)),
+        .shown_as("of the worst", 97)
+        .real(|row: &Row<'_>| ratio(row.in_worst_ns, row.worst_ns)),
         us_column("p50_ns", "Median time of the cause in a wake-up that has it; exact within 1/16.")
             .interval(interval_link("p50_ns"))
             .priority(50)
@@ -321,15 +321,15 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
             .of_ref(|row: &Row<'_>| row.times),
     ]);
     let rows = Thread::all(sample).flat_map(|thread| {
-        let latest = thread.cpu.ledger.latest.sorted();
-        let latest_ns = latest.iter().map(|whole| whole.wakeup.late_ns()).sum();
+        let worst = thread.cpu.ledger.worst.sorted();
+        let worst_ns = worst.iter().map(|whole| whole.wakeup.late_ns()).sum();
         let mut parts: Vec<_> = thread.cpu.ledger.parts.iter().collect();
         parts.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum));
         parts.into_iter().map(move |(&part, times)| {
-            let in_latest = latest.iter().flat_map(|whole| whole.parts.iter().chain(&whole.later));
-            let of_part = in_latest.filter(|(other, _)| *other == part);
-            let in_latest_ns = of_part.map(|(_, length_ns)| length_ns).sum();
-            Row { thread, part, times, in_latest_ns, latest_ns }
+            let in_worst = worst.iter().flat_map(|whole| whole.parts.iter().chain(&whole.later));
+            let of_part = in_worst.filter(|(other, _)| *other == part);
+            let in_worst_ns = of_part.map(|(_, length_ns)| length_ns).sum();
+            Row { thread, part, times, in_worst_ns, worst_ns }
         })
     });
     let filter = RowFilter {
@@ -338,8 +338,8 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         others: "below a thousandth of the lateness".to_owned(),
     };
     let display = TableDisplay {
-        headline: "largest: {kind} {name} ({stage}), {late_ratio} of the lateness, {latest_ratio} of that of the \
-                   latest wake-ups"
+        headline: "largest: {kind} {name} ({stage}), {late_ratio} of the lateness, {worst_ratio} of that of the \
+                   worst wake-ups"
             .to_owned(),
         group_by: vec!["cpu".to_owned()],
         sort_by: Some("total_ns".to_owned()),
@@ -351,21 +351,21 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
     columns.table("causes", doc, rows).displayed(display)
 }
 
-/// A row of table `latest`: one of the latest wake-ups of a CPU.
+/// A row of table `worst`: one of the worst wake-ups of a CPU.
 #[derive(Clone, Copy)]
-struct Latest<'a> {
+struct Worst<'a> {
     thread: Thread<'a>,
-    /// 1 for the latest wake-up of the CPU.
+    /// 1 for the worst wake-up of the CPU.
     rank: u64,
     whole: &'a WholeWakeup,
 }
 
-impl<'a> Latest<'a> {
-    /// The latest wake-ups of all CPUs, in the order of CPUs and ranks.
-    fn all(sample: &'a WakeupSample) -> impl Iterator<Item = Latest<'a>> {
+impl<'a> Worst<'a> {
+    /// The worst wake-ups of all CPUs, in the order of CPUs and ranks.
+    fn all(sample: &'a WakeupSample) -> impl Iterator<Item = Worst<'a>> {
         Thread::all(sample).flat_map(|thread| {
-            let ranked = (1..).zip(thread.cpu.ledger.latest.sorted());
-            ranked.map(move |(rank, whole)| Latest { thread, rank, whole })
+            let ranked = (1..).zip(thread.cpu.ledger.worst.sorted());
+            ranked.map(move |(rank, whole)| Worst { thread, rank, whole })
         })
     }
 
@@ -390,66 +390,74 @@ impl<'a> Latest<'a> {
 }
 
 /// The columns that identify a wake-up.
-fn key_columns<'a>() -> Columns<'a, Latest<'a>> {
+fn key_columns<'a>() -> Columns<'a, Worst<'a>> {
     Columns::all([
-        cpu_column().of(|row: &Latest<'_>| row.thread.cpu.cpu),
-        column("rank", "1: the latest wake-up of the CPU, 2: the next.")
+        cpu_column().of(|row: &Worst<'_>| row.thread.cpu.cpu),
+        column("rank", "1: the worst wake-up of the CPU, 2: the next.")
             .priority(90)
-            .uint(|row: &Latest<'_>| row.rank),
+            .uint(|row: &Worst<'_>| row.rank),
     ])
 }
 
-/// Table `latest`: the latest wake-ups of each CPU.
-pub(super) fn latest(sample: &WakeupSample) -> Table {
+/// Table `worst`: the worst wake-ups of each CPU.
+pub(super) fn worst(sample: &WakeupSample) -> Table {
     let class_columns = Class::ALL.map(|class| {
         let name = format!("{}_ns", class.label().replace(' ', "_"));
         let doc = format!("Part of class {} (see table wakeup).", class.label());
+        // A wake-up whose causes are unknown has its whole time there.
+        let priority = if class == Class::Other { 62 } else { 60 };
         us_column(&name, &doc)
-            .shown_as(class.label(), 60)
-            .uint(move |row: &Latest<'_>| row.class_ns(class))
+            .shown_as(class.label(), priority)
+            .uint(move |row: &Worst<'_>| row.class_ns(class))
     });
     let columns = key_columns()
         .and([
             us_column("late_ns", "How late the thread ran.")
                 .shown_as("late", 98)
-                .uint(|row: &Latest<'_>| row.whole.wakeup.late_ns()),
+                .uint(|row: &Worst<'_>| row.whole.wakeup.late_ns()),
             column("due_ns", "When the thread was due, from the opening of the window.")
                 .format(Format::Milliseconds)
                 .shown_as("due", 80)
-                .uint(Latest::due_ns),
+                .uint(Worst::due_ns),
             column("largest_kind", "Kind of what ran in the largest part.")
                 .shown_as("kind", 70)
-                .text(|row: &Latest<'_>| row.main().map(|(kind, _)| kind.to_owned())),
+                .text(|row: &Worst<'_>| row.main().map(|(kind, _)| kind.to_owned())),
             column("largest_name", "Name of what ran in the largest part.")
                 .shown_as("largest cause", 97)
-                .text(|row: &Latest<'_>| row.main().map(|(_, name)| name)),
+                .text(|row: &Worst<'_>| row.main().map(|(_, name)| name)),
+            column("largest_class", "Class of the largest part, as in table causes.")
+                .detail()
+                .text(|row: &Worst<'_>| {
+                    let (part, _) = row.whole.main()?;
+                    Some(Class::of(part, &row.thread.sample.names).label())
+                }),
             column("largest_stage", "Stage of the largest part, as in table causes.")
                 .shown_as("stage", 65)
-                .text(|row: &Latest<'_>| row.whole.main().map(|(part, _)| part.stage.label())),
+                .text(|row: &Worst<'_>| row.whole.main().map(|(part, _)| part.stage.label())),
             us_column("largest_ns", "Time of the largest part.")
                 .shown_as("largest part", 96)
-                .uint(|row: &Latest<'_>| row.whole.main().map(|main| main.1)),
+                .uint(|row: &Worst<'_>| row.whole.main().map(|main| main.1)),
         ])
         .and(class_columns)
-        .and([column("part_count", "Rows of the wake-up in table latest_parts.")
+        .and([column("part_count", "Rows of the wake-up in table worst_parts.")
             .detail()
-            .uint(|row: &Latest<'_>| row.whole.parts.len() + row.whole.later.len())]);
+            .uint(|row: &Worst<'_>| row.whole.parts.len() + row.whole.later.len())]);
     let display = TableDisplay {
-        title: "the latest wake-ups".to_owned(),
-        headline: "latest: {late_ns} on CPU {cpu}, {largest_ns} of it {largest_kind} {largest_name} ({largest_stage})"
+        title: "the worst wake-ups".to_owned(),
+        headline: "worst: {late_ns} on CPU {cpu}, {largest_ns} of it {largest_kind} {largest_name} ({largest_stage})"
             .to_owned(),
         sort_by: Some("late_ns".to_owned()),
         rows_max: Some(SHOWN),
         ..TableDisplay::default()
     };
-    let doc = "The latest wake-ups of each CPU (--keep-latest), of all that were recorded.";
-    columns.table("latest", doc, Latest::all(sample)).displayed(display)
+    let doc = "The worst wake-ups of each CPU (--keep-worst), of all that were recorded.";
+    columns.table("worst", doc, Worst::all(sample)).displayed(display)
 }
 
-/// Table `latest_parts`: the parts of the latest wake-ups. They add up to the lateness, to the nanosecond.
-pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
+/// Table `worst_parts`: the parts of the worst wake-ups. They add up to the lateness, to the nanosecond.
+pub(super) fn worst_parts(sample: &WakeupSample) -> Table {
     struct Row<'a> {
-        latest: Latest<'a>,
+        worst: Worst<'a>,
         part: Part,
         length_ns: u64,
         /// Start of the part from the opening of the window, ns. `None` for the sum of several parts.
@@ -457,11 +465,11 @@ pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
     }
     impl Row<'_> {
         fn kind_and_name(&self) -> Option<(&str, String)> {
-            self.latest.thread.sample.kind_and_name(self.part.running)
+            self.worst.thread.sample.kind_and_name(self.part.running)
         }
     }
     let columns = Columns::all([
-        key_columns().of(|row: &Row<'_>| row.latest),
+        key_columns().of(|row: &Row<'_>| row.worst),
         column(
             "start_ns",
             "Start of the part, from the opening of the window. Blank: the sum of all later parts of this cause, in a \
@@ -470,7 +478,7 @@ pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
         .uint(|row: &Row<'_>| row.start_ns),
         column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
         column("class", "Class of the time, as in table causes.")
-            .text(|row: &Row<'_>| Class::of(row.part, &row.latest.thread.sample.names).label()),
+            .text(|row: &Row<'_>| Class::of(row.part, &row.worst.thread.sample.names).label()),
         column("stage", "Stage of the wake-up, as in table causes.")
             .text(|row: &Row<'_>| row.part.stage.label()),
         column("kind", "Kind of what ran, as in table causes.")
@@ -478,21 +486,21 @@ pub(super) fn latest_parts(sample: &WakeupSample) -> Table {
         column("name", "Name of what ran, as in table causes.")
             .text(|row: &Row<'_>| row.kind_and_name().map(|(_, name)| name)),
     ]);
-    let rows = Latest::all(sample).flat_map(|latest| {
-        let mut next_start_ns = latest.due_ns();
-        let parts_in_time = latest.whole.parts.iter().map(move |&(part, length_ns)| {
+    let rows = Worst::all(sample).flat_map(|worst| {
+        let mut next_start_ns = worst.due_ns();
+        let parts_in_time = worst.whole.parts.iter().map(move |&(part, length_ns)| {
             let start_ns = Some(next_start_ns);
             next_start_ns += length_ns;
-            Row { latest, part, length_ns, start_ns }
+            Row { worst, part, length_ns, start_ns }
         });
-        let sums = latest.whole.later.iter();
+        let sums = worst.whole.later.iter();
         let sums =
-            sums.map(move |&(part, length_ns)| Row { latest, part, length_ns, start_ns: None });
+            sums.map(move |&(part, length_ns)| Row { worst, part, length_ns, start_ns: None });
         parts_in_time.chain(sums)
     });
-    let doc = "The parts of the wake-ups in table latest, in the order of time: the first ones of each (at most \
+    let doc = "The parts of the wake-ups in table worst, in the order of time: the first ones of each (at most \
                4,096, fewer with many CPUs), then sums. The parts of a wake-up add up to its lateness exactly.";
-    columns.table("latest_parts", doc, rows).displayed(no_rows())
+    columns.table("worst_parts", doc, rows).displayed(no_rows())
 }
 
 /// Table `late_histogram`: the histogram of the lateness of all wake-ups.
@@ -579,8 +587,8 @@ mod tests {
         for table in [
             wakeup(&sample),
             causes(&sample),
-            latest(&sample),
-            latest_parts(&sample),
+            worst(&sample),
+            worst_parts(&sample),
             distribution(&sample),
         ] {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);

@@ -62,7 +62,7 @@ const LEFT_UNNOTICED: &str =
     "the kernel let the thread leave the CPU for a while (did it go offline?)";
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 
-/// The latest wake-up of a window that a threshold ended.
+/// The worst wake-up of a window that a threshold ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverThreshold {
     pub cpu: u32,
@@ -81,7 +81,7 @@ pub struct LiveWakeup {
     companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
-    /// The latest wake-up of a window that a threshold ended.
+    /// The worst wake-up of a window that a threshold ended.
     over_threshold: Option<OverThreshold>,
     /// The status of the command, if it ended by itself in the window.
     command_ended: Option<ExitStatus>,
@@ -148,7 +148,7 @@ impl LiveWakeup {
         self.command_ended
     }
 
-    /// The latest wake-up of a window that a threshold ended.
+    /// The worst wake-up of a window that a threshold ended.
     #[must_use]
     pub fn over_threshold(&self) -> Option<&OverThreshold> {
         self.over_threshold.as_ref()
@@ -479,6 +479,10 @@ impl Observer<'_> {
         let drained = |thread: &MeasuredThread| {
             let mut wakeups = Vec::new();
             thread.ring.drain(|[due, woke, _]| {
+                // A thread that is stopped wakes up once more.
+                if self.stopped_ns.is_some_and(|stopped_ns| due >= stopped_ns) {
+                    return;
+                }
                 let [due_ns, woke_ns] = [due, woke].map(|ns| self.kernel_clock.from_process_ns(ns));
                 wakeups.push(Wakeup { due_ns, woke_ns });
             });
@@ -554,9 +558,9 @@ impl WakeupBench for LiveWakeup {
         let sample = sample?;
         self.command_ended = ended?.flatten();
         let threshold_ns = threshold_ns.unwrap_or(u64::MAX);
-        let latest = sample.latest();
-        let latest = latest.filter(|(_, whole)| whole.wakeup.late_ns() >= threshold_ns);
-        self.over_threshold = latest.map(|(cpu, whole)| {
+        let worst = sample.worst();
+        let worst = worst.filter(|(_, whole)| whole.wakeup.late_ns() >= threshold_ns);
+        self.over_threshold = worst.map(|(cpu, whole)| {
             let cause = whole.main().and_then(|(part, _)| sample.kind_and_name(part.running));
             let cause = cause.map(|(kind, name)| format!("{kind} {name}"));
             OverThreshold { cpu, late_ns: whole.wakeup.late_ns(), cause }

@@ -53,7 +53,7 @@ impl Join {
         }
     }
 
-    /// How late the latest wake-up so far was, ns; 0 before the first one.
+    /// How late the worst wake-up so far was, ns; 0 before the first one.
     pub fn late_max_ns(&self) -> u64 {
         self.ledger.late.peak.value
     }

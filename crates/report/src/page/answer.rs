@@ -201,9 +201,9 @@ fn has_no_device(softirq: &str) -> bool {
     ["TIMER", "HRTIMER", "SCHED", "RCU"].iter().any(|name| softirq.ends_with(name))
 }
 
-/// The latest wake-up with its largest part, the p99 of its CPU, and what would shorten the part.
+/// The worst wake-up with its largest part, the p99 of its CPU, and what would shorten the part.
 fn wakeup(run: &Run) -> Option<Answer> {
-    let candidates = [("latest", "late_ns"), ("wakeup", "late_max_ns")];
+    let candidates = [("worst", "late_ns"), ("wakeup", "late_max_ns")];
     let (table, row, late_ns) = candidates.into_iter().find_map(|(table, column)| {
         let row = largest(rows(run.table(table)?), column)?;
         Some((table, row, time_ns(&row, column)?))
@@ -219,7 +219,8 @@ fn wakeup(run: &Run) -> Option<Answer> {
     let p99 = p99.map_or(String::new(), |p99_ns| {
         format!(" 99 % of the wake-ups on this CPU were at most {} late.", human::ns(p99_ns))
     });
-    let lever = part.map(|part| {
+    // Nothing is known to help against an unknown cause.
+    let lever = part.filter(|part| part.kind != "unknown").map(|part| {
         format!(
             "Without this part, the wake-up would have been {} late.{}",
             human::ns((late_ns - part.length_ns).max(0.0)),
@@ -228,7 +229,7 @@ fn wakeup(run: &Run) -> Option<Answer> {
     });
     Some(Answer {
         fact: format!(
-            "The latest wake-up was {} late, on CPU {cpu}{because}.{p99}",
+            "The worst wake-up was {} late, on CPU {cpu}{because}.{p99}",
             human::ns(late_ns)
         ),
         lever,
@@ -632,13 +633,13 @@ mod tests {
         assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");
     }
 
-    /// A run of `wakeup` on a virtual machine whose latest wake-up, by 312 µs on CPU 1, has this largest part.
-    fn wakeup_run(stage: &str, kind: &str, name: &str) -> Run {
+    /// A run of `wakeup` on a virtual machine whose worst wake-up, by 312 µs on CPU 1, has this largest part.
+    fn wakeup_run(class: &str, kind: &str, name: &str) -> Run {
         let columns = [
             ("cpu", Kind::Uint),
             ("late_ns", Kind::Uint),
             ("largest_ns", Kind::Uint),
-            ("largest_stage", Kind::Text),
+            ("largest_class", Kind::Text),
             ("largest_kind", Kind::Text),
             ("largest_name", Kind::Text),
         ];
@@ -646,16 +647,16 @@ mod tests {
             let numbers = [cpu, late, part].map(Value::from);
             numbers.into_iter().chain(text.map(Value::from)).collect()
         };
-        let latest = vec![
-            row(0, 90_000, 80_000, ["scheduling", "task", "not the latest"]),
-            row(1, 312_000, 290_000, [stage, kind, name]),
+        let worst = vec![
+            row(0, 90_000, 80_000, ["tasks", "task", "not the worst"]),
+            row(1, 312_000, 290_000, [class, kind, name]),
         ];
         let per_cpu_columns =
             [("cpu", Kind::Uint), ("late_p99_ns", Kind::Uint), ("late_max_ns", Kind::Uint)];
         let per_cpu = [[0_u64, 11_000, 90_000], [1, 42_000, 312_000]];
         let per_cpu = per_cpu.map(|row| row.map(Value::from).to_vec()).to_vec();
         let tables =
-            vec![table("wakeup", &per_cpu_columns, per_cpu), table("latest", &columns, latest)];
+            vec![table("wakeup", &per_cpu_columns, per_cpu), table("worst", &columns, worst)];
         let mut run = Run { experiment: "wakeup".to_owned(), ..run_of(tables) };
         run.host.insert("virtualized".to_owned(), true.into());
         run.host.insert("preemption_built".to_owned(), "PREEMPT_DYNAMIC".into());
@@ -665,11 +666,11 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_wakeup_has_its_largest_part_and_the_p99_of_its_cpu() {
-        let answer = summarize(&wakeup_run("scheduling", "softirq", "NET_RX"));
+    fn the_worst_wakeup_has_its_largest_part_and_the_p99_of_its_cpu() {
+        let answer = summarize(&wakeup_run("interrupts", "softirq", "NET_RX"));
         assert_eq!(
             answer.fact,
-            "The latest wake-up was 312 µs late, on CPU 1: 290 µs of it in softirq NET_RX. 99 % of the wake-ups on \
+            "The worst wake-up was 312 µs late, on CPU 1: 290 µs of it in softirq NET_RX. 99 % of the wake-ups on \
              this CPU were at most 42.0 µs late."
         );
         assert_eq!(
@@ -677,13 +678,13 @@ mod tests {
             "Without this part, the wake-up would have been 22.0 µs late. A softirq runs where its interrupt came: move \
              that interrupt's affinity."
         );
-        assert_eq!(answer.table.as_deref(), Some("latest"));
+        assert_eq!(answer.table.as_deref(), Some("worst"));
         // A run without probes has no causes, and a run without single wake-ups only its largest lateness.
-        let mut run = wakeup_run("scheduling", "softirq", "NET_RX");
+        let mut run = wakeup_run("interrupts", "softirq", "NET_RX");
         run.tables.truncate(1);
         let answer = summarize(&run);
         assert!(
-            answer.fact.starts_with("The latest wake-up was 312 µs late, on CPU 1. 99 %"),
+            answer.fact.starts_with("The worst wake-up was 312 µs late, on CPU 1. 99 %"),
             "{}",
             answer.fact
         );
@@ -704,24 +705,25 @@ mod tests {
         let isolate = "A cpuset or isolcpus keeps other tasks from the CPU.";
         let preempt = "With the boot option preempt=full, a thread need not wait until a task leaves the kernel.";
         let class = "A thread of a real-time class (--policy fifo:95) runs before such tasks.";
-        for (stage, kind, name, expected) in [
-            ("expiry", "task", "idle", format!("{idle} {host}")),
-            ("expiry", "task", "make", host.to_owned()),
-            ("scheduling", "task", "idle", idle.to_owned()),
-            ("scheduling", "task", "make", format!("{preempt} {isolate}")),
-            ("scheduling", "vector", "local_timer", String::new()),
-            ("scheduling", "softirq", "RCU", String::new()),
+        for (cause, kind, name, expected) in [
+            ("late timer", "task", "idle", format!("{idle} {host}")),
+            ("late timer", "task", "make", host.to_owned()),
+            ("switch", "task", "idle", idle.to_owned()),
+            ("tasks", "task", "make", format!("{preempt} {isolate}")),
+            ("interrupts", "vector", "local_timer", String::new()),
+            ("interrupts", "softirq", "RCU", String::new()),
             ("return", "thread", "the measured thread", String::new()),
-            ("expiry", "unknown", "before the first event", String::new()),
+            ("other", "thread", "the measured thread", String::new()),
         ] {
-            assert_eq!(remedy(&wakeup_run(stage, kind, name)), expected, "{stage} {kind} {name}");
+            assert_eq!(remedy(&wakeup_run(cause, kind, name)), expected, "{cause} {kind} {name}");
         }
-        let irq = remedy(&wakeup_run("expiry", "irq", "36 virtio1-req.0"));
+        assert_eq!(summarize(&wakeup_run("other", "unknown", "no kernel event")).lever, None);
+        let irq = remedy(&wakeup_run("interrupts", "irq", "36 virtio1-req.0"));
         assert!(irq.starts_with("/proc/irq/NUMBER/smp_affinity"), "{irq}");
-        let mut run = wakeup_run("scheduling", "task", "make");
+        let mut run = wakeup_run("tasks", "task", "make");
         run.settings.insert("scheduler".to_owned(), "SCHED_OTHER".into());
         assert_eq!(remedy(&run), format!("{class} {isolate}"));
-        let mut run = wakeup_run("expiry", "task", "idle");
+        let mut run = wakeup_run("late timer", "task", "idle");
         run.settings.insert("idle_exit_max_ns".to_owned(), 0.into());
         run.host.insert("virtualized".to_owned(), false.into());
         assert_eq!(remedy(&run), "");

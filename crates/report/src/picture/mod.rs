@@ -54,7 +54,7 @@ const KINDS: [(&str, &[&str], Draw); 25] = [
     ("sizes", &["detour_histogram", "detour_histogram_by_cause", "detours"], noise::sizes),
     ("spectrum", &["spectrum"], noise::spectrum),
     ("lateness", &["late_histogram", "wakeup"], wakeup::lateness),
-    ("latest", &["latest", "latest_parts"], wakeup::latest),
+    ("worst", &["worst", "worst_parts"], wakeup::worst),
     ("displaced", &["footprint"], footprint::displaced),
     ("evictors", &["by_context"], footprint::evictors),
     ("cpu", &["rates", "model", "curves"], signal::cpu),
@@ -76,7 +76,7 @@ const KINDS: [(&str, &[&str], Draw); 25] = [
 const LONG_TABLES: [(&str, &[&str]); 4] = [
     ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
     ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
-    ("latest_parts", &["cpu", "rank", "length_ns", "class"]),
+    ("worst_parts", &["cpu", "rank", "length_ns", "class"]),
     (
         "profile",
         &["workload", "model", "start_ns", "length_ns", "mode", "time_ratio", "execution_ratio"],
@@ -184,7 +184,7 @@ pub(crate) mod tests {
         };
         assert_eq!(part("late_histogram"), Part::All);
         let columns = ["cpu", "rank", "length_ns", "class"].map(str::to_owned).to_vec();
-        assert_eq!(part("latest_parts"), Part::Columns(columns));
+        assert_eq!(part("worst_parts"), Part::Columns(columns));
     }
 
     /// An element of SVG.

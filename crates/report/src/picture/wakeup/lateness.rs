@@ -59,7 +59,7 @@ impl LateHistogram {
         (min_ns.clamp(1.0, max_ns), max_ns)
     }
 
-    /// Shortens the last cell to the exact lateness of the latest wake-up, if the cell contains it.
+    /// Shortens the last cell to the exact lateness of the worst wake-up, if the cell contains it.
     fn end_at(&mut self, late_max_ns: f64) {
         if let Some(last) = self.cells.values_mut().next_back()
             && (last.min_ns..last.max_ns).contains(&late_max_ns)
@@ -69,7 +69,7 @@ impl LateHistogram {
     }
 
     /// The points of the line: a lateness and the share of wake-ups that were later. The line is level between cells.
-    /// It ends at the latest wake-up, with the share of the last cell.
+    /// It ends at worst wake-up, with the share of the last cell.
     fn points(&self) -> Vec<(f64, f64)> {
         let wakeup_count = self.wakeup_count();
         let mut late_ns = self.ends().0;
@@ -109,7 +109,7 @@ impl Curve {
 }
 
 /// The histogram of each CPU in table `late_histogram`, up to the exact maximum in table `wakeup`. The CPU with the
-/// latest wake-up is first.
+/// worst wake-up is first.
 fn histograms(run: &Run) -> Vec<(String, LateHistogram)> {
     let mut by_cpu: BTreeMap<String, LateHistogram> = BTreeMap::new();
     for row in run.table("late_histogram").into_iter().flat_map(rows) {
@@ -134,7 +134,7 @@ fn histograms(run: &Run) -> Vec<(String, LateHistogram)> {
     histograms
 }
 
-/// The lines of the CPUs with the latest wake-ups, and a grey line for all other CPUs together.
+/// The lines of the CPUs with the worst wake-ups, and a grey line for all other CPUs together.
 fn curves(histograms: &[(String, LateHistogram)]) -> Vec<Curve> {
     let (single_cpus, other_cpus) = histograms.split_at(histograms.len().min(CPUS_MAX));
     let mut single_cpus: Vec<&(String, LateHistogram)> = single_cpus.iter().collect();
@@ -156,7 +156,7 @@ fn curves(histograms: &[(String, LateHistogram)]) -> Vec<Curve> {
     curves
 }
 
-/// The title: how late the latest wake-up was. `worst_cpu`: the CPU with this wake-up by the histograms.
+/// The title: how late the worst wake-up was. `worst_cpu`: the CPU with this wake-up by the histograms.
 fn title(run: &Run, wakeup_count: f64, worst_cpu: &str, worst_histogram: &LateHistogram) -> String {
     let exact_maxima = run
         .table("wakeup")
@@ -168,7 +168,7 @@ fn title(run: &Run, wakeup_count: f64, worst_cpu: &str, worst_histogram: &LateHi
         None => (format!("at most {}", human::ns(worst_histogram.ends().1)), worst_cpu.to_owned()),
     };
     let count = human::count(wakeup_count as u64);
-    format!("The latest of {count} wake-ups was {lateness} late, on CPU {cpu}")
+    format!("The worst of {count} wake-ups was {lateness} late, on CPU {cpu}")
 }
 
 /// How to read the picture, with an example, and what it leaves out.
@@ -194,7 +194,7 @@ fn notes(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
     }
     if cpu_count > CPUS_MAX {
         notes.push(format!(
-            "The {CPUS_MAX} CPUs with the latest wake-ups have lines of their own. Table late_histogram has all CPUs."
+            "The {CPUS_MAX} CPUs with the worst wake-ups have lines of their own. Table late_histogram has all CPUs."
         ));
     }
     notes
@@ -217,9 +217,9 @@ pub fn lateness(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let ends = || histograms.iter().map(|(_, histogram)| histogram.ends());
     let earliest_ns = ends().map(|(min_ns, _)| min_ns).fold(f64::INFINITY, f64::min);
-    let latest_ns = ends().map(|(_, max_ns)| max_ns).fold(1.0, f64::max);
+    let worst_ns = ends().map(|(_, max_ns)| max_ns).fold(1.0, f64::max);
     let lowest_share = curves.iter().map(|curve| curve.end().1).fold(1.0, f64::min);
-    let x = Axis::logarithmic("later than", Quantity::Time, earliest_ns, latest_ns);
+    let x = Axis::logarithmic("later than", Quantity::Time, earliest_ns, worst_ns);
     // The axis starts below the lowest line, so that the line is not on the frame.
     let y = Axis::logarithmic("share of wake-ups", Quantity::Share, lowest_share / 2.0, 1.0);
     let floor = y.ends().0;
@@ -229,7 +229,7 @@ pub fn lateness(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let mut labels = Vec::new();
         for curve in &curves {
             let end = curve.end();
-            // No wake-up is later than the latest: the line falls to the end of the axis, which has no zero.
+            // No wake-up is later than the worst: the line falls to the end of the axis, which has no zero.
             let points = [&curve.points[..], &[(end.0, floor)]].concat();
             chart.line(&points, curve.look, 1.8)?;
             labels.push(Label { name: curve.name.clone(), colour: curve.look.colour, end });
@@ -263,8 +263,8 @@ mod tests {
             [cpu, scale * (16 + index) * 1_024, scale * (17 + index) * 1_024 - 1, count]
         };
         let counts = [4_000, 3_000, 2_000, 800, 150, 40, 9];
-        let latest = [cpu, scale * 278_528, scale * 294_911, 1];
-        (0..).zip(counts).map(bucket).chain([latest])
+        let worst = [cpu, scale * 278_528, scale * 294_911, 1];
+        (0..).zip(counts).map(bucket).chain([worst])
     }
 
     fn per_cpu(rows: &[[u64; 4]]) -> Table {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_each_cpu_ends_at_its_latest_wakeup() {
+    fn a_line_of_each_cpu_ends_at_its_worst_wakeup() {
         let late = histogram(buckets(1, 1).chain(buckets(0, 3)));
         let run = run_of(vec![
             per_cpu(&[[0, 61_000, 850_000, 7], [1, 20_000, 280_000, 0]]),
@@ -283,7 +283,7 @@ mod tests {
         golden("lateness", lateness(&run, WIDTH));
         golden("lateness_narrow", lateness(&run, NARROW));
         let alone = lateness(&run_of(vec![late]), WIDTH).unwrap().expect("a picture").file();
-        assert!(alone.contains("The latest of 20,000 wake-ups was at most 885 µs late, on CPU 0"));
+        assert!(alone.contains("The worst of 20,000 wake-ups was at most 885 µs late, on CPU 0"));
         assert_eq!(lateness(&run_of(vec![]), WIDTH).unwrap(), None);
         assert_eq!(lateness(&run_of(vec![histogram([].into_iter())]), WIDTH).unwrap(), None);
     }

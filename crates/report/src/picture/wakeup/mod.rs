@@ -1,7 +1,7 @@
-//! Pictures of `wakeup`: how late threads woke up, and what delayed the latest wake-ups.
+//! Pictures of `wakeup`: how late threads woke up, and what delayed the worst wake-ups.
 
 mod lateness;
-mod latest;
+mod worst;
 
 pub use lateness::lateness;
-pub use latest::latest;
+pub use worst::worst;

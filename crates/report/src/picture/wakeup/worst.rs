@@ -1,4 +1,4 @@
-//! The picture `latest` of `wakeup`: the latest wake-ups as bars. The parts of a bar are in the order of time, coloured
+//! The picture `worst` of `wakeup`: the worst wake-ups as bars. The parts of a bar are in the order of time, coloured
 //! by what delayed the thread.
 
 use plotters::style::RGBColor;
@@ -45,7 +45,7 @@ fn legend_name(class: Class) -> &'static str {
     }
 }
 
-/// One of the latest wake-ups.
+/// One of the worst wake-ups.
 struct LateWakeup<'a> {
     row: Row<'a>,
     late_ns: f64,
@@ -54,8 +54,8 @@ struct LateWakeup<'a> {
 }
 
 impl<'a> LateWakeup<'a> {
-    /// The latest wake-ups in a table, the latest first. Their parts are not known yet.
-    fn latest(table: &'a Table) -> Vec<LateWakeup<'a>> {
+    /// The worst wake-ups in a table, the worst first. Their parts are not known yet.
+    fn worst(table: &'a Table) -> Vec<LateWakeup<'a>> {
         let wakeups = rows(table).filter_map(|row| {
             let late_ns = time_ns(&row, "late_ns").filter(|late_ns| *late_ns > 0.0)?;
             Some(LateWakeup { row, late_ns, parts: Vec::new() })
@@ -66,7 +66,7 @@ impl<'a> LateWakeup<'a> {
         wakeups
     }
 
-    /// Whether a row of table `latest_parts` is about this wake-up.
+    /// Whether a row of table `worst_parts` is about this wake-up.
     fn has_part(&self, part: &Row<'_>) -> bool {
         ["cpu", "rank"].iter().all(|key| part.get(key) == self.row.get(key))
     }
@@ -126,12 +126,12 @@ impl<'a> LateWakeup<'a> {
     }
 }
 
-/// The picture of the tables `latest` and `latest_parts`. `None` for a run without late wake-ups.
-pub fn latest(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
-    let Some(table) = run.table("latest") else { return Ok(None) };
-    let mut wakeups = LateWakeup::latest(table);
+/// The picture of the tables `worst` and `worst_parts`. `None` for a run without late wake-ups.
+pub fn worst(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("worst") else { return Ok(None) };
+    let mut wakeups = LateWakeup::worst(table);
     let Some(worst_row) = wakeups.first().map(|wakeup| wakeup.row) else { return Ok(None) };
-    for part in run.table("latest_parts").into_iter().flat_map(rows) {
+    for part in run.table("worst_parts").into_iter().flat_map(rows) {
         if let Some(wakeup) = wakeups.iter_mut().find(|wakeup| wakeup.has_part(&part)) {
             wakeup.add_part(&part);
         }
@@ -164,17 +164,17 @@ pub fn latest(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend.push(Entry { name: "cause unknown".to_owned(), colour: UNDIVIDED });
     }
     let reason = LargestPart::from_row(&worst_row).map_or(String::new(), |largest| {
-        format!(": the latest lost {} {}", human::ns(largest.length_ns), largest.circumstance())
+        format!(": the worst lost {} {}", human::ns(largest.length_ns), largest.circumstance())
     });
     let heading = Heading {
         title: match wakeups.len() {
-            1 => format!("What delayed the latest wake-up{reason}"),
-            count => format!("What delayed the {count} latest wake-ups{reason}"),
+            1 => format!("What delayed the worst wake-up{reason}"),
+            count => format!("What delayed the {count} worst wake-ups{reason}"),
         },
         notes,
         legend,
-        description: "A bar for each of the latest wake-ups, as long as it was late, divided by what delayed the \
-                      thread. The numbers are in tables latest and latest_parts of the run."
+        description: "A bar for each of the worst wake-ups, as long as it was late, divided by what delayed the \
+                      thread. The numbers are in tables worst and worst_parts of the run."
             .to_owned(),
     };
     let bars: Vec<Bar> = wakeups.iter().map(LateWakeup::bar).collect();
@@ -193,32 +193,32 @@ mod tests {
     const TEXT: Kind = Kind::Text;
     const UINT: Kind = Kind::Uint;
 
-    /// A row of table `latest`: CPU, rank, lateness, due time, and the largest part with its stage, kind and name.
-    type LatestRow = (u64, u64, u64, u64, Option<(u64, &'static str, &'static str, &'static str)>);
+    /// A row of table `worst`: CPU, rank, lateness, due time, and the largest part with its class, kind and name.
+    type WorstRow = (u64, u64, u64, u64, Option<(u64, &'static str, &'static str, &'static str)>);
 
-    fn latest_table(wakeups: &[LatestRow]) -> Table {
+    fn worst_table(wakeups: &[WorstRow]) -> Table {
         let columns = [
             ("cpu", UINT),
             ("rank", UINT),
             ("late_ns", UINT),
             ("due_ns", UINT),
             ("largest_ns", UINT),
-            ("largest_stage", TEXT),
+            ("largest_class", TEXT),
             ("largest_kind", TEXT),
             ("largest_name", TEXT),
         ];
-        let row = |(cpu, rank, late, due, largest): &LatestRow| -> Vec<Value> {
-            let (length, stage, kind, name) = match *largest {
-                Some((length, stage, kind, name)) => {
-                    (Some(length), Some(stage), Some(kind), Some(name))
+        let row = |(cpu, rank, late, due, largest): &WorstRow| -> Vec<Value> {
+            let (length, class, kind, name) = match *largest {
+                Some((length, class, kind, name)) => {
+                    (Some(length), Some(class), Some(kind), Some(name))
                 }
                 None => (None, None, None, None),
             };
             let numbers = [*cpu, *rank, *late, *due].map(Value::from);
-            let texts = [stage, kind, name].map(Value::from);
+            let texts = [class, kind, name].map(Value::from);
             numbers.into_iter().chain([length.into()]).chain(texts).collect()
         };
-        table("latest", &columns, wakeups.iter().map(row).collect())
+        table("worst", &columns, wakeups.iter().map(row).collect())
     }
 
     fn parts_table(parts: impl Iterator<Item = (u64, u64, u64, &'static str)>) -> Table {
@@ -226,15 +226,15 @@ mod tests {
         let row = |(cpu, rank, length, class): (u64, u64, u64, &str)| -> Vec<Value> {
             vec![cpu.into(), rank.into(), length.into(), class.into()]
         };
-        table("latest_parts", &columns, parts.map(row).collect())
+        table("worst_parts", &columns, parts.map(row).collect())
     }
 
     /// Four wake-ups: two were late for a known reason, one for a hostile name, and one for an unknown reason.
     fn run() -> Run {
-        let wakeups = latest_table(&[
-            (0, 1, 312_000, 4_326_123_456, Some((290_000, "scheduling", "softirq", "NET_RX"))),
-            (0, 2, 90_000, 7_000_000, Some((70_000, "scheduling", "task", "a<b>&\u{1b}"))),
-            (1, 1, 205_000, 12_000_000, Some((180_000, "expiry", "task", "idle"))),
+        let wakeups = worst_table(&[
+            (0, 1, 312_000, 4_326_123_456, Some((290_000, "interrupts", "softirq", "NET_RX"))),
+            (0, 2, 90_000, 7_000_000, Some((70_000, "tasks", "task", "a<b>&\u{1b}"))),
+            (1, 1, 205_000, 12_000_000, Some((180_000, "late timer", "task", "idle"))),
             (1, 2, 40_000, 0, None),
         ]);
         let parts = [
@@ -255,27 +255,27 @@ mod tests {
 
     #[test]
     fn a_bar_shows_what_delayed_a_wakeup() {
-        golden("latest", latest(&run(), WIDTH));
-        golden("latest_narrow", latest(&run(), NARROW));
-        assert_eq!(latest(&run_of(vec![]), WIDTH).unwrap(), None);
-        assert_eq!(latest(&run_of(vec![latest_table(&[])]), WIDTH).unwrap(), None);
+        golden("worst", worst(&run(), WIDTH));
+        golden("worst_narrow", worst(&run(), NARROW));
+        assert_eq!(worst(&run_of(vec![]), WIDTH).unwrap(), None);
+        assert_eq!(worst(&run_of(vec![worst_table(&[])]), WIDTH).unwrap(), None);
     }
 
     #[test]
     fn without_probes_bars_are_undivided() {
-        let run = run_of(vec![latest_table(&[(3, 1, 50_000, 1_000_000, None)])]);
-        golden("latest_without_causes", latest(&run, WIDTH));
+        let run = run_of(vec![worst_table(&[(3, 1, 50_000, 1_000_000, None)])]);
+        golden("worst_without_causes", worst(&run, WIDTH));
     }
 
     #[test]
     fn a_bar_of_very_many_parts_keeps_the_time_of_each_class() {
-        let wakeups = latest_table(&[(0, 1, 60_000_000, 0, None)]);
+        let wakeups = worst_table(&[(0, 1, 60_000_000, 0, None)]);
         let classes = ["interrupts", "tasks", "late timer"];
         let part = |index: usize| (0, 1, 1_000 + index as u64 % 7, classes[index % 3]);
         let run = run_of(vec![wakeups, parts_table((0..50_000).map(part))]);
-        let table = run.table("latest").unwrap();
-        let mut wakeup = LateWakeup::latest(table).remove(0);
-        rows(run.table("latest_parts").unwrap()).for_each(|part| wakeup.add_part(&part));
+        let table = run.table("worst").unwrap();
+        let mut wakeup = LateWakeup::worst(table).remove(0);
+        rows(run.table("worst_parts").unwrap()).for_each(|part| wakeup.add_part(&part));
         let drawn = wakeup.drawn_parts();
         assert!(drawn.len() <= PARTS_MAX, "{}", drawn.len());
         for class in Class::ALL {
@@ -284,7 +284,7 @@ mod tests {
             };
             assert_eq!(sum(&drawn), sum(&wakeup.parts), "{}", class.label());
         }
-        let svg = latest(&run, WIDTH).unwrap().unwrap().file();
+        let svg = worst(&run, WIDTH).unwrap().unwrap().file();
         checked(&svg);
         assert!(svg.len() < 30_000, "{}", svg.len());
     }
@@ -297,11 +297,11 @@ mod tests {
         let rows: Vec<Vec<Value>> =
             strange.iter().map(|number| vec![Value::Real(*number); 6]).collect();
         let run = run_of(vec![
-            table("latest", &columns, rows.clone()),
-            table("latest_parts", &columns, [rows.clone(), rows].concat()),
+            table("worst", &columns, rows.clone()),
+            table("worst_parts", &columns, [rows.clone(), rows].concat()),
         ]);
         for width in [WIDTH, NARROW] {
-            checked(&latest(&run, width).unwrap().unwrap().file());
+            checked(&worst(&run, width).unwrap().unwrap().file());
         }
     }
 }
