@@ -27,18 +27,19 @@ use crate::options::{
     guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns,
 };
 use crate::pictures::PictureArgs;
-use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, stop_on_signals};
+use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, print_plan};
 use crate::threshold::{self, Threshold};
 
 /// How late does a periodic thread run, and what delayed it?
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes(&[DIFFERS, EVENTS_LOST], "Examples:
+#[command(after_help = help_with_exit_codes(&[DIFFERS, EVENTS_LOST, STATUS_LIMIT], "Examples:
   irqlab wakeup                             10 s of a thread on every CPU, due every ms, with causes
   irqlab wakeup -c 1 -p 250us -d 60s        one CPU, four times as often, for a minute
   irqlab wakeup --policy other --no-trace   a usual thread, without probes
   irqlab wakeup -d 1h --on-threshold 1ms:stop    until a thread is 1 ms late
-  irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends"))]
+  irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends
+  irqlab wakeup --on sim:zen3               in a simulated machine: each cycle has its cause"))]
 pub struct WakeupArgs {
     /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]

@@ -2,7 +2,9 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Place, absence, alone, check_refused, rows, signal, wait_until};
+use crate::support::{
+    Place, absence, alone, check_refused, check_wakeup_sums, rows, signal, uint, wait_until,
+};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
@@ -20,41 +22,6 @@ fn invalid_options_are_named() {
         "allowed: whole microseconds with a unit",
     );
     check_refused(&["wakeup", "--keep-worst", "0"], "1..=1000");
-    check_refused(&["wakeup", "--on", "sim"], "wakeup measures this machine only");
-}
-
-fn uint(row: &Json, column: &str) -> u64 {
-    row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
-}
-
-/// Checks that parts add up: in each of the worst wake-ups, and over all wake-ups of each CPU.
-fn check_sums(run: &Json) {
-    for row in rows(run, "wakeup") {
-        let shares = ["late_timer", "interrupts", "tasks", "switch", "return", "other"];
-        let share = |class: &&str| row[format!("{class}_ratio")].as_f64();
-        let sum: f64 = shares.iter().map(|class| share(class).unwrap()).sum();
-        assert!((sum - 1.0).abs() < 1e-9, "{sum} {row}");
-        let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
-        let total: u64 = causes.map(|cause| uint(cause, "total_ns")).sum();
-        let late_ns = row["late_mean_ns"].as_f64().unwrap() * uint(row, "wakeup_count") as f64;
-        assert!((total as f64 - late_ns).abs() <= 1e-9 * late_ns, "{total} {late_ns}");
-    }
-    for worst in rows(run, "worst") {
-        let parts: Vec<&Json> = rows(run, "worst_parts")
-            .iter()
-            .filter(|part| part["cpu"] == worst["cpu"] && part["rank"] == worst["rank"])
-            .collect();
-        let sum: u64 = parts.iter().map(|part| uint(part, "length_ns")).sum();
-        assert_eq!(sum, uint(worst, "late_ns"), "{worst} {parts:?}");
-        assert_eq!(parts.len() as u64, uint(worst, "part_count"), "{worst}");
-        // Each part starts where the one before it ends, the first one at the due time.
-        let starts: Vec<u64> = parts.iter().map(|part| uint(part, "start_ns")).collect();
-        let mut next_ns = uint(worst, "due_ns");
-        for (part, start_ns) in parts.iter().zip(starts) {
-            assert_eq!(start_ns, next_ns, "{worst} {parts:?}");
-            next_ns += uint(part, "length_ns");
-        }
-    }
 }
 
 #[test]
@@ -78,7 +45,7 @@ fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
         assert!(rows(&run, "worst").iter().all(|row| row["largest_ns"].is_null()));
         return needs::not_run(needs::Need::Bpf, reason);
     }
-    check_sums(&run);
+    check_wakeup_sums(&run);
     assert_eq!(run["observer"]["compared_pairs"], 16, "{}", run["observer"]);
     let shown = workspace.run(&["show", "run", "--json"]);
     assert_eq!(shown.assert_code(0).json(), run);
@@ -119,7 +86,7 @@ fn a_task_of_higher_priority_is_the_cause_of_the_worst_wake_ups() {
     if run["settings"]["scheduler"] != "SCHED_FIFO 95" {
         return needs::not_run(needs::Need::Fifo, "SCHED_FIFO is refused");
     }
-    check_sums(&run);
+    check_wakeup_sums(&run);
     let is_hog =
         |row: &&Json| row["class"] == "tasks" && row["kind"] == "task" && row["name"] == "sh";
     let hog = rows(&run, "causes").iter().find(is_hog).unwrap_or_else(|| panic!("{run}"));

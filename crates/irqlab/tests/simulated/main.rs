@@ -22,4 +22,5 @@ mod support;
 mod threaded;
 mod user_functions;
 mod verify_probes;
+mod wakeup;
 mod window_ends;

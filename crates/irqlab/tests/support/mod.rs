@@ -362,3 +362,38 @@ pub fn check_longest(run: &Json, noise: &Json, kept: u64) {
     let by_cause = on_cpu("detour_histogram_by_cause");
     assert_eq!(sum(&by_cause, "detour_count"), uint(noise, "detour_count"), "{noise}");
 }
+
+/// The number in a column of a row.
+pub fn uint(row: &Json, column: &str) -> u64 {
+    row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
+}
+
+/// Checks a run of `wakeup`: parts add up: in each of the worst wake-ups, and over all wake-ups of each CPU.
+pub fn check_wakeup_sums(run: &Json) {
+    for row in rows(run, "wakeup") {
+        let shares = ["late_timer", "interrupts", "tasks", "switch", "return", "other"];
+        let share = |class: &&str| row[format!("{class}_ratio")].as_f64();
+        let sum: f64 = shares.iter().map(|class| share(class).unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum} {row}");
+        let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
+        let total: u64 = causes.map(|cause| uint(cause, "total_ns")).sum();
+        let late_ns = row["late_mean_ns"].as_f64().unwrap() * uint(row, "wakeup_count") as f64;
+        assert!((total as f64 - late_ns).abs() <= 1e-9 * late_ns, "{total} {late_ns}");
+    }
+    for worst in rows(run, "worst") {
+        let parts: Vec<&Json> = rows(run, "worst_parts")
+            .iter()
+            .filter(|part| part["cpu"] == worst["cpu"] && part["rank"] == worst["rank"])
+            .collect();
+        let sum: u64 = parts.iter().map(|part| uint(part, "length_ns")).sum();
+        assert_eq!(sum, uint(worst, "late_ns"), "{worst} {parts:?}");
+        assert_eq!(parts.len() as u64, uint(worst, "part_count"), "{worst}");
+        // Each part starts where the one before it ends, the first one at the due time.
+        let starts: Vec<u64> = parts.iter().map(|part| uint(part, "start_ns")).collect();
+        let mut next_ns = uint(worst, "due_ns");
+        for (part, start_ns) in parts.iter().zip(starts) {
+            assert_eq!(start_ns, next_ns, "{worst} {parts:?}");
+            next_ns += uint(part, "length_ns");
+        }
+    }
+}

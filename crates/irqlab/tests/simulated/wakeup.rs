@@ -1,0 +1,57 @@
+//! `irqlab wakeup` on simulated machines. Without QEMU the tests say so and pass.
+
+use serde_json::Value as Json;
+
+use crate::support::{Place, can_simulate, check_refused, check_wakeup_sums, rows, uint};
+
+#[test]
+fn options_that_a_simulated_machine_lacks_are_refused() {
+    let refused = |options: &[&str], says: &str| {
+        check_refused(&[&["wakeup", "--on", "sim"], options].concat(), says);
+    };
+    refused(&["--", "true"], "-- CMD works only with --on live");
+    refused(&["--on-threshold", "1ms:stop"], "--on-threshold is for --on live");
+    refused(&["-H", "0"], "--housekeeping is for --on live");
+    refused(&["--free-running"], "the simulated machine's clock, not the host's");
+    refused(&["--vcpus", "2"], "without a model, virtual CPUs share one clock");
+    refused(&["-d", "1h"], "the guest keeps all of them until the end");
+}
+
+/// Every wake-up of an idle machine has the same way: idle, the timer's interrupt, idle, the thread.
+#[test]
+fn the_causes_of_each_wake_up_are_exact_and_the_same_again() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let measured = |out: &str| {
+        let arguments =
+            ["wakeup", "-q", "--json", "--on", "sim:zen3", "--vcpus", "2", "--out", out];
+        let options = ["-p", "500us", "-d", "40ms", "--keep-worst", "80"];
+        workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json()
+    };
+    let (first, second) = (measured("first"), measured("second"));
+    assert_eq!(first["tables"], second["tables"]);
+    let wakeup = rows(&first, "wakeup");
+    assert_eq!(wakeup.len(), 2, "{first}");
+    for row in wakeup {
+        assert_eq!((uint(row, "wakeup_count"), uint(row, "missed_count")), (80, 0), "{row}");
+        assert_eq!(row["other_ratio"].as_f64(), Some(0.0), "{row}");
+    }
+    check_wakeup_sums(&first);
+    // With --keep-worst 80, all wake-ups are in the table.
+    for worst in rows(&first, "worst") {
+        let parts: Vec<&Json> = rows(&first, "worst_parts")
+            .iter()
+            .filter(|part| part["cpu"] == worst["cpu"] && part["rank"] == worst["rank"])
+            .collect();
+        let has = |stage: &str, name: &str| {
+            parts.iter().any(|part| part["stage"] == stage && part["name"] == name)
+        };
+        assert!(has("expiry", "local_timer"), "{parts:?}");
+        assert!(has("scheduling", "idle"), "{parts:?}");
+        let last = parts.last().unwrap();
+        assert_eq!((&last["stage"], &last["kind"]), (&"return".into(), &"thread".into()));
+    }
+    assert_eq!(first["observer"]["guest_overhead_ns"], 0);
+}
