@@ -10,6 +10,7 @@ use lab::kernels::in_guest::KernelsResponse;
 use lab::noise::in_guest::NoiseResponse;
 use lab::services::in_guest::ServicesResponse;
 use lab::signal::in_guest::SignalResponse;
+use lab::wakeup::in_guest::WakeupResponse;
 use simrecord::record::{BYTES, Record};
 use simrecord::{parsed, reader};
 
@@ -30,6 +31,7 @@ pub(crate) fn guest_response(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     black_box(decode::<HandlersResponse>(text.lines()).ok());
     black_box(decode::<NoiseResponse>(text.lines()).ok());
+    black_box(decode::<WakeupResponse>(text.lines()).ok());
     black_box(decode::<FootprintResponse>(text.lines()).ok());
     black_box(decode::<SignalResponse>(text.lines()).ok());
     black_box(decode::<ServicesResponse>(text.lines()).ok());
