@@ -2,6 +2,7 @@
 //!
 //! The window ends first, so no action costs time in it.
 
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use anyhow::bail;
 use lab::experiment::BenchError;
 use live::wakeup::OverThreshold;
 use live::window::{HeldCommand, is_program};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use crate::console;
 use crate::options::{Usage, any_duration, ns};
@@ -84,37 +85,50 @@ pub fn smallest_ns(thresholds: &[Threshold]) -> Option<u64> {
     thresholds.iter().map(|threshold| threshold.late_ns).min()
 }
 
-/// Checks before the measurement that the actions can be performed.
-///
-/// Fails if a command is not found, or a process does not exist or may not get signals.
-pub fn check(thresholds: &[Threshold]) -> anyhow::Result<()> {
-    for threshold in thresholds {
-        match &threshold.action {
-            Action::Stop => {}
-            Action::Run(words) => {
-                if !is_program(&words[0]) {
-                    bail!(Usage(format!("--on-threshold: there is no program {:?}", words[0])));
-                }
-            }
-            Action::Signal(_, pid) => {
-                if let Err(error) = test_kill_process(*pid) {
-                    let pid = pid.as_raw_nonzero();
-                    bail!(Usage(format!("--on-threshold: process {pid}: {error}")));
-                }
-            }
-        }
-    }
-    Ok(())
+/// Actions that are ready to be performed. A process is held by a descriptor, so no later process of its number gets the
+/// signal.
+pub struct Prepared(Vec<(u64, PreparedAction)>);
+
+enum PreparedAction {
+    Stop,
+    Run(Vec<String>),
+    Signal(Signal, OwnedFd),
 }
 
-/// Performs the actions of all thresholds that the wake-up exceeded, and says so. Actions that fail are a warning.
-pub fn perform(thresholds: &[Threshold], over: &OverThreshold) {
-    for threshold in thresholds.iter().filter(|threshold| over.late_ns >= threshold.late_ns) {
-        let done = match &threshold.action {
-            Action::Stop => Ok(()),
-            Action::Run(words) => run(words, over),
+/// Prepares the actions before the measurement.
+///
+/// Fails if a command is not found, or a process does not exist or may not get signals.
+pub fn prepare(thresholds: &[Threshold]) -> anyhow::Result<Prepared> {
+    let prepared = thresholds.iter().map(|threshold| {
+        let action = match &threshold.action {
+            Action::Stop => PreparedAction::Stop,
+            Action::Run(words) if is_program(&words[0]) => PreparedAction::Run(words.clone()),
+            Action::Run(words) => {
+                bail!(Usage(format!("--on-threshold: there is no program {:?}", words[0])))
+            }
             Action::Signal(signal, pid) => {
-                kill_process(*pid, *signal).map_err(|error| error.to_string())
+                let process = test_kill_process(*pid)
+                    .and_then(|()| pidfd_open(*pid, PidfdFlags::empty()))
+                    .map_err(|error| {
+                        let pid = pid.as_raw_nonzero();
+                        Usage(format!("--on-threshold: process {pid}: {error}"))
+                    })?;
+                PreparedAction::Signal(*signal, process)
+            }
+        };
+        Ok((threshold.late_ns, action))
+    });
+    Ok(Prepared(prepared.collect::<anyhow::Result<_>>()?))
+}
+
+/// Performs the actions of all thresholds that the wake-up exceeded. Actions that fail are a warning.
+pub fn perform(Prepared(prepared): Prepared, over: &OverThreshold) {
+    for (_, action) in prepared.into_iter().filter(|(late_ns, _)| over.late_ns >= *late_ns) {
+        let done = match action {
+            PreparedAction::Stop => Ok(()),
+            PreparedAction::Run(words) => run(&words, over),
+            PreparedAction::Signal(signal, process) => {
+                pidfd_send_signal(&process, signal).map_err(|error| error.to_string())
             }
         };
         if let Err(error) = done {
@@ -123,7 +137,8 @@ pub fn perform(thresholds: &[Threshold], over: &OverThreshold) {
     }
 }
 
-/// Executes a command after its placeholders were replaced, and waits for its end. Ends it after [`COMMAND_TIME_MAX`].
+/// Executes a command after its placeholders were replaced, and waits for its end. Sends it SIGTERM after
+/// [`COMMAND_TIME_MAX`].
 fn run(words: &[String], over: &OverThreshold) -> Result<(), String> {
     let words: Vec<String> = words.iter().map(|word| replaced(word, over)).collect();
     let start = || {
@@ -140,7 +155,8 @@ fn run(words: &[String], over: &OverThreshold) -> Result<(), String> {
             None => std::thread::sleep(COMMAND_POLL),
         }
     }
-    Err(format!("{} was ended after {COMMAND_TIME_MAX:?}", words[0])) // It ends when it is dropped.
+    // Dropping it sends the signal.
+    Err(format!("{} ran for {COMMAND_TIME_MAX:?}, and gets SIGTERM", words[0]))
 }
 
 /// Replaces `{cpu}`, `{latency_ns}` and `{cause}` in a word of a command.

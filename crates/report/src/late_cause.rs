@@ -8,7 +8,7 @@ use crate::row::Row;
 /// Why a thread was late. Each part of a wake-up has one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The timer's interrupt had not come yet.
+    /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
     /// Interrupts and softirqs ran.
     Interrupts,

@@ -154,7 +154,7 @@ const BEFORE: usize = 1;
 const AFTER: usize = 2;
 const REST: usize = 3;
 
-/// So many chunks at the start of a window, and after a gap, are never gaps. They fetch the window's own code and data,
+/// Number of chunks at the start of a window, and after a gap, that never count as gaps. They fetch the window's own code and data,
 /// which the handler of an interrupt displaced, and that can take as long as an interrupt. The time of a chunk ends before
 /// the code that classifies it, so this code is fetched in the second chunk.
 ///
@@ -212,7 +212,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     }
 }
 
-/// Fills the level, waits for the interrupt without touching anything, then times five passes (the paper's basic
+/// Fills the level, idles until the window is over, then times five passes (the paper's basic
 /// method). The first pass shows the displaced lines. The last two passes miss no line, and are the baseline.
 #[inline(never)]
 pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!((window.before.chunks, window.after.chunks), (1, 10));
     }
 
-    /// Chunks of 10 that do nothing, but some of which take this many cycles.
+    /// Ten chunks in a pass. Those in `slow` take `cycles` each.
     struct Slow {
         slow: &'static [u64],
         cycles: u64,
@@ -429,7 +429,7 @@ mod tests {
         fn rewind(&mut self) {}
     }
 
-    /// The limit of a gap is some tenths of a second, so that the host does not make gaps.
+    /// The limit of a gap is 10^9 cycles, so pauses of the host are no gaps.
     #[test]
     fn first_chunks_and_those_after_an_interrupt_are_no_interrupt() {
         let gap = 1_000_000_000;

@@ -105,6 +105,8 @@ pub struct WakeupArgs {
 const DURATION: Duration = Duration::from_secs(10);
 /// The same in a simulated machine, which needs host time for each instruction.
 const SIMULATED_DURATION: Duration = Duration::from_millis(500);
+/// Maximum number of wake-ups of all CPUs of a simulated machine: they fit into the guest's response.
+const ALL_RECORDS_MAX: u64 = 500_000;
 /// How long the threads run before the window.
 const WARM_UP: Duration = Duration::from_millis(100);
 /// The same with a model, whose frequency never changes: caches and predictors learn the threads in this time.
@@ -213,13 +215,14 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
 /// Measures on CPUs of this machine. Returns the status of the user's command if the command ended with an error before
 /// the window did, or ended the window with one.
 fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
-    threshold::check(&args.on_threshold)?;
+    let actions = threshold::prepare(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
     args.cpus(&host)?;
     let open = OpenRun::new("wakeup", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.bench(&host)?;
+    bench.on_threshold(Box::new(|over| threshold::perform(actions, over)));
     // All CPUs may be measured, and drawing a line every second would delay threads.
     let exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;
     if let Some(over) = bench.over_threshold() {
@@ -229,7 +232,6 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
             "the thread on CPU {} was {} ns late{cause}: the window ended (--on-threshold)",
             over.cpu, over.late_ns
         ));
-        threshold::perform(&args.on_threshold, over);
         bench.end_command()?;
         let is_usable = exit == ExitCode::SUCCESS;
         return Ok(if is_usable { ExitCode::from(DIFFERS) } else { exit });
@@ -307,10 +309,13 @@ fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result
         let reason = "the threads need the simulated machine's clock, not the host's";
         return refused(format!("--free-running cannot be used here: {reason}"));
     }
-    let wakeups = ns(args.simulated_duration()) / ns(args.period).max(1);
-    if wakeups > RECORDS_MAX as u64 {
+    let wakeups = ns(args.simulated_duration()).div_ceil(ns(args.period).max(1));
+    let wakeups_max = (RECORDS_MAX as u64).min(ALL_RECORDS_MAX / u64::from(vcpus.max(1)));
+    if wakeups > wakeups_max {
         let reason = "the guest keeps all of them until the end, and has room for";
-        return refused(format!("a window of {wakeups} wake-ups; {reason} {RECORDS_MAX}"));
+        return refused(format!(
+            "a window of {wakeups} wake-ups of each CPU; {reason} {wakeups_max}"
+        ));
     }
     if vcpus > 1 && model.is_none() {
         return refused(format!(

@@ -148,6 +148,10 @@ impl Experiment for Plan {
         tables.retain(|table| !table.rows().is_empty());
         let mut settings = window.facts.clone();
         settings.insert("measured_window_ns".to_owned(), json!(window.window_ns));
+        let broken_cpus = window.cpus.iter().filter(|cpu| cpu.ledger.unbalanced > 0).count();
+        let broken_records =
+            window.cpu_warnings.iter().filter(|warning| warning.is_broken()).count();
+        settings.insert("broken".to_owned(), json!(broken_cpus + broken_records));
         settings.insert("traced".to_owned(), json!(window.events.is_some()));
         Report {
             tables,

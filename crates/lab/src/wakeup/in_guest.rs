@@ -12,6 +12,8 @@ use crate::noise::in_guest::read_piece;
 
 /// Maximum number of wake-ups of a thread.
 pub use crate::noise::in_guest::RECORDS_MAX;
+/// Maximum lateness, length of a window (both in ns) and count in a response. Sums over all records do not overflow.
+const NUMBER_MAX: u64 = 1 << 40;
 /// Maximum number of threads in a response.
 const THREADS_MAX: usize = 4096;
 
@@ -54,6 +56,10 @@ pub struct ThreadRun {
     pub thread: u32,
     /// The thread's scheduling class.
     pub scheduler: String,
+    /// Why the thread has not the class of the request; `None` if it has.
+    pub refused_policy: Option<String>,
+    /// Why the guest's memory is not locked; `None` if it is.
+    pub unlocked_memory: Option<String>,
     /// When the window opened by CLOCK_MONOTONIC, ns.
     pub start_ns: u64,
     /// Length of the window, ns.
@@ -101,18 +107,31 @@ impl Response for WakeupResponse {
     }
 
     fn check(&self) -> Result<(), String> {
-        let is_in_order = |thread: &GuestThread| {
-            let rising = thread.records.windows(2).all(|pair| {
-                pair[0][0] < pair[1][0] && pair[0][1] <= pair[1][1] && pair[0][2] <= pair[1][2]
-            });
-            rising && thread.records.iter().all(|[due, woke, _]| due <= woke)
+        if !self.threads.iter().all(|thread| is_in_order(&thread.records)) {
+            return Err("it has records out of order".to_owned());
+        }
+        let is_bounded = |thread: &GuestThread| {
+            let counts = [thread.run.missed, thread.run.lost, thread.run.window_ns];
+            let late = thread.records.iter().map(|[due, woke, _]| woke - due);
+            late.chain(counts).all(|number| number <= NUMBER_MAX)
         };
-        if self.threads.iter().all(is_in_order) {
+        if self.threads.iter().all(is_bounded) {
             Ok(())
         } else {
-            Err("it has records out of order".to_owned())
+            Err(format!("it has times or counts above {NUMBER_MAX}"))
         }
     }
+}
+
+/// Whether the wake-ups do not overlap, by both clocks. The counter's reading is inexact by some ns.
+fn is_in_order(records: &[[u64; 3]]) -> bool {
+    const INEXACT_NS: u64 = 1_000;
+    let follows = |pair: &[[u64; 3]]| {
+        let [[_, woke_before, counter_before], [due, woke, counter]] = [pair[0], pair[1]];
+        let due_on_counter = counter.saturating_sub(woke.saturating_sub(due));
+        woke_before <= due && counter_before <= due_on_counter.saturating_add(INEXACT_NS)
+    };
+    records.iter().all(|[due, woke, _]| due <= woke) && records.windows(2).all(follows)
 }
 
 #[cfg(test)]
@@ -127,6 +146,8 @@ mod tests {
             cpu,
             thread: 7,
             scheduler: "SCHED_FIFO 95".to_owned(),
+            refused_policy: None,
+            unlocked_memory: None,
             start_ns: 10,
             window_ns: 90,
             missed: 1,
@@ -158,7 +179,9 @@ mod tests {
         assert!(response_of(vec![records(&[[1, 2, 3]])]).is_err());
         assert!(response_of(vec![thread(), records(&[[5, 4, 3]])]).is_err());
         assert!(response_of(vec![thread(), records(&[[5, 6, 3], [5, 8, 9]])]).is_err());
-        assert!(response_of(vec![thread(), records(&[[5, 6, 3], [7, 8, 2]])]).is_err());
+        assert!(response_of(vec![thread(), records(&[[5, 6, 9_000], [7, 8, 2]])]).is_err());
+        assert!(response_of(vec![thread(), records(&[[5, 9, 3], [7, 10, 5_000]])]).is_err());
+        assert!(response_of(vec![thread(), records(&[[5, 5 + (1 << 41), 3]])]).is_err());
         assert!(response_of(vec![thread(), WakeupItem::Records("1 2;".to_owned())]).is_err());
     }
 

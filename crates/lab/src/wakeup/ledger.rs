@@ -26,7 +26,7 @@ pub struct WholeWakeup {
 impl WholeWakeup {
     /// The part that took the most time of the wake-up, and this time. `None` without tracing.
     #[must_use]
-    pub fn main(&self) -> Option<(Part, u64)> {
+    pub fn largest_part(&self) -> Option<(Part, u64)> {
         let mut sums: Vec<(Part, u64)> = self.parts.iter().chain(&self.later).copied().collect();
         merge_equal_parts(&mut sums);
         sums.into_iter().max_by_key(|part| part.1)
@@ -71,7 +71,7 @@ impl WakeupLedger {
     }
 
     /// Takes marks between two wake-ups, in the order of time.
-    pub fn pass(&mut self, marks: &[Mark]) {
+    pub fn apply_marks(&mut self, marks: &[Mark]) {
         marks.iter().for_each(|mark| self.state.apply(mark.what));
     }
 
@@ -141,14 +141,14 @@ mod tests {
                 mark(switch_ns, What::SwitchBack),
             ];
             ledger.add(Wakeup { due_ns, woke_ns: switch_ns + 300 }, &marks);
-            ledger.pass(&[mark(switch_ns + 800, What::SwitchTo(4))]);
+            ledger.apply_marks(&[mark(switch_ns + 800, What::SwitchTo(4))]);
         }
         assert_eq!((ledger.late.count, ledger.unbalanced), (30_000, 0));
         let total: u64 = ledger.parts.values().map(|times| times.sum).sum();
         assert_eq!(total, ledger.late.sum);
         let worst = ledger.worst.sorted();
         let waited = Part { stage: Stage::Scheduling, running: Running::Task(4) };
-        let (main, main_ns) = worst[0].main().unwrap();
+        let (main, main_ns) = worst[0].largest_part().unwrap();
         assert_eq!(main, waited);
         assert_eq!(main_ns, 5_000_000 + 500 + 17_003 % 7_000);
         assert!(worst[1].wakeup.late_ns() < 10_000);

@@ -22,7 +22,7 @@ pub struct WakeupSample {
     pub events: Option<u64>,
     /// Length of the window, ns.
     pub window_ns: u64,
-    /// Whether a request to stop ended the window early.
+    /// Whether a request to stop ended the window early, or irqlab's own thread got no CPU time.
     pub interrupted: bool,
     /// Warnings about this window.
     pub warnings: Vec<String>,

@@ -36,14 +36,14 @@ impl Wakeup {
 pub enum Stage {
     /// From the due time until the kernel wakes the thread.
     Expiry,
-    /// From then until the kernel switches to the thread.
+    /// From the kernel's wake-up of the thread until the switch to it.
     Scheduling,
-    /// From then until the thread reads the clock.
+    /// From the switch to the thread until it reads the clock.
     Return,
 }
 
 impl Stage {
-    /// Name of the stage in tables. It is public.
+    /// Name of the stage in tables. It is part of the run's format.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl CpuState {
         self.contexts.last().map_or(self.task, |context| Running::Context(*context))
     }
 
-    /// Applies a mark. A task switch ends all contexts, so a lost mark has no effect for longer.
+    /// Applies a mark. A task switch ends all contexts, so a lost mark distorts the state only until then.
     pub fn apply(&mut self, what: What) {
         match what {
             What::Enter(context) if self.contexts.len() < DEPTH_MAX => self.contexts.push(context),
@@ -117,7 +117,7 @@ impl CpuState {
     /// marks are missing (some kernels call no BPF program while a thread of process 1 runs), and the time after the last
     /// mark is [`Running::Unknown`].
     pub fn split(&mut self, wakeup: Wakeup, marks: &[Mark], out: &mut Vec<(Part, u64)>) -> bool {
-        // A thread that had not gone to sleep at the due time is not woken.
+        // Without a mark of the wake-up (the thread was still awake), the stage stays `Expiry` until the switch.
         let mut stage = Stage::Expiry;
         let mut now_ns = wakeup.due_ns;
         // Where the parts begin in which the thread, which still ran at its due time, had lost the CPU.
@@ -146,7 +146,7 @@ impl CpuState {
                 _ => stage,
             };
         }
-        // The thread read the clock in user mode.
+        // At the end the thread runs, outside of contexts. Any other state means missing marks.
         let is_seen = self.running() == Running::Thread;
         if !is_seen {
             self.switch(Running::Unknown);

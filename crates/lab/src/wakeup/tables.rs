@@ -24,7 +24,7 @@ const QUANTILES: [(&str, &str, u32); 4] = [
 /// Why a thread was late. Each part of a wake-up has one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// No kernel event came between the due time and the timer's interrupt, or between its contexts.
+    /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
     /// Interrupts and softirqs ran, the timer's own among them.
     Interrupts,
@@ -48,7 +48,7 @@ impl Class {
         Class::Other,
     ];
 
-    /// Name of the class in tables. It is public.
+    /// Name of the class in tables. It is part of the run's format.
     fn label(self) -> &'static str {
         match self {
             Class::LateTimer => "late timer",
@@ -375,8 +375,8 @@ impl<'a> Worst<'a> {
     }
 
     /// Kind and name of the part that took the most time.
-    fn main(&self) -> Option<(&str, String)> {
-        self.thread.sample.kind_and_name(self.whole.main()?.0.running)
+    fn largest_part(&self) -> Option<(&str, String)> {
+        self.thread.sample.kind_and_name(self.whole.largest_part()?.0.running)
     }
 
     /// Time of a class in the wake-up, ns. `None` without tracing.
@@ -421,22 +421,24 @@ pub(super) fn worst(sample: &WakeupSample) -> Table {
                 .uint(Worst::due_ns),
             column("largest_kind", "Kind of what ran in the largest part.")
                 .shown_as("kind", 70)
-                .text(|row: &Worst<'_>| row.main().map(|(kind, _)| kind.to_owned())),
+                .text(|row: &Worst<'_>| row.largest_part().map(|(kind, _)| kind.to_owned())),
             column("largest_name", "Name of what ran in the largest part.")
                 .shown_as("largest cause", 97)
-                .text(|row: &Worst<'_>| row.main().map(|(_, name)| name)),
+                .text(|row: &Worst<'_>| row.largest_part().map(|(_, name)| name)),
             column("largest_class", "Class of the largest part, as in table causes.")
                 .detail()
                 .text(|row: &Worst<'_>| {
-                    let (part, _) = row.whole.main()?;
+                    let (part, _) = row.whole.largest_part()?;
                     Some(Class::of(part, &row.thread.sample.names).label())
                 }),
             column("largest_stage", "Stage of the largest part, as in table causes.")
                 .shown_as("stage", 65)
-                .text(|row: &Worst<'_>| row.whole.main().map(|(part, _)| part.stage.label())),
+                .text(|row: &Worst<'_>| {
+                    row.whole.largest_part().map(|(part, _)| part.stage.label())
+                }),
             us_column("largest_ns", "Time of the largest part.")
                 .shown_as("largest part", 96)
-                .uint(|row: &Worst<'_>| row.whole.main().map(|main| main.1)),
+                .uint(|row: &Worst<'_>| row.whole.largest_part().map(|main| main.1)),
         ])
         .and(class_columns)
         .and([column("part_count", "Rows of the wake-up in table worst_parts.")
@@ -555,7 +557,7 @@ mod tests {
             ];
             let marks = marks.map(|(at_ns, what)| Mark { at_ns: due_ns + at_ns, what });
             ledger.add(Wakeup { due_ns, woke_ns: due_ns + 2_400 + number % 5_000 }, &marks);
-            ledger.pass(&[Mark { at_ns: due_ns + 20_000, what: What::SwitchTo(1) }]);
+            ledger.apply_marks(&[Mark { at_ns: due_ns + 20_000, what: What::SwitchTo(1) }]);
         }
         let tasks = ["local_timer", "idle", "hog"].map(|name| ContextName::Task(name.to_owned()));
         let cpu = CpuWakeups {

@@ -38,7 +38,7 @@ const COMPARED_WITH_COMMAND: Duration = Duration::from_secs(4);
 const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
 /// Longest time between two polls of the observer.
 const POLL_MAX: Duration = Duration::from_millis(100);
-/// The same on the CPU of a measured thread, which the observer would delay.
+/// Longest time between two polls if the observer shares the CPU of a measured thread, which it would delay.
 const POLL_ON_MEASURED_CPU_MAX: Duration = Duration::from_secs(1);
 /// Marks of all CPUs that may gather between two polls: a quarter of what their ring holds.
 const MARKS_PER_POLL: u64 = 100_000;
@@ -85,8 +85,13 @@ pub struct LiveWakeup {
     over_threshold: Option<OverThreshold>,
     /// The status of the command, if it ended by itself in the window.
     command_ended: Option<ExitStatus>,
+    /// Called once, directly after a window that a threshold ended.
+    on_threshold: Option<OnThreshold>,
     _idle_states: Option<IdleStateLimit>,
 }
+
+/// What to do after a window that a threshold ended.
+pub type OnThreshold = Box<dyn FnOnce(&OverThreshold)>;
 
 impl LiveWakeup {
     /// Loads the probes, limits the idle states, and prepares the command.
@@ -107,6 +112,7 @@ impl LiveWakeup {
             root: Root::default(),
             absent: Vec::new(),
             over_threshold: None,
+            on_threshold: None,
             command_ended: None,
         };
         if bench.settings.trace {
@@ -148,6 +154,11 @@ impl LiveWakeup {
         self.command_ended
     }
 
+    /// Sets what is done directly after a window that a threshold ended.
+    pub fn on_threshold(&mut self, action: OnThreshold) {
+        self.on_threshold = Some(action);
+    }
+
     /// The worst wake-up of a window that a threshold ended.
     #[must_use]
     pub fn over_threshold(&self) -> Option<&OverThreshold> {
@@ -164,7 +175,7 @@ impl LiveWakeup {
     }
 
     /// Time between two polls: short enough for the rings.
-    fn poll(&self) -> Duration {
+    fn poll_interval(&self) -> Duration {
         let max = if self.observer_cpus().is_empty() { POLL_ON_MEASURED_CPU_MAX } else { POLL_MAX };
         let per_period = MARKS_PER_WAKEUP * self.settings.cpus.len().max(1) as u64;
         let full_ns = self.settings.period_ns.saturating_mul(MARKS_PER_POLL) / per_period;
@@ -173,12 +184,13 @@ impl LiveWakeup {
 
     /// Capacity of a thread's ring, in wake-ups.
     fn ring_records(&self) -> u64 {
-        let records = RING_POLLS * nanoseconds(self.poll()) / self.settings.period_ns.max(1);
+        let records =
+            RING_POLLS * nanoseconds(self.poll_interval()) / self.settings.period_ns.max(1);
         records.clamp(RING_RECORDS_MIN, RING_RECORDS_MAX).next_power_of_two()
     }
 
     /// Starts the threads. Also returns the CPUs without a thread, because they are offline. Fails if all are.
-    fn threads(
+    fn start_threads(
         &self,
         probes: Option<&MarkProbes>,
     ) -> Result<(Vec<MeasuredThread>, Vec<UnmeasuredCpu>), BenchError> {
@@ -205,7 +217,8 @@ impl LiveWakeup {
         Ok((threads, offline))
     }
 
-    /// Runs one window on all CPUs, and returns its sample. `companion` starts when the window opens.
+    /// Runs one window on all CPUs. Returns its sample, and the CPU and the lateness (ns) of the first thread that was
+    /// later than the threshold. `companion` starts when the window opens.
     fn run(
         &self,
         traced: bool,
@@ -213,10 +226,10 @@ impl LiveWakeup {
         warm_up: Duration,
         threshold_ns: Option<u64>,
         companion: &mut Option<Companion>,
-    ) -> Result<WakeupSample, BenchError> {
+    ) -> Result<(WakeupSample, Option<(u32, u64)>), BenchError> {
         let probes = if traced { self.probes.as_ref() } else { None };
         let observer_cpus = self.observer_cpus();
-        let (threads, unmeasured) = self.threads(probes)?;
+        let (threads, unmeasured) = self.start_threads(probes)?;
         // The threads have mapped all their memory.
         let locked = LockedMemory::current();
         let lost_before = probes.map(MarkProbes::lost).transpose()?;
@@ -239,11 +252,11 @@ impl LiveWakeup {
             threads: &threads,
             joins: Vec::new(),
             stop: &self.settings.stop,
-            poll: self.poll(),
+            poll: self.poll_interval(),
             ends_with_command: length == Length::Command,
             stopped_ns: None,
             threshold_ns,
-            is_over_threshold: false,
+            over_threshold: None,
         };
         let outcome = observer.observe(companion, |window_ns| {
             let ledger = WakeupLedger::new(self.settings.keep);
@@ -254,8 +267,7 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
-        let Observer { joins, schedules, kernel_clock, stopped_ns, is_over_threshold, .. } =
-            observer;
+        let Observer { joins, schedules, kernel_clock, stopped_ns, over_threshold, .. } = observer;
         let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX)).min(monotonic_ns());
         let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
         let lost_after = probes.map(MarkProbes::lost).transpose()?;
@@ -275,7 +287,7 @@ impl LiveWakeup {
             facts: Map::new(),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
-        sample.facts.insert("over_threshold".to_owned(), json!(is_over_threshold));
+        sample.facts.insert("over_threshold".to_owned(), json!(over_threshold.is_some()));
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
         sample.facts.insert("window_start_monotonic_ns".to_owned(), json!(start_ns));
@@ -289,7 +301,7 @@ impl LiveWakeup {
                  ulimit -l unlimited)"
             ));
         }
-        Ok(sample)
+        Ok((sample, over_threshold))
     }
 
     /// Waits for the threads, and adds their results to the sample.
@@ -372,8 +384,8 @@ struct Observer<'a> {
     stopped_ns: Option<u64>,
     /// The window ends when a thread is at least so late, ns.
     threshold_ns: Option<u64>,
-    /// Whether a thread was.
-    is_over_threshold: bool,
+    /// The CPU of the first thread that was, and its lateness, ns.
+    over_threshold: Option<(u32, u64)>,
 }
 
 impl Observer<'_> {
@@ -473,8 +485,8 @@ impl Observer<'_> {
         Ok(outcome)
     }
 
-    /// Passes all new records and marks to the joins. The order matters: what has ended is read before records, and these
-    /// are taken before marks.
+    /// Passes all new records and marks to the joins. Reads first which threads have ended, then records, then marks: in
+    /// this order no mark of a record is missed.
     fn poll_once(&mut self) -> Result<(), BenchError> {
         let drained = |thread: &MeasuredThread| {
             let mut wakeups = Vec::new();
@@ -488,17 +500,22 @@ impl Observer<'_> {
             });
             wakeups
         };
+        let threshold_ns = self.threshold_ns.unwrap_or(u64::MAX);
+        let is_late = |wakeup: &&Wakeup| wakeup.late_ns() >= threshold_ns;
         let over: Vec<bool> = self.threads.iter().map(MeasuredThread::is_over).collect();
         let new_wakeups: Vec<Vec<Wakeup>> = self.threads.iter().map(drained).collect();
+        for (thread, wakeups) in self.threads.iter().zip(&new_wakeups) {
+            if let Some(late) = wakeups.iter().find(is_late) {
+                self.over_threshold.get_or_insert((thread.cpu, late.late_ns()));
+            }
+        }
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
         let threads = self.threads.iter().zip(over);
         for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
             join.advance(of_cpu.map(|(_, mark)| *mark), wakeups, is_over);
         }
-        let late_max_ns = self.joins.iter().map(Join::late_max_ns).max().unwrap_or(0);
-        if self.threshold_ns.is_some_and(|threshold_ns| late_max_ns >= threshold_ns) {
-            self.is_over_threshold = true;
+        if self.over_threshold.is_some() {
             self.stop_threads();
         }
         Ok(())
@@ -552,19 +569,25 @@ impl WakeupBench for LiveWakeup {
         let mut companion = self.companion.take();
         let (length, warm_up) = (self.settings.length, self.settings.warm_up);
         let threshold_ns = self.settings.threshold_ns;
-        let sample = self.run(traced, length, warm_up, threshold_ns, &mut companion);
+        let ran = self.run(traced, length, warm_up, threshold_ns, &mut companion);
         let ended = companion.as_mut().map(Companion::status).transpose();
         self.companion = companion;
-        let sample = sample?;
+        let (sample, over_threshold) = ran?;
         self.command_ended = ended?.flatten();
-        let threshold_ns = threshold_ns.unwrap_or(u64::MAX);
-        let worst = sample.worst();
-        let worst = worst.filter(|(_, whole)| whole.wakeup.late_ns() >= threshold_ns);
-        self.over_threshold = worst.map(|(cpu, whole)| {
-            let cause = whole.main().and_then(|(part, _)| sample.kind_and_name(part.running));
+        // The worst wake-up, or the one that was over the threshold if its CPU was lost.
+        self.over_threshold = over_threshold.map(|(cpu, late_ns)| {
+            let worst = sample.worst().filter(|(_, whole)| whole.wakeup.late_ns() >= late_ns);
+            let Some((cpu, whole)) = worst else {
+                return OverThreshold { cpu, late_ns, cause: None };
+            };
+            let part = whole.largest_part().map(|(part, _)| part);
+            let cause = part.and_then(|part| sample.kind_and_name(part.running));
             let cause = cause.map(|(kind, name)| format!("{kind} {name}"));
             OverThreshold { cpu, late_ns: whole.wakeup.late_ns(), cause }
         });
+        if let Some((over, action)) = self.over_threshold.as_ref().zip(self.on_threshold.take()) {
+            action(over);
+        }
         Ok(sample)
     }
 
@@ -581,6 +604,8 @@ impl WakeupBench for LiveWakeup {
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError> {
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
-        self.run(traced, Length::Time(self.part(parts)), warm_up, None, &mut None)
+        let (sample, _) =
+            self.run(traced, Length::Time(self.part(parts)), warm_up, None, &mut None)?;
+        Ok(sample)
     }
 }

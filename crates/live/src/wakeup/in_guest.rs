@@ -34,7 +34,7 @@ pub fn execute(
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     // The threads have mapped all their memory.
-    let _locked = LockedMemory::current();
+    let locked = LockedMemory::current();
     let rings: Vec<_> = threads.iter().map(|thread| Arc::clone(&thread.ring)).collect();
     let on_stop = OnStop::call(stop, move || rings.iter().for_each(|ring| ring.stop()))?;
     let length = Length::Time(Duration::from_nanos(request.duration_ns));
@@ -46,13 +46,15 @@ pub fn execute(
     }
     let about: Vec<_> =
         threads.iter().map(|thread| (thread.cpu, thread.number, thread.policy)).collect();
+    let refused: Vec<_> = threads.iter().map(|thread| thread.policy_error.clone()).collect();
     // Only the threads run until they have ended: the rings have room for all records, so nobody reads them before.
     let outcomes: Vec<_> = threads.into_iter().map(MeasuredThread::join).collect();
     mark(WindowEdge::Close);
     drop(on_stop);
     let mut items = Vec::new();
-    for (((cpu, thread, policy), schedule), outcome) in
-        about.into_iter().zip(schedules).zip(outcomes)
+    let about = about.into_iter().zip(refused);
+    for ((((cpu, thread, policy), refused_policy), schedule), outcome) in
+        about.zip(schedules).zip(outcomes)
     {
         let (ring, outcome) = outcome?;
         if outcome.stay != Stay::ToTheEnd {
@@ -61,13 +63,15 @@ pub fn execute(
         }
         let mut records = Vec::new();
         ring.drain(|record| records.push(record));
-        let interrupted = stop.is_requested();
+        let interrupted = outcome.ended_early;
         let last_ns = records.last().map_or(schedule.window_ns, |record| record[1]);
         let end_ns = if interrupted { last_ns.min(schedule.end_ns) } else { schedule.end_ns };
         items.push(WakeupItem::Thread(ThreadRun {
             cpu,
             thread,
             scheduler: policy.to_string(),
+            refused_policy,
+            unlocked_memory: locked.result.as_ref().err().map(ToString::to_string),
             start_ns: schedule.window_ns,
             window_ns: end_ns.saturating_sub(schedule.window_ns),
             missed: outcome.missed,

@@ -18,7 +18,7 @@ pub struct Join {
     ledger: WakeupLedger,
     /// Wake-ups that wait until all marks within them have arrived, each with the number of polls since it came.
     waiting: VecDeque<(Wakeup, u32)>,
-    /// Marks that came after the last wake-up, by time.
+    /// Marks that the ledger has not received, by time.
     marks: VecDeque<Mark>,
     /// The earliest time at which the next wake-up can be due, ns.
     next_due_ns: u64,
@@ -34,11 +34,11 @@ pub struct Join {
 /// Maximum number of marks that are kept of a CPU. A thread that gets no CPU time for seconds may have more in one wake-up.
 const MARKS_MAX: usize = 1 << 22;
 
-/// A wake-up waits for a later mark of its CPU for at most so many polls.
+/// After this many polls, a wake-up no longer waits for a later mark of its CPU.
 const POLLS_MAX: u32 = 3;
 
 impl Join {
-    /// `window_ns`: start of the window. No wake-up is due before.
+    /// No wake-up is due before `window_ns`, the start of the window.
     pub fn new(ledger: WakeupLedger, has_marks: bool, window_ns: u64, period_ns: u64) -> Self {
         Join {
             has_marks,
@@ -51,11 +51,6 @@ impl Join {
             marks_in_window: 0,
             dropped: 0,
         }
-    }
-
-    /// How late the worst wake-up so far was, ns; 0 before the first one.
-    pub fn late_max_ns(&self) -> u64 {
-        self.ledger.late.peak.value
     }
 
     /// The sums of all wake-ups, also of those that still wait.
@@ -80,7 +75,7 @@ impl Join {
         if self.marks.len() > MARKS_MAX {
             let excess: Vec<Mark> = self.marks.drain(..self.marks.len() - MARKS_MAX).collect();
             self.dropped += excess.len() as u64;
-            self.ledger.pass(&excess);
+            self.ledger.apply_marks(&excess);
         }
         let before = before.min(self.marks.len());
         let new = self.marks.range(before..);
@@ -123,7 +118,7 @@ impl Join {
     /// Passes all marks before this time to the ledger.
     fn pass_until(&mut self, end_ns: u64) {
         let marks = self.take_until(end_ns);
-        self.ledger.pass(&marks);
+        self.ledger.apply_marks(&marks);
     }
 
     /// Removes the marks before this time.

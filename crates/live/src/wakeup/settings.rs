@@ -114,9 +114,9 @@ impl FromStr for Wait {
 /// What ends a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// This time.
+    /// The window lasts this long.
     Time(Duration),
-    /// The end of the user's command.
+    /// The window lasts until the end of the user's command.
     Command,
 }
 
@@ -138,7 +138,7 @@ pub struct WakeupSettings {
     pub aligned: bool,
     /// Longest exit latency of the idle states that the kernel may use, us; `None`: no limit.
     pub idle_exit_max_us: Option<u32>,
-    /// The window ends when a thread is at least so late, ns. `None`: whatever the lateness.
+    /// The window ends when a thread is so late or later, ns. `None`: it lasts its whole length.
     pub threshold_ns: Option<u64>,
     /// Whether to record the kernel's marks.
     pub trace: bool,

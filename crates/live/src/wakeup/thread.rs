@@ -28,8 +28,9 @@ use crate::ring::{Ring, Verdict};
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, runs_on};
 
-/// Longest sleep, ns. A thread with a longer period sleeps in parts, so that it sees a request to stop.
-const SLEEP_NS_MAX: u64 = 100_000_000;
+/// A thread whose due time is more than twice this time away sleeps in parts of this length, ns, so that it sees a request
+/// to stop.
+const SLEEP_PART_NS: u64 = 100_000_000;
 
 /// Configuration of a thread.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,8 @@ pub struct ThreadOutcome {
     pub counts: Option<ThreadCounts>,
     /// Whether the thread stayed on its CPU.
     pub stay: Stay,
+    /// Whether the thread ended before its schedule's end.
+    pub ended_early: bool,
     /// How late the kernel may let the thread's timers expire, ns. 0 in a real-time class.
     pub timer_slack_ns: u64,
 }
@@ -158,13 +161,13 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
     let mut before = None;
     let mut stay = Stay::ToTheEnd;
     while due_ns < schedule.end_ns && sleep_until(&mut sleeper, due_ns, ring)? {
-        let woke_ns = monotonic_ns();
+        let (woke_ns, counter) = read_clocks();
         if !runs_on(config.cpu) {
             stay = Stay::UntilItLeft;
             break;
         }
         if due_ns >= schedule.window_ns {
-            ring.push([due_ns, woke_ns, now()]);
+            ring.push([due_ns, woke_ns, counter]);
             before = before.or_else(ThreadCounts::now);
         }
         // The thread's own work counts, too: a due time that is over by now would have no sleep.
@@ -177,22 +180,31 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
     if stay == Stay::ToTheEnd && !is_pinned_to(config.cpu) {
         stay = Stay::Unknown;
     }
+    let ended_early = due_ns < schedule.end_ns;
     let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
     // The kernel reports a slack for a real-time thread, too, and does not apply it.
     let is_real_time = Policy::is_real_time_now();
     let timer_slack_ns = if is_real_time { 0 } else { current_timer_slack().unwrap_or(0) };
-    Ok(ThreadOutcome { missed, counts, stay, timer_slack_ns })
+    Ok(ThreadOutcome { missed, counts, stay, ended_early, timer_slack_ns })
 }
 
-/// Sleeps until `due_ns`, the last part at most [`SLEEP_NS_MAX`] long. Returns false if the observer asks for the end.
+/// CLOCK_MONOTONIC, ns, and the time-stamp counter at the middle of its reading.
+#[inline]
+fn read_clocks() -> (u64, u64) {
+    let before = now();
+    let ns = monotonic_ns();
+    (ns, before + now().saturating_sub(before) / 2)
+}
+
+/// Sleeps until `due_ns`, in parts if that is far away. Returns false if the observer asks for the end.
 fn sleep_until(sleeper: &mut Sleeper, due_ns: u64, ring: &Ring) -> io::Result<bool> {
     loop {
         let now_ns = monotonic_ns();
         if ring.verdict(now_ns) != Verdict::Continue {
             return Ok(false);
         }
-        let is_last = due_ns.saturating_sub(now_ns) <= 2 * SLEEP_NS_MAX;
-        sleeper.sleep_until(if is_last { due_ns } else { now_ns + SLEEP_NS_MAX })?;
+        let is_last = due_ns.saturating_sub(now_ns) <= 2 * SLEEP_PART_NS;
+        sleeper.sleep_until(if is_last { due_ns } else { now_ns + SLEEP_PART_NS })?;
         if is_last {
             return Ok(true);
         }

@@ -25,6 +25,8 @@ pub struct SimWakeupSettings {
     pub on_host: Map<String, Json>,
 }
 
+/// Time from the opening of the window to the first due time, on the guest's clock.
+const START_NS: u64 = 20_000_000;
 /// Name of the machine in progress messages.
 const LABEL: &str = "wake-ups";
 /// Why a run that ended early has no results: the records are in the guest's response.
@@ -32,26 +34,31 @@ const NO_RESPONSE: &str = "its wake-ups are lost";
 /// What a reader must know of a CPU whose contexts do not cover its wake-ups.
 const NOT_COVERED: &str = "broken: the record of contexts does not begin before its wake-ups";
 
+const CLOCKS_DIFFER: &str =
+    "broken: the guest's clock and its time-stamp counter advance at different rates";
+/// Largest difference of both clocks over a window: this part of it, and some ns of their readings.
+const CLOCKS_DIFFER_PARTS: u64 = 10_000;
+const CLOCKS_DIFFER_NS: u64 = 1_000;
+
 /// A simulated machine as a bench.
 pub struct SimWakeup {
     settings: SimWakeupSettings,
     notices: Vec<String>,
     /// The limit that ended the machine early.
     limit: Option<String>,
-    broken: u64,
 }
 
 impl SimWakeup {
     /// Makes a bench. Starts no machine yet.
     #[must_use]
     pub fn new(settings: SimWakeupSettings) -> SimWakeup {
-        SimWakeup { settings, notices: Vec::new(), limit: None, broken: 0 }
+        SimWakeup { settings, notices: Vec::new(), limit: None }
     }
 
     /// What is known of the machine before it runs.
     fn expected(&self) -> Expected<'static> {
         let WakeupRequest { warm_up_ns, duration_ns, .. } = self.settings.request;
-        let ns = u128::from(warm_up_ns) + u128::from(duration_ns);
+        let ns = u128::from(START_NS) + u128::from(warm_up_ns) + u128::from(duration_ns);
         let cycles = ns * u128::from(self.settings.guest.clock_hz()) / 1_000_000_000;
         Expected {
             label: LABEL,
@@ -95,8 +102,6 @@ impl SimWakeup {
         self.notices = ran.account.notices;
         // A limit that came after the threads is not reported: it shortened nothing.
         self.limit = limit.filter(|_| sample.interrupted);
-        let broken = sample.cpu_warnings.iter().filter(|warning| warning.is_broken()).count();
-        self.broken = broken as u64;
         Ok(Some(sample))
     }
 
@@ -111,14 +116,29 @@ impl SimWakeup {
         let region = region.ok_or_else(|| failed("the window was never opened"))?;
         let (mut names, mut facts, mut cpu_warnings) = (Names::default(), Map::new(), Vec::new());
         let (mut cpus, mut events) = (Vec::new(), 0);
+        check_cpus(response, self.settings.request.cpus.as_deref(), region.cpus.len())
+            .map_err(|reason| failed(&reason))?;
         for thread in &response.threads {
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
             let cpu = cpu.ok_or_else(|| failed("a thread ran on a CPU that there is not"))?;
-            events += cpu.transitions.len() as u64;
+            let opened = counter_at_start(thread);
+            let in_window = cpu.transitions.iter().filter(|transition| transition.tsc >= opened);
+            events += in_window.count() as u64;
             facts.insert("scheduler".to_owned(), json!(thread.run.scheduler));
             let starts_ns = cpu.transitions.first().map(|first| first.tsc);
             if !is_covered(thread, starts_ns) {
                 cpu_warnings.push(CpuWarning::new(thread.run.cpu, NOT_COVERED));
+            }
+            if !clocks_agree(thread) {
+                cpu_warnings.push(CpuWarning::new(thread.run.cpu, CLOCKS_DIFFER));
+            }
+            if let Some(error) = &thread.run.refused_policy {
+                let problem = format!("the guest refuses the scheduling class ({error})");
+                cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
+            }
+            if let Some(error) = &thread.run.unlocked_memory {
+                let problem = format!("the guest's memory is not locked ({error})");
+                cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
             }
             cpus.push(self.cpu(thread, cpu, &mut names, account));
         }
@@ -166,10 +186,48 @@ impl SimWakeup {
     }
 }
 
+/// Checks that each CPU of the request has one thread; without a request, each of the machine's `count` CPUs.
+fn check_cpus(
+    response: &WakeupResponse,
+    requested: Option<&[u32]>,
+    count: usize,
+) -> Result<(), String> {
+    let mut cpus: Vec<u32> = response.threads.iter().map(|thread| thread.run.cpu).collect();
+    cpus.sort_unstable();
+    let mut expected = match requested {
+        Some(cpus) => cpus.to_vec(),
+        None => (0..count as u32).collect(),
+    };
+    expected.sort_unstable();
+    if cpus == expected {
+        return Ok(());
+    }
+    Err(format!("the guest measured CPUs {cpus:?} instead of {expected:?}"))
+}
+
+/// The time-stamp counter at the opening of the thread's window. 0 without a wake-up.
+fn counter_at_start(thread: &GuestThread) -> u64 {
+    let start_ns = thread.run.start_ns;
+    let first = thread.records.first();
+    first.map_or(0, |&[_, woke_ns, counter]| {
+        counter.saturating_sub(woke_ns.saturating_sub(start_ns))
+    })
+}
+
+/// Whether CLOCK_MONOTONIC and the time-stamp counter advanced by the same time between the first and the last wake-up.
+fn clocks_agree(thread: &GuestThread) -> bool {
+    let Some((first, last)) = thread.records.first().zip(thread.records.last()) else {
+        return true;
+    };
+    let passed_ns = last[1].saturating_sub(first[1]);
+    let difference_ns = last[2].saturating_sub(first[2]).abs_diff(passed_ns);
+    difference_ns <= passed_ns / CLOCKS_DIFFER_PARTS + CLOCKS_DIFFER_NS
+}
+
 /// Whether the record of contexts, which starts at `starts_ns`, begins before the thread's first due time.
 fn is_covered(thread: &GuestThread, starts_ns: Option<u64>) -> bool {
     thread.records.first().is_none_or(|&[due_ns, woke_ns, woke_tsc]| {
-        let due_tsc = woke_tsc.saturating_sub(woke_ns - due_ns);
+        let due_tsc = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
         starts_ns.is_some_and(|starts_ns| starts_ns <= due_tsc)
     })
 }
@@ -185,7 +243,6 @@ impl Bench for SimWakeup {
         settings.insert("cpus".into(), json!(config.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
         settings.insert("start".into(), json!(config.guest.start.described()));
-        settings.insert("broken".into(), json!(self.broken));
         settings.insert("on_host".into(), Json::Object(config.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
@@ -214,8 +271,19 @@ impl WakeupBench for SimWakeup {
     }
 
     fn measure(&mut self, _traced: bool) -> Result<WakeupSample, BenchError> {
-        let stopped = || BenchError::Failed("stopped before the window opened".to_owned());
-        self.run()?.ok_or_else(stopped)
+        // Stopped before the window opened: nothing was measured.
+        Ok(self.run()?.unwrap_or_else(|| WakeupSample {
+            cpus: Vec::new(),
+            unmeasured: Vec::new(),
+            names: Vec::new(),
+            lost_events: None,
+            events: None,
+            window_ns: 0,
+            interrupted: true,
+            warnings: Vec::new(),
+            cpu_warnings: Vec::new(),
+            facts: Map::new(),
+        }))
     }
 
     fn can_measure_parts(&self, _parts: u32) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Splits the lateness of a wake-up in the guest by the contexts that the CPU executed.
 //!
-//! The thread reads CLOCK_MONOTONIC and then the time-stamp counter, which the simulator knows. Both advance at the same
-//! rate, so the due time on the counter is the lateness before the counter's reading. The parts add up to the lateness.
+//! The thread reads CLOCK_MONOTONIC between two readings of the time-stamp counter, which the simulator knows. Both advance
+//! at the same rate, so the due time on the counter is the lateness before the middle of these readings. The parts add up to the lateness.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,12 @@ use crate::contexts::source_name;
 /// The vector of the local timer's interrupt.
 const LOCAL_TIMER: u8 = 0xec;
 
-/// The contexts and tasks that occurred, by number.
+/// Maximum number of contexts and tasks that get numbers of their own. All later ones share a number.
+const NAMES_MAX: usize = 400;
+/// Name of the contexts and tasks that share a number.
+const OTHERS: &str = "others";
+
+/// The contexts and tasks that occurred, by number. Those of one kind and name have one number.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) list: Vec<ContextName>,
@@ -25,15 +30,23 @@ pub(super) struct Names {
 
 impl Names {
     fn number(&mut self, context: KernelContext, account: &Accounting) -> u32 {
-        let next = self.list.len() as u32;
-        let number = *self.numbers.entry(context).or_insert(next);
-        if number == next {
-            self.list.push(match context {
-                KernelContext::Idle => ContextName::Task(IDLE.to_owned()),
-                other => source_name(other, other, account),
-            });
+        if let Some(number) = self.numbers.get(&context) {
+            return *number;
         }
-        number
+        let name = match context {
+            _ if self.list.len() >= NAMES_MAX => ContextName::Task(OTHERS.to_owned()),
+            KernelContext::Idle => ContextName::Task(IDLE.to_owned()),
+            other => source_name(other, other, account),
+        };
+        let known = self.list.iter().position(|known| *known == name);
+        let number = known.unwrap_or_else(|| {
+            self.list.push(name);
+            self.list.len() - 1
+        });
+        if self.numbers.len() < 10 * NAMES_MAX {
+            self.numbers.insert(context, number as u32);
+        }
+        number as u32
     }
 
     /// What runs in a context. `task`: the task at the bottom of the stack; `thread`: the measured thread.
@@ -54,49 +67,99 @@ impl Names {
     }
 }
 
+/// Time in which one context runs.
+struct Piece {
+    running: Running,
+    /// Whether the local timer's interrupt runs.
+    is_timer: bool,
+    length_ns: u64,
+}
+
+/// A timer's interrupt that begins this soon after another one is the thread's; the first one was a tick, ns.
+const SECOND_TIMER_NS: u64 = 20_000;
+
 /// Returns the parts of the time from `due_tsc` to `woke_tsc` in the order of time, by the transitions of the CPU. They
 /// add up to this time, also if the transitions do not cover it.
 ///
-/// The stage `expiry` ends with the first interrupt of the local timer that ends in this time: the simulator does not see
-/// at which instruction of the interrupt the thread is woken.
+/// The stage `expiry` ends with the local timer's interrupt that wakes the thread: the simulator does not see at which of
+/// its instructions.
 pub(super) fn parts(
-    (due_tsc, woke_tsc): (u64, u64),
+    window: (u64, u64),
     transitions: &[ContextTransition],
     thread: u32,
     names: &mut Names,
     account: &Accounting,
 ) -> Vec<(Part, u64)> {
-    let mut parts: Vec<(Part, u64)> = Vec::new();
-    let mut stage = Stage::Expiry;
-    let mut was_in_timer = false;
+    let pieces = pieces(window, transitions, thread, names, account);
+    let is_task = |piece: &Piece| matches!(piece.running, Running::Task(_));
+    let is_thread = |piece: &Piece| piece.running == Running::Thread;
+    // Where the kernel switches to the thread. `None` for a thread that did not sleep yet and kept the CPU.
+    let slept = pieces.iter().position(is_task);
+    let switch = slept.and_then(|from| Some(from + pieces[from..].iter().position(is_thread)?));
+    let woken = woken_after(&pieces[..switch.unwrap_or(pieces.len())]);
+    let mut parts = Vec::new();
+    let mut is_running = true;
+    for (number, piece) in pieces.iter().enumerate() {
+        let is_after_switch = match switch {
+            Some(switch) => number >= switch,
+            None => woken.is_some_and(|woken| number > woken) && slept.is_none(),
+        };
+        // After the switch, the thread may lose the CPU again.
+        is_running = if is_thread(piece) { true } else { is_running && !is_task(piece) };
+        let stage = match is_after_switch {
+            true if is_running => Stage::Return,
+            true => Stage::Scheduling,
+            false if woken.is_some_and(|woken| number > woken) => Stage::Scheduling,
+            false => Stage::Expiry,
+        };
+        push(&mut parts, Part { stage, running: piece.running }, piece.length_ns);
+    }
+    parts
+}
+
+/// The last piece of the timer's interrupt that wakes the thread. `None` if there is none.
+fn woken_after(pieces: &[Piece]) -> Option<usize> {
+    let first = pieces.iter().position(|piece| piece.is_timer)?;
+    let mut start_ns = 0;
+    let mut woken = first;
+    for (number, piece) in pieces.iter().enumerate() {
+        let is_next = piece.is_timer && number > first;
+        if is_next && first == 0 && start_ns < SECOND_TIMER_NS {
+            woken = number;
+        }
+        start_ns += piece.length_ns;
+    }
+    Some(woken)
+}
+
+/// The pieces of the time from `due_tsc` to `woke_tsc`, in order.
+fn pieces(
+    (due_tsc, woke_tsc): (u64, u64),
+    transitions: &[ContextTransition],
+    thread: u32,
+    names: &mut Names,
+    account: &Accounting,
+) -> Vec<Piece> {
     let first = transitions.partition_point(|transition| transition.tsc <= due_tsc);
     let before = first.checked_sub(1).and_then(|index| transitions.get(index));
     let mut current = before.map_or((KernelContext::Unknown, KernelContext::Unknown), of);
     let mut now_tsc = due_tsc;
     let inside = transitions[first..].iter().take_while(|transition| transition.tsc < woke_tsc);
     let changes = inside.map(|transition| (transition.tsc, Some(of(transition))));
+    let mut pieces = Vec::new();
     for (at_tsc, next) in changes.chain([(woke_tsc, None)]) {
-        let running = names.running(current, thread, account);
-        // An interrupt in the timer's interrupt, such as an NMI, does not end it.
-        let is_in_timer = current.0 == KernelContext::Interrupt(LOCAL_TIMER)
-            || (was_in_timer && current.0 == KernelContext::Nmi);
-        stage = match stage {
-            _ if running == Running::Thread && is_awake(stage, current.0) => Stage::Return,
-            Stage::Expiry if was_in_timer && !is_in_timer => Stage::Scheduling,
-            stage => stage,
-        };
-        was_in_timer = is_in_timer;
-        push(&mut parts, Part { stage, running }, at_tsc.saturating_sub(now_tsc));
+        let length_ns = at_tsc.saturating_sub(now_tsc);
+        if length_ns > 0 {
+            pieces.push(Piece {
+                running: names.running(current, thread, account),
+                is_timer: current.0 == KernelContext::Interrupt(LOCAL_TIMER),
+                length_ns,
+            });
+        }
         now_tsc = at_tsc.max(now_tsc);
         current = next.unwrap_or(current);
     }
-    parts
-}
-
-/// Whether a thread that executes in this context has been woken. Before its timer's interrupt it may still be on its way
-/// into the sleep, in a system call.
-fn is_awake(stage: Stage, context: KernelContext) -> bool {
-    stage != Stage::Expiry || matches!(context, KernelContext::User(_))
+    pieces
 }
 
 fn of(transition: &ContextTransition) -> (KernelContext, KernelContext) {
@@ -145,6 +208,70 @@ mod tests {
         // The thread had not gone to sleep when its timer was due.
         let late = parts_of((30, 250), &transitions);
         assert_eq!(late[0], (part(Stage::Expiry, Running::Thread), 10));
+    }
+
+    /// The timer interrupts the thread on its way into the sleep, which the kernel then leaves out.
+    #[test]
+    fn a_thread_that_keeps_the_cpu_returns_after_its_timer() {
+        let transitions = [
+            transition(10, THREAD, THREAD),
+            transition(20, SLEEP, THREAD),
+            transition(100, TIMER, THREAD),
+            transition(130, SLEEP, THREAD),
+            transition(150, THREAD, THREAD),
+        ];
+        let part = |stage, running| Part { stage, running };
+        let expected = [
+            (part(Stage::Expiry, Running::Thread), 20),
+            (part(Stage::Expiry, Running::Context(0)), 30),
+            (part(Stage::Return, Running::Thread), 40),
+        ];
+        assert_eq!(parts_of((80, 170), &transitions), expected);
+    }
+
+    #[test]
+    fn a_task_that_takes_the_cpu_after_the_switch_delays_the_thread() {
+        let (idle, task) = (KernelContext::Idle, KernelContext::KernelThread(9));
+        let transitions = [
+            transition(10, idle, idle),
+            transition(100, TIMER, idle),
+            transition(110, SLEEP, THREAD),
+            transition(120, KernelContext::Softirq(1), THREAD),
+            transition(130, task, task),
+            transition(160, SLEEP, THREAD),
+        ];
+        let part = |stage, running| Part { stage, running };
+        let expected = [
+            (part(Stage::Expiry, Running::Task(0)), 5),
+            (part(Stage::Expiry, Running::Context(1)), 10),
+            (part(Stage::Return, Running::Thread), 10),
+            (part(Stage::Return, Running::Context(2)), 10),
+            (part(Stage::Scheduling, Running::Task(3)), 30),
+            (part(Stage::Return, Running::Thread), 20),
+        ];
+        assert_eq!(parts_of((95, 180), &transitions), expected);
+    }
+
+    /// A tick's interrupt runs at the due time and does not wake the thread. Later ticks do not, either.
+    #[test]
+    fn the_interrupt_that_wakes_the_thread_is_told_from_ticks() {
+        let (idle, task) = (KernelContext::Idle, KernelContext::KernelThread(9));
+        let transitions = [
+            transition(10, idle, idle),
+            transition(90, TIMER, idle),
+            transition(110, idle, idle),
+            transition(120, TIMER, idle),
+            transition(130, task, task),
+            transition(50_000, TIMER, task),
+            transition(50_010, task, task),
+            transition(60_000, SLEEP, THREAD),
+        ];
+        let parts = parts_of((100, 60_100), &transitions);
+        let of_stage = |stage| -> u64 {
+            parts.iter().filter(|(part, _)| part.stage == stage).map(|part| part.1).sum()
+        };
+        let stages = [Stage::Expiry, Stage::Scheduling, Stage::Return].map(of_stage);
+        assert_eq!(stages, [30, 59_870, 100]);
     }
 
     fn any_context() -> impl Strategy<Value = KernelContext> {
