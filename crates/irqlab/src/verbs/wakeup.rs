@@ -236,9 +236,7 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
         let is_usable = exit == ExitCode::SUCCESS;
         return Ok(if is_usable { ExitCode::from(DIFFERS) } else { exit });
     }
-    let ended = bench.command_ended_in_window();
-    bench.end_command()?;
-    let Some(status) = ended else { return Ok(exit) };
+    let Some(status) = bench.end_command()? else { return Ok(exit) };
     if args.length() != Length::Command {
         console::warn(&format!("the command ended before the window did ({status})"));
     } else if !status.success() {

@@ -283,11 +283,11 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
     }
     let source = "false_sharing.s";
     let program = write_program(workspace.path(), source, &[], "/tmp/sharing");
-    // The last write is larger than L2, and evicts the file.
-    let zeros = "dd if=/dev/zero bs=64k";
+    // The file is written on CPU 0 and read on CPU 1. The last write is larger than L2, and evicts the file from CPU 0's.
+    let zeros = "busybox taskset 1 dd if=/dev/zero bs=64k";
     let files = format!("{zeros} of=/tmp/file count=4; {zeros} of=/tmp/other count=32");
     let warm_up = format!("{program}; {files}");
-    let command = "/tmp/sharing; dd if=/tmp/file of=/dev/null bs=64k";
+    let command = "/tmp/sharing; busybox taskset 2 dd if=/tmp/file of=/dev/null bs=64k";
     let arguments =
         ["services", "-q", "--json", "--on", "sim:r4400-smp8", "--vcpus", "2", "--misses"];
     let more = ["--warm-up-command", &warm_up, "--", command];

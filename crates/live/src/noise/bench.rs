@@ -67,6 +67,8 @@ pub struct LiveNoise {
     entry_latency_ns: Option<u64>,
     /// The user's command that runs concurrently with the loops.
     companion: Option<Companion>,
+    /// The status of the command, if it ended by itself before the last window did.
+    command_ended: Option<ExitStatus>,
     root: Root,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -98,6 +100,7 @@ impl LiveNoise {
             probes: None,
             entry_latency_ns: None,
             companion: None,
+            command_ended: None,
             root: Root::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
@@ -134,12 +137,13 @@ impl LiveNoise {
         Ok(bench)
     }
 
-    /// Ends the command that ran concurrently with the loops, and returns its status. `None` if there is no command, or
-    /// if it still ran.
+    /// Ends the command that ran concurrently with the loops. Returns its status if it had ended by itself before the last
+    /// window did.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
-        self.companion.take().map_or(Ok(None), Companion::end)
+        self.companion.take().map_or(Ok(None), Companion::end)?;
+        Ok(self.command_ended)
     }
 
     /// The minimum threshold that this clock allows, ns, if the requested threshold is below it.
@@ -546,8 +550,11 @@ impl NoiseBench for LiveNoise {
         let mut companion = self.companion.take();
         let (window_ns, warm_up) = (self.settings.window_ns(), self.settings.warm_up);
         let sample = self.run(looping, traced, window_ns, warm_up, &mut companion);
+        let ended = companion.as_mut().map(Companion::status).transpose();
         self.companion = companion;
-        sample
+        let sample = sample?;
+        self.command_ended = ended?.flatten();
+        Ok(sample)
     }
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {

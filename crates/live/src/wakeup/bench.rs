@@ -141,17 +141,13 @@ impl LiveWakeup {
         }
     }
 
-    /// Ends the command that ran concurrently.
+    /// Ends the command that ran concurrently. Returns its status if it had ended by itself before the window did, or ended
+    /// the window.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
-    pub fn end_command(&mut self) -> Result<(), BenchError> {
-        self.companion.take().map_or(Ok(None), Companion::end).map(drop)
-    }
-
-    /// The status of the command, if it ended by itself before the window did, or ended the window.
-    #[must_use]
-    pub fn command_ended_in_window(&self) -> Option<ExitStatus> {
-        self.command_ended
+    pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
+        self.companion.take().map_or(Ok(None), Companion::end)?;
+        Ok(self.command_ended)
     }
 
     /// Sets what is done directly after a window that a threshold ended.
