@@ -78,7 +78,8 @@ fn the_events_of_a_window_that_ended_are_those_of_its_spans() {
     if !can_simulate(&workspace) {
         return;
     }
-    // An idle CPU is not switched to another task inside of an interrupt, whose span would then go on after the window.
+    // At the end of a vector's interrupt the kernel may switch to another task. The vector's span then goes on after the
+    // window. A handler or a softirq has ended by then.
     let line = "--on sim:r4400-1994 -d 2s --stimulus disk --rate high --until 20-spans";
     let run = handlers(&workspace, line);
     assert_eq!(rows(&run, "conditions")[0]["ended_by"], "enough");
@@ -92,11 +93,17 @@ fn the_events_of_a_window_that_ended_are_those_of_its_spans() {
         };
         let Some(event) = rows(&run, "events").iter().find(is_it) else { continue };
         // This model's clock has 200 MHz: a cycle takes 5 ns.
-        let events_ns = event["self_total"].as_u64().map(|cycles| 5 * cycles);
-        assert_eq!(events_ns, row["self_total_ns"].as_u64(), "{row} {event}");
-        compared += 1;
+        let events_ns = 5 * event["self_total"].as_u64().unwrap();
+        let [spans_ns, longest_ns] =
+            ["self_total_ns", "self_max_ns"].map(|column| row[column].as_u64().unwrap());
+        if row["kind"] == "vector" {
+            assert!((spans_ns..=spans_ns + longest_ns).contains(&events_ns), "{row} {event}");
+        } else {
+            assert_eq!(events_ns, spans_ns, "{row} {event}");
+            compared += 1;
+        }
     }
-    assert!(compared >= 3, "{compared}");
+    assert!(compared >= 2, "{compared}");
 }
 
 #[test]
