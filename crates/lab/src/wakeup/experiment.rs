@@ -38,7 +38,7 @@ pub struct Plan {
     pub trace: bool,
     /// Whether to compare short windows without and with marks before the window.
     pub compare: bool,
-    /// Seed of the order of these windows.
+    /// Seed of the order of the short windows.
     pub seed: u64,
 }
 

@@ -60,7 +60,8 @@ impl Class {
         }
     }
 
-    fn of(part: Part, names: &[ContextName]) -> Class {
+    /// The class of a part. `names`: see [`WakeupSample::names`].
+    fn of_part(part: Part, names: &[ContextName]) -> Class {
         match (part.stage, part.running) {
             (_, Running::Context(_)) => Class::Interrupts,
             (_, Running::Unknown) | (Stage::Expiry | Stage::Scheduling, Running::Thread) => {
@@ -99,7 +100,8 @@ impl<'a> Thread<'a> {
     fn class_ratio(&self, class: Class) -> Option<f64> {
         self.sample.events?;
         let parts = self.cpu.ledger.parts.iter();
-        let of_class = parts.filter(|(part, _)| Class::of(**part, &self.sample.names) == class);
+        let of_class =
+            parts.filter(|(part, _)| Class::of_part(**part, &self.sample.names) == class);
         ratio(of_class.map(|(_, times)| times.sum).sum(), self.late().sum)
     }
 }
@@ -270,7 +272,7 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         )
         .priority(95)
         .key()
-        .text(|row: &Row<'_>| Class::of(row.part, &row.thread.sample.names).label()),
+        .text(|row: &Row<'_>| Class::of_part(row.part, &row.thread.sample.names).label()),
         column(
             "stage",
             "How far the wake-up had come: expiry (from the due time until the kernel wakes the thread), scheduling \
@@ -384,7 +386,7 @@ impl<'a> Worst<'a> {
         self.thread.sample.events?;
         let parts = self.whole.parts.iter().chain(&self.whole.later);
         let of_class =
-            parts.filter(|(part, _)| Class::of(*part, &self.thread.sample.names) == class);
+            parts.filter(|(part, _)| Class::of_part(*part, &self.thread.sample.names) == class);
         Some(of_class.map(|(_, length_ns)| length_ns).sum())
     }
 }
@@ -429,7 +431,7 @@ pub(super) fn worst(sample: &WakeupSample) -> Table {
                 .detail()
                 .text(|row: &Worst<'_>| {
                     let (part, _) = row.whole.largest_part()?;
-                    Some(Class::of(part, &row.thread.sample.names).label())
+                    Some(Class::of_part(part, &row.thread.sample.names).label())
                 }),
             column("largest_stage", "Stage of the largest part, as in table causes.")
                 .shown_as("stage", 65)
@@ -480,7 +482,7 @@ pub(super) fn worst_parts(sample: &WakeupSample) -> Table {
         .uint(|row: &Row<'_>| row.start_ns),
         column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
         column("class", "Class of the time, as in table causes.")
-            .text(|row: &Row<'_>| Class::of(row.part, &row.worst.thread.sample.names).label()),
+            .text(|row: &Row<'_>| Class::of_part(row.part, &row.worst.thread.sample.names).label()),
         column("stage", "Stage of the wake-up, as in table causes.")
             .text(|row: &Row<'_>| row.part.stage.label()),
         column("kind", "Kind of what ran, as in table causes.")

@@ -43,9 +43,8 @@ pub fn schedules(
         Length::Time(time) => window_ns.saturating_add(nanoseconds(time)),
         Length::Command => u64::MAX,
     };
-    let phase = |thread: usize| match aligned {
-        true => 0,
-        false => period_ns * thread as u64 / count.max(1) as u64,
+    let phase = |thread: usize| {
+        if aligned { 0 } else { period_ns * thread as u64 / count.max(1) as u64 }
     };
     (0..count)
         .map(|thread| Schedule { first_due_ns: start_ns + phase(thread), window_ns, end_ns })

@@ -106,11 +106,11 @@ pub(super) fn parts(
         };
         // After the switch, the thread may lose the CPU again.
         is_running = if is_thread(piece) { true } else { is_running && !is_task(piece) };
-        let stage = match is_after_switch {
-            true if is_running => Stage::Return,
-            true => Stage::Scheduling,
-            false if woken.is_some_and(|woken| number > woken) => Stage::Scheduling,
-            false => Stage::Expiry,
+        let is_woken = is_after_switch || woken.is_some_and(|woken| number > woken);
+        let stage = match (is_woken, is_after_switch && is_running) {
+            (_, true) => Stage::Return,
+            (true, false) => Stage::Scheduling,
+            (false, false) => Stage::Expiry,
         };
         push(&mut parts, Part { stage, running: piece.running }, piece.length_ns);
     }
@@ -142,10 +142,11 @@ fn pieces(
 ) -> Vec<Piece> {
     let first = transitions.partition_point(|transition| transition.tsc <= due_tsc);
     let before = first.checked_sub(1).and_then(|index| transitions.get(index));
-    let mut current = before.map_or((KernelContext::Unknown, KernelContext::Unknown), of);
+    let mut current =
+        before.map_or((KernelContext::Unknown, KernelContext::Unknown), context_and_task);
     let mut now_tsc = due_tsc;
     let inside = transitions[first..].iter().take_while(|transition| transition.tsc < woke_tsc);
-    let changes = inside.map(|transition| (transition.tsc, Some(of(transition))));
+    let changes = inside.map(|transition| (transition.tsc, Some(context_and_task(transition))));
     let mut pieces = Vec::new();
     for (at_tsc, next) in changes.chain([(woke_tsc, None)]) {
         let length_ns = at_tsc.saturating_sub(now_tsc);
@@ -162,7 +163,8 @@ fn pieces(
     pieces
 }
 
-fn of(transition: &ContextTransition) -> (KernelContext, KernelContext) {
+/// The context that starts, and the task at the bottom of its stack.
+fn context_and_task(transition: &ContextTransition) -> (KernelContext, KernelContext) {
     (transition.context, transition.task)
 }
 

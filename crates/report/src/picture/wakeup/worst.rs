@@ -15,7 +15,7 @@ use crate::row::Row;
 
 /// Maximum number of bars.
 const WAKEUPS_MAX: usize = 10;
-/// A bar with more parts is drawn in sections, in each of which a class has one part.
+/// A bar with more parts is drawn in sections. In each section, a class has one part.
 const PARTS_MAX: usize = 120;
 /// Number of sections of a bar with very many parts.
 const SECTIONS: usize = PARTS_MAX / Class::ALL.len();
