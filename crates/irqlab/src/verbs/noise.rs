@@ -432,6 +432,7 @@ fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
         threshold_ns: args.threshold.map(ns),
         fifo: args.fifo,
         inject: args.inject,
+        housekeeping_cpu: None,
     }
 }
 

@@ -157,6 +157,7 @@ mod tests {
             threshold_ns: None,
             fifo: Some(4),
             inject: None,
+            housekeeping_cpu: Some(2),
         };
         let footprint = FootprintRequest { seed: 5, ..FootprintRequest::default() };
         let signal = SignalRequest {

@@ -5,8 +5,9 @@ use serde_json::{Map, Value as Json, json};
 use stats::median;
 
 use super::bench::{NoiseBench, Visibility};
+use super::ledger::GapLedger;
 use super::loops::Loop;
-use super::sample::{LoopResult, NoiseSample, PairedWindows, Traced};
+use super::sample::{ContextName, LoopResult, NoiseSample, PairedWindows, Traced};
 use super::tables;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
@@ -291,17 +292,31 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
             warnings.push(warning.counted(lost, "records"));
         }
         match &cpu.result {
-            LoopResult::Gaps(ledger) if ledger.unbalanced > 0 => {
-                let problem = "broken: the causes of detours do not add up to the detours; their \
-                               time is in the remainder";
-                let warning = CpuWarning::new(cpu.cpu, problem);
-                warnings.push(warning.counted(ledger.unbalanced, "detours"));
+            LoopResult::Gaps(ledger) => {
+                if ledger.unbalanced > 0 {
+                    let problem = "broken: the causes of detours do not add up to the detours; their \
+                                   time is in the remainder";
+                    let warning = CpuWarning::new(cpu.cpu, problem);
+                    warnings.push(warning.counted(ledger.unbalanced, "detours"));
+                }
+                if is_mostly_own(ledger, &sample.names) {
+                    let problem = "irqlab itself is the largest cause of detours: keep it off the \
+                                   measured CPUs (-c, -H)";
+                    warnings.push(CpuWarning::new(cpu.cpu, problem));
+                }
             }
             LoopResult::Quanta(fixed) => warnings.extend(changed_speed(cpu.cpu, &fixed.least_ns)),
-            LoopResult::Gaps(_) | LoopResult::Slots(_) => {}
+            LoopResult::Slots(_) => {}
         }
     }
     warnings
+}
+
+/// Whether a thread or a system call of irqlab takes more of the lost time than any other cause.
+fn is_mostly_own(ledger: &GapLedger, names: &[ContextName]) -> bool {
+    let largest = ledger.parts.iter().max_by_key(|(_, times)| times.sum);
+    let named = largest.and_then(|(&part, _)| tables::kind_and_name(part, names));
+    named.is_some_and(|(_, name)| name.contains("irqlab"))
 }
 
 /// At constant speed, the minimum times of two blocks of quanta differ by at most this ratio.
@@ -323,7 +338,9 @@ fn changed_speed(cpu: u32, least_ns: &[u64]) -> Option<CpuWarning> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ledger::KeepDetours;
     use super::super::sample::{CpuNoise, Fixed};
+    use super::super::split::{AttributionParameters, Gap, Part};
     use super::*;
 
     #[test]
@@ -359,6 +376,26 @@ mod tests {
         }
         assert_eq!(order(1), order(1));
         assert!((2..20).any(|seed| order(seed) != order(1)));
+    }
+
+    #[test]
+    fn a_loop_that_irqlab_disturbs_most_says_so() {
+        let lines_for = |own_ns: u64| {
+            let parameters = AttributionParameters::default();
+            let mut ledger = GapLedger::new(parameters, KeepDetours::with_seed(1));
+            let gap = Gap { start_ns: 0, end_ns: 500 + own_ns };
+            let parts = [(Part::Context(0), 500), (Part::Context(1), own_ns)];
+            ledger.add_split(gap, &mut parts.to_vec());
+            let cpu = CpuNoise::new(3, 0, 1_000, LoopResult::Gaps(Box::new(ledger)));
+            let mut sample = NoiseSample::in_exact_clock(Loop::Detour, vec![cpu]);
+            sample.names = vec![
+                ContextName::Task("kworker/3:1".to_owned()),
+                ContextName::Other("system call", "202 of irqlab".to_owned()),
+            ];
+            warnings(&[sample])
+        };
+        assert!(lines_for(501)[0].contains("CPU 3: irqlab itself is the largest cause"));
+        assert!(lines_for(499).is_empty());
     }
 
     #[test]

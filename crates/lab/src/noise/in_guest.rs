@@ -43,6 +43,9 @@ pub struct NoiseRequest {
     pub fifo: Option<u32>,
     /// Timers to set while the detour loop runs.
     pub inject: Option<Inject>,
+    /// The CPU of irqlab's own thread, which starts the loops and waits for them. `None`: any CPU.
+    #[serde(default)]
+    pub housekeeping_cpu: Option<u32>,
 }
 
 /// Timers for known times, which check that the loop detects interrupts. The times are `every_ns` apart. One timer

@@ -15,7 +15,7 @@ use super::loops::{LoopConfig, detour_resolution};
 use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
 use crate::host::{Root, guest_cpus, last_level_cache_bytes};
-use crate::threads::LockedMemory;
+use crate::threads::{self, LockedMemory};
 use crate::window::{OnStop, Stop, WindowEdge};
 
 /// Runs the loops of a request one after the other, each on all CPUs. Calls `mark` before and after each loop. If a
@@ -28,6 +28,9 @@ pub fn execute(
     stop: &Stop,
 ) -> Result<Vec<NoiseItem>, BenchError> {
     let guest = Guest::new(request)?;
+    if let Some(cpu) = request.housekeeping_cpu {
+        threads::pin(cpu).map_err(|error| BenchError::Failed(error.to_string()))?;
+    }
     let mut items = vec![NoiseItem::Clock(guest.clock())];
     for &looping in &request.loops {
         if stop.is_requested() {

@@ -24,7 +24,7 @@ use super::ReproduceArgs;
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, STOPPED, is_time_limit, stop_on_signals};
-use crate::simulated::{DetailLevel, GuestArgs, Simulated, model};
+use crate::simulated::{GuestArgs, Simulated, model};
 
 /// Model of the paper's machine.
 const MODEL: &str = "t1";
@@ -40,8 +40,9 @@ const PLACEMENTS: [(u32, Relation); 3] =
     [(0, Relation::SameThread), (1, Relation::SameCore), (4, Relation::OtherCore)];
 /// Kernel options with which only CPU 0 ticks, as under Solaris.
 const ONE_CPU: [&str; 3] = ["nohz_full=1-7", "rcu_nocbs=1-7", "isolcpus=1-7"];
-/// Kernel options with which every CPU ticks, at different times.
-const EVERY_CPU: [&str; 2] = ["nohz=off", "skew_tick=1"];
+/// Kernel options with which every CPU ticks. All tick at the same time, as the kernel's default is: with `skew_tick=1`,
+/// the ticks of the other threads of a core would delay the loop at times of their own.
+const EVERY_CPU: [&str; 1] = ["nohz=off"];
 /// Time slice of the machine without a kernel, cycles. Its clock advances at the end of each slice.
 const BARE_SLICE_CYCLES: u64 = 1_000;
 
@@ -130,6 +131,11 @@ fn reason_without_sample(
     reason
 }
 
+/// A CPU of the core on which the loop of `cpu` does not run: irqlab's own thread would delay the loop as a tick does.
+fn other_core(cpu: u32) -> u32 {
+    if cpu < THREADS_PER_CORE { VCPUS - 1 } else { THREADS_PER_CORE - 1 }
+}
+
 /// Runs the loop on one CPU of a machine with a kernel. `append`: kernel options that place the tick. Also returns the
 /// block `host` of the run.
 fn measure_under_kernel(
@@ -166,6 +172,7 @@ fn measure_under_kernel(
         threshold_ns: None,
         fifo: None,
         inject: None,
+        housekeeping_cpu: Some(other_core(cpu)),
     };
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
@@ -180,15 +187,14 @@ fn measure_under_kernel(
     Ok((single_sample(measured)?, host))
 }
 
-/// Runs the loop on a machine without a kernel. The clock of that machine needs `--detail timed`.
+/// Runs the loop on a machine without a kernel.
 fn measure_without_kernel(
     args: &ReproduceArgs,
     name: &str,
     stop: &Stop,
 ) -> anyhow::Result<NoiseSample> {
     let cache = Cache::from_environment()?;
-    let model = model(&cache, name, &[], Some(DetailLevel::Timed))
-        .context("without a kernel, a model must run with --detail timed")?;
+    let model = model(&cache, name, &[], None)?;
     let qemu = qemu::find(&cache)?;
     let settings = BareNoiseSettings {
         body: Body::Add,

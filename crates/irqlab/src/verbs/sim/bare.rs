@@ -17,7 +17,7 @@ use crate::options::{
     On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes, ns, unique,
 };
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{self, DetailLevel};
+use crate::simulated;
 
 /// A program for the machine without a kernel.
 #[derive(Debug, clap::Subcommand)]
@@ -90,9 +90,8 @@ impl BareNoiseArgs {
     ///
     /// Fails when the model is unknown, or `--threshold` is not longer than a slice of the model's clock.
     fn bench_settings(&self, cache: &Cache) -> anyhow::Result<BareNoiseSettings> {
-        let timed = Some(DetailLevel::Timed);
         let model = self.on.simulated_model("a machine without a kernel")?;
-        let model = model.map(|name| simulated::model(cache, name, &[], timed)).transpose()?;
+        let model = model.map(|name| simulated::model(cache, name, &[], None)).transpose()?;
         // With a model, the guest's clock advances only at the end of each time slice, so a slice is its resolution.
         let slice_ns = model.as_ref().map(|model| {
             sim::watch::VCPU_SLICE_DEFAULT.saturating_mul(1_000_000_000)

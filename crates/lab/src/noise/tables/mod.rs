@@ -63,7 +63,7 @@ fn detour_loops(samples: &[NoiseSample]) -> Vec<DetourLoop<'_>> {
 }
 
 /// Kind and name of the cause of a part of a detour, in words. `None` for a context without a name.
-fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
+pub(super) fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
     let in_words = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
     match part {
         Part::Context(number) => names.get(number as usize).map(ContextName::kind_and_name),
