@@ -23,7 +23,7 @@ pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) 
     let failed: Vec<String> = modules_failed.iter().map(|name| quoted(name)).collect();
     let devices: Vec<String> = devices.iter().map(Device::to_json).collect();
     let facts = format!(
-        r#"{{"event":"facts","release":{},"hz":{hz},"cpus":{},"kallsyms":{},"btf":{},"config":{},"modules_failed":[{}],"devices":[{}]}}"#,
+        r#"{{"event":"facts","release":{},"hz":{hz},"cpus":{},"kallsyms":{},"btf":{},"config":{},"modules_failed":[{}],"devices":[{}],"mitigations":{{{}}}}}"#,
         quoted(release.trim()),
         sys::cpus_online(),
         has("kallsyms"),
@@ -31,9 +31,22 @@ pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) 
         has("config"),
         failed.join(","),
         devices.join(","),
+        mitigations().join(","),
     );
     agent.send(&facts);
     println!("irqlab {facts}");
+}
+
+/// What the kernel does about each bug of processors, as pairs of a JSON object. Empty if the kernel does not state it.
+fn mitigations() -> Vec<String> {
+    let files = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").into_iter().flatten();
+    let stated = files.flatten().filter_map(|file| {
+        let statement = fs::read_to_string(file.path()).ok()?;
+        Some(format!("{}:{}", quoted(file.file_name().to_str()?), quoted(statement.trim())))
+    });
+    let mut stated: Vec<String> = stated.collect();
+    stated.sort();
+    stated
 }
 
 /// Returns text as a JSON string, with its quotation marks.

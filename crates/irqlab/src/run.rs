@@ -256,7 +256,8 @@ impl OpenRun {
     /// The start time, the host, and the settings with the command line added.
     pub fn context(&self, host: Map<String, Json>, mut settings: Map<String, Json>) -> RunContext {
         settings.extend(command_line());
-        RunContext { started_utc: self.started.to_string(), host, settings }
+        let started_utc = self.started.to_string();
+        RunContext { started_utc, host, settings, tables: Vec::new() }
     }
 
     /// Measures a plan on a bench, then finishes the run with the files that `attachments` returns.

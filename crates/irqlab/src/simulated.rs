@@ -6,25 +6,29 @@
 //!
 //! The `///` comments of options and of their values are help texts: snapshots and the manual quote them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::ValueEnum;
-use lab::experiment::BenchError;
+use lab::experiment::{BenchError, RunContext};
 use live::host::{Root, available_memory};
 use live::window::Stop;
+use record::Table;
 use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::devices::{Disk, NicModel};
 use sim::forecast::{Forecast, MachineWork};
+use sim::identity::{self, Identity, Mitigations};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
+use sim::mitigations;
 use sim::models::Model;
 use sim::parallel::Jobs;
 use sim::qemu::Qemu;
@@ -37,6 +41,7 @@ use sim::{
 
 use crate::console::{self, MachineLines};
 use crate::options::{Usage, duration};
+use crate::run::OpenRun;
 
 /// Help of `--limit` and `--guest-limit` for verbs that discard an unfinished window.
 pub const FINISHED_WINDOWS_LIMIT: &str = "End the command after this time on the host's clock, with the windows that \
@@ -118,6 +123,82 @@ impl KernelArgs {
     }
 }
 
+/// Which mitigations the guest's kernel chooses: the value of `--mitigations`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MitigationsName {
+    /// As the kernel chooses
+    #[default]
+    Auto,
+    /// None
+    Off,
+    /// As this host's kernel has chosen
+    Host,
+}
+
+impl MitigationsName {
+    /// The mitigations, with those of this host as words for the guest's kernel.
+    ///
+    /// Fails with a [`Usage`] error if this host's kernel does not state its mitigations.
+    fn choose(self) -> anyhow::Result<Mitigations> {
+        match self {
+            MitigationsName::Auto => Ok(Mitigations::Auto),
+            MitigationsName::Off => Ok(Mitigations::Off),
+            MitigationsName::Host => {
+                let words = mitigations::words_of(Path::new(mitigations::DIRECTORY));
+                let missing = || Usage("--mitigations host: this host's kernel states none".into());
+                Ok(Mitigations::Words(words.ok_or_else(missing)?))
+            }
+        }
+    }
+}
+
+/// The processor that the guest's software sees.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct IdentityArgs {
+    /// Processor that the guest's software sees: that of a model, or x86-64 [default: the model of --on; x86-64, without
+    /// mitigations, if there is none; with --from, the checkpoint's]
+    #[arg(long, value_name = "MODEL")]
+    pub identity: Option<String>,
+    /// Mitigations of the guest's kernel: those that it chooses on this processor, none, or those of this host
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
+    pub mitigations: MitigationsName,
+}
+
+impl IdentityArgs {
+    /// The processor that the guest of a machine with `cpus` CPUs sees. `model`: the model of the machine's own
+    /// processor. `from`: the checkpoint that the machine starts from.
+    ///
+    /// Fails with a [`Usage`] error if `--identity` names no model.
+    pub fn choose(
+        &self,
+        cache: &Cache,
+        cpus: u32,
+        model: Option<&Model>,
+        from: Option<&str>,
+    ) -> anyhow::Result<Identity> {
+        let identity = match (&self.identity, from) {
+            (Some(name), _) if name == identity::PLAIN => Identity::plain(),
+            (Some(name), _) => {
+                let named = models::changed(name, &[]);
+                let (_, named) = named.map_err(|error| Usage(format!("--identity {error}")))?;
+                Identity::of_model(&named, cpus)
+            }
+            (None, Some(checkpoint)) if self.mitigations == MitigationsName::Auto => {
+                return Ok(checkpoint::open(cache, checkpoint)?.machine.identity);
+            }
+            (None, Some(_)) => bail!(Usage(
+                "--mitigations comes too late with --from: the checkpoint's kernel has booted (use it with irqlab \
+                 sim checkpoint)"
+                    .to_owned()
+            )),
+            (None, None) => {
+                model.map_or_else(Identity::plain, |model| Identity::of_model(&model.model, cpus))
+            }
+        };
+        Ok(identity.with(&self.mitigations.choose()?))
+    }
+}
+
 /// Parts of the guest other than its CPUs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct GuestArgs {
@@ -129,6 +210,8 @@ pub struct GuestArgs {
     /// Add WORD to the kernel's command line; may be repeated
     #[arg(long, value_name = "WORD")]
     pub append: Vec<String>,
+    #[command(flatten)]
+    pub identity: IdentityArgs,
     /// Add a disk: virtio-blk, nvme, ahci, ide or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
     /// copy); up to four. `,latency=100us` delays its requests wherever irqlab observes the guest
     #[arg(long, value_name = "DISK")]
@@ -538,6 +621,29 @@ impl RunParts {
     }
 }
 
+/// The table `mitigations`. `stated`: what the guest's kernel states about each bug; without it there is no table.
+pub fn mitigations_table(stated: &BTreeMap<String, String>, machine: &Machine) -> Option<Table> {
+    let compared = mitigations::compared(stated, &machine.identity);
+    (!stated.is_empty()).then(|| sim_tables::mitigations::table(&compared)).flatten()
+}
+
+/// What a run says about its simulated machine.
+pub struct MachineFacts {
+    /// The block `host`.
+    pub host: Map<String, Json>,
+    /// The table `mitigations`. `None` if the kernel has not stated them, because it boots during the run.
+    pub mitigations: Option<Table>,
+}
+
+impl MachineFacts {
+    /// The context of a run on this machine.
+    pub fn context(self, open: &OpenRun, settings: Map<String, Json>) -> RunContext {
+        let mut context = open.context(self.host, settings);
+        context.tables.extend(self.mitigations);
+        context
+    }
+}
+
 /// A machine that is ready for a simulated bench.
 pub struct Simulated {
     /// The booted machine, and how it is observed.
@@ -563,6 +669,8 @@ impl Simulated {
         let deadline = args.deadline();
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
+        machine.identity =
+            args.identity.choose(&cache, vcpus, watch.model.as_ref(), args.from.as_deref())?;
         adjust(&mut machine)?;
         let boot = |parts: &RunParts| {
             let (cache, qemu) = (&parts.cache, &parts.qemu);
@@ -607,8 +715,10 @@ impl Simulated {
         let qemu = qemu::find(&cache)?;
         let kernel = args.kernel.kernel(&cache)?;
         let limits = workload_limits(args.wall_limit(), args.guest_limit);
+        let identity = args.identity.choose(&cache, workload.cpus, watch.model.as_ref(), None)?;
         let adjust = |machine: &mut Machine| {
             machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
+            machine.identity = identity;
         };
         let set_up = |parts: &RunParts| {
             let RunParts { cache, qemu, kernel, .. } = parts;
@@ -621,6 +731,15 @@ impl Simulated {
         RunParts::new(cache, qemu, kernel, stop, deadline).complete(watch, limits, set_up)
     }
 
+    /// What a run says about this machine.
+    ///
+    /// Fails when the machine's checkpoint cannot be read.
+    pub fn machine_facts(&self) -> anyhow::Result<MachineFacts> {
+        let GuestRun { start, cache, machine, .. } = &self.guest;
+        let mitigations = mitigations_table(&start.mitigations(cache)?, machine);
+        Ok(MachineFacts { host: self.host(), mitigations })
+    }
+
     /// The block `host` of a run: facts about the simulated machine.
     pub fn host(&self) -> Map<String, Json> {
         let machine = &self.guest.machine;
@@ -628,12 +747,11 @@ impl Simulated {
         let online = if last_cpu == 0 { "0".to_owned() } else { format!("0-{last_cpu}") };
         let cpu = match &self.guest.watch.model {
             Some(model) => format!("model {} ({})", model.model.name, model.model.about),
-            None => {
-                format!("QEMU {}, no model: each instruction takes 1 ns", machine.cpu_model)
-            }
+            None => "QEMU, no model: each instruction takes 1 ns".to_owned(),
         };
         let pairs = [
             ("cpu_model", json!(cpu)),
+            ("identity", json!(machine.identity.name)),
             ("cpus_online", json!(online)),
             ("virtualized", json!(true)),
             ("hypervisor", json!("QEMU (TCG)")),

@@ -23,6 +23,8 @@ pub struct RunContext {
     pub host: Map<String, Json>,
     /// The settings from the command line, or their defaults.
     pub settings: Map<String, Json>,
+    /// Tables about the machine, which come after those of the experiment.
+    pub tables: Vec<Table>,
 }
 
 /// Facts of a bench that hold for all samples of a run.
@@ -396,7 +398,7 @@ pub fn assemble<E: Experiment>(
     measured: &Measured<E::Samples>,
 ) -> Run {
     let report = plan.report(&measured.samples);
-    let RunContext { started_utc, host, mut settings } = context;
+    let RunContext { started_utc, host, mut settings, tables } = context;
     settings.extend(facts.settings);
     settings.extend(report.settings);
     if let Some(limit) = &measured.time_limit {
@@ -421,7 +423,7 @@ pub fn assemble<E: Experiment>(
         observer,
         warnings,
         absent,
-        tables: report.tables,
+        tables: report.tables.into_iter().chain(tables).collect(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads.
 //!
 //! - [`system_model`] has the parameters of a machine, the [`SystemModel`]; [`schema`] reads it from text.
+//! - [`identity`] has what the processor tells its software about itself.
 //! - [`memory`] has the caches, TLBs, coherence and memory bus: a
 //!   [`MemorySystem`](memory::MemorySystem) serves all processors of a machine.
 //! - [`core`] has the processors: out of order, in order, multithreaded. They ask a memory system
@@ -29,6 +30,7 @@ pub mod core;
 mod counts;
 mod cycle;
 pub mod decode;
+pub mod identity;
 pub mod memory;
 mod model;
 pub mod predict;
@@ -41,6 +43,7 @@ pub use address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 pub use blocking::{BlockingMachine, CodeBlock, CodeSpan};
 pub use counts::{Counts, Instructions};
 pub use cycle::Cycle;
+pub use identity::IdentityModel;
 pub use memory::AccessKind;
 pub use model::{CacheModel, ModelError, Replacement, TlbModel};
 pub use processor::ProcessorRange;

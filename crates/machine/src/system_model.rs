@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use crate::core::CoreModel;
+use crate::identity::IdentityModel;
 use crate::model::{CacheModel, ModelError, Replacement, TlbModel};
 use crate::processor::ProcessorRange;
 use crate::schema::fields::{
@@ -287,6 +288,9 @@ pub struct SystemModel {
     /// The processors that the model describes, as far as CPUID can name them.
     #[serde(default, rename = "cpuid")]
     pub processors: Vec<ProcessorRange>,
+    /// What the processor tells the guest about itself. `None`: the guest sees a processor without mitigations.
+    #[serde(default)]
+    pub identity: Option<IdentityModel>,
     #[serde(rename = "clock", alias = "clock_hz", deserialize_with = "clock")]
     pub clock_hz: u64,
     /// Number of processors that the kernel sees.

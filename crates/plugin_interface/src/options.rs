@@ -3,8 +3,10 @@
 //!
 //! To add an option: a field of [`Options`] with its default, a row, and a check if it excludes others.
 
+use std::fmt;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use simrecord::record::{Detail, Roi};
 
 use crate::sampling::Sampling;
@@ -70,6 +72,66 @@ pub struct Disk {
     pub node: String,
     /// The time from a request to its completion, in nanoseconds of guest time.
     pub latency_ns: u64,
+}
+
+/// The most model-specific registers that the plugin answers.
+pub const MSRS_MAX: usize = 16;
+/// The most leaves of CPUID that the plugin answers.
+pub const CPUID_LEAVES_MAX: usize = 32;
+
+/// A model-specific register that QEMU reads as zero, and that must have another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MsrValue {
+    pub number: u32,
+    pub value: u64,
+}
+
+/// What `cpuid` returns for a leaf, in place of QEMU's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuidLeaf {
+    /// The content of `eax` before the instruction.
+    pub leaf: u32,
+    /// The content of `ecx` before the instruction. `None`: the leaf has no subleaves.
+    pub subleaf: Option<u32>,
+    pub eax: u32,
+    pub ebx: u32,
+    pub ecx: u32,
+    pub edx: u32,
+}
+
+impl MsrValue {
+    /// Parses `NUMBER:VALUE`, both in hexadecimal.
+    fn parse(text: &str) -> Option<MsrValue> {
+        let (number, value) = text.split_once(':')?;
+        let number = u32::from_str_radix(number, 16).ok()?;
+        Some(MsrValue { number, value: u64::from_str_radix(value, 16).ok()? })
+    }
+}
+
+impl fmt::Display for MsrValue {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:x}:{:x}", self.number, self.value)
+    }
+}
+
+impl CpuidLeaf {
+    /// Parses `LEAF:SUBLEAF:EAX:EBX:ECX:EDX` in hexadecimal, with `-` for no subleaf.
+    fn parse(text: &str) -> Option<CpuidLeaf> {
+        let word = |text: &str| u32::from_str_radix(text, 16).ok();
+        let parts: Vec<&str> = text.split(':').collect();
+        let [leaf, subleaf, eax, ebx, ecx, edx] = parts[..] else { return None };
+        let subleaf = if subleaf == "-" { None } else { Some(word(subleaf)?) };
+        let (eax, ebx) = (word(eax)?, word(ebx)?);
+        Some(CpuidLeaf { leaf: word(leaf)?, subleaf, eax, ebx, ecx: word(ecx)?, edx: word(edx)? })
+    }
+}
+
+impl fmt::Display for CpuidLeaf {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuidLeaf { leaf, subleaf, eax, ebx, ecx, edx } = self;
+        let subleaf = subleaf.map_or("-".to_owned(), |subleaf| format!("{subleaf:x}"));
+        write!(out, "{leaf:x}:{subleaf}:{eax:x}:{ebx:x}:{ecx:x}:{edx:x}")
+    }
 }
 
 /// The plugin's options.
@@ -140,6 +202,10 @@ pub struct Options {
     pub pmu_save: Option<PathBuf>,
     /// The file that gets the guest's progress: [`simrecord::progress`].
     pub progress: Option<PathBuf>,
+    /// Model-specific registers that the guest's kernel reads with other values than QEMU's.
+    pub msrs: Vec<MsrValue>,
+    /// Leaves of `cpuid` with other values than QEMU's.
+    pub cpuid: Vec<CpuidLeaf>,
 }
 
 impl Default for Options {
@@ -176,6 +242,8 @@ impl Default for Options {
             pmu_state: None,
             pmu_save: None,
             progress: None,
+            msrs: Vec::new(),
+            cpuid: Vec::new(),
         }
     }
 }
@@ -231,7 +299,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 29] = [
+const ROWS: [Row; 31] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -334,6 +402,24 @@ const ROWS: [Row; 29] = [
     file_row!(pmu_state),
     file_row!(pmu_save),
     file_row!(progress),
+    Row {
+        name: "msr",
+        allowed: "NUMBER:VALUE in hexadecimal, at most 16 times",
+        set: |options, text| {
+            let msr = MsrValue::parse(text)?;
+            (options.msrs.len() < MSRS_MAX).then(|| options.msrs.push(msr))
+        },
+        values: |options| options.msrs.iter().map(MsrValue::to_string).collect(),
+    },
+    Row {
+        name: "cpuid",
+        allowed: "LEAF:SUBLEAF:EAX:EBX:ECX:EDX in hexadecimal, - for no subleaf, at most 32 times",
+        set: |options, text| {
+            let leaf = CpuidLeaf::parse(text)?;
+            (options.cpuid.len() < CPUID_LEAVES_MAX).then(|| options.cpuid.push(leaf))
+        },
+        values: |options| options.cpuid.iter().map(CpuidLeaf::to_string).collect(),
+    },
 ];
 
 fn number(text: &str) -> Option<u64> {
@@ -451,6 +537,12 @@ mod tests {
         assert_eq!(options.annotate, Some("/a".into()));
         assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
         assert!(options.spans && !options.span_counts && options.transitions);
+        let asked = "out=/r,msr=10a:8000000000000001,cpuid=4:2:1:2:3:ff,cpuid=80000006:-:0:0:1:2";
+        let options = Options::parse(asked.split(',')).unwrap();
+        assert_eq!(options.msrs, [MsrValue { number: 0x10a, value: 1 << 63 | 1 }]);
+        assert_eq!((options.cpuid[0].subleaf, options.cpuid[0].edx), (Some(2), 0xff));
+        assert_eq!((options.cpuid[1].leaf, options.cpuid[1].subleaf), (0x8000_0006, None));
+        assert_eq!(options.arguments().join(","), asked);
         let options = Options::parse(["out=/r", "spans=counts"]).unwrap();
         assert!(options.spans && options.span_counts);
     }
@@ -490,6 +582,10 @@ mod tests {
             ("disk=a,b:1", "NODE:LATENCY_NS"),
             ("disk=a:1000000001", "NODE:LATENCY_NS"),
             ("limit_ns=0", "1 or more"),
+            ("msr=10a", "NUMBER:VALUE"),
+            ("msr=10a:x", "NUMBER:VALUE"),
+            ("cpuid=4:0:1:2:3", "LEAF:SUBLEAF"),
+            ("cpuid=4:0:1:2:3:100000000", "LEAF:SUBLEAF"),
             ("spam=1", "no such option"),
         ] {
             let error = Options::parse(["out=/r", argument]).unwrap_err();
@@ -505,6 +601,8 @@ mod tests {
             ("shift", SHIFT_MAX.into()),
             ("also", ALSO_MAX as u64),
             ("disk", DISKS_MAX as u64),
+            ("msr", MSRS_MAX as u64),
+            ("cpuid", CPUID_LEAVES_MAX as u64),
             ("qemu", VERSION_BYTES_MAX as u64),
         ] {
             let row = ROWS.iter().find(|row| row.name == name).unwrap();

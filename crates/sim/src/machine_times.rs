@@ -48,7 +48,7 @@ impl TimedMachine<'_> {
             initramfs_sha256,
             cpus,
             memory_mib,
-            cpu_model,
+            identity,
             timing,
             seed,
             append,
@@ -58,7 +58,7 @@ impl TimedMachine<'_> {
             pmu,
             devices,
         } = machine;
-        let image = (kernel_sha256, initramfs_sha256, cpus, memory_mib, cpu_model, timing, seed);
+        let image = (kernel_sha256, initramfs_sha256, cpus, memory_mib, identity, timing, seed);
         // As JSON, which omits the times of files: they change without effect on a run.
         let disks = serde_json::to_string(disks).unwrap_or_default();
         let attached = (append, disks, root, nics, pmu, devices);

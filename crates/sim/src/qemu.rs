@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, OnceLock};
 
+use crate::machine::processors::{self, Processors};
 use crate::process::{self, which};
 use crate::{Cache, Result, SimError, hash};
 
@@ -110,6 +112,8 @@ pub struct Qemu {
     pub version: Version,
     /// The first line of `--version`, with the distribution's revision.
     pub version_text: String,
+    /// See [`Qemu::processors`]. Empty until it is asked.
+    processors: Arc<OnceLock<Processors>>,
 }
 
 impl Qemu {
@@ -133,6 +137,17 @@ impl Qemu {
         }
     }
 
+    /// Returns QEMU's processors by name, each with the features that QEMU's translator does not execute.
+    ///
+    /// Asks QEMU at the first call. Fails with [`SimError::Program`] if QEMU does not answer within a few seconds.
+    pub(crate) fn processors(&self) -> Result<&Processors> {
+        if let Some(known) = self.processors.get() {
+            return Ok(known);
+        }
+        let asked = processors::ask(self)?;
+        Ok(self.processors.get_or_init(|| asked))
+    }
+
     /// Runs a program with `--version`, and checks that it is a supported QEMU.
     fn probe(program: PathBuf, first_arguments: Vec<OsString>, origin: Origin) -> Result<Qemu> {
         let unknown_version = Version { major: 0, minor: 0, micro: 0 };
@@ -142,6 +157,7 @@ impl Qemu {
             origin,
             version: unknown_version,
             version_text: String::new(),
+            processors: Arc::default(),
         };
         let output = process::output(qemu.command().arg("--version"))?;
         let line = String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned();
@@ -222,11 +238,20 @@ pub(crate) mod tests {
 
     use super::*;
 
+    /// A QEMU that has this processor, without these features.
+    pub(crate) fn qemu_with(processor: &str, missing: &[&str]) -> Qemu {
+        let qemu = qemu();
+        let missing = missing.iter().map(|name| (*name).to_owned()).collect();
+        let _ = qemu.processors.set(Processors::from([(processor.to_owned(), missing)]));
+        qemu
+    }
+
     pub(crate) fn qemu() -> Qemu {
         Qemu {
             program: "/q".into(),
             first_arguments: Vec::new(),
             origin: Origin::System,
+            processors: Arc::default(),
             version: Version { major: 11, minor: 1, micro: 3 },
             version_text: "QEMU emulator version 11.1.3".to_owned(),
         }

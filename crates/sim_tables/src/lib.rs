@@ -9,6 +9,7 @@ pub mod annotations;
 pub mod bare;
 pub mod contexts;
 pub mod misses;
+pub mod mitigations;
 mod regions;
 pub mod repeat;
 pub mod sampled;

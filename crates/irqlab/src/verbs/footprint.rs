@@ -26,7 +26,9 @@ use crate::options::{
     one_cpu, unique, usable_cpus,
 };
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{GuestArgs, JobsArgs, Simulated, SimulatedArgs, add_disk, print_plan};
+use crate::simulated::{
+    GuestArgs, JobsArgs, MachineFacts, Simulated, SimulatedArgs, add_disk, print_plan,
+};
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
 #[derive(Debug, clap::Args)]
@@ -214,12 +216,12 @@ pub struct SimulatedFootprint<'a> {
     pub request: FootprintRequest,
 }
 
-/// Prepares the machine of a footprint measurement. Returns the bench, and the block `host` of the run.
+/// Prepares the machine of a footprint measurement. Returns the bench, and what a run says about the machine.
 pub fn prepare(
     cache: Cache,
     footprint: SimulatedFootprint<'_>,
     stop: Stop,
-) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
+) -> anyhow::Result<(SimFootprint, MachineFacts)> {
     let SimulatedFootprint { label, jobs, guest, vcpus, model, watch, disk, geometry, .. } =
         footprint;
     let mut request = footprint.request;
@@ -235,7 +237,7 @@ pub fn prepare(
     request.geometry = geometries(&model.model);
     request.geometry.retain(|(level, _)| !geometry.iter().any(|(replaced, _)| replaced == level));
     request.geometry.extend(geometry);
-    let host = prepared.host();
+    let facts = prepared.machine_facts()?;
     let jobs = jobs.choose(request.plan.levels.len(), prepared.guest.machine.memory_mib);
     let bench = SimFootprint {
         guest: prepared.guest,
@@ -245,7 +247,7 @@ pub fn prepare(
         on_host: Map::new(),
         facts: BenchFacts::default(),
     };
-    Ok((bench, host))
+    Ok((bench, facts))
 }
 
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
@@ -283,12 +285,12 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
             ..FootprintRequest::default()
         },
     };
-    let (mut bench, host) = prepare(cache, footprint, stop_on_signals()?)?;
+    let (mut bench, facts) = prepare(cache, footprint, stop_on_signals()?)?;
     if simulated.dry_run {
         return print_plan(bench.jobs.count, &bench.planned()?);
     }
     bench.on_host.insert("out".to_owned(), json!(open.directory()));
-    let context = open.context(host, args.settings());
+    let context = facts.context(&open, args.settings());
     Ok(open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, trace)?.0)
 }
 

@@ -400,7 +400,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         add_disk(machine, args.stimulus.contains(&Stimulus::Disk), DISK)
     })?;
     prepared.guest.limits = limits;
-    let context = open.context(prepared.host(), args.settings(warm_ups));
+    let context = prepared.machine_facts()?.context(&open, args.settings(warm_ups));
     let conditions = args.conditions()?;
     let jobs = args.simulated.jobs.choose(conditions.len(), prepared.guest.machine.memory_mib);
     let mut bench = SimBench::new(SimSettings {

@@ -350,7 +350,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let stop = stop_on_signals()?;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
     prepared.guest.limits = limits(args);
-    let context = open.context(prepared.host(), args.settings());
+    let context = prepared.machine_facts()?.context(&open, args.settings());
     let memory_mib = prepared.guest.machine.memory_mib;
     let jobs = args.simulated.jobs.choose(args.loops().len(), memory_mib);
     let mut bench = SimNoise::new(SimNoiseSettings {

@@ -170,7 +170,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
             (machine, Work::Command(request))
         }
     };
-    let context = open.context(prepared.host(), settings);
+    let context = prepared.machine_facts()?.context(&open, settings);
     let mut bench = SimServices::new(SimServicesSettings {
         work,
         symbols: prepared.facts.symbols,

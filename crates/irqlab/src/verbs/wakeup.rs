@@ -271,7 +271,7 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
     let mut prepared =
         Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |_| Ok(()))?;
     prepared.guest.limits = limits(args);
-    let context = open.context(prepared.host(), args.settings());
+    let context = prepared.machine_facts()?.context(&open, args.settings());
     let mut bench = SimWakeup::new(SimWakeupSettings {
         request: WakeupRequest {
             cpus,

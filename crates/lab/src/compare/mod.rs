@@ -546,7 +546,8 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
 }
 
 /// Facts of the host that can explain a difference: the comparison warns if they differ.
-const HOST_FACTS: [&str; 6] = ["kernel", "cpu_model", "cpus_online", "hz", "virtualized", "pmu"];
+const HOST_FACTS: [&str; 7] =
+    ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
 
 /// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
 /// Only the first run of each side is compared for bench, host and settings.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::units::{frequency_text, size_text};
 use crate::core::CoreModel;
+use crate::identity::IdentityModel;
 use crate::model::Replacement;
 use crate::predict::DirectionModel;
 use crate::system_model::{
@@ -55,7 +56,19 @@ pub fn draw(model: &SystemModel) -> String {
         Dma::Allocate => format!("write into {} ways of the last level", model.dma_ways),
     };
     let _ = writeln!(text, "{:<11}{dma}", "devices");
+    let _ = writeln!(text, "{:<11}{}", "the guest", identity(model));
     text
+}
+
+/// The processor that the guest sees.
+fn identity(model: &SystemModel) -> String {
+    model.identity.as_ref().map_or_else(
+        || "sees an x86-64 processor without mitigations".to_owned(),
+        |identity| {
+            let IdentityModel { family, model, stepping, like, .. } = identity;
+            format!("sees family {family}, model {model}, stepping {stepping}, like {like} of QEMU")
+        },
+    )
 }
 
 /// How a core executes: a line with its order, width and branch predictor.

@@ -9,10 +9,12 @@
 //!   cache misses.
 //! - Cache misses of other contexts: `misses`.
 //! - Names of addresses: `user_functions` for programs, and `structures` for data.
+//! - `identity`: what the processor tells the guest about itself.
 //! - `annotations`: actions at addresses and events that the user chooses.
 
 pub(crate) mod annotations;
 pub(crate) mod enough;
+pub(crate) mod identity;
 pub(crate) mod irq;
 pub(crate) mod markers;
 pub(crate) mod memory_context;

@@ -1,5 +1,5 @@
-//! A performance monitoring unit for the guest. QEMU's translator (TCG) has none, so the plugin emulates one. It is the
-//! only part of the plugin that changes registers of the guest, and is off by default.
+//! A performance monitoring unit for the guest. QEMU's translator (TCG) has none, so the plugin emulates one. It
+//! changes registers of the guest, and is off by default.
 //!
 //! The guest sees the PMU of an AMD processor of family 17h with six counters, which stock kernels support. Its
 //! counters hold the plugin's own counts, so a read of a counter is exact. See docs/guest-pmu.md.

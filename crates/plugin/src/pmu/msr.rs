@@ -8,7 +8,6 @@
 //! result itself, and makes QEMU continue after the instruction (`qemu_plugin_set_pc`). That call does not return to
 //! the callback, so the callback must hold no lock and no value with a destructor at that time.
 
-use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
 
 use machine::decode::Operation;
@@ -19,6 +18,7 @@ use super::machine::{Answer, PmuRegister};
 use crate::cpu;
 use crate::guest::tracker::is_kernel;
 use crate::qemu::ffi::{READS_REGISTERS, VcpuCallback, WRITES_PC, WRITES_REGISTERS};
+use crate::qemu::leaving::leaving_callback;
 use crate::qemu::qemu_internals::MiddleOfBlock;
 use crate::qemu::{Registers, TranslatedInstruction};
 use crate::session::{self, Session};
@@ -198,12 +198,12 @@ extern "C" fn on_answer(_: c_uint, access: *mut c_void) {
     });
 }
 
-/// Called before an `rdpmc`, or an `rdmsr` that ends its block. Sets the result, and continues after the instruction.
-// SAFETY: passes on its two arguments, and its return address, which is in translated code, as the third.
-#[unsafe(naked)]
-extern "C" fn on_read_and_leave(_: c_uint, _: *mut c_void) {
-    naked_asm!("mov rdx, [rsp]", "jmp {to}", to = sym read_and_leave)
-}
+leaving_callback!(
+    /// Called before an `rdpmc`, or an `rdmsr` that ends its block. Sets the result, and continues after the
+    /// instruction.
+    on_read_and_leave,
+    read_and_leave
+);
 
 /// The rest of [`on_read_and_leave`]. `return_address`: where the callback was called in translated code.
 extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usize) {
@@ -224,13 +224,12 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
     }
 }
 
-/// Called before a `cpuid` that ends its block. Leaves the block before the `cpuid`, which then starts another block.
-/// If the `cpuid` also ends that block, its result is not changed.
-// SAFETY: as above.
-#[unsafe(naked)]
-extern "C" fn on_identify_at_end(_: c_uint, _: *mut c_void) {
-    naked_asm!("mov rdx, [rsp]", "jmp {to}", to = sym identify_at_end)
-}
+leaving_callback!(
+    /// Called before a `cpuid` that ends its block. Leaves the block before the `cpuid`, which then starts another
+    /// block. If the `cpuid` also ends that block, its result is not changed.
+    on_identify_at_end,
+    identify_at_end
+);
 
 /// The rest of [`on_identify_at_end`]. `return_address`: where the callback was called in translated code.
 extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: usize) {

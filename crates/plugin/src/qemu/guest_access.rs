@@ -29,6 +29,7 @@ pub(crate) const INTERRUPT_FLAG: u32 = 1 << 9;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     pub(crate) rax: Register,
+    pub(crate) rbx: Register,
     pub(crate) rcx: Register,
     pub(crate) rdx: Register,
     pub(crate) rsi: Register,
@@ -245,6 +246,7 @@ impl Qemu {
         let required = |name: &CStr| find(name).ok_or(format!("QEMU knows no register {name:?}"));
         let registers = Ok(Registers {
             rax: required(c"rax")?,
+            rbx: required(c"rbx")?,
             rcx: required(c"rcx")?,
             rdx: required(c"rdx")?,
             rsi: required(c"rsi")?,

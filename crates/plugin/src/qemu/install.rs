@@ -11,6 +11,7 @@ use crate::cpu::level::Level;
 use crate::devices::dma;
 use crate::files::parse_given;
 use crate::guest::annotations::AnnotationCounters;
+use crate::guest::identity;
 use crate::guest::regions::Regions;
 use crate::guest::spans::Spans;
 use crate::guest::tracker::Tracker;
@@ -92,6 +93,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         symbols.add_services(options.locks);
     }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
+    identity::check(&options)?;
     let pmus = Pmus::requested(&options, cpus as usize)?;
     let models = Models::load(&options, cpus)?;
     physical::set_functions(

@@ -6,6 +6,7 @@
 //!   dropped, and when QEMU ends.
 //! - `translate`: decodes a block when QEMU translates it, and registers callbacks for its instructions. `block` is the
 //!   prepared description of a block, and `before_block` the work that is due before a block starts.
+//! - `leaving`: callbacks that may leave their block before its end.
 //! - `guest_access`: safe functions that access registers, read memory and register callbacks, over the declarations
 //!   in `ffi`.
 //! - `qemu_internals`: functions and data that QEMU exports without promising them.
@@ -16,6 +17,7 @@ pub(crate) mod callbacks;
 pub(crate) mod ffi;
 mod guest_access;
 pub(crate) mod install;
+pub(crate) mod leaving;
 pub(crate) mod qemu_internals;
 pub(crate) mod translate;
 

@@ -14,6 +14,7 @@ use machine::{CodeBlock, CodeSpan, PhysicalAddress, VirtualAddress};
 use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::devices::drain;
 use crate::guest::annotations;
+use crate::guest::identity::{self, Question};
 use crate::guest::tracker::is_kernel;
 use crate::models::physical;
 use crate::models::template::template;
@@ -45,12 +46,15 @@ struct Instruction {
     action: Option<Action>,
     /// How the instruction uses the guest's PMU, if the guest has one.
     pmu: Option<msr::Use>,
+    /// What the instruction asks about the processor, if the plugin has answers of this kind.
+    question: Option<Question>,
 }
 
 /// Prepares a block that QEMU is about to translate. `on_point`: the callback of instructions at which the plugin acts.
 pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: VcpuCallback) {
     let instructions = decode(session, block);
     annotate(session, &instructions, on_point);
+    annotate_questions(session, &instructions);
     annotate_pmu(session, &instructions);
     let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
     // With several vCPUs, blocks are counted also while only markers are recorded: time slices need it.
@@ -194,7 +198,8 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
         });
         let has_pmu = session.pmus.is_some();
         let pmu = if has_pmu { msr::use_of(decoded.operation(), in_kernel) } else { None };
-        Instruction { handle, address, bytes, decoded, action, pmu }
+        let question = identity::question_of(decoded.operation(), in_kernel, &session.options);
+        Instruction { handle, address, bytes, decoded, action, pmu, question }
     };
     session.qemu.instructions(block).map(decode_instruction).collect()
 }
@@ -248,6 +253,17 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
         }
         if annotations_come_last {
             annotations::watch(session, instruction.handle, instruction.address, remaining);
+        }
+    }
+}
+
+/// Registers callbacks for the instructions that ask about the processor.
+fn annotate_questions(session: &mut Session, instructions: &[Instruction]) {
+    for (index, instruction) in instructions.iter().enumerate() {
+        if let Some(question) = instruction.question {
+            let remaining = (instructions.len() - index) as u32;
+            let place = (instruction.address, instruction.bytes, remaining);
+            identity::watch(session, instruction.handle, question, place);
         }
     }
 }

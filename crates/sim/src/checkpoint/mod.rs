@@ -40,7 +40,7 @@ const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
 /// Format of the manifest. It must change whenever the fields of [`Checkpoint`] or the files of a checkpoint change.
-const SCHEMA: &str = "irqlab.checkpoint/5";
+const SCHEMA: &str = "irqlab.checkpoint/6";
 /// Maximum time for a reply of the monitor, however busy the host is.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for writing the state.
@@ -104,7 +104,19 @@ impl Start {
         Ok(match self {
             Start::Boot => Vec::new(),
             Start::Named(name) => open(cache, name)?.modules(),
-            Start::Ready(ready) => ready.modules().to_vec(),
+            Start::Ready(ready) => ready.report().modules.clone(),
+        })
+    }
+
+    /// Returns what the kernel of the machine does about each bug of processors. Empty for a boot, whose kernel has not
+    /// stated it yet.
+    ///
+    /// Fails as [`open`] does.
+    pub fn mitigations(&self, cache: &Cache) -> Result<BTreeMap<String, String>> {
+        Ok(match self {
+            Start::Boot => BTreeMap::new(),
+            Start::Named(name) => open(cache, name)?.report.unwrap_or_default().mitigations,
+            Start::Ready(ready) => ready.report().mitigations.clone(),
         })
     }
 }
@@ -191,7 +203,7 @@ fn save_when_ready(
     let recording = Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
     let mut instrumentation = recording.instrumentation();
     let limit_s = BOOT_S_MAX + u64::from(limits.guest_s);
-    instrumentation.arguments.extend(watch::limit(cache, limit_s)?);
+    instrumentation.arguments.extend(watch::limit(cache, limit_s, None)?);
     let request = request.as_deref().unwrap_or("ready");
     let alarm = Limits { guest_s: alarm_s, ..limits };
     let mut vm = boot::start_with(qemu, machine, request, alarm, instrumentation)?;
@@ -412,7 +424,8 @@ pub fn start(
         (Start::Boot, false) => BOOT_S_MAX,
     };
     let limit_s = boot_s + u64::from(limits.guest_s);
-    instrumentation.arguments.extend(watch::limit(cache, limit_s)?);
+    let unrecorded = instrumentation.arguments.is_empty().then_some(machine);
+    instrumentation.arguments.extend(watch::limit(cache, limit_s, unrecorded)?);
     match from {
         Start::Boot => boot::start_with(qemu, machine, request, limits, instrumentation),
         Start::Named(name) => restore(cache, qemu, machine, name, request, instrumentation),

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{Boot, Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
 use crate::boot::Limits;
 use crate::cache::in_use;
-use crate::guest::loaded::LoadedModule;
+use crate::machine::agent::GuestReport;
 use crate::machine::vm::Instrumentation;
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
@@ -36,7 +36,7 @@ pub struct Ready {
     name: String,
     directory: PathBuf,
     command_line: String,
-    modules: Vec<LoadedModule>,
+    report: GuestReport,
     /// Holds the shared lock that protects the entry from eviction.
     _in_use: File,
     /// The temporary directory of a machine that the cache cannot keep. The directory ends with this value.
@@ -173,17 +173,17 @@ impl Ready {
         };
         let checkpoint = Checkpoint::read(&directory)?;
         let command_line = checkpoint.command_line;
-        let modules = checkpoint.report.unwrap_or_default().modules;
+        let report = checkpoint.report.unwrap_or_default();
         let (name, _in_use, _scratch) = (name.to_owned(), file, scratch);
-        Ok(Some(Ready { name, directory, command_line, modules, _in_use, _scratch }))
+        Ok(Some(Ready { name, directory, command_line, report, _in_use, _scratch }))
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn modules(&self) -> &[LoadedModule] {
-        &self.modules
+    pub(super) fn report(&self) -> &GuestReport {
+        &self.report
     }
 
     /// Restores the machine with a request.
@@ -198,7 +198,7 @@ impl Ready {
         let (directory, command_line) = (&self.directory, &self.command_line);
         let mut vm =
             restore_from(directory, command_line, qemu, machine, request, instrumentation)?;
-        vm.set_modules(self.modules.clone());
+        vm.set_modules(self.report.modules.clone());
         Ok(vm)
     }
 }
@@ -227,8 +227,14 @@ fn key(qemu: &Qemu, machine: &Machine, preparation: Option<&str>) -> Result<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::identity::Identity;
     use crate::machine::tests::machine;
+    use crate::models;
     use crate::qemu::tests::qemu;
+
+    fn of_zen3() -> Identity {
+        Identity::of_model(&models::changed("zen3", &[]).unwrap().1, 1)
+    }
 
     #[test]
     fn the_key_changes_with_all_that_the_state_depends_on() {
@@ -239,7 +245,7 @@ mod tests {
             |machine| machine.initramfs_sha256 = "cc".to_owned(),
             |machine| machine.cpus = 2,
             |machine| machine.memory_mib += 1,
-            |machine| machine.cpu_model = "qemu64".to_owned(),
+            |machine| machine.identity = of_zen3(),
             |machine| machine.disks = vec!["nvme".parse().unwrap()],
             |machine| machine.nics = "e1000".parse().ok(),
             |machine| machine.seed = 2,

@@ -3,6 +3,8 @@
 //! `crates/guest` writes them, with the names of these variants and fields: both sides change together. [`super::vm`]
 //! reads them as events of the machine.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::found::FoundDevice;
@@ -36,6 +38,9 @@ pub struct GuestReport {
     /// The modules that it has loaded. They come from the earlier `Message::Modules`.
     #[serde(default)]
     pub modules: Vec<LoadedModule>,
+    /// What it does about each bug of processors: the name of the bug, and the statement of the kernel.
+    #[serde(default)]
+    pub mitigations: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

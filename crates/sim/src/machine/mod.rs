@@ -6,10 +6,14 @@
 
 pub(crate) mod agent;
 mod channel;
+mod cpuid_caches;
 pub mod devices;
 pub(crate) mod found;
 mod held;
+pub mod identity;
+pub mod mitigations;
 mod monitor;
+pub(crate) mod processors;
 pub(crate) mod vm;
 
 use std::path::PathBuf;
@@ -18,6 +22,7 @@ use std::process::Command;
 use devices::{DISKS_MAX, Disk, DiskModel, LATENCY_NS_MAX, NicModel};
 use found::RequestedDevices;
 pub use held::Held;
+use identity::Identity;
 use serde::{Deserialize, Serialize};
 
 use crate::guest::image::Image;
@@ -66,8 +71,8 @@ pub struct Machine {
     /// 1 to `CPUS_MAX`.
     pub cpus: u32,
     pub memory_mib: u32,
-    /// Model of the CPU as the guest sees it.
-    pub cpu_model: String,
+    /// The processor that the guest sees.
+    pub identity: Identity,
     /// How guest time advances.
     pub timing: Timing,
     /// Seed of QEMU's random numbers, which include the guest's.
@@ -101,7 +106,7 @@ impl Machine {
             initramfs_sha256: image.sha256.clone(),
             cpus: 1,
             memory_mib: 512,
-            cpu_model: "EPYC".to_owned(),
+            identity: Identity::plain(),
             timing: Timing::Instructions { shift: 0 },
             seed: 1,
             append: Vec::new(),
@@ -138,6 +143,7 @@ impl Machine {
         let appended = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
         let request = quoted(&format!("irqlab.do={request}"))?;
         let mut parts = vec![fixed_words.to_owned()];
+        parts.extend(self.identity.words().iter().cloned());
         if self.cpus > 1 {
             // The TSCs of all CPUs agree. Without this word the kernel would use the HPET, unless the processor
             // promises that they agree. The HPET follows the model only at the ends of slices.
@@ -213,7 +219,8 @@ impl Machine {
             Timing::Instructions { shift } => format!("one instruction = 2^{shift} ns"),
             Timing::HostClock => "host clock".to_owned(),
         };
-        let mut parts = vec![format!("cpu {}, {timing}, seed {}", self.cpu_model, self.seed)];
+        let cpu = self.identity.described();
+        let mut parts = vec![format!("cpu {cpu}, {timing}, seed {}", self.seed)];
         parts.extend(self.disks.iter().enumerate().map(|(index, disk)| disk.described(index)));
         parts.extend(self.nics.map(|nics| nics.arguments().join(" ")));
         parts.extend(self.devices.iter().cloned());
@@ -254,7 +261,8 @@ impl Machine {
             command.args(["-icount", &format!("shift={shift},sleep=off")]);
         }
         command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", &self.seed.to_string()]);
-        command.args(["-cpu", &self.cpu_model, "-smp", &self.cpus.to_string()]);
+        let cpu = self.identity.argument(qemu)?;
+        command.args(["-cpu", &cpu, "-smp", &self.cpus.to_string()]);
         command.args(["-m", &format!("{}M", self.memory_mib)]);
         command.arg("-kernel").arg(&self.kernel);
         if !self.initramfs.as_os_str().is_empty() {

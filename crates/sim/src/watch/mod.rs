@@ -319,11 +319,6 @@ impl Recording {
         let annotations = watch.annotations.clone();
         let annotations_file = annotations_file(cache, &annotations, machine)?;
         let counters = counters(cache, &annotations, machine)?;
-        let (shift, time) = match machine.timing {
-            Timing::Instructions { shift } => (shift.into(), Time::Model),
-            Timing::HostClock => (0, Time::Host),
-        };
-        let disks = machine.disks.iter().enumerate();
         let options = Options {
             out: Some(inherited(&file)),
             detail: watch.detail,
@@ -331,11 +326,7 @@ impl Recording {
             vcpu_slice: watch.vcpu_slice,
             qemu: qemu.version.to_string(),
             check: watch.check,
-            shift,
-            time,
-            disks: disks.map(|(index, disk)| disk.for_plugin(index)).collect(),
             start_fast: watch.start_fast,
-            pmu: machine.pmu,
             spans: watch.spans,
             span_counts: watch.spans && watch.span_counts,
             transitions: watch.transitions,
@@ -353,7 +344,7 @@ impl Recording {
             annotate: annotations_file.as_ref().map(inherited),
             pmu_save: counters.as_ref().map(inherited),
             progress: Some(inherited(&progress)),
-            ..Options::default()
+            ..options_of(machine)
         };
         let keep_at = keep_at.map(|(path, existing)| (path.to_owned(), existing));
         Ok(Recording {
@@ -433,14 +424,48 @@ pub(crate) fn plugin_sha256() -> String {
 
 /// Returns arguments of QEMU that make the plugin end a guest after `limit_s` seconds of guest time. Empty if this
 /// irqlab has no plugin. If the plugin is already loaded to observe the machine, QEMU merges these options with its
-/// others.
-pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
+/// others. Otherwise the machine is `unrecorded`, and the plugin also answers what its guest asks about the processor.
+///
+/// Fails when the plugin cannot be written to the cache.
+pub(crate) fn limit(
+    cache: &Cache,
+    limit_s: u64,
+    unrecorded: Option<&Machine>,
+) -> Result<Vec<String>> {
     if PLUGIN.is_empty() {
         return Ok(Vec::new());
     }
     let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
+    let asked = unrecorded.filter(|machine| machine.identity.needs_plugin());
+    let options = asked.map_or_else(Options::default, |machine| Options {
+        // Only a plugin with a record follows the guest.
+        out: Some(NOWHERE.into()),
+        detail: Detail::Fast,
+        ..options_of(machine)
+    });
     let limit_ns = Some(limit_s.saturating_mul(1_000_000_000));
-    Ok(plugin_arguments(&plugin, &Options { limit_ns, ..Options::default() }))
+    Ok(plugin_arguments(&plugin, &Options { limit_ns, ..options }))
+}
+
+/// The file of a record that nobody reads.
+const NOWHERE: &str = "/dev/null";
+
+/// Returns the options that the machine determines.
+fn options_of(machine: &Machine) -> Options {
+    let (shift, time) = match machine.timing {
+        Timing::Instructions { shift } => (shift.into(), Time::Model),
+        Timing::HostClock => (0, Time::Host),
+    };
+    let disks = machine.disks.iter().enumerate();
+    let mut options = Options {
+        shift,
+        time,
+        disks: disks.map(|(index, disk)| disk.for_plugin(index)).collect(),
+        pmu: machine.pmu,
+        ..Options::default()
+    };
+    machine.identity.add_to(&mut options);
+    options
 }
 
 /// Returns the arguments of QEMU that load a plugin with these options.

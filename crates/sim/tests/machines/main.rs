@@ -7,6 +7,7 @@ mod annotations;
 mod bare;
 mod devices;
 mod faults;
+mod identity;
 mod machine;
 mod parts;
 mod pmu;

@@ -84,7 +84,9 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let request = format!("run:{}", if command.is_empty() { COMMAND } else { &command });
     let vcpus: &[u32] = if args.vcpus.is_empty() { &[2] } else { &args.vcpus };
     let machine = |vcpus: &u32| {
-        let (machine, kernel) = args.guest.machine(&cache, *vcpus, Tools::None)?;
+        let (mut machine, kernel) = args.guest.machine(&cache, *vcpus, Tools::None)?;
+        let (model, from) = (watch.model.as_ref(), args.guest.from.as_deref());
+        machine.identity = args.guest.identity.choose(&cache, *vcpus, model, from)?;
         let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
         let (name, start) = (format!("{vcpus} vCPU"), args.guest.from.as_deref().into());
         Ok(RepeatedMachine::new(name, machine, kernel_files, request.clone(), start))

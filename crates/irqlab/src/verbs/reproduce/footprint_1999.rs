@@ -165,12 +165,12 @@ fn measure_part(args: &ReproduceArgs, part_of_model: &PartOfModel<'_>, stop: &St
         geometry: &[],
         request: part.request.clone(),
     };
-    let (mut bench, host) = prepare(cache, footprint, stop.clone())?;
+    let (mut bench, facts) = prepare(cache, footprint, stop.clone())?;
     let mut measured = part.request.plan.measure(&mut bench, &mut |_: &Step| {})?;
     measured.note_limit(&bench);
     // What was measured before a stop is kept.
     let is_kept = !bench.stop_requested() || !measured.samples.series.is_empty();
-    Ok(is_kept.then(|| (host, bench.facts(), measured)))
+    Ok(is_kept.then(|| (facts.host, bench.facts(), measured)))
 }
 
 /// Adds the description, the warnings and the tables of a part to `all`. The first columns of its tables name the model

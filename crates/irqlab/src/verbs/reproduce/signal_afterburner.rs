@@ -87,11 +87,11 @@ fn prepare_simulated(
         work_additions: 0,
         windows,
     };
-    let (bench, host) = machine.bench(&SimulatedArgs::plain(args.jobs, args.limit()), open)?;
+    let (bench, facts) = machine.bench(&SimulatedArgs::plain(args.jobs, args.limit()), open)?;
     let clock_hz = bench.clock_hz().context("the model has no clock")?;
     Ok(Prepared {
         bench: Box::new(bench),
-        host,
+        host: facts.host,
         warning: "measured with two cards of a simulated machine under Linux: system and network are not those \
                   of the paper, and the network takes no time, so compare ratios; only the receiver uses the \
                   scheme, in the paper both ends do",

@@ -30,8 +30,8 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
-    FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, FlavourName, Simulated, SimulatedArgs,
-    print_plan,
+    FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, FlavourName, MachineFacts, Simulated,
+    SimulatedArgs, print_plan,
 };
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -365,12 +365,12 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     };
     machine.check(&args.simulated)?;
     let open = OpenRun::new("signal", &args.results)?;
-    let (mut bench, host) = machine.bench(&args.simulated, &open)?;
+    let (mut bench, facts) = machine.bench(&args.simulated, &open)?;
     if args.simulated.dry_run {
         let windows = plan.windows().repeat(plan.repetitions as usize);
         return print_plan(bench.at_once(), &bench.planned(&windows)?);
     }
-    let context = open.context(host, settings());
+    let context = facts.context(&open, settings());
     let pictures = |run: &Run, _: &_| args.pictures.draw(run);
     Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, pictures)?.0)
 }
@@ -408,14 +408,14 @@ pub struct SimulatedSignal<'a> {
 const VCPUS: u32 = 2;
 
 impl SimulatedSignal<'_> {
-    /// Prepares the machine. Returns the bench, and the block `host` of the run.
+    /// Prepares the machine. Returns the bench, and what a run says about the machine.
     ///
     /// Fails when an option does not fit, or a program or file is missing.
     pub fn bench(
         &self,
         args: &SimulatedArgs,
         open: &OpenRun,
-    ) -> anyhow::Result<(SimSignal, Map<String, Json>)> {
+    ) -> anyhow::Result<(SimSignal, MachineFacts)> {
         self.check(args)?;
         let vcpus = args.vcpus.unwrap_or(VCPUS);
         let (sender_cpu, receiver_cpu) = self.two_cpus(vcpus)?;
@@ -430,7 +430,7 @@ impl SimulatedSignal<'_> {
             guest.kernel.flavour.get_or_insert(FlavourName::Full);
         }
         let prepared = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
-        let host = prepared.host();
+        let facts = prepared.machine_facts()?;
         let jobs = args.jobs.choose(self.windows, prepared.guest.machine.memory_mib);
         let bench = SimSignal::new(SimSignalSettings {
             guest: prepared.guest,
@@ -442,7 +442,7 @@ impl SimulatedSignal<'_> {
             jobs,
             on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         });
-        Ok((bench, host))
+        Ok((bench, facts))
     }
 
     /// Refuses options that do not fit together, before the machine is prepared. The error names the first of them.

@@ -35,7 +35,7 @@ use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, stop_on_signals};
 use crate::sampling::SampleArgs;
-use crate::simulated::{LevelArgs, shell_line};
+use crate::simulated::{LevelArgs, mitigations_table, shell_line};
 
 /// Name of the group of options that make the plugin observe the machine: one of them is enough.
 const WATCHED: &str = "watched";
@@ -208,7 +208,7 @@ pub fn boot(
     };
     let Some(mut plugin_watch) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
-        let (machine, _) = args.machine(cache)?;
+        let (machine, _) = args.machine(cache, None)?;
         let machine_start = Start::from(args.guest.from.as_deref());
         let timed = TimedMachine {
             cache,
@@ -245,7 +245,7 @@ fn watch_and_report(
 ) -> anyhow::Result<ExitCode> {
     let mut open = OpenRun::if_asked(&options.results)?;
     let qemu = qemu::find(cache)?;
-    let (mut machine, kernel) = args.machine(cache)?;
+    let (mut machine, kernel) = args.machine(cache, watch.model.as_ref())?;
     machine.pmu = options.pmu;
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     watch.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
@@ -287,6 +287,11 @@ fn watch_and_report(
         }
     };
     let mut run = watched_run(open.started(), &qemu, &machine, (&kernel_files, &watch), &account);
+    let machine_start = Start::from(args.guest.from.as_deref());
+    let stated = match exit.as_ref().and_then(|exit| exit.report.as_ref()) {
+        Some(report) => report.mitigations.clone(),
+        None => machine_start.mitigations(cache)?,
+    };
     run.tables.extend(annotations::tables(&watch.annotations, &account));
     let shadow_tables = shadow_caches::tables(&options.also, &account);
     let first_shadow_table = shadow_tables.first().map(|table| table.name.clone());
@@ -304,6 +309,7 @@ fn watch_and_report(
         run.warnings.extend(misses::warning(&account));
         run.absent.extend(misses::absent(&account));
     }
+    run.tables.extend(mitigations_table(&stated, &machine));
     run.settings.extend(sampling_setting(watch.sampling));
     // A record that an annotation ended is complete, even if the machine was stopped after that.
     let early = if account.stopped { None } else { early };
@@ -509,7 +515,7 @@ fn check_ended(account: &Accounting, exit: &GuestExit) -> anyhow::Result<()> {
 /// Runs a shell of the guest on this terminal until the shell ends or the user leaves.
 pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let qemu = qemu::find(cache)?;
-    let (machine, _) = args.machine(cache)?;
+    let (machine, _) = args.machine(cache, None)?;
     let mut vm = start(cache, &qemu, &machine, args, "shell", Instrumentation::default())?;
     let terminal = Terminal::connect(&vm)?;
     let exit = follow(&mut vm, args, None);

@@ -24,6 +24,7 @@ use std::time::Instant;
 use clap::Subcommand;
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
+use sim::models::Model;
 use sim::qemu::Qemu;
 use sim::{Cache, Machine, checkpoint, image, kernel, qemu, setup};
 
@@ -177,14 +178,16 @@ struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// The machine with these options, and its kernel. With `--rootfs`, its first disk is the root file system.
-    fn machine(&self, cache: &Cache) -> anyhow::Result<(Machine, Kernel)> {
+    /// The machine with these options, and its kernel. With `--rootfs`, its first disk is the root file system. `model`:
+    /// the model of its processor.
+    fn machine(&self, cache: &Cache, model: Option<&Model>) -> anyhow::Result<(Machine, Kernel)> {
         let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
-        let Some(name) = &self.rootfs else {
-            return self.guest.machine(cache, self.vcpus, tools);
-        };
+        let tools = if self.rootfs.is_some() { tools.with_root() } else { tools };
+        let (mut machine, kernel) = self.guest.machine(cache, self.vcpus, tools)?;
+        let from = self.guest.from.as_deref();
+        machine.identity = self.guest.identity.choose(cache, self.vcpus, model, from)?;
+        let Some(name) = &self.rootfs else { return Ok((machine, kernel)) };
         let root = rootfs::find(cache, name)?;
-        let (mut machine, kernel) = self.guest.machine(cache, self.vcpus, tools.with_root())?;
         machine.disks.insert(0, root.disk(cache, 0)?);
         machine.root = true;
         machine.check()?;
@@ -255,7 +258,7 @@ fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Res
         return Err(Usage("a checkpoint is made by booting: leave --from out".to_owned()).into());
     }
     let qemu = qemu::find(cache)?;
-    let (mut machine, _) = args.machine(cache)?;
+    let (mut machine, _) = args.machine(cache, None)?;
     machine.pmu = pmu;
     let start = Instant::now();
     let made =

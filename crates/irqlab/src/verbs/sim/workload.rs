@@ -23,7 +23,7 @@ use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
-use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
+use crate::simulated::{self, DetailLevel, IdentityArgs, KernelArgs, LevelArgs, workload_limits};
 
 /// Name of the machine in progress lines while it is set up.
 const SET_UP: &str = "a machine for the cache";
@@ -54,6 +54,8 @@ pub struct WorkloadArgs {
     sample: SampleArgs,
     #[command(flatten)]
     kernel: KernelArgs,
+    #[command(flatten)]
+    identity: IdentityArgs,
     /// Memory of the guest [default: the workload's]
     #[arg(long, value_parser = simulated::memory_mib)]
     mem: Option<u32>,
@@ -106,8 +108,10 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let stop_request = stop_on_signals()?;
     let stop = || stop_request.is_requested();
     let limits = workload_limits(args.limit, args.guest_limit);
+    let identity = args.identity.choose(cache, selected.cpus, watch.model.as_ref(), None)?;
     let adjust = |machine: &mut sim::Machine| {
         machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
+        machine.identity = identity;
     };
     let start = Instant::now();
     let lines = MachineLines::default();
@@ -182,6 +186,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     run.settings.insert("workload".into(), selected.name.clone().into());
     run.settings.extend(prepared.settings());
     run.warnings.extend(prepared.other_sources.clone());
+    let stated = prepared.start.mitigations(cache)?;
+    run.tables.extend(simulated::mitigations_table(&stated, &prepared.machine));
     run.settings.extend(sampling_setting(watch.sampling));
     open.set_main_table(if accounting.is_sampled { "sampled_cycles" } else { "contexts" });
     let failure = outcome.failure();
