@@ -10,6 +10,16 @@ use stats::Distribution;
 
 use super::throttled::Throttled;
 
+/// Which series a context has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeriesOfContexts {
+    /// One set over all CPUs, so that the number of series does not grow with the number of CPUs.
+    #[default]
+    OverAllCpus,
+    /// A set for each CPU, with the label `cpu`.
+    PerCpu,
+}
+
 /// Facts that do not change while the window is open.
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
@@ -19,6 +29,7 @@ pub struct Constants {
     pub attachment: String,
     /// Time that a pair of probes adds to an empty span, ns.
     pub probe_overhead_ns: u64,
+    pub series: SeriesOfContexts,
 }
 
 /// Exponents of the upper bounds of the histograms' buckets: `n` stands for the largest whole ns below 2^n. The
@@ -26,60 +37,73 @@ pub struct Constants {
 /// two, so the counts are exact.
 const BOUND_BITS: [u32; 12] = [8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
-/// A row of the metrics: a context on a CPU. Two entries of a reading with equal context and CPU add up to one row.
-struct Row<'a> {
+/// A row of the metrics: a context, on a CPU or over all CPUs. Entries of a reading with equal context and CPU add up to
+/// one row.
+struct Row {
     timing: Timing,
     count: u64,
     self_times: Distribution,
-    labels: [(&'static str, &'a str); 4],
+    labels: Vec<(&'static str, String)>,
+}
+
+impl Row {
+    fn labels(&self) -> Vec<(&str, &str)> {
+        self.labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
+    }
+}
+
+/// The rows of a reading, sorted by context and CPU.
+fn rows(series: SeriesOfContexts, reading: &WindowSample) -> Vec<Row> {
+    let mut rows: BTreeMap<(&Context, Option<u32>), Row> = BTreeMap::new();
+    for stats in &reading.contexts {
+        let cpu = (series == SeriesOfContexts::PerCpu).then_some(stats.cpu);
+        let labels = || {
+            let context = [
+                ("kind", stats.context.kind.label().to_owned()),
+                ("name", stats.context.name.clone()),
+                ("number", stats.context.number.to_string()),
+            ];
+            cpu.map(|cpu| ("cpu", cpu.to_string())).into_iter().chain(context).collect()
+        };
+        let row = rows.entry((&stats.context, cpu)).or_insert_with(|| Row {
+            timing: stats.timing,
+            count: 0,
+            self_times: Distribution::default(),
+            labels: labels(),
+        });
+        row.count += stats.count;
+        row.self_times.merge(&stats.own);
+    }
+    rows.into_values().collect()
 }
 
 /// The metrics of a reading.
 pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample) -> String {
     let mut metrics = Metrics::new(format);
     add_measurement_metrics(&mut metrics, constants, reading);
-    let numbers: Vec<(String, String)> = reading
-        .contexts
-        .iter()
-        .map(|stats| (stats.cpu.to_string(), stats.context.number.to_string()))
-        .collect();
-    let mut rows: BTreeMap<(&Context, u32), Row<'_>> = BTreeMap::new();
-    for (stats, (cpu, number)) in reading.contexts.iter().zip(&numbers) {
-        let labels = [
-            ("cpu", cpu.as_str()),
-            ("kind", stats.context.kind.label()),
-            ("name", &stats.context.name),
-            ("number", number),
-        ];
-        let empty =
-            || Row { timing: stats.timing, count: 0, self_times: Distribution::default(), labels };
-        let row = rows.entry((&stats.context, stats.cpu)).or_insert_with(empty);
-        row.count += stats.count;
-        row.self_times.merge(&stats.own);
-    }
-    let rows: Vec<Row<'_>> = rows.into_values().collect();
+    let rows = rows(constants.series, reading);
     let help = "Interrupts, softirqs, polls and page faults: spans that ended, or counted events.";
     let mut events = metrics.family("irqlab_context_events", MetricKind::Counter, None, help);
-    rows.iter().for_each(|row| events.sample(&row.labels, row.count as f64));
-    let has_times = |row: &&Row<'_>| !matches!(row.timing, Timing::CountOnly | Timing::Packets);
+    rows.iter().for_each(|row| events.sample(&row.labels(), row.count as f64));
+    let has_times = |row: &&Row| !matches!(row.timing, Timing::CountOnly | Timing::Packets);
     let seconds = Some("seconds");
     let help =
         "Self time of each span, without the contexts nested within it and without the probes.";
     let mut times =
         metrics.family("irqlab_context_self_seconds", MetricKind::Histogram, seconds, help);
     for row in rows.iter().filter(has_times) {
-        times.histogram(&row.labels, &buckets(&row.self_times));
+        times.histogram(&row.labels(), &buckets(&row.self_times));
     }
     let help = "The longest self time of a span since the probes were attached.";
     let mut longest =
         metrics.family("irqlab_context_self_max_seconds", MetricKind::Gauge, seconds, help);
     for row in rows.iter().filter(has_times).filter(|row| row.count > 0) {
-        longest.sample(&row.labels, row.self_times.peak.value as f64 / 1e9);
+        longest.sample(&row.labels(), row.self_times.peak.value as f64 / 1e9);
     }
     let help = "Packets that polls handled, by NAPI instance.";
     let mut packets = metrics.family("irqlab_napi_packets", MetricKind::Counter, None, help);
     for row in rows.iter().filter(|row| row.timing == Timing::Packets) {
-        packets.sample(&row.labels, row.self_times.sum as f64);
+        packets.sample(&row.labels(), row.self_times.sum as f64);
     }
     metrics.finish()
 }
@@ -154,6 +178,43 @@ mod tests {
         ContextStats { own: times, ..ContextStats::new(1, context, timing, values.len() as u64) }
     }
 
+    /// The lines of text that are samples, each of them one series.
+    fn series_count(text: &str) -> usize {
+        text.lines().filter(|line| !line.starts_with('#')).count()
+    }
+
+    #[test]
+    fn a_context_has_one_set_of_series_however_many_cpus_there_are() {
+        let on_cpu = |cpu| {
+            let contexts = [
+                stats(ContextKind::HardIrq, "eth0", Timing::Probes, &[300]),
+                stats(ContextKind::NapiPoll, "eth0", Timing::Packets, &[2]),
+                stats(ContextKind::Exception, "fault", Timing::CountOnly, &[1]),
+            ];
+            contexts.into_iter().map(move |stats| ContextStats { cpu, ..stats })
+        };
+        let contexts = (0..256).flat_map(on_cpu).collect();
+        let reading = WindowSample { contexts, ..WindowSample::default() };
+        let text = |series| {
+            let constants = Constants { series, ..Constants::default() };
+            metrics(Exposition::Prometheus, &constants, &reading)
+        };
+        let summed = text(SeriesOfContexts::OverAllCpus);
+        let without_contexts = series_count(&metrics(
+            Exposition::Prometheus,
+            &Constants::default(),
+            &WindowSample::default(),
+        ));
+        assert_eq!(series_count(&summed), without_contexts + 17 + 2 + 1);
+        let labels = "kind=\"irq\",name=\"eth0\",number=\"7\"";
+        assert!(summed.contains(&format!("irqlab_context_events_total{{{labels}}} 256.0\n")));
+        let per_cpu = text(SeriesOfContexts::PerCpu);
+        assert_eq!(series_count(&per_cpu), without_contexts + 256 * (17 + 2 + 1));
+        assert!(
+            per_cpu.contains(&format!("irqlab_context_events_total{{cpu=\"255\",{labels}}} 1.0\n"))
+        );
+    }
+
     #[test]
     fn two_actions_of_one_name_are_one_series_with_exact_buckets() {
         let irq = |values: &[u64]| stats(ContextKind::HardIrq, "a\"b", Timing::Probes, values);
@@ -161,7 +222,7 @@ mod tests {
         let contexts = vec![irq(&[255, 256]), irq(&[1 << 31]), fault];
         let reading = WindowSample { contexts, ..WindowSample::default() };
         let text = metrics(Exposition::OpenMetrics, &Constants::default(), &reading);
-        let labels = "cpu=\"1\",kind=\"irq\",name=\"a\\\"b\",number=\"7\"";
+        let labels = "kind=\"irq\",name=\"a\\\"b\",number=\"7\"";
         for line in [
             format!("irqlab_context_events_total{{{labels}}} 3.0"),
             format!("irqlab_context_self_seconds_bucket{{{labels},le=\"2.55e-07\"}} 1"),
@@ -171,6 +232,6 @@ mod tests {
         ] {
             assert_eq!(text.lines().filter(|other| **other == line).count(), 1, "{line}\n{text}");
         }
-        assert!(!text.contains("self_seconds_bucket{cpu=\"1\",kind=\"exception\""), "{text}");
+        assert!(!text.contains("self_seconds_bucket{kind=\"exception\""), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 //! One thread reads the BPF maps once per interval. Everything else uses its last reading, so a slow terminal or a
 //! scrape cannot disturb the measurement.
 
+mod columns;
 mod metrics;
 mod screen;
 mod server;
@@ -26,7 +27,7 @@ use record::{Absence, Run, SCHEMA, Timestamp};
 use report::Exposition;
 use serde_json::{Map, Value as Json, json};
 
-use self::metrics::Constants;
+use self::metrics::{Constants, SeriesOfContexts};
 use self::server::{Page, Server};
 use self::throttled::Throttled;
 use crate::console;
@@ -45,6 +46,9 @@ const RETRY: Duration = Duration::from_millis(100);
   irqlab watch --once --json                      one interval, for a script
   irqlab watch --json | jq -c .tables.rates       a line of JSON for each interval, until Ctrl-C
   irqlab watch --listen                           also metrics at http://127.0.0.1:9464/metrics
+
+Number of metrics' series, at most: 6, 1 for each CPU, 17 for each interrupt, softirq and vector, 2 for each NAPI
+instance, and 1 for each kind of page fault. With --per-cpu, each context has these on each CPU.
 
 Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 the command line is wrong; 4 nothing
 can be measured here; with --once also 5: events were lost.")]
@@ -68,6 +72,9 @@ pub struct WatchArgs {
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, conflicts_with = "once",
           default_missing_value = "127.0.0.1:9464")]
     listen: Option<SocketAddr>,
+    /// Metrics of each context on each CPU [default: over all CPUs]
+    #[arg(long, requires = "listen")]
+    per_cpu: bool,
     #[command(flatten)]
     results: OptionalResultArgs,
 }
@@ -86,6 +93,10 @@ enum Output {
 }
 
 impl WatchArgs {
+    fn series(&self) -> SeriesOfContexts {
+        if self.per_cpu { SeriesOfContexts::PerCpu } else { SeriesOfContexts::OverAllCpus }
+    }
+
     /// How the readings are shown, by the options and by whether there is a terminal.
     ///
     /// Fails when the options do not fit together.
@@ -129,7 +140,7 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         bail!(STOPPED);
     }
     let host = run_host_block(&host_facts(&Root::default()));
-    let constants = constants(&bench, &host);
+    let constants = constants(&bench, &host, args.series());
     let window = OpenWindow::open(bench)?;
     let last = Mutex::new(Arc::new(window.read()?));
     let published = Arc::new(Published { constants, last });
@@ -150,12 +161,13 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The facts that the metrics state and that do not change.
-fn constants(bench: &LiveBench, host: &Map<String, Json>) -> Constants {
+fn constants(bench: &LiveBench, host: &Map<String, Json>, series: SeriesOfContexts) -> Constants {
     let text = |value: Option<&Json>| value.and_then(Json::as_str).unwrap_or_default().to_owned();
     Constants {
         kernel: text(host.get("kernel")),
         attachment: text(bench.facts().settings.get("attachment")),
         probe_overhead_ns: bench.probe_overhead().total_ns,
+        series,
     }
 }
 

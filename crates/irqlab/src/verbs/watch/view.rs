@@ -3,13 +3,14 @@
 
 use lab::handlers::{ContextRates, Rates};
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 use report::{escape, human};
 
-use super::state::{Sort, State};
+use super::columns::{ShownColumn, join_fitting, short_rate, shown_columns, sparkline};
+use super::state::State;
 
 /// Maximum number of lines for CPUs. If these have no room for all CPUs, they show the busiest.
 const CPU_LINES_MAX: usize = 4;
@@ -17,11 +18,8 @@ const CPU_LINES_MAX: usize = 4;
 const CPU_WIDTH: usize = 40;
 /// Number of bars in a CPU's history.
 const CPU_BARS: usize = 11;
-/// Number of bars in a row's history on a terminal of 80 columns.
-const ROW_BARS: u16 = 6;
 /// Minimum share of CPU time of a highlighted row.
 const CONSPICUOUS_RATIO: f64 = 0.05;
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Texts that the screen shows in addition to [`State`].
 #[derive(Clone, Debug, Default)]
@@ -39,24 +37,37 @@ pub struct Surroundings {
 pub fn draw(frame: &mut Frame<'_>, state: &State, surroundings: &Surroundings) {
     let rates = &state.rates;
     let width = usize::from(frame.area().width);
-    let per_line = (width / CPU_WIDTH).max(1);
-    let cpu_lines = rates.cpus.len().div_ceil(per_line).clamp(1, CPU_LINES_MAX);
-    let [head, cpus, body, cost, foot] = Layout::vertical([
+    let cpu_lines = rates.cpus.len().div_ceil(cpus_per_line(width)).clamp(1, CPU_LINES_MAX);
+    let [head, cpus, body, cost, address, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(cpu_lines as u16),
         Constraint::Min(3),
         Constraint::Length(1),
+        Constraint::Length(u16::from(surroundings.address.is_some())),
         Constraint::Length(1),
     ])
     .areas(frame.area());
     frame.render_widget(heading(state, surroundings, width), head);
-    frame.render_widget(Paragraph::new(cpu_texts(state, per_line, cpu_lines)), cpus);
+    frame.render_widget(Paragraph::new(cpu_texts(state, width, cpu_lines)), cpus);
     draw_contexts(frame, body, state, surroundings);
-    frame.render_widget(cost_line(rates, surroundings), cost);
+    frame.render_widget(cost_line(rates, surroundings, width), cost);
+    frame.render_widget(address_line(surroundings, width), address);
     frame.render_widget(foot_line(state), foot);
     if state.has_help {
         draw_help(frame);
     }
+}
+
+/// Number of CPUs whose texts fit side by side. `width`: columns of the terminal.
+fn cpus_per_line(width: usize) -> usize {
+    (width / CPU_WIDTH).max(1)
+}
+
+/// The line with the URL of the metrics. Empty without a server, and where the URL does not fit.
+fn address_line(surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
+    let address = surroundings.address.as_deref().unwrap_or_default();
+    Paragraph::new(join_fitting([format!(" metrics: http://{address}/metrics").as_str()], width))
+        .style(Style::new().add_modifier(Modifier::DIM))
 }
 
 /// The first line: the sums over all CPUs, and the time of day.
@@ -66,21 +77,23 @@ fn heading(state: &State, surroundings: &Surroundings, width: usize) -> Paragrap
     let ratio: f64 = rates.cpus.iter().map(|cpu| cpu.self_ratio).sum();
     let online = rates.cpus.iter().filter(|cpu| !cpu.is_offline).count();
     let mean = ratio / online.max(1) as f64;
-    let title = format!(
-        " irqlab watch  {} interrupts, {} of CPU time",
-        human::rate(interrupts),
-        human::percent(mean)
-    );
+    let interrupts = format!("  {} interrupts", human::rate(interrupts));
+    let cpu_time = format!(", {} of CPU time", human::percent(mean));
     let paused = if state.is_paused { "PAUSED  " } else { "" };
-    let status = format!("{paused}{} ", surroundings.clock);
-    let space = width.saturating_sub(title.chars().count() + status.chars().count()).max(1);
+    let title =
+        join_fitting([" irqlab watch", &interrupts, &cpu_time], width.saturating_sub(paused.len()));
+    let clock = format!("{} ", surroundings.clock);
+    let room = width.saturating_sub(title.chars().count() + 1);
+    let status = join_fitting([paused, &clock], room);
+    let space = (room + 1).saturating_sub(status.chars().count());
     let line = format!("{title}{}{status}", " ".repeat(space));
     Paragraph::new(line).style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
 /// A text for each CPU, sorted by number, `per_line` texts in a line. If `lines` lines have no room for all CPUs,
-/// only the busiest are shown.
-fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>> {
+/// only the busiest are shown. `width`: columns of the terminal.
+fn cpu_texts(state: &State, width: usize, lines: usize) -> Vec<Line<'static>> {
+    let per_line = cpus_per_line(width);
     let mut cpus: Vec<_> = state.rates.cpus.iter().collect();
     let room = per_line * lines;
     if cpus.len() > room {
@@ -92,13 +105,12 @@ fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>>
         if cpu.is_offline {
             return format!("{:<CPU_WIDTH$}", format!(" CPU {:<4} offline", cpu.cpu));
         }
-        let text = format!(
-            " CPU {:<4}{:>6}/s {:>8}  {}",
-            cpu.cpu,
-            short_rate(cpu.interrupt_rate_hz),
-            human::percent(cpu.self_ratio),
-            sparkline(state.cpu_history(cpu.cpu), CPU_BARS)
-        );
+        let parts = [
+            format!(" CPU {:<4}{:>6}/s", cpu.cpu, short_rate(cpu.interrupt_rate_hz)),
+            format!(" {:>8}", human::percent(cpu.self_ratio)),
+            format!("  {}", sparkline(state.cpu_history(cpu.cpu), CPU_BARS)),
+        ];
+        let text = join_fitting(parts.iter().map(String::as_str), width.min(CPU_WIDTH));
         format!("{text:<CPU_WIDTH$}")
     };
     let texts: Vec<String> = cpus.iter().map(text).collect();
@@ -108,39 +120,11 @@ fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>>
 /// Draws the rows of the contexts, with their titles.
 fn draw_contexts(frame: &mut Frame<'_>, area: Rect, state: &State, surroundings: &Surroundings) {
     let rows = state.rows();
-    // A wide terminal has room for a longer history.
-    let history_bars = ROW_BARS + area.width.saturating_sub(100).min(50);
-    let mut widths = [10, 16, 7, 6, 7, 7, 7, history_bars].map(Constraint::Length).to_vec();
-    widths[1] = Constraint::Min(16);
-    let mut titles = vec![
-        ("KIND", Some(Sort::Name), Alignment::Left),
-        ("NAME", Some(Sort::Name), Alignment::Left),
-        ("RATE/s", Some(Sort::Rate), Alignment::Right),
-        ("CPU %", Some(Sort::Share), Alignment::Right),
-        ("MEAN", Some(Sort::Mean), Alignment::Right),
-        ("MAX", Some(Sort::Max), Alignment::Right),
-        ("PEAK", Some(Sort::Peak), Alignment::Right),
-        ("RATE", None, Alignment::Left),
-    ];
-    if state.is_per_cpu {
-        widths.insert(0, Constraint::Length(3));
-        titles.insert(0, ("CPU", None, Alignment::Right));
-    }
-    let history_bars = usize::from(history_bars);
-    let header = Row::new(titles.into_iter().map(|(title, sort, alignment)| {
-        let is_sorted = sort == Some(state.sort) && title != "KIND";
-        let modifiers =
-            if is_sorted { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD };
-        let style = Style::new().add_modifier(modifiers);
-        Cell::from(Line::styled(title, style).alignment(alignment))
-    }));
     let visible = usize::from(area.height.saturating_sub(1));
     // Scrolling ends when the last row is on the last line.
     let first = state.offset.min(rows.len().saturating_sub(visible));
-    let shown = rows.iter().skip(first).take(visible);
-    let shown: Vec<Row<'_>> =
-        shown.map(|row| context_row(state, row, history_bars, surroundings)).collect();
-    if shown.is_empty() {
+    let rows: Vec<&ContextRates> = rows.into_iter().skip(first).take(visible).collect();
+    if rows.is_empty() {
         let message = if state.filter.is_empty() {
             "no interrupts yet"
         } else {
@@ -149,94 +133,56 @@ fn draw_contexts(frame: &mut Frame<'_>, area: Rect, state: &State, surroundings:
         frame.render_widget(Paragraph::new(format!("\n {message}")), area);
         return;
     }
-    frame.render_widget(Table::new(shown, widths).header(header).column_spacing(1), area);
+    let columns = shown_columns(state, &rows, area.width);
+    let header = Row::new(columns.iter().map(|shown| {
+        let is_sorted = shown.column.sort == Some(state.sort);
+        let modifiers =
+            if is_sorted { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD };
+        let style = Style::new().add_modifier(modifiers);
+        Cell::from(Line::styled(shown.column.title, style).alignment(shown.column.alignment))
+    }));
+    let cell = |shown: &ShownColumn, index: usize| {
+        Cell::from(Line::from(shown.texts[index].clone()).alignment(shown.column.alignment))
+    };
+    let lines = rows.iter().enumerate().map(|(index, row)| {
+        Row::new(columns.iter().map(|shown| cell(shown, index)).collect::<Vec<_>>())
+            .style(row_style(row, surroundings))
+    });
+    let widths = columns.iter().map(|shown| Constraint::Length(shown.width));
+    frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), area);
 }
 
-/// The row of a context. `history_bars`: number of bars of its history.
-fn context_row(
-    state: &State,
-    row: &ContextRates,
-    history_bars: usize,
-    surroundings: &Surroundings,
-) -> Row<'static> {
-    let right_aligned = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-    let times = row.times;
-    let time_text = |ns: Option<f64>| ns.map_or_else(|| "–".to_owned(), human::ns);
-    let name = match row.context.kind.label() {
-        "irq" | "irq_thread" => format!("{} {}", row.context.number, row.context.name),
-        _ => row.context.name.clone(),
-    };
-    let mut cells = vec![
-        Cell::from(row.context.kind.label()),
-        Cell::from(escape::plain(&name)),
-        right_aligned(short_rate(row.rate_hz)),
-        right_aligned(times.map_or_else(|| "–".to_owned(), |times| percent(times.cpu_ratio))),
-        right_aligned(time_text(times.and_then(|times| times.mean_ns))),
-        right_aligned(time_text(times.and_then(|times| times.max_ns).map(|ns| ns as f64))),
-        right_aligned(time_text(
-            times.and_then(|times| times.max_since_open_ns).map(|ns| ns as f64),
-        )),
-        Cell::from(sparkline(state.history(row), history_bars)),
-    ];
-    if let Some(cpu) = row.cpu {
-        cells.insert(0, right_aligned(cpu.to_string()));
-    }
-    let is_conspicuous = times.is_some_and(|times| times.cpu_ratio >= CONSPICUOUS_RATIO);
-    let style = match (is_conspicuous, surroundings.has_color, row.count) {
+/// How the row of a context looks: conspicuous, dim, or plain.
+fn row_style(row: &ContextRates, surroundings: &Surroundings) -> Style {
+    let is_conspicuous = row.times.is_some_and(|times| times.cpu_ratio >= CONSPICUOUS_RATIO);
+    match (is_conspicuous, surroundings.has_color, row.count) {
         (true, true, _) => Style::new().fg(Color::Yellow),
         (true, false, _) => Style::new().add_modifier(Modifier::BOLD),
         (false, _, 0) => Style::new().add_modifier(Modifier::DIM),
         _ => Style::new(),
-    };
-    Row::new(cells).style(style)
-}
-
-/// Formats a ratio in percent, as in `7.33`. The column's title has the sign.
-fn percent(ratio: f64) -> String {
-    human::percent(ratio).trim_end_matches(['%', ' ', '\u{a0}']).to_owned()
-}
-
-/// Formats a rate in a short form, as in `9160` or `45.7k`. The column's title has the unit.
-fn short_rate(hz: f64) -> String {
-    match hz {
-        0.0 => "0".to_owned(),
-        ..9.995 => format!("{hz:.2}"),
-        ..99.95 => format!("{hz:.1}"),
-        ..9_999.5 => format!("{hz:.0}"),
-        ..99_950.0 => format!("{:.1}k", hz / 1e3),
-        ..999_500.0 => format!("{:.0}k", hz / 1e3),
-        _ => format!("{:.2}M", hz / 1e6),
     }
 }
 
-/// The last values as bars, the newest on the right. The largest value has a full bar.
-fn sparkline(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
-    let mut last: Vec<f64> = values.rev().take(width).collect();
-    last.reverse();
-    let max = last.iter().copied().fold(0.0, f64::max);
-    let bar = |value: &f64| {
-        if *value > 0.0 { BARS[((value / max * 8.0).ceil() as usize).clamp(1, 8) - 1] } else { ' ' }
-    };
-    let bars: String = last.iter().map(bar).collect();
-    format!("{bars:>width$}")
-}
-
-/// The line with the overhead of the measurement and the lost events.
-fn cost_line(rates: &Rates, surroundings: &Surroundings) -> Paragraph<'static> {
+/// The line with the overhead of the measurement and the lost events. What disturbs the measurement comes first.
+fn cost_line(rates: &Rates, surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
     let share = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), human::percent);
     let lost = match rates.lost_count {
-        0 => "no events lost".to_owned(),
-        count => format!("{} EVENTS LOST", human::count(count)),
+        0 => None,
+        count => Some(format!("{} EVENTS LOST", human::count(count))),
     };
-    let address = surroundings.address.as_ref().map(|address| format!("; metrics at {address}"));
-    let throttled = surroundings.throttled.as_ref().map(|text| format!("; {text}"));
-    let line = format!(
-        " probes {} of CPU time; irqlab {} of a CPU; {lost}{}{}",
-        share(rates.probe_ratio),
-        share(rates.process_ratio),
-        throttled.unwrap_or_default(),
-        address.unwrap_or_default()
-    );
+    let is_complete = lost.is_none();
+    let mut parts: Vec<String> = lost.into_iter().chain(surroundings.throttled.clone()).collect();
+    parts.push(format!("probes {} of CPU time", share(rates.probe_ratio)));
+    parts.push(format!("irqlab {} of a CPU", share(rates.process_ratio)));
+    if is_complete {
+        parts.push("no events lost".to_owned());
+    }
+    let separated: Vec<String> = parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| format!("{}{part}", if index == 0 { " " } else { "; " }))
+        .collect();
+    let line = join_fitting(separated.iter().map(String::as_str), width);
     Paragraph::new(line).style(Style::new().add_modifier(Modifier::DIM))
 }
 
@@ -394,10 +340,30 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_bars() {
-        let rates = [0.0, 0.5, 12.34, 9_160.4, 45_678.0, 123_456.0, 2e6].map(short_rate);
-        assert_eq!(rates, ["0", "0.50", "12.3", "9160", "45.7k", "123k", "2.00M"]);
-        assert_eq!(sparkline([0.0, 1.0, 4.0, 8.0].into_iter(), 6), "   ▁▄█");
-        assert_eq!(sparkline([1.0, 2.0, 4.0].into_iter(), 2), "▄█");
+    fn a_narrow_terminal_shows_whole_numbers_only() {
+        let mut state = state("");
+        let mut rates = rates(1.0);
+        rates.lost_count = 123;
+        state.update(rates);
+        let wide = screen(&state, (80, 24)).concat();
+        for width in 20..80 {
+            for line in screen(&state, (width, 24)) {
+                for word in line.split_whitespace().filter(|word| word.ends_with(char::is_numeric))
+                {
+                    assert!(wide.split_whitespace().any(|known| known == word), "{width}: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_url_of_the_metrics_has_a_line() {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        let address = Some("127.0.0.1:9464".to_owned());
+        let surroundings = Surroundings { address, ..Surroundings::default() };
+        terminal.draw(|frame| draw(frame, &state(""), &surroundings)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line: String = (0..80).map(|x| buffer[(x, 22)].symbol()).collect();
+        assert_eq!(line.trim_end(), " metrics: http://127.0.0.1:9464/metrics");
     }
 }
