@@ -14,6 +14,7 @@ use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
 use live::host::remedy_for_tracing_rights;
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
+use outputs::Reservation;
 use record::{Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
 use report::{CsvRows, CsvText, TerminalOptions};
 use serde_json::{Map, Value as Json};
@@ -53,8 +54,8 @@ pub fn print_list(format: Format, text: &str, rows: Vec<Json>) -> anyhow::Result
 
 /// Directory of the runs without `--out`.
 const RUNS: &str = "irqlab-runs";
-/// How often a run gets a new directory name because another run took its name.
-const NAMES_MAX: u32 = 100;
+/// How often a run gets a new directory name because another program took its name.
+const NAMES_MAX: usize = 100;
 
 /// Prints an error with its causes, and returns its exit code.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
@@ -197,10 +198,14 @@ pub struct OpenRun {
     main_table: Option<String>,
     /// Parents of the run's directory that did not exist before. Dropping the run removes the empty ones.
     created: Vec<PathBuf>,
+    /// Keeps other runs from the directory's name. `None` if the run is not recorded.
+    reservation: Option<Reservation>,
 }
 
 impl Drop for OpenRun {
     fn drop(&mut self) {
+        // The reservation is an entry of the innermost directory.
+        self.reservation.take();
         for directory in &self.created {
             // Fails for a directory with a run in it, because that is not empty. So the directory stays.
             let _ = std::fs::remove_dir(directory);
@@ -215,28 +220,70 @@ impl OpenRun {
     /// after it.
     pub fn new(verb: &str, results: &ResultArgs) -> anyhow::Result<OpenRun> {
         let started = record::now();
-        let default_directory = || record::default_dir(Path::new(RUNS), verb, started);
-        let directory = results.out.clone().unwrap_or_else(default_directory);
-        let mut open = OpenRun::open(Some(directory), &results.printing, started)?;
-        open.default_name = results.out.is_none().then(|| verb.to_owned());
-        Ok(open)
+        let Some(directory) = &results.out else {
+            return OpenRun::with_default_name(verb, &results.printing, started);
+        };
+        OpenRun::open(Some(directory), &results.printing, started)
     }
 
     /// Opens a run that is always printed, and recorded only with `--out`.
     ///
     /// Fails as [`OpenRun::new`] does.
     pub fn if_asked(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
-        OpenRun::open(results.out.clone(), &results.printing, record::now())
+        OpenRun::open(results.out.as_deref(), &results.printing, record::now())
     }
 
+    /// Opens a run in a directory that the user named.
     fn open(
-        directory: Option<PathBuf>,
+        directory: Option<&Path>,
         printing: &FormatArgs,
         started: Timestamp,
     ) -> anyhow::Result<OpenRun> {
-        let created = directory.as_deref().map(try_directory).transpose()?.unwrap_or_default();
-        let (printing, main_table, default_name) = (printing.clone(), None, None);
-        Ok(OpenRun { directory, default_name, printing, started, main_table, created })
+        let mut open = OpenRun {
+            directory: directory.map(Path::to_owned),
+            default_name: None,
+            printing: printing.clone(),
+            started,
+            main_table: None,
+            created: Vec::new(),
+            reservation: None,
+        };
+        if let Some(directory) = directory {
+            refuse_existing(directory)?;
+            open.created = make_parent(directory)?;
+            open.reservation = reserve(directory)?;
+            if open.reservation.is_none() {
+                let directory = directory.display();
+                bail!(Usage(format!(
+                    "another irqlab is going to write {directory} (name another with --out)"
+                )));
+            }
+        }
+        Ok(open)
+    }
+
+    /// Opens a run in the first directory of [`RUNS`] that neither exists nor is reserved by a run that started in the
+    /// same second.
+    fn with_default_name(
+        verb: &str,
+        printing: &FormatArgs,
+        started: Timestamp,
+    ) -> anyhow::Result<OpenRun> {
+        let mut open = OpenRun::open(None, printing, started)?;
+        open.default_name = Some(verb.to_owned());
+        for directory in record::default_dirs(Path::new(RUNS), verb, started) {
+            if directory.symlink_metadata().is_ok() {
+                continue;
+            }
+            if open.created.is_empty() {
+                open.created = make_parent(&directory)?;
+            }
+            if let Some(reservation) = reserve(&directory)? {
+                (open.directory, open.reservation) = (Some(directory), Some(reservation));
+                break;
+            }
+        }
+        Ok(open)
     }
 
     /// Chooses the table that CSV prints without `--table`. Default: the first table with rows.
@@ -311,17 +358,19 @@ impl OpenRun {
     }
 
     /// Records the run and returns its directory, or `None` if the run is not to be recorded. The directory gets
-    /// a new name if another run took its name in the meantime.
+    /// a new name if another program took its name in the meantime.
     fn record(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<Option<PathBuf>> {
         let Some(mut directory) = self.directory.clone() else { return Ok(None) };
         let mut written = record::write_run(run, attachments, &directory);
-        for _ in 0..NAMES_MAX {
-            let (Err(WriteError::Exists { .. }), Some(verb)) = (&written, &self.default_name)
-            else {
+        let verb = self.default_name.as_deref();
+        let others = verb
+            .map(|verb| record::default_dirs(Path::new(RUNS), verb, self.started).take(NAMES_MAX));
+        for other in others.into_iter().flatten() {
+            if !matches!(written, Err(WriteError::Exists { .. })) {
                 break;
-            };
-            directory = record::default_dir(Path::new(RUNS), verb, self.started);
-            written = record::write_run(run, attachments, &directory);
+            }
+            written = record::write_run(run, attachments, &other);
+            directory = other;
         }
         written
             .context("the results above are not recorded (name another directory with --out)")?;
@@ -433,16 +482,41 @@ fn command_status(run: &Run) -> Option<u8> {
     Some(u8::try_from(status).unwrap_or(FAILED))
 }
 
-/// Checks that `directory` can be created. Creates its missing parents and returns them, the innermost first.
-///
-/// Fails when `directory` exists already, or when a parent cannot be created or written.
-fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    if directory.symlink_metadata().is_ok() {
-        let directory = directory.display();
-        bail!(Usage(format!(
-            "{directory} exists already, and a run never replaces a directory (name another with --out)"
-        )));
+/// Fails when `directory` exists already, or when there can be no directory of this name: it may be too long.
+fn refuse_existing(directory: &Path) -> anyhow::Result<()> {
+    let error = match directory.symlink_metadata() {
+        Ok(_) => {
+            let directory = directory.display();
+            bail!(Usage(format!(
+                "{directory} exists already, and a run never replaces a directory (name another with --out)"
+            )));
+        }
+        Err(error) => error,
+    };
+    // The parent is looked at later.
+    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        return Ok(());
     }
+    bail!(cannot_write(directory, &error))
+}
+
+/// Reserves the name of a run's directory. `None` if another run has reserved it.
+///
+/// Fails when `directory` exists, or the system refuses.
+fn reserve(directory: &Path) -> anyhow::Result<Option<Reservation>> {
+    Reservation::new(directory)
+        .map_err(|error| cannot_write(directory, &io::Error::from(error)).into())
+}
+
+fn cannot_write(directory: &Path, error: &io::Error) -> Usage {
+    let directory = directory.display();
+    Usage(format!("cannot write a run to {directory}: {error} (name another with --out)"))
+}
+
+/// Creates the missing parents of `directory`, and returns them, the innermost first.
+///
+/// Fails when a parent cannot be created or written.
+fn make_parent(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let parent = match directory.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),

@@ -172,7 +172,7 @@ impl Drop for NewDirectory {
 }
 
 /// Fails if anything has the name of the target.
-fn refuse_existing(place: &Place, path: &Path) -> Result<(), MakeDirectoryError> {
+pub(crate) fn refuse_existing(place: &Place, path: &Path) -> Result<(), MakeDirectoryError> {
     match place.check(Existing::Stays) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(MakeDirectoryError::Exists),
         Err(source) => Err(MakeDirectoryError::Io { path: path.to_owned(), source }),
@@ -190,7 +190,7 @@ fn has_name(place: &Place, name: &OsStr, directory: &File) -> bool {
 
 /// Creates a directory, opens it and locks it. `None` if the name was taken, or if another process replaced or removed
 /// the directory before it was locked.
-fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
+pub(crate) fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
     match rustix::fs::mkdirat(&place.directory, name, Mode::from_raw_mode(0o777)) {
         Err(Errno::EXIST) => return Ok(None),
         other => other?,

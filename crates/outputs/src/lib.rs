@@ -19,6 +19,7 @@ mod leftovers;
 mod names;
 mod place;
 mod program;
+mod reservation;
 
 pub use directory::{MakeDirectoryError, NewDirectory};
 pub use file::{NewFile, can_create_in, write};
@@ -26,3 +27,4 @@ pub use leftovers::{leftovers, remove_leftover, remove_leftovers};
 pub use names::{TEMPORARY_SUFFIX, Temporary, TemporaryNote, note_names_by, temporary_name};
 pub use place::{Existing, check};
 pub use program::output_of_program;
+pub use reservation::Reservation;

@@ -25,7 +25,7 @@ pub use display::{ColumnDisplay, Combine, Format, Keep, RowFilter, TableDisplay}
 pub use interval::IntervalColumns;
 pub use jiff::Timestamp;
 pub use outputs::{leftovers as partial_dirs, remove_leftovers};
-pub use place::{default_dir, default_dir_name, now};
+pub use place::{default_dir_name, default_dirs, now};
 pub use reader::{
     InMemory, Part, ReadError, Rows, StoredRun, is_run_directory, read_run, read_run_parts,
 };

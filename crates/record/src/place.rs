@@ -1,6 +1,5 @@
 //! Names of new run directories, and the time stamp in them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,18 +23,21 @@ pub fn default_dir_name(experiment: &str, now: Timestamp) -> String {
     format!("{}-{experiment}", now.strftime("%Y%m%dT%H%M%SZ"))
 }
 
-/// The directory in `parent` for a run that starts now. If the name is taken, `-2`, `-3` and so on are appended.
-#[must_use]
-pub fn default_dir(parent: &Path, experiment: &str, now: Timestamp) -> PathBuf {
-    let name = default_dir_name(experiment, now);
-    let mut dir = parent.join(&name);
-    let mut number = 2_u32;
-    // The loop ends: a directory has fewer entries than there are numbers.
-    while fs::symlink_metadata(&dir).is_ok() {
-        dir = parent.join(format!("{name}-{number}"));
-        number += 1;
-    }
-    dir
+/// Names in `parent` for the directory of a run that starts now, in the order in which they are tried: all but the first
+/// end with `-2`, `-3` and so on.
+pub fn default_dirs(
+    parent: &Path,
+    experiment: &str,
+    now: Timestamp,
+) -> impl Iterator<Item = PathBuf> {
+    let first = parent.join(default_dir_name(experiment, now));
+    let numbered = first.clone();
+    let others = (2_u32..).map(move |number| {
+        let mut name = numbered.clone().into_os_string();
+        name.push(format!("-{number}"));
+        PathBuf::from(name)
+    });
+    std::iter::once(first).chain(others)
 }
 
 #[cfg(test)]
@@ -61,15 +63,10 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_default_name_gets_a_number() {
-        let parent = tempfile::tempdir().unwrap();
+    fn the_second_name_of_a_second_has_a_number() {
         let now: Timestamp = "2026-11-21T07:50:41Z".parse().unwrap();
-        for expected in ["20261121T075041Z-noise", "20261121T075041Z-noise-2"] {
-            let dir = default_dir(parent.path(), "noise", now);
-            assert_eq!(dir, parent.path().join(expected));
-            fs::create_dir(dir).unwrap();
-        }
-        let third = default_dir(parent.path(), "noise", now);
-        assert!(third.ends_with("20261121T075041Z-noise-3"));
+        let names: Vec<PathBuf> = default_dirs(Path::new("runs"), "noise", now).take(3).collect();
+        let expected = ["", "-2", "-3"].map(|end| format!("runs/20261121T075041Z-noise{end}"));
+        assert_eq!(names, expected.map(PathBuf::from));
     }
 }

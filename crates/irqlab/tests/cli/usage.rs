@@ -1,6 +1,8 @@
 //! Invalid arguments: irqlab exits with 2 before it measures, and names the allowed values.
 
-use crate::support::{CommandOutput, Place, check_refused};
+use std::process::{Child, Stdio};
+
+use crate::support::{CommandOutput, Place, check_refused, names, signal, wait_until};
 
 #[test]
 fn invalid_cpus_are_refused() {
@@ -123,6 +125,46 @@ fn a_run_directory_is_never_replaced() {
     ended.assert_code(2).assert_says("there exists already, and a run never replaces a directory");
     assert_eq!(std::fs::read(workspace.path().join("there")).unwrap(), b"precious");
     assert_eq!(workspace.names(), ["there"]);
+}
+
+/// A file system has a maximum length of names; Linux has 255 bytes.
+#[test]
+fn a_name_that_is_too_long_is_refused_before_measuring() {
+    let workspace = Place::new();
+    let long = "x".repeat(256);
+    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "storm"]] {
+        let ended = workspace.run(&[verb, &["--out", &long]].concat());
+        ended.assert_code(2).assert_says("File name too long");
+        assert_eq!(ended.out, "");
+    }
+    assert!(workspace.names().is_empty());
+}
+
+#[test]
+fn runs_that_start_in_the_same_second_have_a_directory_each() {
+    let workspace = Place::new();
+    let arguments = ["noise", "--loop", "fwq", "-d", "500ms", "-q"];
+    let start = |_| workspace.irqlab(&arguments).stdout(Stdio::null()).spawn().unwrap();
+    let children: Vec<Child> = (0..4).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    // No reservation remains.
+    let runs = names(&workspace.path().join("irqlab-runs"));
+    assert!(runs.len() == 4 && runs.iter().all(|run| run.contains("Z-noise")), "{runs:?}");
+}
+
+#[test]
+fn a_directory_that_another_run_will_have_is_refused_before_measuring() {
+    let workspace = Place::new();
+    let mut first = workspace.irqlab(&["noise", "--loop", "fwq", "-d", "30s", "--out", "run"]);
+    let mut first = first.stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the name is reserved", || !workspace.names().is_empty());
+    let second = workspace.run(&["noise", "--loop", "fwq", "-d", "30s", "--out", "run"]);
+    second.assert_code(2).assert_says("another irqlab is going to write run");
+    signal(&first, rustix::process::Signal::TERM);
+    first.wait().unwrap();
+    assert!(workspace.names().iter().all(|name| name == "run"), "{:?}", workspace.names());
 }
 
 #[test]
