@@ -18,7 +18,8 @@ from matplotlib.lines import Line2D
 
 import irqlab
 from irqlab import plot
-from irqlab.plot._style import human_ns, human_number, plain
+from irqlab.plot._handlers import _label
+from irqlab.plot._style import context_name, human_ns, human_number, plain
 
 from .conftest import MakeRun
 
@@ -90,6 +91,24 @@ def test_bars_are_the_shares_of_cpu_time(made_runs: MakeRun) -> None:
     assert any(" × 6.8 µs ± 121 ns" in text for text in words(figure)), words(figure)
     assert "vector local_timer" in words(figure)
     assert len(plot.handlers(run, condition="idle/high/timer", top=2).axes[0].patches) == 2
+
+
+def test_a_mean_below_the_detection_limit_is_a_bound() -> None:
+    row = {
+        "count": 10,
+        "self_mean_ns": 12.0,
+        "self_mean_ci95_ns": 30.0,
+        "self_mean_below_limit": True,
+    }
+    assert _label(row) == "10 × < 42 ns"
+    assert _label({**row, "self_mean_below_limit": False}) == "10 × 12 ns ± 30 ns"
+    assert _label({**row, "self_mean_ci95_ns": None}) == ""
+
+
+def test_a_line_of_a_device_has_its_number() -> None:
+    row = {"kind": "irq_thread", "number": 36, "name": "nvme0q1"}
+    assert context_name(row) == "irq_thread 36 nvme0q1"
+    assert context_name({**row, "kind": "softirq", "name": "BLOCK"}) == "softirq BLOCK"
 
 
 def test_a_distribution_falls_from_all_events_to_the_longest(made_runs: MakeRun) -> None:

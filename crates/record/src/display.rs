@@ -70,7 +70,8 @@ pub enum Combine {
         flag: String,
         sign: String,
     },
-    /// `36 virtio1-req.0`: the column `prefix` before the text if the row's column `when` holds the text `equals`.
+    /// `36 virtio1-req.0`: the column `prefix` before the text if the row's column `when` holds the text
+    /// `equals`, or a text that starts with `equals` and `_`: `irq_thread` is a kind of `irq`.
     Prefix { prefix: String, when: String, equals: String },
 }
 

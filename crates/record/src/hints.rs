@@ -95,7 +95,7 @@ impl Column {
         self
     }
 
-    /// Writes the column `prefix` before the text where the column `when` holds `equals`.
+    /// Writes the column `prefix` before the text where the column `when` holds `equals`, or a kind of it such as `equals_thread`.
     #[must_use]
     pub fn prefixed(mut self, prefix: &str, when: &str, equals: &str) -> Column {
         let [prefix, when, equals] = [prefix, when, equals].map(str::to_owned);

@@ -232,12 +232,15 @@ pub fn with_half_width(
     format!("{sign}{value_text} ± {half_width}")
 }
 
+/// Text for a value below the detection limit whose interval has no positive upper end.
+pub const BELOW_LIMIT: &str = "below the limit";
+
 /// The upper end of the interval of a value below the detection limit: `< 0.23`.
 pub fn upper_end(column: &Column, unit: Unit, number: f64, half_width: Option<f64>) -> String {
     let digits = significant_digits(column);
     match half_width.map(|half_width| (number + half_width) / unit.size) {
         Some(end) if end > 0.0 => format!("< {}", significant(end, digits)),
-        _ => "below the limit".to_owned(),
+        _ => BELOW_LIMIT.to_owned(),
     }
 }
 

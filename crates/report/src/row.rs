@@ -29,9 +29,30 @@ impl<'a> Row<'a> {
         self.get(column).number()
     }
 
-    /// The value in a column as text, with the unit that suits this value.
+    /// The value in a column as text, with the unit that suits this value. A number below the detection limit is the upper
+    /// end of its interval: `< 230 ns`.
     pub fn alone(&self, column: &str) -> String {
-        human::alone(column, Format::Auto, self.get(column))
+        self.alone_as(column, Format::Auto)
+    }
+
+    /// Like [`Row::alone`], in a given format.
+    fn alone_as(&self, column: &str, format: Format) -> String {
+        match self.bound_below_limit(column) {
+            Some(bound) if bound > 0.0 => {
+                format!("< {}", human::alone(column, format, &Value::Real(bound)))
+            }
+            Some(_) => human::BELOW_LIMIT.to_owned(),
+            None => human::alone(column, format, self.get(column)),
+        }
+    }
+
+    /// The upper end of the interval of a number below the detection limit; negative infinity if the interval is unknown.
+    /// `None` for numbers above the limit.
+    pub fn bound_below_limit(&self, column: &str) -> Option<f64> {
+        let definition = self.table.columns.iter().find(|other| other.name == column)?;
+        let Some(Combine::PlusMinus(half_width)) = &definition.display.combine else { return None };
+        let number = self.number(column).filter(|_| self.is_below_limit(definition))?;
+        Some(self.number(half_width).map_or(f64::NEG_INFINITY, |half_width| number + half_width))
     }
 
     /// The cell of a column as text, without the symbol of `unit`. Includes the values of columns that complete the
@@ -57,8 +78,8 @@ impl<'a> Row<'a> {
                 format!("{} {text}", plain(sign))
             }
             (Some(Combine::Prefix { prefix, when, equals }), _) => {
-                let needs_prefix =
-                    *value == Value::Absent || *self.get(when) == Value::Text(equals.clone());
+                let needs_prefix = *value == Value::Absent
+                    || matches!(self.get(when), Value::Text(text) if is_kind(text, equals));
                 if needs_prefix { self.with_prefix(text, prefix) } else { text }
             }
             _ => text,
@@ -79,6 +100,14 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// The text in a column, with the column that its hint puts before it: `36 virtio1-req.0`.
+    pub fn text_with_prefix(&self, column: &str) -> String {
+        match self.table.columns.iter().find(|other| other.name == column) {
+            Some(definition) => self.cell(definition, human::unit_of(definition, [].into_iter())),
+            None => self.alone(column),
+        }
+    }
+
     /// Fills a template with the values of this row. `None` if one of them is absent.
     pub fn fill(&self, template: &str) -> Option<String> {
         fill(template, |piece| match piece {
@@ -90,12 +119,17 @@ impl<'a> Row<'a> {
                 let column = self.table.columns.iter().find(|column| column.name == name)?;
                 Some(match value {
                     Value::Text(_) => self.cell(column, human::unit_of(column, [].into_iter())),
-                    _ => unbroken(&human::alone(name, column.display.format, value)),
+                    _ => unbroken(&self.alone_as(name, column.display.format)),
                 })
             }
             _ => None,
         })
     }
+}
+
+/// Whether a text is `kind`, or a kind of it: `irq_thread` is an `irq`.
+fn is_kind(text: &str, kind: &str) -> bool {
+    text.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 /// Fills a template with a run's settings and values of its block `observer`. `None` if one of them is absent.
@@ -186,6 +220,11 @@ mod tests {
         };
         let cells = [0, 1, 2, 3, 4].map(cell);
         assert_eq!(cells, ["20.0 ± 5.0", "< 36.0", "below the limit", "below the limit", "–"]);
+        let alone =
+            [0, 1, 2, 3].map(|index| Row::new(&table, &table.rows()[index]).alone("mean_ns"));
+        assert_eq!(alone, ["20.0 ns", "< 36.0 ns", "below the limit", "below the limit"]);
+        let headline = Row::new(&table, &table.rows()[1]).fill("mean {mean_ns}").unwrap();
+        assert_eq!(headline, "mean <\u{a0}36.0\u{a0}ns");
     }
 
     #[test]
@@ -200,6 +239,18 @@ mod tests {
         assert_eq!(cells(0), ["36 disk", "1.00 to 2.00", "≤ 7.00"]);
         assert_eq!(cells(1), ["TIMER", "1.00 to ?", "7.00"]);
         assert_eq!(cells(2), ["–", "–", "–"]);
+    }
+
+    #[test]
+    fn the_thread_of_an_interrupt_has_the_number_of_the_line() {
+        let mut table = table();
+        for kind in ["irq_thread", "irqs"] {
+            let mut row = table.rows()[0].clone();
+            row[2] = kind.into();
+            table.push(row);
+        }
+        let name = |index: usize| Row::new(&table, &table.rows()[index]).text_with_prefix("name");
+        assert_eq!([0, 3, 4].map(name), ["36 disk", "36 disk", "disk"]);
     }
 
     #[test]

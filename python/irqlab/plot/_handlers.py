@@ -84,5 +84,8 @@ def _label(row: Row) -> str:
     if row["count"] is None or row["self_mean_ns"] is None:
         return ""
     half = row.get("self_mean_ci95_ns")
+    if row.get("self_mean_below_limit"):
+        bound = row["self_mean_ns"] + half if half is not None else 0
+        return f"{human_number(row['count'])} × < {human_ns(bound)}" if bound > 0 else ""
     plus_minus = "" if half is None else f" ± {human_ns(half)}"
     return f"{human_number(row['count'])} × {human_ns(row['self_mean_ns'])}{plus_minus}"

@@ -139,5 +139,7 @@ def in_order(values: Iterable[str]) -> list[str]:
 
 
 def context_name(row: Row) -> str:
-    """The name of an interrupt context, as in ``irq virtio0-req.0``."""
-    return " ".join(part for part in (row.get("kind"), row.get("name")) if isinstance(part, str))
+    """The name of an interrupt context, as in ``irq 36 virtio0-req.0``; only lines have numbers."""
+    kind, number, name = row.get("kind"), row.get("number"), row.get("name")
+    line = str(number) if kind in ("irq", "irq_thread") and number is not None else None
+    return " ".join(part for part in (kind, line, name) if isinstance(part, str))

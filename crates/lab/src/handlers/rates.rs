@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use attribution::Context;
 use stats::Distribution;
 
-use super::sample::{ContextStats, CpuWindow, Timing, WindowSample};
+use super::sample::{ContextStats, CpuWindow, Timing, WindowSample, probe_overhead_error};
 
 /// The rates of the interval between two readings.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,6 +65,9 @@ pub struct SelfTimes {
     pub cpu_ratio: f64,
     /// Mean per span; the probe overhead is subtracted.
     pub mean_ns: Option<f64>,
+    /// Half width of the 95 % confidence interval of the probe overhead that was subtracted from a span. `None` for times
+    /// without probe overhead. A mean up to this limit cannot be distinguished from 0.
+    pub overhead_error_ns: Option<f64>,
     /// 99th percentile, within 1/32; `None` with fewer than 100 spans.
     pub p99_ns: Option<u64>,
     /// The longest span. Exact if no earlier span of the window was longer. Otherwise the upper bound of its
@@ -74,11 +77,21 @@ pub struct SelfTimes {
     pub max_since_open_ns: Option<u64>,
 }
 
+impl SelfTimes {
+    /// The upper bound of a mean below the detection limit, ns. `None` if the mean is above it.
+    #[must_use]
+    pub fn mean_bound_ns(&self) -> Option<f64> {
+        let (mean, limit) = self.mean_ns.zip(self.overhead_error_ns)?;
+        (mean <= limit).then_some(mean + limit)
+    }
+}
+
 /// Totals of one context since the window opened, on one CPU or on all CPUs.
 struct Total {
     timing: Timing,
     count: u64,
     self_total_ns: i64,
+    overhead_total_ns: u64,
     self_times: Distribution,
 }
 
@@ -95,6 +108,7 @@ fn totals(reading: &WindowSample) -> Totals<'_> {
                 timing: stats.timing,
                 count: 0,
                 self_total_ns: 0,
+                overhead_total_ns: 0,
                 self_times: Distribution::default(),
             };
             totals.entry((&stats.context, cpu)).or_insert_with(empty).add(stats);
@@ -107,14 +121,20 @@ impl Total {
     fn add(&mut self, stats: &ContextStats) {
         self.count += stats.count;
         self.self_total_ns = self.self_total_ns.saturating_add(stats.self_total_ns());
+        self.overhead_total_ns += stats.probe_overhead_total_ns;
         self.self_times.merge(&stats.own);
     }
 }
 
 impl Rates {
     /// The rates between two readings of one window. Without `before`, the interval starts when the window opened.
+    /// `warm_overhead_ns`: the probe overhead within a span in warm caches, for the detection limit of means.
     #[must_use]
-    pub fn between(before: Option<&WindowSample>, after: &WindowSample) -> Rates {
+    pub fn between(
+        before: Option<&WindowSample>,
+        after: &WindowSample,
+        warm_overhead_ns: u64,
+    ) -> Rates {
         let cpu_intervals = cpu_intervals(before, after);
         let cpu_time_ns: u64 = cpu_intervals.values().map(|interval| interval.length_ns).sum();
         let length_ns = mean_interval_ns(cpu_intervals.values());
@@ -122,13 +142,14 @@ impl Rates {
         let mut contexts = Vec::new();
         for ((context, cpu), total) in totals(after) {
             let interval = match cpu {
-                None => Interval { cpu_time_ns, length_ns, start_ns: None },
+                None => Interval { cpu_time_ns, length_ns, start_ns: None, warm_overhead_ns },
                 Some(number) => {
                     let Some(interval) = cpu_intervals.get(&number) else { continue };
                     Interval {
                         cpu_time_ns: interval.length_ns,
                         length_ns: interval.length_ns,
                         start_ns: interval.start_ns,
+                        warm_overhead_ns,
                     }
                 }
             };
@@ -218,6 +239,7 @@ struct Interval {
     length_ns: u64,
     /// Start of the interval by the clock of the peaks, ns; `None` for all CPUs together.
     start_ns: Option<u64>,
+    warm_overhead_ns: u64,
 }
 
 impl Interval {
@@ -254,6 +276,11 @@ impl Interval {
         };
         let peak = after.self_times.peak;
         let has_spans = count > 0;
+        let overhead_before = before.map_or(0, |before| before.overhead_total_ns);
+        let overhead = after.overhead_total_ns.saturating_sub(overhead_before);
+        let overhead_error_ns = (has_spans && after.timing == Timing::Probes).then(|| {
+            probe_overhead_error(overhead as f64 / count as f64, self.warm_overhead_ns as f64)
+        });
         // The peak is the longest span since the window opened. It is exact for this interval only if it is new.
         let is_new_peak = before.is_none_or(|before| peak.value > before.self_times.peak.value)
             || self.start_ns.is_some_and(|start| peak.at >= start);
@@ -266,6 +293,7 @@ impl Interval {
                 0.0
             },
             mean_ns: has_spans.then(|| total as f64 / count as f64),
+            overhead_error_ns,
             p99_ns: histogram.quantile(99_000).map(|value| value.min(peak.value)),
             max_ns: if has_spans { max_ns } else { None },
             max_since_open_ns: (after.count > 0).then_some(peak.value),
@@ -315,7 +343,7 @@ mod tests {
                 stats(1, "fault", Timing::CountOnly, &[]),
             ],
         );
-        let rates = Rates::between(Some(&before), &after);
+        let rates = Rates::between(Some(&before), &after, 0);
         assert_eq!(rates.length_ns, 2_000);
         let on_0 = find(&rates, Some(0), "disk");
         let times = on_0.times.unwrap();
@@ -333,14 +361,28 @@ mod tests {
     }
 
     #[test]
+    fn a_mean_within_the_error_of_the_overhead_has_an_upper_bound() {
+        let overhead_of_100 = |values: &[u64]| ContextStats {
+            probe_overhead_total_ns: 100 * values.len() as u64,
+            ..stats(0, "disk", Timing::Probes, values)
+        };
+        let bound = |values: &[u64]| {
+            let rates = Rates::between(None, &reading(1_000, vec![overhead_of_100(values)]), 100);
+            find(&rates, None, "disk").times.unwrap().mean_bound_ns()
+        };
+        // A quarter of the overhead is the detection limit.
+        assert_eq!((bound(&[20, 24]), bound(&[30, 40])), (Some(22.0 + 25.0), None));
+    }
+
+    #[test]
     fn a_context_that_did_not_come_has_no_times_and_no_row() {
         let first = reading(1_000, vec![stats(0, "disk", Timing::Probes, &[100])]);
         let second = reading(2_000, first.contexts.clone());
-        let rates = Rates::between(Some(&first), &second);
+        let rates = Rates::between(Some(&first), &second, 0);
         let times = find(&rates, Some(0), "disk").times.unwrap();
         assert_eq!((times.mean_ns, times.max_ns, times.max_since_open_ns), (None, None, Some(100)));
         assert!(rates.table().rows().is_empty());
-        assert_eq!(Rates::between(None, &second).table().rows().len(), 2);
+        assert_eq!(Rates::between(None, &second, 0).table().rows().len(), 2);
     }
 
     /// CPU 1 goes offline at 1,500 ns. Its context stops. The context of CPU 0 keeps its rate.
@@ -357,11 +399,11 @@ mod tests {
         let first = reading(1_000, on_two_cpus(&[100], &[100]));
         let second = offline(2_000, on_two_cpus(&[100, 100], &[100, 100]));
         let third = offline(3_000, on_two_cpus(&[100, 100, 100], &[100, 100]));
-        let rates = Rates::between(Some(&first), &second);
+        let rates = Rates::between(Some(&first), &second, 0);
         assert_eq!(rates.length_ns, 1_000);
         assert_eq!(find(&rates, Some(1), "disk").rate_hz, 2e6, "one in 500 ns");
         assert_eq!(find(&rates, None, "disk").times.unwrap().cpu_ratio, 200.0 / 1_500.0);
-        let rates = Rates::between(Some(&second), &third);
+        let rates = Rates::between(Some(&second), &third, 0);
         assert_eq!(rates.length_ns, 1_000);
         assert_eq!(find(&rates, None, "disk").rate_hz, 1e6);
         assert_eq!(find(&rates, Some(0), "disk").rate_hz, 1e6);
@@ -373,7 +415,7 @@ mod tests {
     #[test]
     fn two_actions_of_one_name_are_one_row() {
         let action = || stats(0, "shared", Timing::Probes, &[10]);
-        let rates = Rates::between(None, &reading(1_000, vec![action(), action()]));
+        let rates = Rates::between(None, &reading(1_000, vec![action(), action()]), 0);
         assert_eq!(find(&rates, Some(0), "shared").count, 2);
         assert_eq!(rates.contexts.len(), 2);
     }

@@ -99,10 +99,11 @@ fn handlers(run: &Run) -> Option<Answer> {
         "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
         human::percent(share),
         human::number(rate),
-        human::ns(mean),
+        row.alone("self_mean_ns"),
         row.alone("condition"),
     );
-    let lever = (mean > 0.0).then(|| {
+    let is_above_limit = mean > 0.0 && row.bound_below_limit("self_mean_ns").is_none();
+    let lever = is_above_limit.then(|| {
         format!(
             "At this rate, each µs off its mean would give back {} of the CPUs; half the rate, {}.",
             human::percent(share * 1e3 / mean),
@@ -114,7 +115,7 @@ fn handlers(run: &Run) -> Option<Answer> {
 
 /// Kind and name of a context.
 fn context(row: &Row<'_>) -> String {
-    format!("{} {}", row.alone("kind"), row.alone("name"))
+    format!("{} {}", row.alone("kind"), row.text_with_prefix("name"))
 }
 
 /// A context's share of CPU time. The number of spans is exact, so the share has the relative error of the mean.
@@ -631,6 +632,37 @@ mod tests {
         let close = fact(900.0);
         assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
         assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");
+    }
+
+    #[test]
+    fn a_mean_below_the_detection_limit_is_a_bound() {
+        let hinted = |name: &str, kind| match name {
+            "self_mean_ns" => record::Column::new(name, kind, "")
+                .plus_minus("self_mean_ci95_ns")
+                .below_limit("self_mean_below_limit"),
+            _ => record::Column::new(name, kind, ""),
+        };
+        let columns = [
+            ("condition", Kind::Text),
+            ("cpu", Kind::Text),
+            ("kind", Kind::Text),
+            ("name", Kind::Text),
+            ("rate_hz", Kind::Real),
+            ("self_mean_ns", Kind::Real),
+            ("self_mean_ci95_ns", Kind::Real),
+            ("self_mean_below_limit", Kind::Bool),
+            ("self_cpu_ratio", Kind::Real),
+        ];
+        let columns = columns.map(|(name, kind)| hinted(name, kind)).to_vec();
+        let mut handlers = Table::new("handlers", "", columns);
+        let text = ["idle", "all", "vector", "reschedule"].map(Value::from);
+        let numbers = [100.0, 12.0, 30.0].map(Value::from);
+        let below = [Value::Bool(true), Value::from(1e-6)];
+        handlers.push(text.into_iter().chain(numbers).chain(below).collect());
+        let run = Run { experiment: "handlers".to_owned(), ..run_of(vec![handlers]) };
+        let answer = summarize(&run);
+        assert!(answer.fact.contains("for < 42.0 ns each"), "{}", answer.fact);
+        assert_eq!(answer.lever, None);
     }
 
     /// A run of `wakeup` on a virtual machine whose worst wake-up, by 312 µs on CPU 1, has this largest part.

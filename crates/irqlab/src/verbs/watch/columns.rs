@@ -1,6 +1,6 @@
 //! The columns of the rows of `irqlab watch`. A narrow terminal shows fewer columns; a number is never cut.
 
-use lab::handlers::ContextRates;
+use lab::handlers::{ContextRates, SelfTimes};
 use ratatui::layout::Alignment;
 use report::{escape, human};
 
@@ -54,7 +54,7 @@ const COLUMNS: [Column; 9] = {
             row.times.map_or_else(absent, |times| percent(times.cpu_ratio))
         }),
         column("MEAN", Some(Sort::Mean), (Alignment::Right, 7, 6), |_, row| {
-            row.times.and_then(|times| times.mean_ns).map_or_else(absent, human::ns)
+            row.times.map_or_else(absent, mean)
         }),
         column("MAX", Some(Sort::Max), (Alignment::Right, 7, 5), |_, row| {
             time(row.times.and_then(|times| times.max_ns))
@@ -152,6 +152,14 @@ fn cut(text: &mut String, width: usize) {
 /// The text of a cell without a value.
 fn absent() -> String {
     "–".to_owned()
+}
+
+/// The mean, or with `<` the upper bound of a mean below the detection limit.
+fn mean(times: SelfTimes) -> String {
+    match (times.mean_bound_ns(), times.mean_ns) {
+        (Some(bound), _) => format!("<{}", human::ns(bound)),
+        (None, mean) => mean.map_or_else(absent, human::ns),
+    }
 }
 
 fn time(ns: Option<u64>) -> String {
@@ -273,6 +281,19 @@ mod tests {
         let (titles, texts) = columns(&state(""), 47);
         let name = titles.iter().position(|title| *title == "NAME").unwrap();
         assert!(texts[name].starts_with("36 nvme0q12") && texts[name].ends_with('…'), "{texts:?}");
+    }
+
+    #[test]
+    fn a_mean_below_the_detection_limit_is_a_bound() {
+        let times = |mean| SelfTimes {
+            mean_ns: Some(mean),
+            overhead_error_ns: Some(20.0),
+            ..SelfTimes::default()
+        };
+        assert_eq!(
+            [-12.0, 15.0, 200.0].map(|ns| mean(times(ns))),
+            ["<8.00 ns", "<35.0 ns", "200 ns"]
+        );
     }
 
     #[test]

@@ -230,6 +230,11 @@ impl Watch {
         Ok(reading)
     }
 
+    /// The probe overhead within a span in warm caches.
+    fn warm_overhead_ns(&self) -> u64 {
+        self.window.bench().probe_overhead().in_span_ns
+    }
+
     /// Whether the time of `--duration` is over.
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
@@ -264,7 +269,7 @@ impl Watch {
         let deadline = Instant::now() + self.interval;
         let outcome = wait(Some(deadline), None, &self.stop);
         let reading = self.window.read()?;
-        let rates = Rates::between(None, &reading);
+        let rates = Rates::between(None, &reading, self.warm_overhead_ns());
         let mut run = self.run(&rates, (None, &reading), open.started());
         run.complete = outcome == WaitOutcome::Completed && reading.has_all_cpus();
         if !run.complete && run.tables.iter().all(|table| table.rows().is_empty()) {
@@ -279,7 +284,7 @@ impl Watch {
         let mut started = record::now();
         self.each_interval(|reading| {
             let ended = record::now();
-            let rates = Rates::between(before.as_deref(), &reading);
+            let rates = Rates::between(before.as_deref(), &reading, self.warm_overhead_ns());
             let readings = (before.as_deref(), &*reading);
             let line = report::json_line(&self.run(&rates, readings, started));
             (before, started) = (Some(reading), ended);

@@ -70,7 +70,7 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
         if now >= next_reading {
             let reading = watch.read()?;
             if let Some(before) = &before {
-                state.update(Rates::between(Some(before), &reading));
+                state.update(Rates::between(Some(before), &reading, watch.warm_overhead_ns()));
                 throttled = Throttled::between(Some(before), &reading);
             }
             before = Some(reading);

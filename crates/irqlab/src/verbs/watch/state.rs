@@ -255,6 +255,7 @@ pub mod tests {
             times: times.map(|(cpu_ratio, max_ns)| SelfTimes {
                 cpu_ratio,
                 mean_ns: Some(max_ns as f64 / 4.0),
+                overhead_error_ns: Some(100.0),
                 p99_ns: Some(max_ns / 2),
                 max_ns: Some(max_ns),
                 max_since_open_ns: Some(2 * max_ns),

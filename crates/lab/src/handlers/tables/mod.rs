@@ -57,10 +57,13 @@ fn cpu_column<'a>() -> Columns<'a, Option<u32>> {
 /// The columns that identify a context.
 fn context_columns<'a>() -> Columns<'a, Context> {
     Columns::all([
-        column("kind", "Kind of context: irq, vector, softirq, napi, nmi or exception.")
-            .priority(75)
-            .key()
-            .text(|context: &Context| context.kind.label()),
+        column(
+            "kind",
+            "Kind of context: irq, irq_thread, vector, softirq, napi, nmi or exception.",
+        )
+        .priority(75)
+        .key()
+        .text(|context: &Context| context.kind.label()),
         column("number", "IRQ number, index of the vector, softirq number or NAPI id.")
             .detail()
             .key()

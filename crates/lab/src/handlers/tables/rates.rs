@@ -29,6 +29,8 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
             "Mean self time of a span; the probe overhead within the span is subtracted.",
         )
         .shown_as("mean", 80)
+        .plus_minus("probe_overhead_mean_ci95_ns")
+        .below_limit("self_mean_below_limit")
         .real(|rates: &ContextRates| rates.times.and_then(|times| times.mean_ns)),
         time(
             "self_p99_ns",
@@ -47,6 +49,23 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
         time("self_max_since_open_ns", "The longest span since the window opened; exact.")
             .detail()
             .uint(|rates: &ContextRates| rates.times.and_then(|times| times.max_since_open_ns)),
+        column(
+            "probe_overhead_mean_ci95_ns",
+            "Half width of the 95 % confidence interval of the probe overhead that was subtracted from a \
+             span: the error of self_mean_ns.",
+        )
+        .detail()
+        .real(|rates: &ContextRates| rates.times.and_then(|times| times.overhead_error_ns)),
+        column(
+            "self_mean_below_limit",
+            "Whether self_mean_ns is below the detection limit, probe_overhead_mean_ci95_ns. The sum of both \
+             is an upper bound.",
+        )
+        .detail()
+        .bool(|rates: &ContextRates| {
+            let times = rates.times.filter(|times| times.overhead_error_ns.is_some())?;
+            Some(times.mean_bound_ns().is_some())
+        }),
     ])
 }
 

@@ -60,13 +60,15 @@ fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
         None if is_divided => vec![(share, NOT_COUNTED.1)],
         None => vec![(share, colour(&text(row, "kind")))],
     };
-    let mean = row.number("self_mean_ns").filter(|mean| *mean > 0.0);
+    let bound = row.bound_below_limit("self_mean_ns");
+    let mean = row.number("self_mean_ns").filter(|mean| *mean > 0.0 && bound.is_none());
     let rate = row.number("rate_hz").map(human::rate).unwrap_or_default();
     let label = human::percent(share);
-    let detail = match mean {
-        Some(mean) => format!(" = {} × {rate}", human::ns(mean)),
-        // The mean is below the detection limit, so a product with it would mean nothing.
-        None => format!(" at {rate}"),
+    let detail = match (mean, bound) {
+        (Some(mean), _) => format!(" = {} × {rate}", human::ns(mean)),
+        // A product with a mean below the detection limit would mean nothing.
+        (None, Some(bound)) if bound > 0.0 => format!(" at {rate}, < {} each", human::ns(bound)),
+        (None, _) => format!(" at {rate}"),
     };
     // The number of spans is exact, so the share has the relative error of the mean.
     let half_width =

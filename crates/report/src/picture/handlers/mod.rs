@@ -28,7 +28,9 @@ fn text(row: &Row<'_>, column: &str) -> String {
 /// A context by name and kind, the name first: `BLOCK softirq`, `virtio1-req.0 irq 36`.
 fn context(row: &Row<'_>) -> String {
     match text(row, "kind").as_str() {
-        "irq" => format!("{} irq {}", text(row, "name"), row.alone("number")),
+        kind @ ("irq" | "irq_thread") => {
+            format!("{} {kind} {}", text(row, "name"), row.alone("number"))
+        }
         kind => format!("{} {kind}", text(row, "name")),
     }
 }
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
     use crate::picture::sheet::{NARROW, WIDTH};
     use crate::picture::tests::{golden, run_of, table};
-    use record::Kind;
+    use record::{Column, Kind};
 
     const TEXT: Kind = Kind::Text;
     const UINT: Kind = Kind::Uint;
@@ -160,6 +162,32 @@ mod tests {
         golden("costs_by_cause", costs(&run, WIDTH));
         golden("costs_narrow", costs(&run, NARROW));
         assert_eq!(costs(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn a_mean_below_the_detection_limit_is_a_bound() {
+        let mut handlers = handlers();
+        let below = Column::new("self_mean_below_limit", Kind::Bool, "");
+        let mut columns = [&handlers.columns[..], &[below]].concat();
+        let mean = columns.iter_mut().find(|column| column.name == "self_mean_ns").unwrap();
+        let hinted = mean.clone().plus_minus("self_mean_ci95_ns");
+        *mean = hinted.below_limit("self_mean_below_limit");
+        let rows = handlers.rows().iter().map(|row| [&row[..], &[true.into()]].concat());
+        let rows: Vec<Vec<Value>> = rows.collect();
+        handlers = Table::new("handlers", "", columns);
+        rows.into_iter().for_each(|row| handlers.push(row));
+        let sheet = costs(&run_of(vec![handlers]), WIDTH).unwrap().unwrap();
+        let svg = sheet.file();
+        assert!(svg.contains("at 1.00 k/s, &lt; 44.0 µs each"), "{svg}");
+    }
+
+    #[test]
+    fn the_thread_of_an_interrupt_has_the_number_of_the_line() {
+        let columns = [("kind", TEXT), ("number", UINT), ("name", TEXT)];
+        let rows = vec![vec!["irq_thread".into(), 36.into(), "nvme0q1".into()]];
+        let table = table("handlers", &columns, rows);
+        let row = Row::new(&table, &table.rows()[0]);
+        assert_eq!(context(&row), "nvme0q1 irq_thread 36");
     }
 
     #[test]
