@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use outputs::{MakeDirectoryError, NewDirectory};
 use record::{Run, Table, Timestamp};
-use report::{CsvRows, CsvText};
+use report::{CsvRows, CsvText, Exposition};
 
 use crate::console;
 use crate::options::Usage;
@@ -27,7 +27,9 @@ enum ExportFormat {
     Hlog,
     /// Comma-separated values: a directory with a file for each table
     Csv,
-    /// Metrics for Prometheus and compatible programs
+    /// Metrics in Prometheus' text format 0.0.4, for the textfile collector of node_exporter
+    Prometheus,
+    /// Metrics in OpenMetrics text, to fill Prometheus with past runs
     Openmetrics,
 }
 
@@ -38,7 +40,7 @@ enum ExportFormat {
   irqlab export RUN --format folded --weight l1d_misses -o misses.folded
   irqlab export RUN --format perfetto -o run.pftrace
   irqlab export RUN --format hlog -o run.hlog
-  irqlab export RUN --format openmetrics -o /var/lib/prometheus/node-exporter/irqlab.prom
+  irqlab export RUN --format prometheus -o /var/lib/prometheus/node-exporter/irqlab.prom
   irqlab export RUN --format csv -o tables/
   irqlab export RUN --format csv --table handlers
 
@@ -121,14 +123,18 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
             Some(name) => write(args.csv(table(&run, name)?).as_bytes())?,
             None => write_csv_directory(args, &run, output)?,
         },
-        ExportFormat::Openmetrics => {
+        ExportFormat::Openmetrics | ExportFormat::Prometheus => {
+            let format = match args.format {
+                ExportFormat::Openmetrics => Exposition::OpenMetrics,
+                _ => Exposition::Prometheus,
+            };
             let timestamp = args.timestamps.then(|| started_seconds(&run)).transpose()?;
-            let metrics = report::metrics(&run, timestamp).map_err(usage)?;
+            let metrics = report::metrics(&run, format, timestamp).map_err(usage)?;
             write(metrics.text.as_bytes())?;
             if !metrics.left_out.is_empty() {
                 let tables = metrics.left_out.join(", ");
                 console::say(&format!(
-                    "openmetrics: these tables are left out, because they have no labels that identify a \
+                    "metrics: these tables are left out, because they have no labels that identify a \
                      row: {tables}"
                 ));
             }

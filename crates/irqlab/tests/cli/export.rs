@@ -49,6 +49,10 @@ fn contradictory_options_are_refused() {
     check_refused(&["export", GOLDEN, "--format", "csv", "--table", "x"], "no table \"x\"");
     check_refused(&["export", GOLDEN, "--format", "perfetto"], "no single events with a time");
     check_refused(&["export", GOLDEN, "--format", "hlog"], "--histograms");
+    check_refused(
+        &["export", GOLDEN, "--format", "prometheus", "--timestamps"],
+        "--timestamps works only with --format openmetrics",
+    );
     let workspace = Place::new();
     workspace.run(&["export", "absent", "--format", "folded"]).assert_code(1).assert_says("absent");
 }
@@ -88,6 +92,17 @@ fn metrics_of_a_run_are_read_by_prometheus_own_parsers() {
         needs::not_run(needs::Need::Prometheus, "tools/setup.sh has need_prometheus");
         return;
     };
+    let model =
+        ["signal", "model", "--schemes", "interrupt", "--rates", "10k", "-q", "--out", "model"];
+    workspace.run(&model).assert_code(0);
+    for run in [GOLDEN, "model"] {
+        let arguments = ["export", run, "--format", "prometheus", "-o", "m.prom", "--force"];
+        workspace.run(&arguments).assert_code(0);
+        let mut check = Command::new(&promtool);
+        let text = std::fs::File::open(workspace.path().join("m.prom")).unwrap();
+        let checked = CommandOutput::of(check.args(["check", "metrics"]).stdin(text));
+        assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{run}");
+    }
     let arguments = ["export", GOLDEN, "--format", "openmetrics", "--timestamps", "-o", "past"];
     workspace.run(&arguments).assert_code(0);
     let mut fill = Command::new(promtool);

@@ -1,4 +1,5 @@
-//! A run's tables as metrics in OpenMetrics text. `irqlab export --format openmetrics` writes them.
+//! A run's tables as metrics: OpenMetrics, or the older text format of Prometheus. `irqlab export --format openmetrics`
+//! and `--format prometheus` write them.
 //!
 //! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
 //! Times are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table of
@@ -17,17 +18,20 @@ use crate::row::Row;
 /// A run as metrics, and the tables that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunMetrics {
-    /// OpenMetrics text.
     pub text: String,
     /// Tables whose rows cannot be distinguished by labels, such as single events or samples of a signal.
     pub left_out: Vec<String>,
 }
 
-/// The run in OpenMetrics text. All samples get the time `timestamp_seconds` (Unix), if there is one.
+/// The run as metrics. All samples get the time `timestamp_seconds` (Unix), if there is one.
 ///
 /// Fails when no table of the run has a metric.
-pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, Unexported> {
-    let mut metrics = Metrics::new(Exposition::OpenMetrics).at(timestamp_seconds);
+pub fn metrics(
+    run: &Run,
+    format: Exposition,
+    timestamp_seconds: Option<f64>,
+) -> Result<RunMetrics, Unexported> {
+    let mut metrics = Metrics::new(format).at(timestamp_seconds);
     let complete = if run.complete { "true" } else { "false" };
     let labels = [
         ("experiment", run.experiment.as_str()),
@@ -92,18 +96,27 @@ struct Naming {
 /// Makes the family's name from the names of table and column, by the conventions of Prometheus.
 fn naming(table: &str, column: &Column) -> Naming {
     let (stem, unit, divisor) = base_unit(&column.name);
-    let stem_of_total = stem.strip_suffix("_total");
-    let stem_of_count = if stem == "count" { Some("spans") } else { stem.strip_suffix("_count") };
+    let stem = if stem == "count" { "spans_count" } else { stem };
+    let stem = format!("irqlab_{}_{}", valid(table), valid(stem));
     let grows = column.kind == Kind::Uint && unit != Some("ratio");
-    let (stem, kind) = match (grows, stem_of_total, stem_of_count) {
-        (true, Some(stem), _) | (true, None, Some(stem)) => (stem, MetricKind::Counter),
-        // A gauge must not have the suffixes of counters.
-        (false, Some(stem), _) | (false, None, Some(stem)) => (stem, MetricKind::Gauge),
-        (_, None, None) => (stem, MetricKind::Gauge),
+    // A counter gets its suffix from the format, and nothing else may have a suffix of counters.
+    let stem_without_suffix =
+        ["_total", "_count"].into_iter().find_map(|suffix| stem.strip_suffix(suffix));
+    let kind = match stem_without_suffix {
+        Some(_) if grows => MetricKind::Counter,
+        _ => MetricKind::Gauge,
     };
+    let stem = without_reserved_suffix(stem_without_suffix.unwrap_or(&stem));
     let unit_suffix = unit.map(|unit| format!("_{unit}")).unwrap_or_default();
-    let name = format!("irqlab_{}_{}{unit_suffix}", valid(table), valid(stem));
-    Naming { name, kind, unit, divisor }
+    Naming { name: format!("{stem}{unit_suffix}"), kind, unit, divisor }
+}
+
+/// The name without a suffix that belongs to samples of counters, histograms or summaries: `a_sum` is `a_sums`.
+fn without_reserved_suffix(name: &str) -> String {
+    let is_reserved = ["_total", "_count", "_sum", "_bucket", "_info"]
+        .iter()
+        .any(|suffix| name.ends_with(suffix));
+    if is_reserved { format!("{name}s") } else { name.to_owned() }
 }
 
 /// A column's name without its unit, the base unit of metrics, and how many of the column's units make a base unit.
@@ -207,4 +220,30 @@ fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
         }
     }
     quantities.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_alone_have_the_suffixes_of_counters() {
+        let named = |table: &str, column: &str, kind: Kind| {
+            let Naming { name, kind, .. } = naming(table, &Column::new(column, kind, ""));
+            (name, kind)
+        };
+        let (uint, real) = (Kind::Uint, Kind::Real);
+        let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
+        for (column, kind, name, family) in [
+            ("count", uint, "irqlab_events_spans", counter),
+            ("self_total_ns", uint, "irqlab_events_self_seconds", counter),
+            ("total", uint, "irqlab_events", counter),
+            ("total", real, "irqlab_events", gauge),
+            ("self_total", real, "irqlab_events_self", gauge),
+            ("self_mean_ns", real, "irqlab_events_self_mean_seconds", gauge),
+            ("lines_sum", uint, "irqlab_events_lines_sums", gauge),
+        ] {
+            assert_eq!(named("events", column, kind), (name.to_owned(), family), "{column}");
+        }
+    }
 }

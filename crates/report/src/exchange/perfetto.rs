@@ -137,8 +137,8 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
         |name: &str, make: fn(&Table) -> Vec<Group>| run.table(name).map(make).unwrap_or_default();
     let groups = [
         groups_of("trace", context_trace),
-        groups_of("detours", |table| detours(table, "detours")),
-        groups_of("longest", |table| detours(table, "the longest detours")),
+        run.table("detours").map(|table| sampled_detours(run, table)).unwrap_or_default(),
+        groups_of("longest", |table| detours(table, &|_| "the longest detours".to_owned())),
         groups_of("longest_parts", longest_parts),
         groups_of("fwq_quanta", fixed_work),
         groups_of("ftq_quanta", fixed_time),
@@ -226,15 +226,40 @@ fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> 
     columns.iter().filter_map(|column| Some((*column, uint(row, column)?))).collect()
 }
 
-/// `noise`: each detour on the track of its largest cause.
-fn detours(table: &Table, heading: &str) -> Vec<Group> {
+/// `noise`: the detours of table `detours`. If the run has more detours of a CPU than the table, the CPU's heading says
+/// so.
+fn sampled_detours(run: &Run, table: &Table) -> Vec<Group> {
+    let rows_of = |table: &Table, cpu: &str| -> Vec<Option<u64>> {
+        let rows = table.rows().iter().map(|values| Row::new(table, values));
+        rows.filter(|row| text(row, "cpu") == cpu).map(|row| uint(&row, "detour_count")).collect()
+    };
+    detours(table, &|cpu| {
+        let shown = rows_of(table, cpu).len() as u64;
+        let counts = run.table("noise").map(|noise| rows_of(noise, cpu)).unwrap_or_default();
+        match counts.into_iter().flatten().max() {
+            Some(all) if all > shown => format!("an even sample of the detours, {shown} of {all}"),
+            _ => "detours".to_owned(),
+        }
+    })
+}
+
+/// `noise`: each detour on the track of its largest cause. `heading`: what the detours of a CPU are.
+fn detours(table: &Table, heading: &dyn Fn(&str) -> String) -> Vec<Group> {
     let kind = |row: &Row<'_>| text(row, "largest_kind");
     let track = |row: &Row<'_>| match kind(row).as_str() {
         // All tasks share one track, because their number has no limit.
         "task" => "task".to_owned(),
         kind => format!("{kind} {}", text(row, "largest_name")),
     };
-    let group = |row: &Row<'_>| format!("CPU {}: {heading}", text(row, "cpu"));
+    let mut headings: BTreeMap<String, String> = BTreeMap::new();
+    for values in table.rows() {
+        let cpu = text(&Row::new(table, values), "cpu");
+        headings.entry(cpu).or_insert_with_key(|cpu| heading(cpu));
+    }
+    let group = |row: &Row<'_>| {
+        let cpu = text(row, "cpu");
+        format!("CPU {cpu}: {}", headings[&cpu])
+    };
     let mut groups = grouped(table, group, track, |row| {
         Some(Slice {
             name: text(row, "largest_name"),
@@ -508,6 +533,20 @@ mod tests {
     fn slices_that_overlap_are_on_two_tracks() {
         let tracks = read(&encoded(vec![slice("a", 0, 10), slice("b", 5, 10)]));
         assert_eq!(tracks.len(), 2);
+    }
+
+    #[test]
+    fn a_sample_of_the_detours_is_called_a_sample() {
+        let columns = [("cpu", Uint), ("start_ns", Uint), ("length_ns", Uint)];
+        let rows = vec![vec![0.into(), 1.into(), 5.into()], vec![1.into(), 1.into(), 5.into()]];
+        let counts = vec![vec![0.into(), 45_000.into()], vec![1.into(), 1.into()]];
+        let noise = table("noise", &[("cpu", Uint), ("detour_count", Uint)], counts);
+        let run = run_of(vec![table("detours", &columns, rows), noise]);
+        let file = TraceFile::decode(perfetto(&run).unwrap().as_slice()).unwrap();
+        let tracks = file.packet.iter().filter_map(|packet| packet.track_descriptor.clone());
+        let names: Vec<String> = tracks.map(|track| track.name.unwrap()).collect();
+        assert_eq!(names[0], "CPU 0: an even sample of the detours, 1 of 45000");
+        assert!(names.iter().any(|name| name == "CPU 1: detours"), "{names:?}");
     }
 
     #[test]
