@@ -36,6 +36,9 @@ pub struct ColumnDisplay {
     /// end of the number's interval is then shown instead (`< 0.23`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub below_limit: Option<String>,
+    /// Whether a narrow terminal shows fewer columns rather than a part of this column's text.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_uncut: bool,
 }
 
 /// The unit or notation of a column's numbers. It does not change text and yes/no.
@@ -199,6 +202,7 @@ impl Default for ColumnDisplay {
             digits: 0,
             combine: None,
             below_limit: None,
+            is_uncut: false,
         }
     }
 }

@@ -64,6 +64,13 @@ impl Column {
         self
     }
 
+    /// Makes a narrow terminal show fewer columns rather than a part of this column's text.
+    #[must_use]
+    pub fn uncut(mut self) -> Column {
+        self.display.is_uncut = true;
+        self
+    }
+
     /// Shows the half width of an interval in the same cell (`1.28 ± 0.02`). Also links the column to this interval,
     /// unless [`Column::interval`] has linked it before.
     #[must_use]

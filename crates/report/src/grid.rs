@@ -51,6 +51,8 @@ pub(crate) struct Grid {
     /// The unit of each column. Empty for a column without a unit.
     pub units: Vec<String>,
     pub aligns: Vec<Align>,
+    /// Whether the text of each column is never cut, unless it is the only column.
+    uncut: Vec<bool>,
     priorities: Vec<u8>,
     pub groups: Vec<Group>,
     /// Headings of the columns that [`Grid::fit`] left out, because the width has no room for them.
@@ -94,6 +96,7 @@ impl Grid {
             headings: columns.iter().map(|column| human::heading(column)).collect(),
             units: units.iter().map(|unit| unit.label.to_owned()).collect(),
             aligns: columns.iter().map(|column| align(column)).collect(),
+            uncut: columns.iter().map(|column| column.display.is_uncut).collect(),
             priorities: columns.iter().map(|column| column.display.priority).collect(),
             groups: groups.iter().map(group).collect(),
             dropped: Vec::new(),
@@ -109,8 +112,10 @@ impl Grid {
         let mut widths = self.natural_widths();
         let Some(width) = width.map(usize::from) else { return widths };
         let text_width_max = TEXT_WIDTH_MIN.max(width / 4);
-        for (column_width, align) in widths.iter_mut().zip(&self.aligns) {
-            if *align == Align::Left {
+        for ((column_width, align), is_uncut) in
+            widths.iter_mut().zip(&self.aligns).zip(&self.uncut)
+        {
+            if *align == Align::Left && !is_uncut {
                 *column_width = text_width_max.min(*column_width);
             }
         }
@@ -151,6 +156,7 @@ impl Grid {
     /// Removes a column. Returns its heading.
     fn remove(&mut self, index: usize) -> String {
         self.aligns.remove(index);
+        self.uncut.remove(index);
         self.priorities.remove(index);
         self.units.remove(index);
         self.names.remove(index);

@@ -106,6 +106,11 @@ pub struct Pair<'a> {
     pub new: Option<Figure>,
     /// The larger of both rows' shares of CPU time, or `None` if the table has no such column.
     pub cpu_share: Option<f64>,
+    /// The share of CPU time of the row's context: `cpu_share`, or that of the same context in another table. `None` if no
+    /// table has one. It ranks differences.
+    pub context_share: Option<f64>,
+    /// The smaller number of spans of both rows, or of the same context in another table. `None` if no table counts them.
+    pub span_count: Option<u64>,
     /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
     /// quantile whose table has no figures of the window's sections.
     pub assumes_independence: bool,
@@ -197,23 +202,106 @@ fn rows_by_key<'t>(table: &'t Table, keys: &[&str]) -> Option<BTreeMap<Vec<Strin
     let positions: Vec<Option<usize>> = keys.iter().map(|name| table.column(name)).collect();
     let mut rows = BTreeMap::new();
     for row in table.rows() {
-        let text = |position: &Option<usize>| match position.and_then(|index| row.get(index)) {
-            Some(Value::Text(text)) => text.clone(),
-            Some(Value::Bool(flag)) => flag.to_string(),
-            Some(value) => value.number().map(|number| number.to_string()).unwrap_or_default(),
-            None => String::new(),
-        };
-        if rows.insert(positions.iter().map(text).collect(), row.as_slice()).is_some() {
+        let key = positions.iter().map(|position| text(position.and_then(|index| row.get(index))));
+        if rows.insert(key.collect(), row.as_slice()).is_some() {
             return None;
         }
     }
     Some(rows)
 }
 
+/// The value of a key column as text. Empty if it is absent.
+fn text(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::Text(text)) => text.clone(),
+        Some(Value::Bool(flag)) => flag.to_string(),
+        Some(value) => value.number().map(|number| number.to_string()).unwrap_or_default(),
+        None => String::new(),
+    }
+}
+
+/// Gives rows the condition `new` instead of their own, so that they match rows with that condition.
+fn with_condition<'t>(
+    rows: BTreeMap<Vec<String>, &'t [Value]>,
+    keys: &[&str],
+    new: &str,
+) -> BTreeMap<Vec<String>, &'t [Value]> {
+    let Some(position) = keys.iter().position(|key| *key == CONDITION) else { return rows };
+    let renamed = rows.into_iter().map(|(mut key, row)| {
+        new.clone_into(&mut key[position]);
+        (key, row)
+    });
+    renamed.collect()
+}
+
 /// Names of the key columns, whose values together name a row.
 pub fn keys(table: &Table) -> Vec<&str> {
     let keys = table.columns.iter().filter(|column| column.role == Role::Key);
     keys.map(|column| column.name.as_str()).collect()
+}
+
+/// The condition of a run: the only value in its key columns `condition`. `None` if there are several or none.
+pub fn sole_condition(run: &Run) -> Option<&str> {
+    let mut found = None;
+    for table in &run.tables {
+        let is_condition = |column: &Column| column.role == Role::Key && column.name == CONDITION;
+        let Some(index) = table.columns.iter().position(is_condition) else { continue };
+        for row in table.rows() {
+            match row.get(index) {
+                Some(Value::Text(text)) if found.is_none_or(|other| other == text.as_str()) => {
+                    found = Some(text.as_str());
+                }
+                _ => return None,
+            }
+        }
+    }
+    found
+}
+
+/// What ranks a row of any table with a context: the context's share of CPU time and its number of spans, from the tables that
+/// have them.
+#[derive(Default)]
+struct ContextFacts(BTreeMap<Vec<String>, (Option<f64>, Option<u64>)>);
+
+/// Key columns that name a context. A table may lack some of them.
+const CONTEXT_KEYS: [&str; 4] = [CONDITION, "kind", "number", "name"];
+/// The key column that names the condition.
+const CONDITION: &str = "condition";
+
+impl ContextFacts {
+    /// The facts of a run. `ignores_condition`: whether its condition is left out of the names.
+    fn of_run(run: &Run, ignores_condition: bool) -> ContextFacts {
+        let mut facts = ContextFacts::default();
+        for table in &run.tables {
+            let Some(share) = cpu_share_column(table) else { continue };
+            for row in table.rows() {
+                let is_sum = table.get(row, "cpu").is_none_or(|cpu| *cpu == Value::from("all"));
+                if is_sum && let Some(name) = context_name(table, row, ignores_condition) {
+                    let share = row.get(share).and_then(Value::number);
+                    facts.0.entry(name).or_insert((share, span_count(table, row)));
+                }
+            }
+        }
+        facts
+    }
+
+    fn get(&self, name: Option<&Vec<String>>) -> (Option<f64>, Option<u64>) {
+        name.and_then(|name| self.0.get(name)).copied().unwrap_or_default()
+    }
+}
+
+/// The values that name the context of a row. `None` if the table has no contexts.
+fn context_name(table: &Table, row: &[Value], ignores_condition: bool) -> Option<Vec<String>> {
+    table.column("name")?;
+    let keys = CONTEXT_KEYS.iter().skip(usize::from(ignores_condition));
+    Some(keys.map(|key| text(table.get(row, key))).collect())
+}
+
+fn span_count(table: &Table, row: &[Value]) -> Option<u64> {
+    match table.get(row, "count") {
+        Some(Value::Uint(count)) => Some(*count),
+        _ => None,
+    }
 }
 
 /// The cells that two runs have in common, and the rows and tables that are not compared.
@@ -227,7 +315,8 @@ pub struct Matched<'a> {
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// Matches the figures of `base` with the figures of `new` by table, row keys and column.
+/// Matches the figures of `base` with the figures of `new` by table, row keys and column. If each run has one condition, the
+/// conditions match whatever their names are.
 /// Includes a cell only if `is_wanted` is true.
 pub fn matched<'a>(
     base: &'a Run,
@@ -235,6 +324,9 @@ pub fn matched<'a>(
     is_wanted: impl Fn(&Table, &Column, &[Value]) -> bool,
 ) -> Matched<'a> {
     let mut found = Matched::default();
+    let condition = sole_condition(base).filter(|_| sole_condition(new).is_some());
+    let [base_facts, new_facts] =
+        [base, new].map(|run| ContextFacts::of_run(run, condition.is_some()));
     for table in &base.tables {
         let keys = keys(table);
         let mut leave_out = |why| found.left_out.push((table.name.clone(), why));
@@ -251,6 +343,10 @@ pub fn matched<'a>(
         else {
             leave_out("several rows have the same name");
             continue;
+        };
+        let new_rows = match condition {
+            Some(condition) => with_condition(new_rows, &keys, condition),
+            None => new_rows,
         };
         found.added += new_rows.keys().filter(|key| !rows.contains_key(*key)).count();
         let columns = table.columns.iter().filter(|column| column.role != Role::Key);
@@ -269,6 +365,14 @@ pub fn matched<'a>(
             let new_row = new_rows.get(key);
             let new_share = new_row.and_then(|row| share(row, new_share_column));
             let cpu_share = share(row, share_column).map(|base| base.max(new_share.unwrap_or(0.0)));
+            let name = context_name(table, row, condition.is_some());
+            let [base_fact, new_fact] =
+                [&base_facts, &new_facts].map(|facts| facts.get(name.as_ref()));
+            let context_share =
+                cpu_share.or_else(|| Some(base_fact.0?.max(new_fact.0.unwrap_or(0.0))));
+            let new_count = new_row.and_then(|row| span_count(new_table, row)).or(new_fact.1);
+            let base_count = span_count(table, row).or(base_fact.1);
+            let span_count = base_count.map(|count| count.min(new_count.unwrap_or(count)));
             for (column, new_column) in &column_pairs {
                 if !is_wanted(table, column, row) {
                     continue;
@@ -283,6 +387,8 @@ pub fn matched<'a>(
                     base,
                     new,
                     cpu_share,
+                    context_share,
+                    span_count,
                     assumes_independence: is_quantile_by_order(column),
                     repeats: None,
                 });

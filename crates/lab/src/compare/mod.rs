@@ -19,6 +19,7 @@ pub mod error_rates;
 mod rules;
 mod series;
 mod tables;
+mod totals;
 
 use record::{Column, Role, Run, Table, Value};
 use serde_json::Value as Json;
@@ -134,6 +135,24 @@ impl Difference<'_> {
     pub fn ratio(&self, difference: f64) -> Option<f64> {
         (self.pair.base.value != 0.0).then(|| difference / self.pair.base.value.abs())
     }
+
+    /// Whether one of the rows has too few spans for its figures to mean much.
+    #[must_use]
+    pub fn has_few_spans(&self) -> bool {
+        self.pair.span_count.is_some_and(|count| count < FEW_SPANS)
+    }
+
+    /// The effect on CPU time: the relative change, times the share of CPU time of the row's context. The relative change
+    /// itself if no table has such a share.
+    fn effect(&self) -> f64 {
+        let ratio =
+            self.change.and_then(|change| self.ratio(change)).map_or(f64::INFINITY, f64::abs);
+        match self.pair.context_share {
+            Some(share) if ratio.is_finite() => ratio * share,
+            Some(share) => share,
+            None => ratio,
+        }
+    }
 }
 
 /// Whether a rule holds. The worst ruling is first: `outcome` takes the minimum over the cells.
@@ -175,7 +194,8 @@ pub struct Outcome {
 /// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
-    /// All compared cells, by verdict in the order of [`Verdict`], then by size of the change, largest first.
+    /// All compared cells: rows with few spans last, then by verdict in the order of [`Verdict`], then by effect on CPU time,
+    /// the largest first.
     pub differences: Vec<Difference<'a>>,
     /// The outcome of each rule, in the order of [`Plan::rules`].
     pub outcomes: Vec<Outcome>,
@@ -277,6 +297,9 @@ const ROUNDING_RATIO: f64 = 1e-12;
 /// other work on the machine. Between runs of the same thing, their means differed by up to 100 % and their rates by up
 /// to 300 %. The intervals of a single window do not include this difference (docs/compare.md).
 pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
+
+/// Rows with fewer spans than this are marked, and come last.
+pub const FEW_SPANS: u64 = 30;
 
 /// Whether the row of a pair takes enough CPU time to be judged by one run on each side. True
 /// in tables that have no shares of CPU time.
@@ -452,13 +475,10 @@ fn judge_pairs<'a>(
         pairs.into_iter().map(|pair| judge.judge(pair)).collect();
     let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
-    let change_size = |difference: &Difference<'_>| {
-        let ratio = difference.change.and_then(|change| difference.ratio(change));
-        ratio.map_or(f64::INFINITY, f64::abs)
-    };
     differences.sort_by(|earlier, later| {
-        let by_size = change_size(later).total_cmp(&change_size(earlier));
-        earlier.verdict.cmp(&later.verdict).then(by_size)
+        let by_few_spans = earlier.has_few_spans().cmp(&later.has_few_spans());
+        let by_effect = later.effect().total_cmp(&earlier.effect());
+        by_few_spans.then(earlier.verdict.cmp(&later.verdict)).then(by_effect)
     });
     Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new() })
 }
@@ -575,9 +595,14 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     if base.bench != new.bench {
         warnings.push(format!("the benches differ: {} and {}", base.bench, new.bench));
     }
+    if let (Some(base), Some(new)) = (cells::sole_condition(base), cells::sole_condition(new))
+        && base != new
+    {
+        warnings.push(format!("condition {base} is compared with condition {new}"));
+    }
     let mut warn_if_different =
         |kind: &str, name: &str, base_value: Option<&Json>, new_value: Option<&Json>| {
-            if base_value != new_value {
+            for (name, base_value, new_value) in differing(name, base_value, new_value) {
                 let text =
                     |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
                 warnings.push(format!(
@@ -590,9 +615,10 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     for fact in HOST_FACTS {
         warn_if_different("the host's", fact, base.host.get(fact), new.host.get(fact));
     }
-    // These settings differ between any two runs, or are measured. `conditions` also holds measured values.
+    // These settings differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
     let not_compared = [
         "out",
+        "on_host",
         "command_line",
         "conditions",
         "tsc_hz",
@@ -606,6 +632,28 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
         warn_if_different("setting", name, base.settings.get(name), new.settings.get(name));
     }
     warnings
+}
+
+/// The parts of a setting that differ, each with its name, such as `model.l2.bytes`. The setting itself if it is no object in
+/// one of the runs.
+fn differing<'j>(
+    name: &str,
+    base: Option<&'j Json>,
+    new: Option<&'j Json>,
+) -> Vec<(String, Option<&'j Json>, Option<&'j Json>)> {
+    if base == new {
+        return Vec::new();
+    }
+    let (Some(Json::Object(base_parts)), Some(Json::Object(new_parts))) = (base, new) else {
+        return vec![(name.to_owned(), base, new)];
+    };
+    let in_second_alone = new_parts.keys().filter(|part| !base_parts.contains_key(*part));
+    let parts = base_parts.keys().chain(in_second_alone);
+    parts
+        .flat_map(|part| {
+            differing(&format!("{name}.{part}"), base_parts.get(part), new_parts.get(part))
+        })
+        .collect()
 }
 
 /// Whether a rule works as a gate: it holds for the run compared with itself, and a change can break it.

@@ -3,6 +3,7 @@
 
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
+use super::totals;
 use super::{
     CPU_SHARE_MIN_RATIO, Comparison, Difference, Limit, Method, Outcome, Rule, SelfTest, Verdict,
     row_name,
@@ -35,6 +36,7 @@ pub fn tables(
     } else if !comparison.outcomes.is_empty() {
         tables.push(rules_table(comparison));
     }
+    tables.extend(totals::table(comparison));
     tables.push(differences_table(comparison, listed));
     let absence = |(table, why): &(String, &'static str)| {
         Absence::new("differences", format!("table {table}"), *why)
@@ -128,6 +130,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .text(|difference: &Difference<'_>| difference.pair.table.name.clone()),
         column("row", "Its row: the values of its key columns.")
             .priority(98)
+            .uncut()
             .key()
             .text(|difference: &Difference<'_>| row_name(&difference.pair)),
         column("column", "Its column.")
@@ -186,6 +189,9 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         )
         .priority(50)
         .text(|difference: &Difference<'_>| difference.method.word()),
+        column("note", "few spans: one of the runs has fewer than 30 spans of the row.")
+            .priority(96)
+            .text(|difference: &Difference<'_>| difference.has_few_spans().then_some("few spans")),
     ])
 }
 
@@ -207,7 +213,7 @@ fn differences_table(comparison: &Comparison<'_>, listed: Listed) -> Table {
         notes: differences_notes(comparison, listed),
         ..TableDisplay::default()
     };
-    let doc = "Each figure of both runs, the worst first.";
+    let doc = "Each figure of both runs: rows with few spans last, the worst first, then by effect on CPU time.";
     let is_listed =
         |difference: &&Difference<'_>| listed == Listed::All || differs(difference.verdict);
     let rows = comparison.differences.iter().filter(is_listed);

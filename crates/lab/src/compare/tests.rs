@@ -61,6 +61,80 @@ fn simulated_figures_differ_by_any_difference() {
     assert_eq!(found.differences.len(), 6);
 }
 
+/// A run of `handlers` in one condition. Rows: name, spans, mean self time, share of CPU time.
+fn contexts(condition: &str, rows: &[(&str, u64, f64, f64)]) -> Run {
+    let columns = vec![
+        Column::new("condition", Kind::Text, "").key(),
+        Column::new("kind", Kind::Text, "").key(),
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("count", Kind::Uint, "").detail(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+        Column::new("self_cpu_ratio", Kind::Real, "").cpu_share(),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    for (name, count, mean, share) in rows {
+        let keys = [condition, "softirq", name].map(Value::from);
+        let figures = [(*count).into(), (*mean).into(), (*share).into()];
+        table.push(keys.into_iter().chain(figures).collect());
+    }
+    run_of_table("sim", table)
+}
+
+#[test]
+fn runs_with_one_condition_each_are_compared_whatever_its_name() {
+    let base = contexts("ambient", &[("TIMER", 100, 50.0, 0.1)]);
+    let new = contexts("command", &[("TIMER", 100, 25.0, 0.05)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| difference.verdict != Verdict::Missing));
+    assert_eq!(found.warnings, ["condition ambient is compared with condition command"]);
+    // Two conditions are told apart by their names.
+    let mut two = base.clone();
+    two.tables[0].push(contexts("busy", &[("TIMER", 1, 1.0, 0.1)]).tables[0].rows()[0].clone());
+    let found = compare(&two, &new, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Missing));
+}
+
+#[test]
+fn differences_are_ranked_by_their_effect_and_few_spans_come_last() {
+    let base = contexts(
+        "a",
+        &[("RARE", 3, 100.0, 0.4), ("SMALL", 100, 100.0, 0.001), ("NET_RX", 100, 100.0, 0.3)],
+    );
+    let new = contexts(
+        "a",
+        &[("RARE", 3, 900.0, 0.4), ("SMALL", 100, 300.0, 0.001), ("NET_RX", 100, 151.3, 0.3)],
+    );
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let worse = found.differences.iter().filter(|found| found.verdict == Verdict::Worse);
+    let names: Vec<&str> = worse.map(|found| found.pair.row[2].1.as_str()).collect();
+    assert_eq!(names, ["NET_RX", "SMALL", "RARE"]);
+    let found = compare(&new, &base, &plan(&[])).unwrap();
+    let (tables, _) = tables(&found, &[], Listed::All);
+    let finding = |table: &Table, row: usize| match table.get(&table.rows()[row], "finding") {
+        Some(Value::Text(text)) => text.clone(),
+        _ => String::new(),
+    };
+    assert_eq!(finding(&tables[0], 0), "NET_RX: 33.9 % less CPU time per interrupt");
+    assert_eq!((tables[0].name.as_str(), tables[0].rows().len()), ("totals", 2));
+    let notes =
+        tables[1].rows().iter().map(|row| tables[1].get(row, "note") != Some(&Value::Absent));
+    assert_eq!(notes.filter(|is_marked| *is_marked).count(), 2);
+}
+
+#[test]
+fn only_the_part_of_a_setting_that_differs_is_named() {
+    let with = |bytes: u64, wall: u64| {
+        let mut run = run("sim", &[("a", 1.0, None)]);
+        let model = serde_json::json!({"name": "zen3", "l2": {"bytes": bytes, "ways": 8}});
+        run.settings.insert("model".to_owned(), model);
+        run.settings.insert("on_host".to_owned(), serde_json::json!({"wall_ns": wall}));
+        run
+    };
+    let (base, new) = (with(1, 5), with(2, 6));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(found.warnings, ["setting model.l2.bytes differs: 1 and 2"]);
+}
+
 #[test]
 fn a_truth_value_can_name_a_row() {
     let mut base = run("sim", &[]);
@@ -293,7 +367,8 @@ fn a_long_comparison_may_list_what_differs_alone() {
     let rows = |listed| tables(&found, &[], listed).0[0].rows().len();
     assert_eq!((rows(Listed::All), rows(Listed::Differing)), (4, 1));
     let (tables, _) = tables(&found, &[], Listed::Differing);
-    let notes = &tables[0].display.notes;
+    let differences = tables.iter().find(|table| table.name == "differences").unwrap();
+    let notes = &differences.display.notes;
     assert!(notes.iter().any(|note| note.starts_with("3 equal or undecided")), "{notes:?}");
 }
 
@@ -329,7 +404,8 @@ fn one_run_on_each_side_does_not_judge_rows_that_other_work_decides() {
     let methods = found.differences.iter().filter(softirq).map(|difference| difference.method);
     assert!(methods.into_iter().all(|method| method == Method::OneRun));
     let (tables, _) = tables(&found, &[], Listed::All);
-    let notes = &tables[0].display.notes;
+    let differences = tables.iter().find(|table| table.name == "differences").unwrap();
+    let notes = &differences.display.notes;
     assert!(notes.iter().any(|note| note.contains("give several runs on each side")), "{notes:?}");
     // Whoever wrote a rule has chosen its limit, and is warned.
     let ruled = compare(&base, &new, &plan(&["handlers[name=softirq].self_mean_ns>+5%"])).unwrap();

@@ -489,6 +489,11 @@ fn reason_without_winner<'r>(
 /// The result of a comparison in a sentence: the number of figures with each verdict, some with an example.
 pub fn summarize_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
+    let lead = run.table("totals").and_then(|totals| {
+        let first = rows(totals).next()?;
+        Some(format!("{}. ", first.alone("finding")))
+    });
+    let lead = lead.unwrap_or_default();
     let has_verdict = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);
     let count = |verdict: &str| rows(table).filter(|row| has_verdict(row, verdict)).count();
     // The table of a long comparison has no rows for equal figures, but the settings count them.
@@ -518,7 +523,7 @@ pub fn summarize_comparison(run: &Run) -> String {
         })
         .collect();
     if !parts.is_empty() {
-        format!("Of {all} figures: {}; {undecided} cannot be decided.", parts.join(", "))
+        format!("{lead}Of {all} figures: {}; {undecided} cannot be decided.", parts.join(", "))
     } else if undecided == 0 {
         format!("Nothing changed: all {all} figures are equal.")
     } else {

@@ -8,6 +8,15 @@ use super::{context_columns, cpu_column};
 
 fn columns<'a>() -> Columns<'a, ContextRates> {
     let time = |name, doc| column(name, doc).format(Format::Microseconds).cost();
+    let mut mean = time(
+        "self_mean_ns",
+        "Mean self time of a span; the probe overhead within the span is subtracted.",
+    )
+    .shown_as("mean", 80)
+    .plus_minus("probe_overhead_mean_ci95_ns")
+    .below_limit("self_mean_below_limit");
+    // The error of the overhead does not show how means change from interval to interval, so comparisons must not use it.
+    mean.interval = None;
     Columns::all([
         cpu_column().of_ref(|rates: &ContextRates| &rates.cpu),
         context_columns().of_ref(|rates: &ContextRates| &rates.context),
@@ -24,14 +33,7 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
         .shown_as("CPU", 85)
         .cpu_share()
         .real(|rates: &ContextRates| rates.times.map(|times| times.cpu_ratio)),
-        time(
-            "self_mean_ns",
-            "Mean self time of a span; the probe overhead within the span is subtracted.",
-        )
-        .shown_as("mean", 80)
-        .plus_minus("probe_overhead_mean_ci95_ns")
-        .below_limit("self_mean_below_limit")
-        .real(|rates: &ContextRates| rates.times.and_then(|times| times.mean_ns)),
+        mean.real(|rates: &ContextRates| rates.times.and_then(|times| times.mean_ns)),
         time(
             "self_p99_ns",
             "99 % of the spans took at most this time; exact within 1/16; absent with fewer \
