@@ -742,25 +742,30 @@ impl Simulated {
 
     /// The block `host` of a run: facts about the simulated machine.
     pub fn host(&self) -> Map<String, Json> {
-        let machine = &self.guest.machine;
-        let last_cpu = machine.cpus.saturating_sub(1);
-        let online = if last_cpu == 0 { "0".to_owned() } else { format!("0-{last_cpu}") };
-        let cpu = match &self.guest.watch.model {
-            Some(model) => format!("model {} ({})", model.model.name, model.model.about),
-            None => "QEMU, no model: each instruction takes 1 ns".to_owned(),
-        };
-        let pairs = [
-            ("cpu_model", json!(cpu)),
-            ("identity", json!(machine.identity.name)),
-            ("cpus_online", json!(online)),
-            ("virtualized", json!(true)),
-            ("hypervisor", json!("QEMU (TCG)")),
-            ("kernel", json!(self.facts.release)),
-            ("arch", json!("x86_64")),
-            ("hz", json!(self.facts.hz)),
-        ];
-        pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let mut host = simulated_host(&self.guest.machine, self.guest.watch.model.as_ref());
+        host.insert("kernel".to_owned(), json!(self.facts.release));
+        host.insert("hz".to_owned(), json!(self.facts.hz));
+        host
     }
+}
+
+/// The block `host` of a run on a simulated machine, without the facts of its kernel.
+pub fn simulated_host(machine: &Machine, model: Option<&Model>) -> Map<String, Json> {
+    let last_cpu = machine.cpus.saturating_sub(1);
+    let online = if last_cpu == 0 { "0".to_owned() } else { format!("0-{last_cpu}") };
+    let cpu = match model {
+        Some(model) => format!("model {} ({})", model.model.name, model.model.about),
+        None => "QEMU, no model: each instruction takes 1 ns".to_owned(),
+    };
+    let pairs = [
+        ("cpu_model", json!(cpu)),
+        ("identity", json!(machine.identity.name)),
+        ("cpus_online", json!(online)),
+        ("virtualized", json!(true)),
+        ("hypervisor", json!("QEMU (TCG)")),
+        ("arch", json!("x86_64")),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// Prints for `--dry-run` what each machine of an experiment would measure, and how long it would take by the times of

@@ -28,7 +28,7 @@ fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
             &format!("{name} of the context itself, by the model."),
         );
         let self_counts =
-            if name == "cycles" { self_counts.priority(85) } else { self_counts.detail() };
+            if name == "cycles" { self_counts.priority(85).cost() } else { self_counts.detail() };
         let doc = format!("{name} from entry to exit, by the model.");
         let inclusive = column(&format!("inclusive_{name}"), &doc).detail();
         Some(Columns::all([
@@ -41,9 +41,11 @@ fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
         cpu_column().of_ref(|row: &Row<'_>| &row.cpu),
         column("context", "What the CPU executed for, with the name of the task.")
             .priority(100)
+            .key()
             .text(|row: &Row<'_>| accounting.name_of(row.used.context)),
         column("self_instructions", "Instructions of the context itself.")
             .priority(99)
+            .cost()
             .uint(|row: &Row<'_>| row.used.self_counts[INSTRUCTIONS]),
         column(
             "self_instructions_ratio",

@@ -5,12 +5,13 @@ use record::{Columns, TableDisplay, column};
 
 /// Returns the column of the number of a region, from 1.
 pub(crate) fn region_column<'a>() -> Columns<'a, u32> {
-    column("region", "Region of interest, from 1.").uint(|region: &u32| *region)
+    column("region", "Region of interest, from 1.").key().uint(|region: &u32| *region)
 }
 
 /// Returns the column of a CPU's number, or `all` for the sum over the CPUs.
 pub(crate) fn cpu_column<'a>() -> Columns<'a, String> {
     column("cpu", "CPU number, or `all` for the sum over the CPUs.")
+        .key()
         .text(|cpu: &String| cpu.clone())
 }
 

@@ -10,7 +10,7 @@ use lab::noise::scale::{Arrivals, GRANULARITY_NS, Job, ScaleError};
 use serde_json::{Map, json};
 
 use crate::options::{ResultArgs, Usage, any_duration, duration_between, ns};
-use crate::run::OpenRun;
+use crate::run::{OpenRun, command_line};
 
 /// Allowed numbers of nodes.
 const NODES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
@@ -98,6 +98,8 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     };
     let mut settings = Map::new();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.insert("run".into(), json!(args.run));
+    settings.extend(command_line());
     let scaled = lab::noise::scale::run(
         &measured,
         &job,

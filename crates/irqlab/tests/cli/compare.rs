@@ -1,6 +1,6 @@
 //! `irqlab compare`: a gate passes, fails, or is refused because it would check nothing.
 
-use crate::support::{Place, check_refused, rows};
+use crate::support::{Place, can_simulate, check_refused, rows};
 use serde_json::Value as Json;
 
 /// Two computed runs, `base` and `new`. They are exact. In `new`, an event costs 10 % more.
@@ -47,6 +47,37 @@ fn differences_of_exact_runs_are_exact() {
     workspace.run(&["compare", "base", "new", "--out", "compared"]).assert_code(0);
     let shown = workspace.run(&["show", "compared", "--json"]).json();
     assert_eq!(rows(&shown, "differences").len(), rows(&run, "differences").len());
+}
+
+#[test]
+fn two_boots_are_compared_and_their_runs_say_how_they_were_made() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    for (name, seconds) in [("base", "0.01"), ("new", "0.02")] {
+        let boot = ["sim", "boot", "--on", "sim", "-q", "--out", name, "--", "sleep", seconds];
+        workspace.run(&boot).assert_code(0);
+    }
+    let run = workspace.run(&["show", "base", "--json"]).json();
+    let settings = &run["settings"];
+    for (key, value) in [
+        ("command", "sleep 0.01"),
+        ("command_line", "irqlab sim boot --on sim -- sleep 0.01"),
+        ("detail", "count"),
+        ("start", "boot"),
+    ] {
+        assert_eq!(settings[key], value, "{settings}");
+    }
+    assert_eq!(settings["machine"]["seed"], 1);
+    assert!(run["host"]["kernel"].is_string(), "{}", run["host"]);
+    let ended = workspace.run(&["compare", "base", "new", "--json"]);
+    let compared = ended.assert_code(0).json();
+    let instructions =
+        rows(&compared, "differences").iter().filter(|row| row["column"] == "self_instructions");
+    assert!(instructions.count() > 3, "{compared}");
+    let warnings = compared["warnings"].to_string();
+    assert!(warnings.contains("setting command differs"), "{warnings}");
 }
 
 #[test]

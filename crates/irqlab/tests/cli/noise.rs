@@ -210,6 +210,8 @@ fn the_loss_of_a_parallel_job_is_computed_from_a_run() {
     let run = run.assert_code(0).json();
     let rows = rows(&run, "scale");
     assert_eq!((&run["experiment"], rows.len()), (&"scale".into(), 8));
+    let line = run["settings"]["command_line"].as_str().unwrap();
+    assert!(line.starts_with("irqlab noise scale --run measured"), "{line}");
     for row in rows {
         assert!(row["slowdown_ratio"].as_f64().is_some_and(|ratio| ratio >= 0.0), "{row}");
         assert!(

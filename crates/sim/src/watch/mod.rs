@@ -90,6 +90,18 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Returns how much is recorded, as a value of `--detail`.
+    #[must_use]
+    pub fn detail_word(&self) -> &'static str {
+        match self.detail {
+            Detail::Fast => "fast",
+            Detail::Count => "count",
+            Detail::Timed => "timed",
+            Detail::Ooo if self.sampling.is_some() => "sampled",
+            Detail::Ooo => "ooo",
+        }
+    }
+
     /// Returns how user mode is executed, as a value of `--user-mode`. `None` if the model cannot sample it.
     #[must_use]
     pub fn user_mode(&self) -> Option<&'static str> {

@@ -7,7 +7,7 @@ use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};
 
 use crate::console;
-use crate::run::{STOPPED, is_time_limit};
+use crate::run::{STOPPED, command_line, is_time_limit};
 
 /// The results of the parts that were measured so far.
 pub struct Gathered<R> {
@@ -135,6 +135,7 @@ impl<R> Gathered<R> {
         let mut settings = json!({ "version": env!("CARGO_PKG_VERSION") });
         if let (Some(all), Json::Object(more)) = (settings.as_object_mut(), reproduction.settings) {
             all.extend(more);
+            all.extend(command_line());
             all.insert("guests".to_owned(), Json::Object(self.machines));
             if let Some(limit) = self.time_limit {
                 all.insert(TIME_LIMIT.to_owned(), limit.into());

@@ -168,7 +168,7 @@ fn assemble_all(
     open: &OpenRun,
 ) -> Run {
     let settings = json!({
-        "paper": published.title, "models": models,
+        "paper": published.title, "models": models, "seed": args.seed,
         "duration_ns": ns(args.duration.unwrap_or(WINDOW)), "low_interval_ns": ns(LOW_INTERVAL),
         "warm_up_ns": ns(WARM_UP),
     });

@@ -23,7 +23,7 @@ use sim::{Cache, qemu};
 use super::ReproduceArgs;
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
-use crate::run::{OpenRun, STOPPED, is_time_limit, stop_on_signals};
+use crate::run::{OpenRun, STOPPED, command_line, is_time_limit, stop_on_signals};
 use crate::simulated::{GuestArgs, Simulated, model};
 
 /// Model of the paper's machine.
@@ -261,7 +261,13 @@ fn assemble(
         started_utc: open.started().to_string(),
         complete,
         host,
-        settings: settings.as_object().cloned().unwrap_or_default(),
+        settings: settings
+            .as_object()
+            .cloned()
+            .unwrap_or_default()
+            .into_iter()
+            .chain(command_line())
+            .collect(),
         observer: Map::new(),
         warnings: vec![
             "the guest is Linux on x86-64 with the core, the caches and the clock of the model; Linux with a tick \

@@ -431,7 +431,8 @@ fn assemble(
     let sizes: Vec<Json> =
         SIZES_KIB.iter().map(|(l1, l2)| json!({ "l1_kib": l1, "l2_kib": l2 })).collect();
     let settings = json!({
-        "paper": paper.title, "workloads": workloads, "short": args.short, "cache_sizes": sizes,
+        "paper": paper.title, "workloads": workloads, "short": args.short, "seed": args.seed,
+        "cache_sizes": sizes,
     });
     let mut models: Vec<&str> = all.runs.iter().map(|run| run.model.as_str()).collect();
     models.sort_unstable();

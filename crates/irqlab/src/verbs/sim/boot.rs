@@ -29,7 +29,7 @@ use sim_tables::{annotations, misses, shadow_caches};
 use super::MachineArgs;
 use super::command_run::CommandRun;
 use super::terminal::Terminal;
-use super::watched_run::{sampling_setting, watched_run};
+use super::watched_run::{add_kernel, sampling_setting, watched_run};
 use crate::console;
 use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
@@ -286,8 +286,13 @@ fn watch_and_report(
             None => break (ended, account),
         }
     };
-    let mut run = watched_run(open.started(), &qemu, &machine, (&kernel_files, &watch), &account);
     let machine_start = Start::from(args.guest.from.as_deref());
+    let watched = (&kernel_files, &watch);
+    let mut run = watched_run(open.started(), &qemu, &machine, watched, &machine_start, &account);
+    add_kernel(&mut run, exit.as_ref());
+    if let Some(command) = request.strip_prefix("run:") {
+        run.settings.insert("command".into(), command.into());
+    }
     let stated = match exit.as_ref().and_then(|exit| exit.report.as_ref()) {
         Some(report) => report.mitigations.clone(),
         None => machine_start.mitigations(cache)?,
@@ -488,13 +493,7 @@ fn command_run(
 
 /// Prints at which level a machine with a model boots, and how to boot it only once.
 fn say_how_to_boot_once(watch: &Watch, args: &MachineArgs) {
-    let level = match watch.detail {
-        Detail::Fast => "fast",
-        Detail::Count => "count",
-        Detail::Timed => "timed",
-        Detail::Ooo if watch.sampling.is_some() => "sampled",
-        Detail::Ooo => "ooo",
-    };
+    let level = watch.detail_word();
     if args.guest.from.is_none() && watch.detail.has_model() {
         let first = if watch.start_fast { "fast" } else { level };
         console::say(&format!(

@@ -3,10 +3,15 @@
 use lab::cpu_warnings::CpuWarnings;
 use record::{Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
+use sim::boot::GuestExit;
+use sim::checkpoint::Start;
 use sim::qemu::Qemu;
 use sim::watch::{KernelFiles, Sampling, Watch};
 use sim::{Accounting, Machine};
 use sim_tables::{contexts, sampled};
+
+use crate::run::command_line;
+use crate::simulated::simulated_host;
 
 /// The run, with the tables that every observed machine has. Callers add tables, settings and warnings of their own.
 pub fn watched_run(
@@ -14,6 +19,7 @@ pub fn watched_run(
     qemu: &Qemu,
     machine: &Machine,
     (kernel_files, watch): (&KernelFiles, &Watch),
+    start: &Start,
     account: &Accounting,
 ) -> Run {
     let absent = kernel_files.absent(watch, "contexts");
@@ -34,8 +40,8 @@ pub fn watched_run(
         complete: (account.ended_by_guest || account.stopped)
             && account.broken.is_empty()
             && !account.lacks_cpus(),
-        host: Map::new(),
-        settings: settings(qemu, machine),
+        host: simulated_host(machine, watch.model.as_ref()),
+        settings: settings(qemu, machine, watch, start),
         observer,
         warnings: [cpu_warnings.lines(), account.notices.clone(), account.broken.clone()].concat(),
         absent,
@@ -43,14 +49,34 @@ pub fn watched_run(
     }
 }
 
-fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
-    let machine = serde_json::to_value(machine).unwrap_or_default();
+/// Adds the facts of the guest's kernel to the block `host`. A guest from a checkpoint does not report them.
+pub fn add_kernel(run: &mut Run, exit: Option<&GuestExit>) {
+    let Some(report) = exit.and_then(|exit| exit.report.as_ref()) else { return };
+    run.host.insert("kernel".to_owned(), json!(report.release));
+    run.host.insert("hz".to_owned(), json!(report.hz));
+}
+
+/// The settings that determine the run's numbers, and the command line that repeats it.
+fn settings(qemu: &Qemu, machine: &Machine, watch: &Watch, start: &Start) -> Map<String, Json> {
+    let shadow_models: Vec<&Json> =
+        watch.shadow_models.iter().map(|model| &model.described).collect();
     let pairs = [
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("qemu", json!(qemu.version_text)),
-        ("machine", machine),
+        ("machine", machine.described()),
+        ("start", json!(start.described())),
+        ("detail", json!(watch.detail_word())),
+        ("boot_detail", json!(if watch.start_fast { "fast" } else { watch.detail_word() })),
+        ("model", json!(watch.model.as_ref().map(|model| &model.described))),
+        ("shadow_models", json!(shadow_models)),
+        ("miss_curves", json!(watch.miss_curves)),
+        ("misses", json!(watch.misses)),
+        ("user_mode", json!(watch.user_mode())),
+        ("vcpu_slice_cycles", json!(watch.vcpu_slice)),
+        ("annotated", json!(!watch.annotations.is_empty())),
     ];
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
+    pairs.chain(command_line()).collect()
 }
 
 /// The setting `sampling` of a run: how the sample was taken. `None` if the whole run was simulated in detail.

@@ -11,13 +11,14 @@ use anyhow::bail;
 use outputs::Existing;
 use serde_json::json;
 use sim::boot::EarlyReason;
+use sim::checkpoint::Start;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome};
 use sim::{Accounting, Cache, MachinePhase, MachineProgress, MachineState, TimedMachine, qemu};
 
 use super::command_run::CommandRun;
-use super::watched_run::{sampling_setting, watched_run};
+use super::watched_run::{add_kernel, sampling_setting, watched_run};
 use crate::console::{self, MachineLines};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::output_file::{self, ForceArgs};
@@ -181,8 +182,10 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     if *early == Some(EarlyReason::Stopped) && !outcome.has_readable_region() {
         bail!(STOPPED);
     }
+    let watched = (&kernel_files, &watch);
     let mut run =
-        watched_run(open.started(), &qemu, &prepared.machine, (&kernel_files, &watch), accounting);
+        watched_run(open.started(), &qemu, &prepared.machine, watched, &Start::Boot, accounting);
+    add_kernel(&mut run, Some(exit));
     run.settings.insert("workload".into(), selected.name.clone().into());
     run.settings.extend(prepared.settings());
     run.warnings.extend(prepared.other_sources.clone());
