@@ -12,7 +12,7 @@ import pytest
 
 import irqlab
 
-from .conftest import ROOT
+from .conftest import ROOT, MakeRun
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +38,21 @@ def test_the_example_of_the_manual(model_run: Path, tmp_path: Path) -> None:
     assert "  latency_mean_ns [ns]: Mean time from an event's arrival" in done.stdout
     assert "    1,000 events/s: coalesced:32,50us, 0.5% of the CPU, p99 54.3 µs" in done.stdout, done.stdout
     assert (tmp_path / "pictures" / "signal.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("name", ["handlers", "noise", "footprint", "signal"])
+def test_the_example_works_on_runs_of_each_experiment(
+    made_runs: MakeRun, name: str, tmp_path: Path
+) -> None:
+    run = made_runs(f"runs/{name}")
+    script = ROOT / "docs" / "examples" / "read_a_run.py"
+    subprocess.run(
+        [sys.executable, script, run, tmp_path / "pictures"],
+        check=True,
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
+    )
+    assert (tmp_path / "pictures" / f"{name}.svg").read_text().startswith("<?xml")
 
 
 def test_a_run_of_the_command_has_what_the_command_shows(
