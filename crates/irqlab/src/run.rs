@@ -204,8 +204,6 @@ pub struct OpenRun {
 
 impl Drop for OpenRun {
     fn drop(&mut self) {
-        // The reservation is an entry of the innermost directory.
-        self.reservation.take();
         for directory in &self.created {
             // Fails for a directory with a run in it, because that is not empty. So the directory stays.
             let _ = std::fs::remove_dir(directory);

@@ -190,7 +190,7 @@ fn has_name(place: &Place, name: &OsStr, directory: &File) -> bool {
 
 /// Creates a directory, opens it and locks it. `None` if the name was taken, or if another process replaced or removed
 /// the directory before it was locked.
-pub(crate) fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
+fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
     match rustix::fs::mkdirat(&place.directory, name, Mode::from_raw_mode(0o777)) {
         Err(Errno::EXIST) => return Ok(None),
         other => other?,

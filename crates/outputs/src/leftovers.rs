@@ -3,7 +3,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
-use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -20,23 +19,11 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// Returns the hidden name under which this process fills the directory `name`.
 pub(crate) fn hidden_name(name: &OsStr, number: u64) -> OsString {
-    hidden_name_with(name, process::id(), number)
-}
-
-fn hidden_name_with(name: &OsStr, pid: u32, number: u64) -> OsString {
     let bytes = name.as_bytes();
     let mut hidden = OsString::from(".");
     hidden.push(OsStr::from_bytes(&bytes[..bytes.len().min(NAME_BYTES_MAX)]));
-    hidden.push(format!("{PARTIAL}{pid}-{number:016x}"));
+    hidden.push(format!("{PARTIAL}{}-{number:016x}", process::id()));
     hidden
-}
-
-/// Returns the hidden name that reserves the name `name`. It is the same in all processes, and differs between names.
-/// No process has the id 0, so that a file system without locks never keeps it.
-pub(crate) fn reservation_name(name: &OsStr) -> OsString {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(name.as_bytes());
-    hidden_name_with(name, 0, hasher.finish())
 }
 
 /// Returns the unfinished directories of this user in `parent` that no process fills any more.

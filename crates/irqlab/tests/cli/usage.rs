@@ -149,9 +149,21 @@ fn runs_that_start_in_the_same_second_have_a_directory_each() {
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    // No reservation remains.
     let runs = names(&workspace.path().join("irqlab-runs"));
     assert!(runs.len() == 4 && runs.iter().all(|run| run.contains("Z-noise")), "{runs:?}");
+}
+
+/// Whether a process has the address that reserves the name of a run.
+fn holds_a_name(pid: u32) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let reservations = sockets.lines().filter(|line| line.contains("@irqlab-output-"));
+    let inodes: Vec<&str> =
+        reservations.filter_map(|line| line.split_whitespace().nth(6)).collect();
+    let descriptors = names(format!("/proc/{pid}/fd").as_ref());
+    descriptors.iter().any(|descriptor| {
+        let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).unwrap_or_default();
+        inodes.iter().any(|inode| link.to_string_lossy() == format!("socket:[{inode}]"))
+    })
 }
 
 #[test]
@@ -159,7 +171,7 @@ fn a_directory_that_another_run_will_have_is_refused_before_measuring() {
     let workspace = Place::new();
     let mut first = workspace.irqlab(&["noise", "--loop", "fwq", "-d", "30s", "--out", "run"]);
     let mut first = first.stdout(Stdio::null()).spawn().unwrap();
-    wait_until("the name is reserved", || !workspace.names().is_empty());
+    wait_until("the name is reserved", || holds_a_name(first.id()));
     let second = workspace.run(&["noise", "--loop", "fwq", "-d", "30s", "--out", "run"]);
     second.assert_code(2).assert_says("another irqlab is going to write run");
     signal(&first, rustix::process::Signal::TERM);
