@@ -10,6 +10,12 @@ use record::{Column, Columns, Format, Table, column};
 /// 298, and 286 and 300, "almost equal".
 pub(crate) const CLOSE_RATIO: f64 = 0.10;
 
+/// Priority of the columns that a narrow terminal drops last: without them a verdict says nothing.
+const NEVER_DROPPED: u8 = 101;
+
+/// End of the reason why a finding is not judged if its figures were left out, by options or because the run was stopped.
+pub(crate) const NOT_MEASURED: &str = "not measured";
+
 /// The verdict on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -182,8 +188,10 @@ pub(crate) struct FindingsTable {
     pub(crate) ratio: (&'static str, &'static str),
     /// Documentation of the column `evidence`.
     pub(crate) evidence: &'static str,
-    /// Priorities of the columns `claim` and `evidence`. 0: the terminal does not show the column.
-    pub(crate) priorities: (u8, u8),
+    /// Priority of the column `evidence`. 0: the terminal does not show the column.
+    pub(crate) evidence_priority: u8,
+    /// The command that measures everything that the findings need.
+    pub(crate) command: &'static str,
     /// Whether the table has the column `model`.
     pub(crate) has_models: bool,
 }
@@ -198,7 +206,8 @@ impl FindingsTable {
             "The ratio of both sides of the claim on the simulated machines.",
         ),
         evidence: "Both sides.",
-        priorities: (90, 70),
+        evidence_priority: 70,
+        command: "irqlab reproduce PAPER",
         has_models: false,
     };
 
@@ -229,7 +238,7 @@ impl FindingsTable {
                     .key()
                     .text(|row: &Row<Cell>| row.claim.subject.clone()),
                 column("claim", "The claim that must be true for the finding to hold.")
-                    .priority(self.priorities.0)
+                    .priority(NEVER_DROPPED)
                     .key()
                     .text(|row: &Row<Cell>| row.claim.claim.clone()),
                 column("verdict", "holds, fails, or not judged.")
@@ -239,7 +248,7 @@ impl FindingsTable {
                     .title("ratio")
                     .priority(97)
                     .real(|row: &Row<Cell>| row.measured.number),
-                column("evidence", self.evidence).priority(self.priorities.1).text(
+                column("evidence", self.evidence).priority(self.evidence_priority).text(
                     |row: &Row<Cell>| {
                         let numbers = &row.measured.numbers;
                         (!numbers.is_empty()).then(|| numbers.clone())
@@ -252,12 +261,18 @@ impl FindingsTable {
                 ratio("published_ratio", "The same ratio of the published figures.")
                     .priority(95)
                     .real(|row: &Row<Cell>| row.published.as_ref()?.number),
-                column("reason", "Why the finding is not judged.").priority(60).text(
-                    |row: &Row<Cell>| match &row.measured.verdict {
-                        Verdict::NotJudged(reason) => Some(reason.clone()),
-                        Verdict::Holds | Verdict::Fails => None,
-                    },
-                ),
+                column(
+                    "reason",
+                    "Why the finding is not judged, and what to type to have it judged.",
+                )
+                .priority(NEVER_DROPPED)
+                .text(|row: &Row<Cell>| match &row.measured.verdict {
+                    Verdict::NotJudged(reason) if reason.ends_with(NOT_MEASURED) => {
+                        Some(format!("{reason}: {} measures all", self.command))
+                    }
+                    Verdict::NotJudged(reason) => Some(reason.clone()),
+                    Verdict::Holds | Verdict::Fails => None,
+                }),
             ],
         )
     }

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use record::{Column, Keep, Kind, Table, Value};
+use record::{Column, Keep, Kind, Role, Table, Value};
 use unicode_width::UnicodeWidthStr;
 
 use crate::escape;
@@ -235,6 +235,8 @@ fn groups<'a>(
         hidden.push(format!("{} {}", rows_of(filtered_rows), escape::plain(&filter.others)));
     }
     if !all_rows {
+        let zero_rows: usize = groups.iter_mut().map(|group| remove_zeros(table, group)).sum();
+        hidden.extend((zero_rows > 0).then(|| format!("{} of zeros", rows_of(zero_rows))));
         let hinted = display.rows_max.map(|max| usize::try_from(max).unwrap_or(usize::MAX));
         let mut room = hinted.map_or(limits.default, |max| max.min(limits.max));
         let mut excess_rows = 0;
@@ -250,6 +252,26 @@ fn groups<'a>(
         hidden.extend((excess_rows > 0).then(|| format!("{} more", rows_of(excess_rows))));
     }
     groups
+}
+
+/// Removes the rows whose shown figures are all 0, unless these are all rows of the group, or the table has no names of rows: its
+/// figures then number the rows. Returns how many were removed.
+fn remove_zeros(table: &Table, group: &mut Vec<Row<'_>>) -> usize {
+    let is_figure = |column: &&Column| column.role != Role::Key && column.display.priority > 0;
+    let has_only_zeros = |row: &Row<'_>| {
+        let figures = table.columns.iter().filter(is_figure);
+        let mut numbers = figures.filter_map(|column| row.number(&column.name)).peekable();
+        numbers.peek().is_some() && numbers.all(|number| number == 0.0)
+    };
+    if !table.columns.iter().any(|column| column.role == Role::Key) {
+        return 0;
+    }
+    let zero_rows = group.iter().filter(|row| has_only_zeros(row)).count();
+    if zero_rows == group.len() {
+        return 0;
+    }
+    group.retain(|row| !has_only_zeros(row));
+    zero_rows
 }
 
 /// A number that can be a sort key.

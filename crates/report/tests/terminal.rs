@@ -51,6 +51,36 @@ not measured
     assert_eq!(terminal(&run, at_width(80)), expected);
 }
 
+#[test]
+fn rows_of_zeros_are_left_out_unless_all_are_zeros() {
+    let text = |rows: &[(&str, u64)], all_rows: bool| {
+        let columns =
+            vec![Column::new("name", Kind::Text, "").key(), Column::new("count", Kind::Uint, "")];
+        let mut table = Table::new("misses", "", columns);
+        rows.iter().for_each(|(name, count)| table.push(vec![(*name).into(), (*count).into()]));
+        let options = TerminalOptions { all_rows, ..at_width(80) };
+        terminal(&common::run(vec![table]), options)
+    };
+    let mixed = text(&[("BLOCK", 7), ("TIMER", 0)], false);
+    assert!(mixed.contains("BLOCK") && !mixed.contains("TIMER"), "{mixed}");
+    assert!(mixed.contains("1 row of zeros"), "{mixed}");
+    assert!(text(&[("BLOCK", 7), ("TIMER", 0)], true).contains("TIMER"));
+    assert!(text(&[("lost", 0)], false).contains("lost"));
+}
+
+#[test]
+fn a_narrow_terminal_drops_columns_rather_than_a_part_of_an_uncut_text() {
+    let name = "idle/high/timer all vector 0 local_timer";
+    let columns = vec![
+        Column::new("row", Kind::Text, "").priority(98).uncut(),
+        Column::new("note", Kind::Text, "").priority(10),
+    ];
+    let mut table = Table::new("differences", "", columns);
+    table.push(vec![name.into(), "a note of more than twenty characters".into()]);
+    let text = terminal(&common::run(vec![table]), at_width(50));
+    assert!(text.contains(name) && !text.contains("a note"), "{text}");
+}
+
 /// The line of headings on a terminal of some width.
 fn headings(table: Table, options: TerminalOptions) -> String {
     let text = terminal(&common::run(vec![table]), options);

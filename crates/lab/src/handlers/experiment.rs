@@ -62,20 +62,17 @@ impl Experiment for Plan {
 
     fn report(&self, samples: &Samples) -> Report {
         let Samples { conditions, passes, overhead } = samples;
-        let mut tables = vec![
-            tables::handlers(conditions, overhead),
-            tables::napi(conditions),
-            tables::agreement(conditions),
-            tables::conditions(conditions),
-        ];
+        let mut tables = vec![tables::handlers(conditions, overhead), tables::napi(conditions)];
+        // Causes come before counts of events.
+        tables.extend(tables::misses(conditions));
         if passes.len() > 1 {
             tables.push(tables::events(conditions, passes, overhead));
             tables.push(tables::ratios(conditions, passes, overhead));
         }
-        tables.extend(tables::misses(conditions));
         if self.histograms {
             tables.push(tables::histograms(conditions));
         }
+        tables.extend([tables::agreement(conditions), tables::conditions(conditions)]);
         let in_force = ("conditions".to_owned(), conditions_in_force(conditions));
         Report {
             tables,

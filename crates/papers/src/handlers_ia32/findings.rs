@@ -13,6 +13,7 @@ const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: stimulus, load, machines.",
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: cycles, ns, or ratios.",
     has_models: true,
+    command: "irqlab reproduce handlers-ia32",
     ..FindingsTable::SIMULATED
 };
 

@@ -14,6 +14,7 @@ const TABLE: FindingsTable = FindingsTable {
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: ns, or parts of a \
          quantum.",
+    command: "irqlab reproduce noise-t1",
     ..FindingsTable::SIMULATED
 };
 
@@ -219,6 +220,17 @@ mod tests {
             "not judged",
         ];
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_finding_that_is_not_judged_says_what_to_type() {
+        let table = findings(&Paper::built_in().unwrap(), &[], 4e6);
+        let reason = |row: &Vec<Value>| table.get(row, "reason").cloned();
+        let expected = Value::from("not measured: irqlab reproduce noise-t1 measures all");
+        let reasons: Vec<_> = table.rows().iter().map(reason).collect();
+        assert!(reasons.contains(&Some(expected)), "{reasons:?}");
+        let kept = table.columns.iter().filter(|column| column.display.priority > 100);
+        assert_eq!(kept.map(|column| &column.name).collect::<Vec<_>>(), ["claim", "reason"]);
     }
 
     #[test]

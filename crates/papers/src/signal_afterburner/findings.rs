@@ -27,7 +27,8 @@ const TABLE: FindingsTable = FindingsTable {
     ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or \
          parts of a CPU.",
-    priorities: (90, 0),
+    evidence_priority: 0,
+    command: "irqlab reproduce signal-afterburner",
     has_models: false,
 };
 

@@ -14,6 +14,7 @@ const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
     evidence: "Both sides. The simulation gives the same numbers each time, so that they have no \
          intervals.",
+    command: "irqlab reproduce simos-1995",
     ..FindingsTable::SIMULATED
 };
 
