@@ -33,7 +33,7 @@ pub fn help_with_exit_codes(more: &[u8], text: &str) -> String {
          false).\n\nExit codes: 0 done; 1 failed; 2 the command line is wrong; 4 nothing can be measured here"
     );
     let texts = [
-        (DIFFERS, "a thread was later than --on-threshold"),
+        (DIFFERS, "a time reached --on-threshold"),
         (EVENTS_LOST, "done, but events were lost"),
         (STATUS_LIMIT, "the guest reached --guest-limit, or the command --limit"),
     ];

@@ -1,19 +1,26 @@
-//! The option `--on-threshold`: what to do when a thread is too late.
+//! The option `--on-threshold`: what to do at a detour that is too long, or when a thread is too late.
 //!
-//! The window ends first, so no action costs time in it.
+//! The window ends first, so no action costs time in it. With `continue` the window goes on, and a thread on irqlab's own
+//! CPUs performs the actions.
 
 use std::os::fd::OwnedFd;
+use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use lab::experiment::BenchError;
-use live::wakeup::OverThreshold;
+use live::spawn::spawn_thread;
+use live::threshold::{OnThreshold, OverThreshold, ThresholdWatch, Thresholds};
 use live::window::{HeldCommand, is_program};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use crate::console;
 use crate::options::{Usage, any_duration, ns};
+use crate::run::DIFFERS;
 
 /// Longest time of a command of `run=`.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
@@ -34,7 +41,7 @@ const SIGNALS: [(&str, Signal); 8] = [
 /// The value of `--on-threshold`: `TIME:ACTION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    pub late_ns: u64,
+    length_ns: u64,
     action: Action,
 }
 
@@ -42,6 +49,8 @@ pub struct Threshold {
 enum Action {
     /// Only ends the window.
     Stop,
+    /// The window goes on; only `stop` ends it.
+    Continue,
     /// Executes a command, without a shell.
     Run(Vec<String>),
     Signal(Signal, Pid),
@@ -52,13 +61,14 @@ impl FromStr for Threshold {
 
     fn from_str(text: &str) -> Result<Threshold, String> {
         let allowed = || {
-            "allowed: TIME:stop, TIME:run=COMMAND or TIME:signal=NAME,PID, as in 200us:stop"
+            "allowed: TIME:stop, TIME:continue, TIME:run=COMMAND or TIME:signal=NAME,PID, as in 200us:stop"
                 .to_owned()
         };
         let (time, action) = text.split_once(':').ok_or_else(allowed)?;
-        let late_ns = ns(any_duration(time)?);
+        let length_ns = ns(any_duration(time)?);
         let action = match action.split_once('=') {
             None if action == "stop" => Action::Stop,
+            None if action == "continue" => Action::Continue,
             Some(("run", command)) => {
                 let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
                 if words.is_empty() {
@@ -76,32 +86,77 @@ impl FromStr for Threshold {
             }
             _ => return Err(allowed()),
         };
-        if late_ns == 0 { Err(allowed()) } else { Ok(Threshold { late_ns, action }) }
+        if length_ns == 0 { Err(allowed()) } else { Ok(Threshold { length_ns, action }) }
     }
 }
 
-/// The lateness that ends the window: the smallest of all thresholds.
-pub fn smallest_ns(thresholds: &[Threshold]) -> Option<u64> {
-    thresholds.iter().map(|threshold| threshold.late_ns).min()
+impl Threshold {
+    /// The lengths from which on the bench counts, acts and ends the window. `None` without thresholds.
+    pub fn lengths(thresholds: &[Threshold]) -> Option<Thresholds> {
+        let shortest = |is_wanted: fn(&Action) -> bool| {
+            let wanted = thresholds.iter().filter(|threshold| is_wanted(&threshold.action));
+            wanted.map(|threshold| threshold.length_ns).min()
+        };
+        let counted_ns = shortest(|_| true)?;
+        let goes_on = shortest(|action| *action == Action::Continue).is_some();
+        let is_performed = |action: &Action| matches!(action, Action::Run(_) | Action::Signal(..));
+        Some(if goes_on {
+            let stop_ns = shortest(|action| *action == Action::Stop);
+            Thresholds { counted_ns, stop_ns, act_within_ns: shortest(is_performed) }
+        } else {
+            Thresholds { counted_ns, stop_ns: Some(counted_ns), act_within_ns: None }
+        })
+    }
+
+    /// Prepares the actions before the measurement, and watches for lengths that reach the thresholds.
+    ///
+    /// Fails if a command is not found, or a process does not exist or may not get signals.
+    pub fn watch(thresholds: &[Threshold]) -> anyhow::Result<ThresholdWatch> {
+        let actions = prepare(thresholds)?;
+        let Some(lengths) = Threshold::lengths(thresholds) else {
+            return Ok(ThresholdWatch::default());
+        };
+        let on_threshold: OnThreshold = if lengths.act_within_ns.is_some() {
+            let mut performer = Performer { actions: Arc::new(actions), thread: None };
+            Box::new(move |over| performer.perform(over.clone()))
+        } else {
+            Box::new(move |over| perform(&actions, over))
+        };
+        Ok(ThresholdWatch::new(lengths, on_threshold))
+    }
 }
 
-/// Actions that are ready to be performed. A process is held by a descriptor, so no later process of its number gets the
-/// signal.
-pub struct Prepared(Vec<(u64, PreparedAction)>);
+/// Says which detour or wake-up (`what`, a clause) was the worst over the threshold. Returns the exit code of the verb:
+/// `exit` unless that is a success.
+pub fn conclude(what: &str, over: &OverThreshold, ended_window: bool, exit: ExitCode) -> ExitCode {
+    let cause = over.cause.as_deref().map_or(String::new(), |cause| format!(", mostly by {cause}"));
+    let outcome = if ended_window {
+        "the window ended"
+    } else {
+        "the longest over the threshold; the window went on"
+    };
+    console::warn(&format!("{what}{cause}: {outcome} (--on-threshold)"));
+    if exit == ExitCode::SUCCESS { ExitCode::from(DIFFERS) } else { exit }
+}
 
+/// An action that is ready to be performed. A process is held by a descriptor, so no later process of its number gets the
+/// signal.
 enum PreparedAction {
-    Stop,
     Run(Vec<String>),
     Signal(Signal, OwnedFd),
 }
 
+/// The actions with the lengths that they need, ns.
+type PreparedActions = Vec<(u64, PreparedAction)>;
+
 /// Prepares the actions before the measurement.
 ///
 /// Fails if a command is not found, or a process does not exist or may not get signals.
-pub fn prepare(thresholds: &[Threshold]) -> anyhow::Result<Prepared> {
-    let prepared = thresholds.iter().map(|threshold| {
+fn prepare(thresholds: &[Threshold]) -> anyhow::Result<PreparedActions> {
+    let mut prepared = Vec::new();
+    for threshold in thresholds {
         let action = match &threshold.action {
-            Action::Stop => PreparedAction::Stop,
+            Action::Stop | Action::Continue => continue,
             Action::Run(words) if is_program(&words[0]) => PreparedAction::Run(words.clone()),
             Action::Run(words) => {
                 bail!(Usage(format!("--on-threshold: there is no program {:?}", words[0])))
@@ -116,23 +171,55 @@ pub fn prepare(thresholds: &[Threshold]) -> anyhow::Result<Prepared> {
                 PreparedAction::Signal(*signal, process)
             }
         };
-        Ok((threshold.late_ns, action))
-    });
-    Ok(Prepared(prepared.collect::<anyhow::Result<_>>()?))
+        prepared.push((threshold.length_ns, action));
+    }
+    Ok(prepared)
 }
 
-/// Performs the actions of all thresholds that the wake-up exceeded. Actions that fail are a warning.
-pub fn perform(Prepared(prepared): Prepared, over: &OverThreshold) {
-    for (_, action) in prepared.into_iter().filter(|(late_ns, _)| over.late_ns >= *late_ns) {
+/// Performs the actions of all thresholds that the length reaches. Actions that fail are a warning.
+fn perform(actions: &PreparedActions, over: &OverThreshold) {
+    for (_, action) in actions.iter().filter(|(length_ns, _)| over.length_ns >= *length_ns) {
         let done = match action {
-            PreparedAction::Stop => Ok(()),
-            PreparedAction::Run(words) => run(&words, over),
+            PreparedAction::Run(words) => run(words, over),
             PreparedAction::Signal(signal, process) => {
-                pidfd_send_signal(&process, signal).map_err(|error| error.to_string())
+                pidfd_send_signal(process, *signal).map_err(|error| error.to_string())
             }
         };
         if let Err(error) = done {
             console::warn(&format!("--on-threshold: {error}"));
+        }
+    }
+}
+
+/// Performs actions in a thread of its own while the window goes on, one after the other. Dropping it waits for their end.
+struct Performer {
+    actions: Arc<PreparedActions>,
+    /// Started at the first action, so that it inherits the CPUs of irqlab's own thread in the window.
+    thread: Option<(Sender<OverThreshold>, JoinHandle<()>)>,
+}
+
+impl Performer {
+    fn perform(&mut self, over: OverThreshold) {
+        if self.thread.is_none() {
+            let (sender, receiver) = channel();
+            let actions = Arc::clone(&self.actions);
+            let body = move || receiver.iter().for_each(|over| perform(&actions, &over));
+            match spawn_thread("irqlab-actions", body) {
+                Ok(handle) => self.thread = Some((sender, handle)),
+                Err(error) => console::warn(&format!("--on-threshold: {error}")),
+            }
+        }
+        if let Some((sender, _)) = &self.thread {
+            let _ = sender.send(over); // Fails only if the thread has died.
+        }
+    }
+}
+
+impl Drop for Performer {
+    fn drop(&mut self) {
+        if let Some((sender, handle)) = self.thread.take() {
+            drop(sender);
+            let _ = handle.join();
         }
     }
 }
@@ -162,7 +249,7 @@ fn run(words: &[String], over: &OverThreshold) -> Result<(), String> {
 /// Replaces `{cpu}`, `{latency_ns}` and `{cause}` in a word of a command.
 fn replaced(word: &str, over: &OverThreshold) -> String {
     word.replace("{cpu}", &over.cpu.to_string())
-        .replace("{latency_ns}", &over.late_ns.to_string())
+        .replace("{latency_ns}", &over.length_ns.to_string())
         .replace("{cause}", over.cause.as_deref().unwrap_or("unknown"))
 }
 
@@ -174,13 +261,12 @@ mod tests {
     fn a_threshold_has_a_time_and_an_action() {
         let parse = |text: &str| text.parse::<Threshold>();
         let stop = parse("200us:stop").unwrap();
-        assert_eq!((stop.late_ns, &stop.action), (200_000, &Action::Stop));
+        assert_eq!((stop.length_ns, &stop.action), (200_000, &Action::Stop));
         let run = parse("1ms:run=echo {cpu} at:{latency_ns}").unwrap();
         let words = ["echo", "{cpu}", "at:{latency_ns}"].map(str::to_owned).to_vec();
         assert_eq!(run.action, Action::Run(words));
         let pid = Pid::from_raw(77).unwrap();
         assert_eq!(parse("1ms:signal=USR1,77").unwrap().action, Action::Signal(Signal::USR1, pid));
-        assert_eq!(smallest_ns(&[run, stop]), Some(200_000));
         for nonsense in [
             "",
             "1ms",
@@ -198,11 +284,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_continue_lets_the_window_go_on() {
+        let lengths = |texts: &[&str]| {
+            let parsed: Vec<Threshold> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            Threshold::lengths(&parsed)
+        };
+        assert_eq!(lengths(&[]), None);
+        let ends = Thresholds { counted_ns: 200_000, stop_ns: Some(200_000), act_within_ns: None };
+        assert_eq!(lengths(&["1ms:stop", "200us:run=true"]), Some(ends));
+        let counted = Thresholds { counted_ns: 50_000, stop_ns: None, act_within_ns: None };
+        assert_eq!(lengths(&["50us:continue"]), Some(counted));
+        let acts = Thresholds {
+            counted_ns: 50_000,
+            stop_ns: Some(9_000_000),
+            act_within_ns: Some(80_000),
+        };
+        assert_eq!(lengths(&["9ms:stop", "50us:continue", "80us:run=true"]), Some(acts));
+    }
+
     /// The cause has a program's name, which anyone may choose. It stays one argument.
     #[test]
     fn placeholders_are_replaced_within_their_word() {
         let cause = Some("task a b; rm {cpu}".to_owned());
-        let over = OverThreshold { cpu: 3, late_ns: 5, cause };
+        let over = OverThreshold { cpu: 3, length_ns: 5, cause };
         assert_eq!(replaced("cpu={cpu},{latency_ns}", &over), "cpu=3,5");
         assert_eq!(replaced("{cause}", &over), "task a b; rm {cpu}");
     }

@@ -8,6 +8,7 @@ mod amounts;
 pub mod compare;
 pub mod cpu_warnings;
 pub mod cpus;
+pub mod exceedances;
 pub mod experiment;
 pub mod footprint;
 pub mod guest_protocol;

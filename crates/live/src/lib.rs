@@ -18,6 +18,7 @@
 //! - [`marks`]: the kernel's events (interrupts, task switches, page faults) as a stream
 //! - `ring`: records from a measuring thread to the thread that reads them
 //! - `companion`: the user's command that runs while irqlab measures
+//! - [`threshold`]: what `noise` and `wakeup` do at detours and wake-ups that reach a threshold
 //! - [`syscall_loop`]: a loop of system calls
 //! - [`echo`]: answers messages: the other end of a connection, here or on another machine
 //! - `network`: network namespaces and their interfaces, for stimuli
@@ -56,5 +57,6 @@ pub mod spawn;
 pub mod stimulus;
 pub mod syscall_loop;
 pub mod threads;
+pub mod threshold;
 pub mod wakeup;
 pub mod window;

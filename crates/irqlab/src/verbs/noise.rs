@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::builder::ArgPredicate;
 use lab::experiment::RunContext;
 use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
@@ -30,17 +31,19 @@ use crate::options::{
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
-use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
+use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, print_plan};
+use crate::threshold::{Threshold, conclude};
 use crate::until::{NEEDS_MODEL, UntilArg};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = help_with_exit_codes(&[EVENTS_LOST, STATUS_LIMIT], "Examples:
+#[command(after_help = help_with_exit_codes(&[DIFFERS, EVENTS_LOST, STATUS_LIMIT], "Examples:
   irqlab noise                              1,000 quanta of 100 us, as in the paper, on every CPU
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     without probes, with loops that use the memory
+  irqlab noise -c 1 -d 1h --on-threshold 1ms:stop    until a detour takes 1 ms
   irqlab noise -c 1 -d 10s -- dd if=/dev/sda of=/dev/null     while a command runs
   irqlab noise scale --run RUN              what a run's detours do to a parallel job
   irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause"))]
@@ -53,11 +56,13 @@ pub struct NoiseArgs {
     /// CPUs that run the loops, as in 0-3,8 [default: all CPUs that are not in -H]
     #[arg(short = 'c', long, alias = "loops-on", value_name = "LIST")]
     cpus: Option<String>,
-    /// Loops to run: fwq (fixed work), ftq (fixed time), detour (each gap with its causes)
+    /// Loops to run: fwq (fixed work), ftq (fixed time), detour (each gap with its causes; the only one with
+    /// --on-threshold)
     #[arg(
         long = "loop",
         value_delimiter = ',',
         default_value = "detour,fwq,ftq",
+        default_value_if("on_threshold", ArgPredicate::IsPresent, "detour"),
         value_name = "LIST"
     )]
     loops: Vec<Loop>,
@@ -94,6 +99,11 @@ pub struct NoiseArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
     keep_longest: u64,
+    /// At a detour of TIME or longer, end the window and then perform ACTION: stop (nothing more), run=COMMAND (without a
+    /// shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, or continue (the window goes on, and such
+    /// detours are counted). Several may be given; the exit code is 3
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
+    on_threshold: Vec<Threshold>,
     /// CPUs for irqlab's own thread [default: those not measured]
     #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
     housekeeping: Option<String>,
@@ -185,8 +195,11 @@ impl NoiseArgs {
         measured_and_housekeeping_cpus(self.cpus.as_deref(), self.housekeeping.as_deref(), host)
     }
 
-    /// Checks `--until`, and that the picture of `--picture` can be drawn and written.
+    /// Checks `--until` and `--on-threshold`, and that the picture of `--picture` can be drawn and written.
     fn check(&self) -> anyhow::Result<()> {
+        if !self.on_threshold.is_empty() && self.loops() != [Loop::Detour] {
+            bail!(Usage("--on-threshold is a length of detours: --loop detour".to_owned()));
+        }
         if self.until.is_some_and(|UntilArg(rule)| rule.is_some()) {
             if !self.has_model() {
                 bail!(Usage(NEEDS_MODEL.to_owned()));
@@ -215,6 +228,7 @@ impl NoiseArgs {
             Some(priority) => format!("SCHED_FIFO {priority}"),
             None => "SCHED_OTHER".to_owned(),
         };
+        let thresholds = Threshold::lengths(&self.on_threshold);
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("loops", json!(loop_names)),
@@ -227,6 +241,8 @@ impl NoiseArgs {
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
             ("keep_longest", json!(self.keep_longest)),
+            ("on_threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
+            ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("command", json!(self.command)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -318,14 +334,23 @@ fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
 /// Measures on CPUs of this machine. Returns the status of the user's command if the command ended too early with an
 /// error.
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
+    let thresholds = Threshold::watch(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
     args.cpus(&host)?;
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;
-    let exit = measure(args, &open, context, &mut bench)?;
-    match bench.end_command()? {
+    bench.watch_for(thresholds);
+    let mut exit = measure(args, &open, context, &mut bench)?;
+    let mut ended_by_threshold = false;
+    if let Some((over, ended_window)) = bench.over_threshold() {
+        let what = format!("a detour on CPU {} took {} ns", over.cpu, over.length_ns);
+        exit = conclude(&what, over, ended_window, exit);
+        ended_by_threshold = ended_window;
+    }
+    let status = bench.end_command()?;
+    match if ended_by_threshold { None } else { status } {
         None => Ok(exit),
         Some(status) => {
             console::warn(&format!("the command ended before the loops did ({status})"));

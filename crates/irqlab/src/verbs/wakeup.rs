@@ -29,7 +29,7 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, print_plan};
-use crate::threshold::{self, Threshold};
+use crate::threshold::{Threshold, conclude};
 
 /// How late does a periodic thread run, and what delayed it?
 #[derive(Debug, clap::Args)]
@@ -70,8 +70,9 @@ pub struct WakeupArgs {
     /// /dev/cpu_dma_latency; for the time of the run
     #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME", help_heading = LIVE)]
     idle_exit_max: Option<u32>,
-    /// End the window when a thread is at least so late, then perform ACTION: stop (nothing more), run=COMMAND (without a
-    /// shell; {cpu}, {latency_ns} and {cause} are replaced) or signal=NAME,PID. Several may be given; the exit code is 3
+    /// When a thread is late by TIME or more, end the window and then perform ACTION: stop (nothing more), run=COMMAND
+    /// (without a shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, or continue (the window goes on,
+    /// and such wake-ups are counted). Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
     /// How many of the worst wake-ups of each CPU are kept with every part: 1 to 1000
@@ -141,6 +142,7 @@ impl WakeupArgs {
             Length::Time(time) => Some(ns(time)),
             Length::Command => None,
         };
+        let thresholds = Threshold::lengths(&self.on_threshold);
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("period_ns", json!(ns(self.period))),
@@ -150,7 +152,8 @@ impl WakeupArgs {
             ("wait", json!(self.wait.word())),
             ("aligned", json!(self.aligned)),
             ("idle_exit_max_ns", json!(self.idle_exit_max.map(|us| u64::from(us) * 1_000))),
-            ("threshold_ns", json!(threshold::smallest_ns(&self.on_threshold))),
+            ("threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
+            ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
             ("keep_worst", json!(self.keep_worst)),
@@ -182,7 +185,6 @@ impl WakeupArgs {
             wait: self.wait,
             aligned: self.aligned,
             idle_exit_max_us: self.idle_exit_max,
-            threshold_ns: threshold::smallest_ns(&self.on_threshold),
             trace: !self.no_trace,
             keep,
             command: self.command.clone(),
@@ -215,28 +217,24 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
 /// Measures on CPUs of this machine. Returns the status of the user's command if the command ended with an error before
 /// the window did, or ended the window with one.
 fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
-    let actions = threshold::prepare(&args.on_threshold)?;
+    let thresholds = Threshold::watch(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
     args.cpus(&host)?;
     let open = OpenRun::new("wakeup", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.bench(&host)?;
-    bench.on_threshold(Box::new(|over| threshold::perform(actions, over)));
+    bench.watch_for(thresholds);
     // All CPUs may be measured, and drawing a line every second would delay threads.
-    let exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;
-    if let Some(over) = bench.over_threshold() {
-        let cause =
-            over.cause.as_deref().map_or(String::new(), |cause| format!(", mostly by {cause}"));
-        console::warn(&format!(
-            "the thread on CPU {} was {} ns late{cause}: the window ended (--on-threshold)",
-            over.cpu, over.late_ns
-        ));
-        bench.end_command()?;
-        let is_usable = exit == ExitCode::SUCCESS;
-        return Ok(if is_usable { ExitCode::from(DIFFERS) } else { exit });
+    let mut exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;
+    let mut ended_by_threshold = false;
+    if let Some((over, ended_window)) = bench.over_threshold() {
+        let what = format!("the thread on CPU {} was {} ns late", over.cpu, over.length_ns);
+        exit = conclude(&what, over, ended_window, exit);
+        ended_by_threshold = ended_window;
     }
-    let Some(status) = bench.end_command()? else { return Ok(exit) };
+    let status = bench.end_command()?;
+    let Some(status) = (if ended_by_threshold { None } else { status }) else { return Ok(exit) };
     if args.length() != Length::Command {
         console::warn(&format!("the command ended before the window did ({status})"));
     } else if !status.success() {

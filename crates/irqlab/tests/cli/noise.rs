@@ -19,6 +19,15 @@ fn invalid_options_are_named() {
     check_refused(&["noise", "--keep-longest", "0"], "1..=1000");
     check_refused(&["noise", "--keep-longest", "1001"], "1..=1000");
     check_refused(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
+    check_refused(
+        &["noise", "--on-threshold", "1ms:stop", "--loop", "detour,fwq"],
+        "--on-threshold is a length of detours: --loop detour",
+    );
+    check_refused(&["noise", "--on-threshold", "1ms"], "allowed: TIME:stop, TIME:continue");
+    check_refused(
+        &["noise", "--on", "sim", "--on-threshold", "1ms:stop"],
+        "--on-threshold is for --on live",
+    );
     check_refused(&["noise", "--on", "moon"], "allowed: live, sim, sim:MODEL");
     check_refused(&["noise", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
     check_refused(&["noise", "--inject", "3:1ms"], "--inject is for a simulated machine");
@@ -231,4 +240,38 @@ fn the_loss_of_a_parallel_job_is_computed_from_a_run() {
     nowhere.assert_code(1).assert_says("nowhere");
     let no_detours = workspace.run(&["noise", "scale", "--run", "scaled"]);
     no_detours.assert_code(2).assert_says("it needs detours");
+}
+
+/// Every detour is longer than 1 ns. None takes an hour.
+#[test]
+fn a_threshold_ends_the_window_or_counts_the_detours() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let run = |length: &str, thresholds: &[&str]| {
+        let options = thresholds.iter().flat_map(|threshold| ["--on-threshold", threshold]);
+        let arguments = ["noise", "-q", "-c", "0", "-d", length, "--json"].into_iter();
+        workspace.run(&arguments.chain(options).collect::<Vec<_>>())
+    };
+    let ended = run("3s", &["1ns:run=touch over-{cpu}", "3600s:run=touch never"]);
+    if ended.code == Some(4) {
+        return needs::not_run(needs::Need::Tsc, &ended.err);
+    }
+    let stopped = ended.assert_code(3).assert_says("a detour on CPU 0 took ").json();
+    assert_eq!(stopped["complete"], true);
+    assert_eq!(stopped["settings"]["on_threshold_ns"], 1);
+    let [row] = rows(&stopped, "noise") else { panic!("{stopped}") };
+    assert_eq!(row["ended_by"], "threshold");
+    assert_eq!(uint(row, "over_threshold_count"), uint(row, "detour_count"));
+    assert!(workspace.path().join("over-0").exists() && !workspace.path().join("never").exists());
+
+    let ended = run("400ms", &["1ns:continue", "1ns:run=touch went-on"]);
+    let counted = ended.assert_code(3).assert_says("the window went on (--on-threshold)").json();
+    let [row] = rows(&counted, "noise") else { panic!("{counted}") };
+    assert_eq!(row["ended_by"], "length");
+    assert!(uint(row, "over_threshold_count") > 0, "{row}");
+    assert_eq!(uint(row, "over_threshold_count"), uint(row, "detour_count"));
+    assert!(workspace.path().join("went-on").exists());
+
+    let within = run("100ms", &["3600s:stop"]).assert_code(0).json();
+    assert_eq!(uint(&rows(&within, "noise")[0], "over_threshold_count"), 0);
 }

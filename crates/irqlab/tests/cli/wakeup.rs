@@ -170,10 +170,26 @@ fn a_threshold_ends_the_window_and_then_starts_its_actions() {
     refused("1ms:run=no-such-program", "there is no program \"no-such-program\"");
     // This process has ended, and this test waited for it.
     refused(&format!("1ms:signal=TERM,{}", sleeper.0.id()), "--on-threshold: process");
-    refused("1ms", "allowed: TIME:stop, TIME:run=COMMAND or TIME:signal=NAME,PID");
+    refused("1ms", "allowed: TIME:stop, TIME:continue, TIME:run=COMMAND or TIME:signal=NAME,PID");
     let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms"];
     let within = [&timed[..], &["--on-threshold", "3600s:stop"]].concat();
     workspace.run(&within).assert_code(0);
     let failing = [&timed[..], &["--on-threshold", "1ns:run=false"]].concat();
     workspace.run(&failing).assert_code(3).assert_says("--on-threshold: false: exit status: 1");
+}
+
+#[test]
+fn a_window_that_goes_on_counts_the_wake_ups_over_the_threshold() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["wakeup", "-q", "--no-comparison", "-c", "0", "-d", "640ms", "--json"];
+    let thresholds =
+        ["--on-threshold", "1ns:continue", "--on-threshold", "1ns:run=touch over-{cpu}"];
+    let ended = workspace.run(&[&arguments[..], &thresholds].concat());
+    let run = ended.assert_code(3).assert_says("the window went on (--on-threshold)").json();
+    let row = &rows(&run, "wakeup")[0];
+    assert_eq!(uint(row, "wakeup_count") + uint(row, "missed_count"), 640, "{row}");
+    assert_eq!(uint(row, "over_threshold_count"), uint(row, "wakeup_count"));
+    assert!(run["settings"]["threshold_stop_ns"].is_null());
+    assert!(workspace.path().join("over-0").exists());
 }

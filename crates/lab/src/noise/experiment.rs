@@ -7,7 +7,7 @@ use stats::median;
 use super::bench::{NoiseBench, Visibility};
 use super::ledger::GapLedger;
 use super::loops::Loop;
-use super::sample::{ContextName, LoopResult, NoiseSample, PairedWindows, Traced};
+use super::sample::{ContextName, LoopResult, NoiseSample, PairedWindows, Traced, kind_and_name};
 use super::tables;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
@@ -315,7 +315,7 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
 /// Whether a thread or a system call of irqlab takes more of the lost time than any other cause.
 fn is_mostly_own(ledger: &GapLedger, names: &[ContextName]) -> bool {
     let largest = ledger.parts.iter().max_by_key(|(_, times)| times.sum);
-    let named = largest.and_then(|(&part, _)| tables::kind_and_name(part, names));
+    let named = largest.and_then(|(&part, _)| kind_and_name(part, names));
     named.is_some_and(|(_, name)| name.contains("irqlab"))
 }
 

@@ -10,6 +10,7 @@ use stats::{Distribution, Largest, LogLinear, Reservoir};
 
 use super::lost_time::LostTime;
 use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
+use crate::exceedances::Exceedances;
 
 /// Maximum number of gaps in the even sample of a CPU ([`GapLedger::sample`]).
 pub const SAMPLE_MAX: usize = 10_000;
@@ -120,6 +121,8 @@ pub struct GapLedger {
     pub longest: Largest<WholeDetour>,
     /// The first gaps, at most [`FIRST_MAX`], in the order of time.
     pub first: Vec<Detour>,
+    /// The gaps that reach the threshold of `--on-threshold`.
+    pub over_threshold: Exceedances<Part>,
     /// Buffer for the parts of a gap in the order of time. Each gap reuses it, to allocate less.
     parts_buffer: Vec<(Part, u64)>,
     /// Buffer for the parts of a gap by cause.
@@ -142,9 +145,16 @@ impl GapLedger {
             sample: Reservoir::new(SAMPLE_MAX, keep.seed),
             longest: Largest::new(keep.longest),
             first: Vec::new(),
+            over_threshold: Exceedances::new(None),
             parts_buffer: Vec::new(),
             sums_buffer: Vec::new(),
         }
+    }
+
+    /// This ledger, which also counts the gaps of at least `threshold_ns`. `None`: counts none.
+    #[must_use]
+    pub fn with_threshold(self, threshold_ns: Option<u64>) -> Self {
+        GapLedger { over_threshold: Exceedances::new(threshold_ns), ..self }
     }
 
     /// Adds a gap without tracing.
@@ -193,6 +203,7 @@ impl GapLedger {
         self.gaps.record(length_ns, detour.gap.start_ns);
         self.lengths_by_main.entry(detour.main).or_default().record(length_ns);
         self.sample.offer(detour);
+        self.over_threshold.offer(length_ns, || detour.main);
         self.longest.offer(length_ns, || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.parts_max));
             let mut later = later_parts.to_vec();

@@ -29,6 +29,6 @@ pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
 pub use quantum::Quantum;
 pub use sample::{
     ContextName, CpuNoise, Fixed, IDLE, Injected, LoopResult, NoiseSample, PairedWindows,
-    QuantumCycles, Slots, Traced,
+    QuantumCycles, Slots, Traced, kind_and_name,
 };
 pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};

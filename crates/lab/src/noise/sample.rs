@@ -43,6 +43,24 @@ impl ContextName {
     }
 }
 
+/// Kind and name of the cause of a part of a detour, in words. `None` for a context without a name.
+#[must_use]
+pub fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
+    let in_words = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
+    match part {
+        Part::Context(number) => names.get(number as usize).map(ContextName::kind_and_name),
+        Part::Fault => in_words("exception", "page fault of the loop"),
+        Part::Entry => in_words("entry/exit", "kernel entry"),
+        Part::Exit => in_words("entry/exit", "kernel exit"),
+        Part::NoEvent => in_words("unattributed", "no kernel event"),
+        Part::Late => in_words("unattributed", "before the first event"),
+        Part::Between => in_words("remainder", "between two events"),
+        Part::Tail => in_words("remainder", "after the last event"),
+        Part::Own => in_words("indirect", "the loop itself"),
+        Part::Unknown => in_words("remainder", "unknown"),
+    }
+}
+
 /// One loop on all measured CPUs, for one window.
 #[derive(Clone, Debug)]
 pub struct NoiseSample {
@@ -68,6 +86,8 @@ pub struct NoiseSample {
     pub interrupted: bool,
     /// Whether the window ended before its time because it had measured enough.
     pub had_enough: bool,
+    /// Whether a detour that reached the threshold of `--on-threshold` ended the window.
+    pub ended_by_threshold: bool,
     /// Warnings about this window.
     pub warnings: Vec<String>,
     /// Warnings about single CPUs in this window.
@@ -92,6 +112,7 @@ impl NoiseSample {
             injected: Vec::new(),
             interrupted: false,
             had_enough: false,
+            ended_by_threshold: false,
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),

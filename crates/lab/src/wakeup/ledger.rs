@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use stats::{Distribution, Largest};
 
 use super::split::{CpuState, Part, Wakeup};
+use crate::exceedances::Exceedances;
 use crate::noise::ledger::merge_equal_parts;
 use crate::noise::{KeepDetours, Mark};
 
@@ -27,10 +28,14 @@ impl WholeWakeup {
     /// The part that took the most time of the wake-up, and this time. `None` without tracing.
     #[must_use]
     pub fn largest_part(&self) -> Option<(Part, u64)> {
-        let mut sums: Vec<(Part, u64)> = self.parts.iter().chain(&self.later).copied().collect();
-        merge_equal_parts(&mut sums);
-        sums.into_iter().max_by_key(|part| part.1)
+        largest_part(self.parts.iter().chain(&self.later).copied().collect())
     }
+}
+
+/// The part with the most time, and this time. `None` without parts.
+fn largest_part(mut parts: Vec<(Part, u64)>) -> Option<(Part, u64)> {
+    merge_equal_parts(&mut parts);
+    parts.into_iter().max_by_key(|part| part.1)
 }
 
 /// The wake-ups of a thread on one CPU.
@@ -50,6 +55,8 @@ pub struct WakeupLedger {
     pub unbalanced: u64,
     /// The worst wake-ups.
     pub worst: Largest<WholeWakeup>,
+    /// The wake-ups that reach the threshold of `--on-threshold`.
+    pub over_threshold: Exceedances<Part>,
     /// Buffer for the parts of a wake-up. Each wake-up reuses it, to allocate less.
     parts_buffer: Vec<(Part, u64)>,
 }
@@ -66,8 +73,15 @@ impl WakeupLedger {
             first_late_ns: Vec::new(),
             unbalanced: 0,
             worst: Largest::new(keep.longest),
+            over_threshold: Exceedances::new(None),
             parts_buffer: Vec::new(),
         }
+    }
+
+    /// This ledger, which also counts the wake-ups that are late by at least `threshold_ns`. `None`: counts none.
+    #[must_use]
+    pub fn with_threshold(self, threshold_ns: Option<u64>) -> Self {
+        WakeupLedger { over_threshold: Exceedances::new(threshold_ns), ..self }
     }
 
     /// Takes marks between two wake-ups, in the order of time.
@@ -107,6 +121,8 @@ impl WakeupLedger {
         if self.first_late_ns.len() < FIRST_MAX {
             self.first_late_ns.push(wakeup.late_ns());
         }
+        let cause = || largest_part(parts.to_vec()).map(|(part, _)| part);
+        self.over_threshold.offer(wakeup.late_ns(), cause);
         self.worst.offer(wakeup.late_ns(), || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));
             let mut later = later_parts.to_vec();

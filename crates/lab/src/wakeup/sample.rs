@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::ledger::{WakeupLedger, WholeWakeup};
+use super::ledger::WakeupLedger;
 use super::split::Running;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
@@ -36,29 +36,25 @@ impl WakeupSample {
     /// Kind and name of what ran, in words. `None` for a context without a name.
     #[must_use]
     pub fn kind_and_name(&self, running: Running) -> Option<(&str, String)> {
-        match running {
-            Running::Context(number) | Running::Task(number) => {
-                self.names.get(number as usize).map(ContextName::kind_and_name)
-            }
-            Running::Thread => Some(("thread", "the measured thread".to_owned())),
-            Running::Unknown => Some(("unknown", "no kernel event".to_owned())),
-        }
-    }
-
-    /// The CPU with the worst wake-up, and this wake-up. `None` without wake-ups.
-    #[must_use]
-    pub fn worst(&self) -> Option<(u32, WholeWakeup)> {
-        let worst = self.cpus.iter().filter_map(|cpu| {
-            let whole = cpu.ledger.worst.sorted().first().copied()?.clone();
-            Some((cpu.cpu, whole))
-        });
-        worst.max_by_key(|(_, whole)| whole.wakeup.late_ns())
+        kind_and_name(running, &self.names)
     }
 
     /// Whether the window has a thread on every CPU of the plan, until its end.
     #[must_use]
     pub fn has_all_cpus(&self) -> bool {
         self.unmeasured.is_empty() && self.cpus.iter().all(|cpu| !cpu.left)
+    }
+}
+
+/// Kind and name of what ran, in words. `None` for a context without a name. `names`: see [`WakeupSample::names`].
+#[must_use]
+pub fn kind_and_name(running: Running, names: &[ContextName]) -> Option<(&str, String)> {
+    match running {
+        Running::Context(number) | Running::Task(number) => {
+            names.get(number as usize).map(ContextName::kind_and_name)
+        }
+        Running::Thread => Some(("thread", "the measured thread".to_owned())),
+        Running::Unknown => Some(("unknown", "no kernel event".to_owned())),
     }
 }
 

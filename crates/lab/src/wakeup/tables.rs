@@ -200,6 +200,12 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         .uint(|row: &Thread<'_>| (row.late().count > 0).then_some(row.late().peak.value))])
     .and(shares)
     .and([
+        column(
+            "over_threshold_count",
+            "Wake-ups that reached the shortest time of --on-threshold. Absent without this option.",
+        )
+        .shown_as("over threshold", 97)
+        .uint(|row: &Thread<'_>| row.cpu.ledger.over_threshold.count()),
         column("late_max_at_ns", "Due time of the worst wake-up, from the opening of the window.")
             .detail()
             .uint(|row: &Thread<'_>| {

@@ -30,6 +30,7 @@ use crate::companion::Companion;
 use crate::host::{Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count};
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
+use crate::threshold::{OverThreshold, ThresholdWatch};
 use crate::window::{ThrottlingWindow, WaitOutcome};
 
 /// The default threshold, if the clock's resolution allows it.
@@ -69,6 +70,7 @@ pub struct LiveNoise {
     companion: Option<Companion>,
     /// The status of the command, if it ended by itself before the last window did.
     command_ended: Option<ExitStatus>,
+    thresholds: ThresholdWatch,
     root: Root,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -101,6 +103,7 @@ impl LiveNoise {
             entry_latency_ns: None,
             companion: None,
             command_ended: None,
+            thresholds: ThresholdWatch::default(),
             root: Root::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
@@ -144,6 +147,18 @@ impl LiveNoise {
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         self.companion.take().map_or(Ok(None), Companion::end)?;
         Ok(self.command_ended)
+    }
+
+    /// Sets the thresholds of the detours in the next windows, and the actions.
+    pub fn watch_for(&mut self, thresholds: ThresholdWatch) {
+        self.thresholds = thresholds;
+    }
+
+    /// The longest detour that reached a threshold, and whether it ended the window.
+    #[must_use]
+    pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
+        let worst = self.thresholds.worst()?;
+        Some((worst, self.thresholds.ends_window()))
     }
 
     /// The minimum threshold that this clock allows, ns, if the requested threshold is below it.
@@ -280,13 +295,21 @@ impl LiveNoise {
         Ok((runners, offline))
     }
 
-    /// A join for each runner. `has_marks`: marks are recorded in the window.
-    fn joins(&self, looping: Loop, has_marks: bool, runners: &[Runner]) -> Vec<Join> {
+    /// A join for each runner. `has_marks`: marks are recorded in the window. `counted_ns`: detours of this length are over
+    /// the threshold.
+    fn joins(
+        &self,
+        looping: Loop,
+        has_marks: bool,
+        counted_ns: Option<u64>,
+        runners: &[Runner],
+    ) -> Vec<Join> {
         let parameters =
             AttributionParameters { entry_latency_ns: self.entry_latency_ns.unwrap_or(0) };
         let expected_quanta = self.settings.window_ns() / self.settings.quantum_ns.max(1);
         let join = |runner: &Runner| {
-            let ledger = GapLedger::new(parameters, self.settings.keep.on_cpu(runner.cpu));
+            let ledger = GapLedger::new(parameters, self.settings.keep.on_cpu(runner.cpu))
+                .with_threshold(counted_ns);
             Join::new(looping, has_marks, parameters, ledger, expected_quanta)
         };
         runners.iter().map(join).collect()
@@ -303,6 +326,7 @@ impl LiveNoise {
         window_ns: u64,
         warm_up: Duration,
         companion: &mut Option<Companion>,
+        watch: &mut ThresholdWatch,
     ) -> Result<NoiseSample, BenchError> {
         let status = companion.as_mut().map(Companion::status).transpose()?;
         let command_had_ended = status.flatten().is_some();
@@ -311,7 +335,7 @@ impl LiveNoise {
         let (runners, unmeasured) = self.runners(looping, window_ns, warm_up, probes)?;
         // The runners have mapped all memory of the loops.
         let locked = LockedMemory::current();
-        let mut joins = self.joins(looping, probes.is_some(), &runners);
+        let mut joins = self.joins(looping, probes.is_some(), watch.counted_ns(), &runners);
         let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
         let mut clocks = ClockMap::new(kernel_clock);
         let before = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
@@ -323,7 +347,8 @@ impl LiveNoise {
         let throttling = ThrottlingWindow::open(&self.root);
         let clock_before = ClockState::now(self.clock.hz);
         let schedule = self.poll_schedule(!observer_cpus.is_empty(), window_ns, warm_up);
-        let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
+        let outcome =
+            collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion, watch);
         let lost_observer_cpus = lost_observer_cpus(&self.root, &observer_cpus);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
@@ -340,6 +365,10 @@ impl LiveNoise {
         }
         add_clock(&mut sample, clock_before.zip(clock_after));
         sample.interrupted = is_interrupted;
+        sample.ended_by_threshold = watch.ends_window();
+        if watch.counted_ns().is_some() {
+            sample.facts.insert("over_threshold".to_owned(), json!(watch.worst().is_some()));
+        }
         if let Err(error) = &locked.result {
             sample.warnings.push(format!(
                 "locking the memory failed: {error}; page faults may interrupt the loops (allow it with \
@@ -440,6 +469,7 @@ impl LiveNoise {
             injected: Vec::new(),
             interrupted: false,
             had_enough: false,
+            ended_by_threshold: false,
             warnings,
             cpu_warnings,
             facts,
@@ -549,11 +579,20 @@ impl NoiseBench for LiveNoise {
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
         let mut companion = self.companion.take();
         let (window_ns, warm_up) = (self.settings.window_ns(), self.settings.warm_up);
-        let sample = self.run(looping, traced, window_ns, warm_up, &mut companion);
+        // The thresholds are lengths of detours.
+        let mut watch = match looping {
+            Loop::Detour => std::mem::take(&mut self.thresholds),
+            Loop::Fwq | Loop::Ftq => ThresholdWatch::default(),
+        };
+        let sample = self.run(looping, traced, window_ns, warm_up, &mut companion, &mut watch);
         let ended = companion.as_mut().map(Companion::status).transpose();
         self.companion = companion;
         let sample = sample?;
         self.command_ended = ended?.flatten();
+        if looping == Loop::Detour {
+            watch.act_after_window();
+            self.thresholds = watch;
+        }
         Ok(sample)
     }
 
@@ -562,7 +601,8 @@ impl NoiseBench for LiveNoise {
         let window_ns = (total_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
         // The concurrent command does not run in the comparison.
-        self.run(Loop::Detour, traced, window_ns, warm_up, &mut None)
+        let no_thresholds = &mut ThresholdWatch::default();
+        self.run(Loop::Detour, traced, window_ns, warm_up, &mut None, no_thresholds)
     }
 }
 

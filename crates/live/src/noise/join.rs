@@ -1,6 +1,7 @@
 //! Joins the records of a loop with the kernel's marks while both arrive: attributes the time of each gap or quantum to
 //! the kernel's contexts. The observer (`runner.rs`) feeds one [`Join`] per CPU.
 
+use lab::exceedances::Exceedance;
 use lab::noise::{
     AttributionParameters, BusyIntervals, Fixed, Gap, GapLedger, Loop, LoopResult, Mark, Part,
     Quantum, split,
@@ -68,6 +69,14 @@ impl Join {
     /// The start of the oldest waiting record, cycles; `None` if no record waits.
     pub fn oldest_start(&self) -> Option<u64> {
         self.waiting.first().map(|record| record[0])
+    }
+
+    /// The longest of the gaps over the threshold since the last call. `None` if there is none.
+    pub fn take_over_threshold(&mut self) -> Option<Exceedance<Part>> {
+        match &mut self.result {
+            LoopResult::Gaps(ledger) => ledger.over_threshold.take_longest(),
+            LoopResult::Quanta(_) | LoopResult::Slots(_) => None,
+        }
     }
 
     pub fn into_result(self) -> LoopResult {

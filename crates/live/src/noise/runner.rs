@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 use lab::noise::in_guest::RECORDS_MAX;
-use lab::noise::{Body, Loop};
+use lab::noise::{Body, Loop, kind_and_name};
 use loop_bodies::ATTEMPTS;
 
 use super::body::Worker;
@@ -27,6 +27,7 @@ use crate::marks::{MarkProbes, loop_thread};
 use crate::ring::{Record, Ring};
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, real_time};
+use crate::threshold::{ThresholdWatch, cause_text};
 use crate::window::{Stop, WaitOutcome, wait};
 
 /// Capacity of a ring: more records than the fastest loop writes in one second.
@@ -198,7 +199,7 @@ fn pin_with_priority(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
 }
 
 /// Starts the loops, and joins their records with the marks until all loops have ended. Stops the loops if the user
-/// requests a stop, or if the observer starves. A waiting command starts when all loops run; if it cannot start, the
+/// requests a stop, if a detour reaches a threshold, or if the observer starves. A waiting command starts when all loops run; if it cannot start, the
 /// loops end.
 ///
 /// Fails if the kernel refuses to deliver the marks.
@@ -209,6 +210,7 @@ pub fn collect(
     probes: Option<&MarkProbes>,
     schedule: &PollSchedule,
     companion: &mut Option<Companion>,
+    watch: &mut ThresholdWatch,
 ) -> Result<WaitOutcome, BpfError> {
     if let Some(probes) = probes {
         probes.take()?; // Discards the marks of an earlier window.
@@ -216,6 +218,7 @@ pub fn collect(
     }
     clocks.read();
     let mut outcome = WaitOutcome::Completed;
+    let mut is_ending = false;
     let extend_watchdog = || {
         let until = now().saturating_add(schedule.watchdog_cycles);
         runners.iter().for_each(|runner| runner.ring.run_until(until));
@@ -227,23 +230,25 @@ pub fn collect(
         let is_held = companion.as_ref().is_some_and(Companion::is_held);
         let deadline = Instant::now() + schedule.next(start.elapsed(), is_held);
         // After a stop request, `wait` would return at once.
-        if outcome == WaitOutcome::Stopped {
+        if is_ending {
             std::thread::sleep(schedule.period_after_end);
         } else if wait(Some(deadline), None, &schedule.stop) == WaitOutcome::Stopped
             || runners.iter().any(|runner| runner.ring.is_starved())
         {
             outcome = WaitOutcome::Stopped;
-            runners.iter().for_each(|runner| runner.ring.stop());
+            is_ending = true;
         } else {
             extend_watchdog();
         }
         if is_held && runners.iter().all(Runner::has_started) {
             *companion = companion.take().map(Companion::released);
-            if companion.as_mut().is_some_and(|companion| companion.status().is_err()) {
-                runners.iter().for_each(|runner| runner.ring.stop());
-            }
+            is_ending |= companion.as_mut().is_some_and(|companion| companion.status().is_err());
         }
-        poll_once(runners, joins, clocks, probes)?;
+        poll_once(runners, joins, clocks, probes, watch)?;
+        is_ending |= watch.ends_window();
+        if is_ending {
+            runners.iter().for_each(|runner| runner.ring.stop());
+        }
     }
     if runners.iter().any(|runner| runner.ring.is_starved()) {
         outcome = WaitOutcome::Stopped;
@@ -254,7 +259,7 @@ pub fn collect(
     // The first poll empties the rings, the second processes the records that waited for their marks.
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1));
-        poll_once(runners, joins, clocks, probes)?;
+        poll_once(runners, joins, clocks, probes, watch)?;
     }
     Ok(outcome)
 }
@@ -268,6 +273,7 @@ fn poll_once(
     joins: &mut [Join],
     clocks: &mut ClockMap,
     probes: Option<&MarkProbes>,
+    watch: &mut ThresholdWatch,
 ) -> Result<(), BpfError> {
     let drained = |runner: &Runner| {
         let mut records: Vec<Record> = Vec::new();
@@ -286,6 +292,10 @@ fn poll_once(
             join.start_ns = clocks.ns_at(started);
         }
         join.advance(records, clocks);
+        if let Some(longest) = join.take_over_threshold() {
+            let names = || probes.map(|probes| probes.names(&Root::default())).unwrap_or_default();
+            watch.take(runner.cpu, &longest, |part| kind_and_name(*part, &names()).map(cause_text));
+        }
         oldest = oldest.min(join.oldest_start().unwrap_or(u64::MAX));
         all_started &= join.start_ns.is_some();
     }

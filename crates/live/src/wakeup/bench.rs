@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
-use lab::wakeup::{CpuWakeups, Wakeup, WakeupBench, WakeupLedger, WakeupSample};
+use lab::noise::ContextName;
+use lab::wakeup::{CpuWakeups, Wakeup, WakeupBench, WakeupLedger, WakeupSample, kind_and_name};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
@@ -26,6 +27,7 @@ use crate::host::{Root, available_memory, format_cpu_list, host_facts, is_leavin
 use crate::marks::{MarkProbes, Scope};
 use crate::ring::Record;
 use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
+use crate::threshold::{OverThreshold, ThresholdWatch, cause_text};
 use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
 
 /// Longest total time of the comparison without and with probes.
@@ -62,16 +64,6 @@ const LEFT_UNNOTICED: &str =
     "the kernel let the thread leave the CPU for a while (did it go offline?)";
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 
-/// The worst wake-up of a window that a threshold ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverThreshold {
-    pub cpu: u32,
-    /// How late the thread ran.
-    pub late_ns: u64,
-    /// Kind and name of what ran in its largest part. `None` without tracing.
-    pub cause: Option<String>,
-}
-
 /// This machine as a bench that runs periodic threads.
 pub struct LiveWakeup {
     settings: WakeupSettings,
@@ -81,17 +73,11 @@ pub struct LiveWakeup {
     companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
-    /// The worst wake-up of a window that a threshold ended.
-    over_threshold: Option<OverThreshold>,
+    thresholds: ThresholdWatch,
     /// The status of the command, if it ended by itself in the window.
     command_ended: Option<ExitStatus>,
-    /// Called once, directly after a window that a threshold ended.
-    on_threshold: Option<OnThreshold>,
     _idle_states: Option<IdleStateLimit>,
 }
-
-/// What to do after a window that a threshold ended.
-pub type OnThreshold = Box<dyn FnOnce(&OverThreshold)>;
 
 impl LiveWakeup {
     /// Loads the probes, limits the idle states, and prepares the command.
@@ -111,8 +97,7 @@ impl LiveWakeup {
             companion: None,
             root: Root::default(),
             absent: Vec::new(),
-            over_threshold: None,
-            on_threshold: None,
+            thresholds: ThresholdWatch::default(),
             command_ended: None,
         };
         if bench.settings.trace {
@@ -150,15 +135,16 @@ impl LiveWakeup {
         Ok(self.command_ended)
     }
 
-    /// Sets what is done directly after a window that a threshold ended.
-    pub fn on_threshold(&mut self, action: OnThreshold) {
-        self.on_threshold = Some(action);
+    /// Sets the thresholds of the wake-ups in the next window, and the actions.
+    pub fn watch_for(&mut self, thresholds: ThresholdWatch) {
+        self.thresholds = thresholds;
     }
 
-    /// The worst wake-up of a window that a threshold ended.
+    /// The worst wake-up that reached a threshold, and whether it ended the window.
     #[must_use]
-    pub fn over_threshold(&self) -> Option<&OverThreshold> {
-        self.over_threshold.as_ref()
+    pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
+        let worst = self.thresholds.worst()?;
+        Some((worst, self.thresholds.ends_window()))
     }
 
     /// The CPUs for the observer: the configured ones, else the usable ones without a measured thread.
@@ -213,16 +199,15 @@ impl LiveWakeup {
         Ok((threads, offline))
     }
 
-    /// Runs one window on all CPUs. Returns its sample, and the CPU and the lateness (ns) of the first thread that was
-    /// later than the threshold. `companion` starts when the window opens.
+    /// Runs one window on all CPUs. `companion` starts when the window opens.
     fn run(
         &self,
         traced: bool,
         length: Length,
         warm_up: Duration,
-        threshold_ns: Option<u64>,
+        watch: &mut ThresholdWatch,
         companion: &mut Option<Companion>,
-    ) -> Result<(WakeupSample, Option<(u32, u64)>), BenchError> {
+    ) -> Result<WakeupSample, BenchError> {
         let probes = if traced { self.probes.as_ref() } else { None };
         let observer_cpus = self.observer_cpus();
         let (threads, unmeasured) = self.start_threads(probes)?;
@@ -251,11 +236,12 @@ impl LiveWakeup {
             poll: self.poll_interval(),
             ends_with_command: length == Length::Command,
             stopped_ns: None,
-            threshold_ns,
-            over_threshold: None,
+            watch,
+            root: &self.root,
         };
+        let counted_ns = observer.watch.counted_ns();
         let outcome = observer.observe(companion, |window_ns| {
-            let ledger = WakeupLedger::new(self.settings.keep);
+            let ledger = WakeupLedger::new(self.settings.keep).with_threshold(counted_ns);
             Join::new(ledger, probes.is_some(), window_ns, self.settings.period_ns)
         });
         let lost_observer_cpus = lost_observer_cpus(&self.root, &observer_cpus);
@@ -263,7 +249,7 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
-        let Observer { joins, schedules, kernel_clock, stopped_ns, over_threshold, .. } = observer;
+        let Observer { joins, schedules, kernel_clock, stopped_ns, .. } = observer;
         let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX)).min(monotonic_ns());
         let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
         let lost_after = probes.map(MarkProbes::lost).transpose()?;
@@ -283,7 +269,10 @@ impl LiveWakeup {
             facts: Map::new(),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
-        sample.facts.insert("over_threshold".to_owned(), json!(over_threshold.is_some()));
+        for cpu in &mut sample.cpus {
+            take_over_threshold(watch, cpu.cpu, &mut cpu.ledger, || sample.names.clone());
+        }
+        sample.facts.insert("over_threshold".to_owned(), json!(watch.worst().is_some()));
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
         sample.facts.insert("window_start_monotonic_ns".to_owned(), json!(start_ns));
@@ -297,7 +286,7 @@ impl LiveWakeup {
                  ulimit -l unlimited)"
             ));
         }
-        Ok((sample, over_threshold))
+        Ok(sample)
     }
 
     /// Waits for the threads, and adds their results to the sample.
@@ -378,10 +367,20 @@ struct Observer<'a> {
     ends_with_command: bool,
     /// When the threads were stopped before their end.
     stopped_ns: Option<u64>,
-    /// The window ends when a thread is at least so late, ns.
-    threshold_ns: Option<u64>,
-    /// The CPU of the first thread that was, and its lateness, ns.
-    over_threshold: Option<(u32, u64)>,
+    watch: &'a mut ThresholdWatch,
+    root: &'a Root,
+}
+
+/// Passes the latest of a CPU's new wake-ups over the threshold to `watch`. `names` returns the names of contexts and
+/// tasks.
+fn take_over_threshold(
+    watch: &mut ThresholdWatch,
+    cpu: u32,
+    ledger: &mut WakeupLedger,
+    names: impl FnOnce() -> Vec<ContextName>,
+) {
+    let Some(longest) = ledger.over_threshold.take_longest() else { return };
+    watch.take(cpu, &longest, |part| kind_and_name(part.running, &names()).map(cause_text));
 }
 
 impl Observer<'_> {
@@ -496,22 +495,17 @@ impl Observer<'_> {
             });
             wakeups
         };
-        let threshold_ns = self.threshold_ns.unwrap_or(u64::MAX);
-        let is_late = |wakeup: &&Wakeup| wakeup.late_ns() >= threshold_ns;
         let over: Vec<bool> = self.threads.iter().map(MeasuredThread::is_over).collect();
         let new_wakeups: Vec<Vec<Wakeup>> = self.threads.iter().map(drained).collect();
-        for (thread, wakeups) in self.threads.iter().zip(&new_wakeups) {
-            if let Some(late) = wakeups.iter().find(is_late) {
-                self.over_threshold.get_or_insert((thread.cpu, late.late_ns()));
-            }
-        }
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
         let threads = self.threads.iter().zip(over);
         for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
             join.advance(of_cpu.map(|(_, mark)| *mark), wakeups, is_over);
+            let names = || self.probes.map(|probes| probes.names(self.root)).unwrap_or_default();
+            take_over_threshold(self.watch, thread.cpu, &mut join.ledger, names);
         }
-        if self.over_threshold.is_some() {
+        if self.watch.ends_window() {
             self.stop_threads();
         }
         Ok(())
@@ -564,26 +558,14 @@ impl WakeupBench for LiveWakeup {
     fn measure(&mut self, traced: bool) -> Result<WakeupSample, BenchError> {
         let mut companion = self.companion.take();
         let (length, warm_up) = (self.settings.length, self.settings.warm_up);
-        let threshold_ns = self.settings.threshold_ns;
-        let ran = self.run(traced, length, warm_up, threshold_ns, &mut companion);
+        let mut watch = std::mem::take(&mut self.thresholds);
+        let sample = self.run(traced, length, warm_up, &mut watch, &mut companion);
         let ended = companion.as_mut().map(Companion::status).transpose();
         self.companion = companion;
-        let (sample, over_threshold) = ran?;
+        self.thresholds = watch;
+        let sample = sample?;
         self.command_ended = ended?.flatten();
-        // The worst wake-up, or the one that was over the threshold if its CPU was lost.
-        self.over_threshold = over_threshold.map(|(cpu, late_ns)| {
-            let worst = sample.worst().filter(|(_, whole)| whole.wakeup.late_ns() >= late_ns);
-            let Some((cpu, whole)) = worst else {
-                return OverThreshold { cpu, late_ns, cause: None };
-            };
-            let part = whole.largest_part().map(|(part, _)| part);
-            let cause = part.and_then(|part| sample.kind_and_name(part.running));
-            let cause = cause.map(|(kind, name)| format!("{kind} {name}"));
-            OverThreshold { cpu, late_ns: whole.wakeup.late_ns(), cause }
-        });
-        if let Some((over, action)) = self.over_threshold.as_ref().zip(self.on_threshold.take()) {
-            action(over);
-        }
+        self.thresholds.act_after_window();
         Ok(sample)
     }
 
@@ -600,8 +582,7 @@ impl WakeupBench for LiveWakeup {
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError> {
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
-        let (sample, _) =
-            self.run(traced, Length::Time(self.part(parts)), warm_up, None, &mut None)?;
-        Ok(sample)
+        let length = Length::Time(self.part(parts));
+        self.run(traced, length, warm_up, &mut ThresholdWatch::default(), &mut None)
     }
 }

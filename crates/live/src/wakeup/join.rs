@@ -15,7 +15,7 @@ pub struct Join {
     /// Whether marks are recorded.
     has_marks: bool,
     /// The sums of all wake-ups so far.
-    ledger: WakeupLedger,
+    pub ledger: WakeupLedger,
     /// Wake-ups that wait until all marks within them have arrived, each with the number of polls since it came.
     waiting: VecDeque<(Wakeup, u32)>,
     /// Marks that the ledger has not received, by time.

@@ -12,5 +12,5 @@ mod schedule;
 mod settings;
 mod thread;
 
-pub use bench::{LiveWakeup, OnThreshold, OverThreshold};
+pub use bench::LiveWakeup;
 pub use settings::{Length, Policy, Wait, WakeupSettings};

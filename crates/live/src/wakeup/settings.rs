@@ -138,8 +138,6 @@ pub struct WakeupSettings {
     pub aligned: bool,
     /// Longest exit latency of the idle states that the kernel may use, us; `None`: no limit.
     pub idle_exit_max_us: Option<u32>,
-    /// The window ends when a thread is so late or later, ns. `None`: it lasts its whole length.
-    pub threshold_ns: Option<u64>,
     /// Whether to record the kernel's marks.
     pub trace: bool,
     /// Which single wake-ups of each CPU the sample keeps.

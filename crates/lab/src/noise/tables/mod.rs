@@ -31,8 +31,7 @@ use record::limits::ROWS_MAX;
 use record::{Columns, TableDisplay, column};
 
 use super::ledger::GapLedger;
-use super::sample::{ContextName, CpuNoise, LoopResult, NoiseSample};
-use super::split::Part;
+use super::sample::{CpuNoise, LoopResult, NoiseSample, kind_and_name};
 
 /// A detour loop on one CPU, with the sample of its window.
 #[derive(Clone, Copy)]
@@ -62,23 +61,6 @@ fn detour_loops(samples: &[NoiseSample]) -> Vec<DetourLoop<'_>> {
     if traced.is_empty() { DetourLoop::all(samples).collect() } else { traced }
 }
 
-/// Kind and name of the cause of a part of a detour, in words. `None` for a context without a name.
-pub(super) fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
-    let in_words = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
-    match part {
-        Part::Context(number) => names.get(number as usize).map(ContextName::kind_and_name),
-        Part::Fault => in_words("exception", "page fault of the loop"),
-        Part::Entry => in_words("entry/exit", "kernel entry"),
-        Part::Exit => in_words("entry/exit", "kernel exit"),
-        Part::NoEvent => in_words("unattributed", "no kernel event"),
-        Part::Late => in_words("unattributed", "before the first event"),
-        Part::Between => in_words("remainder", "between two events"),
-        Part::Tail => in_words("remainder", "after the last event"),
-        Part::Own => in_words("indirect", "the loop itself"),
-        Part::Unknown => in_words("remainder", "unknown"),
-    }
-}
-
 fn cpu_column<'a>(priority: u8) -> Columns<'a, u32> {
     column("cpu", "CPU that the loop ran on.").priority(priority).key().uint(|cpu: &u32| *cpu)
 }
@@ -88,7 +70,7 @@ fn ended_by_column<'a>() -> Columns<'a, &'static str> {
     column(
         "ended_by",
         "What ended the window: `length` (-d or --repetitions), `enough` (--until), `stop` (a request to stop, or a \
-         limit), or `migration`: the kernel moved the loop to another CPU.",
+         limit), `threshold` (--on-threshold), or `migration`: the kernel moved the loop to another CPU.",
     )
     .shown_as("ended by", 35)
     .text(|ended_by: &&'static str| *ended_by)
@@ -102,6 +84,8 @@ fn ended_by(sample: &NoiseSample, cpu: &CpuNoise) -> &'static str {
         "enough"
     } else if sample.interrupted {
         "stop"
+    } else if sample.ended_by_threshold {
+        "threshold"
     } else {
         "length"
     }

@@ -87,6 +87,12 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
             .uint(|row: &DetourLoop<'_>| {
                 (row.ledger.gaps.count > 0).then_some(row.ledger.gaps.peak.value)
             }),
+        column(
+            "over_threshold_count",
+            "Detours that reached the shortest time of --on-threshold. Absent without this option.",
+        )
+        .shown_as("over threshold", 84)
+        .uint(|row: &DetourLoop<'_>| row.ledger.over_threshold.count()),
         column("detour_max_at_ns", "Start of the longest detour, from the opening of the window.")
             .detail()
             .uint(|row: &DetourLoop<'_>| {

@@ -1,0 +1,77 @@
+//! Counts the detours of `noise`, or the wake-ups of `wakeup`, that reach the threshold of `--on-threshold`. The ledger
+//! of each CPU has an [`Exceedances`]. The live benches read it while the window is open.
+
+/// A detour, or the lateness of a wake-up, that reached the threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exceedance<P> {
+    /// Length of the detour, or lateness of the wake-up, ns.
+    pub length_ns: u64,
+    /// The part with the most time. `None` without tracing.
+    pub cause: Option<P>,
+}
+
+/// Counts lengths that reach a threshold, and holds the longest one until it is taken. Memory does not grow with their
+/// number.
+#[derive(Clone, Debug)]
+pub struct Exceedances<P> {
+    /// `None`: nothing is counted.
+    threshold_ns: Option<u64>,
+    count: u64,
+    longest: Option<Exceedance<P>>,
+}
+
+impl<P> Exceedances<P> {
+    /// Without a threshold (`None`), nothing is counted.
+    #[must_use]
+    pub fn new(threshold_ns: Option<u64>) -> Self {
+        Exceedances { threshold_ns, count: 0, longest: None }
+    }
+
+    /// Counts a length that reaches the threshold. Calls `cause` only if this length is the longest since the last
+    /// [`Exceedances::take_longest`].
+    pub fn offer(&mut self, length_ns: u64, cause: impl FnOnce() -> Option<P>) {
+        if self.threshold_ns.is_none_or(|threshold_ns| length_ns < threshold_ns) {
+            return;
+        }
+        self.count += 1;
+        if self.longest.as_ref().is_none_or(|longest| longest.length_ns < length_ns) {
+            self.longest = Some(Exceedance { length_ns, cause: cause() });
+        }
+    }
+
+    /// The longest one since the last call. `None`: no length has reached the threshold since then.
+    pub fn take_longest(&mut self) -> Option<Exceedance<P>> {
+        self.longest.take()
+    }
+
+    /// Number of lengths that reached the threshold. `None` without a threshold.
+    #[must_use]
+    pub fn count(&self) -> Option<u64> {
+        self.threshold_ns.map(|_| self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_counted_and_the_longest_since_the_last_look_is_kept() {
+        let mut over = Exceedances::new(Some(100));
+        for (length_ns, cause) in [(99, 'a'), (100, 'b'), (700, 'c'), (300, 'd')] {
+            over.offer(length_ns, || Some(cause));
+        }
+        assert_eq!(over.take_longest(), Some(Exceedance { length_ns: 700, cause: Some('c') }));
+        assert_eq!(over.take_longest(), None);
+        over.offer(150, || None);
+        assert_eq!(over.take_longest(), Some(Exceedance { length_ns: 150, cause: None }));
+        assert_eq!(over.count(), Some(4));
+    }
+
+    #[test]
+    fn without_a_threshold_nothing_is_counted() {
+        let mut over = Exceedances::<char>::new(None);
+        over.offer(u64::MAX, || unreachable!("nobody asks for the cause"));
+        assert_eq!((over.count(), over.take_longest()), (None, None));
+    }
+}

@@ -1,0 +1,173 @@
+//! What a live bench does at detours or wake-ups that reach a threshold (`--on-threshold`): it counts them, ends the
+//! window, and has actions performed. `noise` and `wakeup` share this module.
+
+use lab::exceedances::Exceedance;
+
+/// The actions are performed for at most this number of detours or wake-ups of a window that goes on.
+pub const ACTIONS_MAX: u32 = 10;
+
+/// The lengths of detours, or the lateness of wake-ups, from which on the bench does something, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// The shortest length that is counted.
+    pub counted_ns: u64,
+    /// The shortest length that ends the window. `None`: no length ends it.
+    pub stop_ns: Option<u64>,
+    /// The shortest length that has actions while the window goes on. `None`: the actions come after the window.
+    pub act_within_ns: Option<u64>,
+}
+
+/// A detour, or a wake-up, that reached the threshold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverThreshold {
+    pub cpu: u32,
+    /// Length of the detour, or lateness of the wake-up, ns.
+    pub length_ns: u64,
+    /// Kind and name of its largest cause. `None` without tracing.
+    pub cause: Option<String>,
+}
+
+/// Performs the actions of a detour or a wake-up. In a window that goes on, it must return at once.
+pub type OnThreshold = Box<dyn FnMut(&OverThreshold)>;
+
+/// Watches the window of a bench for lengths that reach the thresholds. The default has no threshold.
+#[derive(Default)]
+pub struct ThresholdWatch {
+    thresholds: Option<Thresholds>,
+    on_threshold: Option<OnThreshold>,
+    /// How often actions were performed while the window went on.
+    acted: u32,
+    worst: Option<OverThreshold>,
+    ends_window: bool,
+}
+
+impl ThresholdWatch {
+    #[must_use]
+    pub fn new(thresholds: Thresholds, on_threshold: OnThreshold) -> Self {
+        ThresholdWatch {
+            thresholds: Some(thresholds),
+            on_threshold: Some(on_threshold),
+            ..ThresholdWatch::default()
+        }
+    }
+
+    /// The shortest length that is counted, ns. `None` without thresholds.
+    #[must_use]
+    pub fn counted_ns(&self) -> Option<u64> {
+        self.thresholds.map(|thresholds| thresholds.counted_ns)
+    }
+
+    /// Takes the longest of the new detours or wake-ups of a CPU. `name_cause` returns kind and name of a cause.
+    pub fn take<P>(
+        &mut self,
+        cpu: u32,
+        longest: &Exceedance<P>,
+        name_cause: impl FnOnce(&P) -> Option<String>,
+    ) {
+        let Some(thresholds) = self.thresholds else { return };
+        let length_ns = longest.length_ns;
+        self.ends_window |= thresholds.stop_ns.is_some_and(|stop_ns| length_ns >= stop_ns);
+        let is_worst = self.worst.as_ref().is_none_or(|worst| worst.length_ns < length_ns);
+        let acts = thresholds.act_within_ns.is_some_and(|act_ns| length_ns >= act_ns)
+            && self.acted < ACTIONS_MAX;
+        if !is_worst && !acts {
+            return;
+        }
+        let cause = longest.cause.as_ref().and_then(name_cause);
+        let over = OverThreshold { cpu, length_ns, cause };
+        if acts {
+            self.acted += 1;
+            self.act(&over);
+        }
+        if is_worst {
+            self.worst = Some(over);
+        }
+    }
+
+    fn act(&mut self, over: &OverThreshold) {
+        if let Some(on_threshold) = &mut self.on_threshold {
+            on_threshold(over);
+        }
+    }
+
+    /// Whether a length was long enough to end the window.
+    #[must_use]
+    pub fn ends_window(&self) -> bool {
+        self.ends_window
+    }
+
+    /// The worst of all lengths. `None`: no length reached a threshold.
+    #[must_use]
+    pub fn worst(&self) -> Option<&OverThreshold> {
+        self.worst.as_ref()
+    }
+
+    /// Performs the actions that come after the window, for the worst of all lengths.
+    pub fn act_after_window(&mut self) {
+        let acted_within =
+            self.thresholds.is_some_and(|thresholds| thresholds.act_within_ns.is_some());
+        if let Some(worst) = self.worst.clone().filter(|_| !acted_within) {
+            self.act(&worst);
+        }
+    }
+}
+
+/// Kind and name of a cause as one text.
+#[must_use]
+pub fn cause_text((kind, name): (&str, String)) -> String {
+    format!("{kind} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// A watch, and the lengths and causes for which it performed actions.
+    fn watch(thresholds: Thresholds) -> (ThresholdWatch, Rc<RefCell<Vec<OverThreshold>>>) {
+        let performed = Rc::new(RefCell::new(Vec::new()));
+        let actions = Rc::clone(&performed);
+        let on_threshold = move |over: &OverThreshold| actions.borrow_mut().push(over.clone());
+        (ThresholdWatch::new(thresholds, Box::new(on_threshold)), performed)
+    }
+
+    fn take(watch: &mut ThresholdWatch, length_ns: u64) {
+        let longest = Exceedance { length_ns, cause: Some(length_ns) };
+        watch.take(3, &longest, |cause| Some(format!("task {cause}")));
+    }
+
+    #[test]
+    fn a_window_that_ends_has_the_actions_of_the_worst_afterwards() {
+        let thresholds = Thresholds { counted_ns: 100, stop_ns: Some(100), act_within_ns: None };
+        let (mut watch, performed) = watch(thresholds);
+        assert!(!watch.ends_window());
+        for length_ns in [150, 900, 200] {
+            take(&mut watch, length_ns);
+        }
+        assert!(watch.ends_window() && performed.borrow().is_empty());
+        watch.act_after_window();
+        let worst = OverThreshold { cpu: 3, length_ns: 900, cause: Some("task 900".to_owned()) };
+        assert_eq!(*performed.borrow(), [worst]);
+    }
+
+    #[test]
+    fn a_window_that_goes_on_has_a_bounded_number_of_actions_at_once() {
+        let thresholds =
+            Thresholds { counted_ns: 100, stop_ns: Some(5_000), act_within_ns: Some(200) };
+        let (mut watch, performed) = watch(thresholds);
+        for number in 0..100 {
+            take(&mut watch, 150);
+            take(&mut watch, 300 - number);
+        }
+        assert!(!watch.ends_window());
+        let lengths: Vec<u64> = performed.borrow().iter().map(|over| over.length_ns).collect();
+        assert_eq!(lengths, (291..=300).rev().collect::<Vec<_>>());
+        take(&mut watch, 5_000);
+        assert!(watch.ends_window());
+        watch.act_after_window();
+        assert_eq!(performed.borrow().len(), ACTIONS_MAX as usize);
+        assert_eq!(watch.worst().map(|over| over.length_ns), Some(5_000));
+    }
+}
