@@ -11,11 +11,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
 use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
+use lab::flight_table;
 use live::host::remedy_for_tracing_rights;
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
 use outputs::Reservation;
-use record::{Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
+use record::{Absence, Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
 use report::{CsvRows, CsvText, TerminalOptions};
 use serde_json::{Map, Value as Json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -355,10 +356,30 @@ impl OpenRun {
         console::print(&text(run, directory, &self.printing, main_table)?)
     }
 
-    /// Records the run and returns its directory, or `None` if the run is not to be recorded. The directory gets
-    /// a new name if another program took its name in the meantime.
+    /// Records the run and returns its directory, or `None` if the run is not to be recorded. If the system refuses the
+    /// whole run, as on a full disk, records it without its flight record, which is by far its largest table.
     fn record(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<Option<PathBuf>> {
-        let Some(mut directory) = self.directory.clone() else { return Ok(None) };
+        let Some(directory) = self.directory.clone() else { return Ok(None) };
+        let recorded = match self.write(run, attachments, directory.clone()) {
+            Err(error @ WriteError::Io { .. }) => match without_flight_record(run, &error) {
+                Some(smaller) => self.write(&smaller, attachments, directory),
+                None => Err(error),
+            },
+            recorded => recorded,
+        };
+        let directory = recorded
+            .context("the results above are not recorded (name another directory with --out)")?;
+        Ok(Some(directory))
+    }
+
+    /// Writes the run, and returns its directory. The directory gets a new name if another program took its name in
+    /// the meantime.
+    fn write(
+        &self,
+        run: &Run,
+        attachments: &[Attachment],
+        mut directory: PathBuf,
+    ) -> Result<PathBuf, WriteError> {
         let mut written = record::write_run(run, attachments, &directory);
         let verb = self.default_name.as_deref();
         let others = verb
@@ -370,9 +391,7 @@ impl OpenRun {
             written = record::write_run(run, attachments, &other);
             directory = other;
         }
-        written
-            .context("the results above are not recorded (name another directory with --out)")?;
-        Ok(Some(directory))
+        written.map(|()| directory)
     }
 
     /// The exit code of a run that was printed and recorded. Prints why the run is not fully usable.
@@ -414,6 +433,18 @@ const OUTPUT_OPTIONS: [(&[&str], bool); 8] = [
     (&["--json", "--all"], false),
     (&["--force"], false),
 ];
+
+/// A copy of the run without the flight record, and a warning. `None` if the run has no flight record. `error`: why the run
+/// with it could not be written.
+fn without_flight_record(run: &Run, error: &WriteError) -> Option<Run> {
+    let is_record = |table: &Table| table.name == flight_table::NAME;
+    run.tables.iter().find(|table| is_record(table))?;
+    let tables = run.tables.iter().filter(|table| !is_record(table)).cloned().collect();
+    let mut smaller = run.with_tables(tables);
+    smaller.absent.push(Absence::new(flight_table::NAME, "all rows", error.to_string()));
+    console::warn(&format!("the flight record is not recorded: {error}"));
+    Some(smaller)
+}
 
 /// Prints where the run and its attachments are.
 fn name_files(directory: &Path, attachments: &[Attachment]) {

@@ -24,6 +24,8 @@ use crate::run::DIFFERS;
 
 /// Longest time of a command of `run=`.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+/// Length of the flight record of `trace` without `--flight-record`.
+const TRACE_LENGTH: Duration = Duration::from_secs(1);
 /// Interval at which irqlab looks whether such a command has ended.
 const COMMAND_POLL: Duration = Duration::from_millis(10);
 /// The signals that `signal=` knows.
@@ -51,6 +53,8 @@ enum Action {
     Stop,
     /// The window goes on; only `stop` ends it.
     Continue,
+    /// Keeps the flight record. Ends the window, unless it goes on.
+    Trace,
     /// Executes a command, without a shell.
     Run(Vec<String>),
     Signal(Signal, Pid),
@@ -61,7 +65,8 @@ impl FromStr for Threshold {
 
     fn from_str(text: &str) -> Result<Threshold, String> {
         let allowed = || {
-            "allowed: TIME:stop, TIME:continue, TIME:run=COMMAND or TIME:signal=NAME,PID, as in 200us:stop"
+            "allowed: TIME:stop, TIME:trace, TIME:continue, TIME:run=COMMAND or TIME:signal=NAME,PID, as in \
+             200us:stop"
                 .to_owned()
         };
         let (time, action) = text.split_once(':').ok_or_else(allowed)?;
@@ -69,6 +74,7 @@ impl FromStr for Threshold {
         let action = match action.split_once('=') {
             None if action == "stop" => Action::Stop,
             None if action == "continue" => Action::Continue,
+            None if action == "trace" => Action::Trace,
             Some(("run", command)) => {
                 let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
                 if words.is_empty() {
@@ -102,10 +108,26 @@ impl Threshold {
         let is_performed = |action: &Action| matches!(action, Action::Run(_) | Action::Signal(..));
         Some(if goes_on {
             let stop_ns = shortest(|action| *action == Action::Stop);
-            Thresholds { counted_ns, stop_ns, act_within_ns: shortest(is_performed) }
+            Thresholds {
+                counted_ns,
+                stop_ns,
+                act_within_ns: shortest(is_performed),
+                keep_record_ns: shortest(|action| *action == Action::Trace),
+            }
         } else {
-            Thresholds { counted_ns, stop_ns: Some(counted_ns), act_within_ns: None }
+            Thresholds {
+                counted_ns,
+                stop_ns: Some(counted_ns),
+                act_within_ns: None,
+                keep_record_ns: None,
+            }
         })
+    }
+
+    /// Length of the flight record, ns: `asked`, or [`TRACE_LENGTH`] if an action is `trace`. `None`: nothing is recorded.
+    pub fn flight_record_ns(thresholds: &[Threshold], asked: Option<Duration>) -> Option<u64> {
+        let traces = thresholds.iter().any(|threshold| threshold.action == Action::Trace);
+        asked.or_else(|| traces.then_some(TRACE_LENGTH)).map(ns)
     }
 
     /// Prepares the actions before the measurement, and watches for lengths that reach the thresholds.
@@ -156,7 +178,7 @@ fn prepare(thresholds: &[Threshold]) -> anyhow::Result<PreparedActions> {
     let mut prepared = Vec::new();
     for threshold in thresholds {
         let action = match &threshold.action {
-            Action::Stop | Action::Continue => continue,
+            Action::Stop | Action::Continue | Action::Trace => continue,
             Action::Run(words) if is_program(&words[0]) => PreparedAction::Run(words.clone()),
             Action::Run(words) => {
                 bail!(Usage(format!("--on-threshold: there is no program {:?}", words[0])))
@@ -291,15 +313,19 @@ mod tests {
             Threshold::lengths(&parsed)
         };
         assert_eq!(lengths(&[]), None);
-        let ends = Thresholds { counted_ns: 200_000, stop_ns: Some(200_000), act_within_ns: None };
-        assert_eq!(lengths(&["1ms:stop", "200us:run=true"]), Some(ends));
-        let counted = Thresholds { counted_ns: 50_000, stop_ns: None, act_within_ns: None };
-        assert_eq!(lengths(&["50us:continue"]), Some(counted));
-        let acts = Thresholds {
+        let counted = Thresholds {
             counted_ns: 50_000,
-            stop_ns: Some(9_000_000),
-            act_within_ns: Some(80_000),
+            stop_ns: None,
+            act_within_ns: None,
+            keep_record_ns: None,
         };
+        let ends = Thresholds { counted_ns: 200_000, stop_ns: Some(200_000), ..counted };
+        assert_eq!(lengths(&["1ms:stop", "200us:run=true"]), Some(ends));
+        assert_eq!(lengths(&["1ms:stop", "200us:trace"]), Some(ends));
+        let kept = Thresholds { keep_record_ns: Some(70_000), ..counted };
+        assert_eq!(lengths(&["50us:continue", "70us:trace"]), Some(kept));
+        assert_eq!(lengths(&["50us:continue"]), Some(counted));
+        let acts = Thresholds { stop_ns: Some(9_000_000), act_within_ns: Some(80_000), ..counted };
         assert_eq!(lengths(&["9ms:stop", "50us:continue", "80us:run=true"]), Some(acts));
     }
 

@@ -10,6 +10,8 @@ pub mod cpu_warnings;
 pub mod cpus;
 pub mod exceedances;
 pub mod experiment;
+pub mod flight_recorder;
+pub mod flight_table;
 pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;

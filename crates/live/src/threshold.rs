@@ -1,7 +1,10 @@
 //! What a live bench does at detours or wake-ups that reach a threshold (`--on-threshold`): it counts them, ends the
-//! window, and has actions performed. `noise` and `wakeup` share this module.
+//! window, has actions performed, and keeps what the flight recorder (`--flight-record`) has seen. `noise` and `wakeup`
+//! share this module.
 
 use lab::exceedances::Exceedance;
+use lab::flight_recorder::FlightRecorder;
+use lab::noise::Mark;
 
 /// The actions are performed for at most this number of detours or wake-ups of a window that goes on.
 pub const ACTIONS_MAX: u32 = 10;
@@ -15,6 +18,9 @@ pub struct Thresholds {
     pub stop_ns: Option<u64>,
     /// The shortest length that has actions while the window goes on. `None`: the actions come after the window.
     pub act_within_ns: Option<u64>,
+    /// In a window that goes on: the shortest length after which the flight record stays as it is. `None`: it has the last
+    /// seconds of the window.
+    pub keep_record_ns: Option<u64>,
 }
 
 /// A detour, or a wake-up, that reached the threshold.
@@ -30,7 +36,8 @@ pub struct OverThreshold {
 /// Performs the actions of a detour or a wake-up. In a window that goes on, it must return at once.
 pub type OnThreshold = Box<dyn FnMut(&OverThreshold)>;
 
-/// Watches the window of a bench for lengths that reach the thresholds. The default has no threshold.
+/// Watches the window of a bench for lengths that reach the thresholds, and records its last seconds. The default does
+/// neither.
 #[derive(Default)]
 pub struct ThresholdWatch {
     thresholds: Option<Thresholds>,
@@ -39,6 +46,7 @@ pub struct ThresholdWatch {
     acted: u32,
     worst: Option<OverThreshold>,
     ends_window: bool,
+    recorder: Option<FlightRecorder>,
 }
 
 impl ThresholdWatch {
@@ -49,6 +57,23 @@ impl ThresholdWatch {
             on_threshold: Some(on_threshold),
             ..ThresholdWatch::default()
         }
+    }
+
+    /// Sets the recorder of the next window.
+    pub fn set_recorder(&mut self, recorder: FlightRecorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Adds new marks, each with its CPU, to the flight record.
+    pub fn record(&mut self, marks: &[(u32, Mark)]) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(marks);
+        }
+    }
+
+    /// The flight record. `None` without one.
+    pub fn take_recorder(&mut self) -> Option<FlightRecorder> {
+        self.recorder.take()
     }
 
     /// The shortest length that is counted, ns. `None` without thresholds.
@@ -67,6 +92,11 @@ impl ThresholdWatch {
         let Some(thresholds) = self.thresholds else { return };
         let length_ns = longest.length_ns;
         self.ends_window |= thresholds.stop_ns.is_some_and(|stop_ns| length_ns >= stop_ns);
+        if thresholds.keep_record_ns.is_some_and(|keep_ns| length_ns >= keep_ns)
+            && let Some(recorder) = &mut self.recorder
+        {
+            recorder.freeze();
+        }
         let is_worst = self.worst.as_ref().is_none_or(|worst| worst.length_ns < length_ns);
         let acts = thresholds.act_within_ns.is_some_and(|act_ns| length_ns >= act_ns)
             && self.acted < ACTIONS_MAX;
@@ -124,6 +154,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+    use lab::noise::What;
 
     /// A watch, and the lengths and causes for which it performed actions.
     fn watch(thresholds: Thresholds) -> (ThresholdWatch, Rc<RefCell<Vec<OverThreshold>>>) {
@@ -140,7 +171,12 @@ mod tests {
 
     #[test]
     fn a_window_that_ends_has_the_actions_of_the_worst_afterwards() {
-        let thresholds = Thresholds { counted_ns: 100, stop_ns: Some(100), act_within_ns: None };
+        let thresholds = Thresholds {
+            counted_ns: 100,
+            stop_ns: Some(100),
+            act_within_ns: None,
+            keep_record_ns: None,
+        };
         let (mut watch, performed) = watch(thresholds);
         assert!(!watch.ends_window());
         for length_ns in [150, 900, 200] {
@@ -154,10 +190,17 @@ mod tests {
 
     #[test]
     fn a_window_that_goes_on_has_a_bounded_number_of_actions_at_once() {
-        let thresholds =
-            Thresholds { counted_ns: 100, stop_ns: Some(5_000), act_within_ns: Some(200) };
+        let thresholds = Thresholds {
+            counted_ns: 100,
+            stop_ns: Some(5_000),
+            act_within_ns: Some(200),
+            keep_record_ns: Some(290),
+        };
         let (mut watch, performed) = watch(thresholds);
+        watch.set_recorder(FlightRecorder::new(1_000, &[3]));
+        let mark = |at_ns| [(3, Mark { at_ns, what: What::Fault })];
         for number in 0..100 {
+            watch.record(&mark(number));
             take(&mut watch, 150);
             take(&mut watch, 300 - number);
         }
@@ -169,5 +212,7 @@ mod tests {
         watch.act_after_window();
         assert_eq!(performed.borrow().len(), ACTIONS_MAX as usize);
         assert_eq!(watch.worst().map(|over| over.length_ns), Some(5_000));
+        // The record has the marks before the first length of 290 ns or more.
+        assert_eq!(watch.take_recorder().map(|recorder| recorder.mark_count()), Some(1));
     }
 }

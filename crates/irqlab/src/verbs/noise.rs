@@ -57,12 +57,15 @@ pub struct NoiseArgs {
     #[arg(short = 'c', long, alias = "loops-on", value_name = "LIST")]
     cpus: Option<String>,
     /// Loops to run: fwq (fixed work), ftq (fixed time), detour (each gap with its causes; the only one with
-    /// --on-threshold)
+    /// --on-threshold and --flight-record)
     #[arg(
         long = "loop",
         value_delimiter = ',',
         default_value = "detour,fwq,ftq",
-        default_value_if("on_threshold", ArgPredicate::IsPresent, "detour"),
+        default_value_ifs([
+            ("on_threshold", ArgPredicate::IsPresent, "detour"),
+            ("flight_record", ArgPredicate::IsPresent, "detour"),
+        ]),
         value_name = "LIST"
     )]
     loops: Vec<Loop>,
@@ -100,10 +103,16 @@ pub struct NoiseArgs {
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
     keep_longest: u64,
     /// At a detour of TIME or longer, end the window and then perform ACTION: stop (nothing more), run=COMMAND (without a
-    /// shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, or continue (the window goes on, and such
+    /// shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, trace (keep the flight record, of 1 s if --flight-record
+    /// gives no other length), or continue (the window goes on, and such
     /// detours are counted). Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
+    /// Keep the kernel's events of the last TIME of each measured CPU, for table flight_record and export --format
+    /// perfetto; 10ms to 1h, and at most 2,097,152 events
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
+          conflicts_with = "no_trace", value_name = "TIME", help_heading = LIVE)]
+    flight_record: Option<Duration>,
     /// CPUs for irqlab's own thread [default: those not measured]
     #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
     housekeeping: Option<String>,
@@ -195,10 +204,12 @@ impl NoiseArgs {
         measured_and_housekeeping_cpus(self.cpus.as_deref(), self.housekeeping.as_deref(), host)
     }
 
-    /// Checks `--until` and `--on-threshold`, and that the picture of `--picture` can be drawn and written.
+    /// Checks `--until`, `--on-threshold` and `--flight-record`, and that the picture of `--picture` can be drawn and written.
     fn check(&self) -> anyhow::Result<()> {
-        if !self.on_threshold.is_empty() && self.loops() != [Loop::Detour] {
-            bail!(Usage("--on-threshold is a length of detours: --loop detour".to_owned()));
+        let only_detours = !self.on_threshold.is_empty() || self.flight_record.is_some();
+        if only_detours && self.loops() != [Loop::Detour] {
+            let reason = "--on-threshold and --flight-record are for detours: --loop detour";
+            bail!(Usage(reason.to_owned()));
         }
         if self.until.is_some_and(|UntilArg(rule)| rule.is_some()) {
             if !self.has_model() {
@@ -215,6 +226,11 @@ impl NoiseArgs {
             bail!(Usage("--picture draws the loop fwq; add fwq to --loop".to_owned()));
         }
         Ok(output_file::check(file, self.force)?)
+    }
+
+    /// Length of the flight record, ns. `None`: nothing is recorded.
+    fn flight_record_ns(&self) -> Option<u64> {
+        Threshold::flight_record_ns(&self.on_threshold, self.flight_record)
     }
 
     /// The options of the command, for the settings of the run.
@@ -242,6 +258,7 @@ impl NoiseArgs {
             ("seed", json!(self.seed)),
             ("keep_longest", json!(self.keep_longest)),
             ("on_threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
+            ("flight_record_ns", json!(self.flight_record_ns())),
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("command", json!(self.command)),
         ];
@@ -342,6 +359,9 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;
     bench.watch_for(thresholds);
+    if let Some(length_ns) = args.flight_record_ns() {
+        bench.record_flight(length_ns)?;
+    }
     let mut exit = measure(args, &open, context, &mut bench)?;
     let mut ended_by_threshold = false;
     if let Some((over, ended_window)) = bench.over_threshold() {

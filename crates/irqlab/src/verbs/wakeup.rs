@@ -71,10 +71,16 @@ pub struct WakeupArgs {
     #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME", help_heading = LIVE)]
     idle_exit_max: Option<u32>,
     /// When a thread is late by TIME or more, end the window and then perform ACTION: stop (nothing more), run=COMMAND
-    /// (without a shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, or continue (the window goes on,
+    /// (without a shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, trace (keep the flight record, of 1 s if --flight-record
+    /// gives no other length), or continue (the window goes on,
     /// and such wake-ups are counted). Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
+    /// Keep the kernel's events of the last TIME of each measured CPU, for table flight_record and export --format
+    /// perfetto; 10ms to 1h, and at most 2,097,152 events
+    #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
+          conflicts_with = "no_trace", value_name = "TIME", help_heading = LIVE)]
+    flight_record: Option<Duration>,
     /// How many of the worst wake-ups of each CPU are kept with every part: 1 to 1000
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
@@ -136,6 +142,11 @@ impl WakeupArgs {
         }
     }
 
+    /// Length of the flight record, ns. `None`: nothing is recorded.
+    fn flight_record_ns(&self) -> Option<u64> {
+        Threshold::flight_record_ns(&self.on_threshold, self.flight_record)
+    }
+
     /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let duration_ns = match self.length() {
@@ -153,6 +164,7 @@ impl WakeupArgs {
             ("aligned", json!(self.aligned)),
             ("idle_exit_max_ns", json!(self.idle_exit_max.map(|us| u64::from(us) * 1_000))),
             ("threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
+            ("flight_record_ns", json!(self.flight_record_ns())),
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
@@ -225,6 +237,9 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.bench(&host)?;
     bench.watch_for(thresholds);
+    if let Some(length_ns) = args.flight_record_ns() {
+        bench.record_flight(length_ns)?;
+    }
     // All CPUs may be measured, and drawing a line every second would delay threads.
     let mut exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;
     let mut ended_by_threshold = false;

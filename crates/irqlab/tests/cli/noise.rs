@@ -21,9 +21,12 @@ fn invalid_options_are_named() {
     check_refused(&["noise", "--picture", "a.svg", "--loop", "ftq"], "add fwq to --loop");
     check_refused(
         &["noise", "--on-threshold", "1ms:stop", "--loop", "detour,fwq"],
-        "--on-threshold is a length of detours: --loop detour",
+        "--on-threshold and --flight-record are for detours: --loop detour",
     );
-    check_refused(&["noise", "--on-threshold", "1ms"], "allowed: TIME:stop, TIME:continue");
+    check_refused(
+        &["noise", "--on-threshold", "1ms"],
+        "allowed: TIME:stop, TIME:trace, TIME:continue",
+    );
     check_refused(
         &["noise", "--on", "sim", "--on-threshold", "1ms:stop"],
         "--on-threshold is for --on live",
@@ -274,4 +277,24 @@ fn a_threshold_ends_the_window_or_counts_the_detours() {
 
     let within = run("100ms", &["3600s:stop"]).assert_code(0).json();
     assert_eq!(uint(&rows(&within, "noise")[0], "over_threshold_count"), 0);
+}
+
+#[test]
+fn the_flight_record_has_the_loop_and_what_interrupts_it() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["noise", "-q", "-c", "0", "-d", "400ms", "--flight-record", "100ms", "--json"];
+    let ended = workspace.run(&arguments);
+    if ended.code == Some(4) {
+        return needs::not_run(needs::Need::Tsc, &ended.err);
+    }
+    let run = ended.assert_code(0).json();
+    if let Some(reason) = absence(&run, "the last seconds") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    assert_eq!(uint(&run["settings"], "flight_record_length_ns"), 100_000_000);
+    let record = rows(&run, "flight_record");
+    let has = |kind: &str| record.iter().any(|row| row["kind"] == kind);
+    assert!(has("thread") && (has("vector") || has("task")), "{record:?}");
+    assert!(rows(&run, "fwq").is_empty(), "only the loop detour runs");
 }

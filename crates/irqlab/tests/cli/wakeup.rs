@@ -170,7 +170,10 @@ fn a_threshold_ends_the_window_and_then_starts_its_actions() {
     refused("1ms:run=no-such-program", "there is no program \"no-such-program\"");
     // This process has ended, and this test waited for it.
     refused(&format!("1ms:signal=TERM,{}", sleeper.0.id()), "--on-threshold: process");
-    refused("1ms", "allowed: TIME:stop, TIME:continue, TIME:run=COMMAND or TIME:signal=NAME,PID");
+    refused(
+        "1ms",
+        "allowed: TIME:stop, TIME:trace, TIME:continue, TIME:run=COMMAND or TIME:signal=NAME,PID",
+    );
     let timed = ["wakeup", "-q", "--no-trace", "-c", "0", "-d", "200ms"];
     let within = [&timed[..], &["--on-threshold", "3600s:stop"]].concat();
     workspace.run(&within).assert_code(0);
@@ -192,4 +195,80 @@ fn a_window_that_goes_on_counts_the_wake_ups_over_the_threshold() {
     assert_eq!(uint(row, "over_threshold_count"), uint(row, "wakeup_count"));
     assert!(run["settings"]["threshold_stop_ns"].is_null());
     assert!(workspace.path().join("over-0").exists());
+}
+
+#[test]
+fn the_flight_record_has_the_last_of_the_window_with_its_late_wake_ups() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["wakeup", "-q", "--no-comparison", "-c", "0", "-d", "640ms", "--json"];
+    let ended = workspace.run(&[&arguments[..], &["--flight-record", "100ms"]].concat());
+    let run = ended.assert_code(0).json();
+    if let Some(reason) = absence(&run, "the last seconds") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    let setting = |key: &str| uint(&run["settings"], key);
+    assert_eq!(setting("flight_record_length_ns"), 100_000_000);
+    assert_eq!(setting("flight_record_dropped_events"), 0);
+    let start_ns = setting("flight_record_start_ns");
+    let record = rows(&run, "flight_record");
+    let is_measured = |row: &&Json| row["kind"] == "late wake-up";
+    for row in record.iter().filter(|row| !is_measured(row)) {
+        let [from_ns, length_ns] = ["start_ns", "length_ns"].map(|column| uint(row, column));
+        assert!(start_ns <= from_ns, "{row}");
+        assert!(from_ns + length_ns <= start_ns + 100_000_000, "{row}");
+    }
+    for kind in ["thread", "task", "wake-up"] {
+        assert!(record.iter().any(|row| row["kind"] == kind), "{kind}: {record:?}");
+    }
+    // A late wake-up of the record is in table worst.
+    for row in record.iter().filter(is_measured) {
+        let is_it = |worst: &&Json| worst["late_ns"] == row["length_ns"];
+        assert!(rows(&run, "worst").iter().any(|worst| is_it(&worst)), "{row}");
+    }
+}
+
+/// Every wake-up is later than 1 ns. The window goes on, but the record does not.
+#[test]
+fn a_threshold_keeps_the_flight_record() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["wakeup", "-q", "--no-comparison", "-c", "0", "-d", "1500ms", "--json"];
+    let thresholds = ["--on-threshold", "1ns:trace", "--on-threshold", "1ns:continue"];
+    let ended = workspace.run(&[&arguments[..], &thresholds].concat());
+    let run = ended.assert_code(3).json();
+    if let Some(reason) = absence(&run, "the last seconds") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    assert_eq!(run["settings"]["flight_record_at_threshold"], true);
+    assert_eq!(run["settings"]["flight_record_ns"], 1_000_000_000);
+    let setting = |key: &str| uint(&run["settings"], key);
+    let end_ns = setting("flight_record_start_ns") + setting("flight_record_length_ns");
+    assert!(end_ns < setting("measured_window_ns"), "{}", run["settings"]);
+    assert!(!rows(&run, "flight_record").is_empty());
+}
+
+/// The record of 60,000 wake-ups is larger than the file system.
+#[test]
+fn a_full_disk_costs_the_flight_record_and_no_other_table() {
+    let _alone = alone();
+    let workspace = Place::new();
+    // The mount is in this shell's namespace alone, so the shell also reads the run.
+    let script = "mount -t tmpfs -o size=400k tmpfs . || exit 77; cd \"$PWD\"; \"$@\"; code=$?; \
+                  \"$1\" show run --json > /dev/null || exit 99; exit $code";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", crate::support::IRQLAB]);
+    command.args(["wakeup", "-q", "--no-comparison", "-c", "0", "-p", "50us", "-d", "3s"]);
+    command.args(["--flight-record", "10s", "--out", "run", "--json"]);
+    command.current_dir(workspace.path());
+    let ended = crate::support::CommandOutput::of(&mut command);
+    if ended.code == Some(77) || ended.err.contains("unshare") {
+        return needs::not_run(needs::Need::Namespaces, &ended.err);
+    }
+    let run = ended.json();
+    if let Some(reason) = absence(&run, "the last seconds") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    ended.assert_says("the flight record is not recorded: cannot write");
+    ended.assert_code(0);
 }

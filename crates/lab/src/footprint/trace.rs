@@ -172,7 +172,7 @@ pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec
             }
             What::SwitchTo(switched_to) => task = Some(switched_to),
             What::SwitchBack => task = None,
-            What::Fault | What::Wake => {}
+            What::Fault | What::Wake(_) => {}
         }
     }
     spans

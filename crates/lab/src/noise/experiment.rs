@@ -12,6 +12,7 @@ use super::tables;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
+use crate::flight_table::Recorded;
 
 /// Options of the measurement.
 #[derive(Clone, Debug, Default)]
@@ -157,6 +158,14 @@ impl Experiment for Plan {
             tables::slots(samples),
             tables::spectrum(samples),
         ];
+        let mut warnings = warnings(samples);
+        let mut settings = Map::new();
+        for sample in samples {
+            let Some(recorded) = recorded(sample) else { continue };
+            recorded.describe(&mut settings);
+            warnings.extend(recorded.warnings());
+            tables.push(recorded.table(tables::marked_detours(samples)));
+        }
         tables.retain(|table| !table.rows().is_empty());
         let windows = samples.iter().map(|sample| {
             let mut window = sample.facts.clone();
@@ -164,15 +173,16 @@ impl Experiment for Plan {
             window.insert("traced".to_owned(), json!(sample.traced.is_some()));
             Json::Object(window)
         });
-        let windows = ("windows".to_owned(), Json::Array(windows.collect()));
-        Report {
-            tables,
-            settings: Map::from_iter([windows]),
-            observer: observer(samples),
-            warnings: warnings(samples),
-            absent,
-        }
+        settings.insert("windows".to_owned(), Json::Array(windows.collect()));
+        Report { tables, settings, observer: observer(samples), warnings, absent }
     }
+}
+
+/// The flight record of a window, with names. `None` without one.
+fn recorded(sample: &NoiseSample) -> Option<Recorded<'_>> {
+    let recorder = sample.flight_record.as_ref()?;
+    let opened_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).min().unwrap_or(0);
+    Some(Recorded { recorder, names: &sample.names, opened_ns })
 }
 
 /// Describes a window that a request to stop cut short, in words: the label, and how much of the window was measured.

@@ -171,7 +171,7 @@ impl BusyIntervals {
             // No context stays open over a task switch.
             What::SwitchTo(_) => (self.depth, self.is_in_task) = (0, true),
             What::SwitchBack => (self.depth, self.is_in_task) = (0, false),
-            What::Fault | What::Wake => return,
+            What::Fault | What::Wake(_) => return,
         }
         let is_busy = self.depth > 0 || self.is_in_task;
         let is_handlers = is_busy.then_some(!self.is_in_task);

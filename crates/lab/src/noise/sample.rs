@@ -11,6 +11,7 @@ use super::quantum::Quantum;
 use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
+use crate::flight_recorder::FlightRecorder;
 
 /// Name of the task that runs when a CPU has nothing to do. No other task has this name.
 pub const IDLE: &str = "idle";
@@ -94,6 +95,8 @@ pub struct NoiseSample {
     pub cpu_warnings: Vec<CpuWarning>,
     /// Facts about this window, for the settings of the report.
     pub facts: Map<String, Json>,
+    /// The kernel's events of the last seconds. `None` without `--flight-record`.
+    pub flight_record: Option<FlightRecorder>,
 }
 
 impl NoiseSample {
@@ -116,6 +119,7 @@ impl NoiseSample {
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
+            flight_record: None,
         }
     }
 }

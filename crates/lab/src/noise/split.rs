@@ -46,8 +46,9 @@ pub enum What {
     SwitchTo(u32),
     /// The loop's task runs from this time on.
     SwitchBack,
-    /// The measured thread is woken. The loops of `noise` never sleep; only `wakeup` asks for these marks.
-    Wake,
+    /// The measured thread is woken, by the CPU with this number. The loops of `noise` never sleep; only `wakeup` asks for
+    /// these marks.
+    Wake(u32),
     /// The loop has a page fault. The kernel does not report the end: the fault ends when the loop resumes.
     Fault,
 }
@@ -243,7 +244,7 @@ impl OpenContexts {
             What::Leave(context) => self.close(Part::Context(context)),
             What::SwitchTo(task) => self.switch(Some(task)),
             What::SwitchBack => self.switch(None),
-            What::Wake => {}
+            What::Wake(_) => {}
         }
     }
 

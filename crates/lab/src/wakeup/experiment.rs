@@ -11,6 +11,7 @@ use crate::cpus::add_once;
 use crate::experiment::{
     Bench, BenchError, Experiment, Measured, Progress, Report, Samples, Steps,
 };
+use crate::flight_table::Recorded;
 
 /// A machine whose CPUs can run the threads.
 pub trait WakeupBench: Bench {
@@ -145,22 +146,29 @@ impl Experiment for Plan {
             tables::distribution(window),
             tables::worst_parts(window),
         ];
-        tables.retain(|table| !table.rows().is_empty());
         let mut settings = window.facts.clone();
+        let mut warnings = warnings(window);
+        if let Some(recorded) = recorded(window) {
+            recorded.describe(&mut settings);
+            warnings.extend(recorded.warnings());
+            tables.push(recorded.table(tables::late_wake_ups(window)));
+        }
+        tables.retain(|table| !table.rows().is_empty());
         settings.insert("measured_window_ns".to_owned(), json!(window.window_ns));
         let broken_cpus = window.cpus.iter().filter(|cpu| cpu.ledger.unbalanced > 0).count();
         let broken_records =
             window.cpu_warnings.iter().filter(|warning| warning.is_broken()).count();
         settings.insert("broken".to_owned(), json!(broken_cpus + broken_records));
         settings.insert("traced".to_owned(), json!(window.events.is_some()));
-        Report {
-            tables,
-            settings,
-            observer: observer(samples, window),
-            warnings: warnings(window),
-            absent,
-        }
+        Report { tables, settings, observer: observer(samples, window), warnings, absent }
     }
+}
+
+/// The flight record of the window, with names. `None` without one.
+fn recorded(window: &WakeupSample) -> Option<Recorded<'_>> {
+    let recorder = window.flight_record.as_ref()?;
+    let opened_ns = window.cpus.iter().map(|cpu| cpu.start_ns).min().unwrap_or(0);
+    Some(Recorded { recorder, names: &window.names, opened_ns })
 }
 
 /// The overhead of the measurement, for the run's `observer`. Its keys are public.

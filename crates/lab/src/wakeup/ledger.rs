@@ -152,7 +152,7 @@ mod tests {
             let switch_ns = due_ns + 2_500 + number % 7_000 + task_ns;
             let marks = [
                 mark(due_ns + 500, What::Enter(1)),
-                mark(due_ns + 1_000, What::Wake),
+                mark(due_ns + 1_000, What::Wake(1)),
                 mark(due_ns + 2_000, What::Leave(1)),
                 mark(switch_ns, What::SwitchBack),
             ];

@@ -6,6 +6,7 @@ use super::ledger::WakeupLedger;
 use super::split::Running;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
+use crate::flight_recorder::FlightRecorder;
 use crate::noise::ContextName;
 
 /// The threads of all measured CPUs, for one window.
@@ -30,6 +31,8 @@ pub struct WakeupSample {
     pub cpu_warnings: Vec<CpuWarning>,
     /// Facts about this window, for the settings of the run.
     pub facts: Map<String, Json>,
+    /// The kernel's events of the last seconds. `None` without `--flight-record`.
+    pub flight_record: Option<FlightRecorder>,
 }
 
 impl WakeupSample {

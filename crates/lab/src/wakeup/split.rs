@@ -101,7 +101,7 @@ impl CpuState {
             }
             What::SwitchTo(task) => self.switch(Running::Task(task)),
             What::SwitchBack => self.switch(Running::Thread),
-            What::Enter(_) | What::Fault | What::Wake => {}
+            What::Enter(_) | What::Fault | What::Wake(_) => {}
         }
     }
 
@@ -128,7 +128,7 @@ impl CpuState {
             now_ns = at_ns;
             match mark.what {
                 What::SwitchTo(_) if self.task == Running::Thread => left_at = Some(out.len()),
-                What::Wake => left_at = None,
+                What::Wake(_) => left_at = None,
                 // Not woken, so it never slept: it was ready to run all the time.
                 What::SwitchBack => {
                     let ready = left_at.take().and_then(|from| out.get_mut(from..));
@@ -139,7 +139,7 @@ impl CpuState {
             }
             self.apply(mark.what);
             stage = match mark.what {
-                What::Wake => stage.max(Stage::Scheduling),
+                What::Wake(_) => stage.max(Stage::Scheduling),
                 What::SwitchBack => Stage::Return,
                 // The thread lost the CPU again before it read the clock.
                 What::SwitchTo(_) if stage == Stage::Return => Stage::Scheduling,
@@ -201,7 +201,7 @@ mod tests {
         use What::{Enter, Leave, SwitchBack, SwitchTo, Wake};
         let marks = [
             (400, Enter(TIMER)),
-            (700, Wake),
+            (700, Wake(0)),
             (900, Leave(TIMER)),
             (950, Enter(NET_RX)),
             (5_000, Leave(NET_RX)),
@@ -228,7 +228,7 @@ mod tests {
         let marks = [
             (100, Leave(NET_RX)),
             (120, Enter(TIMER)),
-            (150, Wake),
+            (150, Wake(0)),
             (160, Leave(TIMER)),
             (200, SwitchTo(IDLE)),
             (210, SwitchBack),
@@ -290,7 +290,7 @@ mod tests {
             2 => What::SwitchTo(number),
             3 => What::SwitchBack,
             4 => What::Fault,
-            _ => What::Wake,
+            _ => What::Wake(0),
         })
     }
 

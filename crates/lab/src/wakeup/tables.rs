@@ -8,6 +8,7 @@ use stats::Distribution;
 use super::ledger::WholeWakeup;
 use super::sample::{CpuWakeups, WakeupSample};
 use super::split::{Part, Running, Stage};
+use crate::flight_table::Marked;
 use crate::noise::{ContextName, IDLE};
 use crate::quantiles::{interval_columns, interval_link};
 
@@ -127,6 +128,18 @@ fn all_rows() -> TableDisplay {
 /// Display hints of a table of which a terminal shows no row: only pictures and programs use it.
 fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
+}
+
+/// The worst wake-ups, to mark them in the flight record.
+pub(super) fn late_wake_ups(sample: &WakeupSample) -> Vec<Marked> {
+    let late = Worst::all(sample).map(|worst| Marked {
+        cpu: worst.thread.cpu.cpu,
+        start_ns: worst.whole.wakeup.due_ns,
+        length_ns: worst.whole.wakeup.late_ns(),
+        kind: "late wake-up",
+        name: worst.largest_part().map(|(_, name)| name),
+    });
+    late.collect()
 }
 
 /// Table `wakeup`: one row per CPU.
@@ -558,7 +571,7 @@ mod tests {
             let due_ns = number * 1_000_000;
             let marks = [
                 (400, What::Enter(0)),
-                (600, What::Wake),
+                (600, What::Wake(0)),
                 (700, What::Leave(0)),
                 (900 + number % 5_000, What::SwitchTo(2)),
                 (2_000 + number % 5_000, What::SwitchBack),
@@ -588,6 +601,7 @@ mod tests {
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
+            flight_record: None,
         }
     }
 

@@ -58,7 +58,9 @@ impl Decoder {
                 add_mark(cpu, mark_at(raw.at_ns, What::Leave(source)));
             }
             MARK_FAULT => add_mark(cpu, mark_at(raw.at_ns, What::Fault)),
-            MARK_WAKE => add_mark(cpu, mark_at(raw.at_ns, What::Wake)),
+            MARK_WAKE => {
+                add_mark(cpu, mark_at(raw.at_ns, What::Wake(u32::try_from(raw.value).unwrap_or(0))))
+            }
             MARK_SWITCH_BACK => add_mark(cpu, mark_at(raw.at_ns, What::SwitchBack)),
             MARK_SWITCH_TO => {
                 self.switches_to_init += u64::from(raw.value == 1);

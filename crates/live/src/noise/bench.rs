@@ -11,6 +11,8 @@ use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::flight_recorder::FlightRecorder;
+use lab::flight_table;
 use lab::noise::{
     AttributionParameters, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced, Visibility,
 };
@@ -152,6 +154,21 @@ impl LiveNoise {
     /// Sets the thresholds of the detours in the next windows, and the actions.
     pub fn watch_for(&mut self, thresholds: ThresholdWatch) {
         self.thresholds = thresholds;
+    }
+
+    /// Keeps the kernel's events of the last `length_ns` of the next window.
+    ///
+    /// Fails if there is not enough memory.
+    pub fn record_flight(&mut self, length_ns: u64) -> Result<(), BenchError> {
+        if self.probes.is_none() {
+            let reason = "the kernel's events cannot be recorded here, see the causes";
+            self.absent.push(Absence::new(flight_table::NAME, "the last seconds", reason));
+            return Ok(());
+        }
+        let recorder = FlightRecorder::new(length_ns, &self.settings.cpus);
+        available_memory(&self.root).check("the flight record", recorder.bytes_max())?;
+        self.thresholds.set_recorder(recorder);
+        Ok(())
     }
 
     /// The longest detour that reached a threshold, and whether it ended the window.
@@ -366,6 +383,7 @@ impl LiveNoise {
         add_clock(&mut sample, clock_before.zip(clock_after));
         sample.interrupted = is_interrupted;
         sample.ended_by_threshold = watch.ends_window();
+        sample.flight_record = watch.take_recorder();
         if watch.counted_ns().is_some() {
             sample.facts.insert("over_threshold".to_owned(), json!(watch.worst().is_some()));
         }
@@ -473,6 +491,7 @@ impl LiveNoise {
             warnings,
             cpu_warnings,
             facts,
+            flight_record: None,
         })
     }
 }

@@ -283,6 +283,7 @@ fn poll_once(
     let new_records: Vec<Vec<Record>> = runners.iter().map(drained).collect();
     clocks.read();
     let marks = probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
+    watch.record(&marks);
     let (mut oldest, mut all_started) = (u64::MAX, true);
     for ((runner, join), records) in runners.iter().zip(joins).zip(new_records) {
         let cpu_marks = marks.iter().filter(|(cpu, _)| *cpu == runner.cpu);

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::flight_recorder::FlightRecorder;
+use lab::flight_table;
 use lab::noise::ContextName;
 use lab::wakeup::{CpuWakeups, Wakeup, WakeupBench, WakeupLedger, WakeupSample, kind_and_name};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
@@ -140,6 +142,21 @@ impl LiveWakeup {
         self.thresholds = thresholds;
     }
 
+    /// Keeps the kernel's events of the last `length_ns` of the next window.
+    ///
+    /// Fails if there is not enough memory.
+    pub fn record_flight(&mut self, length_ns: u64) -> Result<(), BenchError> {
+        if self.probes.is_none() {
+            let reason = "the kernel's events cannot be recorded here, see the causes";
+            self.absent.push(Absence::new(flight_table::NAME, "the last seconds", reason));
+            return Ok(());
+        }
+        let recorder = FlightRecorder::new(length_ns, &self.settings.cpus);
+        available_memory(&self.root).check("the flight record", recorder.bytes_max())?;
+        self.thresholds.set_recorder(recorder);
+        Ok(())
+    }
+
     /// The worst wake-up that reached a threshold, and whether it ended the window.
     #[must_use]
     pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
@@ -267,6 +284,7 @@ impl LiveWakeup {
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
+            flight_record: watch.take_recorder(),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
         for cpu in &mut sample.cpus {
@@ -498,6 +516,7 @@ impl Observer<'_> {
         let over: Vec<bool> = self.threads.iter().map(MeasuredThread::is_over).collect();
         let new_wakeups: Vec<Vec<Wakeup>> = self.threads.iter().map(drained).collect();
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
+        self.watch.record(&marks);
         let threads = self.threads.iter().zip(over);
         for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);

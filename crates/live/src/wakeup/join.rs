@@ -149,7 +149,7 @@ mod tests {
         let mut join = Join::new(ledger, true, 1_000, 100_000_000);
         take(&mut join, &[mark(10, What::SwitchTo(7))], &[]);
         let wakeup = Wakeup { due_ns: 1_000, woke_ns: 1_500 };
-        take(&mut join, &[mark(1_300, What::Wake)], &[wakeup]);
+        take(&mut join, &[mark(1_300, What::Wake(0))], &[wakeup]);
         take(&mut join, &[], &[]);
         take(&mut join, &[mark(1_400, What::SwitchBack)], &[]);
         // The thread sleeps for long. Another task runs meanwhile, and at the next due time.

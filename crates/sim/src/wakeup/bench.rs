@@ -154,6 +154,7 @@ impl SimWakeup {
             warnings: Vec::new(),
             cpu_warnings,
             facts,
+            flight_record: None,
         })
     }
 
@@ -283,6 +284,7 @@ impl WakeupBench for SimWakeup {
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
+            flight_record: None,
         }))
     }
 

@@ -8,6 +8,7 @@ use super::super::split::{Class, Part};
 use super::noise::class_ns;
 use super::single::cause_columns;
 use super::{DetourLoop, NoiseSample, cpu_column, detour_loops, kind_and_name, no_rows};
+use crate::flight_table::Marked;
 
 /// How many of the longest detours of a run the terminal shows.
 const SHOWN: u64 = 10;
@@ -49,6 +50,18 @@ impl<'a> Longest<'a> {
     fn largest_cause(&self) -> Option<(&str, String)> {
         self.kind_and_name(self.whole.main()?.0)
     }
+}
+
+/// The longest detours, to mark them in the flight record.
+pub fn marked_detours(samples: &[NoiseSample]) -> Vec<Marked> {
+    let detours = Longest::all(samples).map(|longest| Marked {
+        cpu: longest.detour_loop.cpu.cpu,
+        start_ns: longest.whole.detour.gap.start_ns,
+        length_ns: longest.whole.detour.gap.length_ns(),
+        kind: "detour",
+        name: longest.largest_cause().map(|(_, name)| name),
+    });
+    detours.collect()
 }
 
 /// The columns that identify a detour.

@@ -17,7 +17,7 @@ mod tick;
 pub(super) use aftermath::{aftermath, aftermath_absent};
 pub(super) use causes::causes;
 pub(super) use injected::injected;
-pub(super) use longest::{longest, longest_parts};
+pub(super) use longest::{longest, longest_parts, marked_detours};
 pub(super) use lost_time::lost_time;
 pub(super) use noise::{noise, sizes, sizes_by_cause};
 pub(super) use periods::periods;
