@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{CommandOutput, Place, alone, can_measure, check_refused, rows};
+use crate::support::{CommandOutput, Place, absence, alone, can_measure, check_refused, rows};
 use serde_json::Value as Json;
 
 /// A run that is part of the repository.
@@ -217,5 +217,36 @@ fn check_log(workspace: &Place, log: &Json) {
         // Three significant digits.
         assert!((log_median / run_median - 1.0).abs() < 2e-3, "{histogram} {row}");
         assert!(histogram["length_ms"].as_f64() >= Some(199.0), "{histogram}");
+    }
+}
+
+/// The last 200 ms of a thread that sleeps for 1 ms at a time.
+#[test]
+fn the_flight_record_and_the_worst_wake_ups_are_slices_and_arrows() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let arguments = ["wakeup", "-q", "--no-comparison", "-c", "0", "-d", "600ms", "--out", "run"];
+    let ended = workspace.run(&[&arguments[..], &["--flight-record", "200ms", "--json"]].concat());
+    let run = ended.assert_code(0).json();
+    if let Some(reason) = absence(&run, "the last seconds") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    workspace.run(&["export", "run", "--format", "perfetto", "-o", "p"]).assert_code(0);
+    let Some(trace) = read_by("read_perfetto.py", &workspace.path().join("p")) else { return };
+    let slices = trace["slices"].as_array().unwrap();
+    let in_group = |name: &str| slices.iter().filter(|slice| slice["group"] == name).count();
+    assert_eq!(in_group("CPU 0: flight record"), rows(&run, "flight_record").len());
+    assert_eq!(in_group("CPU 0: the worst wake-ups"), rows(&run, "worst").len());
+    assert!(in_group("CPU 0: parts of the worst wake-ups") > 0);
+    let numbers = |side: &str| -> Vec<u64> {
+        let arrows = trace["arrows"][side].as_array().unwrap();
+        arrows.iter().map(|arrow| arrow[0].as_u64().unwrap()).collect()
+    };
+    let (mut starts, mut ends) = (numbers("starts"), numbers("ends"));
+    starts.sort_unstable();
+    ends.sort_unstable();
+    assert!(!starts.is_empty() && starts == ends, "{starts:?} {ends:?}");
+    for arrow in trace["arrows"]["ends"].as_array().unwrap() {
+        assert_eq!(arrow[1], "the measured thread");
     }
 }

@@ -1,10 +1,10 @@
 //! A run's events in time as a trace for Perfetto (<https://ui.perfetto.dev>), in its protobuf format. `irqlab export
 //! --format perfetto` and `footprint --trace` write it.
 //!
-//! The messages below are the subset of `perfetto_trace.proto` for tracks, slices and counters. Their field numbers
+//! The messages below are the subset of `perfetto_trace.proto` for tracks, slices, flows and counters. Their field numbers
 //! come from that file and must not change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message;
 use record::{Run, Table, Value};
@@ -18,7 +18,11 @@ const NAME_CHARS_MAX: usize = 80;
 /// Number of the sequence of packets. The trace has only one sequence.
 const SEQUENCE: u32 = 1;
 
+/// Field number of the packets in `perfetto.protos.Trace`.
+const PACKET_TAG: u32 = 1;
+
 /// `perfetto.protos.Trace`.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 struct TraceFile {
     #[prost(message, repeated, tag = "1")]
@@ -79,6 +83,12 @@ struct TrackEvent {
     name: Option<String>,
     #[prost(int64, optional, tag = "30")]
     counter_value: Option<i64>,
+    /// The arrows that start at this slice.
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    flow_ids: Vec<u64>,
+    /// The arrows that end at this slice.
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    terminating_flow_ids: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -118,6 +128,10 @@ struct Slice {
     length_ns: u64,
     /// Further numbers, each with a name.
     details: Vec<(&'static str, u64)>,
+    /// The arrow that starts at this slice, by its number in the trace.
+    starts_flow: Option<u64>,
+    /// The arrow that ends at this slice.
+    ends_flow: Option<u64>,
 }
 
 /// Rows that are drawn together. All groups start at time 0 of the viewer.
@@ -137,16 +151,19 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
         |name: &str, make: fn(&Table) -> Vec<Group>| run.table(name).map(make).unwrap_or_default();
     let groups = [
         groups_of("trace", context_trace),
+        groups_of("flight_record", flight_record),
+        groups_of("worst", worst),
         run.table("detours").map(|table| sampled_detours(run, table)).unwrap_or_default(),
         groups_of("longest", |table| detours(table, &|_| "the longest detours".to_owned())),
         groups_of("longest_parts", longest_parts),
+        groups_of("worst_parts", worst_parts),
         groups_of("fwq_quanta", fixed_work),
         groups_of("ftq_quanta", fixed_time),
     ]
     .concat();
     if groups.is_empty() {
         return Err(Unexported(format!(
-            "a run of {} has only sums, no single events with a time (noise and footprint --trace have them)",
+            "a run of {} has only sums, no single events with a time (noise, wakeup and footprint --trace have them)",
             escape::plain(&run.experiment)
         )));
     }
@@ -216,9 +233,112 @@ fn context_trace(table: &Table) -> Vec<Group> {
             kind: text(row, "kind"),
             from_ns: uint(row, "start_ns")?,
             length_ns: uint(row, "length_ns")?,
-            details: Vec::new(),
+            ..Slice::default()
         })
     })
+}
+
+/// Kinds of intervals in table `flight_record` that are measured times. They overlap with what the CPU ran.
+const MEASURED_KINDS: [&str; 2] = ["detour", "late wake-up"];
+
+/// The last seconds of each CPU: what it ran, wake-ups of measured threads as arrows, and what was measured.
+fn flight_record(table: &Table) -> Vec<Group> {
+    let arrows = Arrows::of_wake_ups(table);
+    let group = |row: &Row<'_>| format!("CPU {}: flight record", text(row, "cpu"));
+    let track = |row: &Row<'_>| {
+        let kind = text(row, "kind");
+        if MEASURED_KINDS.contains(&kind.as_str()) { kind } else { "contexts".to_owned() }
+    };
+    grouped(table, group, track, |row| {
+        let (kind, place) = (text(row, "kind"), cpu_and_start(row)?);
+        let arrow = |arrows: &BTreeMap<(u64, u64), u64>, end_kind: &str| {
+            if kind == end_kind { arrows.get(&place).copied() } else { None }
+        };
+        Some(Slice {
+            name: text(row, "name"),
+            from_ns: place.1,
+            length_ns: uint(row, "length_ns")?,
+            details: details(row, &["woken_cpu"]),
+            starts_flow: arrow(&arrows.starts, "wake-up"),
+            ends_flow: arrow(&arrows.ends, "thread"),
+            kind,
+        })
+    })
+}
+
+/// CPU and start of a row.
+fn cpu_and_start(row: &Row<'_>) -> Option<(u64, u64)> {
+    uint(row, "cpu").zip(uint(row, "start_ns"))
+}
+
+/// Arrows from one slice to another. Keys are the CPU and the start of a slice, values the numbers of arrows.
+#[derive(Default)]
+struct Arrows {
+    starts: BTreeMap<(u64, u64), u64>,
+    ends: BTreeMap<(u64, u64), u64>,
+}
+
+impl Arrows {
+    /// An arrow from each wake-up to the next time at which the woken CPU runs the measured thread.
+    fn of_wake_ups(table: &Table) -> Arrows {
+        let rows = || table.rows().iter().map(|values| Row::new(table, values));
+        let is_thread = |row: &Row<'_>| text(row, "kind") == "thread";
+        let thread_starts: BTreeSet<(u64, u64)> =
+            rows().filter(is_thread).filter_map(|row| cpu_and_start(&row)).collect();
+        let mut arrows = Arrows::default();
+        for row in rows() {
+            let Some((woken_cpu, place)) = uint(&row, "woken_cpu").zip(cpu_and_start(&row)) else {
+                continue;
+            };
+            let woken = (woken_cpu, place.1)..=(woken_cpu, u64::MAX);
+            let Some(run) = thread_starts.range(woken).next() else { continue };
+            // A thread that is woken twice before it runs has one arrow.
+            if !arrows.ends.contains_key(run) {
+                let number = arrows.ends.len() as u64 + 1;
+                arrows.starts.insert(place, number);
+                arrows.ends.insert(*run, number);
+            }
+        }
+        arrows
+    }
+}
+
+/// `wakeup`: the worst wake-ups of each CPU, from their due times on.
+fn worst(table: &Table) -> Vec<Group> {
+    grouped(
+        table,
+        |row| format!("CPU {}: the worst wake-ups", text(row, "cpu")),
+        |_| "late".to_owned(),
+        |row| {
+            Some(Slice {
+                name: text(row, "largest_name"),
+                kind: text(row, "largest_kind"),
+                from_ns: uint(row, "due_ns")?,
+                length_ns: uint(row, "late_ns")?,
+                details: details(row, &["rank", "largest_ns"]),
+                ..Slice::default()
+            })
+        },
+    )
+}
+
+/// `wakeup`: the parts of the worst wake-ups, on a track for each stage. Leaves out sums of parts, which have no start.
+fn worst_parts(table: &Table) -> Vec<Group> {
+    grouped(
+        table,
+        |row| format!("CPU {}: parts of the worst wake-ups", text(row, "cpu")),
+        |row| text(row, "stage"),
+        |row| {
+            Some(Slice {
+                name: text(row, "name"),
+                kind: text(row, "kind"),
+                from_ns: uint(row, "start_ns")?,
+                length_ns: uint(row, "length_ns")?,
+                details: details(row, &["rank"]),
+                ..Slice::default()
+            })
+        },
+    )
 }
 
 /// The numbers of a row in these columns, with the columns' names. Leaves out absent numbers.
@@ -276,6 +396,7 @@ fn detours(table: &Table, heading: &dyn Fn(&str) -> String) -> Vec<Group> {
                     "indirect_ns",
                 ],
             ),
+            ..Slice::default()
         })
     });
     groups.iter_mut().for_each(|group| group.tracks.sort_by(|a, b| a.name.cmp(&b.name)));
@@ -295,6 +416,7 @@ fn longest_parts(table: &Table) -> Vec<Group> {
                 from_ns: uint(row, "start_ns")?,
                 length_ns: uint(row, "length_ns")?,
                 details: details(row, &["rank"]),
+                ..Slice::default()
             })
         },
     )
@@ -316,6 +438,7 @@ fn fixed_work(table: &Table) -> Vec<Group> {
                 from_ns: uint(row, "start_ns")?,
                 length_ns: uint(row, "duration_ns")?,
                 details: details(row, &["attributed_ns"]),
+                ..Slice::default()
             })
         },
     )
@@ -350,17 +473,26 @@ fn printable(name: &str) -> String {
 }
 
 /// The groups as a protobuf file. Each group is a parent track; each track in it is one track for each of its lanes.
+///
+/// A trace is a sequence of packets, so they are encoded one by one: a run may have millions of them.
 fn encode(groups: &[Group]) -> Vec<u8> {
-    let mut file = TraceFile { packet: Vec::new() };
+    let mut file = Vec::new();
+    let mut is_first = true;
+    let mut push = |packet: TracePacket| {
+        let sequence_flags = std::mem::take(&mut is_first).then_some(1);
+        let packet =
+            TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), sequence_flags, ..packet };
+        prost::encoding::message::encode(PACKET_TAG, &packet, &mut file);
+    };
     let mut next_uuid = 0_u64;
     let mut uuid = || {
         next_uuid += 1;
         next_uuid
     };
-    let mut events = Vec::new();
+    let mut moments = Vec::new();
     for (group, rank) in groups.iter().zip(1..) {
         let parent = uuid();
-        file.packet.push(packet_of(TrackDescriptor {
+        push(packet_of(TrackDescriptor {
             uuid: Some(parent),
             name: Some(printable(&group.name)),
             child_ordering: Some(EXPLICIT_ORDER),
@@ -368,11 +500,12 @@ fn encode(groups: &[Group]) -> Vec<u8> {
             ..TrackDescriptor::default()
         }));
         for (track, rank) in group.tracks.iter().zip(1..) {
-            let lanes = lanes(&track.slices);
+            let mut lanes = lanes(&track.slices);
             // A counter has no lane, and needs one track.
-            for lane in 0..lanes.len().max(1) {
+            lanes.resize_with(lanes.len().max(1), Vec::new);
+            for lane in lanes {
                 let id = uuid();
-                file.packet.push(packet_of(TrackDescriptor {
+                push(packet_of(TrackDescriptor {
                     uuid: Some(id),
                     name: Some(printable(&track.name)),
                     parent_uuid: Some(parent),
@@ -382,40 +515,28 @@ fn encode(groups: &[Group]) -> Vec<u8> {
                     sibling_order_rank: Some(rank),
                     ..TrackDescriptor::default()
                 }));
-                let edges = lanes.get(lane).into_iter().flatten();
-                events.extend(edges.map(|edge| edge.event(id)));
-                events.extend(track.values.iter().map(|(time_ns, value)| {
-                    let event = TrackEvent {
-                        kind: Some(COUNTER),
-                        counter_value: Some(*value),
-                        track_uuid: Some(id),
-                        ..TrackEvent::default()
-                    };
-                    (*time_ns, event)
-                }));
+                let values =
+                    track.values.iter().map(|(time_ns, value)| (*time_ns, Moment::Value(*value)));
+                let edges = lane.into_iter().map(|edge| (edge.time_ns(), Moment::Edge(edge)));
+                moments.extend(edges.chain(values).map(|(time_ns, moment)| (time_ns, id, moment)));
             }
         }
     }
-    // The sort must be stable: events at one time stay in the order of their track, where an end precedes a start.
-    events.sort_by_key(|(time_ns, _)| *time_ns);
-    file.packet.extend(events.into_iter().map(|(time_ns, event)| TracePacket {
-        timestamp: Some(time_ns),
-        trusted_packet_sequence_id: Some(SEQUENCE),
-        track_event: Some(event),
-        ..TracePacket::default()
-    }));
-    if let Some(first) = file.packet.first_mut() {
-        first.sequence_flags = Some(1);
+    // The sort must be stable: moments at one time stay in the order of their track, where an end precedes a start.
+    moments.sort_by_key(|(time_ns, ..)| *time_ns);
+    for (time_ns, track, moment) in moments {
+        let event = TrackEvent { track_uuid: Some(track), ..moment.event() };
+        push(TracePacket {
+            timestamp: Some(time_ns),
+            track_event: Some(event),
+            ..TracePacket::default()
+        });
     }
-    file.encode_to_vec()
+    file
 }
 
 fn packet_of(track: TrackDescriptor) -> TracePacket {
-    TracePacket {
-        trusted_packet_sequence_id: Some(SEQUENCE),
-        track_descriptor: Some(track),
-        ..TracePacket::default()
-    }
+    TracePacket { track_descriptor: Some(track), ..TracePacket::default() }
 }
 
 /// The start or the end of a slice in a lane.
@@ -427,29 +548,50 @@ enum Edge<'a> {
 }
 
 impl Edge<'_> {
-    /// The event of the edge on the track with this number, with its time in ns.
-    fn event(self, track: u64) -> (u64, TrackEvent) {
-        let (time_ns, event) = match self {
-            Edge::End(end_ns) => {
-                (end_ns, TrackEvent { kind: Some(SLICE_END), ..TrackEvent::default() })
+    fn time_ns(&self) -> u64 {
+        match self {
+            Edge::Start(slice) => slice.from_ns,
+            Edge::End(end_ns) => *end_ns,
+        }
+    }
+}
+
+/// An event of a track, at a time.
+enum Moment<'a> {
+    Edge(Edge<'a>),
+    /// A counter has this value from now on.
+    Value(i64),
+}
+
+impl Moment<'_> {
+    /// The event, without its track.
+    fn event(&self) -> TrackEvent {
+        match self {
+            Moment::Value(value) => TrackEvent {
+                kind: Some(COUNTER),
+                counter_value: Some(*value),
+                ..TrackEvent::default()
+            },
+            Moment::Edge(Edge::End(_)) => {
+                TrackEvent { kind: Some(SLICE_END), ..TrackEvent::default() }
             }
-            Edge::Start(slice) => {
+            Moment::Edge(Edge::Start(slice)) => {
                 let annotation = |(name, value): &(&str, u64)| DebugAnnotation {
                     name: Some((*name).to_owned()),
                     uint_value: Some(*value),
                     string_value: None,
                 };
-                let event = TrackEvent {
+                TrackEvent {
                     kind: Some(SLICE_BEGIN),
                     name: Some(printable(&slice.name)),
                     categories: vec![printable(&slice.kind)],
                     debug_annotations: slice.details.iter().map(annotation).collect(),
+                    flow_ids: slice.starts_flow.into_iter().collect(),
+                    terminating_flow_ids: slice.ends_flow.into_iter().collect(),
                     ..TrackEvent::default()
-                };
-                (slice.from_ns, event)
+                }
             }
-        };
-        (time_ns, TrackEvent { track_uuid: Some(track), ..event })
+        }
     }
 }
 
@@ -589,6 +731,73 @@ mod tests {
         assert_eq!(events().filter_map(|event| event.counter_value).collect::<Vec<_>>(), [77]);
         let first = events().find(|event| event.kind == Some(SLICE_BEGIN)).unwrap();
         assert_eq!(first.debug_annotations[0].uint_value, Some(4));
+    }
+
+    #[test]
+    fn a_flight_record_has_contexts_arrows_and_what_was_measured() {
+        let columns = [
+            ("cpu", Uint),
+            ("start_ns", Uint),
+            ("length_ns", Uint),
+            ("kind", Text),
+            ("name", Text),
+            ("woken_cpu", Uint),
+        ];
+        let row = |cpu: u64, start: u64, length: u64, kind: &str, woken: Option<u64>| {
+            vec![cpu.into(), start.into(), length.into(), kind.into(), "n".into(), woken.into()]
+        };
+        let rows = vec![
+            row(0, 0, 100, "task", None),
+            row(0, 10, 30, "vector", None),
+            row(0, 20, 0, "wake-up", Some(1)),
+            row(0, 25, 0, "wake-up", Some(1)), // The thread has not run since the first one.
+            row(0, 90, 0, "wake-up", Some(1)), // It does not run again in the record.
+            row(1, 0, 60, "task", None),
+            row(1, 60, 40, "thread", None),
+            row(1, 15, 50, "late wake-up", None),
+        ];
+        let run = run_of(vec![table("flight_record", &columns, rows)]);
+        let file = TraceFile::decode(perfetto(&run).unwrap().as_slice()).unwrap();
+        let tracks = file.packet.iter().filter_map(|packet| packet.track_descriptor.clone());
+        let names: Vec<String> = tracks.map(|track| track.name.unwrap()).collect();
+        let cpus = ["CPU 0: flight record", "contexts", "CPU 1: flight record", "contexts"];
+        assert_eq!(names, [&cpus[..], &["late wake-up"]].concat());
+        let times = |flows: fn(&TrackEvent) -> &Vec<u64>| {
+            let packets = file.packet.iter();
+            let event =
+                |packet: &TracePacket| Some((packet.timestamp?, packet.track_event.clone()?));
+            let with_flow = packets.filter_map(event).filter(|(_, event)| !flows(event).is_empty());
+            with_flow.map(|(time_ns, event)| (time_ns, flows(&event).clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(times(|event| &event.flow_ids), [(20, vec![1])]);
+        assert_eq!(times(|event| &event.terminating_flow_ids), [(60, vec![1])]);
+    }
+
+    #[test]
+    fn the_worst_wake_ups_start_at_their_due_times() {
+        let columns = [("cpu", Uint), ("rank", Uint), ("late_ns", Uint), ("due_ns", Uint)];
+        let wakeups = vec![vec![1.into(), 1.into(), 30.into(), 500.into()]];
+        let parts = [
+            ("cpu", Uint),
+            ("rank", Uint),
+            ("start_ns", Uint),
+            ("length_ns", Uint),
+            ("stage", Text),
+        ];
+        let part = |start: record::Value, length: u64, stage: &str| {
+            vec![1.into(), 1.into(), start, length.into(), stage.into()]
+        };
+        let rows = vec![
+            part(500.into(), 10, "expiry"),
+            part(510.into(), 20, "scheduling"),
+            part(record::Value::Absent, 7, "return"),
+        ];
+        let run =
+            run_of(vec![table("worst", &columns, wakeups), table("worst_parts", &parts, rows)]);
+        let bytes = perfetto(&run).unwrap();
+        let found: Vec<_> = read(&bytes).into_values().flatten().collect();
+        let times: Vec<_> = found.iter().map(|(_, _, from, to)| (*from, *to)).collect();
+        assert_eq!(times, [(500, 530), (500, 510), (510, 530)]);
     }
 
     #[test]
