@@ -124,10 +124,25 @@ impl Threshold {
         })
     }
 
+    /// Whether an action is `trace`, which keeps a flight record.
+    fn has_trace(thresholds: &[Threshold]) -> bool {
+        thresholds.iter().any(|threshold| threshold.action == Action::Trace)
+    }
+
     /// Length of the flight record, ns: `asked`, or [`TRACE_LENGTH`] if an action is `trace`. `None`: nothing is recorded.
     pub fn flight_record_ns(thresholds: &[Threshold], asked: Option<Duration>) -> Option<u64> {
-        let traces = thresholds.iter().any(|threshold| threshold.action == Action::Trace);
-        asked.or_else(|| traces.then_some(TRACE_LENGTH)).map(ns)
+        let length = asked.or_else(|| Threshold::has_trace(thresholds).then_some(TRACE_LENGTH));
+        length.map(ns)
+    }
+
+    /// Refuses the action `trace` without the kernel's events.
+    pub fn check_traced(thresholds: &[Threshold], no_trace: bool) -> Result<(), Usage> {
+        if no_trace && Threshold::has_trace(thresholds) {
+            let reason =
+                "--on-threshold TIME:trace keeps the kernel's events, which --no-trace leaves out";
+            return Err(Usage(reason.to_owned()));
+        }
+        Ok(())
     }
 
     /// Prepares the actions before the measurement, and watches for lengths that reach the thresholds.

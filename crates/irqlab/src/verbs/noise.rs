@@ -351,6 +351,7 @@ fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
 /// Measures on CPUs of this machine. Returns the status of the user's command if the command ended too early with an
 /// error.
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
+    Threshold::check_traced(&args.on_threshold, args.no_trace)?;
     let thresholds = Threshold::watch(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.

@@ -229,6 +229,7 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
 /// Measures on CPUs of this machine. Returns the status of the user's command if the command ended with an error before
 /// the window did, or ended the window with one.
 fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
+    Threshold::check_traced(&args.on_threshold, args.no_trace)?;
     let thresholds = Threshold::watch(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.

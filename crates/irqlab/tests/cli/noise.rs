@@ -7,6 +7,10 @@ use serde_json::Value as Json;
 fn invalid_options_are_named() {
     check_refused(&["noise", "-c", "9999"], "CPU 9999 is not online here; online: ");
     check_refused(&["noise", "-H", "9999"], "CPU 9999 is not online here; online: ");
+    check_refused(
+        &["noise", "--no-trace", "--on-threshold", "1ms:trace"],
+        "which --no-trace leaves out",
+    );
     check_refused(&["noise", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
     check_refused(&["noise", "--loop", "hoop"], "allowed: fwq, ftq, detour");
     check_refused(&["noise", "--body", "mind"], "allowed: add, alu, load, branch, memory");

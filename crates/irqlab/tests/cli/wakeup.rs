@@ -11,6 +11,10 @@ use serde_json::Value as Json;
 #[test]
 fn invalid_options_are_named() {
     check_refused(&["wakeup", "-c", "9999"], "CPU 9999 is not online here; online: ");
+    check_refused(
+        &["wakeup", "--no-trace", "--on-threshold", "1ms:trace"],
+        "which --no-trace leaves out",
+    );
     check_refused(&["wakeup", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
     check_refused(&["wakeup", "-p", "1us"], "allowed: 10us to 10s");
     check_refused(&["wakeup", "-p", "2s", "-d", "1s"], "-d is shorter than the period -p");
