@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::schema::fields::{optional, short_text, within};
 
@@ -81,7 +81,7 @@ const ARCH_CAPABILITIES: [(&str, u32); 21] = [
 ];
 
 /// The vendor of a processor that QEMU can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vendor {
     #[serde(rename = "AuthenticAMD")]
     Amd,

@@ -181,7 +181,8 @@ impl Session {
 
     /// The counts of a vCPU that its PMU shows. `remaining`: how many instructions of the block have not executed yet.
     pub(crate) fn pmu_counts(&self, vcpu: u32, remaining: u32) -> VcpuCounts {
-        VcpuCounts::of_vcpu(vcpu, remaining, &self.level, &self.tracker.cpus[vcpu as usize])
+        let tracked = &self.tracker.cpus[vcpu as usize];
+        VcpuCounts::of_vcpu(vcpu, remaining, &self.level, &self.clock, tracked)
     }
 
     /// Writes the file of the PMUs' state if the options name one. Call it when the vCPUs have stopped.
@@ -190,6 +191,7 @@ impl Session {
             pmus.save(&VcpuCounts::of_all(
                 BlockPosition::default(),
                 &self.level,
+                &self.clock,
                 &self.tracker.cpus,
             ));
         }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use machine::identity::Vendor;
 use serde::{Deserialize, Serialize};
 use simrecord::record::{Detail, Roi};
 
@@ -194,8 +195,8 @@ pub struct Options {
     pub exits_all: bool,
     /// The disks of the machine.
     pub disks: Vec<Disk>,
-    /// Whether the guest has a PMU. The PMU changes the guest.
-    pub pmu: bool,
+    /// The vendor whose PMU the guest has. `None`: the guest has no PMU. The PMU changes the guest.
+    pub pmu: Option<Vendor>,
     /// The file with the state of the PMUs at the start. `None`: all zeros.
     pub pmu_state: Option<PathBuf>,
     /// The file that gets the state of the PMUs when QEMU ends, and at checkpoints.
@@ -238,7 +239,7 @@ impl Default for Options {
             check: false,
             exits_all: false,
             disks: Vec::new(),
-            pmu: false,
+            pmu: None,
             pmu_state: None,
             pmu_save: None,
             progress: None,
@@ -398,7 +399,8 @@ const ROWS: [Row; 31] = [
             disks.map(|disk| format!("{}:{}", disk.node, disk.latency_ns)).collect()
         },
     },
-    words_row!("pmu", "on or off", pmu: "on" => true, "off" => false),
+    words_row!("pmu", "off, amd or intel", pmu:
+        "off" => None, "amd" => Some(Vendor::Amd), "intel" => Some(Vendor::Intel)),
     file_row!(pmu_state),
     file_row!(pmu_save),
     file_row!(progress),
@@ -461,8 +463,8 @@ impl Options {
     fn check(&self) -> Result<(), String> {
         let conflict = if self.out.is_none() && self.limit_ns.is_none() {
             "out=FILE is missing"
-        } else if !self.pmu && (self.pmu_state.is_some() || self.pmu_save.is_some()) {
-            "pmu_state= and pmu_save= need pmu=on"
+        } else if self.pmu.is_none() && (self.pmu_state.is_some() || self.pmu_save.is_some()) {
+            "pmu_state= and pmu_save= need pmu=amd or pmu=intel"
         } else if self.has_shadow_caches() && self.detail != Detail::Count {
             "also=FILE and curves=on need detail=count"
         } else if self.misses && self.detail != Detail::Ooo {
@@ -515,20 +517,20 @@ mod tests {
         let options = Options::parse(["out=/r"]).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Count, Roi::Marker));
         assert_eq!((options.vcpu_slice, options.check), (VCPU_SLICE_DEFAULT, false));
-        assert!(!options.pmu && !options.exits_all);
+        assert!(options.pmu.is_none() && !options.exits_all);
     }
 
     #[test]
     fn all_options_are_read() {
         let all = "out=/r,detail=fast,vcpu_slice=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
-             exits=all,disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q,limit_ns=7";
+             exits=all,disk=d0:5,pmu=intel,pmu_state=/p,pmu_save=/q,limit_ns=7";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.vcpu_slice, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
-        assert!(options.pmu && options.exits_all);
+        assert!(options.pmu == Some(Vendor::Intel) && options.exits_all);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
         let timed =
             "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a";
@@ -574,8 +576,8 @@ mod tests {
             ("roi=", "marker or always"),
             ("check=yes", "on or off"),
             ("exits=on", "all or needed"),
-            ("pmu=yes", "on or off"),
-            ("pmu_save=/p", "need pmu=on"),
+            ("pmu=yes", "off, amd or intel"),
+            ("pmu_save=/p", "need pmu=amd or pmu=intel"),
             ("qemu=11.1.3-and-a-long-tail", "16 bytes"),
             ("disk=a", "NODE:LATENCY_NS"),
             ("disk=:1", "NODE:LATENCY_NS"),
@@ -612,7 +614,7 @@ mod tests {
 
     /// A value that an option may have, or may not.
     fn value() -> impl Strategy<Value = String> {
-        let words = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed";
+        let words = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed|amd|intel";
         let numbers = "[0-9]{1,10}|[1-9][0-9]{2}:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,4}";
         let others = "disk[0-9]:[0-9]{1,10}|/[a-z,= ]{0,9}|[0-9.]{0,17}|\\PC{0,9}";
         prop_oneof![words, numbers, others]

@@ -344,6 +344,12 @@ impl MemorySystem {
         self.tags.cores.iter().any(|core| core.tlbs.has_second())
     }
 
+    /// Whether the model has a third level of caches.
+    #[must_use]
+    pub fn has_l3(&self) -> bool {
+        self.tags.outer.len() > 1
+    }
+
     /// Classifies misses from now on, and forgets earlier classifications.
     pub fn classify_misses(&mut self, config: ClassifierConfig) {
         self.tags.classify_misses(config);

@@ -458,6 +458,11 @@ impl Cpu {
         self.pipeline().is_some_and(|pipeline| pipeline.has_second_tlb())
     }
 
+    /// Whether the vCPU's core has a third level of caches.
+    pub(crate) fn has_l3(&mut self) -> bool {
+        self.pipeline().is_some_and(|pipeline| pipeline.has_l3())
+    }
+
     /// Whether a model counts cycles now.
     pub(crate) fn model_counts_cycles(&self) -> bool {
         self.engine_counts_cycles

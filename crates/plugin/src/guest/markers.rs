@@ -35,12 +35,13 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
         _ => was_open,
     };
     session.write_marker(&MarkerHit { vcpu, number, argument }, is_open_after, &counted);
-    let Session { tracker, qemu, level, pmus, .. } = session;
+    let Session { tracker, qemu, level, clock, pmus, .. } = session;
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {
         pmus.synchronise(&VcpuCounts::of_all(
             BlockPosition { vcpu, remaining },
             level,
+            clock,
             &tracker.cpus,
         ));
     }

@@ -203,6 +203,12 @@ impl Pipeline {
         unsafe { (*self.system).has_second_tlb() }
     }
 
+    /// Whether the core has a third level of caches.
+    pub(crate) fn has_l3(&self) -> bool {
+        // SAFETY: as in `change_translations`.
+        unsafe { (*self.system).has_l3() }
+    }
+
     /// Drops address translations.
     pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
         self.change_translations(Change { flush: Some(flush), space: None });

@@ -1,11 +1,15 @@
-//! The events that the guest can select, by the numbers and unit masks of AMD's family 17h. docs/guest-pmu.md has the
-//! same table, which a test checks.
+//! The events that the guest can select, by the numbers and unit masks of AMD's family 17h and of Intel's Golden Cove.
+//! docs/guest-pmu.md has the same tables, which a test checks.
+
+use machine::identity::Vendor;
 
 /// An event that a counter can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Instructions,
     Cycles,
+    /// Executed cycles at the rate of the guest's TSC.
+    ReferenceCycles,
     Branches,
     BranchMisses,
     /// Cycles without an instruction from the front end.
@@ -18,6 +22,10 @@ pub(crate) enum Event {
     L1iMisses,
     L2Accesses,
     L2Misses,
+    /// Accesses of the last level of caches: misses of the level before it.
+    LastLevelAccesses,
+    /// Misses of the last level of caches.
+    LastLevelMisses,
     /// Lines that were prefetched into L1D.
     L1dPrefetches,
     /// Misses of the first level of the data TLB.
@@ -70,9 +78,48 @@ const FAMILY_17H: [Row; 20] = [
     (0x02c, 0x00, Event::Interrupts),
 ];
 
-/// The simulator's own events, in a range where no processor has events. The low byte stays below 0xe0, because kernels
-/// take higher numbers for events of the northbridge.
-const RAW: [Row; 10] = [
+/// Intel's architectural events (SDM volume 3, 20.2.1.2), and events of Golden Cove that Linux uses for its cache events
+/// (arch/x86/events/intel/core.c, 6.1) or irqlab for misses of L2. Walks for data are not among them: Golden Cove counts
+/// those of loads and those of stores apart, and models count them together.
+const GOLDEN_COVE: [Row; 15] = [
+    (0x03c, 0x00, Event::Cycles),
+    (0x0c0, 0x00, Event::Instructions),
+    (0x03c, 0x01, Event::ReferenceCycles),
+    (0x02e, 0x4f, Event::LastLevelAccesses),
+    (0x02e, 0x41, Event::LastLevelMisses),
+    (0x0c4, 0x00, Event::Branches),
+    (0x0c5, 0x00, Event::BranchMisses),
+    (0x0c4, 0x04, Event::Branches),
+    (0x0c5, 0x04, Event::BranchMisses),
+    (0x0d0, 0x81, Event::Loads),
+    (0x0d0, 0x82, Event::Stores),
+    (0x024, 0xe1, Event::L1dLoadMisses),
+    (0x024, 0xe4, Event::L1iMisses),
+    (0x024, 0x3f, Event::L2Misses),
+    (0x011, 0x0e, Event::ItlbMisses),
+];
+
+/// The simulator's own events on Intel, under a number that Golden Cove does not use.
+const RAW_INTEL: [Row; 14] = [
+    (0x0fe, 0x00, Event::Loads),
+    (0x0fe, 0x01, Event::Stores),
+    (0x0fe, 0x02, Event::L1dLoadMisses),
+    (0x0fe, 0x03, Event::L1dStoreMisses),
+    (0x0fe, 0x04, Event::L2FetchMisses),
+    (0x0fe, 0x05, Event::L2DataMisses),
+    (0x0fe, 0x06, Event::L2Writebacks),
+    (0x0fe, 0x07, Event::DeviceAccesses),
+    (0x0fe, 0x08, Event::Interrupts),
+    (0x0fe, 0x09, Event::Exceptions),
+    (0x0fe, 0x0a, Event::FetchStallCycles),
+    (0x0fe, 0x0b, Event::DataStallCycles),
+    (0x0fe, 0x0c, Event::L1iAccesses),
+    (0x0fe, 0x0d, Event::DtlbL1Misses),
+];
+
+/// The simulator's own events on AMD, in a range where no processor has events. The low byte stays below 0xe0, because
+/// kernels take higher numbers for events of the northbridge.
+const RAW_AMD: [Row; 10] = [
     (0xf00, 0x00, Event::Loads),
     (0xf01, 0x00, Event::Stores),
     (0xf02, 0x00, Event::L1dLoadMisses),
@@ -85,10 +132,18 @@ const RAW: [Row; 10] = [
     (0xf09, 0x00, Event::Exceptions),
 ];
 
+/// The rows of a vendor's processor: its own events, and those of the simulator.
+fn rows_of(vendor: Vendor) -> impl Iterator<Item = &'static Row> {
+    let (processor, simulator): (&[Row], &[Row]) = match vendor {
+        Vendor::Amd => (&FAMILY_17H, &RAW_AMD),
+        Vendor::Intel => (&GOLDEN_COVE, &RAW_INTEL),
+    };
+    processor.iter().chain(simulator)
+}
+
 /// The event of a number and a unit mask, or `None` if the plugin does not know it.
-pub(crate) fn event_of(number: u16, mask: u8) -> Option<Event> {
-    let mut rows = FAMILY_17H.iter().chain(&RAW);
-    rows.find(|row| (row.0, row.1) == (number, mask)).map(|row| row.2)
+pub(crate) fn event_of(vendor: Vendor, number: u16, mask: u8) -> Option<Event> {
+    rows_of(vendor).find(|row| (row.0, row.1) == (number, mask)).map(|row| row.2)
 }
 
 impl Event {
@@ -110,31 +165,36 @@ mod tests {
 
     #[test]
     fn no_number_means_two_things() {
-        let rows: Vec<&Row> = FAMILY_17H.iter().chain(&RAW).collect();
-        for (at, row) in rows.iter().enumerate() {
-            let has_same_number = |candidate: &&&Row| (candidate.0, candidate.1) == (row.0, row.1);
-            assert_eq!(rows.iter().filter(has_same_number).count(), 1, "{row:x?}");
-            assert_eq!(event_of(row.0, row.1), Some(rows[at].2));
+        for vendor in [Vendor::Amd, Vendor::Intel] {
+            for row in rows_of(vendor) {
+                let has_same_number =
+                    |candidate: &&Row| (candidate.0, candidate.1) == (row.0, row.1);
+                assert_eq!(rows_of(vendor).filter(has_same_number).count(), 1, "{row:x?}");
+                assert_eq!(event_of(vendor, row.0, row.1), Some(row.2));
+            }
         }
     }
 
     #[test]
     fn the_simulators_own_numbers_are_in_a_free_range() {
-        for (number, mask, _) in RAW {
+        for (number, mask, _) in RAW_AMD {
             assert!((0xf00..0xfff).contains(&number) && number & 0xff < 0xe0 && mask == 0);
         }
     }
 
     #[test]
     fn what_is_not_in_the_table_means_nothing() {
-        assert_eq!(event_of(0x0c0, 1), None);
-        assert_eq!(event_of(0x003, 0xff), None);
+        assert_eq!(event_of(Vendor::Amd, 0x0c0, 1), None);
+        assert_eq!(event_of(Vendor::Amd, 0x003, 0xff), None);
+        assert_eq!(event_of(Vendor::Amd, 0x03c, 0), None);
+        assert_eq!(event_of(Vendor::Intel, 0x076, 0), None);
     }
 
     #[test]
     fn the_table_in_the_docs_is_this_one() {
         let page = include_str!("../../../../docs/guest-pmu.md");
-        for (number, mask, event) in FAMILY_17H.iter().chain(&RAW) {
+        let rows = rows_of(Vendor::Amd).chain(rows_of(Vendor::Intel));
+        for (number, mask, event) in rows {
             let row = format!("| `{number:03x}` | `{mask:02x}` | `{event:?}` |");
             assert!(page.contains(&row), "docs/guest-pmu.md lacks {row}");
         }

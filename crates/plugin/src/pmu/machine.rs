@@ -9,15 +9,17 @@ use machine::VirtualAddress;
 
 use super::core::{EventCounts, Pmu, PrivilegeRings};
 use super::events::Event;
-use super::state::{self, CounterContent};
+use super::layout::{PmuRegister, RegisterLayout};
+use super::state;
 use crate::cpu::level::Level;
 use crate::cpu::{self, BlockPosition};
 use crate::guest::tracker::TrackedCpu;
 use crate::models::counters;
 use crate::qemu::qemu_internals::{MiddleOfBlock, NonMaskable};
+use crate::time::clock::{Clock, ns_of};
 use crate::writer::Writer;
 use plugin_interface::options::Options;
-use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
+use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS, L3_MISSES};
 use simrecord::record::{Detail, Notice, Record};
 
 /// The most events that are reported as not counted.
@@ -27,13 +29,6 @@ const REPORTED_MAX: usize = 64;
 const CORE_INSTRUCTIONS_PER_CYCLE_MAX: u64 = 32;
 /// The most bytes that are read of a file of the PMUs' state. A line for each counter of 16 vCPUs needs far less.
 const STATE_BYTES_MAX: u64 = 1 << 16;
-
-/// A register of a PMU, by the number of its counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PmuRegister {
-    Select(usize),
-    Value(usize),
-}
 
 /// The result of `rdmsr` or `cpuid` that the plugin puts into registers before the next instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +40,6 @@ pub(crate) enum Answer {
 }
 
 /// The PMU of one vCPU, and the instruction that it has not answered yet.
-#[derive(Default)]
 pub(crate) struct VcpuPmu {
     pmu: Pmu,
     /// The result that the next instruction must see.
@@ -56,6 +50,7 @@ pub(crate) struct VcpuPmu {
 
 /// The PMUs of a machine.
 pub(crate) struct Pmus {
+    layout: RegisterLayout,
     vcpus: Vec<VcpuPmu>,
     /// The events that were reported as not counted.
     reported: Vec<u64>,
@@ -76,6 +71,10 @@ pub(crate) struct VcpuCounts {
     exceptions: u64,
     /// Whether the model has a second level of TLBs. Its hits are counted for instructions and data together.
     has_second_tlb: bool,
+    /// Whether the model has a third level of caches.
+    has_l3: bool,
+    /// Cycles of the vCPU per second of guest time.
+    hz: u64,
 }
 
 impl VcpuCounts {
@@ -85,26 +84,35 @@ impl VcpuCounts {
         vcpu: u32,
         remaining: u32,
         level: &Level,
+        clock: &Clock,
         tracked: &TrackedCpu,
     ) -> VcpuCounts {
-        let (all, user, has_second_tlb) = cpu::with_vcpu(vcpu, |cpu| {
+        cpu::with_vcpu(vcpu, |cpu| {
             let all = cpu.counts_before(level.counted_part_of(remaining));
-            (all, cpu.user_counts(&all), cpu.has_second_tlb())
-        });
-        let (level, interrupts, exceptions) =
-            (Some(level.current()), tracked.interrupts, tracked.exceptions);
-        VcpuCounts { level, all, user, interrupts, exceptions, has_second_tlb }
+            let user = cpu.user_counts(&all);
+            VcpuCounts {
+                level: Some(level.current()),
+                all,
+                user,
+                interrupts: tracked.interrupts,
+                exceptions: tracked.exceptions,
+                has_second_tlb: cpu.has_second_tlb(),
+                has_l3: cpu.has_l3(),
+                hz: clock.hz(),
+            }
+        })
     }
 
     /// The counts of all vCPUs when one of them is at an instruction of its block.
     pub(crate) fn of_all(
         position: BlockPosition,
         level: &Level,
+        clock: &Clock,
         tracked: &[TrackedCpu],
     ) -> Vec<VcpuCounts> {
         let now = |(number, tracked): (u32, _)| {
             let remaining = if number == position.vcpu { position.remaining } else { 0 };
-            VcpuCounts::of_vcpu(number, remaining, level, tracked)
+            VcpuCounts::of_vcpu(number, remaining, level, clock, tracked)
         };
         (0..).zip(tracked).map(now).collect()
     }
@@ -118,6 +126,18 @@ impl VcpuCounts {
             (false, false) => 0,
         })
     }
+
+    /// Accesses and misses of the last level of caches.
+    fn last_level(&self, counts: &Counts, level: Detail) -> (u64, u64) {
+        let model = counters::model_counts(counts);
+        let l1_misses = model.l1d_load_misses + model.l1d_store_misses + model.l1i_misses;
+        let l2_misses = model.l2_fetch_misses + model.l2_data_misses;
+        if level == Detail::Ooo && self.has_l3 {
+            (l2_misses, counts[L3_MISSES])
+        } else {
+            (l1_misses, l2_misses)
+        }
+    }
 }
 
 impl EventCounts for VcpuCounts {
@@ -128,6 +148,8 @@ impl EventCounts for VcpuCounts {
             // Without a model, an instruction takes a cycle.
             Event::Instructions => Some(counts[INSTRUCTIONS]),
             Event::Cycles => Some(counts[CYCLES]),
+            // The guest's TSC has a cycle per nanosecond.
+            Event::ReferenceCycles => Some(ns_of(counts[CYCLES], self.hz)),
             // Interrupts and exceptions count in the kernel, which handles them.
             Event::Interrupts => Some(if rings.kernel { self.interrupts } else { 0 }),
             Event::Exceptions => Some(if rings.kernel { self.exceptions } else { 0 }),
@@ -135,6 +157,10 @@ impl EventCounts for VcpuCounts {
             Event::BranchMisses if level == Detail::Ooo => Some(counts[BRANCH_MISSES]),
             // Hits of the second level cannot be subtracted from the misses of one of the first TLBs.
             Event::DtlbMisses | Event::ItlbMisses if self.has_second_tlb => None,
+            Event::LastLevelAccesses if level.has_model() => {
+                Some(self.last_level(&counts, level).0)
+            }
+            Event::LastLevelMisses if level.has_model() => Some(self.last_level(&counts, level).1),
             _ if level.has_model() => model_event_count(event, &counters::model_counts(&counts)),
             _ => None,
         }
@@ -175,9 +201,10 @@ fn model_event_count(event: Event, counts: &machine::Counts) -> Option<u64> {
 
 impl Pmus {
     /// PMUs with all counters off.
-    fn new(vcpus: usize, save_to: Option<PathBuf>) -> Pmus {
-        let vcpus = (0..vcpus).map(|_| VcpuPmu::default()).collect();
-        Pmus { vcpus, reported: Vec::new(), save_to }
+    fn new(layout: RegisterLayout, vcpus: usize, save_to: Option<PathBuf>) -> Pmus {
+        let vcpu = |_| VcpuPmu { pmu: Pmu::new(layout), answer: None, retried_at: None };
+        let vcpus = (0..vcpus).map(vcpu).collect();
+        Pmus { layout, vcpus, reported: Vec::new(), save_to }
     }
 
     /// Makes the PMUs that the options ask for. `None` if they ask for none. If the options name a file with the state
@@ -185,13 +212,12 @@ impl Pmus {
     ///
     /// Fails if this QEMU lacks a function that a PMU needs, or the file does not have the state of `vcpus` PMUs.
     pub(crate) fn requested(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
-        if options.pmu && !MiddleOfBlock::is_exported() {
-            return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
+        let Some(vendor) = options.pmu else { return Ok(None) };
+        if !MiddleOfBlock::is_exported() {
+            return Err("this QEMU has no cpu_restore_state, which pmu= needs".to_owned());
         }
-        if !options.pmu && options.pmu_state.is_none() {
-            return Ok(None);
-        }
-        let mut pmus = Pmus::new(vcpus, options.pmu_save.clone());
+        let layout = RegisterLayout::of_vendor(vendor);
+        let mut pmus = Pmus::new(layout, vcpus, options.pmu_save.clone());
         if let Some(path) = &options.pmu_state {
             pmus.load(path)?;
             pmus.check_soon();
@@ -206,15 +232,16 @@ impl Pmus {
         let file = File::open(path).map_err(|error| in_file(error.to_string()))?;
         let read = file.take(STATE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(|error| in_file(error.to_string()))?;
-        let no_counts = VcpuCounts::default();
-        let contents = state::read(&text, self.vcpus.len()).map_err(in_file)?;
+        let contents = state::read(self.layout, &text, self.vcpus.len()).map_err(in_file)?;
         for (vcpu, content) in self.vcpus.iter_mut().zip(contents) {
-            for (index, CounterContent { select, value }) in content.into_iter().enumerate() {
-                vcpu.pmu.write_select(index, select, &no_counts);
-                vcpu.pmu.write_value(index, value, &no_counts);
-            }
+            vcpu.pmu = Pmu::restored(self.layout, &content);
         }
         Ok(())
+    }
+
+    /// The registers of these PMUs.
+    pub(crate) fn layout(&self) -> RegisterLayout {
+        self.layout
     }
 
     pub(crate) fn of_vcpu(&mut self, vcpu: u32) -> Option<&mut VcpuPmu> {
@@ -228,11 +255,7 @@ impl Pmus {
         register: PmuRegister,
         now: &VcpuCounts,
     ) -> Option<u64> {
-        let pmu = &mut self.of_vcpu(vcpu)?.pmu;
-        Some(match register {
-            PmuRegister::Select(index) => pmu.select(index),
-            PmuRegister::Value(index) => pmu.value(index, now),
-        })
+        Some(self.of_vcpu(vcpu)?.pmu.read(register, now))
     }
 
     /// Writes a register of a vCPU's PMU. Reports an event that cannot be counted.
@@ -244,18 +267,10 @@ impl Pmus {
         writer: &mut Writer,
     ) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
-        let uncounted = match register {
-            PmuRegister::Select(index) => {
-                pmu.write_select(index, value, now);
-                pmu.uncounted(index, now)
-            }
-            PmuRegister::Value(index) => {
-                pmu.write_value(index, value, now);
-                None
-            }
-        };
+        pmu.write(register, value, now);
+        let uncounted = pmu.uncounted_after_write(register, now);
         self.check(vcpu, now);
-        if let Some(event) = uncounted {
+        for event in uncounted {
             self.report_uncounted(vcpu, event, writer);
         }
     }
@@ -304,7 +319,7 @@ impl Pmus {
         let Some(path) = &self.save_to else { return };
         let vcpus = self.vcpus.iter_mut().zip(now);
         let contents: Vec<_> = vcpus.map(|(vcpu, now)| vcpu.pmu.content(now)).collect();
-        if let Err(error) = fs::write(path, state::write(&contents)) {
+        if let Err(error) = fs::write(path, state::write(self.layout, &contents)) {
             eprintln!("irqlab plugin: {}: {error}", path.display());
         }
     }
@@ -328,6 +343,46 @@ mod tests {
                 let expected = if has_second_tlb { None } else { Some(walks) };
                 assert_eq!(now.count(event, rings), expected, "{event:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_last_level_is_the_third_if_the_model_has_one() {
+        let rings = PrivilegeRings { user: true, kernel: true };
+        let mut all = Counts::default();
+        let model = machine::Counts {
+            l1d_load_misses: 50,
+            l1i_misses: 7,
+            l2_fetch_misses: 2,
+            l2_data_misses: 9,
+            ..Default::default()
+        };
+        counters::put_model_counts(&model, &mut all);
+        all[L3_MISSES] = 4;
+        for (has_l3, level, expected) in [
+            (false, Detail::Ooo, (57, 11)),
+            (true, Detail::Ooo, (11, 4)),
+            // Caches of this level of detail have two levels.
+            (true, Detail::Timed, (57, 11)),
+        ] {
+            let now = VcpuCounts { level: Some(level), all, has_l3, ..VcpuCounts::default() };
+            let events = [Event::LastLevelAccesses, Event::LastLevelMisses];
+            let counted = events.map(|event| now.count(event, rings));
+            assert_eq!(counted, [Some(expected.0), Some(expected.1)]);
+        }
+    }
+
+    #[test]
+    fn reference_cycles_have_the_rate_of_the_guests_tsc() {
+        let (mut all, mut user) = (Counts::default(), Counts::default());
+        (all[CYCLES], user[CYCLES]) = (90, 60);
+        let (level, hz) = (Some(Detail::Count), 3_000_000_000);
+        let now = VcpuCounts { level, all, user, hz, ..VcpuCounts::default() };
+        for (user, kernel, expected) in
+            [(true, true, 30), (true, false, 20), (false, true, 10), (false, false, 0)]
+        {
+            let rings = PrivilegeRings { user, kernel };
+            assert_eq!(now.count(Event::ReferenceCycles, rings), Some(expected));
         }
     }
 }

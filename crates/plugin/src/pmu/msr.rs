@@ -13,8 +13,8 @@ use std::ffi::{c_uint, c_void};
 use machine::decode::Operation;
 use machine::{Instructions, VirtualAddress};
 
-use super::core::COUNTERS;
-use super::machine::{Answer, PmuRegister};
+use super::layout::{PmuRegister, RegisterLayout};
+use super::machine::Answer;
 use crate::cpu;
 use crate::guest::tracker::is_kernel;
 use crate::qemu::ffi::{READS_REGISTERS, VcpuCallback, WRITES_PC, WRITES_REGISTERS};
@@ -23,14 +23,7 @@ use crate::qemu::qemu_internals::MiddleOfBlock;
 use crate::qemu::{Registers, TranslatedInstruction};
 use crate::session::{self, Session};
 
-/// The first event select of the four counters that all AMD processors have.
-const SELECT_LEGACY: u64 = 0xc001_0000;
-/// The first of these four counters.
-const VALUE_LEGACY: u64 = 0xc001_0004;
-const COUNTERS_LEGACY: u64 = 4;
-/// The first register of the core performance counter extensions. Event selects and counters alternate from here.
-const EXTENDED: u64 = 0xc001_0200;
-/// The leaf of `cpuid` that reports the extensions.
+/// The leaf of `cpuid` that reports AMD's core performance counter extensions.
 const FEATURES_LEAF: u64 = 0x8000_0001;
 /// The bit of `ecx` in this leaf that reports the extensions.
 const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
@@ -61,13 +54,13 @@ pub(crate) struct Access {
     pub(crate) remaining: u32,
 }
 
-/// How an operation uses the PMU. `None`: it does not.
-pub(crate) fn use_of(operation: Operation, in_kernel: bool) -> Option<Use> {
+/// How an operation uses a PMU with these registers. `None`: it does not.
+pub(crate) fn use_of(layout: RegisterLayout, operation: Operation, in_kernel: bool) -> Option<Use> {
     match operation {
         Operation::WriteMsr if in_kernel => Some(Use::Write),
         Operation::ReadMsr if in_kernel => Some(Use::Read),
         Operation::ReadPmc => Some(Use::ReadCounter),
-        Operation::Cpuid => Some(Use::Identify),
+        Operation::Cpuid if layout.is_announced_by_a_bit() => Some(Use::Identify),
         _ => None,
     }
 }
@@ -94,22 +87,6 @@ pub(crate) fn annotate(
     }
 }
 
-/// The PMU's register that is the model-specific register `number`. `None` for other registers.
-fn register_of(number: u64) -> Option<PmuRegister> {
-    let is_in_range = |first: u64, count: u64| (first..first + count).contains(&number);
-    if is_in_range(SELECT_LEGACY, COUNTERS_LEGACY) {
-        Some(PmuRegister::Select((number - SELECT_LEGACY) as usize))
-    } else if is_in_range(VALUE_LEGACY, COUNTERS_LEGACY) {
-        Some(PmuRegister::Value((number - VALUE_LEGACY) as usize))
-    } else if is_in_range(EXTENDED, 2 * COUNTERS as u64) {
-        let (index, is_value) = ((number - EXTENDED) / 2, (number - EXTENDED) % 2 == 1);
-        let register = if is_value { PmuRegister::Value } else { PmuRegister::Select };
-        Some(register(index as usize))
-    } else {
-        None
-    }
-}
-
 /// The PMU's register that `rdmsr`, `wrmsr` or `rdpmc` accesses. `None` for other registers, and if the guest may not
 /// access it.
 fn accessed_register(
@@ -117,13 +94,14 @@ fn accessed_register(
     access: &Access,
     registers: Registers,
 ) -> Option<PmuRegister> {
+    let layout = session.pmus.as_ref()?.layout();
     let number = session.qemu.register_value(registers.rcx) & 0xffff_ffff;
     if access.pmu_use != Use::ReadCounter {
-        return register_of(number);
+        return layout.register_of_msr(number);
     }
     let is_allowed = is_kernel(access.address.0)
         || session.qemu.register_value(registers.cr4?) & USER_READS_COUNTERS != 0;
-    (is_allowed && number < COUNTERS as u64).then_some(PmuRegister::Value(number as usize))
+    if is_allowed { layout.register_of_rdpmc(number) } else { None }
 }
 
 /// Calls `use_it` with the session, the running vCPU and the instruction, with the session locked.
@@ -253,37 +231,22 @@ extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: us
 
 #[cfg(test)]
 mod tests {
+    use machine::identity::Vendor;
+
     use super::*;
 
     #[test]
-    fn the_registers_of_both_ranges_are_the_same_counters() {
-        use PmuRegister::{Select, Value};
-        for (number, register) in [
-            (0xc001_0000, Some(Select(0))),
-            (0xc001_0003, Some(Select(3))),
-            (0xc001_0004, Some(Value(0))),
-            (0xc001_0007, Some(Value(3))),
-            (0xc001_0008, None),
-            (0xc001_01ff, None),
-            (0xc001_0200, Some(Select(0))),
-            (0xc001_0201, Some(Value(0))),
-            (0xc001_020a, Some(Select(5))),
-            (0xc001_020b, Some(Value(5))),
-            (0xc001_020c, None),
-            (0x10, None),
-        ] {
-            assert_eq!(register_of(number), register, "{number:#x}");
-        }
-    }
-
-    #[test]
     fn privileged_instructions_mean_something_in_the_kernel_only() {
-        assert_eq!(use_of(Operation::WriteMsr, true), Some(Use::Write));
-        assert_eq!(use_of(Operation::ReadMsr, true), Some(Use::Read));
-        assert_eq!(use_of(Operation::WriteMsr, false), None);
-        assert_eq!(use_of(Operation::ReadMsr, false), None);
-        assert_eq!(use_of(Operation::ReadPmc, false), Some(Use::ReadCounter));
-        assert_eq!(use_of(Operation::Cpuid, false), Some(Use::Identify));
-        assert_eq!(use_of(Operation::ReadTsc, true), None);
+        let amd = RegisterLayout::of_vendor(Vendor::Amd);
+        assert_eq!(use_of(amd, Operation::WriteMsr, true), Some(Use::Write));
+        assert_eq!(use_of(amd, Operation::ReadMsr, true), Some(Use::Read));
+        assert_eq!(use_of(amd, Operation::WriteMsr, false), None);
+        assert_eq!(use_of(amd, Operation::ReadMsr, false), None);
+        assert_eq!(use_of(amd, Operation::ReadPmc, false), Some(Use::ReadCounter));
+        assert_eq!(use_of(amd, Operation::Cpuid, false), Some(Use::Identify));
+        assert_eq!(use_of(amd, Operation::ReadTsc, true), None);
+        // The leaf of Intel's PMU is answered by `guest::identity`.
+        let intel = RegisterLayout::of_vendor(Vendor::Intel);
+        assert_eq!(use_of(intel, Operation::Cpuid, false), None);
     }
 }

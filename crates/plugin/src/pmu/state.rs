@@ -1,12 +1,16 @@
 //! The content of all PMUs as text. `sim` stores the file next to a checkpoint, because QEMU's own state does not hold
 //! it.
 //!
-//! The first line is the version. Each further line describes a counter: `VCPU COUNTER SELECT VALUE`, with hexadecimal
-//! numbers, in ascending order of vCPU and counter.
+//! The first line is the version, and the vendor of the PMUs. Each further line describes a counter:
+//! `VCPU COUNTER SELECT VALUE ENABLED OVERFLOWED INTERRUPT`, with hexadecimal numbers, in ascending order of vCPU and
+//! counter. ENABLED and OVERFLOWED are the counter's bits of the global control and of the global status. INTERRUPT is
+//! the state of the counter's overflow interrupt: 0 if there is none, 1 if it is due, 2 if it was sent.
 
-use super::core::COUNTERS;
+use super::core::OverflowInterrupt;
+use super::layout::RegisterLayout;
 
-const FIRST_LINE: &str = "irqlab-pmu 1";
+/// The version of the file. Version 1 had only event selects and values, of AMD's counters.
+const VERSION: &str = "irqlab-pmu 2";
 
 /// The content of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,17 +18,36 @@ pub(crate) struct CounterContent {
     /// The event select register.
     pub(crate) select: u64,
     pub(crate) value: u64,
+    /// The counter's bit of the global control. Without a global control it is set.
+    pub(crate) is_enabled_globally: bool,
+    /// The counter's bit of the global status.
+    pub(crate) has_overflowed: bool,
+    pub(crate) interrupt: OverflowInterrupt,
 }
 
-/// The content of each counter of a vCPU.
-pub(crate) type Content = [CounterContent; COUNTERS];
+/// The content of the counters of a vCPU.
+pub(crate) type Content = Vec<CounterContent>;
+
+fn first_line(layout: RegisterLayout) -> String {
+    format!("{VERSION} {}", layout.word())
+}
 
 /// The text of PMUs in the order of their vCPUs.
-pub(crate) fn write(contents: &[Content]) -> String {
-    let mut text = format!("{FIRST_LINE}\n");
+pub(crate) fn write(layout: RegisterLayout, contents: &[Content]) -> String {
+    let mut text = format!("{}\n", first_line(layout));
     for (vcpu, content) in contents.iter().enumerate() {
-        for (counter, CounterContent { select, value }) in content.iter().enumerate() {
-            text += &format!("{vcpu:x} {counter:x} {select:x} {value:x}\n");
+        for (counter, content) in content.iter().enumerate() {
+            let CounterContent { select, value, .. } = content;
+            let enabled = u8::from(content.is_enabled_globally);
+            let overflowed = u8::from(content.has_overflowed);
+            let interrupt = match content.interrupt {
+                OverflowInterrupt::None => 0,
+                OverflowInterrupt::Due => 1,
+                OverflowInterrupt::Sent => 2,
+            };
+            text += &format!(
+                "{vcpu:x} {counter:x} {select:x} {value:x} {enabled} {overflowed} {interrupt}\n"
+            );
         }
     }
     text
@@ -32,60 +55,112 @@ pub(crate) fn write(contents: &[Content]) -> String {
 
 /// Parses the content of `vcpus` PMUs.
 ///
-/// Fails if the text has another version, another form, or the content of another number of PMUs.
-pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
+/// Fails if the text has another version, another vendor, another form, or the content of another number of PMUs.
+pub(crate) fn read(
+    layout: RegisterLayout,
+    text: &str,
+    vcpus: usize,
+) -> Result<Vec<Content>, String> {
     let mut lines = text.lines();
-    if lines.next() != Some(FIRST_LINE) {
-        return Err(format!("the first line is not '{FIRST_LINE}'"));
+    let expected = first_line(layout);
+    let found = lines.next().unwrap_or_default();
+    if found != expected {
+        return Err(format!(
+            "the first line is '{found}', not '{expected}': another version of irqlab or a machine with another \
+             processor wrote the counters (make the checkpoint again)"
+        ));
     }
-    let mut contents = vec![Content::default(); vcpus];
+    let counters = layout.counters();
+    let mut contents = vec![Content::new(); vcpus];
     let mut next = 0;
     for (number, line) in lines.enumerate() {
-        let wrong = || format!("line {}: not 'VCPU COUNTER SELECT VALUE' in order", number + 2);
-        let columns: Result<Vec<u64>, _> =
-            line.split(' ').map(|column| u64::from_str_radix(column, 16)).collect();
-        let [vcpu, counter, select, value] = columns.map_err(|_| wrong())?[..] else {
-            return Err(wrong());
+        let wrong = || {
+            let columns = "VCPU COUNTER SELECT VALUE ENABLED OVERFLOWED INTERRUPT";
+            format!("line {}: not '{columns}' in order", number + 2)
         };
-        let (next_vcpu, next_counter) = (next / COUNTERS, next % COUNTERS);
+        let (vcpu, counter, content) = parse_line(line).ok_or_else(wrong)?;
+        let (next_vcpu, next_counter) = (next / counters, next % counters);
         if (vcpu, counter) != (next_vcpu as u64, next_counter as u64) || next_vcpu >= vcpus {
             return Err(wrong());
         }
-        contents[next_vcpu][next_counter] = CounterContent { select, value };
+        contents[next_vcpu].push(content);
         next += 1;
     }
-    if next != vcpus * COUNTERS {
+    if next != vcpus * counters {
         return Err(format!(
             "the file has {next} counters, but this machine has {}",
-            vcpus * COUNTERS
+            vcpus * counters
         ));
     }
     Ok(contents)
 }
 
+/// The numbers of vCPU and counter, and the counter's content.
+fn parse_line(line: &str) -> Option<(u64, u64, CounterContent)> {
+    let columns = line.split(' ').map(|column| u64::from_str_radix(column, 16).ok());
+    let columns: Vec<u64> = columns.collect::<Option<_>>()?;
+    let [vcpu, counter, select, value, enabled, overflowed, interrupt] = columns[..] else {
+        return None;
+    };
+    let flag = |number: u64| (number <= 1).then_some(number == 1);
+    let interrupt = match interrupt {
+        0 => OverflowInterrupt::None,
+        1 => OverflowInterrupt::Due,
+        2 => OverflowInterrupt::Sent,
+        _ => return None,
+    };
+    let content = CounterContent {
+        select,
+        value,
+        is_enabled_globally: flag(enabled)?,
+        has_overflowed: flag(overflowed)?,
+        interrupt,
+    };
+    Some((vcpu, counter, content))
+}
+
 #[cfg(test)]
 mod tests {
+    use machine::identity::Vendor;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn content() -> impl Strategy<Value = Content> {
-        let counters = any::<[[u64; 2]; COUNTERS]>();
-        counters.prop_map(|all| all.map(|[select, value]| CounterContent { select, value }))
+    const AMD: RegisterLayout = RegisterLayout::of_vendor(Vendor::Amd);
+    const INTEL: RegisterLayout = RegisterLayout::of_vendor(Vendor::Intel);
+
+    fn content(layout: RegisterLayout) -> impl Strategy<Value = Content> {
+        let interrupts = [OverflowInterrupt::None, OverflowInterrupt::Due, OverflowInterrupt::Sent];
+        let interrupt = prop::sample::select(interrupts.to_vec());
+        let counter = (any::<[u64; 2]>(), any::<[bool; 2]>(), interrupt);
+        let counter = counter.prop_map(|([select, value], [enabled, overflowed], interrupt)| {
+            CounterContent {
+                select,
+                value,
+                is_enabled_globally: enabled,
+                has_overflowed: overflowed,
+                interrupt,
+            }
+        });
+        prop::collection::vec(counter, layout.counters())
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(contents in prop::collection::vec(content(), 0..5)) {
-            prop_assert_eq!(read(&write(&contents), contents.len()), Ok(contents));
+        fn what_is_written_is_read(
+            amd in prop::collection::vec(content(AMD), 0..5),
+            intel in prop::collection::vec(content(INTEL), 0..5),
+        ) {
+            prop_assert_eq!(read(AMD, &write(AMD, &amd), amd.len()), Ok(amd));
+            prop_assert_eq!(read(INTEL, &write(INTEL, &intel), intel.len()), Ok(intel));
         }
 
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,200}", vcpus in 0..4_usize) {
-            let with_a_head = format!("{FIRST_LINE}\n{text}");
+            let with_a_head = format!("{}\n{text}", first_line(AMD));
             for text in [text, with_a_head] {
-                if let Ok(contents) = read(&text, vcpus) {
-                    prop_assert_eq!(read(&write(&contents), vcpus), Ok(contents));
+                if let Ok(contents) = read(AMD, &text, vcpus) {
+                    prop_assert_eq!(read(AMD, &write(AMD, &contents), vcpus), Ok(contents));
                 }
             }
         }
@@ -93,10 +168,20 @@ mod tests {
 
     #[test]
     fn another_machines_state_is_refused() {
-        let text = write(&[Content::default(); 2]);
-        assert!(read(&text, 1).unwrap_err().contains("line 8"));
-        assert!(read(&text, 3).unwrap_err().contains("has 18"));
-        assert!(read("irqlab-pmu 2\n", 0).unwrap_err().contains("first line"));
-        assert!(read(&text.replace("1 0 0 0", "1 0 0"), 2).is_err());
+        let text =
+            write(AMD, &[vec![CounterContent::default(); 6], vec![CounterContent::default(); 6]]);
+        assert!(read(AMD, &text, 2).is_ok());
+        assert!(read(AMD, &text, 1).unwrap_err().contains("line 8"));
+        assert!(read(AMD, &text, 3).unwrap_err().contains("has 18"));
+        assert!(read(AMD, &text.replace("1 0 0 0 0 0 0", "1 0 0 0 0 0"), 2).is_err());
+        assert!(read(AMD, &text.replace("1 0 0 0 0 0 0", "1 0 0 0 0 0 3"), 2).is_err());
+        let error = read(INTEL, &text, 2).unwrap_err();
+        assert!(error.contains("'irqlab-pmu 2 amd', not 'irqlab-pmu 2 intel'"), "{error}");
+    }
+
+    #[test]
+    fn the_file_of_an_older_version_is_refused() {
+        let error = read(AMD, "irqlab-pmu 1\n0 0 0 0\n", 1).unwrap_err();
+        assert!(error.contains("make the checkpoint again"), "{error}");
     }
 }

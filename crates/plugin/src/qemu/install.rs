@@ -76,7 +76,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 
 /// See [`qemu_plugin_install`]. The error is a message for the user.
 fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
-    let options = Options::parse(arguments.iter().map(String::as_str))?;
+    let mut options = Options::parse(arguments.iter().map(String::as_str))?;
     let cpus = machine(info)?;
     let qemu = Qemu::new(id, callbacks::on_reset)
         .map_err(|missing| format!("this QEMU has no {missing}"))?;
@@ -93,8 +93,9 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         symbols.add_services(options.locks);
     }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
-    identity::check(&options)?;
     let pmus = Pmus::requested(&options, cpus as usize)?;
+    options.cpuid.extend(pmus.as_ref().and_then(|pmus| pmus.layout().cpuid_leaf()));
+    identity::check(&options)?;
     let models = Models::load(&options, cpus)?;
     physical::set_functions(
         Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?,
@@ -184,7 +185,7 @@ fn notices(options: &Options, parameters: &ClockParameters) -> Vec<Notice> {
             counts_instructions && options.time != Time::Host && parameters.guest_clock.is_none(),
             Notice::NoClock,
         ),
-        (options.pmu && !NonMaskable::is_exported(), Notice::NoOverflows),
+        (options.pmu.is_some() && !NonMaskable::is_exported(), Notice::NoOverflows),
     ]
     .into_iter()
     .filter_map(|(missing, notice)| missing.then_some(notice))
@@ -234,7 +235,7 @@ fn header(
             | flag(parameters.cpus > 1 || parameters.bias.is_some(), FEATURE_SLICES)
             | flag(parameters.bias.is_some(), FEATURE_MODEL_TIME)
             | flag(parameters.guest_clock.is_some(), FEATURE_HALTED)
-            | flag(options.pmu, FEATURE_PMU)
+            | flag(options.pmu.is_some(), FEATURE_PMU)
             | flag(options.sampling.is_some(), FEATURE_SAMPLED),
         counters,
     }

@@ -196,8 +196,10 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
                 kernel.action_at(address.0)
             }
         });
-        let has_pmu = session.pmus.is_some();
-        let pmu = if has_pmu { msr::use_of(decoded.operation(), in_kernel) } else { None };
+        let pmu = session
+            .pmus
+            .as_ref()
+            .and_then(|pmus| msr::use_of(pmus.layout(), decoded.operation(), in_kernel));
         let question = identity::question_of(decoded.operation(), in_kernel, &session.options);
         Instruction { handle, address, bytes, decoded, action, pmu, question }
     };

@@ -482,6 +482,11 @@ impl Clock {
         since_ns(self.parameters.hz, &self.counted_ns, vcpu)
     }
 
+    /// Cycles of a vCPU per second of guest time.
+    pub(crate) fn hz(&self) -> u64 {
+        self.parameters.hz
+    }
+
     /// The guest time of some cycles, in ns.
     pub(crate) fn ns_of(&self, cycles: u64) -> u64 {
         ns_of(cycles, self.parameters.hz)
@@ -509,7 +514,7 @@ fn cycles_of(ns: u64, hz: u64) -> u64 {
     u64::try_from(u128::from(ns) * u128::from(hz) / NS_PER_S).unwrap_or(u64::MAX)
 }
 
-fn ns_of(cycles: u64, hz: u64) -> u64 {
+pub(crate) fn ns_of(cycles: u64, hz: u64) -> u64 {
     (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64
 }
 

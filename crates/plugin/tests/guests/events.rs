@@ -55,6 +55,8 @@ pub struct Counter {
     file: c_int,
     /// Its page, once it is mapped.
     page: *mut c_void,
+    /// The length of the mapping.
+    mapped_bytes: usize,
 }
 
 impl Drop for Counter {
@@ -62,7 +64,7 @@ impl Drop for Counter {
         // SAFETY: this owns the file and the page. A counter whose page is mapped would stay.
         unsafe {
             if !self.page.is_null() {
-                munmap(self.page, PAGE_BYTES);
+                munmap(self.page, self.mapped_bytes);
             }
             close(self.file);
         }
@@ -72,26 +74,41 @@ impl Drop for Counter {
 impl Counter {
     /// A generic hardware event of the calling task in user mode, enabled.
     pub fn on(event: u64) -> Counter {
-        Counter::open((HARDWARE, event), EXCLUDE_KERNEL, (0, -1))
+        Counter::open((HARDWARE, event), EXCLUDE_KERNEL, (0, -1), 0)
     }
 
     /// A generic hardware event of the calling task in user mode, disabled.
     pub fn off(event: u64) -> Counter {
-        Counter::open((HARDWARE, event), EXCLUDE_KERNEL | OFF, (0, -1))
+        Counter::open((HARDWARE, event), EXCLUDE_KERNEL | OFF, (0, -1), 0)
+    }
+
+    /// Like [`Counter::off`], with a sample each `period` events.
+    pub fn sampling(event: u64, period: u64) -> Counter {
+        let mut counter =
+            Counter::open((HARDWARE, event), EXCLUDE_KERNEL | OFF, (0, -1), period);
+        // The second page has the samples.
+        counter.map(2 * PAGE_BYTES);
+        counter
     }
 
     /// A raw event of the processor on CPU 0, enabled, without the modes that the flags exclude.
     pub fn of_cpu_0(number: u64, flags: u64) -> Counter {
-        Counter::open((RAW, number), flags, (-1, 0))
+        Counter::open((RAW, number), flags, (-1, 0), 0)
     }
 
-    fn open((kind, event): (u32, u64), flags: u64, (task, cpu): (c_int, c_int)) -> Counter {
+    /// `period`: the number of events from sample to sample, or 0 for no samples.
+    fn open(
+        (kind, event): (u32, u64),
+        flags: u64,
+        (task, cpu): (c_int, c_int),
+        period: u64,
+    ) -> Counter {
         let bytes = size_of::<Attributes>() as u32;
         let attributes = Attributes {
             kind,
             bytes,
             config: event,
-            period: 0,
+            period,
             sample: 0,
             format: 0,
             flags,
@@ -102,7 +119,7 @@ impl Counter {
         let file =
             unsafe { syscall(PERF_EVENT_OPEN, &raw const attributes, task, cpu, -1_i32, 0_u64) };
         assert!(file >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
-        Counter { file: file as c_int, page: std::ptr::null_mut() }
+        Counter { file: file as c_int, page: std::ptr::null_mut(), mapped_bytes: 0 }
     }
 
     /// Its count.
@@ -114,15 +131,30 @@ impl Counter {
         value
     }
 
-    /// The number of the processor's counter, for `rdpmc`.
-    pub fn index_in_user_mode(&mut self) -> u32 {
-        // SAFETY: maps the first page of the counter, which the kernel keeps up to date.
+    /// Maps the counter's first page, which the kernel keeps up to date, and pages for samples.
+    fn map(&mut self, bytes: usize) {
+        // SAFETY: maps the kernel's pages of the counter at an address that the kernel chooses.
         let page = unsafe {
-            mmap(std::ptr::null_mut(), PAGE_BYTES, PROTECTION_READ, MAP_SHARED, self.file, 0)
+            mmap(std::ptr::null_mut(), bytes, PROTECTION_READ, MAP_SHARED, self.file, 0)
         };
         assert!(page as isize != -1, "mmap: {}", std::io::Error::last_os_error());
-        self.page = page;
-        let words: *const u32 = page.cast_const().cast();
+        (self.page, self.mapped_bytes) = (page, bytes);
+    }
+
+    /// The number of samples until now, of a counter from [`Counter::sampling`].
+    pub fn samples(&self) -> u64 {
+        const DATA_HEAD_WORD: usize = 1024 / 8;
+        // A sample of no fields has a header alone.
+        const SAMPLE_BYTES: u64 = 8;
+        let words: *const u64 = self.page.cast_const().cast();
+        // SAFETY: the page is mapped, and has the position of the next sample there.
+        unsafe { words.add(DATA_HEAD_WORD).read_volatile() / SAMPLE_BYTES }
+    }
+
+    /// The number of the processor's counter, for `rdpmc`.
+    pub fn index_in_user_mode(&mut self) -> u32 {
+        self.map(PAGE_BYTES);
+        let words: *const u32 = self.page.cast_const().cast();
         // SAFETY: the page is mapped. Words: version, compat_version, lock, index, offset (2),
         // time_enabled (2), time_running (2), capabilities.
         let (index, capabilities) =

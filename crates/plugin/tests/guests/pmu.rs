@@ -73,6 +73,7 @@ fn counters() {
     without_the_kernel();
     one_after_the_other();
     from_cpu_to_cpu(cpus);
+    samples();
     marker::mark(marker::END, 0);
 }
 
@@ -118,7 +119,13 @@ fn without_the_kernel() {
 /// `rdpmc` next to markers, for user mode and kernel: the record has the counts at the markers.
 /// Marker 14 names the event, marker 4 the count.
 fn beside_markers() {
-    for number in [RETIRED, 0x129, 0x229, 0xf_0000_0002, 0xf_0000_0003, 0xf_0000_0005, 0x187, 0xc2] {
+    let is_intel = fs::read_to_string("/proc/cpuinfo").unwrap().contains("GenuineIntel");
+    let numbers = if is_intel {
+        [RETIRED, 0x81d0, 0x82d0, 0xe124, 0x03fe, 0x05fe, 0x0bfe, 0xc4]
+    } else {
+        [RETIRED, 0x129, 0x229, 0xf_0000_0002, 0xf_0000_0003, 0xf_0000_0005, 0x187, 0xc2]
+    };
+    for number in numbers {
         let mut counter = Counter::of_cpu_0(number, 0);
         let index = counter.index_in_user_mode();
         for iterations in [10, 100_000, 1_000_000] {
@@ -161,6 +168,16 @@ fn from_cpu_to_cpu(cpus: usize) {
         let expected = rounds(&counter, 5_000, 100, SET_AFFINITY, addresses);
         note(if event == CYCLES { 13 } else { 7 }, counter.read(), expected);
     }
+}
+
+/// Overflows interrupt: a task's samples are as many as its instructions hold periods.
+fn samples() {
+    const YIELD: u64 = 24;
+    const PERIOD: u64 = 10_000;
+    let counter = Counter::sampling(INSTRUCTIONS, PERIOD);
+    let expected = rounds(&counter, 10_000, 100, YIELD, [0; 2]);
+    note(15, counter.samples(), expected / PERIOD);
+    note(15, counter.read(), expected);
 }
 
 /// Reports that it counts, and does so for several seconds of host time with the counter enabled.

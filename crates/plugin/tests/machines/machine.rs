@@ -10,11 +10,26 @@ use std::time::{Duration, Instant};
 /// In host time; a boot takes about ten seconds on a quiet machine.
 pub const WALL_MAX: Duration = Duration::from_secs(900);
 
+/// A processor of QEMU, and the value of the plugin's option `pmu=` that belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Processor {
+    pub cpu: &'static str,
+    pub pmu: &'static str,
+}
+
+pub const AMD: Processor = Processor { cpu: "EPYC", pmu: "amd" };
+/// An Emerald Rapids without a hypervisor, and with page tables of four levels, which the plugin walks.
+pub const INTEL: Processor = Processor {
+    cpu: "SapphireRapids-v2,family=6,model=207,stepping=2,hypervisor=off,la57=off,monitor=off",
+    pmu: "intel",
+};
+
 /// A machine to boot.
 pub struct Machine {
     qemu: Vec<OsString>,
     kernel: PathBuf,
     plugin: PathBuf,
+    pub processor: Processor,
     /// The source of its first process.
     pub guest: &'static str,
     /// More for the kernel's command line.
@@ -39,6 +54,7 @@ impl Machine {
             qemu: qemu(cache.as_deref()).ok_or("no QEMU with plugin API 7 (irqlab sim setup)")?,
             kernel: kernel.ok_or("no kernel (irqlab sim setup, or IRQLAB_KERNEL=bzImage)")?,
             plugin: plugin().ok_or("no libplugin.so next to this test")?,
+            processor: AMD,
             guest,
             line: "",
             directory: tempfile::tempdir().map_err(|error| error.to_string())?,
@@ -62,7 +78,8 @@ impl Machine {
     pub fn command(&self, cpus: u32, phase: &str, plugin: Option<&str>) -> Command {
         let (first, rest) = self.qemu.split_first().unwrap();
         let mut command = Command::new(first);
-        command.args(rest).args(["-machine", "q35", "-cpu", "EPYC", "-m", "512M", "-seed", "1"]);
+        command.args(rest).args(["-machine", "q35", "-cpu", self.processor.cpu]);
+        command.args(["-m", "512M", "-seed", "1"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         // Without it, guest time is host time, and the kernel panics on a busy host.
         command.args(["-icount", "shift=0,sleep=off"]);

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Processor};
 use crate::monitor::{self, Monitor};
 
 /// The properties that make two saved machines different.
@@ -15,6 +15,7 @@ struct Kind {
     guest: &'static str,
     line: &'static str,
     cpus: u32,
+    processor: Processor,
     has_pmu: bool,
 }
 
@@ -28,10 +29,11 @@ struct Saved {
 
 impl Machine {
     /// Continues a machine that was saved when it was up, to power-off. `request` is the guest's phase, and
-    /// words for it. With `pmu=on` in the plugin's options, a machine with counters.
+    /// words for it. With `pmu=` in the plugin's options, a machine with counters.
     pub fn continue_saved(&self, cpus: u32, request: &str, plugin: &str) {
-        let has_pmu = plugin.split(',').any(|option| option == "pmu=on");
-        let saved = self.saved(Kind { guest: self.guest, line: self.line, cpus, has_pmu });
+        let has_pmu = plugin.split(',').any(|option| option.starts_with("pmu="));
+        let Machine { guest, line, processor, .. } = *self;
+        let saved = self.saved(Kind { guest, line, cpus, processor, has_pmu });
         let saved = saved.get().expect("saved above");
         let mut plugin = plugin.to_owned();
         if has_pmu {
@@ -67,7 +69,8 @@ impl Machine {
     fn save(&self, kind: &Kind) -> Saved {
         let mut plugin = format!("out={},detail=fast", self.path("no-record").display());
         if kind.has_pmu {
-            plugin += &format!(",pmu=on,pmu_save={}", self.path("pmu").display());
+            let (pmu, file) = (kind.processor.pmu, self.path("pmu"));
+            plugin += &format!(",pmu={pmu},pmu_save={}", file.display());
         }
         let mut command = self.command(kind.cpus, "wait", Some(&plugin));
         command.args(request_file("wait"));

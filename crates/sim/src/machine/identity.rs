@@ -43,6 +43,8 @@ pub enum Mitigations {
 pub struct Identity {
     /// The model that it belongs to, or [`PLAIN`].
     pub name: String,
+    /// The vendor, which determines the registers of a PMU.
+    vendor: Vendor,
     /// The processor of QEMU with the same instructions.
     like: String,
     /// Further properties of QEMU's processor, each `NAME=VALUE`.
@@ -65,6 +67,7 @@ impl Identity {
     pub fn plain() -> Identity {
         Identity {
             name: PLAIN.to_owned(),
+            vendor: Vendor::Amd,
             like: PLAIN_PROCESSOR.to_owned(),
             properties: Vec::new(),
             shown: Vec::new(),
@@ -101,6 +104,7 @@ impl Identity {
         let msr = |value| MsrValue { number: ARCH_CAPABILITIES, value };
         Identity {
             name: model.name.clone(),
+            vendor,
             like: identity.like.clone(),
             properties,
             shown: identity.shown.clone(),
@@ -120,6 +124,11 @@ impl Identity {
             Mitigations::Words(words) => words.clone(),
         };
         Identity { words, ..self }
+    }
+
+    /// The processor's vendor.
+    pub(crate) fn vendor(&self) -> Vendor {
+        self.vendor
     }
 
     /// The words for the kernel's command line.

@@ -473,7 +473,7 @@ fn options_of(machine: &Machine) -> Options {
         shift,
         time,
         disks: disks.map(|(index, disk)| disk.for_plugin(index)).collect(),
-        pmu: machine.pmu,
+        pmu: machine.pmu.then_some(machine.identity.vendor()),
         ..Options::default()
     };
     machine.identity.add_to(&mut options);
@@ -518,8 +518,10 @@ fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::identity::Identity;
     use crate::machine::tests::machine;
     use crate::qemu::tests::qemu;
+    use ::machine::identity::Vendor;
 
     const NOTHING: KernelFiles = KernelFiles { symbols: None, offsets: None, unmet: Vec::new() };
 
@@ -589,6 +591,19 @@ mod tests {
         assert!(options.contains("/a,,b/plugin-") && options.contains(",symbols=/s,,1"));
         let path = options.replace(",,", "\0").split(',').next().unwrap().replace('\0', ",");
         assert_eq!(fs::read(path).unwrap(), PLUGIN);
+    }
+
+    #[test]
+    fn the_guests_pmu_is_that_of_its_processor() {
+        let (_, model) = crate::models::changed("emerald-rapids", &[]).unwrap();
+        let intel = Identity::of_model(&model, 1);
+        for (pmu, identity, expected) in [
+            (false, intel.clone(), None),
+            (true, intel, Some(Vendor::Intel)),
+            (true, Identity::plain(), Some(Vendor::Amd)),
+        ] {
+            assert_eq!(options_of(&Machine { pmu, identity, ..machine() }).pmu, expected);
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::process::Command;
 
 use crate::parts::{Bench, LIMITS, bench};
 use cpio::newc::{Builder, trailer};
+use sim::identity::Identity;
+use sim::models;
 use sim::watch::{self, Detail, Recording, Watch};
 use sim::{Instrumentation, Machine, Result, Vm, boot, checkpoint};
 
@@ -71,10 +73,21 @@ fn counting(bench: &Bench, name: &str) -> usize {
 
 #[test]
 fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
+    goes_on_in_a_restored_machine("amd", Identity::plain());
+}
+
+#[test]
+fn a_counter_of_intels_pmu_goes_on_in_a_restored_machine() {
+    let (_, model) = models::changed("emerald-rapids", &[]).unwrap();
+    goes_on_in_a_restored_machine("intel", Identity::of_model(&model, 2));
+}
+
+fn goes_on_in_a_restored_machine(vendor: &str, identity: Identity) {
     let Some(bench) = bench() else { return };
     let scratch = tempfile::tempdir().unwrap();
     let Some(machine) = machine(bench, scratch.path()) else { return };
-    let name = format!("test-pmu-{}", std::process::id());
+    let machine = Machine { identity, ..machine };
+    let name = format!("test-pmu-{vendor}-{}", std::process::id());
     checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
     assert_eq!(counting(bench, &name), 1, "the checkpoint is of a machine that counts");
 
