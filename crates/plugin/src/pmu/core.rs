@@ -10,7 +10,7 @@
 use super::events::Event;
 use super::layout::{
     COUNTER_MASK, EDGE, ENABLE, GUEST_ONLY, HOST_ONLY, INTERRUPT, INVERT, PmuRegister,
-    RegisterLayout, SYSTEM, USER, VALUE_MASK, control_of_fixed, select_of_fixed,
+    RegisterLayout, SLOTS, SYSTEM, USER, VALUE_MASK, control_of_fixed, select_of_fixed,
 };
 use super::state::CounterContent;
 
@@ -207,10 +207,10 @@ impl Pmu {
     }
 
     /// The events of counters that are on but cannot count, each as the event's bits of an event select. Only counters
-    /// that a write of `register` can switch on are considered.
+    /// that a write of `value` to `register` can switch on are considered.
     pub(crate) fn uncounted_after_write(
         &self,
-        register: PmuRegister,
+        (register, value): (PmuRegister, u64),
         counts: &impl EventCounts,
     ) -> Vec<u64> {
         let counters = match register {
@@ -221,7 +221,11 @@ impl Pmu {
         };
         let is_uncounted =
             |counter: &&Counter| counter.rings().is_some() && counter.count(counts).is_none();
-        counters.iter().filter(is_uncounted).map(|counter| counter.select & EVENT_BITS).collect()
+        let uncounted = counters.iter().filter(is_uncounted);
+        let events = uncounted.map(|counter| counter.select & EVENT_BITS);
+        let enables_missing_counter =
+            register == PmuRegister::FixedControl && self.layout.enables_slots(value);
+        events.chain(enables_missing_counter.then_some(SLOTS)).collect()
     }
 
     /// Synchronises all counters with the counts.
@@ -349,7 +353,7 @@ mod tests {
 
     /// The event of a general counter that is on but is not counted.
     fn uncounted(pmu: &Pmu, index: usize) -> Vec<u64> {
-        pmu.uncounted_after_write(Select(index), &executed(9, 9))
+        pmu.uncounted_after_write((Select(index), 0), &executed(9, 9))
     }
 
     #[test]
@@ -450,8 +454,9 @@ mod tests {
         let now = executed(10, 300);
         assert_eq!(pmu.read(Value(8), &now), 10); // instructions in user mode
         assert_eq!(pmu.read(Value(9), &now), 600); // cycles in the kernel
-        assert_eq!(pmu.uncounted_after_write(FixedControl, &now), [0x013c]);
-        assert_eq!(pmu.uncounted_after_write(GlobalControl, &now), [0x013c]);
+        assert_eq!(pmu.uncounted_after_write((FixedControl, 0), &now), [0x013c]);
+        assert_eq!(pmu.uncounted_after_write((FixedControl, 0x3000), &now), [0x013c, 0x0400]);
+        assert_eq!(pmu.uncounted_after_write((GlobalControl, 0), &now), [0x013c]);
         pmu.write(FixedControl, 0, &now);
         assert_eq!(pmu.read(Value(8), &executed(99, 999)), 10);
     }

@@ -41,6 +41,9 @@ const AMD_EXTENDED: u64 = 0xc001_0200;
 const INTEL_COUNTERS: usize = 8;
 /// Event selects of the events that Intel's fixed counters count.
 const INTEL_FIXED: [u64; 3] = [0x00c0, 0x003c, 0x013c];
+/// Linux's number for the event of Intel's fixed counter 3, which these PMUs do not have. Linux 6.1 takes for granted that
+/// Alder Lake has it.
+pub(super) const SLOTS: u64 = 0x0400;
 /// IA32_PMC0.
 const INTEL_VALUE: u64 = 0xc1;
 /// IA32_PERFEVTSEL0.
@@ -208,6 +211,12 @@ impl RegisterLayout {
             Vendor::Intel => 0,
         };
         event_of(self.vendor, (select & 0xff) as u16 | high, (select >> 8) as u8)
+    }
+
+    /// Whether a value of the control of fixed counters enables the counter of [`SLOTS`].
+    pub(super) fn enables_slots(self, control: u64) -> bool {
+        let field = control >> (FIXED_FIELD_BITS * INTEL_FIXED.len());
+        field & (FIXED_SYSTEM | FIXED_USER) != 0
     }
 
     /// The value that a counter has after a write of `written`.

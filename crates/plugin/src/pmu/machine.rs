@@ -268,7 +268,7 @@ impl Pmus {
     ) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         pmu.write(register, value, now);
-        let uncounted = pmu.uncounted_after_write(register, now);
+        let uncounted = pmu.uncounted_after_write((register, value), now);
         self.check(vcpu, now);
         for event in uncounted {
             self.report_uncounted(vcpu, event, writer);
