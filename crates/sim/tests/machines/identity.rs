@@ -33,7 +33,7 @@ fn seen(bench: &Bench, identity: Identity) -> (Vec<Mitigation>, String) {
 fn sees(name: &str, caches: &str) {
     let Some(bench) = bench() else { return };
     let (_, model) = models::changed(name, &[]).unwrap();
-    let (rows, console) = seen(&bench, Identity::of_model(&model, 2));
+    let (rows, console) = seen(bench, Identity::of_model(&model, 2));
     let stated = rows.iter().filter(|row| row.processor.is_some());
     assert!(stated.clone().count() >= 6, "{rows:?}");
     for row in stated {
@@ -65,7 +65,7 @@ fn a_guest_of_golden_cove_is_mitigated_as_an_alder_lake() {
 #[test]
 fn a_guest_of_another_model_has_no_mitigations() {
     let Some(bench) = bench() else { return };
-    let (rows, _) = seen(&bench, Identity::plain());
+    let (rows, _) = seen(bench, Identity::plain());
     let of = |bug: &str| {
         let row = rows.iter().find(|row| row.bug == bug);
         row.and_then(|row| row.guest.clone()).unwrap_or_default()
