@@ -113,12 +113,11 @@ impl Counter {
 }
 
 impl Pmu {
-    /// A PMU after a reset. It has no events selected. If it has a global control, this enables all general counters
-    /// (SDM volume 3, 9.1.1).
+    /// A PMU after a reset, without selected events. A global control enables the general counters alone (SDM volume 3,
+    /// 9.1.1).
     pub(crate) fn new(layout: RegisterLayout) -> Pmu {
         let general = (0..layout.general_counters()).map(|_| (0, true));
-        let has_global_registers = layout.has_global_registers();
-        let fixed = layout.fixed_events().iter().map(|event| (*event, !has_global_registers));
+        let fixed = layout.fixed_events().iter().map(|event| (*event, false));
         let counters = general.chain(fixed).map(|(select, is_enabled_globally)| Counter {
             select,
             event: layout.event_of_select(select),
