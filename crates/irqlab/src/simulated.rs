@@ -126,10 +126,10 @@ impl KernelArgs {
 /// Which mitigations the guest's kernel chooses: the value of `--mitigations`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum MitigationsName {
-    /// As the kernel chooses
+    /// Those that the kernel chooses; none on x86-64
     #[default]
     Auto,
-    /// None
+    /// No mitigations
     Off,
     /// As this host's kernel has chosen
     Host,
@@ -155,11 +155,11 @@ impl MitigationsName {
 /// The processor that the guest's software sees.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct IdentityArgs {
-    /// Processor that the guest's software sees: that of a model, or x86-64 [default: the model of --on; x86-64, without
-    /// mitigations, if there is none; with --from, the checkpoint's]
+    /// Processor that the guest's software sees: that of a model (a name, a file, or host), or x86-64 [default: that of the
+    /// model of --on, with --set; x86-64, without mitigations, if there is none; of a checkpoint, its own]
     #[arg(long, value_name = "MODEL")]
     pub identity: Option<String>,
-    /// Mitigations of the guest's kernel: those that it chooses on this processor, none, or those of this host
+    /// Mitigations of the guest's kernel
     #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
     pub mitigations: MitigationsName,
 }
@@ -176,6 +176,13 @@ impl IdentityArgs {
         model: Option<&Model>,
         from: Option<&str>,
     ) -> anyhow::Result<Identity> {
+        if from.is_some() && self.mitigations != MitigationsName::Auto {
+            bail!(Usage(
+                "--mitigations comes too late with --from: the checkpoint's kernel has booted (use it with irqlab \
+                 sim checkpoint)"
+                    .to_owned()
+            ));
+        }
         let identity = match (&self.identity, from) {
             (Some(name), _) if name == identity::PLAIN => Identity::plain(),
             (Some(name), _) => {
@@ -183,14 +190,16 @@ impl IdentityArgs {
                 let (_, named) = named.map_err(|error| Usage(format!("--identity {error}")))?;
                 Identity::of_model(&named, cpus)
             }
-            (None, Some(checkpoint)) if self.mitigations == MitigationsName::Auto => {
-                return Ok(checkpoint::open(cache, checkpoint)?.machine.identity);
+            (None, Some(checkpoint)) => {
+                let kept = checkpoint::open(cache, checkpoint)?.machine.identity;
+                if let Some(model) = model.filter(|model| model.model.name != kept.name) {
+                    let (name, kept) = (&model.model.name, &kept.name);
+                    console::warn(&format!(
+                        "the guest's software sees the processor {kept} of checkpoint {checkpoint}, not {name}"
+                    ));
+                }
+                return Ok(kept);
             }
-            (None, Some(_)) => bail!(Usage(
-                "--mitigations comes too late with --from: the checkpoint's kernel has booted (use it with irqlab \
-                 sim checkpoint)"
-                    .to_owned()
-            )),
             (None, None) => {
                 model.map_or_else(Identity::plain, |model| Identity::of_model(&model.model, cpus))
             }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use crate::run::DIFFERS;
 /// Longest time of a command of `run=`.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 /// Length of the flight record of `trace` without `--flight-record`.
-const TRACE_LENGTH: Duration = Duration::from_secs(1);
+const TRACE_LENGTH: Duration = Duration::from_secs(5);
 /// Interval at which irqlab looks whether such a command has ended.
 const COMMAND_POLL: Duration = Duration::from_millis(10);
 /// The signals that `signal=` knows.
@@ -154,7 +155,8 @@ impl Threshold {
             return Ok(ThresholdWatch::default());
         };
         let on_threshold: OnThreshold = if lengths.act_within_ns.is_some() {
-            let mut performer = Performer { actions: Arc::new(actions), thread: None };
+            let mut performer =
+                Performer { actions: Arc::new(actions), thread: None, ends: Arc::default() };
             Box::new(move |over| performer.perform(over.clone()))
         } else {
             Box::new(move |over| perform(&actions, over))
@@ -228,11 +230,14 @@ fn perform(actions: &PreparedActions, over: &OverThreshold) {
     }
 }
 
-/// Performs actions in a thread of its own while the window goes on, one after the other. Dropping it waits for their end.
+/// Performs actions in a thread of its own while the window goes on, one after the other. Dropping it waits for the end of the
+/// running one; those that wait behind it are not performed, and a warning says how many.
 struct Performer {
     actions: Arc<PreparedActions>,
     /// Started at the first action, so that it inherits the CPUs of irqlab's own thread in the window.
     thread: Option<(Sender<OverThreshold>, JoinHandle<()>)>,
+    /// Set when the run ends.
+    ends: Arc<AtomicBool>,
 }
 
 impl Performer {
@@ -240,7 +245,22 @@ impl Performer {
         if self.thread.is_none() {
             let (sender, receiver) = channel();
             let actions = Arc::clone(&self.actions);
-            let body = move || receiver.iter().for_each(|over| perform(&actions, &over));
+            let ends = Arc::clone(&self.ends);
+            let body = move || {
+                let mut left_out = 0;
+                for over in receiver {
+                    if ends.load(Ordering::Relaxed) {
+                        left_out += 1;
+                    } else {
+                        perform(&actions, &over);
+                    }
+                }
+                if left_out > 0 {
+                    console::warn(&format!(
+                        "--on-threshold: the run ended before the actions of {left_out} more"
+                    ));
+                }
+            };
             match spawn_thread("irqlab-actions", body) {
                 Ok(handle) => self.thread = Some((sender, handle)),
                 Err(error) => console::warn(&format!("--on-threshold: {error}")),
@@ -255,6 +275,7 @@ impl Performer {
 impl Drop for Performer {
     fn drop(&mut self) {
         if let Some((sender, handle)) = self.thread.take() {
+            self.ends.store(true, Ordering::Relaxed);
             drop(sender);
             let _ = handle.join();
         }

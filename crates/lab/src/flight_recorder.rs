@@ -70,10 +70,10 @@ impl FlightRecorder {
         FlightRecorder { length_ns, marks_max, cpus: records.collect(), is_frozen: false }
     }
 
-    /// Maximum number of bytes of all marks.
+    /// Maximum number of bytes of all marks. A queue that grows has room for a power of two of them.
     #[must_use]
     pub fn bytes_max(&self) -> u64 {
-        (self.marks_max * self.cpus.len() * size_of::<Mark>()) as u64
+        (self.marks_max.next_power_of_two() * self.cpus.len() * size_of::<Mark>()) as u64
     }
 
     /// Adds new marks, each with its CPU. Does nothing after [`FlightRecorder::freeze`].
@@ -133,6 +133,10 @@ impl FlightRecorder {
     pub fn intervals(&self, start_ns: u64) -> Vec<Interval> {
         let (span_start_ns, end_ns) = self.span_ns(start_ns);
         let mut all = Vec::new();
+        if end_ns <= start_ns {
+            // The run ended before its window opened.
+            return all;
+        }
         for (cpu, record) in &self.cpus {
             let mut marks: Vec<Mark> = record.marks.iter().copied().collect();
             // The marks arrive almost in order; noise.bpf.c has the reason.
@@ -296,6 +300,9 @@ mod tests {
     fn memory_is_bounded_and_the_loss_is_counted() {
         let mut recorder = FlightRecorder::new(u64::MAX, &[0, 1, 2, 3]);
         assert_eq!(recorder.bytes_max(), (MARKS_MAX * 16) as u64);
+        // Three queues have room for a power of two of marks each.
+        let three = FlightRecorder::new(1, &[0, 1, 2]);
+        assert_eq!(three.bytes_max(), 3 * (1 << 20) * 16);
         let marks = MARKS_MAX as u64 / 4 + 1_000;
         for at_ns in 0..marks {
             recorder.record(&on_cpu(0, &[(at_ns, What::SwitchTo(at_ns as u32))]));

@@ -132,8 +132,7 @@ pub struct IdentityModel {
     /// The value of IA32_ARCH_CAPABILITIES, by the names of its bits. `None`: the processor has no such register.
     #[serde(default, deserialize_with = "arch_capabilities")]
     pub arch_capabilities: Option<u64>,
-    /// What Linux does on the processor about each bug, as `/sys/devices/system/cpu/vulnerabilities/BUG` states it:
-    /// the text or a part of it.
+    /// What Linux does on the processor about each bug: how `/sys/devices/system/cpu/vulnerabilities/BUG` starts there.
     #[serde(default, deserialize_with = "bugs")]
     pub mitigations: BTreeMap<String, String>,
 }

@@ -242,7 +242,7 @@ impl FindingsTable {
                     .key()
                     .text(|row: &Row<Cell>| row.claim.claim.clone()),
                 column("verdict", "holds, fails, or not judged.")
-                    .priority(98)
+                    .priority(NEVER_DROPPED + 1)
                     .text(|row: &Row<Cell>| row.measured.verdict.to_string()),
                 ratio(self.ratio.0, self.ratio.1)
                     .title("ratio")

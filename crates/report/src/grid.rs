@@ -254,14 +254,18 @@ fn groups<'a>(
     groups
 }
 
-/// Removes the rows whose shown figures are all 0, unless these are all rows of the group, or the table has no names of rows: its
-/// figures then number the rows. Returns how many were removed.
+/// Removes the rows that show nothing but figures of 0, unless these are all rows of the group, or the table has no names of rows:
+/// its figures then number the rows. A row with a text or a yes or no beside its name says something. Returns how many were
+/// removed.
 fn remove_zeros(table: &Table, group: &mut Vec<Row<'_>>) -> usize {
     let is_figure = |column: &&Column| column.role != Role::Key && column.display.priority > 0;
     let has_only_zeros = |row: &Row<'_>| {
         let figures = table.columns.iter().filter(is_figure);
-        let mut numbers = figures.filter_map(|column| row.number(&column.name)).peekable();
-        numbers.peek().is_some() && numbers.all(|number| number == 0.0)
+        let mut values = figures
+            .map(|column| row.get(&column.name))
+            .filter(|value| **value != Value::Absent)
+            .peekable();
+        values.peek().is_some() && values.all(|value| value.number() == Some(0.0))
     };
     if !table.columns.iter().any(|column| column.role == Role::Key) {
         return 0;

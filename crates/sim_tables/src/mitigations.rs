@@ -13,10 +13,10 @@ pub fn table(mitigations: &[Mitigation]) -> Option<Table> {
             .text(|row: &&Mitigation| row.guest.clone()),
         column(
             "processor",
-            "What Linux states on the real processor, or a part of it; by the model.",
+            "How the statement of Linux on the real processor starts, by the model.",
         )
         .text(|row: &&Mitigation| row.processor.clone()),
-        column("agrees", "Whether the guest's statement has the text of the processor.")
+        column("agrees", "Whether the guest's statement starts so.")
             .bool(|row: &&Mitigation| row.agrees()),
     ]);
     let doc = "Mitigations in the guest and on the real processor, by bug.";

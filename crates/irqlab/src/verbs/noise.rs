@@ -211,6 +211,15 @@ impl NoiseArgs {
             let reason = "--on-threshold and --flight-record are for detours: --loop detour";
             bail!(Usage(reason.to_owned()));
         }
+        let counted = Threshold::lengths(&self.on_threshold).map(|lengths| lengths.counted_ns);
+        if let Some(shortest_ns) = self.threshold.map(ns)
+            && counted.is_some_and(|counted_ns| counted_ns < shortest_ns)
+        {
+            bail!(Usage(format!(
+                "--on-threshold is shorter than --threshold, under which no gap is a detour; allowed: at least \
+                 {shortest_ns}ns"
+            )));
+        }
         if self.until.is_some_and(|UntilArg(rule)| rule.is_some()) {
             if !self.has_model() {
                 bail!(Usage(NEEDS_MODEL.to_owned()));

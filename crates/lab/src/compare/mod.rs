@@ -143,7 +143,7 @@ impl Difference<'_> {
     }
 
     /// The effect on CPU time: the relative change, times the share of CPU time of the row's context. The relative change
-    /// itself if no table has such a share.
+    /// itself if no table has such a share: only such changes are compared with each other.
     fn effect(&self) -> f64 {
         let ratio =
             self.change.and_then(|change| self.ratio(change)).map_or(f64::INFINITY, f64::abs);

@@ -82,8 +82,12 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
         }
     }
     let total = |(context, differences): (&[&str; 3], &Vec<&Difference<'_>>)| {
-        let is_known = differences.iter().any(|difference| difference.verdict.is_difference());
-        // The conditions have the weights of the first run, so that a change of rates changes nothing.
+        // The sum of all conditions says less or more. A known change in one condition must not name the opposite.
+        let mut known = differences.iter().filter(|difference| difference.verdict.is_difference());
+        let is_more =
+            |difference: &&&Difference<'_>| difference.change.is_some_and(|change| change > 0.0);
+        let directions: Vec<bool> = known.by_ref().map(|difference| is_more(&difference)).collect();
+        // A condition weighs as much as the run with fewer spans has of it, so that a change of rates changes nothing.
         let weight = |difference: &Difference<'_>| difference.pair.span_count.unwrap_or(1) as f64;
         let sum = |value: fn(&Difference<'_>) -> f64| -> f64 {
             differences.iter().map(|difference| weight(difference) * value(difference)).sum()
@@ -97,8 +101,13 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
         let effect_ratio =
             (!effects.is_empty()).then(|| effects.iter().sum::<f64>() / effects.len() as f64);
         let [kind, number, name] = context.map(str::to_owned);
-        (is_known && base_ns > 0.0 && new_ns > 0.0 && base_ns.to_bits() != new_ns.to_bits())
-            .then_some(Total { kind, number, name, base_ns, new_ns, effect_ratio })
+        let agrees = directions.iter().all(|is_more| *is_more == (new_ns > base_ns));
+        (!directions.is_empty()
+            && agrees
+            && base_ns > 0.0
+            && new_ns > 0.0
+            && base_ns.to_bits() != new_ns.to_bits())
+        .then_some(Total { kind, number, name, base_ns, new_ns, effect_ratio })
     };
     let mut totals: Vec<Total> = by_context.iter().filter_map(total).collect();
     let effect = |total: &Total| total.effect_ratio.unwrap_or(0.0).abs();
@@ -124,7 +133,7 @@ pub(super) fn table(comparison: &Comparison<'_>) -> Option<Table> {
             .format(Format::Microseconds)
             .shown_as("base", 80)
             .real(|total: &Total| total.base_ns),
-        column("new_ns", "The second run's, with the first run's spans in each condition.")
+        column("new_ns", "The second run's, with the same weights of the conditions.")
             .format(Format::Microseconds)
             .shown_as("new", 80)
             .real(|total: &Total| total.new_ns),

@@ -18,6 +18,7 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     if let Some(core) = &model.core {
         core.check("core")?;
     }
+    check_identity(model)?;
     check_geometries(model)?;
     check_foreign_fields(model)?;
     check_latency("l3", model.l3.is_some(), model.l3_hit_cycles)?;
@@ -31,6 +32,25 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     check_walk(model)?;
     check_dma(model)?;
     check_tlbs(model)
+}
+
+/// Checks that the register that tells of bugs is shown if its content is given, and only then: a register that is shown
+/// without a content says that the processor has all bugs.
+fn check_identity(model: &SystemModel) -> Result<(), ModelError> {
+    let Some(identity) = &model.identity else { return Ok(()) };
+    let is_shown = identity.shown.iter().any(|name| name == "arch-capabilities");
+    if is_shown != identity.arch_capabilities.is_some() {
+        return refuse(
+            "identity.arch_capabilities",
+            "and \"arch-capabilities\" in identity.shown need each other",
+        );
+    }
+    match identity.hidden.iter().find(|name| identity.shown.contains(name)) {
+        Some(name) => {
+            refuse("identity.hidden", format!("has {name:?}, which identity.shown has, too"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that threads divide processors, and that the core has as many threads.

@@ -27,9 +27,9 @@ pub(crate) enum Question {
     Msr,
 }
 
-/// A question at its place in the code.
+/// A question, and where in the code it is asked.
 #[derive(Debug)]
-struct Place {
+struct AskingInstruction {
     question: Question,
     address: VirtualAddress,
     /// The length of the instruction.
@@ -68,7 +68,7 @@ pub(crate) fn watch(
     question: Question,
     (address, bytes, remaining): (VirtualAddress, u8, u32),
 ) {
-    let place = Place { question, address, bytes, remaining };
+    let place = AskingInstruction { question, address, bytes, remaining };
     let place = session.arena.keep_instruction(place).cast_mut().cast();
     session.qemu.on_instruction_with(instruction, on_question, WRITES_PC, place);
 }
@@ -82,7 +82,7 @@ leaving_callback!(
 /// The rest of [`on_question`]. `return_address`: where the callback was called in translated code.
 extern "C" fn answer(_: c_uint, place: *mut c_void, return_address: usize) {
     // SAFETY: the arena keeps the place while there is code that passes it.
-    let place = unsafe { &*place.cast_const().cast::<Place>() };
+    let place = unsafe { &*place.cast_const().cast::<AskingInstruction>() };
     let leave = {
         let mut guard = session::lock();
         guard.as_mut().and_then(|session| answered(session, place, return_address))
@@ -96,7 +96,11 @@ extern "C" fn answer(_: c_uint, place: *mut c_void, return_address: usize) {
 
 /// Puts the answer into the registers, and returns the function that continues after the instruction. `None`: there is
 /// no answer, and QEMU executes the instruction.
-fn answered(session: &mut Session, place: &Place, return_address: usize) -> Option<SetPc> {
+fn answered(
+    session: &mut Session,
+    place: &AskingInstruction,
+    return_address: usize,
+) -> Option<SetPc> {
     let vcpu = cpu::running_vcpu();
     let registers = session.registers?;
     let asked = session.qemu.register_value(registers.rcx) as u32;

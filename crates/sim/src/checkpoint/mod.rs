@@ -334,6 +334,7 @@ impl Checkpoint {
     /// Fails with [`SimError::Checkpoint`], which names each difference.
     pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
         let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
+        let words = |machine: &Machine| machine.identity.kernel_words().join(" ");
         let saved = &self.machine;
         let pairs = [
             ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
@@ -341,6 +342,7 @@ impl Checkpoint {
             ("initramfs", key(&saved.initramfs_sha256), key(&machine.initramfs_sha256)),
             ("size", cpus(saved), cpus(machine)),
             ("device set", saved.device_set(), machine.device_set()),
+            ("mitigations", words(saved), words(machine)),
             ("PMU", pmu::described(saved).to_owned(), pmu::described(machine).to_owned()),
         ];
         let differences: Vec<String> = pairs

@@ -14,7 +14,9 @@ const SEE_LEAF_4: CpuidLeaf =
 const INTEL_CACHES: u32 = 4;
 /// The same, on processors of AMD with the feature TOPOEXT (AMD64 manual, volume 3, appendix E.4.15).
 const AMD_CACHES: u32 = 0x8000_001d;
-/// L2 and L3 on processors of AMD (AMD64 manual, volume 3, appendix E.4.5).
+/// L1 on processors of AMD (AMD64 manual, volume 3, appendix E.4.4).
+const AMD_FIRST_CACHES: u32 = 0x8000_0005;
+/// L2 and L3 on processors of AMD (appendix E.4.5). Processors of Intel state L2 there.
 const AMD_OUTER_CACHES: u32 = 0x8000_0006;
 
 /// The kinds of caches, as bits 4 to 0 of `eax` number them.
@@ -29,10 +31,13 @@ enum Kind {
 pub(super) fn leaves(model: &SystemModel, vendor: Vendor, cpus: u32) -> Vec<CpuidLeaf> {
     match vendor {
         Vendor::Intel => {
-            std::iter::once(SEE_LEAF_4).chain(each_cache(INTEL_CACHES, model, cpus)).collect()
+            let l2 = CpuidLeaf { edx: 0, ..outer_caches(model) };
+            let others = [SEE_LEAF_4, l2].into_iter();
+            others.chain(each_cache(INTEL_CACHES, model, cpus)).collect()
         }
         Vendor::Amd => {
-            each_cache(AMD_CACHES, model, cpus).into_iter().chain([outer_caches(model)]).collect()
+            let others = [first_caches(model), outer_caches(model)];
+            each_cache(AMD_CACHES, model, cpus).into_iter().chain(others).collect()
         }
     }
 }
@@ -81,6 +86,17 @@ fn cache_of(
         ecx: cache.cache().sets() as u32 - 1,
         edx: if cache.inclusion == Inclusion::Inclusive { INCLUSIVE } else { 0 },
     }
+}
+
+/// The sizes of L1 in AMD's older format. Its TLB fields are zero, as in [`outer_caches`].
+fn first_caches(model: &SystemModel) -> CpuidLeaf {
+    let described = |cache: &LevelModel| {
+        const ONE_LINE_PER_TAG: u32 = 1 << 8;
+        let kib = u32::try_from((cache.size_bytes >> 10).min(0xff)).unwrap_or(0);
+        (cache.line_bytes as u32 & 0xff) | ONE_LINE_PER_TAG | cache.ways << 16 | kib << 24
+    };
+    let (ecx, edx) = (described(&model.l1d), described(&model.l1i));
+    CpuidLeaf { leaf: AMD_FIRST_CACHES, subleaf: None, eax: 0, ebx: 0, ecx, edx }
 }
 
 /// The sizes of L2 and L3 in AMD's older format. Its TLB fields are zero: Linux only prints them.
@@ -143,11 +159,13 @@ mod tests {
         let expected = [(32 << 10, 1, 1), (32 << 10, 1, 1), (1 << 20, 2, 1), (32 << 20, 3, 2)];
         assert_eq!(caches, expected);
         assert_eq!(zen4[4].eax, 0, "no further cache");
-        let outer = zen4[5];
+        let (first, outer) = (zen4[5], zen4[6]);
+        assert_eq!((first.ecx >> 24, first.ecx >> 16 & 0xff, first.edx >> 24), (32, 8, 32));
         assert_eq!((outer.leaf, outer.ecx >> 16, outer.edx >> 18), (0x8000_0006, 1024, 64));
         let intel = leaves_of("emerald-rapids", Vendor::Intel, 1);
         assert_eq!(intel[0].leaf, 2);
-        assert_eq!(read(intel[1]), (48 << 10, 1, 1));
-        assert_eq!(read(intel[3]), (2 << 20, 2, 1));
+        assert_eq!((intel[1].leaf, intel[1].ecx >> 16, intel[1].edx), (0x8000_0006, 2048, 0));
+        assert_eq!(read(intel[2]), (48 << 10, 1, 1));
+        assert_eq!(read(intel[4]), (2 << 20, 2, 1));
     }
 }

@@ -132,7 +132,7 @@ impl Identity {
     }
 
     /// The words for the kernel's command line.
-    pub(super) fn words(&self) -> &[String] {
+    pub(crate) fn kernel_words(&self) -> &[String] {
         &self.words
     }
 
@@ -169,11 +169,11 @@ impl Identity {
     pub(super) fn argument(&self, qemu: &Qemu) -> Result<String> {
         let mut parts = vec![self.like.clone()];
         parts.extend(self.properties.iter().cloned());
+        let missing = if self.name == PLAIN { Vec::new() } else { self.missing_features(qemu)? };
         if !self.shown.is_empty() {
             // QEMU hides the features that it does not execute, unless it is told to show all: then the others must
             // be turned off by name.
             parts.push("x-force-features=on".to_owned());
-            let missing = self.missing_features(qemu)?;
             let hidden = missing.iter().filter(|name| !self.shown.contains(name));
             parts.extend(hidden.map(|name| format!("{name}=off")));
             parts.extend(self.shown.iter().map(|name| format!("{name}=on")));
@@ -231,10 +231,10 @@ mod tests {
     fn models_without_an_identity_have_no_mitigations() {
         let plain = identity("r4400-1994");
         assert_eq!(plain, Identity::plain());
-        assert_eq!(plain.words(), ["mitigations=off"]);
+        assert_eq!(plain.kernel_words(), ["mitigations=off"]);
         assert!(!plain.needs_plugin());
-        assert!(identity("zen3").words().is_empty());
-        assert_eq!(identity("zen3").with(&Mitigations::Off).words(), ["mitigations=off"]);
+        assert!(identity("zen3").kernel_words().is_empty());
+        assert_eq!(identity("zen3").with(&Mitigations::Off).kernel_words(), ["mitigations=off"]);
     }
 
     #[test]

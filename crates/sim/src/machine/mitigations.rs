@@ -23,15 +23,17 @@ pub struct Mitigation {
     pub bug: String,
     /// What the guest's kernel states. `None`: it does not know the bug.
     pub guest: Option<String>,
-    /// What Linux states on the real processor, or a part of it. `None`: the model does not say.
+    /// How Linux' statement on the real processor starts. `None`: the model does not say.
     pub processor: Option<String>,
 }
 
 impl Mitigation {
-    /// Whether the guest does what is done on the real processor. `None`: one of the two is not known.
+    /// Whether the guest does what is done on the real processor. `None`: one of the two is not known. Versions of Linux
+    /// write `safe RET` and `Safe RET`.
     #[must_use]
     pub fn agrees(&self) -> Option<bool> {
-        self.guest.as_ref().zip(self.processor.as_ref()).map(|(guest, part)| guest.contains(part))
+        let (guest, start) = self.guest.as_ref().zip(self.processor.as_ref())?;
+        Some(guest.to_lowercase().starts_with(&start.to_lowercase()))
     }
 }
 
@@ -63,6 +65,9 @@ const CHOICES: [Choice; 16] = [
     Choice {
         bug: "spectre_v2",
         rows: &[
+            ("IBRS + LFENCE", &["spectre_v2=eibrs,lfence"]),
+            ("eIBRS+LFENCE", &["spectre_v2=eibrs,lfence"]),
+            ("eIBRS with", &["spectre_v2=eibrs"]),
             ("Automatic IBRS + Retpolines", &["spectre_v2=eibrs,retpoline"]),
             ("Enhanced IBRS + Retpolines", &["spectre_v2=eibrs,retpoline"]),
             ("Automatic IBRS", &["spectre_v2=eibrs"]),
@@ -95,6 +100,7 @@ const CHOICES: [Choice; 16] = [
     Choice {
         bug: "spec_rstack_overflow",
         rows: &[
+            ("no safe RET", &["spec_rstack_overflow=microcode"]),
             ("Safe RET", &["spec_rstack_overflow=safe-ret"]),
             ("safe RET", &["spec_rstack_overflow=safe-ret"]),
             ("IBPB on VMEXIT only", &["spec_rstack_overflow=ibpb-vmexit"]),
@@ -147,6 +153,13 @@ pub fn words_of(directory: &Path) -> Option<Vec<String>> {
     Some(chosen.map(|word| (*word).to_owned()).collect())
 }
 
+/// What the kernel says of each bug that it knows, of those that have words. Empty if the directory states nothing.
+#[must_use]
+pub fn statements(directory: &Path) -> Vec<(&'static str, String)> {
+    let bugs = CHOICES.each_ref().map(|choice| choice.bug).into_iter();
+    bugs.filter_map(|bug| Some((bug, statement(directory, bug)?))).collect()
+}
+
 /// What the kernel says of a bug.
 fn statement(directory: &Path, bug: &str) -> Option<String> {
     let mut text = String::new();
@@ -186,5 +199,35 @@ mod tests {
             assert!(words.iter().any(|chosen| chosen == word), "{word}: {words:?}");
         }
         assert!(!words.iter().any(|word| word == "nospectre_v1"), "{words:?}");
+        for (bug, text, word) in [
+            (
+                "spec_rstack_overflow",
+                "Vulnerable: Microcode, no safe RET",
+                "spec_rstack_overflow=microcode",
+            ),
+            ("spectre_v2", "Vulnerable: eIBRS with unprivileged eBPF", "spectre_v2=eibrs"),
+            (
+                "spectre_v2",
+                "Mitigation: Enhanced / Automatic IBRS + LFENCE; IBPB",
+                "spectre_v2=eibrs,lfence",
+            ),
+            ("spectre_v2", "Mitigation: Enhanced / Automatic IBRS; IBPB", "spectre_v2=eibrs"),
+        ] {
+            std::fs::write(directory.path().join(bug), text).unwrap();
+            let words = words_of(directory.path()).unwrap();
+            assert!(words.iter().any(|chosen| chosen == word), "{text}: {words:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_attempted_does_not_agree() {
+        let row = |guest: &str| Mitigation {
+            bug: "tsa".to_owned(),
+            guest: Some(guest.to_owned()),
+            processor: Some("Mitigation: Clear CPU buffers".to_owned()),
+        };
+        assert_eq!(row("Mitigation: Clear CPU buffers; SMT disabled").agrees(), Some(true));
+        let attempted = row("Vulnerable: Clear CPU buffers attempted, no microcode");
+        assert_eq!(attempted.agrees(), Some(false));
     }
 }

@@ -143,7 +143,7 @@ impl Machine {
         let appended = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
         let request = quoted(&format!("irqlab.do={request}"))?;
         let mut parts = vec![fixed_words.to_owned()];
-        parts.extend(self.identity.words().iter().cloned());
+        parts.extend(self.identity.kernel_words().iter().cloned());
         if self.cpus > 1 {
             // The TSCs of all CPUs agree. Without this word the kernel would use the HPET, unless the processor
             // promises that they agree. The HPET follows the model only at the ends of slices.

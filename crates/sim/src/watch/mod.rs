@@ -318,13 +318,7 @@ impl Recording {
         watch: &Watch,
         keep_at: Option<KeptRecord<'_>>,
     ) -> Result<Recording> {
-        if PLUGIN.is_empty() {
-            return Err(SimError::Missing {
-                what: format!("this irqlab has no plugin for QEMU: {PLUGIN_MISSING}"),
-                remedy: "build irqlab on x86-64 Linux".to_owned(),
-            });
-        }
-        let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
+        let plugin = plugin_file(cache)?;
         keep_at.map(check_place).transpose()?;
         let file = unnamed(cache)?;
         let progress = unnamed(cache)?;
@@ -444,11 +438,11 @@ pub(crate) fn limit(
     limit_s: u64,
     unrecorded: Option<&Machine>,
 ) -> Result<Vec<String>> {
-    if PLUGIN.is_empty() {
+    let asked = unrecorded.filter(|machine| machine.identity.needs_plugin());
+    if PLUGIN.is_empty() && asked.is_none() {
         return Ok(Vec::new());
     }
-    let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
-    let asked = unrecorded.filter(|machine| machine.identity.needs_plugin());
+    let plugin = plugin_file(cache)?;
     let options = asked.map_or_else(Options::default, |machine| Options {
         // Only a plugin with a record follows the guest.
         out: Some(NOWHERE.into()),
@@ -457,6 +451,19 @@ pub(crate) fn limit(
     });
     let limit_ns = Some(limit_s.saturating_mul(1_000_000_000));
     Ok(plugin_arguments(&plugin, &Options { limit_ns, ..options }))
+}
+
+/// Returns the plugin as a file of the cache.
+///
+/// Fails when this irqlab was built without the plugin, or the file cannot be written.
+fn plugin_file(cache: &Cache) -> Result<PathBuf> {
+    if PLUGIN.is_empty() {
+        return Err(SimError::Missing {
+            what: format!("this irqlab has no plugin for QEMU: {PLUGIN_MISSING}"),
+            remedy: "build irqlab on x86-64 Linux".to_owned(),
+        });
+    }
+    Ok(cache.keyed("plugin", ".so", PLUGIN)?.0)
 }
 
 /// The file of a record that nobody reads.

@@ -240,12 +240,12 @@ fn compare(
     let wall_ns = u64::try_from(measured.wall.as_nanos()).unwrap_or(u64::MAX);
     result.settings.insert("on_host".into(), json!({ "wall_ns": wall_ns }));
     result.warnings.extend(measured.notices);
-    result.tables.extend(machine.machine_facts()?.mitigations);
     if real.is_virtual && !is_nested {
         result.warnings.push(UNNESTED.to_owned());
     }
     result.absent.extend(absences(&measured.samples, "in the model"));
     result.tables = comparison_tables(&real.samples, &measured.samples);
+    result.tables.extend(machine.machine_facts()?.mitigations);
     finish(args, &open, "sim", result)
 }
 

@@ -17,11 +17,12 @@ use lab::kernels::fit::{
 use lab::kernels::{KernelSample, Processor, comparison_tables, field_table, preset_table};
 use live::host::{CacheFacts, HostFacts, Root, host_facts, run_host_block};
 use live::kernels::selected;
-use machine::schema;
+use machine::identity::TITLE_BYTES_MAX;
+use machine::{SystemModel, schema};
 use record::{Run, SCHEMA};
 use serde_json::{Map, json};
 use sim::watch::Detail;
-use sim::{Cache, models};
+use sim::{Cache, mitigations, models};
 
 use crate::console;
 use crate::kernels::{Host, core_hz, measure_host, measure_model};
@@ -231,6 +232,35 @@ fn preset(requested: Option<&str>, processor: &Processor) -> anyhow::Result<Stri
     }
 }
 
+/// Sets what the guest sees of the processor: this one's signature and name, and what its kernel does about bugs. Features
+/// stay the preset's. Does nothing if the preset shows the guest no processor.
+fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
+    let identity = SystemModel::parse(&draft.text).ok().and_then(|model| model.identity);
+    let is_of_vendor =
+        identity.is_some_and(|identity| identity.vendor.signature() == processor.vendor);
+    if !is_of_vendor {
+        return;
+    }
+    let cpu = &facts.cpu.model;
+    draft.set(stated("identity.family", processor.family.to_string(), "CPUID"));
+    draft.set(stated("identity.model", processor.model.to_string(), "CPUID"));
+    if let Some(stepping) = cpu.stepping {
+        draft.set(stated("identity.stepping", stepping.to_string(), "CPUID"));
+    }
+    if let Some(microcode) = cpu.microcode.as_deref().filter(|revision| revision.starts_with("0x"))
+    {
+        draft.set(stated("identity.microcode", microcode.to_owned(), "/proc/cpuinfo"));
+    }
+    let title: String = cpu.name.as_deref().unwrap_or("this processor").replace(',', " ");
+    let title: String =
+        title.chars().filter(|c| matches!(c, ' '..='~')).take(TITLE_BYTES_MAX).collect();
+    draft.set(stated("identity.title", format!("{title:?}"), "/proc/cpuinfo"));
+    for (bug, statement) in mitigations::statements(Path::new(mitigations::DIRECTORY)) {
+        let field = format!("identity.mitigations.{bug}");
+        draft.set(stated(&field, format!("{statement:?}"), "this machine's kernel"));
+    }
+}
+
 /// Sets name, clock, number of CPUs and caches from what the machine states.
 fn set_from_facts(
     draft: &mut Draft,
@@ -249,6 +279,7 @@ fn set_from_facts(
         }
         None => draft.set(left("clock", "the time-stamp counter has no frequency")),
     }
+    set_identity(draft, facts, processor);
     let cpus = facts.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
     draft.set(stated("cpus", cpus.to_string(), "CPUs online"));
     for (level, kind, table) in

@@ -157,7 +157,8 @@ fn absent() -> String {
 /// The mean, or with `<` the upper bound of a mean below the detection limit.
 fn mean(times: SelfTimes) -> String {
     match (times.mean_bound_ns(), times.mean_ns) {
-        (Some(bound), _) => format!("<{}", human::ns(bound)),
+        (Some(bound), _) if bound > 0.0 => format!("<{}", human::ns(bound)),
+        (Some(_), _) => "< limit".to_owned(),
         (None, mean) => mean.map_or_else(absent, human::ns),
     }
 }
