@@ -102,8 +102,8 @@ pub struct NoiseArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
     keep_longest: u64,
-    /// At a detour of TIME or longer, end the window and then perform ACTION: stop (nothing more), run=COMMAND (without a
-    /// shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, trace (keep the flight record, of 1 s if --flight-record
+    /// At a detour of TIME or longer, end the window, unless an ACTION is continue, and perform ACTION: stop (nothing more), run=COMMAND (without a
+    /// shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, trace (keep the flight record, of 5 s if --flight-record
     /// gives no other length), or continue (the window goes on, and such
     /// detours are counted). Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]

@@ -70,8 +70,8 @@ pub struct WakeupArgs {
     /// /dev/cpu_dma_latency; for the time of the run
     #[arg(long, allow_hyphen_values = true, value_parser = exit_latency, value_name = "TIME", help_heading = LIVE)]
     idle_exit_max: Option<u32>,
-    /// When a thread is late by TIME or more, end the window and then perform ACTION: stop (nothing more), run=COMMAND
-    /// (without a shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, trace (keep the flight record, of 1 s if --flight-record
+    /// When a thread is late by TIME or more, end the window, unless an ACTION is continue, and perform ACTION: stop (nothing more), run=COMMAND
+    /// (without a shell; {cpu}, {latency_ns} and {cause} are replaced), signal=NAME,PID, trace (keep the flight record, of 5 s if --flight-record
     /// gives no other length), or continue (the window goes on,
     /// and such wake-ups are counted). Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]

