@@ -31,7 +31,6 @@ pub(crate) enum Question {
 #[derive(Debug)]
 struct AskingInstruction {
     question: Question,
-    address: VirtualAddress,
     /// The length of the instruction.
     bytes: u8,
     /// How many instructions of the block are still to execute, this one included.
@@ -66,9 +65,9 @@ pub(crate) fn watch(
     session: &mut Session,
     instruction: TranslatedInstruction,
     question: Question,
-    (address, bytes, remaining): (VirtualAddress, u8, u32),
+    (bytes, remaining): (u8, u32),
 ) {
-    let place = AskingInstruction { question, address, bytes, remaining };
+    let place = AskingInstruction { question, bytes, remaining };
     let place = session.arena.keep_instruction(place).cast_mut().cast();
     session.qemu.on_instruction_with(instruction, on_question, WRITES_PC, place);
 }
@@ -87,20 +86,19 @@ extern "C" fn answer(_: c_uint, place: *mut c_void, return_address: usize) {
         let mut guard = session::lock();
         guard.as_mut().and_then(|session| answered(session, place, return_address))
     };
-    if let Some(set_pc) = leave {
-        let next = place.address.plus(place.bytes.into());
+    if let Some((set_pc, next)) = leave {
         // SAFETY: registered with `WRITES_PC`. No value with a destructor is alive: the lock was released above.
         unsafe { set_pc(next.0) };
     }
 }
 
-/// Puts the answer into the registers, and returns the function that continues after the instruction. `None`: there is
-/// no answer, and QEMU executes the instruction.
+/// Puts the answer into the registers. Returns the function that continues at another instruction, and the address after this
+/// one. `None`: there is no answer, and QEMU executes the instruction.
 fn answered(
     session: &mut Session,
     place: &AskingInstruction,
     return_address: usize,
-) -> Option<SetPc> {
+) -> Option<(SetPc, VirtualAddress)> {
     let vcpu = cpu::running_vcpu();
     let registers = session.registers?;
     let asked = session.qemu.register_value(registers.rcx) as u32;
@@ -119,7 +117,8 @@ fn answered(
     }
     cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(place.remaining - 1));
     session.clock.unclocked += Instructions(session.level.is_counting().into());
-    Some(session.qemu.set_pc())
+    let address = session.qemu.instruction_pointer(registers);
+    Some((session.qemu.set_pc(), address.plus(place.bytes.into())))
 }
 
 /// Restores QEMU's state in the middle of a block, which it does not always store.

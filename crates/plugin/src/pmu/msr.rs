@@ -194,7 +194,8 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
         session.qemu.put_edx_eax(registers, value)?;
         cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
         session.clock.unclocked += Instructions(session.level.is_counting().into());
-        Some((session.qemu.set_pc(), access.address.plus(access.bytes.into())))
+        let address = session.qemu.instruction_pointer(registers);
+        Some((session.qemu.set_pc(), address.plus(access.bytes.into())))
     });
     if let Some((set_pc, address)) = leave {
         // SAFETY: registered with `WRITES_PC`. No value with a destructor is alive: the lock was released above.
@@ -221,7 +222,7 @@ extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: us
             return None;
         }
         cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(access.remaining));
-        Some((session.qemu.set_pc(), access.address))
+        Some((session.qemu.set_pc(), session.qemu.instruction_pointer(registers)))
     });
     if let Some((set_pc, address)) = leave {
         // SAFETY: as above.

@@ -35,6 +35,7 @@ pub(crate) struct Registers {
     pub(crate) rsi: Register,
     pub(crate) rdi: Register,
     pub(crate) rsp: Register,
+    pub(crate) rip: Register,
     pub(crate) gs_base: Register,
     pub(crate) k_gs_base: Option<Register>,
     pub(crate) cr4: Option<Register>,
@@ -252,6 +253,7 @@ impl Qemu {
             rsi: required(c"rsi")?,
             rdi: required(c"rdi")?,
             rsp: required(c"rsp")?,
+            rip: required(c"rip")?,
             gs_base: required(c"gs_base")?,
             k_gs_base: find(c"k_gs_base"),
             cr4: find(c"cr4"),
@@ -306,6 +308,13 @@ impl Qemu {
     pub(crate) fn edx_eax(&mut self, registers: Registers) -> u64 {
         let low = self.register_value(registers.rax) & 0xffff_ffff;
         self.register_value(registers.rdx) << 32 | low
+    }
+
+    /// The address of the running instruction, relative to its segment's base, as [`Qemu::set_pc`] takes it. Valid once
+    /// QEMU's state was restored in the middle of a block. The address at which the block was translated may be another
+    /// one: QEMU uses a block again where its page is mapped elsewhere.
+    pub(crate) fn instruction_pointer(&mut self, registers: Registers) -> VirtualAddress {
+        VirtualAddress(self.register_value(registers.rip))
     }
 
     /// The function that continues at another instruction. It does not return, so the caller must hold no lock.

@@ -264,7 +264,7 @@ fn annotate_questions(session: &mut Session, instructions: &[Instruction]) {
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(question) = instruction.question {
             let remaining = (instructions.len() - index) as u32;
-            let place = (instruction.address, instruction.bytes, remaining);
+            let place = (instruction.bytes, remaining);
             identity::watch(session, instruction.handle, question, place);
         }
     }
