@@ -477,8 +477,11 @@ fn judge_pairs<'a>(
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
     differences.sort_by(|earlier, later| {
         let by_few_spans = earlier.has_few_spans().cmp(&later.has_few_spans());
+        let has_no_share = |difference: &Difference<'_>| difference.pair.context_share.is_none();
+        let by_share = has_no_share(earlier).cmp(&has_no_share(later));
         let by_effect = later.effect().total_cmp(&earlier.effect());
-        by_few_spans.then(earlier.verdict.cmp(&later.verdict)).then(by_effect)
+        let by_verdict = earlier.verdict.cmp(&later.verdict);
+        by_few_spans.then(by_verdict).then(by_share).then(by_effect)
     });
     Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new() })
 }
