@@ -245,7 +245,7 @@ fn a_threshold_keeps_the_flight_record() {
         return needs::not_run(needs::Need::Bpf, reason);
     }
     assert_eq!(run["settings"]["flight_record_at_threshold"], true);
-    assert_eq!(run["settings"]["flight_record_ns"], 1_000_000_000);
+    assert_eq!(run["settings"]["flight_record_ns"], 5_000_000_000_u64);
     let setting = |key: &str| uint(&run["settings"], key);
     let end_ns = setting("flight_record_start_ns") + setting("flight_record_length_ns");
     assert!(end_ns < setting("measured_window_ns"), "{}", run["settings"]);
