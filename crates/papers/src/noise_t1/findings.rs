@@ -230,7 +230,10 @@ mod tests {
         let reasons: Vec<_> = table.rows().iter().map(reason).collect();
         assert!(reasons.contains(&Some(expected)), "{reasons:?}");
         let kept = table.columns.iter().filter(|column| column.display.priority > 100);
-        assert_eq!(kept.map(|column| &column.name).collect::<Vec<_>>(), ["claim", "reason"]);
+        assert_eq!(
+            kept.map(|column| &column.name).collect::<Vec<_>>(),
+            ["claim", "verdict", "reason"]
+        );
     }
 
     #[test]

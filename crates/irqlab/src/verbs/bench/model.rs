@@ -23,7 +23,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
-use crate::simulated::{DetailLevel, LevelArgs, Simulated, SimulatedArgs};
+use crate::simulated::{self, DetailLevel, LevelArgs, Simulated, SimulatedArgs};
 
 /// Default number of CPUs of the simulated machine: an inter-processor interrupt needs two.
 const VCPUS: u32 = 2;
@@ -220,6 +220,10 @@ fn compare(
     let watch = args.simulated.watch(Some(model));
     let mut guest = args.simulated.guest.clone();
     guest.mem.get_or_insert(MEMORY_MIB);
+    // Rows of group `system` depend on what the kernel does about the processor's bugs.
+    if guest.from.is_none() {
+        guest.identity.identity.get_or_insert_with(|| simulated::MODEL.to_owned());
+    }
     let stop = stop_on_signals()?;
     // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
