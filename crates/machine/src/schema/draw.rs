@@ -66,7 +66,9 @@ fn identity(model: &SystemModel) -> String {
         || "sees an x86-64 processor without mitigations".to_owned(),
         |identity| {
             let IdentityModel { family, model, stepping, like, .. } = identity;
-            format!("sees family {family}, model {model}, stepping {stepping}, like {like} of QEMU")
+            format!(
+                "can see family {family}, model {model}, stepping {stepping}, like QEMU's {like} (--identity model)"
+            )
         },
     )
 }

@@ -67,9 +67,9 @@ pub(crate) fn watch(
     question: Question,
     (bytes, remaining): (u8, u32),
 ) {
-    let place = AskingInstruction { question, bytes, remaining };
-    let place = session.arena.keep_instruction(place).cast_mut().cast();
-    session.qemu.on_instruction_with(instruction, on_question, WRITES_PC, place);
+    let asking = AskingInstruction { question, bytes, remaining };
+    let asking = session.arena.keep_instruction(asking).cast_mut().cast();
+    session.qemu.on_instruction_with(instruction, on_question, WRITES_PC, asking);
 }
 
 leaving_callback!(
@@ -79,12 +79,12 @@ leaving_callback!(
 );
 
 /// The rest of [`on_question`]. `return_address`: where the callback was called in translated code.
-extern "C" fn answer(_: c_uint, place: *mut c_void, return_address: usize) {
-    // SAFETY: the arena keeps the place while there is code that passes it.
-    let place = unsafe { &*place.cast_const().cast::<AskingInstruction>() };
+extern "C" fn answer(_: c_uint, asking: *mut c_void, return_address: usize) {
+    // SAFETY: the arena keeps the instruction while there is code that passes it.
+    let asking = unsafe { &*asking.cast_const().cast::<AskingInstruction>() };
     let leave = {
         let mut guard = session::lock();
-        guard.as_mut().and_then(|session| answered(session, place, return_address))
+        guard.as_mut().and_then(|session| answered(session, asking, return_address))
     };
     if let Some((set_pc, next)) = leave {
         // SAFETY: registered with `WRITES_PC`. No value with a destructor is alive: the lock was released above.
@@ -96,13 +96,13 @@ extern "C" fn answer(_: c_uint, place: *mut c_void, return_address: usize) {
 /// one. `None`: there is no answer, and QEMU executes the instruction.
 fn answered(
     session: &mut Session,
-    place: &AskingInstruction,
+    asking: &AskingInstruction,
     return_address: usize,
 ) -> Option<(SetPc, VirtualAddress)> {
     let vcpu = cpu::running_vcpu();
     let registers = session.registers?;
     let asked = session.qemu.register_value(registers.rcx) as u32;
-    match place.question {
+    match asking.question {
         Question::Msr => {
             let msr = session.options.msrs.iter().find(|msr| msr.number == asked)?.value;
             restored(vcpu, return_address)?;
@@ -115,10 +115,10 @@ fn answered(
             put_leaf(session, registers, answer)?;
         }
     }
-    cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(place.remaining - 1));
+    cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(asking.remaining - 1));
     session.clock.unclocked += Instructions(session.level.is_counting().into());
     let address = session.qemu.instruction_pointer(registers);
-    Some((session.qemu.set_pc(), address.plus(place.bytes.into())))
+    Some((session.qemu.set_pc(), address.plus(asking.bytes.into())))
 }
 
 /// Restores QEMU's state in the middle of a block, which it does not always store.

@@ -38,7 +38,7 @@ pub struct GuestReport {
     /// The modules that it has loaded. They come from the earlier `Message::Modules`.
     #[serde(default)]
     pub modules: Vec<LoadedModule>,
-    /// What it does about each bug of processors: the name of the bug, and the statement of the kernel.
+    /// What the kernel states about each bug of processors, by the name of the bug.
     #[serde(default)]
     pub mitigations: BTreeMap<String, String>,
 }

@@ -142,7 +142,7 @@ impl Identity {
         !self.msrs.is_empty() || !self.cpuid.is_empty()
     }
 
-    /// What Linux does on the real processor, by bug; for bugs that the model names.
+    /// How Linux' statement about a bug starts on the real processor, by bug.
     pub(super) fn on_processor(&self) -> &BTreeMap<String, String> {
         &self.on_processor
     }

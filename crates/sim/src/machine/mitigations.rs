@@ -153,14 +153,14 @@ pub fn words_of(directory: &Path) -> Option<Vec<String>> {
     Some(chosen.map(|word| (*word).to_owned()).collect())
 }
 
-/// What the kernel says of each bug that it knows, of those that have words. Empty if the directory states nothing.
+/// What the kernel states about each bug of [`CHOICES`] that it knows. Empty if the directory states nothing.
 #[must_use]
 pub fn statements(directory: &Path) -> Vec<(&'static str, String)> {
     let bugs = CHOICES.each_ref().map(|choice| choice.bug).into_iter();
     bugs.filter_map(|bug| Some((bug, statement(directory, bug)?))).collect()
 }
 
-/// What the kernel says of a bug.
+/// What the kernel states about a bug.
 fn statement(directory: &Path, bug: &str) -> Option<String> {
     let mut text = String::new();
     let file = File::open(directory.join(bug)).ok()?;
