@@ -153,7 +153,7 @@ pub fn words_of(directory: &Path) -> Option<Vec<String>> {
     Some(chosen.map(|word| (*word).to_owned()).collect())
 }
 
-/// What the kernel states about each bug of [`CHOICES`] that it knows. Empty if the directory states nothing.
+/// What the kernel states about each bug of `CHOICES` that it knows. Empty if the directory states nothing.
 #[must_use]
 pub fn statements(directory: &Path) -> Vec<(&'static str, String)> {
     let bugs = CHOICES.each_ref().map(|choice| choice.bug).into_iter();
