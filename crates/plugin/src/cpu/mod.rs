@@ -59,6 +59,11 @@ pub(crate) struct BlockPosition {
 /// No block starts at this address.
 const NO_ADDRESS: VirtualAddress = VirtualAddress(u64::MAX);
 
+/// The most instructions of a time slice, for each of its cycles. QEMU's clock advances by instructions within a slice, and
+/// may not come to a timer long before the model's time does. Only repeated string instructions reach this bound:
+/// QEMU counts each repetition as an instruction, and a core stores up to 64 of them in a cycle.
+pub(crate) const SLICE_INSTRUCTIONS_PER_CYCLE: u64 = 8;
+
 /// When work is due before a block of a vCPU. Any thread may use it: QEMU's main loop also writes memory for devices.
 struct Due {
     /// The count of cycles, by the model or core, from which on work is due before a block. 0: work is due at once.
@@ -97,6 +102,8 @@ pub(crate) struct Cpu {
     awaited_address: VirtualAddress,
     /// The count of cycles at which the time slice ends.
     slice_end: u64,
+    /// The count of instructions at which the time slice ends, if that is earlier.
+    slice_end_instructions: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
     /// The correction in ns to the time that the guest has just read from the clock. `None`: it has read no clock.
@@ -258,6 +265,7 @@ impl Cpu {
         block: ptr::null(),
         awaited_address: NO_ADDRESS,
         slice_end: u64::MAX,
+        slice_end_instructions: u64::MAX,
         pmu_deadline: u64::MAX,
         clock_ahead: None,
         is_in_last_block: false,
@@ -282,6 +290,7 @@ impl Cpu {
         (block.in_kernel != self.in_kernel)
             | (block.address == self.awaited_address)
             | (cycles >= due_at)
+            | (self.instructions >= self.slice_end_instructions)
     }
 
     /// When work is due before a block of this vCPU.
@@ -291,12 +300,15 @@ impl Cpu {
 
     /// Whether the time slice has ended.
     pub(crate) fn slice_is_over(&mut self) -> bool {
-        self.cycles() >= self.slice_end
+        self.cycles() >= self.slice_end || self.instructions >= self.slice_end_instructions
     }
 
-    /// Starts a time slice that ends after `cycles`.
+    /// Starts a time slice that ends after `cycles`, or after [`SLICE_INSTRUCTIONS_PER_CYCLE`] times as many
+    /// instructions.
     pub(crate) fn set_slice(&mut self, cycles: u64) {
         self.slice_end = self.cycles().saturating_add(cycles);
+        let instructions = cycles.saturating_mul(SLICE_INSTRUCTIONS_PER_CYCLE);
+        self.slice_end_instructions = self.instructions.saturating_add(instructions);
         self.set_due();
     }
 

@@ -10,7 +10,7 @@
 
 use machine::Instructions;
 
-use crate::cpu::{self, Cpu};
+use crate::cpu::{self, Cpu, SLICE_INSTRUCTIONS_PER_CYCLE};
 use crate::qemu::block::Block;
 use crate::qemu::qemu_internals::deadline::{Deadlines, NextTimer};
 use crate::qemu::qemu_internals::idle::IdleVcpus;
@@ -77,10 +77,6 @@ impl LoopExit {
 
 /// The longest plan of QEMU, in ns of its clock.
 const PLANNED_NS_MAX: u64 = i32::MAX as u64;
-/// The most instructions that a model executes in one cycle.
-const WIDTH_MAX: u64 = 16;
-/// The most instructions per cycle that a model sustains for a whole slice.
-const INSTRUCTIONS_PER_CYCLE: u64 = 8;
 /// The shortest slice before a timer, in cycles. It bounds how early or late a timer can be: these cycles, or the time
 /// of the instructions that are executed in them.
 const TIMER_SLICE_CYCLES: u64 = 16;
@@ -239,7 +235,7 @@ impl Clock {
         let shift = self.parameters.shift;
         let executed_ns = self.executed().0.wrapping_sub(self.last_exit.instructions.0) << shift;
         let slice_instructions =
-            self.parameters.vcpu_slice.saturating_mul(WIDTH_MAX).saturating_add(BLOCK_MAX);
+            self.parameters.vcpu_slice.saturating_mul(SLICE_INSTRUCTIONS_PER_CYCLE).saturating_add(BLOCK_MAX);
         let slice_ns = slice_instructions << shift;
         let allowed =
             self.last_exit.allows_slice(next, self.parameters.cpus, executed_ns, slice_ns);
@@ -323,7 +319,7 @@ impl Clock {
         let remaining_ns = due_ns.saturating_sub(self.now_ns(vcpu));
         // The instructions of all vCPUs move QEMU's clock.
         let qemu_ns_per_cycle_max =
-            (INSTRUCTIONS_PER_CYCLE << self.parameters.shift) * u64::from(self.parameters.cpus);
+            (SLICE_INSTRUCTIONS_PER_CYCLE << self.parameters.shift) * u64::from(self.parameters.cpus);
         slice_before_timer(remaining_ns, self.parameters.hz, qemu_ns_per_cycle_max)
     }
 
