@@ -59,10 +59,15 @@ pub(crate) struct BlockPosition {
 /// No block starts at this address.
 const NO_ADDRESS: VirtualAddress = VirtualAddress(u64::MAX);
 
-/// The most instructions of a time slice, for each of its cycles. QEMU's clock advances by instructions within a slice, and
-/// may not come to a timer long before the model's time does. Only repeated string instructions reach this bound:
-/// QEMU counts each repetition as an instruction, and a core stores up to 64 of them in a cycle.
-pub(crate) const SLICE_INSTRUCTIONS_PER_CYCLE: u64 = 8;
+/// The length of a time slice. It ends at the first block that starts after `cycles`, or that `instructions` do not suffice
+/// for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) cycles: u64,
+    /// QEMU's clock advances by instructions within a slice. Each repetition of a repeated string instruction counts as one,
+    /// and a core executes up to 64 repetitions in a cycle.
+    pub(crate) instructions: u64,
+}
 
 /// When work is due before a block of a vCPU. Any thread may use it: QEMU's main loop also writes memory for devices.
 struct Due {
@@ -100,10 +105,8 @@ pub(crate) struct Cpu {
     block: *const Block,
     /// The return address of the followed function on top of the stack, or [`NO_ADDRESS`] if none is followed.
     awaited_address: VirtualAddress,
-    /// The count of cycles at which the time slice ends.
-    slice_end: u64,
-    /// The count of instructions at which the time slice ends, if that is earlier.
-    slice_end_instructions: u64,
+    /// The counts at which the time slice ends: the first that is reached ends it.
+    slice_end: Slice,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
     /// The correction in ns to the time that the guest has just read from the clock. `None`: it has read no clock.
@@ -264,8 +267,7 @@ impl Cpu {
         instructions: 0,
         block: ptr::null(),
         awaited_address: NO_ADDRESS,
-        slice_end: u64::MAX,
-        slice_end_instructions: u64::MAX,
+        slice_end: Slice { cycles: u64::MAX, instructions: u64::MAX },
         pmu_deadline: u64::MAX,
         clock_ahead: None,
         is_in_last_block: false,
@@ -283,14 +285,15 @@ impl Cpu {
         all_at_mode_change: [0; COUNTERS],
     };
 
-    /// Whether the plugin must do work before `block` starts. `cycles`: the executed cycles, as the level counts them.
-    /// `due_at`: the result of [`due_at`] for this vCPU.
+    /// Whether the plugin must do work before `block` starts. `executed`: the executed cycles and instructions, as the level
+    /// counts them. `due_at`: the result of [`due_at`] for this vCPU.
     #[inline(always)]
-    fn is_due(&self, block: &Block, cycles: u64, due_at: u64) -> bool {
+    fn is_due(&self, block: &Block, executed: (u64, Instructions), due_at: u64) -> bool {
+        let (cycles, instructions) = executed;
         (block.in_kernel != self.in_kernel)
             | (block.address == self.awaited_address)
             | (cycles >= due_at)
-            | (self.instructions >= self.slice_end_instructions)
+            | self.slice_ends_in(block, instructions)
     }
 
     /// When work is due before a block of this vCPU.
@@ -298,24 +301,30 @@ impl Cpu {
         &MACHINE.vcpus[self.number as usize % CPUS_MAX].due
     }
 
-    /// Whether the time slice has ended.
-    pub(crate) fn slice_is_over(&mut self) -> bool {
-        self.cycles() >= self.slice_end || self.instructions >= self.slice_end_instructions
+    /// Whether the time slice has ended, or has too few instructions left for `block`, which is about to start.
+    pub(crate) fn slice_is_over(&mut self, block: &Block) -> bool {
+        self.cycles() >= self.slice_end.cycles || self.slice_ends_in(block, self.executed())
     }
 
-    /// Starts a time slice that ends after `cycles`, or after [`SLICE_INSTRUCTIONS_PER_CYCLE`] times as many
-    /// instructions.
-    pub(crate) fn set_slice(&mut self, cycles: u64) {
-        self.slice_end = self.cycles().saturating_add(cycles);
-        let instructions = cycles.saturating_mul(SLICE_INSTRUCTIONS_PER_CYCLE);
-        self.slice_end_instructions = self.instructions.saturating_add(instructions);
+    /// Whether `block`, which is about to start, has more instructions than the time slice has left.
+    #[inline(always)]
+    fn slice_ends_in(&self, block: &Block, executed: Instructions) -> bool {
+        executed.0 + u64::from(block.length) >= self.slice_end.instructions
+    }
+
+    /// Starts a time slice.
+    pub(crate) fn set_slice(&mut self, slice: Slice) {
+        self.slice_end = Slice {
+            cycles: self.cycles().saturating_add(slice.cycles),
+            instructions: self.executed().0.saturating_add(slice.instructions),
+        };
         self.set_due();
     }
 
     /// Sets when work is due before a block: at once, at the end of the slice, or when the PMU must be checked.
     fn set_due(&mut self) {
         let is_due_now = self.has_read_clock() || self.is_in_last_block;
-        let due_at = self.slice_end.min(self.pmu_deadline);
+        let due_at = self.slice_end.cycles.min(self.pmu_deadline);
         self.due().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
     }
 

@@ -7,7 +7,7 @@
 use std::ffi::{c_uint, c_void};
 
 use machine::core::Access;
-use machine::{PhysicalAddress, VirtualAddress};
+use machine::{Instructions, PhysicalAddress, VirtualAddress};
 
 use super::{BeforeBlock, due_at, known_running_vcpu, running_vcpu, with_vcpu};
 use crate::models::pages::bytes_in_first;
@@ -28,8 +28,8 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
         // SAFETY: these callbacks are registered only when there is a pipeline.
         let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         pipeline.finish_block(block.description.address);
-        let cycles = pipeline.cycles();
-        cpu.is_due(&block.description, cycles, due_at(vcpu))
+        let executed = (pipeline.cycles(), Instructions(cpu.instructions));
+        cpu.is_due(&block.description, executed, due_at(vcpu))
     });
     if due {
         B::before_block(vcpu, &block.description);

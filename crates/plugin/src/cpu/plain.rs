@@ -3,6 +3,8 @@
 
 use std::ffi::{c_uint, c_void};
 
+use machine::Instructions;
+
 use super::{BeforeBlock, due_at, running_vcpu, with_vcpu};
 use crate::qemu::block::Block;
 
@@ -21,7 +23,11 @@ pub(crate) extern "C" fn on_block_of_several_vcpus<B: BeforeBlock>(_: c_uint, bl
 pub(super) fn begin<B: BeforeBlock>(vcpu: u32, block: *const Block) {
     // SAFETY: the arena keeps the block while there is code that passes it.
     let description = unsafe { &*block };
-    if with_vcpu(vcpu, |cpu| cpu.is_due(description, cpu.instructions, due_at(vcpu))) {
+    let is_due = with_vcpu(vcpu, |cpu| {
+        let executed = (cpu.instructions, Instructions(cpu.instructions));
+        cpu.is_due(description, executed, due_at(vcpu))
+    });
+    if is_due {
         B::before_block(vcpu, description);
     }
     with_vcpu(vcpu, |cpu| {

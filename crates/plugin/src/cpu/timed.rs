@@ -40,13 +40,14 @@ fn begin_after_due_work<B: BeforeBlock>(block: *const Block) {
     begin(vcpu, block);
 }
 
-/// See [`super::Cpu::is_due`], with the cycles of the model.
+/// See [`super::Cpu::is_due`], with the counts of the model.
 #[inline(always)]
 fn is_due(vcpu: u32, block: &Block) -> bool {
     with_vcpu(vcpu, |cpu| {
         // SAFETY: these callbacks are registered only when there is this model.
-        let cycles = unsafe { cpu.engine.timed_unchecked() }.cycles();
-        cpu.is_due(block, cycles, due_at(vcpu))
+        let model = unsafe { cpu.engine.timed_unchecked() };
+        let executed = (model.cycles(), model.instructions());
+        cpu.is_due(block, executed, due_at(vcpu))
     })
 }
 

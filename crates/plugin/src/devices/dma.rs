@@ -144,7 +144,8 @@ mod tests {
         });
         let knows = |vcpu: u32| {
             // The vCPU plans its next slice, in between.
-            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(1 << 20));
+            let slice = cpu::Slice { cycles: 1 << 20, instructions: u64::MAX };
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(slice));
             cpu::with_vcpu(vcpu, |cpu| cpu.device_wrote()) && cpu::due_at(vcpu) == 0
         };
         let mut taken = 0;

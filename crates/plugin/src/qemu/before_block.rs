@@ -41,7 +41,7 @@ fn do_due_work(vcpu: u32, block: &Block) {
             if cpu.is_in_last_block() {
                 cpu.set_in_last_block(false);
             }
-            let (is_over, pmu_is_due) = (cpu.slice_is_over(), cpu.pmu_is_due());
+            let (is_over, pmu_is_due) = (cpu.slice_is_over(block), cpu.pmu_is_due());
             let is_return = cpu.is_awaited_address(block.address);
             (is_over, is_return, pmu_is_due, cpu.has_read_clock(), cpu.device_wrote())
         });

@@ -10,7 +10,7 @@
 
 use machine::Instructions;
 
-use crate::cpu::{self, Cpu, SLICE_INSTRUCTIONS_PER_CYCLE};
+use crate::cpu::{self, Cpu, Slice};
 use crate::qemu::block::Block;
 use crate::qemu::qemu_internals::deadline::{Deadlines, NextTimer};
 use crate::qemu::qemu_internals::idle::IdleVcpus;
@@ -77,9 +77,13 @@ impl LoopExit {
 
 /// The longest plan of QEMU, in ns of its clock.
 const PLANNED_NS_MAX: u64 = i32::MAX as u64;
-/// The shortest slice before a timer, in cycles. It bounds how early or late a timer can be: these cycles, or the time
-/// of the instructions that are executed in them.
-const TIMER_SLICE_CYCLES: u64 = 16;
+/// The most instructions that a time slice may have for each planned cycle.
+const WIDTH_MAX: u64 = 16;
+/// The shortest slice before a timer. It bounds how late a timer can be by the model's time, in cycles, and how early by QEMU's
+/// clock, in instructions; one block may add to either.
+const TIMER_SLICE: Slice = Slice { cycles: 16, instructions: 16 };
+/// A slice without an end.
+const ENDLESS: Slice = Slice { cycles: u64::MAX, instructions: u64::MAX };
 /// The most instructions of a translated block (QEMU's `TCG_MAX_INSNS`).
 const BLOCK_MAX: u64 = 512;
 
@@ -149,7 +153,7 @@ impl Clock {
             self.jumps_ns = guest.get_ns().wrapping_sub(shown_ns);
         }
         for vcpu in 0..self.parameters.cpus {
-            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(self.parameters.vcpu_slice));
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(self.planned_slice()));
             let cycles = cpu::with_vcpu(vcpu, |cpu| cpu.counts()[CYCLES]);
             self.counted_ns[vcpu as usize] = self.ns_of(cycles);
             self.halts[vcpu as usize] = None;
@@ -185,7 +189,7 @@ impl Clock {
         self.idle_vcpus = IdleVcpus::find();
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_handle(slices.handle());
-            cpu.set_slice(self.parameters.vcpu_slice);
+            cpu.set_slice(self.planned_slice());
         });
     }
 
@@ -234,9 +238,7 @@ impl Clock {
         let next = deadlines.next_timer();
         let shift = self.parameters.shift;
         let executed_ns = self.executed().0.wrapping_sub(self.last_exit.instructions.0) << shift;
-        let slice_instructions =
-            self.parameters.vcpu_slice.saturating_mul(SLICE_INSTRUCTIONS_PER_CYCLE).saturating_add(BLOCK_MAX);
-        let slice_ns = slice_instructions << shift;
+        let slice_ns = self.planned_slice().instructions << shift;
         let allowed =
             self.last_exit.allows_slice(next, self.parameters.cpus, executed_ns, slice_ns);
         self.last_exit.due_ns = next.due_ns;
@@ -291,36 +293,44 @@ impl Clock {
         cpu::with_vcpu(vcpu, |cpu| cpu.set_halted(halted));
     }
 
+    /// A slice of the planned length.
+    fn planned_slice(&self) -> Slice {
+        let cycles = self.parameters.vcpu_slice;
+        Slice { cycles, instructions: cycles.saturating_mul(WIDTH_MAX).saturating_add(BLOCK_MAX) }
+    }
+
     /// Plans the next slice of a vCPU. If the ended slice was too long, the next slice is shorter by the excess. Where
     /// guest time follows the model, it also ends before the next timer.
     fn plan_slice(&self, vcpu: u32) {
         let planned_ns = self.rounds.next_slice_ns(vcpu as usize);
-        let cycles = match self.parameters.bias {
-            Some(_) => {
-                cycles_of(planned_ns, self.parameters.hz).min(self.cycles_to_timer(vcpu)).max(1)
+        let planned = self.planned_slice();
+        let slice = if self.parameters.bias.is_some() {
+            let cycles = cycles_of(planned_ns, self.parameters.hz);
+            let to_timer = self.slice_to_timer(vcpu).unwrap_or(ENDLESS);
+            Slice {
+                cycles: cycles.min(to_timer.cycles).max(1),
+                instructions: planned.instructions.min(to_timer.instructions),
             }
-            None => self.parameters.vcpu_slice,
+        } else {
+            planned
         };
-        cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(cycles));
+        cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(slice));
     }
 
-    /// The cycles before QEMU's clock or the model's time reaches QEMU's next timer, whichever is earlier, but at least
-    /// [`TIMER_SLICE_CYCLES`]. `u64::MAX` if no timer limits the slice.
+    /// The slice before QEMU's clock or the model's time reaches QEMU's next timer, whichever is earlier, but at least
+    /// [`TIMER_SLICE`]. `None` if no timer limits the slice.
     ///
     /// QEMU runs a timer when executed instructions have moved its clock to the timer. On a model that executes several
     /// instructions a nanosecond, a timer would run early, by almost a slice. The kernel would find that nothing has expired,
     /// and take a second interrupt. On a slow model a timer would wait for the end of the slice.
-    fn cycles_to_timer(&self, vcpu: u32) -> u64 {
+    fn slice_to_timer(&self, vcpu: u32) -> Option<Slice> {
         // Where the model does not count, QEMU's clock is not set to the model's time, so no timer limits the slice.
         let model_counts = cpu::with_vcpu(vcpu, |cpu| cpu.model_counts_cycles());
         let deadlines = if model_counts { self.deadlines } else { None };
-        let due_ns = deadlines.and_then(|deadlines| deadlines.next_timer().due_ns);
-        let Some(due_ns) = due_ns else { return u64::MAX };
+        let due_ns = deadlines?.next_timer().due_ns?;
         let remaining_ns = due_ns.saturating_sub(self.now_ns(vcpu));
-        // The instructions of all vCPUs move QEMU's clock.
-        let qemu_ns_per_cycle_max =
-            (SLICE_INSTRUCTIONS_PER_CYCLE << self.parameters.shift) * u64::from(self.parameters.cpus);
-        slice_before_timer(remaining_ns, self.parameters.hz, qemu_ns_per_cycle_max)
+        let ClockParameters { hz, shift, cpus, .. } = self.parameters;
+        Some(slice_before_timer(remaining_ns, hz, shift, cpus))
     }
 
     /// A vCPU takes an interrupt. If the vCPU is halted, this ends the halt, and adds its length to the vCPU's halted time
@@ -404,7 +414,8 @@ impl Clock {
             let ahead_ns = self.ahead_ns(vcpu);
             self.rounds.advance_shown_clock(ahead_ns);
             bias.add(ahead_ns);
-            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(0));
+            let ended = Slice { cycles: 0, ..self.planned_slice() };
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_slice(ended));
         }
     }
 
@@ -514,11 +525,13 @@ pub(crate) fn ns_of(cycles: u64, hz: u64) -> u64 {
     (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64
 }
 
-/// The cycles before the model's time or QEMU's clock has advanced by `remaining_ns`, whichever is earlier, but at
-/// least [`TIMER_SLICE_CYCLES`]. QEMU's clock advances by at most `instructions_ns` a cycle.
-fn slice_before_timer(remaining_ns: u64, hz: u64, instructions_ns: u64) -> u64 {
-    let cycle_ns = (NS_PER_S as u64).div_ceil(hz).max(instructions_ns);
-    (remaining_ns / cycle_ns).max(TIMER_SLICE_CYCLES)
+/// The slice before the model's time or QEMU's clock has advanced by `remaining_ns`, whichever is earlier, but at least
+/// [`TIMER_SLICE`]. The instructions of all `cpus` vCPUs move QEMU's clock, by `2^shift` ns each.
+fn slice_before_timer(remaining_ns: u64, hz: u64, shift: u32, cpus: u32) -> Slice {
+    Slice {
+        cycles: cycles_of(remaining_ns, hz).max(TIMER_SLICE.cycles),
+        instructions: ((remaining_ns >> shift) / u64::from(cpus)).max(TIMER_SLICE.instructions),
+    }
 }
 
 /// The time of a vCPU since its last slice ended, in ns. `counted_ns`: the time of each vCPU's cycles at that end.
@@ -566,10 +579,11 @@ mod tests {
     #[test]
     fn a_slice_ends_before_the_timer() {
         // At 4.7 GHz, QEMU's clock is faster than the model's; at 50 MHz a cycle takes 20 ns.
-        assert_eq!(slice_before_timer(8_000, 4_700_000_000, 8), 1_000);
-        assert_eq!(slice_before_timer(8_000, 4_700_000_000, 8 * 4), 250);
-        assert_eq!(slice_before_timer(8_000, 50_000_000, 8), 400);
-        assert_eq!(slice_before_timer(5, 50_000_000, 8), TIMER_SLICE_CYCLES);
+        let slice = |cycles, instructions| Slice { cycles, instructions };
+        assert_eq!(slice_before_timer(8_000, 4_500_000_000, 0, 1), slice(36_000, 8_000));
+        assert_eq!(slice_before_timer(8_000, 4_500_000_000, 0, 4), slice(36_000, 2_000));
+        assert_eq!(slice_before_timer(8_000, 50_000_000, 3, 1), slice(400, 1_000));
+        assert_eq!(slice_before_timer(5, 50_000_000, 0, 1), TIMER_SLICE);
     }
 
     #[test]
