@@ -7,6 +7,7 @@
 
 mod console;
 mod help;
+mod identity;
 mod kernels;
 mod options;
 mod output_file;
@@ -65,6 +66,8 @@ enum Verb {
     Stimulus(verbs::stimulus::StimulusArgs),
     #[command(name = verbs::in_guest::VERB, hide = true)]
     InGuest(verbs::in_guest::InGuestArgs),
+    #[command(name = verbs::kernel_mix::VERB, hide = true)]
+    KernelMix(verbs::kernel_mix::KernelMixArgs),
     #[command(name = verbs::memory_simulation::VERB, hide = true)]
     MemorySimulation(verbs::memory_simulation::MemorySimulationArgs),
 }
@@ -76,6 +79,7 @@ impl Verb {
             self,
             Verb::Stimulus(_)
                 | Verb::InGuest(_)
+                | Verb::KernelMix(_)
                 | Verb::MemorySimulation(_)
                 | Verb::Completions(_)
                 | Verb::Man(_)
@@ -131,6 +135,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Man(args) => verbs::man::run(&args, command),
         Verb::Stimulus(args) => verbs::stimulus::run(&args),
         Verb::InGuest(args) => verbs::in_guest::run(&args),
+        Verb::KernelMix(args) => verbs::kernel_mix::run(&args),
         Verb::MemorySimulation(args) => verbs::memory_simulation::run(&args),
     }
 }

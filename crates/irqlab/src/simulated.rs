@@ -6,10 +6,9 @@
 //!
 //! The `///` comments of options and of their values are help texts: snapshots and the manual quote them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,10 +24,8 @@ use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::devices::{Disk, NicModel};
 use sim::forecast::{Forecast, MachineWork};
-use sim::identity::{self, Identity, Mitigations};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
-use sim::mitigations;
 use sim::models::Model;
 use sim::parallel::Jobs;
 use sim::qemu::Qemu;
@@ -40,6 +37,7 @@ use sim::{
 };
 
 use crate::console::{self, MachineLines};
+use crate::identity::{IdentityArgs, mitigations_table};
 use crate::options::{Usage, duration};
 use crate::run::OpenRun;
 
@@ -120,98 +118,6 @@ impl KernelArgs {
                 kernel::debian(cache, flavour.into(), &console::say)?
             }
         })
-    }
-}
-
-/// Which mitigations the guest's kernel chooses: the value of `--mitigations`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum MitigationsName {
-    /// Those that the kernel chooses; none on x86-64
-    #[default]
-    Auto,
-    /// No mitigations
-    Off,
-    /// As this host's kernel has chosen
-    Host,
-}
-
-impl MitigationsName {
-    /// The mitigations, with those of this host as words for the guest's kernel.
-    ///
-    /// Fails with a [`Usage`] error if this host's kernel does not state its mitigations.
-    fn choose(self) -> anyhow::Result<Mitigations> {
-        match self {
-            MitigationsName::Auto => Ok(Mitigations::Auto),
-            MitigationsName::Off => Ok(Mitigations::Off),
-            MitigationsName::Host => {
-                let words = mitigations::words_of(Path::new(mitigations::DIRECTORY));
-                let missing = || Usage("--mitigations host: this host's kernel states none".into());
-                Ok(Mitigations::Words(words.ok_or_else(missing)?))
-            }
-        }
-    }
-}
-
-/// The value of `--identity` for the model of `--on`.
-pub const MODEL: &str = "model";
-
-/// The processor that the guest's software sees.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct IdentityArgs {
-    /// Processor that the guest's software sees: `model` for that of --on, with --set; that of another model (a name, a
-    /// file, or host); or x86-64, without mitigations [default: x86-64; bench model: model; of a checkpoint, its own]
-    #[arg(long, value_name = "MODEL")]
-    pub identity: Option<String>,
-    /// Mitigations of the guest's kernel
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
-    pub mitigations: MitigationsName,
-}
-
-impl IdentityArgs {
-    /// The processor that the guest of a machine with `cpus` CPUs sees. `model`: the model of the machine's own
-    /// processor. `from`: the checkpoint that the machine starts from.
-    ///
-    /// Fails with a [`Usage`] error if `--identity` names no model.
-    pub fn choose(
-        &self,
-        cache: &Cache,
-        cpus: u32,
-        model: Option<&Model>,
-        from: Option<&str>,
-    ) -> anyhow::Result<Identity> {
-        if from.is_some() && self.mitigations != MitigationsName::Auto {
-            bail!(Usage(
-                "--mitigations comes too late with --from: the checkpoint's kernel has booted (use it with irqlab \
-                 sim checkpoint)"
-                    .to_owned()
-            ));
-        }
-        let identity = match (&self.identity, from) {
-            (Some(name), _) if name == identity::PLAIN => Identity::plain(),
-            (Some(name), _) if name == MODEL => {
-                let model = model
-                    .ok_or_else(|| Usage("--identity model needs --on sim:MODEL".to_owned()))?;
-                Identity::of_model(&model.model, cpus)
-            }
-            (Some(name), _) => {
-                let named = models::changed(name, &[]);
-                let (_, named) = named.map_err(|error| Usage(format!("--identity {error}")))?;
-                Identity::of_model(&named, cpus)
-            }
-            (None, Some(checkpoint)) => {
-                return Ok(checkpoint::open(cache, checkpoint)?.machine.identity);
-            }
-            (None, None) => Identity::plain(),
-        };
-        if identity.name != identity::PLAIN {
-            // Kernels calibrate their clocks in the boot, which differs from identity to identity.
-            console::warn(&format!(
-                "with the processor {}, timers of a busy CPU can come some nanoseconds early and then count as two \
-                 interrupts: compare the count of local_timer with --identity x86-64",
-                identity.name
-            ));
-        }
-        Ok(identity.with(&self.mitigations.choose()?))
     }
 }
 
@@ -635,12 +541,6 @@ impl RunParts {
         };
         Ok((Simulated { guest, facts }, result))
     }
-}
-
-/// The table `mitigations`. `stated`: what the guest's kernel states about each bug; without it there is no table.
-pub fn mitigations_table(stated: &BTreeMap<String, String>, machine: &Machine) -> Option<Table> {
-    let compared = mitigations::compared(stated, &machine.identity);
-    (!stated.is_empty()).then(|| sim_tables::mitigations::table(&compared)).flatten()
 }
 
 /// What a run says about its simulated machine.

@@ -15,6 +15,7 @@ pub mod flight_table;
 pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;
+pub mod kernel_costs;
 pub mod kernels;
 pub mod noise;
 mod quantiles;

@@ -9,6 +9,7 @@ pub mod export;
 pub mod footprint;
 pub mod handlers;
 pub mod in_guest;
+pub mod kernel_mix;
 pub mod machines;
 pub mod man;
 pub mod memory_simulation;

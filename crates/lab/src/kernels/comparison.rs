@@ -63,8 +63,15 @@ impl Comparison {
     /// Summarises the errors of the pairs. `None` if no kernel has cycles of both host and model.
     #[must_use]
     pub fn of<'s>(pairs: impl Iterator<Item = Pair<'s>>) -> Option<Comparison> {
-        let mut ratios: Vec<(&str, f64)> =
-            pairs.filter_map(|pair| Some((pair.host.name.as_str(), pair.ratio()?))).collect();
+        Comparison::of_ratios(
+            pairs.filter_map(|pair| Some((pair.host.name.as_str(), pair.ratio()?))),
+        )
+    }
+
+    /// Summarises ratios of model over host, each with its name. `None` if there are none.
+    #[must_use]
+    pub fn of_ratios<'s>(ratios: impl Iterator<Item = (&'s str, f64)>) -> Option<Comparison> {
+        let mut ratios: Vec<(&str, f64)> = ratios.collect();
         ratios.sort_by(|(_, first), (_, second)| {
             error_factor(*first).total_cmp(&error_factor(*second))
         });

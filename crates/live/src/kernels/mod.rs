@@ -4,6 +4,7 @@
 //! `irqlab bench model` and `machines fit` measure the real machine with [`measure`] or [`measure_in_processes`]. In a
 //! simulated machine, the guest's irqlab calls [`execute`]. Both return a [`KernelSample`] for each kernel.
 
+mod mix;
 mod processes;
 
 use std::process::Command;
@@ -13,6 +14,7 @@ use kernels::{Group, Kernel};
 use lab::experiment::BenchError;
 use lab::kernels::in_guest::KernelsRequest;
 use lab::kernels::{Figures, KernelSample, Processor};
+pub use mix::execute_mix;
 pub use processes::measure_in_processes;
 
 use crate::host::{Root, cpu_facts, steal_facts};

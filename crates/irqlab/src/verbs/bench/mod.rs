@@ -4,6 +4,7 @@
 //! `live_tables` and `lab` make the tables.
 
 mod compare;
+mod kernel;
 mod model;
 mod noise_peers;
 mod overhead;
@@ -44,6 +45,8 @@ enum BenchVerb {
     Compare(compare::CompareBenchArgs),
     /// Measure the error of a processor model: the same kernels on the processor and in the simulated machine
     Model(Box<model::ModelArgs>),
+    /// What the kernel costs on this machine and on its model: system calls, interrupt handlers, services
+    Kernel(kernel::KernelArgs),
     /// Check that a simulated machine repeats a run to the byte
     SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
@@ -56,6 +59,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         BenchVerb::NoisePeers(args) => noise_peers::run(&args),
         BenchVerb::Compare(args) => compare::run(&args),
         BenchVerb::Model(args) => model::run(&args),
+        BenchVerb::Kernel(args) => kernel::run(&args),
         BenchVerb::SimRepeat(args) => sim_repeat::run(&args),
     }
 }

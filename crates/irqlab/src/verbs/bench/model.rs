@@ -23,7 +23,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
-use crate::simulated::{self, DetailLevel, LevelArgs, Simulated, SimulatedArgs};
+use crate::simulated::{DetailLevel, LevelArgs, Simulated, SimulatedArgs};
 
 /// Default number of CPUs of the simulated machine: an inter-processor interrupt needs two.
 const VCPUS: u32 = 2;
@@ -133,7 +133,7 @@ fn read_kept(name: &str) -> anyhow::Result<Kept> {
 
 /// The name of the model to compare with: `name`, or the model of the processor that is or was measured. For this
 /// machine, a model that `machines fit` made comes before a preset.
-fn model_name(name: Option<&str>, kept: Option<&Kept>) -> anyhow::Result<String> {
+pub(super) fn model_name(name: Option<&str>, kept: Option<&Kept>) -> anyhow::Result<String> {
     if let Some(name) = name {
         return Ok(name.to_owned());
     }
@@ -154,7 +154,7 @@ fn model_name(name: Option<&str>, kept: Option<&Kept>) -> anyhow::Result<String>
     }
 }
 
-fn unidentified() -> BenchError {
+pub(super) fn unidentified() -> BenchError {
     BenchError::NothingMeasurable {
         reason: "this machine does not say which processor it has (CPUID)".to_owned(),
         remedy: None,
@@ -162,7 +162,11 @@ fn unidentified() -> BenchError {
 }
 
 /// Fails when the model does not describe the processor: a comparison would be meaningless.
-fn check_processor(name: &str, model: &SystemModel, processor: &Processor) -> anyhow::Result<()> {
+pub(super) fn check_processor(
+    name: &str,
+    model: &SystemModel,
+    processor: &Processor,
+) -> anyhow::Result<()> {
     let Processor { vendor, family, model: number } = processor;
     if model.processors.iter().any(|range| range.holds(vendor, *family, *number)) {
         return Ok(());
@@ -220,10 +224,6 @@ fn compare(
     let watch = args.simulated.watch(Some(model));
     let mut guest = args.simulated.guest.clone();
     guest.mem.get_or_insert(MEMORY_MIB);
-    // Rows of group `system` depend on what the kernel does about the processor's bugs.
-    if guest.from.is_none() {
-        guest.identity.identity.get_or_insert_with(|| simulated::MODEL.to_owned());
-    }
     let stop = stop_on_signals()?;
     // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;

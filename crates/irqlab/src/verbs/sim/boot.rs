@@ -31,11 +31,12 @@ use super::command_run::CommandRun;
 use super::terminal::Terminal;
 use super::watched_run::{add_kernel, sampling_setting, watched_run};
 use crate::console;
+use crate::identity::mitigations_table;
 use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, stop_on_signals};
 use crate::sampling::SampleArgs;
-use crate::simulated::{LevelArgs, mitigations_table, shell_line};
+use crate::simulated::{LevelArgs, shell_line};
 
 /// Name of the group of options that make the plugin observe the machine: one of them is enough.
 const WATCHED: &str = "watched";

@@ -20,11 +20,12 @@ use sim::{Accounting, Cache, MachinePhase, MachineProgress, MachineState, TimedM
 use super::command_run::CommandRun;
 use super::watched_run::{add_kernel, sampling_setting, watched_run};
 use crate::console::{self, MachineLines};
+use crate::identity::{IdentityArgs, mitigations_table};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
-use crate::simulated::{self, DetailLevel, IdentityArgs, KernelArgs, LevelArgs, workload_limits};
+use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
 
 /// Name of the machine in progress lines while it is set up.
 const SET_UP: &str = "a machine for the cache";
@@ -190,7 +191,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     run.settings.extend(prepared.settings());
     run.warnings.extend(prepared.other_sources.clone());
     let stated = prepared.start.mitigations(cache)?;
-    run.tables.extend(simulated::mitigations_table(&stated, &prepared.machine));
+    run.tables.extend(mitigations_table(&stated, &prepared.machine));
     run.settings.extend(sampling_setting(watch.sampling));
     open.set_main_table(if accounting.is_sampled { "sampled_cycles" } else { "contexts" });
     let failure = outcome.failure();

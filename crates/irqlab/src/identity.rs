@@ -1,0 +1,107 @@
+//! The options that choose the processor that the guest's software sees, and the table of its mitigations.
+//!
+//! The `///` comments of options and of their values are help texts: snapshots and the manual quote them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use record::Table;
+use sim::identity::{Identity, Mitigations, PLAIN};
+use sim::models::{self, Model};
+use sim::{Cache, Machine, checkpoint, mitigations};
+
+use crate::options::Usage;
+
+/// Which mitigations the guest's kernel chooses: the value of `--mitigations`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MitigationsName {
+    /// Those that the kernel chooses; none on x86-64
+    #[default]
+    Auto,
+    /// No mitigations
+    Off,
+    /// As this host's kernel has chosen
+    Host,
+}
+
+impl MitigationsName {
+    /// The mitigations, with those of this host as words for the guest's kernel.
+    ///
+    /// Fails with a [`Usage`] error if this host's kernel does not state its mitigations.
+    fn choose(self) -> anyhow::Result<Mitigations> {
+        match self {
+            MitigationsName::Auto => Ok(Mitigations::Auto),
+            MitigationsName::Off => Ok(Mitigations::Off),
+            MitigationsName::Host => {
+                let words = mitigations::words_of(Path::new(mitigations::DIRECTORY));
+                let missing = || Usage("--mitigations host: this host's kernel states none".into());
+                Ok(Mitigations::Words(words.ok_or_else(missing)?))
+            }
+        }
+    }
+}
+
+/// The value of `--identity` for the model of `--on`.
+const MODEL: &str = "model";
+
+/// The processor that the guest's software sees.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct IdentityArgs {
+    /// Processor that the guest's software sees: `model` for that of --on, with --set; that of another model (a name, a
+    /// file, or host); or x86-64, without mitigations [default: model; without a model x86-64; of a checkpoint, its own]
+    #[arg(long, value_name = "MODEL")]
+    pub identity: Option<String>,
+    /// Mitigations of the guest's kernel
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
+    pub mitigations: MitigationsName,
+}
+
+impl IdentityArgs {
+    /// The processor that the guest of a machine with `cpus` CPUs sees. `model`: the model of the machine's own
+    /// processor. `from`: the checkpoint that the machine starts from.
+    ///
+    /// Fails with a [`Usage`] error if `--identity` names no model.
+    pub fn choose(
+        &self,
+        cache: &Cache,
+        cpus: u32,
+        model: Option<&Model>,
+        from: Option<&str>,
+    ) -> anyhow::Result<Identity> {
+        if from.is_some() && self.mitigations != MitigationsName::Auto {
+            bail!(Usage(
+                "--mitigations comes too late with --from: the checkpoint's kernel has booted (use it with irqlab \
+                 sim checkpoint)"
+                    .to_owned()
+            ));
+        }
+        let identity = match (&self.identity, from) {
+            (Some(name), _) if name == PLAIN => Identity::plain(),
+            (Some(name), _) if name == MODEL => {
+                let model = model
+                    .ok_or_else(|| Usage("--identity model needs --on sim:MODEL".to_owned()))?;
+                Identity::of_model(&model.model, cpus)
+            }
+            (Some(name), _) => {
+                let named = models::changed(name, &[]);
+                let (_, named) = named.map_err(|error| Usage(format!("--identity {error}")))?;
+                Identity::of_model(&named, cpus)
+            }
+            (None, Some(checkpoint)) => {
+                return Ok(checkpoint::open(cache, checkpoint)?.machine.identity);
+            }
+            (None, None) => {
+                model.map_or_else(Identity::plain, |model| Identity::of_model(&model.model, cpus))
+            }
+        };
+        Ok(identity.with(&self.mitigations.choose()?))
+    }
+}
+
+/// The table `mitigations`. `stated`: what the guest's kernel states about each bug; without it there is no table.
+pub fn mitigations_table(stated: &BTreeMap<String, String>, machine: &Machine) -> Option<Table> {
+    let compared = mitigations::compared(stated, &machine.identity);
+    (!stated.is_empty()).then(|| sim_tables::mitigations::table(&compared)).flatten()
+}

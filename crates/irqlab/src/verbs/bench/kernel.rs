@@ -1,0 +1,255 @@
+//! `irqlab bench kernel`: what the kernel costs on this machine, next to a simulated machine with the model of its
+//! processor.
+//!
+//! Each part is an ordinary experiment on both benches: a command of irqlab in a process of its own, whose run is kept
+//! beside the run of this bench. `lab::kernel_costs` joins the runs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lab::kernel_costs::{self, Cost, Part};
+use live::kernels::this_processor;
+use live::window::Stop;
+use record::{Run, Table, read_run};
+use serde_json::{Map, json};
+use sim::models;
+
+use super::model::{check_processor, model_name, unidentified};
+use super::{Measured, run_of};
+use crate::console;
+use crate::options::{On, ResultArgs, Usage, duration, help_with_exit_codes, ns};
+use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::verbs::kernel_mix;
+
+/// CPUs of the simulated machine: an inter-processor interrupt needs two.
+const VCPUS: &str = "2";
+/// irqlab in the guest.
+const GUEST_PROGRAM: &str = "/irqlab/irqlab";
+/// Windows of each kernel in the program of part `services`: a hundred requests of most services.
+const MIX_WINDOWS: &str = "10";
+/// Options of both runs of part `handlers`.
+const HANDLERS: [&str; 6] =
+    ["--rate", "high", "--stimulus", "timer,ipi,net,disk", "--events", "none"];
+
+/// Compare what the kernel costs on this machine and on the model of its processor
+///
+/// Parts: `system`, the kernels of group system of `bench model`; `handlers`, interrupts by timers, inter-processor
+/// interrupts, packets over a veth pair and disk reads; `services`, system calls and faults of one program, counted
+/// and timed. The runs of the parts are kept beside the run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = help_with_exit_codes(&[], "Examples:
+  sudo irqlab bench kernel                        this processor's model
+  sudo irqlab bench kernel --on sim:zen4 --only handlers
+  sudo irqlab bench kernel -- --kernel bzImage    with a kernel of your own in the guest"))]
+pub struct KernelArgs {
+    /// sim: the model of this processor; sim:MODEL: this model of it
+    #[arg(long, default_value = "sim", value_name = "BENCH")]
+    on: On,
+    /// Parts to measure: system, handlers, services [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = part)]
+    only: Vec<Part>,
+    /// How long to measure each condition of part handlers on this machine
+    #[arg(short, long, value_parser = duration, default_value = "2s", value_name = "TIME")]
+    duration: Duration,
+    #[command(flatten)]
+    results: ResultArgs,
+    /// Options of the simulated machine, such as --kernel, --mitigations or --set
+    #[arg(last = true, value_name = "OPTION")]
+    simulated: Vec<String>,
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    let known = Part::ALL.into_iter().find(|part| part.word() == text);
+    known.ok_or_else(|| format!("not a part; parts: {}", Part::ALL.map(Part::word).join(", ")))
+}
+
+pub fn run(args: &KernelArgs) -> anyhow::Result<ExitCode> {
+    let On::Sim(name) = &args.on else {
+        bail!(Usage("bench kernel measures this machine and a model of it: --on sim:MODEL".into()))
+    };
+    let name = model_name(name.as_deref(), None)?;
+    let model = models::changed(&name, &[]).map_err(|error| Usage(error.to_string()))?.1;
+    check_processor(&name, &model, &this_processor().ok_or_else(unidentified)?.0)?;
+    let open = OpenRun::new("bench-kernel", &args.results)?;
+    let parts = Parts {
+        args,
+        on: format!("sim:{name}"),
+        stop: stop_on_signals()?,
+        directory: open.directory(),
+    };
+    let mut compared = Compared::default();
+    for part in Part::ALL {
+        let is_wanted = args.only.is_empty() || args.only.contains(&part);
+        if !is_wanted || parts.stop.is_requested() {
+            continue;
+        }
+        match parts.measure(part, &mut compared) {
+            Ok(()) => {}
+            Err(error) if parts.stop.is_requested() => console::say_more(&format!("{error:#}")),
+            // The other parts are measured nevertheless.
+            Err(error) => {
+                compared.absent.push((part.word().to_owned(), format!("{error:#}"), None))
+            }
+        }
+    }
+    if compared.costs.is_empty() && parts.stop.is_requested() {
+        bail!(STOPPED);
+    }
+    let interrupted = parts.stop.is_requested();
+    let run =
+        run_of("bench-kernel", open.started(), compared.into_result(args, &name, interrupted));
+    open.finish(&Run { bench: "sim".to_owned(), ..run }, &[])
+}
+
+/// What all parts need.
+struct Parts<'a> {
+    args: &'a KernelArgs,
+    /// The simulated bench.
+    on: String,
+    stop: Stop,
+    /// The run's directory. The parts' directories begin with its name.
+    directory: &'a Path,
+}
+
+/// What the parts have measured.
+#[derive(Default)]
+struct Compared {
+    costs: Vec<Cost>,
+    shares: Vec<(String, f64, f64)>,
+    host_is_virtual: bool,
+    /// The kernels on this machine and in the guest.
+    kernels: Option<[String; 2]>,
+    commands: Vec<String>,
+    warnings: Vec<String>,
+    absent: Vec<(String, String, Option<String>)>,
+}
+
+impl Parts<'_> {
+    /// Measures a part on both benches, and adds its costs.
+    fn measure(&self, part: Part, compared: &mut Compared) -> anyhow::Result<()> {
+        let on_model = ["--on", &self.on, "--vcpus", VCPUS];
+        match part {
+            Part::System => {
+                let options = [&["bench", "model", "--only", "system"][..], &on_model].concat();
+                let run = self.experiment(part, "both", &options, &[], compared)?;
+                compared.costs.extend(kernel_costs::of_system(table(&run, "kernels")?));
+            }
+            Part::Handlers => {
+                let time = format!("{}ns", ns(self.args.duration));
+                let on_host = [&["handlers", "--on", "live", "-d", &time][..], &HANDLERS].concat();
+                let on_model = [&["handlers"][..], &on_model, &HANDLERS].concat();
+                let host = self.experiment(part, "live", &on_host, &[], compared)?;
+                let model = self.experiment(part, "sim", &on_model, &[], compared)?;
+                let tables = [table(&host, "handlers")?, table(&model, "handlers")?];
+                compared.costs.extend(kernel_costs::of_handlers(tables[0], tables[1]));
+                compared.note_kernels(&host, &model);
+            }
+            Part::Services => {
+                let program = std::env::current_exe().context("cannot find irqlab's own file")?;
+                let program = program.to_str().context("irqlab's path is no text")?;
+                let mix = |program| [program, kernel_mix::VERB, MIX_WINDOWS];
+                let on_host = ["services", "--on", "live"];
+                let host = self.experiment(part, "live", &on_host, &mix(program), compared)?;
+                let on_model = [&["services"][..], &on_model].concat();
+                let model =
+                    self.experiment(part, "sim", &on_model, &mix(GUEST_PROGRAM), compared)?;
+                let tables = [table(&host, "services")?, table(&model, "services")?];
+                compared.costs.extend(kernel_costs::of_services(tables[0], tables[1]));
+                compared.shares =
+                    kernel_costs::mode_shares(table(&host, "modes")?, table(&model, "modes")?);
+                compared.note_kernels(&host, &model);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an experiment in a process of this program, and reads its run. `side` names the bench in the directory.
+    /// `command`: the command that the experiment measures.
+    ///
+    /// Fails when the process leaves no run.
+    fn experiment(
+        &self,
+        part: Part,
+        side: &str,
+        options: &[&str],
+        command: &[&str],
+        compared: &mut Compared,
+    ) -> anyhow::Result<Run> {
+        let mut name = self.directory.as_os_str().to_owned();
+        name.push(format!("-{}-{side}", part.word()));
+        let directory = PathBuf::from(name);
+        let mut words: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+        if side != "live" {
+            words.extend(self.args.simulated.iter().cloned());
+        }
+        words.extend(["--out".to_owned(), directory.display().to_string()]);
+        if !command.is_empty() {
+            words.push("--".to_owned());
+            words.extend(command.iter().map(|word| (*word).to_owned()));
+        }
+        console::say(&format!("{} ({side}): irqlab {}", part.word(), words.join(" ")));
+        let program = std::env::current_exe().context("cannot find irqlab's own file")?;
+        let mut process = Command::new(program);
+        process.args(&words).arg("--quiet").stdin(Stdio::null()).stdout(Stdio::null());
+        let status = process.status().map_err(live::spawn::with_reached_limit);
+        let status = status.context("cannot start irqlab")?;
+        let what = format!("{} ({side})", part.word());
+        if !directory.exists() {
+            bail!("{what}: irqlab ended with {status}");
+        }
+        let run = read_run(&directory)?;
+        if !status.success() {
+            compared.warnings.push(format!("{what}: irqlab ended with {status}"));
+        }
+        compared.warnings.extend(run.warnings.iter().map(|warning| format!("{what}: {warning}")));
+        compared.host_is_virtual |= side != "sim" && run.host["virtualized"] == true;
+        compared.commands.push(format!("irqlab {}", words.join(" ")));
+        Ok(run)
+    }
+}
+
+fn table<'a>(run: &'a Run, name: &str) -> anyhow::Result<&'a Table> {
+    run.table(name).with_context(|| format!("the run has no table {name}"))
+}
+
+impl Compared {
+    fn note_kernels(&mut self, host: &Run, model: &Run) {
+        let kernel = |run: &Run| run.host["kernel"].as_str().unwrap_or("unknown").to_owned();
+        self.kernels = Some([kernel(host), kernel(model)]);
+    }
+
+    fn into_result(mut self, args: &KernelArgs, model: &str, interrupted: bool) -> Measured {
+        let mut settings = Map::new();
+        settings.insert("model".into(), json!(model));
+        settings.insert(
+            "parts".into(),
+            json!(args.only.iter().map(|part| part.word()).collect::<Vec<_>>()),
+        );
+        settings.insert("simulated".into(), json!(args.simulated));
+        settings.insert("commands".into(), json!(self.commands));
+        if let Some([host, guest]) = &self.kernels {
+            settings.insert("guest_kernel".into(), json!(guest));
+            if version(host) != version(guest) {
+                self.warnings.insert(0, format!(
+                    "the kernels differ: {host} on this machine, {guest} in the guest; a ratio shows both the kernels \
+                     and the processors (-- --kernel BZIMAGE)"
+                ));
+            }
+        }
+        Measured {
+            settings,
+            warnings: self.warnings,
+            absent: self.absent,
+            tables: kernel_costs::tables(&self.costs, &self.shares, self.host_is_virtual),
+            interrupted,
+            ..Measured::default()
+        }
+    }
+}
+
+/// The first two numbers of a kernel's release: `6.1` of `6.1.0-50-cloud-amd64`.
+fn version(release: &str) -> Vec<&str> {
+    release.split(['.', '-', ' ']).take(2).collect()
+}

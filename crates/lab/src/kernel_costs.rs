@@ -1,0 +1,468 @@
+//! What the kernel costs on a processor, next to its model: rows of runs of both benches, and the tables that compare
+//! them. `irqlab bench kernel` measures the runs and shows the tables.
+
+use record::display::{Format, TableDisplay};
+use record::{Columns, Table, Value, column};
+
+use crate::kernels::{Comparison, error_factor};
+
+/// A row is compared only if both sides have measured so many of it.
+pub const COUNT_MIN: u64 = 100;
+
+/// The part of the comparison that a row belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Kernels of group `system`: the cost that a program sees, in cycles.
+    System,
+    /// Interrupt contexts, in ns.
+    Handlers,
+    /// Services of the kernel, in ns.
+    Services,
+}
+
+impl Part {
+    pub const ALL: [Part; 3] = [Part::System, Part::Handlers, Part::Services];
+
+    /// The part's name, in tables and in `--only`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::System => "system",
+            Part::Handlers => "handlers",
+            Part::Services => "services",
+        }
+    }
+}
+
+/// What one kernel path costs on both sides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    pub part: Part,
+    /// The condition of a handler; empty otherwise.
+    pub condition: String,
+    /// The kernel, interrupt context or service.
+    pub name: String,
+    /// The cost on the processor and on the model, in `unit`.
+    pub host: Option<f64>,
+    pub model: Option<f64>,
+    pub unit: &'static str,
+    /// How many were measured on the processor and on the model. `None` for kernels, which are measured in windows.
+    pub counts: Option<[u64; 2]>,
+    /// Why the two costs cannot be compared.
+    pub not_compared: Option<&'static str>,
+}
+
+impl Cost {
+    /// The model's cost over the processor's. `None` if they cannot be compared.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        let (host, model) = self.host.zip(self.model)?;
+        (self.not_compared.is_none() && host > 0.0 && model > 0.0).then_some(model / host)
+    }
+
+    /// Whether the path leaves to the hypervisor where the host is a virtual machine: it sets a timer, sends an
+    /// interrupt to another CPU or ends one. That is a cost of the host, not of its processor.
+    #[must_use]
+    pub fn leaves_to_hypervisor(&self) -> bool {
+        const PATHS: [&str; 12] = [
+            "local_timer",
+            "call_function",
+            "call_function_single",
+            "reschedule",
+            "irq_work",
+            "HRTIMER",
+            "ipi",
+            "timer_interrupt",
+            "interrupt local_timer",
+            "interrupt reschedule",
+            "interrupt call_function",
+            "interrupt call_function_single",
+        ];
+        PATHS.contains(&self.name.as_str())
+    }
+}
+
+const FEW: &str = "fewer than 100 on one side";
+const BELOW_LIMIT: &str = "below the detection limit of the live probes";
+const ONE_SIDE: &str = "on one side only";
+
+/// Why two costs cannot be compared, by their counts and values.
+fn flaw(counts: [u64; 2], values: [Option<f64>; 2], below_limit: bool) -> Option<&'static str> {
+    if counts.contains(&0) {
+        return Some(ONE_SIDE);
+    }
+    if counts.iter().any(|count| *count < COUNT_MIN) {
+        return Some(FEW);
+    }
+    if below_limit || values.iter().flatten().any(|value| *value <= 0.0) {
+        return Some(BELOW_LIMIT);
+    }
+    values.contains(&None).then_some(ONE_SIDE)
+}
+
+/// The columns of a table that identify a row, count it and give its cost.
+struct Shape {
+    part: Part,
+    condition: Option<&'static str>,
+    names: [&'static str; 2],
+    count: &'static str,
+    cost: &'static str,
+    /// Column of whether the cost is below the detection limit.
+    below_limit: Option<&'static str>,
+}
+
+const HANDLERS: Shape = Shape {
+    part: Part::Handlers,
+    condition: Some("condition"),
+    names: ["kind", "name"],
+    count: "count",
+    cost: "self_mean_ns",
+    below_limit: Some("self_mean_below_limit"),
+};
+
+const SERVICES: Shape = Shape {
+    part: Part::Services,
+    condition: None,
+    names: ["class", "service"],
+    count: "completed_count",
+    cost: "computation_mean_ns",
+    below_limit: None,
+};
+
+/// A row of one side.
+struct SideRow {
+    condition: String,
+    /// Vector, interrupt, softirq or exception; or the class of a service.
+    kind: String,
+    name: String,
+    count: u64,
+    cost: Option<f64>,
+    below_limit: bool,
+}
+
+impl SideRow {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.condition, &self.kind, &self.name)
+    }
+}
+
+fn side_rows(table: &Table, shape: &Shape) -> Vec<SideRow> {
+    let text = |row: &[Value], column: &str| match table.get(row, column) {
+        Some(Value::Text(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let number = |row: &[Value], column: &str| table.get(row, column).and_then(Value::number);
+    let of_all_cpus =
+        |row: &&Vec<Value>| table.column("cpu").is_none() || text(row, "cpu") == "all";
+    let rows = table.rows().iter().filter(of_all_cpus).map(|row| SideRow {
+        condition: shape.condition.map(|column| text(row, column)).unwrap_or_default(),
+        kind: text(row, shape.names[0]),
+        name: text(row, shape.names[1]),
+        count: number(row, shape.count).unwrap_or(0.0) as u64,
+        cost: number(row, shape.cost),
+        below_limit: shape
+            .below_limit
+            .is_some_and(|column| table.get(row, column) == Some(&Value::Bool(true))),
+    });
+    rows.filter(|row| row.count > 0).collect()
+}
+
+/// The costs of interrupt contexts, from table `handlers` of a run on the processor and one on the model. A device's interrupt
+/// line has another device on the other side, so these rows stay alone.
+#[must_use]
+pub fn of_handlers(host: &Table, model: &Table) -> Vec<Cost> {
+    joined(host, model, &HANDLERS)
+}
+
+/// The costs of services, from table `services` of a run on the processor and one on the model, of the same program.
+#[must_use]
+pub fn of_services(host: &Table, model: &Table) -> Vec<Cost> {
+    joined(host, model, &SERVICES)
+}
+
+fn joined(host: &Table, model: &Table, shape: &Shape) -> Vec<Cost> {
+    let (host, model) = (side_rows(host, shape), side_rows(model, shape));
+    let cost = |row: &SideRow, counts: [u64; 2], values: [Option<f64>; 2], below_limit| Cost {
+        part: shape.part,
+        condition: row.condition.clone(),
+        name: match shape.part {
+            Part::Services => format!("{} {}", row.kind, row.name),
+            Part::System | Part::Handlers => row.name.clone(),
+        },
+        host: values[0],
+        model: values[1],
+        unit: "ns",
+        counts: Some(counts),
+        not_compared: flaw(counts, values, below_limit),
+    };
+    let mut costs: Vec<Cost> = host
+        .iter()
+        .map(|row| {
+            let other = model.iter().find(|other| other.key() == row.key());
+            let counts = [row.count, other.map_or(0, |other| other.count)];
+            let values = [row.cost, other.and_then(|other| other.cost)];
+            cost(row, counts, values, row.below_limit)
+        })
+        .collect();
+    let alone = model.iter().filter(|row| host.iter().all(|other| other.key() != row.key()));
+    costs.extend(alone.map(|row| cost(row, [0, row.count], [None, row.cost], false)));
+    costs
+}
+
+/// The costs of the kernels of group `system`, from the table `kernels` of a run of `bench model`.
+#[must_use]
+pub fn of_system(table: &Table) -> Vec<Cost> {
+    let number = |row: &[Value], column: &str| table.get(row, column).and_then(Value::number);
+    let cost = |row: &Vec<Value>| {
+        let Some(Value::Text(name)) = table.get(row, "kernel") else { return None };
+        let (host, model) = (number(row, "host_cycles"), number(row, "model_cycles"));
+        Some(Cost {
+            part: Part::System,
+            condition: String::new(),
+            name: name.clone(),
+            host,
+            model,
+            unit: "cycles",
+            counts: None,
+            not_compared: (host.is_none() || model.is_none()).then_some(ONE_SIDE),
+        })
+    };
+    table.rows().iter().filter_map(cost).collect()
+}
+
+/// The share of user mode, kernel mode and idle time on both sides, from tables `modes` of two runs of `services`:
+/// mode, processor, model.
+#[must_use]
+pub fn mode_shares(host: &Table, model: &Table) -> Vec<(String, f64, f64)> {
+    let shares = |table: &Table| -> Vec<(String, f64)> {
+        let share = |row: &Vec<Value>| match table.get(row, "mode") {
+            Some(Value::Text(mode)) => {
+                Some((mode.clone(), table.get(row, "time_ratio")?.number()?))
+            }
+            _ => None,
+        };
+        table.rows().iter().filter_map(share).collect()
+    };
+    let model = shares(model);
+    let both = |(mode, share): (String, f64)| {
+        let other = model.iter().find(|(other, _)| *other == mode)?.1;
+        Some((mode, share, other))
+    };
+    shares(host).into_iter().filter_map(both).collect()
+}
+
+/// The tables `kernel_parts`, `kernel_costs` and, with shares, `modes`. `host_is_virtual`: the host is a virtual machine,
+/// so that paths which leave to its hypervisor have a summary of their own.
+#[must_use]
+pub fn tables(costs: &[Cost], shares: &[(String, f64, f64)], host_is_virtual: bool) -> Vec<Table> {
+    let mut tables = vec![part_table(costs, host_is_virtual), cost_table(costs)];
+    tables.extend((!shares.is_empty()).then(|| mode_table(shares)));
+    tables
+}
+
+/// Table `kernel_parts`: how far the model is off in each part.
+fn part_table(costs: &[Cost], host_is_virtual: bool) -> Table {
+    type Row = (String, Comparison);
+    let factor = |name, doc| column(name, doc).format(Format::Factor);
+    let columns = Columns::all([
+        column("part", "Part; without its paths that leave to the hypervisor; or these alone.")
+            .key()
+            .priority(100)
+            .text(|(name, _): &Row| name.clone()),
+        column("paths", "Kernel paths with a cost on both sides.")
+            .uint(|(_, errors): &Row| errors.kernels),
+        factor(
+            "median_error_factor",
+            "Median of the error factors: the larger of model over host and its inverse.",
+        )
+        .title("median")
+        .cost()
+        .real(|(_, errors): &Row| errors.median),
+        factor("mean_error_factor", "Mean of the error factors.")
+            .title("mean factor")
+            .cost()
+            .real(|(_, errors): &Row| errors.mean),
+        factor("bias_factor", "Geometric mean of model over host; below 1, the model is too fast.")
+            .title("bias")
+            .real(|(_, errors): &Row| errors.bias),
+        column("worst_path", "The path with the largest error factor.")
+            .title("worst")
+            .text(|(_, errors): &Row| errors.worst.0.clone()),
+        factor("worst_ratio", "Ratio of model over host of that path.")
+            .title("worst ratio")
+            .real(|(_, errors): &Row| errors.worst.1),
+    ]);
+    type Wanted<'s> = &'s dyn Fn(&Cost) -> bool;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut add = |name: String, wanted: Wanted<'_>| {
+        let ratios = costs.iter().filter(|cost| wanted(cost));
+        let ratios = ratios.filter_map(|cost| Some((cost.name.as_str(), cost.ratio()?)));
+        rows.extend(Comparison::of_ratios(ratios).map(|errors| (name, errors)));
+    };
+    for part in Part::ALL {
+        let of_part = |cost: &Cost| cost.part == part;
+        let leaves = |cost: &Cost| of_part(cost) && cost.leaves_to_hypervisor();
+        if !(host_is_virtual && costs.iter().any(leaves)) {
+            add(part.word().to_owned(), &of_part);
+            continue;
+        }
+        add(format!("{}, within the guest", part.word()), &|cost| of_part(cost) && !leaves(cost));
+        add(format!("{}, with exits", part.word()), &leaves);
+    }
+    let doc = "How far the model's costs of kernel paths are from the processor's. On a host that is a virtual \
+               machine, paths that set timers or send interrupts leave to its hypervisor; their rows (with exits) \
+               compare the model with the processor and the hypervisor together.";
+    columns.table("kernel_parts", doc, rows)
+}
+
+/// Table `kernel_costs`: each path on both sides.
+fn cost_table(costs: &[Cost]) -> Table {
+    let count = |name, doc, side: usize| {
+        column(name, doc).detail().uint(move |cost: &Cost| cost.counts.map(|counts| counts[side]))
+    };
+    let columns = Columns::all([
+        column("part", "Part of the comparison.").key().text(|cost: &Cost| cost.part.word().to_owned()),
+        column("condition", "Condition of a handler.").key().text(|cost: &Cost| {
+            (!cost.condition.is_empty()).then(|| cost.condition.clone())
+        }),
+        column("path", "Kernel of the suite, interrupt context, or service.")
+            .key()
+            .priority(100)
+            .text(|cost: &Cost| cost.name.clone()),
+        column("host_cost", "Cost on the processor: median cycles of a kernel, mean ns of a handler's own time or a service's computation.")
+            .title("host")
+            .digits(4)
+            .priority(90)
+            .real(|cost: &Cost| cost.host),
+        column("model_cost", "Cost on the model, in the same unit.")
+            .title("model")
+            .digits(4)
+            .priority(90)
+            .real(|cost: &Cost| cost.model),
+        column("unit", "Unit of both costs.").text(|cost: &Cost| cost.unit.to_owned()),
+        column("ratio", "Model over host. Absent if they cannot be compared.")
+            .format(Format::Factor)
+            .priority(95)
+            .real(Cost::ratio),
+        column("error_factor", "The larger of the ratio and its inverse.")
+            .cost()
+            .detail()
+            .real(|cost: &Cost| cost.ratio().map(error_factor)),
+        count("host_count", "How many were measured on the processor.", 0),
+        count("model_count", "How many were measured on the model.", 1),
+        column("leaves_to_hypervisor", "Whether the path leaves to the hypervisor where the host is a virtual machine.")
+            .detail()
+            .bool(Cost::leaves_to_hypervisor),
+        column("not_compared", "Why the costs cannot be compared.")
+            .title("not compared because")
+            .text(|cost: &Cost| cost.not_compared.map(str::to_owned)),
+    ]);
+    let display = TableDisplay { group_by: vec!["part".to_owned()], ..TableDisplay::default() };
+    let doc = "Costs of kernel paths on the processor and on its model.";
+    columns.table("kernel_costs", doc, costs).displayed(display)
+}
+
+/// Table `mode_shares`: user mode, kernel mode and idle time of the services' program.
+fn mode_table(shares: &[(String, f64, f64)]) -> Table {
+    type Row = (String, f64, f64);
+    let columns = Columns::all([
+        column("mode", "User mode, kernel mode, or idle.")
+            .key()
+            .text(|(mode, _, _): &Row| mode.clone()),
+        column("host_time_ratio", "Share of the time on the processor.")
+            .title("host")
+            .real(|(_, host, _): &Row| *host),
+        column("model_time_ratio", "Share of the time on the model.")
+            .title("model")
+            .real(|(_, _, model): &Row| *model),
+    ]);
+    columns.table(
+        "mode_shares",
+        "Shares of the time in which the program of part services ran.",
+        shares,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{Column, Kind};
+
+    use super::*;
+
+    /// A table `handlers` of these rows: name, count, mean in ns, and whether that is below the limit.
+    fn handlers(rows: &[(&str, u64, f64, bool)]) -> Table {
+        let columns = vec![
+            Column::new("condition", Kind::Text, "."),
+            Column::new("cpu", Kind::Text, "."),
+            Column::new("kind", Kind::Text, "."),
+            Column::new("name", Kind::Text, "."),
+            Column::new("count", Kind::Uint, "."),
+            Column::new("self_mean_ns", Kind::Real, "."),
+            Column::new("self_mean_below_limit", Kind::Bool, "."),
+        ];
+        let mut table = Table::new("handlers", ".", columns);
+        for (name, count, mean_ns, below_limit) in rows {
+            for cpu in ["all", "0"] {
+                table.push(vec![
+                    Value::Text("idle/high/timer".to_owned()),
+                    Value::Text(cpu.to_owned()),
+                    Value::Text("vector".to_owned()),
+                    Value::Text((*name).to_owned()),
+                    Value::Uint(*count),
+                    Value::Real(*mean_ns),
+                    Value::Bool(*below_limit),
+                ]);
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn costs_are_compared_where_both_sides_have_measured_enough() {
+        let host = handlers(&[
+            ("local_timer", 500, 1_000.0, false),
+            ("reschedule", 500, 20.0, true),
+            ("thermal", 12, 300.0, false),
+            ("spurious", 200, 300.0, false),
+        ]);
+        let model = handlers(&[
+            ("local_timer", 300, 1_500.0, false),
+            ("reschedule", 300, 90.0, false),
+            ("thermal", 400, 300.0, false),
+            ("error", 400, 1.0, false),
+        ]);
+        let costs = of_handlers(&host, &model);
+        let found: Vec<_> = costs
+            .iter()
+            .map(|cost| (cost.name.as_str(), cost.ratio(), cost.not_compared))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("local_timer", Some(1.5), None),
+                ("reschedule", None, Some(BELOW_LIMIT)),
+                ("thermal", None, Some(FEW)),
+                ("spurious", None, Some(ONE_SIDE)),
+                ("error", None, Some(ONE_SIDE)),
+            ]
+        );
+        assert_eq!(costs[0].counts, Some([500, 300]));
+    }
+
+    #[test]
+    fn exits_to_the_hypervisor_are_set_apart_on_a_virtual_host_only() {
+        let host = handlers(&[("local_timer", 500, 4_000.0, false), ("other", 500, 100.0, false)]);
+        let model = handlers(&[("local_timer", 500, 1_000.0, false), ("other", 500, 110.0, false)]);
+        let costs = of_handlers(&host, &model);
+        let parts = |is_virtual| {
+            let table = part_table(&costs, is_virtual);
+            let text = |row: &Vec<Value>| table.get(row, "part").cloned();
+            table.rows().iter().filter_map(text).collect::<Vec<_>>()
+        };
+        let words = |words: &[&str]| -> Vec<Value> {
+            words.iter().map(|word| Value::Text((*word).to_owned())).collect()
+        };
+        assert_eq!(parts(false), words(&["handlers"]));
+        assert_eq!(parts(true), words(&["handlers, within the guest", "handlers, with exits"]));
+    }
+}
