@@ -45,8 +45,10 @@ pub struct Cost {
     /// The cost on the processor and on the model, in `unit`.
     pub host: Option<f64>,
     pub model: Option<f64>,
+    /// The least and the greatest cost of several runs on the processor, whose median `host` is.
+    pub host_range: Option<(f64, f64)>,
     pub unit: &'static str,
-    /// How many were measured on the processor and on the model. `None` for kernels, which are measured in windows.
+    /// How many were measured on the processor, in all runs together, and on the model. `None` for kernels, which are measured in windows.
     pub counts: Option<[u64; 2]>,
     /// Why the two costs cannot be compared.
     pub not_compared: Option<&'static str>,
@@ -85,6 +87,9 @@ impl Cost {
 const FEW: &str = "fewer than 100 on one side";
 const BELOW_LIMIT: &str = "below the detection limit of the live probes";
 const ONE_SIDE: &str = "on one side only";
+/// Names of the page faults in the table of the live bench.
+const IN_USER_MODE: &str = "in user mode";
+const IN_KERNEL: &str = "in the kernel";
 
 /// Why two costs cannot be compared, by their counts and values.
 fn flaw(counts: [u64; 2], values: [Option<f64>; 2], below_limit: bool) -> Option<&'static str> {
@@ -102,7 +107,6 @@ fn flaw(counts: [u64; 2], values: [Option<f64>; 2], below_limit: bool) -> Option
 
 /// The columns of a table that identify a row, count it and give its cost.
 struct Shape {
-    part: Part,
     condition: Option<&'static str>,
     names: [&'static str; 2],
     count: &'static str,
@@ -112,7 +116,6 @@ struct Shape {
 }
 
 const HANDLERS: Shape = Shape {
-    part: Part::Handlers,
     condition: Some("condition"),
     names: ["kind", "name"],
     count: "count",
@@ -120,8 +123,16 @@ const HANDLERS: Shape = Shape {
     below_limit: Some("self_mean_below_limit"),
 };
 
+/// Interrupt contexts between the tracepoints at which the live bench has its probes, in the simulated machine.
+const PROBED_HANDLERS: Shape = Shape {
+    condition: Some("condition"),
+    names: ["kind", "name"],
+    count: "exact_count",
+    cost: "exact_self_mean_ns",
+    below_limit: None,
+};
+
 const SERVICES: Shape = Shape {
-    part: Part::Services,
     condition: None,
     names: ["class", "service"],
     count: "completed_count",
@@ -137,12 +148,21 @@ struct SideRow {
     name: String,
     count: u64,
     cost: Option<f64>,
+    range: Option<(f64, f64)>,
     below_limit: bool,
 }
 
 impl SideRow {
     fn key(&self) -> (&str, &str, &str) {
         (&self.condition, &self.kind, &self.name)
+    }
+
+    /// Adds the requests of another row.
+    fn add(&mut self, other: &SideRow) {
+        let total = |row: &SideRow| Some(row.cost? * row.count as f64);
+        let total = total(self).zip(total(other)).map(|(first, second)| first + second);
+        self.count += other.count;
+        self.cost = total.map(|total| total / self.count as f64);
     }
 }
 
@@ -160,6 +180,7 @@ fn side_rows(table: &Table, shape: &Shape) -> Vec<SideRow> {
         name: text(row, shape.names[1]),
         count: number(row, shape.count).unwrap_or(0.0) as u64,
         cost: number(row, shape.cost),
+        range: None,
         below_limit: shape
             .below_limit
             .is_some_and(|column| table.get(row, column) == Some(&Value::Bool(true))),
@@ -167,30 +188,74 @@ fn side_rows(table: &Table, shape: &Shape) -> Vec<SideRow> {
     rows.filter(|row| row.count > 0).collect()
 }
 
-/// The costs of interrupt contexts, from table `handlers` of a run on the processor and one on the model. A device's interrupt
-/// line has another device on the other side, so these rows stay alone.
+/// The costs of interrupt contexts: from tables `handlers` of runs on the processor, and from table `probes` of
+/// `sim verify-probes`, which has the exact times between the same tracepoints. A device's interrupt line has another
+/// device on the other side, so these rows stay alone.
 #[must_use]
-pub fn of_handlers(host: &Table, model: &Table) -> Vec<Cost> {
-    joined(host, model, &HANDLERS)
+pub fn of_handlers(host: &[&Table], model: &Table) -> Vec<Cost> {
+    let host = host.iter().map(|table| side_rows(table, &HANDLERS));
+    joined(&middle_of_runs(host.collect()), &side_rows(model, &PROBED_HANDLERS), Part::Handlers)
 }
 
-/// The costs of services, from table `services` of a run on the processor and one on the model, of the same program.
+/// The costs of services, from tables `services` of runs on the processor and of one on the model, of the same program.
 #[must_use]
-pub fn of_services(host: &Table, model: &Table) -> Vec<Cost> {
-    joined(host, model, &SERVICES)
+pub fn of_services(host: &[&Table], model: &Table) -> Vec<Cost> {
+    let rows = |table: &Table| with_faults_by_mode(side_rows(table, &SERVICES));
+    let host = host.iter().map(|table| rows(table));
+    joined(&middle_of_runs(host.collect()), &rows(model), Part::Services)
 }
 
-fn joined(host: &Table, model: &Table, shape: &Shape) -> Vec<Cost> {
-    let (host, model) = (side_rows(host, shape), side_rows(model, shape));
+/// The rows of several runs as those of one: the median of the costs, and the sum of the counts.
+fn middle_of_runs(runs: Vec<Vec<SideRow>>) -> Vec<SideRow> {
+    let mut middle: Vec<SideRow> = Vec::new();
+    let mut costs: Vec<Vec<f64>> = Vec::new();
+    for row in runs.into_iter().flatten() {
+        if let Some(index) = middle.iter().position(|other| other.key() == row.key()) {
+            middle[index].count += row.count;
+            middle[index].below_limit |= row.below_limit;
+            costs[index].extend(row.cost);
+        } else {
+            costs.push(row.cost.into_iter().collect());
+            middle.push(row);
+        }
+    }
+    for (row, costs) in middle.iter_mut().zip(costs) {
+        row.cost = stats::median::median(&costs);
+        let ends =
+            costs.iter().copied().reduce(f64::min).zip(costs.iter().copied().reduce(f64::max));
+        row.range = ends.filter(|_| costs.len() > 1);
+    }
+    middle
+}
+
+/// Joins the kinds of faults, which only the simulated machine tells apart: those in user mode, and those in the kernel.
+fn with_faults_by_mode(rows: Vec<SideRow>) -> Vec<SideRow> {
+    let mut joined: Vec<SideRow> = Vec::new();
+    for mut row in rows {
+        if row.kind == "fault" {
+            let in_kernel = row.name.ends_with("(by the kernel)") || row.name == IN_KERNEL;
+            row.name = if in_kernel { IN_KERNEL } else { IN_USER_MODE }.to_owned();
+        }
+        match joined.iter_mut().find(|other| other.key() == row.key()) {
+            Some(other) => other.add(&row),
+            None => joined.push(row),
+        }
+    }
+    joined
+}
+
+/// The costs of both sides, row by row. Rows of the model alone follow.
+fn joined(host: &[SideRow], model: &[SideRow], part: Part) -> Vec<Cost> {
     let cost = |row: &SideRow, counts: [u64; 2], values: [Option<f64>; 2], below_limit| Cost {
-        part: shape.part,
+        part,
         condition: row.condition.clone(),
-        name: match shape.part {
+        name: match part {
             Part::Services => format!("{} {}", row.kind, row.name),
             Part::System | Part::Handlers => row.name.clone(),
         },
         host: values[0],
         model: values[1],
+        host_range: row.range,
         unit: "ns",
         counts: Some(counts),
         not_compared: flaw(counts, values, below_limit),
@@ -222,6 +287,7 @@ pub fn of_system(table: &Table) -> Vec<Cost> {
             name: name.clone(),
             host,
             model,
+            host_range: None,
             unit: "cycles",
             counts: None,
             not_compared: (host.is_none() || model.is_none()).then_some(ONE_SIDE),
@@ -329,11 +395,19 @@ fn cost_table(costs: &[Cost]) -> Table {
             .key()
             .priority(100)
             .text(|cost: &Cost| cost.name.clone()),
-        column("host_cost", "Cost on the processor: median cycles of a kernel, mean ns of a handler's own time or a service's computation.")
+        column("host_cost", "Cost on the processor: median cycles of a kernel, or the median over the runs of the mean ns of a handler's own time or a service's computation.")
             .title("host")
             .digits(4)
             .priority(90)
             .real(|cost: &Cost| cost.host),
+        column("host_low_cost", "Least cost of the runs on the processor; absent for one run, and for kernels.")
+            .title("least to greatest")
+            .digits(4)
+            .up_to("host_high_cost")
+            .real(|cost: &Cost| cost.host_range.map(|(low, _)| low)),
+        column("host_high_cost", "Greatest cost of the runs on the processor.")
+            .detail()
+            .real(|cost: &Cost| cost.host_range.map(|(_, high)| high)),
         column("model_cost", "Cost on the model, in the same unit.")
             .title("model")
             .digits(4)
@@ -389,6 +463,10 @@ mod tests {
 
     use super::*;
 
+    fn text(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+
     /// A table `handlers` of these rows: name, count, mean in ns, and whether that is below the limit.
     fn handlers(rows: &[(&str, u64, f64, bool)]) -> Table {
         let columns = vec![
@@ -402,17 +480,49 @@ mod tests {
         ];
         let mut table = Table::new("handlers", ".", columns);
         for (name, count, mean_ns, below_limit) in rows {
+            let (mean, below) = (Value::Real(*mean_ns), Value::Bool(*below_limit));
             for cpu in ["all", "0"] {
-                table.push(vec![
-                    Value::Text("idle/high/timer".to_owned()),
-                    Value::Text(cpu.to_owned()),
-                    Value::Text("vector".to_owned()),
-                    Value::Text((*name).to_owned()),
-                    Value::Uint(*count),
-                    Value::Real(*mean_ns),
-                    Value::Bool(*below_limit),
-                ]);
+                let names = ["high/timer", cpu, "vector", name].map(text);
+                let figures = [Value::Uint(*count), mean.clone(), below.clone()];
+                table.push(names.into_iter().chain(figures).collect());
             }
+        }
+        table
+    }
+
+    /// A table `probes` of these rows: name, count, and mean in ns.
+    fn probes(rows: &[(&str, u64, f64)]) -> Table {
+        let columns = vec![
+            Column::new("condition", Kind::Text, "."),
+            Column::new("kind", Kind::Text, "."),
+            Column::new("name", Kind::Text, "."),
+            Column::new("exact_count", Kind::Uint, "."),
+            Column::new("exact_self_mean_ns", Kind::Real, "."),
+        ];
+        let mut table = Table::new("probes", ".", columns);
+        for (name, count, mean_ns) in rows {
+            let names = ["high/timer", "vector", name].map(text);
+            table.push(
+                names.into_iter().chain([Value::Uint(*count), Value::Real(*mean_ns)]).collect(),
+            );
+        }
+        table
+    }
+
+    /// A table `services` of these rows: service, completed requests, mean computation in ns.
+    fn faults(rows: &[(&str, u64, f64)]) -> Table {
+        let columns = vec![
+            Column::new("class", Kind::Text, "."),
+            Column::new("service", Kind::Text, "."),
+            Column::new("completed_count", Kind::Uint, "."),
+            Column::new("computation_mean_ns", Kind::Real, "."),
+        ];
+        let mut table = Table::new("services", ".", columns);
+        for (name, count, mean_ns) in rows {
+            let names = ["fault", name].map(text);
+            table.push(
+                names.into_iter().chain([Value::Uint(*count), Value::Real(*mean_ns)]).collect(),
+            );
         }
         table
     }
@@ -425,44 +535,65 @@ mod tests {
             ("thermal", 12, 300.0, false),
             ("spurious", 200, 300.0, false),
         ]);
-        let model = handlers(&[
-            ("local_timer", 300, 1_500.0, false),
-            ("reschedule", 300, 90.0, false),
-            ("thermal", 400, 300.0, false),
-            ("error", 400, 1.0, false),
+        let model = probes(&[
+            ("local_timer", 300, 1_500.0),
+            ("reschedule", 300, 90.0),
+            ("thermal", 400, 300.0),
+            ("error", 400, 1.0),
         ]);
-        let costs = of_handlers(&host, &model);
-        let found: Vec<_> = costs
-            .iter()
-            .map(|cost| (cost.name.as_str(), cost.ratio(), cost.not_compared))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("local_timer", Some(1.5), None),
-                ("reschedule", None, Some(BELOW_LIMIT)),
-                ("thermal", None, Some(FEW)),
-                ("spurious", None, Some(ONE_SIDE)),
-                ("error", None, Some(ONE_SIDE)),
-            ]
-        );
+        let costs = of_handlers(&[&host], &model);
+        let row = |cost: &Cost| (cost.name.clone(), cost.ratio(), cost.not_compared);
+        let found: Vec<_> = costs.iter().map(row).collect();
+        let expected = [
+            ("local_timer", Some(1.5), None),
+            ("reschedule", None, Some(BELOW_LIMIT)),
+            ("thermal", None, Some(FEW)),
+            ("spurious", None, Some(ONE_SIDE)),
+            ("error", None, Some(ONE_SIDE)),
+        ];
+        assert_eq!(found, expected.map(|(name, ratio, why)| (name.to_owned(), ratio, why)));
         assert_eq!(costs[0].counts, Some([500, 300]));
+    }
+
+    #[test]
+    fn runs_on_the_processor_give_their_median_and_their_range() {
+        let runs =
+            [900.0, 1_000.0, 5_000.0].map(|mean| handlers(&[("local_timer", 50, mean, false)]));
+        let costs = of_handlers(&runs.each_ref(), &probes(&[("local_timer", 200, 500.0)]));
+        assert_eq!((costs[0].host, costs[0].ratio()), (Some(1_000.0), Some(0.5)));
+        assert_eq!(
+            (costs[0].host_range, costs[0].counts),
+            (Some((900.0, 5_000.0)), Some([150, 200]))
+        );
+    }
+
+    #[test]
+    fn kinds_of_faults_are_joined_by_mode() {
+        let host = faults(&[(IN_USER_MODE, 400, 500.0), (IN_KERNEL, 200, 900.0)]);
+        let model = faults(&[
+            ("demand-zero", 300, 400.0),
+            ("minor", 100, 800.0),
+            ("file (by the kernel)", 200, 1_000.0),
+        ]);
+        let costs = of_services(&[&host], &model);
+        let found: Vec<_> = costs.iter().map(|cost| (cost.name.as_str(), cost.model)).collect();
+        let expected =
+            [("fault in user mode", Some(500.0)), ("fault in the kernel", Some(1_000.0))];
+        assert_eq!(found, expected);
+        assert_eq!(costs[0].counts, Some([400, 400]));
     }
 
     #[test]
     fn exits_to_the_hypervisor_are_set_apart_on_a_virtual_host_only() {
         let host = handlers(&[("local_timer", 500, 4_000.0, false), ("other", 500, 100.0, false)]);
-        let model = handlers(&[("local_timer", 500, 1_000.0, false), ("other", 500, 110.0, false)]);
-        let costs = of_handlers(&host, &model);
+        let model = probes(&[("local_timer", 500, 1_000.0), ("other", 500, 110.0)]);
+        let costs = of_handlers(&[&host], &model);
         let parts = |is_virtual| {
             let table = part_table(&costs, is_virtual);
-            let text = |row: &Vec<Value>| table.get(row, "part").cloned();
-            table.rows().iter().filter_map(text).collect::<Vec<_>>()
+            let part = |row: &Vec<Value>| table.get(row, "part").cloned();
+            table.rows().iter().filter_map(part).collect::<Vec<_>>()
         };
-        let words = |words: &[&str]| -> Vec<Value> {
-            words.iter().map(|word| Value::Text((*word).to_owned())).collect()
-        };
-        assert_eq!(parts(false), words(&["handlers"]));
-        assert_eq!(parts(true), words(&["handlers, within the guest", "handlers, with exits"]));
+        assert_eq!(parts(false), ["handlers"].map(text));
+        assert_eq!(parts(true), ["handlers, within the guest", "handlers, with exits"].map(text));
     }
 }

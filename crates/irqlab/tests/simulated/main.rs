@@ -3,12 +3,14 @@
 //! All tests are one program, so that one machine runs per processor.
 
 mod bare;
+mod bench_kernel;
 mod block_trace;
 mod dma;
 mod ended_early;
 mod footprint;
 mod guest_limit;
 mod hotplug;
+mod identity;
 mod machine;
 mod misses;
 mod model;

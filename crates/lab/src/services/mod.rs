@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod in_guest;
 pub mod misses;
 pub mod sample;
+mod syscall_name;
 mod tables;
 
 use record::Table;
@@ -21,6 +22,7 @@ pub use sample::{
     Agreement, CpuTimes, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample,
     TimePart, Times, Undelivered, WaitStats,
 };
+pub use syscall_name::syscall_name;
 
 /// The tables of cache misses of a window. Empty if the bench did not measure misses. Other experiments that
 /// measure services use this function, too.

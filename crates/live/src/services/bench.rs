@@ -12,7 +12,6 @@ use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::services::{Class, ServiceStats, ServicesBench, ServicesSample, Times};
 use serde_json::{Map, json};
 use stats::{Distribution, LogLinear};
-use syscalls::Sysno;
 
 use super::kernel_counts;
 use super::probes::ServiceProbes;
@@ -221,10 +220,12 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
     })
 }
 
-/// The name of a system call, or its number if it has no name.
-fn syscall_name(number: usize) -> String {
-    let name = Sysno::new(number).map(|call| call.name().to_owned());
-    name.unwrap_or_else(|| number.to_string())
+/// The name of the system calls at a position. The last one has all numbers from there on.
+fn syscall_name(position: usize) -> String {
+    if position == SERVICE_SYSCALLS - 1 {
+        return format!("{position} and above");
+    }
+    lab::services::syscall_name(position)
 }
 
 /// The distribution of a service's latencies. Its peak is the upper bound of the highest filled slot.
@@ -386,6 +387,6 @@ mod tests {
     #[test]
     fn system_calls_have_the_names_of_the_architecture() {
         assert_eq!(syscall_name(0), "read");
-        assert_eq!(syscall_name(511), "511");
+        assert_eq!(syscall_name(511), "511 and above");
     }
 }

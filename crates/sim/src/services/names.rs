@@ -1,7 +1,7 @@
 //! Names of services, and of the functions and data that their misses are attributed to.
 
 use attribution::{KernelContext, SYSCALL_32, kernel_function};
-use lab::services::Class;
+use lab::services::{Class, syscall_name};
 
 use crate::accounting::ServicesUse;
 use crate::btf::Btf;
@@ -52,11 +52,16 @@ impl Names<'_> {
         (class, name.unwrap_or_else(|| service.to_string()))
     }
 
-    /// Returns the name of a system call: that of its function, without the prefix. Without symbols it is the number.
+    /// Returns the name of a system call; if it has none, that of its function, without the prefix. Without symbols it
+    /// is the number.
     pub(super) fn syscall(&self, number: u32) -> String {
         let table_number = number & !SYSCALL_32;
         if number & SYSCALL_32 != 0 {
             return format!("{table_number} (32 bits)");
+        }
+        let known = syscall_name(table_number as usize);
+        if known.parse::<u32>().is_err() {
+            return known;
         }
         let address = self.used.functions.get(&table_number);
         let symbol = address.and_then(|address| self.symbols?.at(*address));
@@ -64,6 +69,6 @@ impl Names<'_> {
             let (name, _) = kernel_function::split(&symbol.name);
             PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
         });
-        name.unwrap_or_else(|| table_number.to_string())
+        name.unwrap_or(known)
     }
 }

@@ -19,7 +19,7 @@ use sim::models;
 use super::model::{check_processor, model_name, unidentified};
 use super::{Measured, run_of};
 use crate::console;
-use crate::options::{On, ResultArgs, Usage, duration, help_with_exit_codes, ns};
+use crate::options::{On, ResultArgs, Usage, duration, help_with_exit_codes};
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::verbs::kernel_mix;
 
@@ -29,15 +29,22 @@ const VCPUS: &str = "2";
 const GUEST_PROGRAM: &str = "/irqlab/irqlab";
 /// Windows of each kernel in the program of part `services`: a hundred requests of most services.
 const MIX_WINDOWS: &str = "10";
+/// Start of the names of runs on this machine, and the first of them.
+const LIVE: &str = "live";
+const FIRST: &str = "live-1";
 /// Options of both runs of part `handlers`.
-const HANDLERS: [&str; 6] =
-    ["--rate", "high", "--stimulus", "timer,ipi,net,disk", "--events", "none"];
+const HANDLERS: [&str; 4] = ["--rate", "high", "--stimulus", "timer,ipi,net,disk"];
+/// Options of the simulated run of part `handlers`. Its BPF programs are executed in detail: 400 timers take half a
+/// minute. In the first milliseconds the net stimulus handles more packets a poll than later.
+const PROBED: [&str; 8] =
+    ["--load", "idle", "-d", "20ms", "--warm-up", "50ms", "--disk", "virtio-blk,latency=100us"];
 
 /// Compare what the kernel costs on this machine and on the model of its processor
 ///
-/// Parts: `system`, the kernels of group system of `bench model`; `handlers`, interrupts by timers, inter-processor
-/// interrupts, packets over a veth pair and disk reads; `services`, system calls and faults of one program, counted
-/// and timed. The runs of the parts are kept beside the run.
+/// Parts: system, the kernels of group system of `bench model`; handlers, interrupts by timers, inter-processor
+/// interrupts, packets over a veth pair and disk reads, between the same tracepoints on both sides (`sim
+/// verify-probes`); services, system calls and faults of one program, counted and timed. The runs of the parts are
+/// kept beside the run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes(&[], "Examples:
   sudo irqlab bench kernel                        this processor's model
@@ -51,8 +58,11 @@ pub struct KernelArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = part)]
     only: Vec<Part>,
     /// How long to measure each condition of part handlers on this machine
-    #[arg(short, long, value_parser = duration, default_value = "2s", value_name = "TIME")]
+    #[arg(short, long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     duration: Duration,
+    /// Runs of parts handlers and services on this machine; costs are medians of the runs
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=99), value_name = "N")]
+    runs: u8,
     #[command(flatten)]
     results: ResultArgs,
     /// Options of the simulated machine, such as --kernel, --mitigations or --set
@@ -137,32 +147,48 @@ impl Parts<'_> {
                 compared.costs.extend(kernel_costs::of_system(table(&run, "kernels")?));
             }
             Part::Handlers => {
-                let time = format!("{}ns", ns(self.args.duration));
-                let on_host = [&["handlers", "--on", "live", "-d", &time][..], &HANDLERS].concat();
-                let on_model = [&["handlers"][..], &on_model, &HANDLERS].concat();
-                let host = self.experiment(part, "live", &on_host, &[], compared)?;
+                let time = format!("{}us", self.args.duration.as_micros());
+                let on_host = ["handlers", "--on", "live", "--events", "none", "-d", &time];
+                let on_host = [&on_host[..], &HANDLERS].concat();
+                let on_model =
+                    [&["sim", "verify-probes"][..], &on_model, &HANDLERS, &PROBED].concat();
+                let hosts = self.live_runs(part, &on_host, &[], compared)?;
                 let model = self.experiment(part, "sim", &on_model, &[], compared)?;
-                let tables = [table(&host, "handlers")?, table(&model, "handlers")?];
-                compared.costs.extend(kernel_costs::of_handlers(tables[0], tables[1]));
-                compared.note_kernels(&host, &model);
+                let tables = tables_of(&hosts, "handlers")?;
+                compared.costs.extend(kernel_costs::of_handlers(&tables, table(&model, "probes")?));
+                compared.note_kernels(&hosts[0], &model);
             }
             Part::Services => {
                 let program = std::env::current_exe().context("cannot find irqlab's own file")?;
                 let program = program.to_str().context("irqlab's path is no text")?;
                 let mix = |program| [program, kernel_mix::VERB, MIX_WINDOWS];
                 let on_host = ["services", "--on", "live"];
-                let host = self.experiment(part, "live", &on_host, &mix(program), compared)?;
+                let hosts = self.live_runs(part, &on_host, &mix(program), compared)?;
                 let on_model = [&["services"][..], &on_model].concat();
                 let model =
                     self.experiment(part, "sim", &on_model, &mix(GUEST_PROGRAM), compared)?;
-                let tables = [table(&host, "services")?, table(&model, "services")?];
-                compared.costs.extend(kernel_costs::of_services(tables[0], tables[1]));
-                compared.shares =
-                    kernel_costs::mode_shares(table(&host, "modes")?, table(&model, "modes")?);
-                compared.note_kernels(&host, &model);
+                let tables = tables_of(&hosts, "services")?;
+                let costs = kernel_costs::of_services(&tables, table(&model, "services")?);
+                compared.costs.extend(costs);
+                let modes = [table(&hosts[0], "modes")?, table(&model, "modes")?];
+                compared.shares = kernel_costs::mode_shares(modes[0], modes[1]);
+                compared.note_kernels(&hosts[0], &model);
             }
         }
         Ok(())
+    }
+
+    /// Runs an experiment on this machine `--runs` times. At least one run.
+    fn live_runs(
+        &self,
+        part: Part,
+        options: &[&str],
+        command: &[&str],
+        compared: &mut Compared,
+    ) -> anyhow::Result<Vec<Run>> {
+        let run =
+            |number| self.experiment(part, &format!("{LIVE}-{number}"), options, command, compared);
+        (1..=self.args.runs).map(run).collect()
     }
 
     /// Runs an experiment in a process of this program, and reads its run. `side` names the bench in the directory.
@@ -181,7 +207,7 @@ impl Parts<'_> {
         name.push(format!("-{}-{side}", part.word()));
         let directory = PathBuf::from(name);
         let mut words: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
-        if side != "live" {
+        if !side.starts_with(LIVE) {
             words.extend(self.args.simulated.iter().cloned());
         }
         words.extend(["--out".to_owned(), directory.display().to_string()]);
@@ -203,11 +229,20 @@ impl Parts<'_> {
         if !status.success() {
             compared.warnings.push(format!("{what}: irqlab ended with {status}"));
         }
-        compared.warnings.extend(run.warnings.iter().map(|warning| format!("{what}: {warning}")));
+        // Runs of the same experiment warn of the same, with other numbers.
+        if side == FIRST || !side.starts_with(LIVE) {
+            compared
+                .warnings
+                .extend(run.warnings.iter().map(|warning| format!("{what}: {warning}")));
+        }
         compared.host_is_virtual |= side != "sim" && run.host["virtualized"] == true;
         compared.commands.push(format!("irqlab {}", words.join(" ")));
         Ok(run)
     }
+}
+
+fn tables_of<'a>(runs: &'a [Run], name: &str) -> anyhow::Result<Vec<&'a Table>> {
+    runs.iter().map(|run| table(run, name)).collect()
 }
 
 fn table<'a>(run: &'a Run, name: &str) -> anyhow::Result<&'a Table> {
