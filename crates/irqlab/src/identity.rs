@@ -12,6 +12,7 @@ use sim::identity::{Identity, Mitigations, PLAIN};
 use sim::models::{self, Model};
 use sim::{Cache, Machine, checkpoint, mitigations};
 
+use crate::console;
 use crate::options::Usage;
 
 /// Which mitigations the guest's kernel chooses: the value of `--mitigations`.
@@ -46,11 +47,16 @@ impl MitigationsName {
 /// The value of `--identity` for the model of `--on`.
 const MODEL: &str = "model";
 
+/// Why `--identity model` is refused.
+const NO_MODEL: &str =
+    "--identity model: this machine has no model; name one, as in --identity zen3";
+
 /// The processor that the guest's software sees.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct IdentityArgs {
     /// Processor that the guest's software sees: `model` for that of --on, with --set; that of another model (a name, a
-    /// file, or host); or x86-64, without mitigations [default: model; without a model x86-64; of a checkpoint, its own]
+    /// file, or host); or x86-64, without mitigations [default: model; x86-64 without a model, and for models without
+    /// [identity]; of a checkpoint, its own]
     #[arg(long, value_name = "MODEL")]
     pub identity: Option<String>,
     /// Mitigations of the guest's kernel
@@ -59,6 +65,11 @@ pub struct IdentityArgs {
 }
 
 impl IdentityArgs {
+    /// The same processor for all models: x86-64 without mitigations.
+    pub fn plain() -> IdentityArgs {
+        IdentityArgs { identity: Some(PLAIN.to_owned()), ..IdentityArgs::default() }
+    }
+
     /// The processor that the guest of a machine with `cpus` CPUs sees. `model`: the model of the machine's own
     /// processor. `from`: the checkpoint that the machine starts from.
     ///
@@ -80,8 +91,7 @@ impl IdentityArgs {
         let identity = match (&self.identity, from) {
             (Some(name), _) if name == PLAIN => Identity::plain(),
             (Some(name), _) if name == MODEL => {
-                let model = model
-                    .ok_or_else(|| Usage("--identity model needs --on sim:MODEL".to_owned()))?;
+                let model = model.ok_or_else(|| Usage(NO_MODEL.to_owned()))?;
                 Identity::of_model(&model.model, cpus)
             }
             (Some(name), _) => {
@@ -90,13 +100,27 @@ impl IdentityArgs {
                 Identity::of_model(&named, cpus)
             }
             (None, Some(checkpoint)) => {
-                return Ok(checkpoint::open(cache, checkpoint)?.machine.identity);
+                let identity = checkpoint::open(cache, checkpoint)?.machine.identity;
+                warn_of_another(&identity, model, cpus);
+                return Ok(identity);
             }
             (None, None) => {
                 model.map_or_else(Identity::plain, |model| Identity::of_model(&model.model, cpus))
             }
         };
         Ok(identity.with(&self.mitigations.choose()?))
+    }
+}
+
+/// Warns if a checkpoint's guest sees another processor than that of the model.
+fn warn_of_another(identity: &Identity, model: Option<&Model>, cpus: u32) {
+    let of_model = model.map(|model| Identity::of_model(&model.model, cpus).name);
+    if let Some(name) = of_model.filter(|name| *name != identity.name) {
+        console::warn(&format!(
+            "the guest of the checkpoint sees the processor {}, not that of the model (irqlab sim checkpoint NAME \
+             --identity {name})",
+            identity.name
+        ));
     }
 }
 

@@ -6,7 +6,7 @@ use record::{Columns, Table, Value, column};
 
 use crate::kernels::{Comparison, error_factor};
 
-/// A row is compared only if both sides have measured so many of it.
+/// The least number of measurements on each side with which a path is compared.
 pub const COUNT_MIN: u64 = 100;
 
 /// The part of the comparison that a row belongs to.
@@ -66,7 +66,7 @@ impl Cost {
     /// interrupt to another CPU or ends one. That is a cost of the host, not of its processor.
     #[must_use]
     pub fn leaves_to_hypervisor(&self) -> bool {
-        const PATHS: [&str; 12] = [
+        const PATHS: [&str; 8] = [
             "local_timer",
             "call_function",
             "call_function_single",
@@ -75,10 +75,6 @@ impl Cost {
             "HRTIMER",
             "ipi",
             "timer_interrupt",
-            "interrupt local_timer",
-            "interrupt reschedule",
-            "interrupt call_function",
-            "interrupt call_function_single",
         ];
         PATHS.contains(&self.name.as_str())
     }
@@ -87,6 +83,9 @@ impl Cost {
 const FEW: &str = "fewer than 100 on one side";
 const BELOW_LIMIT: &str = "below the detection limit of the live probes";
 const ONE_SIDE: &str = "on one side only";
+const NO_TIME: &str = "without a time on one side";
+const OTHER_DEVICE: &str = "a device of this side";
+const OTHER_PROGRAMS: &str = "other programs on this machine used it, too";
 /// Names of the page faults in the table of the live bench.
 const IN_USER_MODE: &str = "in user mode";
 const IN_KERNEL: &str = "in the kernel";
@@ -102,8 +101,11 @@ fn flaw(counts: [u64; 2], values: [Option<f64>; 2], below_limit: bool) -> Option
     if below_limit || values.iter().flatten().any(|value| *value <= 0.0) {
         return Some(BELOW_LIMIT);
     }
-    values.contains(&None).then_some(ONE_SIDE)
+    values.contains(&None).then_some(NO_TIME)
 }
+
+/// The most requests on the processor for each on the model, in a run. With more, other programs made a part of them.
+const REQUESTS_RATIO_MAX: f64 = 1.2;
 
 /// The columns of a table that identify a row, count it and give its cost.
 struct Shape {
@@ -147,6 +149,8 @@ struct SideRow {
     kind: String,
     name: String,
     count: u64,
+    /// The number of runs that `count` is the sum of.
+    runs: u64,
     cost: Option<f64>,
     range: Option<(f64, f64)>,
     below_limit: bool,
@@ -180,6 +184,7 @@ fn side_rows(table: &Table, shape: &Shape) -> Vec<SideRow> {
         name: text(row, shape.names[1]),
         count: number(row, shape.count).unwrap_or(0.0) as u64,
         cost: number(row, shape.cost),
+        runs: 1,
         range: None,
         below_limit: shape
             .below_limit
@@ -198,6 +203,7 @@ pub fn of_handlers(host: &[&Table], model: &Table) -> Vec<Cost> {
 }
 
 /// The costs of services, from tables `services` of runs on the processor and of one on the model, of the same program.
+/// A service begins and ends at its tracepoints on the processor, and at the kernel's entry and return on the model.
 #[must_use]
 pub fn of_services(host: &[&Table], model: &Table) -> Vec<Cost> {
     let rows = |table: &Table| with_faults_by_mode(side_rows(table, &SERVICES));
@@ -207,6 +213,7 @@ pub fn of_services(host: &[&Table], model: &Table) -> Vec<Cost> {
 
 /// The rows of several runs as those of one: the median of the costs, and the sum of the counts.
 fn middle_of_runs(runs: Vec<Vec<SideRow>>) -> Vec<SideRow> {
+    let number = runs.len() as u64;
     let mut middle: Vec<SideRow> = Vec::new();
     let mut costs: Vec<Vec<f64>> = Vec::new();
     for row in runs.into_iter().flatten() {
@@ -220,6 +227,7 @@ fn middle_of_runs(runs: Vec<Vec<SideRow>>) -> Vec<SideRow> {
         }
     }
     for (row, costs) in middle.iter_mut().zip(costs) {
+        row.runs = number;
         row.cost = stats::median::median(&costs);
         let ends =
             costs.iter().copied().reduce(f64::min).zip(costs.iter().copied().reduce(f64::max));
@@ -246,32 +254,48 @@ fn with_faults_by_mode(rows: Vec<SideRow>) -> Vec<SideRow> {
 
 /// The costs of both sides, row by row. Rows of the model alone follow.
 fn joined(host: &[SideRow], model: &[SideRow], part: Part) -> Vec<Cost> {
-    let cost = |row: &SideRow, counts: [u64; 2], values: [Option<f64>; 2], below_limit| Cost {
-        part,
-        condition: row.condition.clone(),
-        name: match part {
+    // The kinds of interrupts that part handlers compares between equal points.
+    let is_wanted = |row: &&SideRow| {
+        part != Part::Services || !["interrupt", "irq", "softirq"].contains(&row.kind.as_str())
+    };
+    let cost = |host: Option<&SideRow>, model: Option<&SideRow>| {
+        let row = host.or(model)?;
+        let values = [host, model].map(|row| row.and_then(|row| row.cost));
+        let counts = [host, model].map(|row| row.map_or(0, |row| row.count));
+        let per_run = host.map_or(0.0, |row| row.count as f64 / row.runs as f64);
+        let has_others = part == Part::Services && per_run > REQUESTS_RATIO_MAX * counts[1] as f64;
+        let below_limit = host.is_some_and(|row| row.below_limit);
+        let not_compared = if row.kind == "irq" {
+            Some(OTHER_DEVICE)
+        } else {
+            flaw(counts, values, below_limit).or(has_others.then_some(OTHER_PROGRAMS))
+        };
+        let name = match part {
             Part::Services => format!("{} {}", row.kind, row.name),
             Part::System | Part::Handlers => row.name.clone(),
-        },
-        host: values[0],
-        model: values[1],
-        host_range: row.range,
-        unit: "ns",
-        counts: Some(counts),
-        not_compared: flaw(counts, values, below_limit),
-    };
-    let mut costs: Vec<Cost> = host
-        .iter()
-        .map(|row| {
-            let other = model.iter().find(|other| other.key() == row.key());
-            let counts = [row.count, other.map_or(0, |other| other.count)];
-            let values = [row.cost, other.and_then(|other| other.cost)];
-            cost(row, counts, values, row.below_limit)
+        };
+        Some(Cost {
+            part,
+            condition: row.condition.clone(),
+            name,
+            host: values[0],
+            model: values[1],
+            host_range: host.and_then(|row| row.range),
+            unit: "ns",
+            counts: Some(counts),
+            not_compared,
         })
-        .collect();
-    let alone = model.iter().filter(|row| host.iter().all(|other| other.key() != row.key()));
-    costs.extend(alone.map(|row| cost(row, [0, row.count], [None, row.cost], false)));
-    costs
+    };
+    let of_host = host.iter().filter(is_wanted).filter_map(|row| {
+        // Lines of interrupts with the same name are of other devices.
+        let same = |other: &&SideRow| other.key() == row.key() && row.kind != "irq";
+        cost(Some(row), model.iter().find(same))
+    });
+    let alone = model
+        .iter()
+        .filter(is_wanted)
+        .filter(|row| row.kind == "irq" || host.iter().all(|other| other.key() != row.key()));
+    of_host.chain(alone.filter_map(|row| cost(None, Some(row)))).collect()
 }
 
 /// The costs of the kernels of group `system`, from the table `kernels` of a run of `bench model`.
@@ -290,34 +314,38 @@ pub fn of_system(table: &Table) -> Vec<Cost> {
             host_range: None,
             unit: "cycles",
             counts: None,
-            not_compared: (host.is_none() || model.is_none()).then_some(ONE_SIDE),
+            not_compared: (host.is_none() || model.is_none()).then_some(NO_TIME),
         })
     };
     table.rows().iter().filter_map(cost).collect()
 }
 
-/// The share of user mode, kernel mode and idle time on both sides, from tables `modes` of two runs of `services`:
+/// The shares of user mode and kernel mode in the time that is not idle, from tables `modes` of two runs of `services`:
 /// mode, processor, model.
 #[must_use]
 pub fn mode_shares(host: &Table, model: &Table) -> Vec<(String, f64, f64)> {
-    let shares = |table: &Table| -> Vec<(String, f64)> {
-        let share = |row: &Vec<Value>| match table.get(row, "mode") {
-            Some(Value::Text(mode)) => {
-                Some((mode.clone(), table.get(row, "time_ratio")?.number()?))
-            }
-            _ => None,
-        };
-        table.rows().iter().filter_map(share).collect()
-    };
-    let model = shares(model);
+    let [host, model] = [host, model].map(busy_shares);
     let both = |(mode, share): (String, f64)| {
         let other = model.iter().find(|(other, _)| *other == mode)?.1;
         Some((mode, share, other))
     };
-    shares(host).into_iter().filter_map(both).collect()
+    host.into_iter().filter_map(both).collect()
 }
 
-/// The tables `kernel_parts`, `kernel_costs` and, with shares, `modes`. `host_is_virtual`: the host is a virtual machine,
+/// Each mode but idle, and its share in the time of these modes.
+fn busy_shares(table: &Table) -> Vec<(String, f64)> {
+    let share = |row: &Vec<Value>| match table.get(row, "mode") {
+        Some(Value::Text(mode)) if mode != "idle" => {
+            Some((mode.clone(), table.get(row, "time_ratio")?.number()?))
+        }
+        _ => None,
+    };
+    let shares: Vec<(String, f64)> = table.rows().iter().filter_map(share).collect();
+    let busy: f64 = shares.iter().map(|(_, share)| share).sum();
+    shares.into_iter().map(|(mode, share)| (mode, share / busy)).collect()
+}
+
+/// The tables `kernel_parts`, `kernel_costs` and, with shares, `mode_shares`. `host_is_virtual`: the host is a virtual machine,
 /// so that paths which leave to its hypervisor have a summary of their own.
 #[must_use]
 pub fn tables(costs: &[Cost], shares: &[(String, f64, f64)], host_is_virtual: bool) -> Vec<Table> {
@@ -395,7 +423,7 @@ fn cost_table(costs: &[Cost]) -> Table {
             .key()
             .priority(100)
             .text(|cost: &Cost| cost.name.clone()),
-        column("host_cost", "Cost on the processor: median cycles of a kernel, or the median over the runs of the mean ns of a handler's own time or a service's computation.")
+        column("host_cost", "Cost on the processor: the figure of `bench model` for a kernel, in cycles, or the median over the runs of the mean ns of a handler's own time or a service's computation.")
             .title("host")
             .digits(4)
             .priority(90)
@@ -440,19 +468,23 @@ fn cost_table(costs: &[Cost]) -> Table {
 fn mode_table(shares: &[(String, f64, f64)]) -> Table {
     type Row = (String, f64, f64);
     let columns = Columns::all([
-        column("mode", "User mode, kernel mode, or idle.")
-            .key()
-            .text(|(mode, _, _): &Row| mode.clone()),
-        column("host_time_ratio", "Share of the time on the processor.")
-            .title("host")
-            .real(|(_, host, _): &Row| *host),
-        column("model_time_ratio", "Share of the time on the model.")
-            .title("model")
-            .real(|(_, _, model): &Row| *model),
+        column("mode", "User mode or kernel mode.").key().text(|(mode, _, _): &Row| mode.clone()),
+        column(
+            "host_time_ratio",
+            "Share of the time that was not idle, of all programs on the processor.",
+        )
+        .title("host")
+        .real(|(_, host, _): &Row| *host),
+        column(
+            "model_time_ratio",
+            "Share of the time that was not idle, in the simulated machine.",
+        )
+        .title("model")
+        .real(|(_, _, model): &Row| *model),
     ]);
     columns.table(
         "mode_shares",
-        "Shares of the time in which the program of part services ran.",
+        "Shares of user mode and kernel mode while the program of part services ran.",
         shares,
     )
 }
@@ -581,6 +613,55 @@ mod tests {
             [("fault in user mode", Some(500.0)), ("fault in the kernel", Some(1_000.0))];
         assert_eq!(found, expected);
         assert_eq!(costs[0].counts, Some([400, 400]));
+    }
+
+    #[test]
+    fn a_service_that_other_programs_used_is_not_compared() {
+        let model = faults(&[(IN_USER_MODE, 300, 500.0)]);
+        let compared = |host_count| {
+            let run = faults(&[(IN_USER_MODE, host_count, 400.0)]);
+            of_services(&[&run, &run], &model)[0].not_compared
+        };
+        assert_eq!((compared(350), compared(370)), (None, Some(OTHER_PROGRAMS)));
+    }
+
+    #[test]
+    fn interrupt_lines_of_the_same_name_are_other_devices() {
+        let side = |cost| SideRow {
+            condition: "high/disk".to_owned(),
+            kind: "irq".to_owned(),
+            name: "virtio0-req.0".to_owned(),
+            count: 500,
+            runs: 1,
+            cost: Some(cost),
+            range: None,
+            below_limit: false,
+        };
+        let costs = joined(&[side(900.0)], &[side(1_000.0)], Part::Handlers);
+        let found: Vec<_> =
+            costs.iter().map(|cost| (cost.host, cost.model, cost.not_compared)).collect();
+        let expected =
+            [(Some(900.0), None, Some(OTHER_DEVICE)), (None, Some(1_000.0), Some(OTHER_DEVICE))];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn shares_are_of_the_time_that_is_not_idle() {
+        let modes = |shares: [(&str, f64); 3]| {
+            let columns = vec![
+                Column::new("mode", Kind::Text, "."),
+                Column::new("time_ratio", Kind::Real, "."),
+            ];
+            let mut table = Table::new("modes", ".", columns);
+            for (mode, share) in shares {
+                table.push(vec![text(mode), Value::Real(share)]);
+            }
+            table
+        };
+        let host = modes([("user", 0.01), ("kernel", 0.03), ("idle", 0.96)]);
+        let model = modes([("user", 0.25), ("kernel", 0.25), ("idle", 0.5)]);
+        let expected = [("user".to_owned(), 0.25, 0.5), ("kernel".to_owned(), 0.75, 0.5)];
+        assert_eq!(mode_shares(&host, &model), expected);
     }
 
     #[test]

@@ -59,8 +59,8 @@ pub(crate) struct BlockPosition {
 /// No block starts at this address.
 const NO_ADDRESS: VirtualAddress = VirtualAddress(u64::MAX);
 
-/// The length of a time slice. It ends at the first block that starts after `cycles`, or that `instructions` do not suffice
-/// for.
+/// The length of a time slice. It ends at the first block that starts after `cycles`, or that has at least as many
+/// instructions as are left of `instructions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) cycles: u64,
@@ -301,12 +301,12 @@ impl Cpu {
         &MACHINE.vcpus[self.number as usize % CPUS_MAX].due
     }
 
-    /// Whether the time slice has ended, or has too few instructions left for `block`, which is about to start.
+    /// Whether the time slice ends before `block`, which is about to start.
     pub(crate) fn slice_is_over(&mut self, block: &Block) -> bool {
         self.cycles() >= self.slice_end.cycles || self.slice_ends_in(block, self.executed())
     }
 
-    /// Whether `block`, which is about to start, has more instructions than the time slice has left.
+    /// Whether `block`, which is about to start, has at least as many instructions as the time slice has left.
     #[inline(always)]
     fn slice_ends_in(&self, block: &Block, executed: Instructions) -> bool {
         executed.0 + u64::from(block.length) >= self.slice_end.instructions

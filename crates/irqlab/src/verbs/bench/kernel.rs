@@ -5,7 +5,7 @@
 //! beside the run of this bench. `lab::kernel_costs` joins the runs.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,6 +13,7 @@ use lab::kernel_costs::{self, Cost, Part};
 use live::kernels::this_processor;
 use live::window::Stop;
 use record::{Run, Table, read_run};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, json};
 use sim::models;
 
@@ -20,7 +21,7 @@ use super::model::{check_processor, model_name, unidentified};
 use super::{Measured, run_of};
 use crate::console;
 use crate::options::{On, ResultArgs, Usage, duration, help_with_exit_codes};
-use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::run::{EVENTS_LOST, OpenRun, stop_on_signals};
 use crate::verbs::kernel_mix;
 
 /// CPUs of the simulated machine: an inter-processor interrupt needs two.
@@ -29,9 +30,18 @@ const VCPUS: &str = "2";
 const GUEST_PROGRAM: &str = "/irqlab/irqlab";
 /// Windows of each kernel in the program of part `services`: a hundred requests of most services.
 const MIX_WINDOWS: &str = "10";
-/// Start of the names of runs on this machine, and the first of them.
+/// How often the end of a part is looked for.
+const POLL: Duration = Duration::from_millis(20);
+/// The release of a kernel that a run does not name.
+const UNKNOWN: &str = "unknown";
+/// What part services compares.
+const SERVICE_SPANS: &str = "part services: a service lasts from its tracepoint sys_enter to sys_exit on this machine, \
+                             and from the kernel's entry to its return on the model, so short calls are longer there \
+                             (part system compares the whole call)";
+/// The name of a run on this machine starts with this word.
 const LIVE: &str = "live";
-const FIRST: &str = "live-1";
+/// The name of the first run on this machine.
+const FIRST_LIVE: &str = "live-1";
 /// Options of both runs of part `handlers`.
 const HANDLERS: [&str; 4] = ["--rate", "high", "--stimulus", "timer,ipi,net,disk"];
 /// Options of the simulated run of part `handlers`. Its BPF programs are executed in detail: 400 timers take half a
@@ -39,12 +49,7 @@ const HANDLERS: [&str; 4] = ["--rate", "high", "--stimulus", "timer,ipi,net,disk
 const PROBED: [&str; 8] =
     ["--load", "idle", "-d", "20ms", "--warm-up", "50ms", "--disk", "virtio-blk,latency=100us"];
 
-/// Compare what the kernel costs on this machine and on the model of its processor
-///
-/// Parts: system, the kernels of group system of `bench model`; handlers, interrupts by timers, inter-processor
-/// interrupts, packets over a veth pair and disk reads, between the same tracepoints on both sides (`sim
-/// verify-probes`); services, system calls and faults of one program, counted and timed. The runs of the parts are
-/// kept beside the run.
+/// The options of the bench.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes(&[], "Examples:
   sudo irqlab bench kernel                        this processor's model
@@ -54,7 +59,8 @@ pub struct KernelArgs {
     /// sim: the model of this processor; sim:MODEL: this model of it
     #[arg(long, default_value = "sim", value_name = "BENCH")]
     on: On,
-    /// Parts to measure: system, handlers, services [default: all]
+    /// Parts to measure: system, kernels of `bench model`; handlers, interrupts by timers, IPIs, packets and disk reads;
+    /// services, system calls and faults of one program [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = part)]
     only: Vec<Part>,
     /// How long to measure each condition of part handlers on this machine
@@ -97,7 +103,7 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<ExitCode> {
         }
         match parts.measure(part, &mut compared) {
             Ok(()) => {}
-            Err(error) if parts.stop.is_requested() => console::say_more(&format!("{error:#}")),
+            Err(error) if parts.stop.is_requested() => console::say(&format!("{error:#}")),
             // The other parts are measured nevertheless.
             Err(error) => {
                 compared.absent.push((part.word().to_owned(), format!("{error:#}"), None))
@@ -105,7 +111,10 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if compared.costs.is_empty() && parts.stop.is_requested() {
-        bail!(STOPPED);
+        bail!(
+            "stopped before a part was measured; runs that were measured are kept as {}-*",
+            parts.directory.display()
+        );
     }
     let interrupted = parts.stop.is_requested();
     let run =
@@ -145,6 +154,8 @@ impl Parts<'_> {
                 let options = [&["bench", "model", "--only", "system"][..], &on_model].concat();
                 let run = self.experiment(part, "both", &options, &[], compared)?;
                 compared.costs.extend(kernel_costs::of_system(table(&run, "kernels")?));
+                let guest = run.settings["guest"]["kernel"].as_str().unwrap_or(UNKNOWN);
+                compared.kernels = Some([kernel_of(&run).to_owned(), guest.to_owned()]);
             }
             Part::Handlers => {
                 let time = format!("{}us", self.args.duration.as_micros());
@@ -178,6 +189,27 @@ impl Parts<'_> {
         Ok(())
     }
 
+    /// Runs this program with `words`, and waits for it. Passes a request to stop on.
+    fn status_of(&self, words: &[String]) -> anyhow::Result<ExitStatus> {
+        let program = std::env::current_exe().context("cannot find irqlab's own file")?;
+        let mut process = Command::new(program);
+        process.arg("--quiet").args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        let started = process.spawn().map_err(live::spawn::with_reached_limit);
+        let mut child = started.context("cannot start irqlab")?;
+        let mut is_told = false;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if self.stop.is_requested() && !is_told {
+                is_told = true;
+                // Fails only if the process has just ended.
+                let _ = kill_process(Pid::from_child(&child), Signal::INT);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// Runs an experiment on this machine `--runs` times. At least one run.
     fn live_runs(
         &self,
@@ -206,6 +238,12 @@ impl Parts<'_> {
         let mut name = self.directory.as_os_str().to_owned();
         name.push(format!("-{}-{side}", part.word()));
         let directory = PathBuf::from(name);
+        if self.stop.is_requested() {
+            bail!("{} ({side}): stopped", part.word());
+        }
+        if directory.exists() {
+            bail!("{} exists: remove it, or choose another --out", directory.display());
+        }
         let mut words: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
         if !side.starts_with(LIVE) {
             words.extend(self.args.simulated.iter().cloned());
@@ -216,21 +254,25 @@ impl Parts<'_> {
             words.extend(command.iter().map(|word| (*word).to_owned()));
         }
         console::say(&format!("{} ({side}): irqlab {}", part.word(), words.join(" ")));
-        let program = std::env::current_exe().context("cannot find irqlab's own file")?;
-        let mut process = Command::new(program);
-        process.args(&words).arg("--quiet").stdin(Stdio::null()).stdout(Stdio::null());
-        let status = process.status().map_err(live::spawn::with_reached_limit);
-        let status = status.context("cannot start irqlab")?;
         let what = format!("{} ({side})", part.word());
-        if !directory.exists() {
+        let status = self.status_of(&words)?;
+        if self.stop.is_requested() {
+            bail!("{what}: stopped");
+        }
+        // Lost events have warnings of their own. All else makes no run to compare.
+        if !status.success() && status.code() != Some(EVENTS_LOST.into()) {
             bail!("{what}: irqlab ended with {status}");
         }
         let run = read_run(&directory)?;
-        if !status.success() {
-            compared.warnings.push(format!("{what}: irqlab ended with {status}"));
+        if !run.complete {
+            bail!("{what}: the run was cut short");
         }
+        let absent = run.absent.iter().map(|absence| {
+            (format!("{what}: {}", absence.what), absence.reason.clone(), absence.remedy.clone())
+        });
+        compared.absent.extend(absent);
         // Runs of the same experiment warn of the same, with other numbers.
-        if side == FIRST || !side.starts_with(LIVE) {
+        if side == FIRST_LIVE || !side.starts_with(LIVE) {
             compared
                 .warnings
                 .extend(run.warnings.iter().map(|warning| format!("{what}: {warning}")));
@@ -239,6 +281,11 @@ impl Parts<'_> {
         compared.commands.push(format!("irqlab {}", words.join(" ")));
         Ok(run)
     }
+}
+
+/// The kernel of the machine that a run was measured on.
+fn kernel_of(run: &Run) -> &str {
+    run.host["kernel"].as_str().unwrap_or(UNKNOWN)
 }
 
 fn tables_of<'a>(runs: &'a [Run], name: &str) -> anyhow::Result<Vec<&'a Table>> {
@@ -251,18 +298,20 @@ fn table<'a>(run: &'a Run, name: &str) -> anyhow::Result<&'a Table> {
 
 impl Compared {
     fn note_kernels(&mut self, host: &Run, model: &Run) {
-        let kernel = |run: &Run| run.host["kernel"].as_str().unwrap_or("unknown").to_owned();
-        self.kernels = Some([kernel(host), kernel(model)]);
+        self.kernels = Some([host, model].map(|run| kernel_of(run).to_owned()));
     }
 
     fn into_result(mut self, args: &KernelArgs, model: &str, interrupted: bool) -> Measured {
         let mut settings = Map::new();
         settings.insert("model".into(), json!(model));
-        settings.insert(
-            "parts".into(),
-            json!(args.only.iter().map(|part| part.word()).collect::<Vec<_>>()),
-        );
+        let measured = Part::ALL.map(Part::word).into_iter();
+        let measured =
+            measured.filter(|part| self.costs.iter().any(|cost| cost.part.word() == *part));
+        settings.insert("parts".into(), json!(measured.collect::<Vec<_>>()));
         settings.insert("simulated".into(), json!(args.simulated));
+        if self.costs.iter().any(|cost| cost.part == Part::Services) {
+            self.warnings.push(SERVICE_SPANS.to_owned());
+        }
         settings.insert("commands".into(), json!(self.commands));
         if let Some([host, guest]) = &self.kernels {
             settings.insert("guest_kernel".into(), json!(guest));

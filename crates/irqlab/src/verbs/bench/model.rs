@@ -12,7 +12,7 @@ use live::kernels::{COMPILED, selected, this_processor};
 use machine::SystemModel;
 use record::Run;
 use serde_json::{Map, json};
-use sim::{Cache, measured, models};
+use sim::{Cache, measured, models, qemu};
 
 use super::{Measured, run_of};
 use crate::console;
@@ -225,12 +225,15 @@ fn compare(
     let mut guest = args.simulated.guest.clone();
     guest.mem.get_or_insert(MEMORY_MIB);
     let stop = stop_on_signals()?;
-    // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
-    let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
+    // Missing programs are reported before the minutes of measuring.
+    qemu::find(&cache)?;
+    guest.kernel.kernel(&cache)?;
+    // The processor comes first: preparing a machine fills this process's memory, and fork(2) copies its page tables.
     let mut real = match kept {
         Some(kept) => real_from_kept(&kept, kernels),
         None => measure_real(args)?,
     };
+    let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
     let Some(measured) = measure_model(&machine, name, &args.only, args.processes)? else {
         bail!(STOPPED)
     };

@@ -23,6 +23,7 @@ use super::ReproduceArgs;
 use super::gathered::{Gathered, Reproduction, key_cell, model_cell};
 use super::parts::{GuestPart, left_out, parts};
 use crate::console::{ProgressLine, Redraw};
+use crate::identity::IdentityArgs;
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs};
@@ -142,6 +143,8 @@ fn measure_part(args: &ReproduceArgs, part_of_model: &PartOfModel<'_>, stop: &St
         machine_limit: Some(args.limit()),
         append: part.append.clone(),
         net: part.cards(),
+        // All models run the same software.
+        identity: IdentityArgs::plain(),
         ..GuestArgs::default()
     };
     let cache = Cache::from_environment()?;

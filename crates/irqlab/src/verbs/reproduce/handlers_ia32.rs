@@ -23,6 +23,7 @@ use sim::watch::Watch;
 use super::ReproduceArgs;
 use super::gathered::{Gathered, Reproduction, model_cell};
 use crate::console;
+use crate::identity::IdentityArgs;
 use crate::options::ns;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{FlavourName, GuestArgs, KernelArgs, Simulated, add_disk, model};
@@ -101,7 +102,10 @@ fn measure(
     };
     let kernel = KernelArgs { kernel: None, modules: None, flavour: Some(FlavourName::Full) };
     let machine_limit = Some(args.limit());
-    let guest = GuestArgs { kernel, net: Some(CARDS), machine_limit, ..GuestArgs::default() };
+    // All models run the same software.
+    let identity = IdentityArgs::plain();
+    let guest =
+        GuestArgs { kernel, identity, net: Some(CARDS), machine_limit, ..GuestArgs::default() };
     let disk = if name == SCSI_MACHINE { SCSI } else { IDE };
     let prepared = Simulated::prepare(cache, &guest, 1, watch, stop.clone(), |machine| {
         add_disk(machine, true, disk)

@@ -19,8 +19,7 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{On, ResultArgs, Usage, duration, ns};
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{
-    self, FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, Simulated,
-    SliceArgs,
+    FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, LevelArgs, Simulated,
 };
 
 /// Conditions to verify, and the machine.
@@ -60,7 +59,7 @@ pub struct VerifyArgs {
     #[arg(long, value_parser = duration, default_value = "200ms", value_name = "TIME")]
     warm_up: Duration,
     #[command(flatten)]
-    slice: SliceArgs,
+    level: LevelArgs,
     #[command(flatten)]
     jobs: JobsArgs,
     /// Also read cycles and instructions from the guest's performance counters
@@ -169,14 +168,8 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let name = args.on.simulated_model("the live bench to verify")?;
     let name = name
         .ok_or_else(|| Usage("--on sim has no clock to verify: use --on sim:MODEL".to_owned()))?;
-    let model = simulated::model(&cache, name, &[], None)?;
-    let watch = Watch {
-        detail: model.detail,
-        model: Some(model),
-        spans: true,
-        vcpu_slice: args.slice.vcpu_slice,
-        ..Watch::default()
-    };
+    let model = args.level.model_of_all_events(&cache, Some(name))?;
+    let watch = Watch { spans: true, ..args.level.watch(model) };
     let stop = stop_on_signals()?;
     let prepared = Simulated::prepare(cache, &args.guest, args.vcpus, watch, stop, |machine| {
         machine.pmu = args.events;
