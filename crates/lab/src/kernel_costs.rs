@@ -85,6 +85,9 @@ const BELOW_LIMIT: &str = "below the detection limit of the live probes";
 const ONE_SIDE: &str = "on one side only";
 const NO_TIME: &str = "without a time on one side";
 const OTHER_DEVICE: &str = "a device of this side";
+const BATCHES: &str = "how much one of them handles is not counted on both sides";
+/// Softirqs that handle as many packets or requests as have come.
+const BATCHED: [&str; 3] = ["NET_RX", "NET_TX", "BLOCK"];
 const OTHER_PROGRAMS: &str = "other programs on this machine used it, too";
 /// Names of the page faults in the table of the live bench.
 const IN_USER_MODE: &str = "in user mode";
@@ -267,6 +270,8 @@ fn joined(host: &[SideRow], model: &[SideRow], part: Part) -> Vec<Cost> {
         let below_limit = host.is_some_and(|row| row.below_limit);
         let not_compared = if row.kind == "irq" {
             Some(OTHER_DEVICE)
+        } else if row.kind == "softirq" && BATCHED.contains(&row.name.as_str()) {
+            Some(BATCHES)
         } else {
             flaw(counts, values, below_limit).or(has_others.then_some(OTHER_PROGRAMS))
         };
@@ -626,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupt_lines_of_the_same_name_are_other_devices() {
+    fn devices_and_batches_are_not_compared() {
         let side = |cost| SideRow {
             condition: "high/disk".to_owned(),
             kind: "irq".to_owned(),
@@ -643,6 +648,10 @@ mod tests {
         let expected =
             [(Some(900.0), None, Some(OTHER_DEVICE)), (None, Some(1_000.0), Some(OTHER_DEVICE))];
         assert_eq!(found, expected);
+        let softirq =
+            |cost| SideRow { kind: "softirq".into(), name: "NET_RX".into(), ..side(cost) };
+        let costs = joined(&[softirq(900.0)], &[softirq(1_000.0)], Part::Handlers);
+        assert_eq!(costs[0].not_compared, Some(BATCHES));
     }
 
     #[test]
