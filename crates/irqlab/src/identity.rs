@@ -55,8 +55,8 @@ const NO_MODEL: &str =
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct IdentityArgs {
     /// Processor that the guest's software sees: `model` for that of --on, with --set; that of another model (a name, a
-    /// file, or host); or x86-64, without mitigations [default: model; x86-64 without a model, and for models without
-    /// [identity]; of a checkpoint, its own]
+    /// file, or host); or x86-64, without mitigations [default: model; x86-64 without a model, and for models that state
+    /// no identity; of a checkpoint, its own]
     #[arg(long, value_name = "MODEL")]
     pub identity: Option<String>,
     /// Mitigations of the guest's kernel
