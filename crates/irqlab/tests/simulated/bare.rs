@@ -37,3 +37,16 @@ fn the_reference_has_the_tables_of_the_experiment() {
     let all: Vec<_> = rows(&run, "bare_footprint").iter().map(handled).collect();
     assert_eq!(all, [Some(0), Some(1), Some(0), Some(1)]);
 }
+
+/// The machine has one vCPU, and the model's core four threads. Time stood still until the first thread's queue was full.
+#[test]
+fn threads_without_a_vcpu_do_not_stop_the_clock_of_the_others() {
+    let workspace = Place::new();
+    let options = ["sim", "bare", "noise", "--on", "sim:t1", "--loop", "detour"];
+    let ended = workspace.run(&[&options[..], &["--repetitions", "20", "-q", "--json"]].concat());
+    if ended.code != Some(0) {
+        return needs::not_run(needs::Need::Qemu, &ended.err);
+    }
+    let noise = &rows(&ended.json(), "noise")[0];
+    assert_eq!(noise["detour_count"], 0, "{noise}");
+}

@@ -6,7 +6,7 @@
 
 use attribution::KernelContext;
 use machine::SystemModel;
-use machine::core::{AnyCore, Layout, MultithreadedCore};
+use machine::core::{AnyCore, CoreModel, Layout, MultithreadedCore};
 use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::cpu;
@@ -40,6 +40,17 @@ pub(crate) struct Processors {
     trace: *mut BlockTrace,
 }
 
+/// The multithreaded core `number` of a machine with `cpus` vCPUs. Its threads without a vCPU are halted: otherwise the
+/// other threads would wait for their instructions, and time would stand still until a queue is full. `None` if the model
+/// has no such cores.
+fn multithreaded(model: &CoreModel, number: u32, cpus: u32) -> Option<MultithreadedCore> {
+    let threads = model.threads?;
+    let mut core = MultithreadedCore::new(model)?;
+    let with_vcpu = cpus.saturating_sub(number * threads).min(threads);
+    (with_vcpu..threads).for_each(|thread| core.set_halted(thread as usize, true));
+    Some(core)
+}
+
 impl Processors {
     /// Makes the processors of a model for `cpus` vCPUs.
     ///
@@ -54,14 +65,16 @@ impl Processors {
         let layout = core.layout(model.l1i.line_bytes);
         let system = MemorySystem::new(&without_mshr_limit(&model), cpus);
         let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
-        let multithreaded_core =
-            || MultithreadedCore::new(core).map(|core| Box::into_raw(Box::new(core)));
+        let multithreaded_core = |number| {
+            let core = multithreaded(core, number, cpus)?;
+            Some(Box::into_raw(Box::new(core)))
+        };
         Ok(Processors {
             layout,
             hz: model.clock_hz,
             // Never freed, because translated code may use the memory system until the process ends.
             system: Box::into_raw(Box::new(system)),
-            multithreaded: (0..cores).filter_map(|_| multithreaded_core()).collect(),
+            multithreaded: (0..cores).filter_map(multithreaded_core).collect(),
             misses: None,
             sampling: None,
             trace: BlockTrace::from_environment()?
