@@ -47,6 +47,7 @@ fn threads_without_a_vcpu_do_not_stop_the_clock_of_the_others() {
     if ended.code != Some(0) {
         return needs::not_run(needs::Need::Qemu, &ended.err);
     }
-    let noise = &rows(&ended.json(), "noise")[0];
+    let run = ended.json();
+    let noise = &rows(&run, "noise")[0];
     assert_eq!(noise["detour_count"], 0, "{noise}");
 }
