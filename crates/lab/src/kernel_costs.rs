@@ -6,7 +6,7 @@ use record::{Columns, Table, Value, column};
 
 use crate::kernels::{Comparison, error_factor};
 
-/// The least number of measurements on each side with which a path is compared.
+/// The least number of measurements on each side, in all its runs together, with which a path is compared.
 pub const COUNT_MIN: u64 = 100;
 
 /// The part of the comparison that a row belongs to.
@@ -48,7 +48,8 @@ pub struct Cost {
     /// The least and the greatest cost of several runs on the processor, whose median `host` is.
     pub host_range: Option<(f64, f64)>,
     pub unit: &'static str,
-    /// How many were measured on the processor, in all runs together, and on the model. `None` for kernels, which are measured in windows.
+    /// How many were measured on the processor, in all runs together, and on the model. `None` for kernels, which are
+    /// measured in windows.
     pub counts: Option<[u64; 2]>,
     /// Why the two costs cannot be compared.
     pub not_compared: Option<&'static str>,
@@ -62,8 +63,8 @@ impl Cost {
         (self.not_compared.is_none() && host > 0.0 && model > 0.0).then_some(model / host)
     }
 
-    /// Whether the path leaves to the hypervisor where the host is a virtual machine: it sets a timer, sends an
-    /// interrupt to another CPU or ends one. That is a cost of the host, not of its processor.
+    /// Whether the path exits to the hypervisor where the host is a virtual machine: it sets a timer, sends an interrupt
+    /// to another CPU, or ends an interrupt. That is a cost of the host, not of its processor.
     #[must_use]
     pub fn leaves_to_hypervisor(&self) -> bool {
         const PATHS: [&str; 8] = [
@@ -527,41 +528,34 @@ mod tests {
         table
     }
 
-    /// A table `probes` of these rows: name, count, and mean in ns.
-    fn probes(rows: &[(&str, u64, f64)]) -> Table {
-        let columns = vec![
-            Column::new("condition", Kind::Text, "."),
-            Column::new("kind", Kind::Text, "."),
-            Column::new("name", Kind::Text, "."),
-            Column::new("exact_count", Kind::Uint, "."),
-            Column::new("exact_self_mean_ns", Kind::Real, "."),
-        ];
-        let mut table = Table::new("probes", ".", columns);
+    /// A table of rows with some names, which are the same in all, a last name, a count, and a mean in ns.
+    fn table(
+        name: &str,
+        columns: ([&str; 3], [&str; 2]),
+        same: [&str; 2],
+        rows: &[(&str, u64, f64)],
+    ) -> Table {
+        let (names, [count, mean]) = columns;
+        let of_names = names.map(|name| Column::new(name, Kind::Text, "."));
+        let of_figures = [Column::new(count, Kind::Uint, "."), Column::new(mean, Kind::Real, ".")];
+        let mut table = Table::new(name, ".", of_names.into_iter().chain(of_figures).collect());
         for (name, count, mean_ns) in rows {
-            let names = ["high/timer", "vector", name].map(text);
-            table.push(
-                names.into_iter().chain([Value::Uint(*count), Value::Real(*mean_ns)]).collect(),
-            );
+            let figures = [Value::Uint(*count), Value::Real(*mean_ns)];
+            table.push([same[0], same[1], name].map(text).into_iter().chain(figures).collect());
         }
         table
     }
 
+    /// A table `probes` of these rows: name, count, and mean in ns.
+    fn probes(rows: &[(&str, u64, f64)]) -> Table {
+        let columns = (["condition", "kind", "name"], ["exact_count", "exact_self_mean_ns"]);
+        table("probes", columns, ["high/timer", "vector"], rows)
+    }
+
     /// A table `services` of these rows: service, completed requests, mean computation in ns.
     fn faults(rows: &[(&str, u64, f64)]) -> Table {
-        let columns = vec![
-            Column::new("class", Kind::Text, "."),
-            Column::new("service", Kind::Text, "."),
-            Column::new("completed_count", Kind::Uint, "."),
-            Column::new("computation_mean_ns", Kind::Real, "."),
-        ];
-        let mut table = Table::new("services", ".", columns);
-        for (name, count, mean_ns) in rows {
-            let names = ["fault", name].map(text);
-            table.push(
-                names.into_iter().chain([Value::Uint(*count), Value::Real(*mean_ns)]).collect(),
-            );
-        }
-        table
+        let columns = (["bench", "class", "service"], ["completed_count", "computation_mean_ns"]);
+        table("services", columns, ["any", "fault"], rows)
     }
 
     #[test]

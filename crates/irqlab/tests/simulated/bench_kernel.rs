@@ -36,11 +36,19 @@ fn services_of_one_program_are_compared_on_both_benches() {
     let getppid = row("syscall getppid");
     let [host, model] = ["host_count", "model_count"].map(|side| getppid[side].as_u64().unwrap());
     assert!(host >= 2_000 && (1_000..1_050).contains(&model), "{getppid}");
-    let [host, low, high, model, ratio] =
-        ["host_cost", "host_low_cost", "host_high_cost", "model_cost", "ratio"]
-            .map(|column| getppid[column].as_f64().unwrap());
-    assert!(low <= host && host <= high && (model / host - ratio).abs() < 1e-9, "{getppid}");
-    assert!(row("fault in user mode")["ratio"].as_f64().is_some(), "{costs:?}");
+    let [host, low, high, model] = ["host_cost", "host_low_cost", "host_high_cost", "model_cost"]
+        .map(|column| getppid[column].as_f64().unwrap());
+    assert!(low <= host && host <= high, "{getppid}");
+    // Other programs of this machine may have used a service, too.
+    let is_judged = |row: &serde_json::Value| match row["ratio"].as_f64() {
+        Some(ratio) => {
+            (row["model_cost"].as_f64().unwrap() / row["host_cost"].as_f64().unwrap() - ratio).abs()
+                < 1e-9
+        }
+        None => row["not_compared"] == "other programs on this machine used it, too",
+    };
+    assert!(is_judged(getppid) && model > 0.0, "{getppid}");
+    assert!(is_judged(row("fault in user mode")), "{costs:?}");
     let never_compared = costs.iter().filter(|row| row["ratio"].is_null());
     assert!(never_compared.clone().count() > 0);
     assert!(never_compared.clone().all(|row| row["not_compared"].is_string()), "{costs:?}");

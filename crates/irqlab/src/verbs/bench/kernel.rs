@@ -58,7 +58,7 @@ const PROBED: [&str; 8] =
   sudo irqlab bench kernel --on sim:zen4 --only handlers
   sudo irqlab bench kernel -- --kernel bzImage    with a kernel of your own in the guest"))]
 pub struct KernelArgs {
-    /// sim: the model of this processor; sim:MODEL: this model of it
+    /// sim: the model of this processor; sim:MODEL: the named model, which must describe this processor
     #[arg(long, default_value = "sim", value_name = "BENCH")]
     on: On,
     /// Parts to measure: system, kernels of `bench model`; handlers, interrupts by timers, IPIs, packets and disk reads;
@@ -228,7 +228,7 @@ impl Parts<'_> {
     /// Runs an experiment in a process of this program, and reads its run. `side` names the bench in the directory.
     /// `command`: the command that the experiment measures.
     ///
-    /// Fails when the process leaves no run.
+    /// Fails when the process fails, or its run is not complete.
     fn experiment(
         &self,
         part: Part,
@@ -261,26 +261,27 @@ impl Parts<'_> {
         if self.stop.is_requested() {
             bail!("{what}: stopped");
         }
-        // Lost events have warnings of their own. All else makes no run to compare.
-        if !status.success() && status.code() != Some(EVENTS_LOST.into()) {
+        let has_lost_events = status.code() == Some(EVENTS_LOST.into());
+        if !status.success() && !has_lost_events {
             bail!("{what}: irqlab ended with {status}");
+        }
+        if has_lost_events {
+            compared.warnings.push(format!("{what}: events were lost, so its counts are too low"));
         }
         let run = read_run(&directory)?;
         if !run.complete {
             bail!("{what}: the run was cut short");
         }
-        // Of the other runs on this machine, the absences are the same.
-        let counts = side == FIRST_LIVE || !side.starts_with(LIVE);
-        let absent = run.absent.iter().filter(|absence| counts && matters(part, &absence.what));
-        let absent = absent.map(|absence| {
-            (format!("{what}: {}", absence.what), absence.reason.clone(), absence.remedy.clone())
-        });
-        compared.absent.extend(absent);
-        // Runs of the same experiment warn of the same, with other numbers.
-        if side == FIRST_LIVE || !side.starts_with(LIVE) {
-            compared
-                .warnings
-                .extend(run.warnings.iter().map(|warning| format!("{what}: {warning}")));
+        // All runs of an experiment lack the same, and warn of the same with other numbers: the first one speaks for them.
+        let is_repeated = side.starts_with(LIVE) && side != FIRST_LIVE;
+        if !is_repeated {
+            let absent = run.absent.iter().filter(|absence| matters(part, &absence.what));
+            compared.absent.extend(absent.map(|absence| {
+                let name = format!("{what}: {}", absence.what);
+                (name, absence.reason.clone(), absence.remedy.clone())
+            }));
+            let warnings = run.warnings.iter().map(|warning| format!("{what}: {warning}"));
+            compared.warnings.extend(warnings);
         }
         compared.host_is_virtual |= side != "sim" && run.host["virtualized"] == true;
         compared.commands.push(format!("irqlab {}", words.join(" ")));
