@@ -56,25 +56,3 @@ fn wait_for_data(pipes: &[Option<File>; 2]) -> io::Result<[bool; 2]> {
     let mut results = polled.iter().map(|pipe| !pipe.revents().is_empty());
     Ok(pipes.each_ref().map(|pipe| pipe.is_some() && results.next().unwrap_or(false)))
 }
-
-#[cfg(test)]
-mod tests {
-    use std::process::Stdio;
-
-    use super::*;
-
-    #[test]
-    fn both_outputs_are_read_while_the_program_writes() {
-        let script = "head -c 300000 /dev/zero >&2; head -c 200000 /dev/zero; exit 3";
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = output_of_program(&mut shell).unwrap();
-        assert_eq!((output.stdout.len(), output.stderr.len()), (200_000, 300_000));
-        assert_eq!(output.status.code(), Some(3));
-        let mut quiet = Command::new("true");
-        quiet.stdout(Stdio::piped());
-        assert!(output_of_program(&mut quiet).unwrap().stdout.is_empty());
-        let absent = output_of_program(&mut Command::new("/nowhere/at-all"));
-        assert_eq!(absent.unwrap_err().kind(), ErrorKind::NotFound);
-    }
-}
