@@ -1,19 +1,22 @@
 //! Measures the kernels of the validation suite on this machine and in a simulated machine, for `bench model` and
-//! `machines fit`. The suite is in the crate `kernels`, its samples are in `lab::kernels`.
+//! `machines fit`, and reads cycles that were kept. The suite is in the crate `kernels`, its samples are in `lab::kernels`.
 
 use std::cell::{Cell, RefCell};
 
 use lab::kernels::fit::Conditions;
 use lab::kernels::in_guest::KernelsRequest;
-use lab::kernels::{KernelSample, Processor};
+use lab::kernels::{Kept, KernelSample, Processor};
 use live::host::{Root, cpu_facts, rate_facts};
 use live::kernels::{
     KernelsObserver, counter_flaw, measure, measure_in_processes, steal_ns, this_processor,
 };
 use live::window::Stop;
+use serde_json::{Map, Value, json};
 use sim::kernels::SimKernels;
+use sim::measured;
 
 use crate::console::{ProgressLine, Redraw};
+use crate::options::Usage;
 use crate::run::with_remedy_for_rights;
 use crate::simulated::Simulated;
 use crate::verbs::in_guest;
@@ -111,6 +114,22 @@ pub fn measure_host(
     }
     warnings.extend(disturbance_warning(&samples));
     Ok(Host { samples, processor: this_processor(), warnings, steal_ns, conditions })
+}
+
+/// Reads kept data: cycles of a processor, measured earlier. `name`: of a built-in data set, or a file.
+pub fn read_kept(name: &str) -> anyhow::Result<Kept> {
+    let text = measured::text(name).map_err(|error| Usage(error.to_string()))?;
+    Ok(Kept::parse(&text).map_err(|error| Usage(format!("{name}: {error}")))?)
+}
+
+/// The settings of a run that says where its kept data come from.
+pub fn kept_settings(kept: &Kept) -> Map<String, Value> {
+    let settings = [
+        ("measured_on", json!(kept.cpu)),
+        ("measured_cpuid", json!(kept.processor.to_string())),
+        ("measured_date", json!(kept.date)),
+    ];
+    settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 /// Whether the processor reports a hypervisor (CPUID).

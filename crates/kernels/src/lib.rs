@@ -123,13 +123,15 @@ pub struct Executed {
     pub units: f64,
     /// Ticks of the time-stamp counter that the kernel itself measured. `None` if the whole run counts.
     pub ticks: Option<u64>,
+    /// Whether the kernel itself saw that another program disturbed this window, which then does not count.
+    pub was_disturbed: bool,
 }
 
 impl Executed {
     /// This number of units, whose time is that of the whole run.
     #[must_use]
     pub fn whole(units: u64) -> Executed {
-        Executed { units: units as f64, ticks: None }
+        Executed { units: units as f64, ticks: None, was_disturbed: false }
     }
 }
 

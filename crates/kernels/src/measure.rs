@@ -89,6 +89,7 @@ pub fn measure(
         match timed {
             Timed { rate_change, .. } if rate_change > RATE_CHANGE_MAX => disturbed.rate += 1,
             Timed { probe_ratio, .. } if probe_ratio > PROBE_RATIO_MAX => disturbed.sibling += 1,
+            _ if executed.was_disturbed => disturbed.sibling += 1,
             _ => unit_cycles.push(timed.cycles / executed.units),
         }
         let is_late = attempt > effort.windows * TRIES_MIN && started.elapsed() > TIME_MAX;

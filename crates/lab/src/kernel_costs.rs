@@ -67,7 +67,7 @@ impl Cost {
     /// to another CPU, or ends an interrupt. That is a cost of the host, not of its processor.
     #[must_use]
     pub fn leaves_to_hypervisor(&self) -> bool {
-        const PATHS: [&str; 8] = [
+        const PATHS: [&str; 9] = [
             "local_timer",
             "call_function",
             "call_function_single",
@@ -76,6 +76,7 @@ impl Cost {
             "HRTIMER",
             "ipi",
             "timer_interrupt",
+            "timer_first",
         ];
         PATHS.contains(&self.name.as_str())
     }

@@ -57,6 +57,8 @@ pub struct CacheModel {
     pub replacement: Replacement,
 }
 
+/// Maximum number of slices of a cache.
+const SLICES_MAX: u64 = 1 << 16;
 /// Maximum size of a cache, in bytes.
 pub(crate) const CACHE_BYTES_MAX: u64 = 4 << 30;
 /// Minimum line size, in bytes. It keeps line numbers below 2^62, so that a number with all bits set can stand for an
@@ -74,10 +76,27 @@ impl CacheModel {
         (self.size_bytes / self.line_bytes.max(1) / u64::from(self.ways.max(1))).max(1)
     }
 
-    /// Refuses a geometry that cannot be built. `name` is the field that holds it.
+    /// The number of slices: the odd factor of the number of sets. A slice has a power of two of sets, and a hash of the
+    /// line's address selects the slice.
+    #[must_use]
+    pub fn slices(&self) -> u64 {
+        let sets = self.sets();
+        sets >> sets.trailing_zeros()
+    }
+
+    /// Refuses a geometry that cannot be built: of a cache of one slice. `name` is the field that holds it.
     ///
     /// Fails with [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
+        self.check_with_slices(name, 1)
+    }
+
+    /// [`CacheModel::check`] for a cache that may have several slices, so that its number of sets need not be a power of two.
+    pub(crate) fn check_sliced(&self, name: &str) -> Result<(), ModelError> {
+        self.check_with_slices(name, SLICES_MAX)
+    }
+
+    fn check_with_slices(&self, name: &str, slices_max: u64) -> Result<(), ModelError> {
         let refuse =
             |field: &str, problem: String| Err(ModelError::new(format!("{name}.{field}"), problem));
         if !self.line_bytes.is_power_of_two() || !(LINE_BYTES_MIN..=4096).contains(&self.line_bytes)
@@ -95,9 +114,13 @@ impl CacheModel {
         }
         let set_bytes = self.line_bytes * u64::from(self.ways);
         let is_multiple = self.size_bytes >= set_bytes && self.size_bytes.is_multiple_of(set_bytes);
-        if !is_multiple || self.size_bytes > CACHE_BYTES_MAX || !self.sets().is_power_of_two() {
+        if !is_multiple || self.size_bytes > CACHE_BYTES_MAX || self.slices() > slices_max {
+            let sets = match slices_max {
+                1 => "a power of two".to_owned(),
+                _ => format!("a power of two times an odd number up to {slices_max}"),
+            };
             let problem = format!(
-                "{} is not ways times line size times a power of two, up to {CACHE_BYTES_MAX}",
+                "{} is not ways times line size times {sets}, up to {CACHE_BYTES_MAX}",
                 self.size_bytes
             );
             return refuse("size_bytes", problem);

@@ -275,6 +275,28 @@ pub struct NestedModel {
     pub entries: u32,
 }
 
+/// What a virtual machine's exits to its hypervisor cost, beyond the processor's own cost of the instruction or event. They
+/// belong to the host, not to its processor: two hosts with the same processor differ by an order of magnitude.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "allowed: a table")]
+pub struct HostExits {
+    /// Whether the simulated machine has these costs. Otherwise the table only states them.
+    #[serde(default)]
+    pub applied: bool,
+    /// `cpuid`.
+    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    pub cpuid_cycles: u64,
+    /// Setting the local timer.
+    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    pub timer_cycles: u64,
+    /// Sending an interrupt to another processor.
+    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    pub ipi_cycles: u64,
+    /// Receiving an interrupt: the exit that it causes, its injection, and its end.
+    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    pub interrupt_cycles: u64,
+}
+
 /// A machine: processors, caches, TLBs, memory. Latencies are in cycles. Latencies of misses are in addition to the
 /// latency of an L1 hit.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -335,6 +357,9 @@ pub struct SystemModel {
     /// Nested paging, if the machine is a virtual machine. `None`: a real machine.
     #[serde(default)]
     pub nested: Option<NestedModel>,
+    /// Costs of exits to a hypervisor. `None`: they are not known, or the machine is real.
+    #[serde(default)]
+    pub host_exits: Option<HostExits>,
     /// From the issue of a load that hits L1 to the issue of an instruction that uses the value.
     #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
     pub l1_hit_cycles: u64,
@@ -396,6 +421,12 @@ impl SystemModel {
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus / self.threads_per_core
+    }
+
+    /// The costs of exits that a simulated machine of this model has. `None`: no costs.
+    #[must_use]
+    pub fn applied_exits(&self) -> Option<HostExits> {
+        self.host_exits.filter(|exits| exits.applied)
     }
 
     /// An optional latency with its default: the latency of memory.
@@ -465,6 +496,7 @@ impl SystemModel {
             ("inclusion", any_cache(|level| level.inclusion != Inclusion::NonInclusive)),
             ("trace", any_cache(|level| level.trace)),
             ("dma = \"allocate\"", self.dma == Dma::Allocate),
+            ("host_exits.applied = true", self.applied_exits().is_some()),
         ];
         excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()
     }

@@ -164,13 +164,16 @@ pub struct TagArray {
     clock: u64,
     /// Slots where lines were last found, by bits of the tag. Empty if sets are small and many.
     hints: Box<[u32]>,
-    /// Whether the policy is LRU and sets are small: the common case, with a fast path.
+    /// Whether the policy is LRU, sets are small and there is one slice: the common case, with a fast path.
     is_small_lru: bool,
     is_lru: bool,
     /// Whether `mru` is kept.
     knows_mru: bool,
     associativity: usize,
+    /// Selects the set of a slice.
     set_mask: u64,
+    /// Number of slices, each of a power of two of sets. 1 in most arrays.
+    slices: u64,
     line_shift: u32,
     /// Number of sets that may hold the same physical line. 1 unless virtual addresses index the array.
     colours: u64,
@@ -210,9 +213,10 @@ impl TagArray {
             hints: vec![0; hint_count(sets * ways, knows_mru)].into(),
             is_lru: model.replacement == Replacement::Lru,
             knows_mru,
-            is_small_lru: model.replacement == Replacement::Lru && knows_mru,
+            is_small_lru: model.replacement == Replacement::Lru && knows_mru && model.slices() == 1,
             associativity: ways,
-            set_mask: sets as u64 - 1,
+            set_mask: sets as u64 / model.slices() - 1,
+            slices: model.slices(),
             line_shift: model.line_bytes.ilog2(),
             colours: match index {
                 Index::Physical => 1,
@@ -340,7 +344,17 @@ impl TagArray {
     /// The number of the set that lines with this index belong to.
     #[inline(always)]
     pub(crate) fn set_of(&self, index: SetIndex) -> usize {
-        (index.0 & self.set_mask) as usize
+        let set = (index.0 & self.set_mask) as usize;
+        if self.slices == 1 { set } else { set + self.first_set_of_slice(index) }
+    }
+
+    /// The first set of the slice that has an index. Processors select slices by a hash that spreads lines evenly, whatever
+    /// their stride (Maurice et al., "Reverse Engineering Intel Last-Level Cache Complex Addressing", RAID 2015). This one
+    /// multiplies by the golden ratio.
+    fn first_set_of_slice(&self, SetIndex(index): SetIndex) -> usize {
+        let hash = index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let slice = (hash * self.slices) >> 32;
+        (slice * (self.set_mask + 1)) as usize
     }
 
     /// [`TagArray::lookup`] for a line that is not known to be the most recently used line of its set.
@@ -408,7 +422,7 @@ impl TagArray {
     /// [`TagArray::touch_or_fill`] without a hint.
     #[inline(never)]
     fn touch_or_fill_slowly(&mut self, tag: u64) -> bool {
-        let set = (tag & self.set_mask) as usize;
+        let set = self.set_of(SetIndex(tag));
         let first = set * self.associativity;
         if !self.is_lru {
             let (index, tag) = (SetIndex(tag), Tag(tag));
@@ -466,7 +480,8 @@ impl TagArray {
     pub(crate) fn find_first(&self, mut lines: LineRange) -> Option<(LineAddress, Slot)> {
         let (LineAddress(start), count) = (lines.first(), lines.lines());
         let set = start & self.set_mask;
-        if self.colours == 1 && self.knows_mru && count <= self.set_mask + 1 - set {
+        let is_scan = self.colours == 1 && self.slices == 1 && self.knows_mru;
+        if is_scan && count <= self.set_mask + 1 - set {
             // The lines of the range belong to adjacent sets, one each: a scan finds them in order.
             let first = set as usize * self.associativity;
             let ways = &self.ways[first..][..count as usize * self.associativity];
@@ -535,7 +550,7 @@ impl TagArray {
         flags: u8,
         ways: usize,
     ) -> Option<Evicted> {
-        let set = (tag & self.set_mask) as usize;
+        let set = self.set_of(SetIndex(tag));
         let first = set * self.associativity;
         let allowed_ways = &self.ways[first..first + ways.min(self.associativity)];
         let way = match way_of(allowed_ways, EMPTY) {
@@ -801,7 +816,61 @@ mod tests {
         }
     }
 
+    /// An array of `slices` slices of four sets.
+    fn sliced(slices: u64, ways: u32) -> TagArray {
+        let size_bytes = slices * 4 * u64::from(ways) * 64;
+        let model = CacheModel { size_bytes, ways, line_bytes: 64, replacement: Replacement::Lru };
+        model.check_sliced("test").unwrap();
+        assert_eq!((model.slices(), model.check("test").is_ok()), (slices, slices == 1));
+        TagArray::new(&model)
+    }
+
+    #[test]
+    fn lines_of_any_stride_spread_over_all_slices() {
+        for (slices, stride) in [(3, 1), (5, 64), (60 / 4, 4096), (7, 1 << 20), (1365, 3)] {
+            let array = sliced(slices, 1);
+            let mut lines = vec![0_u64; slices as usize];
+            for number in 0..slices * 1000 {
+                let set = array.set_of(SetIndex(number * stride));
+                assert_eq!(set as u64 % 4, number * stride % 4);
+                lines[set / 4] += 1;
+            }
+            assert!(lines.iter().all(|lines| (800..=1200).contains(lines)), "{stride} {lines:?}");
+        }
+    }
+
     proptest! {
+        /// Each slice is a cache of its own.
+        #[test]
+        fn sliced_lru_equals_lists_in_order_of_use(
+            slices in prop_oneof![Just(1u64), Just(3), Just(5), Just(15)],
+            ways in prop_oneof![1u32..20, Just(64)],
+            operations in prop::collection::vec((0u64..2000, any::<bool>(), 0u32..12), 1..600),
+        ) {
+            let mut array = sliced(slices, ways);
+            let mut lists: Vec<_> =
+                (0..slices * 4).map(|_| Naive(vec![Vec::new()])).collect();
+            for (number, write, what) in operations {
+                let line = LineAddress(number);
+                let list = &mut lists[array.set_of(SetIndex(number))];
+                let found = array.find_first(LineRange::new(line, 1)).map(|(line, _)| line);
+                prop_assert_eq!(found.is_some(), list.0[0].iter().any(|(held, _)| *held == line));
+                if what == 0 {
+                    let removed = array.find_line(line).map(|slot| array.remove(slot).line);
+                    prop_assert_eq!(removed, list.remove(line).map(|(line, _)| line));
+                    continue;
+                }
+                let is_mru = array.is_mru(line);
+                let outcome = if array.access_mru(line, write) {
+                    Outcome::Hit
+                } else {
+                    array.access(line, write)
+                };
+                prop_assert_eq!(outcome, list.access(line, write, ways as usize));
+                prop_assert!(!is_mru || outcome == Outcome::Hit);
+            }
+        }
+
         #[test]
         fn lru_equals_a_list_in_order_of_use(
             ways in prop_oneof![1u32..20, Just(64)],

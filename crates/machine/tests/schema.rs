@@ -203,6 +203,12 @@ fn fields_are_set_from_outside() {
     let changed = |name: &str, change: &str| {
         SystemModel::parse(&set(&text(name), &[change]).unwrap()).unwrap()
     };
+    // The last level may have any odd number of slices, each of a power of two of sets.
+    for (size, ways) in [("300MiB", 15), ("480MiB", 16), ("36MiB", 12), ("105MiB", 15)] {
+        let assignments = [format!("l3.size={size}"), format!("l3.ways={ways}")];
+        let model = changed("zen3", &assignments.join(","));
+        assert_eq!(model.l3.unwrap().ways, ways);
+    }
     assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().size_bytes, 64 << 20);
     assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.size_bytes, 4 << 20);
     assert_eq!(changed("r4400-1994", "l1i.size_bytes=8192").l1i.size_bytes, 8192);

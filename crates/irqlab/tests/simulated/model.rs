@@ -54,3 +54,41 @@ fn a_stream_comes_from_memory_whatever_was_read_before() {
         [0, 1].map(|row| rows(&run, "kernels")[row]["model_cycles"].as_f64().unwrap());
     assert!(cached < LINE_CYCLES / 1.5 && stream > LINE_CYCLES * 0.95, "{cached}, {stream}");
 }
+
+/// Each kernel takes the cycles of its exits longer, and a system call, which does not exit, takes as long as before.
+#[test]
+fn exits_to_a_hypervisor_take_their_cycles_where_the_model_says_so() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let only = "cpuid,timer_interrupt,getppid";
+    let arguments = ["bench", "model", "--on", "sim:zen4", "--measured", "zen4", "--only", only];
+    let options = ["--vcpus", "1", "--mem", "512M", "-q", "--json"];
+    let cycles = |exits: &[&str]| {
+        let measured = workspace.run(&[&arguments[..], &options[..], exits].concat());
+        let run = measured.assert_code(0).json();
+        let rows = rows(&run, "kernels");
+        ["cpuid", "timer_interrupt", "getppid"].map(|name| {
+            let row = rows.iter().find(|row| row["kernel"] == name).expect(name);
+            row["model_cycles"].as_f64().unwrap()
+        })
+    };
+    let costs = [
+        "--set",
+        "host_exits.cpuid_cycles=10000",
+        "--set",
+        "host_exits.timer_cycles=20000",
+        "--set",
+        "host_exits.interrupt_cycles=5000",
+    ];
+    let applied = ["--set", "host_exits.applied=true"];
+    let (without, stated) = (cycles(&[]), cycles(&costs));
+    assert_eq!(without, stated, "costs that are stated but not applied");
+    let with = cycles(&[&costs[..], &applied[..]].concat());
+    let [cpuid, interrupt, call] = [0, 1, 2].map(|number| with[number] - without[number]);
+    assert!((9_900.0..=10_100.0).contains(&cpuid), "{cpuid}");
+    // The handler of the timer's interrupt sets the timer once more.
+    assert!((24_800.0..=25_200.0).contains(&interrupt), "{interrupt}");
+    assert!(call.abs() < 30.0, "{call}");
+}

@@ -3,15 +3,15 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use super::pairs::{leave_this_cpu, needs_cpus};
-use super::{kernel, owned, start_thread, syscall};
+use super::{kernel, owned, repeated, start_thread, syscall};
 use crate::timing::ticks;
-use crate::{Body, Executed, Kernel, Rounds};
+use crate::{Body, Executed, Kernel, Made, Rounds};
 
-/// How long after its setting a timer expires, in ns.
+/// How long after its setting a timer expires soon, in ns.
 const EXPIRES_NS: i64 = 60_000;
 /// Timer interrupts per window.
 const INTERRUPTS: u64 = 4;
@@ -30,12 +30,19 @@ pub(super) fn kernels() -> Vec<Kernel> {
                 "interrupt",
                 "What a timer's interrupt takes from a loop that reads the clock, from entry to exit.",
             ),
-            || {
-                // SAFETY: creates a descriptor.
-                let timer =
-                    unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
-                Ok(Box::new(Timer { timer: owned("timerfd_create", timer.into())? }))
-            },
+            || Ok(Box::new(Timer { timer: timer()? })),
+        ),
+        kernel(
+            (
+                "timer_first",
+                "timer",
+                "A timer set that is due before all others, and cancelled: the local timer is set twice.",
+            ),
+            || set_and_cancel(SOON),
+        ),
+        kernel(
+            ("timer_later", "timer", "A timer set that is due after all others, and cancelled."),
+            || set_and_cancel(LATE),
         ),
         kernel(
             (
@@ -48,6 +55,38 @@ pub(super) fn kernels() -> Vec<Kernel> {
     ]
 }
 
+/// When the timer of `timer_first` is due: before the next tick, and after its cancelling, which takes 12 microseconds
+/// where setting the local timer exits to a hypervisor.
+const SOON: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: EXPIRES_NS };
+/// When the timer of `timer_later` is due: after all others.
+const LATE: libc::timespec = libc::timespec { tv_sec: 100_000, tv_nsec: 0 };
+const ZERO: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Makes a timer.
+fn timer() -> Result<OwnedFd, String> {
+    // SAFETY: creates a descriptor.
+    let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
+    owned("timerfd_create", timer.into())
+}
+
+/// Lets a timer expire once, after `time`. Zero cancels it.
+fn set_timer(timer: &OwnedFd, time: libc::timespec) {
+    let setting = libc::itimerspec { it_interval: ZERO, it_value: time };
+    // SAFETY: the descriptor is a timer's, and the setting outlives the call.
+    unsafe {
+        libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut());
+    }
+}
+
+/// The body of a kernel that sets a timer, due after `time`, and cancels it.
+fn set_and_cancel(time: libc::timespec) -> Made {
+    let timer = timer()?;
+    repeated(20, move || {
+        set_timer(&timer, time);
+        set_timer(&timer, ZERO);
+    })
+}
+
 /// The body of `timer_interrupt`: a timer, and a loop that it interrupts. The kernel times the interrupted iterations
 /// itself.
 struct Timer {
@@ -55,23 +94,7 @@ struct Timer {
 }
 
 impl Timer {
-    /// Lets the timer expire once, after [`EXPIRES_NS`].
-    fn set(&self) {
-        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let value = libc::timespec { tv_sec: 0, tv_nsec: EXPIRES_NS };
-        let setting = libc::itimerspec { it_interval: zero, it_value: value };
-        // SAFETY: the descriptor is a timer's, and the setting outlives the call.
-        unsafe {
-            libc::timerfd_settime(
-                self.timer.as_raw_fd(),
-                0,
-                &raw const setting,
-                std::ptr::null_mut(),
-            );
-        }
-    }
-
-    /// Whether the timer has expired since the last [`Timer::set`].
+    /// Whether the timer has expired since the last time it was set.
     fn has_expired(&self) -> bool {
         let mut poll =
             libc::pollfd { fd: self.timer.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -95,7 +118,7 @@ impl Body for Timer {
         let plain = plain_ticks();
         let (mut interrupt_ticks, mut interrupts) = (0, 0);
         for _ in 0..rounds {
-            self.set();
+            set_timer(&self.timer, SOON);
             let mut last = ticks();
             for _ in 0..ITERATIONS_MAX {
                 let now = ticks();
@@ -112,7 +135,7 @@ impl Body for Timer {
                 }
             }
         }
-        Executed { units: interrupts as f64, ticks: Some(interrupt_ticks) }
+        Executed { units: interrupts as f64, ticks: Some(interrupt_ticks), was_disturbed: false }
     }
 
     fn rounds(&self) -> Rounds {
@@ -128,6 +151,8 @@ const BARRIER: usize = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED as usize;
 struct Interprocessor {
     /// Set to end the thread.
     ends: Arc<AtomicBool>,
+    /// Turns of the thread's loop. A thread that makes none during a window does not run: then barriers interrupt no CPU.
+    turns: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -143,13 +168,17 @@ impl Interprocessor {
         let ends = Arc::new(AtomicBool::new(false));
         let started = Arc::new(AtomicBool::new(false));
         let has_moved = Arc::new(AtomicBool::new(false));
+        let turns = Arc::new(AtomicU64::new(0));
         let (thread_ends, thread_started) = (Arc::clone(&ends), Arc::clone(&started));
+        let thread_turns = Arc::clone(&turns);
         let thread_moved = Arc::clone(&has_moved);
         let spin = move || {
             let moved = leave_this_cpu();
             thread_moved.store(moved.is_ok(), Ordering::Relaxed);
             thread_started.store(true, Ordering::Release);
             while moved.is_ok() && !thread_ends.load(Ordering::Acquire) {
+                // No other thread writes the number.
+                thread_turns.store(thread_turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 std::hint::spin_loop();
             }
         };
@@ -161,16 +190,18 @@ impl Interprocessor {
             // Barriers would interrupt no CPU.
             return Err("the thread to interrupt cannot leave this CPU".to_owned());
         }
-        Ok(Interprocessor { ends, thread: Some(thread) })
+        Ok(Interprocessor { ends, turns, thread: Some(thread) })
     }
 }
 
 impl Body for Interprocessor {
     fn run(&mut self, rounds: u64) -> Executed {
+        let before = self.turns.load(Ordering::Relaxed);
         for _ in 0..rounds {
             syscall(libc::SYS_membarrier, [BARRIER, 0, 0]);
         }
-        Executed::whole(rounds)
+        let has_run = self.turns.load(Ordering::Relaxed) != before;
+        Executed { was_disturbed: !has_run, ..Executed::whole(rounds) }
     }
 
     fn rounds(&self) -> Rounds {

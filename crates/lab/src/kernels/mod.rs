@@ -5,6 +5,7 @@
 //! fit` makes a model that agrees.
 
 mod comparison;
+mod exits;
 pub mod fit;
 pub mod in_guest;
 mod measured;
@@ -13,6 +14,7 @@ mod sample;
 mod tables;
 
 pub use comparison::{Comparison, Pair, error_factor, is_held_out};
+pub use exits::host_exits;
 pub use measured::{Kept, MEASURED_BYTES_MAX};
 pub use processes::middle_of_processes;
 pub use sample::{Figures, KernelSample, Processor};

@@ -30,6 +30,7 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     check_levels(model)?;
     check_trace_cache(model)?;
     check_walk(model)?;
+    check_host_exits(model)?;
     check_dma(model)?;
     check_tlbs(model)
 }
@@ -120,6 +121,14 @@ fn check_walk(model: &SystemModel) -> Result<(), ModelError> {
     Ok(())
 }
 
+/// Refuses exits to a hypervisor where no core executes the instructions that exit one at a time.
+fn check_host_exits(model: &SystemModel) -> Result<(), ModelError> {
+    if model.applied_exits().is_some() && (model.core.is_none() || model.threads_per_core > 1) {
+        return refuse("host_exits.applied", "true needs a core of one thread; allowed: false");
+    }
+    Ok(())
+}
+
 /// Checks that a machine of a model can have `cores` cores: devices can allocate lines only in a level that all cores
 /// share.
 pub(super) fn check_cores(model: &SystemModel, cores: u32) -> Result<(), ModelError> {
@@ -201,7 +210,10 @@ fn check_tlbs(model: &SystemModel) -> Result<(), ModelError> {
 /// Checks the geometry of each cache and TLB.
 fn check_geometries(model: &SystemModel) -> Result<(), ModelError> {
     for (name, level) in caches(model) {
-        level.cache().check(name)?;
+        match name {
+            "l3" => level.cache().check_sliced(name)?,
+            _ => level.cache().check(name)?,
+        }
         let fill_bytes = level.fill_bytes();
         let is_part = fill_bytes.is_power_of_two() && fill_bytes <= level.line_bytes;
         if !is_part || level.line_bytes / fill_bytes > 64 {

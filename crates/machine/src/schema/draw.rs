@@ -8,7 +8,8 @@ use crate::identity::IdentityModel;
 use crate::model::Replacement;
 use crate::predict::DirectionModel;
 use crate::system_model::{
-    Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, TlbLevel, Walk, WritePolicy,
+    Dma, HostExits, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, TlbLevel, Walk,
+    WritePolicy,
 };
 
 /// Width of the description of a level, in characters.
@@ -47,6 +48,9 @@ pub fn draw(model: &SystemModel) -> String {
         let _ = writeln!(text, "{name:<11}{tlb}");
     }
     let _ = writeln!(text, "{:<11}{}", "TLB miss", walk(model));
+    if let Some(exits) = model.host_exits {
+        let _ = writeln!(text, "{:<11}{}", "exits", host_exits(exits));
+    }
     if model.cpus > 1 {
         let _ = writeln!(text, "{:<11}{}", "coherence", coherence(model));
     }
@@ -221,6 +225,18 @@ fn walk(model: &SystemModel) -> String {
             nested.entries
         ),
     }
+}
+
+/// What exits to a hypervisor cost, and whether the simulated machine has them.
+fn host_exits(exits: HostExits) -> String {
+    let use_of = if exits.applied { "" } else { "; not applied" };
+    format!(
+        "to the hypervisor: cpuid {}, timer {}, IPI {}, interrupt {}{use_of}",
+        cycles(exits.cpuid_cycles),
+        cycles(exits.timer_cycles),
+        cycles(exits.ipi_cycles),
+        cycles(exits.interrupt_cycles)
+    )
 }
 
 fn coherence(model: &SystemModel) -> String {

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, Cycle, Instructions, VirtualAddress};
+use machine::{BlockingMachine, Cycle, HostExits, Instructions, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
@@ -131,8 +131,11 @@ pub(crate) struct Cpu {
     handle: *mut c_void,
     /// Cycles during which the vCPU was halted.
     halted_cycles: u64,
-    /// Cycles that the vCPU's model or core does not count: waits at a `pause` until other vCPUs had caught up.
+    /// Cycles that the vCPU's model or core does not count: waits at a `pause` until other vCPUs had caught up, and exits
+    /// to a hypervisor.
     waited_cycles: u64,
+    /// What exits to a hypervisor cost. `None`: there is no hypervisor.
+    exits: Option<HostExits>,
     /// The counts in user mode at the last switch between user mode and kernel.
     user_at_mode_change: Counts,
     /// The counts in both modes at that switch.
@@ -281,6 +284,7 @@ impl Cpu {
         handle: ptr::null_mut(),
         halted_cycles: 0,
         waited_cycles: 0,
+        exits: None,
         user_at_mode_change: [0; COUNTERS],
         all_at_mode_change: [0; COUNTERS],
     };
@@ -369,6 +373,21 @@ impl Cpu {
     /// Gives the vCPU its model. A former model is never freed: translated code may still use it.
     pub(crate) fn set_engine(&mut self, engine: Engine) {
         std::mem::forget(std::mem::replace(&mut self.engine, engine));
+    }
+
+    /// Sets what exits to a hypervisor cost.
+    pub(crate) fn set_exits(&mut self, exits: Option<HostExits>) {
+        self.exits = exits;
+    }
+
+    /// The vCPU leaves to its hypervisor before its next instruction, if the model has one and counts cycles at this
+    /// level. `cycles`: the cost of this exit.
+    pub(crate) fn exit(&mut self, cycles: impl FnOnce(HostExits) -> u64) {
+        if let Some(exits) = self.exits
+            && self.engine_counts_cycles
+        {
+            self.wait(cycles(exits));
+        }
     }
 
     /// Tells the core whether the vCPU is halted.
@@ -623,15 +642,19 @@ impl Cpu {
         is_exception
     }
 
-    /// Passes the accesses that the vCPU itself makes as it enters a handler to its caches.
+    /// Passes the accesses that the vCPU itself makes as it enters a handler to its caches. `in_kernel`: of the handler;
+    /// `is_exception`: whether it handles an exception. A hypervisor injects other interrupts.
     pub(crate) fn enter_handler(
         &mut self,
         vcpu: u32,
         accesses: &[ProcessorAccess],
-        in_kernel: bool,
+        (in_kernel, is_exception): (bool, bool),
     ) {
         // These accesses count for the handler, not for the interrupted context.
         self.set_mode(in_kernel);
+        if !is_exception {
+            self.exit(|exits| exits.interrupt_cycles);
+        }
         if let Some(model) = self.timed_in_use() {
             accesses.iter().for_each(|access| access.execute(model));
         }

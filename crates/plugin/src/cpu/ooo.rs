@@ -7,7 +7,7 @@
 use std::ffi::{c_uint, c_void};
 
 use machine::core::Access;
-use machine::{Instructions, PhysicalAddress, VirtualAddress};
+use machine::{HostExits, Instructions, PhysicalAddress, VirtualAddress};
 
 use super::{BeforeBlock, due_at, known_running_vcpu, running_vcpu, with_vcpu};
 use crate::models::pages::bytes_in_first;
@@ -127,7 +127,12 @@ fn keep_access<const IS_STORE: bool>(
                     write: IS_STORE,
                 });
             }
-            _ => keep_rare_access(pipeline, number, (access, address), IS_STORE),
+            _ => {
+                let device = keep_rare_access(pipeline, number, (access, address), IS_STORE);
+                if IS_STORE && device.is_some_and(is_local_apic) {
+                    cpu.exit(|exits| apic_exit_cycles(exits, address));
+                }
+            }
         }
     });
 }
@@ -138,14 +143,27 @@ fn is_local_apic(physical: PhysicalAddress) -> bool {
     physical.page() == 0xfee00
 }
 
-/// Keeps an access of unknown size, to an unknown page, or to two pages.
+/// What a store to a register of the local APIC costs where a hypervisor emulates it. `address`: of the register. The
+/// registers' places in the page: Intel SDM, volume 3, table 11-1.
+fn apic_exit_cycles(exits: HostExits, address: VirtualAddress) -> u64 {
+    const INTERRUPT_COMMAND: u64 = 0x300;
+    const TIMER_INITIAL_COUNT: u64 = 0x380;
+    match address.0 & 0xfff {
+        INTERRUPT_COMMAND => exits.ipi_cycles,
+        TIMER_INITIAL_COUNT => exits.timer_cycles,
+        _ => 0,
+    }
+}
+
+/// Keeps an access of unknown size, to an unknown page, or to two pages. Returns the physical address if it went to a
+/// device.
 #[inline(never)]
 fn keep_rare_access(
     pipeline: &mut Pipeline,
     number: u16,
     (access, address): (u32, VirtualAddress),
     write: bool,
-) {
+) -> Option<PhysicalAddress> {
     let bytes = physical::access_bytes(access);
     let first = bytes_in_first(address, bytes);
     let make_access = |virtual_address, physical, bytes: u64| {
@@ -157,9 +175,11 @@ fn keep_rare_access(
         pipeline.pages.put(address, physical);
         Some(physical)
     });
-    if physical.is_none()
-        && physical::device_address_of_access(access, address).is_some_and(is_local_apic)
-    {
+    let device = match physical {
+        None => physical::device_address_of_access(access, address),
+        Some(_) => None,
+    };
+    if device.is_some_and(is_local_apic) {
         pipeline.map_local_apic(address);
     }
     pipeline.push_access(make_access(address, physical, first));
@@ -171,4 +191,5 @@ fn keep_rare_access(
         let physical = physical.unwrap_or(PhysicalAddress(next_page.0));
         pipeline.push_access(make_access(next_page, Some(physical), bytes - first));
     }
+    device
 }

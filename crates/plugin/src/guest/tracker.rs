@@ -261,6 +261,7 @@ impl Tracker {
             | Action::Pause
             | Action::ReadClock
             | Action::WriteLocalApic
+            | Action::Cpuid
             | Action::CpuDead => {}
             Action::SyscallEntry { flags } => {
                 let number = moment.qemu.register_value(moment.registers.rax) as u32 | flags;

@@ -5,9 +5,9 @@
 //! pipelines of the vCPUs hold pointers to them.
 
 use attribution::KernelContext;
-use machine::SystemModel;
 use machine::core::{AnyCore, CoreModel, Layout, MultithreadedCore};
 use machine::memory::{MemorySystem, without_mshr_limit};
+use machine::{HostExits, SystemModel};
 
 use crate::cpu;
 use crate::guest::memory_context::context_of;
@@ -81,6 +81,11 @@ impl Processors {
                 .map_or(std::ptr::null_mut(), |trace| Box::into_raw(Box::new(trace))),
             model,
         })
+    }
+
+    /// What exits to a hypervisor cost, if guest code has such exits.
+    pub(crate) fn exits(&self) -> Option<HostExits> {
+        self.model.applied_exits()
     }
 
     /// The trace of the first vCPU, if there is one.

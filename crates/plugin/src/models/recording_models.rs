@@ -5,7 +5,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use machine::core::Layout;
-use machine::{BlockingMachine, BlockingModel, SystemModel};
+use machine::{BlockingMachine, BlockingModel, HostExits, SystemModel};
 use simrecord::counters::{MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
 use simrecord::record::{CountersOf, Detail, Record, SampledPart};
 
@@ -87,6 +87,11 @@ impl Models {
         timed.or(self.processors.as_ref().map(|processors| processors.hz))
     }
 
+    /// What exits to a hypervisor cost, if guest code has such exits.
+    pub(crate) fn exits(&self) -> Option<HostExits> {
+        self.processors.as_ref().and_then(Processors::exits)
+    }
+
     /// The counters in use, as bits of the record's header.
     pub(crate) fn counters(&self) -> u32 {
         self.counters
@@ -120,6 +125,7 @@ impl Models {
     pub(crate) fn give_model(&self, vcpu: u32, level: Detail) {
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_engine(self.engine(vcpu));
+            cpu.set_exits(self.exits());
             // All vCPUs but the first wait to be started.
             cpu.set_halted(vcpu > 0);
             cpu.set_level(level);
@@ -157,12 +163,16 @@ impl Models {
 
     /// Passes the accesses that a vCPU itself makes as it enters a handler to its caches. The tracker has already
     /// entered the handler's context, so the accesses count for the handler.
-    pub(crate) fn enter_handler(&mut self, vcpu: u32, entry: Discontinuity, qemu: &mut Qemu) {
+    pub(crate) fn enter_handler(
+        &mut self,
+        vcpu: u32,
+        (entry, is_exception): (Discontinuity, bool),
+        qemu: &mut Qemu,
+    ) {
         if self.has_caches {
             let accesses = self.entries.enter(vcpu, entry, qemu);
-            cpu::with_vcpu(vcpu, |cpu| {
-                cpu.enter_handler(vcpu, &accesses, is_kernel(entry.handler))
-            });
+            let handler = (is_kernel(entry.handler), is_exception);
+            cpu::with_vcpu(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, handler));
         }
     }
 

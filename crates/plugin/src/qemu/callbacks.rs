@@ -130,6 +130,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         Action::ReadClock => return TscReadings::start(vcpu, &session.clock),
         Action::WriteLocalApic => return session.clock.set_before_timer(vcpu),
         Action::Pause => return session.clock.pause(vcpu),
+        Action::Cpuid => return cpu::with_vcpu(vcpu, |cpu| cpu.exit(|exits| exits.cpuid_cycles)),
         _ => {}
     }
     if session.writer.has_ended() {
@@ -193,7 +194,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         let entry = Discontinuity { interrupted: from, handler: to };
         let vector = tracker.enter_handler(vcpu as usize, is_exception, entry, moment);
         session.tracked(vcpu);
-        session.models.enter_handler(vcpu, entry, &mut session.qemu);
+        session.models.enter_handler(vcpu, (entry, is_exception), &mut session.qemu);
         annotations::hit_event(session, vcpu, is_exception, vector);
         if let Some(progress) = &mut session.progress {
             progress.advance(vcpu, &now);

@@ -215,6 +215,7 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
         Operation::ReadTsc => Some(Action::ReadClock),
         Operation::WriteLocalApic if in_kernel => Some(Action::WriteLocalApic),
         Operation::Halt => Some(Action::Halt),
+        Operation::Cpuid => Some(Action::Cpuid),
         Operation::Pause => Some(Action::Pause),
         Operation::LongNop(marker::DISPLACEMENT) => Some(Action::Marker),
         _ => None,
@@ -239,6 +240,7 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             Action::Marker | Action::Halt => true,
             Action::Pause => session.pauses_wait(),
             Action::ReadClock | Action::WriteLocalApic => has_own_clock,
+            Action::Cpuid => has_own_clock && session.models.exits().is_some(),
             _ => session.level.is_counting(),
         };
         let action = instruction.action.filter(is_wanted);

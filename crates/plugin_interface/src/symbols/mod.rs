@@ -75,6 +75,8 @@ pub enum Action {
     ReadClock,
     /// A store to the local APIC, which may set its timer.
     WriteLocalApic,
+    /// `cpuid`.
+    Cpuid,
     /// `hlt`.
     Halt,
     Pause,

@@ -16,7 +16,9 @@ use sim::{Cache, measured, models, qemu};
 
 use super::{Measured, run_of};
 use crate::console;
-use crate::kernels::{Host, MODEL_WINDOWS, WINDOW_CYCLES, measure_host, measure_model};
+use crate::kernels::{
+    Host, MODEL_WINDOWS, WINDOW_CYCLES, kept_settings, measure_host, measure_model, read_kept,
+};
 use crate::options::{
     Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, usable_cpus,
 };
@@ -123,12 +125,6 @@ fn list(kernels: &[KernelSample], format: Format) -> anyhow::Result<ExitCode> {
     };
     let text: String = kernels.iter().map(line).collect();
     print_list(format, &text, kernels.iter().map(row).collect())
-}
-
-/// Reads kept data: cycles of a processor, measured earlier.
-fn read_kept(name: &str) -> anyhow::Result<Kept> {
-    let text = measured::text(name).map_err(|error| Usage(error.to_string()))?;
-    Ok(Kept::parse(&text).map_err(|error| Usage(format!("{name}: {error}")))?)
 }
 
 /// The name of the model to compare with: `name`, or the model of the processor that is or was measured. For this
@@ -268,10 +264,7 @@ fn absences(samples: &[KernelSample], side: &str) -> Vec<(String, String, Option
 /// Takes the real processor's cycles from kept data instead of a measurement.
 fn real_from_kept(kept: &Kept, kernels: &[KernelSample]) -> RealProcessor {
     let samples = kept.samples(kernels);
-    let mut result = Measured::default();
-    result.settings.insert("measured_on".into(), json!(kept.cpu));
-    result.settings.insert("measured_cpuid".into(), json!(kept.processor.to_string()));
-    result.settings.insert("measured_date".into(), json!(kept.date));
+    let mut result = Measured { settings: kept_settings(kept), ..Measured::default() };
     result.observer.insert("method".into(), json!(kept.method));
     result.absent = absences(&samples, "in the kept data");
     if let Some(compiled) = kept.compiled.as_ref().filter(|compiled| *compiled != COMPILED) {

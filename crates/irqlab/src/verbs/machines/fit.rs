@@ -1,6 +1,6 @@
-//! `irqlab machines fit`: makes a model of this machine's processor.
+//! `irqlab machines fit`: makes a model of this machine's processor, or of one whose kernels were measured earlier.
 //!
-//! Measures the kernels of the validation suite on the processor, and starts from the preset (built-in model) that is
+//! Measures the kernels of the validation suite on the processor (or reads kept data), and starts from the preset (built-in model) that is
 //! nearest to the processor. Sets fields from CPUID and from the measured cycles. Then refines other fields in
 //! rounds: it simulates the kernels with the draft, and changes each field by the difference. `lab::kernels::fit` has
 //! the rules.
@@ -12,20 +12,23 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::experiment::BenchError;
 use lab::kernels::fit::{
-    Fitted, could_not_tell, direct, first_tlb_entries, left, nested_page, refine, refined_by,
+    Conditions, Fitted, could_not_tell, direct, first_tlb_entries, left, nested_page, refine, refined_by,
 };
-use lab::kernels::{KernelSample, Processor, comparison_tables, field_table, preset_table};
+use lab::kernels::{
+    Kept, KernelSample, Processor, comparison_tables, field_table, host_exits, preset_table,
+};
 use live::host::{CacheFacts, HostFacts, Root, host_facts, run_host_block};
 use live::kernels::selected;
+use live::window::Stop;
 use machine::identity::TITLE_BYTES_MAX;
 use machine::{SystemModel, schema};
 use record::{Run, SCHEMA};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use sim::watch::Detail;
 use sim::{Cache, mitigations, models};
 
 use crate::console;
-use crate::kernels::{Host, core_hz, measure_host, measure_model};
+use crate::kernels::{core_hz, kept_settings, measure_host, measure_model, read_kept};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cpus};
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -45,7 +48,9 @@ const MEMORY_MIB: u32 = 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes(&[], "Examples:
   irqlab machines fit                    writes the model for --on sim:host
-  irqlab machines fit -o mine.toml -c 3  writes the model to a file; measures CPU 3"))]
+  irqlab machines fit -o mine.toml -c 3  writes the model to a file; measures CPU 3
+  irqlab machines fit --measured zen3 -o zen3-fit.toml
+                                         the model of a processor that is not at hand, from kept data"))]
 pub struct FitArgs {
     /// File to write [default: the user's model of this machine, which --on sim:host uses]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
@@ -55,6 +60,10 @@ pub struct FitArgs {
     /// Model to start from [default: the nearest of the same vendor]
     #[arg(long, value_name = "MODEL")]
     preset: Option<String>,
+    /// Fit to kept data of a processor (zen3, zen4, emerald-rapids, or a file as in ./M.tsv) instead of this machine's; needs
+    /// -o
+    #[arg(long, value_name = "DATA", conflicts_with_all = ["cpus", "windows"], requires = "output")]
+    measured: Option<String>,
     /// The CPU to measure: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
@@ -151,51 +160,125 @@ fn stated(field: &str, value: String, method: &str) -> Fitted {
     Fitted { field, value, measured: None, method: method.to_owned() }
 }
 
+/// The processor that the model shall equal: its kernels' cycles, and what is known about it.
+struct Original {
+    processor: Processor,
+    /// The processor's name.
+    cpu: String,
+    samples: Vec<KernelSample>,
+    conditions: Conditions,
+    /// What the machine states about itself. `None` with kept data.
+    facts: Option<HostFacts>,
+    /// Settings and warnings for the run.
+    settings: Map<String, Value>,
+    warnings: Vec<String>,
+    /// See [`Host::steal_ns`].
+    steal_ns: Option<u64>,
+}
+
+impl Original {
+    /// This machine's processor: measures its kernels.
+    fn measure(
+        args: &FitArgs,
+        (processor, cpu): (Processor, u32),
+        facts: HostFacts,
+        stop: &Stop,
+    ) -> anyhow::Result<Original> {
+        console::say("measuring this machine");
+        let host = measure_host(&[], (args.windows, 1), cpu, stop)?;
+        if stop.is_requested() {
+            bail!(STOPPED);
+        }
+        let settings = Map::from_iter([("windows".to_owned(), json!(args.windows))]);
+        Ok(Original {
+            processor,
+            cpu: host.processor.map_or_else(String::new, |(_, name)| name),
+            samples: host.samples,
+            conditions: host.conditions,
+            facts: Some(facts),
+            settings,
+            warnings: host.warnings,
+            steal_ns: host.steal_ns,
+        })
+    }
+
+    /// A processor that was measured earlier.
+    fn kept(kept: Kept) -> anyhow::Result<Original> {
+        let samples = kept.samples(&selected(&[]).map_err(Usage)?);
+        let conditions =
+            Conditions { is_virtual: kept.is_virtual == Some(true), ..Conditions::default() };
+        Ok(Original {
+            samples,
+            conditions,
+            facts: None,
+            settings: kept_settings(&kept),
+            warnings: Vec::new(),
+            steal_ns: None,
+            processor: kept.processor,
+            cpu: kept.cpu,
+        })
+    }
+}
+
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
+    let kept = args.measured.as_deref().map(read_kept).transpose()?;
     let file = model_file(args)?;
     let facts = host_facts(&Root::default());
-    let (processor, _) = live::kernels::this_processor().ok_or_else(|| {
-        let reason = "this machine does not say which processor it has (CPUID)".to_owned();
-        BenchError::NothingMeasurable { reason, remedy: None }
-    })?;
+    let processor = match &kept {
+        Some(kept) => kept.processor.clone(),
+        None => this_processor()?,
+    };
     let preset = preset(args.preset.as_deref(), &processor)?;
     let text = models::text(&preset)?;
     let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &usable_cpus(list)?)?;
+    let cpu = if kept.is_none() { Some(one_cpu(list, &usable_cpus(list)?)?) } else { None };
     let open = OpenRun::new("machines-fit", &args.results)?;
     let stop = stop_on_signals()?;
     // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let preset_machine = prepare_preset(&preset)?;
-    console::say("measuring this machine");
-    let host = measure_host(&[], (args.windows, 1), cpu, &stop)?;
-    if stop.is_requested() {
-        bail!(STOPPED);
-    }
+    let original = match (kept, cpu) {
+        (None, Some(cpu)) => Original::measure(args, (processor, cpu), facts.clone(), &stop)?,
+        (Some(kept), _) => Original::kept(kept)?,
+        (None, None) => unreachable!("a CPU is chosen unless there are kept data"),
+    };
+    let host = &original.samples;
     let before = measure(&preset_machine, "the preset", &[])?;
-    let undetermined = could_not_tell(&host.samples, &host.conditions);
+    let undetermined = could_not_tell(host, &original.conditions);
     // The order of the following steps counts: a later step overrides the fields of an earlier one.
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
-    set_from_facts(&mut draft, &facts, &processor)?;
-    nested_page(&host.samples, &host.conditions).into_iter().for_each(|field| draft.set(field));
-    direct(&host.samples).into_iter().for_each(|field| draft.set(field));
-    set_tlb(&mut draft, &host.samples);
-    let names = refined_by(&host.samples);
+    set_from_facts(&mut draft, &original, &file)?;
+    nested_page(host, &original.conditions).into_iter().for_each(|field| draft.set(field));
+    direct(host).into_iter().for_each(|field| draft.set(field));
+    set_tlb(&mut draft, host);
+    let names = refined_by(host);
     for round in 1..=args.rounds {
         let label = format!("round {round} of {}", args.rounds);
         let model = measure_text(&draft.text, &label, &names)?;
         let current = |field: &str| draft.number(field);
-        let changes = refine(&host.samples, &model, &current);
+        let changes = refine(host, &model, &current);
         changes.into_iter().for_each(|field| draft.set(field));
     }
     // Records the undetermined fields that no kernel has tried to set.
     std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
     let after = measure_text(&draft.text, "the fitted model", &[])?;
-    let head = head(&preset, &processor, &host, &after);
+    // Exits cost nothing in the machine that has just been measured: what they cost is what it lacks.
+    let exits = host_exits(host, &after, &original.conditions);
+    exits.into_iter().for_each(|field| draft.set(field));
+    let head = head(&preset, &original, &after);
     output_file::write(&file, draft.file(&head).as_bytes(), args.force)?;
     let named = if args.output.is_none() { " (--on sim:host)" } else { "" };
-    console::say(&format!("model of this machine: {}{named}", file.display()));
-    let run = run_of(args, (&preset, &open), &facts, &draft, (&host, &before, &after));
+    console::say(&format!("the fitted model: {}{named}", file.display()));
+    let run = run_of(args, (&preset, &open), &facts, &draft, (&original, &before, &after));
     open.finish(&run, &args.pictures.draw(&run))
+}
+
+/// This machine's processor.
+fn this_processor() -> anyhow::Result<Processor> {
+    let (processor, _) = live::kernels::this_processor().ok_or_else(|| {
+        let reason = "this machine does not say which processor it has (CPUID)".to_owned();
+        BenchError::NothingMeasurable { reason, remedy: None }
+    })?;
+    Ok(processor)
 }
 
 /// The file to write. Creates its directory and checks that the file can be written.
@@ -261,12 +344,21 @@ fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
     }
 }
 
-/// Sets name, clock, number of CPUs and caches from what the machine states.
-fn set_from_facts(
-    draft: &mut Draft,
-    facts: &HostFacts,
-    processor: &Processor,
-) -> anyhow::Result<()> {
+/// Sets name, clock, number of CPUs and caches from what the machine states. `file`: the model's file, which names a model of
+/// kept data.
+fn set_from_facts(draft: &mut Draft, original: &Original, file: &Path) -> anyhow::Result<()> {
+    let Original { processor, cpu, .. } = original;
+    let Some(facts) = &original.facts else {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        draft.set(stated("name", format!("{stem:?}"), "the file's name"));
+        let about = format!("{}, fitted to kept data", cpu.replace('"', ""));
+        draft.set(stated("about", format!("{about:?}"), "kept data"));
+        draft.set(stated("cpuid", format!("[\"{processor}\"]"), "kept data"));
+        for field in ["clock", "cpus", "l1d.size", "l1i.size", "l2.size", "l3.size"] {
+            draft.set(left(field, "kept data do not state it"));
+        }
+        return Ok(());
+    };
     let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
     let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
     draft.set(stated("name", "\"host\"".to_owned(), "--on sim:host"));
@@ -361,11 +453,11 @@ fn counted(only: &[String]) -> String {
 }
 
 /// The comment at the start of the model file. `after`: samples of the fitted model.
-fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]) -> String {
+fn head(preset: &str, original: &Original, after: &[KernelSample]) -> String {
     use lab::kernels::{Comparison, Pair, is_held_out};
     let pairs = |held_out: bool| {
         let samples =
-            host.samples.iter().filter(move |sample| is_held_out(&sample.name) == held_out);
+            original.samples.iter().filter(move |sample| is_held_out(&sample.name) == held_out);
         samples.filter_map(|host| {
             let model = after.iter().find(|sample| sample.name == host.name)?;
             Some(Pair { host, model })
@@ -377,9 +469,10 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
         }
         None => "none".to_owned(),
     };
-    let cpu = host.processor.as_ref().map_or("", |(_, name)| name.as_str());
+    let Original { processor, cpu, facts, .. } = original;
+    let whose = if facts.is_some() { "this machine" } else { "a processor by kept data" };
     format!(
-        "# The model of this machine, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
+        "# The model of {whose}, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
          # Held out of the fit: {held}. Others: {used}.\n\
          # Field | value (-: the preset's is kept) | cycles (95 %) | method:\n",
         date = record::now().strftime("%Y-%m-%d"),
@@ -394,28 +487,27 @@ fn run_of(
     (preset, open): (&str, &OpenRun),
     facts: &HostFacts,
     draft: &Draft,
-    (host, before, after): (&Host, &[KernelSample], &[KernelSample]),
+    (original, before, after): (&Original, &[KernelSample], &[KernelSample]),
 ) -> Run {
-    let mut settings = Map::new();
+    let mut settings = original.settings.clone();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
     settings.insert("from".into(), json!(preset));
     settings.insert("rounds".into(), json!(args.rounds));
-    settings.insert("windows".into(), json!(args.windows));
     let mut observer = Map::new();
-    observer.insert("steal_ns".into(), json!(host.steal_ns));
+    observer.insert("steal_ns".into(), json!(original.steal_ns));
     let mut tables = vec![field_table(&draft.fitted)];
-    tables.push(preset_table(&host.samples, before));
-    tables.extend(comparison_tables(&host.samples, after));
+    tables.push(preset_table(&original.samples, before));
+    tables.extend(comparison_tables(&original.samples, after));
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "machines-fit".to_owned(),
-        bench: "live".to_owned(),
+        bench: if original.facts.is_some() { "live" } else { "sim" }.to_owned(),
         started_utc: open.started().to_string(),
         complete: true,
         host: run_host_block(facts),
         settings,
         observer,
-        warnings: host.warnings.clone(),
+        warnings: original.warnings.clone(),
         absent: Vec::new(),
         tables,
     }
