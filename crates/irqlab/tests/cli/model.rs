@@ -146,3 +146,23 @@ fn measured_data_can_be_saved() {
         assert!(kept.lines().any(|line| line.starts_with(&format!("{name}\t"))), "{name}: {kept}");
     }
 }
+
+#[test]
+fn a_fit_to_kept_data_needs_a_file_and_data_that_exist() {
+    let workspace = Place::new();
+    let fit = ["machines", "fit", "--measured"];
+    for (options, says) in [
+        (&["zen3"][..], "--output <FILE>"),
+        (&["zen3", "-o", "m.toml", "-c", "0"], "cannot be used with"),
+        (&["zen3", "-o", "m.toml", "--windows", "9"], "cannot be used with"),
+        (&["zen9", "-o", "m.toml"], "no data set \"zen9\""),
+        (&["./absent.tsv", "-o", "m.toml"], "absent.tsv"),
+    ] {
+        let arguments = [&fit[..], options].concat();
+        workspace.run(&arguments).assert_code(2).assert_says(says);
+    }
+    fs::write(workspace.path().join("broken.tsv"), "# irqlab-measured: 1\nkernel\n").unwrap();
+    let arguments = [&fit[..], &["./broken.tsv", "-o", "m.toml"]].concat();
+    workspace.run(&arguments).assert_code(2).assert_says("broken.tsv: line 2");
+    assert!(!workspace.path().join("m.toml").exists());
+}

@@ -404,6 +404,34 @@ pub fn refine(
     fields
 }
 
+/// A field's kernels contradict each other if their ratios of model to processor differ by more than this factor: one is too
+/// slow and one too fast, by 20 % each.
+const CONTRADICTION_FACTOR: f64 = 1.2 * 1.2;
+
+/// A sentence for each refined field whose kernels contradict each other: no value of the field makes all of them right, so the
+/// model lacks something that the field does not describe. `model`: samples of the fitted model. Kernels that are held out or
+/// uncertain say nothing.
+#[must_use]
+pub fn contradictions(host: &[KernelSample], model: &[KernelSample]) -> Vec<String> {
+    let ratio = |name: &&'static str| {
+        let (_, cycles) = usable_kernel(&[name], host).ok()?;
+        Some((*name, cycles_of(model, name)? / cycles))
+    };
+    let sentence = |rule: &Rule| {
+        let mut ratios: Vec<(&str, f64)> = rule.kernels.iter().filter_map(ratio).collect();
+        ratios.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+        let ((fast, least), (slow, greatest)) = (*ratios.first()?, *ratios.last()?);
+        (greatest > least * CONTRADICTION_FACTOR).then(|| {
+            format!(
+                "{}: its kernels contradict each other: {fast} takes {least:.2} and {slow} {greatest:.2} times \
+                 the processor's cycles",
+                rule.field
+            )
+        })
+    };
+    RULES.iter().filter(|rule| matches!(rule.derivation, Refined(_))).filter_map(sentence).collect()
+}
+
 /// Maximum latency of a load that L3 supplies, cycles.
 const L3_CYCLES_MAX: f64 = 200.0;
 /// Maximum of [`Conditions::quietest_ratio`]. Above this ratio, the sibling hardware thread was never quiet. On a
@@ -671,6 +699,29 @@ mod tests {
         assert_eq!(find(&all, "core.events.pause_cycles").value.as_deref(), Some("0"));
         let all = refine(&host, &model, &|_| None);
         assert!(all.iter().all(|fitted| fitted.value.is_none()));
+    }
+
+    #[test]
+    fn kernels_of_one_field_that_disagree_are_named_once_for_each_field() {
+        let host = host(100.0);
+        assert_eq!(contradictions(&host, &host), Vec::<String>::new());
+        let mut model = host.clone();
+        let mut set = |name: &str, cycles: f64| {
+            let sample = model.iter_mut().find(|sample| sample.name == name).unwrap();
+            sample.figures.as_mut().unwrap().cycles = cycles;
+        };
+        // Both kernels of `core.events.of.rdtsc_cycles` are too slow by as much: the field can mend it.
+        set("rdtsc", 150.0);
+        set("lfence_rdtsc", 150.0);
+        set("movsb_64", 130.0);
+        set("movsb_8", 80.0);
+        assert!(!is_held_out("movsb_64") && !is_held_out("movsb_8"));
+        let [sentence] = &contradictions(&host, &model)[..] else {
+            panic!("{:?}", contradictions(&host, &model))
+        };
+        let expected = "core.strings.short_copy_start_cycles: its kernels contradict each other: movsb_8 takes \
+                        0.80 and movsb_64 1.30 times the processor's cycles";
+        assert_eq!(sentence, expected);
     }
 
     #[test]

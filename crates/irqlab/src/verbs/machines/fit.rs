@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::experiment::BenchError;
 use lab::kernels::fit::{
-    Conditions, Fitted, could_not_tell, direct, first_tlb_entries, left, nested_page, refine, refined_by,
+    Conditions, Fitted, contradictions, could_not_tell, direct, first_tlb_entries, left,
+    nested_page, refine, refined_by,
 };
 use lab::kernels::{
     Kept, KernelSample, Processor, comparison_tables, field_table, host_exits, preset_table,
@@ -507,7 +508,7 @@ fn run_of(
         host: run_host_block(facts),
         settings,
         observer,
-        warnings: original.warnings.clone(),
+        warnings: [&original.warnings[..], &contradictions(&original.samples, after)].concat(),
         absent: Vec::new(),
         tables,
     }
