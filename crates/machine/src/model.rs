@@ -84,7 +84,7 @@ impl CacheModel {
         sets >> sets.trailing_zeros()
     }
 
-    /// Refuses a geometry that cannot be built: of a cache of one slice. `name` is the field that holds it.
+    /// Refuses a geometry that a cache without slices cannot have. `name` is the field that holds it.
     ///
     /// Fails with [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {

@@ -357,7 +357,7 @@ pub struct SystemModel {
     /// Nested paging, if the machine is a virtual machine. `None`: a real machine.
     #[serde(default)]
     pub nested: Option<NestedModel>,
-    /// Costs of exits to a hypervisor. `None`: they are not known, or the machine is real.
+    /// Costs of exits to a hypervisor. `None`: nobody measured them, or the machine is not virtual.
     #[serde(default)]
     pub host_exits: Option<HostExits>,
     /// From the issue of a load that hits L1 to the issue of an instruction that uses the value.

@@ -209,6 +209,23 @@ fn fields_are_set_from_outside() {
         let model = changed("zen3", &assignments.join(","));
         assert_eq!(model.l3.unwrap().ways, ways);
     }
+    let exits = |assignments: &[&str]| {
+        let assignments: Vec<String> =
+            assignments.iter().map(|assignment| format!("host_exits.{assignment}")).collect();
+        let assignments: Vec<&str> = assignments.iter().map(String::as_str).collect();
+        let text = set(&text("zen3"), &assignments).map_err(|error| error.to_string())?;
+        Ok::<_, String>(SystemModel::parse(&text).unwrap().applied_exits())
+    };
+    assert_eq!(exits(&["timer_cycles=20000"]).unwrap(), None, "they are only stated");
+    let applied = exits(&["timer_cycles=20000", "applied=true"]).unwrap().unwrap();
+    assert_eq!((applied.timer_cycles, applied.cpuid_cycles), (20_000, 0));
+    assert!(exits(&["applied=true"]).unwrap_err().contains("no exit has a cost"));
+    // 4.7 million cycles are a millisecond of zen3.
+    let long = ["timer_cycles=1000000", "interrupt_cycles=1000000", "applied=true"];
+    exits(&long).unwrap();
+    let slow = ["host_exits.timer_cycles=900000", "host_exits.applied=true", "clock=100MHz"];
+    let error = set(&text("zen3"), &slow).unwrap_err().to_string();
+    assert!(error.contains("a tick takes more than 1 ms by exits alone"), "{error}");
     assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().size_bytes, 64 << 20);
     assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.size_bytes, 4 << 20);
     assert_eq!(changed("r4400-1994", "l1i.size_bytes=8192").l1i.size_bytes, 8192);

@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::directory::{MakeDirectoryError, refuse_existing};
 use crate::place::Place;
 
-/// A name that no other process of irqlab takes. Dropping it gives the name free, unless another thread is starting a
-/// program just then: that holds the address until its `exec`.
+/// A name that no other process of irqlab takes. Dropping it gives the name free. If another thread is just starting a program,
+/// the name is free after that program's `exec`.
 ///
 /// It is an abstract address of a Unix socket, made from the parent directory's inode and the name: nothing is on disk, and the
 /// kernel removes the address when the process ends, also when it is killed. A process in another network namespace

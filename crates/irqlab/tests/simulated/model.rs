@@ -62,33 +62,36 @@ fn exits_to_a_hypervisor_take_their_cycles_where_the_model_says_so() {
     if !can_simulate(&workspace) {
         return;
     }
-    let only = "cpuid,timer_interrupt,getppid";
-    let arguments = ["bench", "model", "--on", "sim:zen4", "--measured", "zen4", "--only", only];
-    let options = ["--vcpus", "1", "--mem", "512M", "-q", "--json"];
+    let names = ["cpuid", "timer_interrupt", "ipi", "getppid"];
+    let only = names.join(",");
+    let arguments = ["bench", "model", "--on", "sim:zen4", "--measured", "zen4", "--only", &only];
+    let options = ["--vcpus", "2", "--mem", "512M", "-q", "--json"];
     let cycles = |exits: &[&str]| {
         let measured = workspace.run(&[&arguments[..], &options[..], exits].concat());
         let run = measured.assert_code(0).json();
         let rows = rows(&run, "kernels");
-        ["cpuid", "timer_interrupt", "getppid"].map(|name| {
+        names.map(|name| {
             let row = rows.iter().find(|row| row["kernel"] == name).expect(name);
             row["model_cycles"].as_f64().unwrap()
         })
     };
-    let costs = [
-        "--set",
-        "host_exits.cpuid_cycles=10000",
-        "--set",
-        "host_exits.timer_cycles=20000",
-        "--set",
-        "host_exits.interrupt_cycles=5000",
-    ];
+    let stated = "host_exits.cpuid_cycles=10000,host_exits.timer_cycles=20000,\
+                  host_exits.interrupt_cycles=5000,host_exits.ipi_cycles=30000";
+    let stated: Vec<&str> = stated.split(',').flat_map(|field| ["--set", field]).collect();
     let applied = ["--set", "host_exits.applied=true"];
-    let (without, stated) = (cycles(&[]), cycles(&costs));
-    assert_eq!(without, stated, "costs that are stated but not applied");
-    let with = cycles(&[&costs[..], &applied[..]].concat());
-    let [cpuid, interrupt, call] = [0, 1, 2].map(|number| with[number] - without[number]);
+    let without = cycles(&[]);
+    assert_eq!(without, cycles(&stated), "costs that are stated but not applied");
+    let with = cycles(&[&stated[..], &applied[..]].concat());
+    let [cpuid, interrupt, ipi, call] = [0, 1, 2, 3].map(|name| with[name] - without[name]);
     assert!((9_900.0..=10_100.0).contains(&cpuid), "{cpuid}");
     // The handler of the timer's interrupt sets the timer once more.
     assert!((24_800.0..=25_200.0).contains(&interrupt), "{interrupt}");
+    // The target's interrupt is handled during the sender's exit.
+    assert!((28_500.0..=31_500.0).contains(&ipi), "{ipi}");
     assert!(call.abs() < 30.0, "{call}");
+    let sampled = ["sim", "boot", "--on", "sim:zen4", "--detail", "sampled", "-q"];
+    let refused =
+        workspace.run(&[&sampled[..], &stated[..], &applied[..], &["--", "true"]].concat());
+    refused.assert_says("samples do not predict exits");
+    assert_ne!(refused.code, Some(0));
 }

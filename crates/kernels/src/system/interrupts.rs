@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use super::pairs::{leave_this_cpu, needs_cpus};
-use super::{kernel, owned, repeated, start_thread, syscall};
+use super::{kernel, owned, start_thread, syscall};
 use crate::timing::ticks;
 use crate::{Body, Executed, Kernel, Made, Rounds};
 
@@ -55,8 +55,8 @@ pub(super) fn kernels() -> Vec<Kernel> {
     ]
 }
 
-/// When the timer of `timer_first` is due: before the next tick, and after its cancelling, which takes 12 microseconds
-/// where setting the local timer exits to a hypervisor.
+/// When the timer of `timer_first` is due: before the next tick, and late enough that it is cancelled first. Setting and
+/// cancelling take 12 microseconds where they exit to a hypervisor.
 const SOON: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: EXPIRES_NS };
 /// When the timer of `timer_later` is due: after all others.
 const LATE: libc::timespec = libc::timespec { tv_sec: 100_000, tv_nsec: 0 };
@@ -69,22 +69,43 @@ fn timer() -> Result<OwnedFd, String> {
     owned("timerfd_create", timer.into())
 }
 
-/// Lets a timer expire once, after `time`. Zero cancels it.
-fn set_timer(timer: &OwnedFd, time: libc::timespec) {
+/// Lets a timer expire once, after `time`. Zero cancels it. Returns whether it was set before and has not expired.
+fn set_timer(timer: &OwnedFd, time: libc::timespec) -> bool {
     let setting = libc::itimerspec { it_interval: ZERO, it_value: time };
-    // SAFETY: the descriptor is a timer's, and the setting outlives the call.
+    let mut before = libc::itimerspec { it_interval: ZERO, it_value: ZERO };
+    // SAFETY: the descriptor is a timer's, and both settings outlive the call.
     unsafe {
-        libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut());
+        libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const setting, &raw mut before);
+    }
+    before.it_value.tv_sec > 0 || before.it_value.tv_nsec > 0
+}
+
+/// The body of a kernel that sets a timer and cancels it.
+struct SetAndCancel {
+    timer: OwnedFd,
+    /// When the timer is due after it is set.
+    time: libc::timespec,
+}
+
+impl Body for SetAndCancel {
+    fn run(&mut self, rounds: u64) -> Executed {
+        let mut was_disturbed = false;
+        for _ in 0..rounds {
+            set_timer(&self.timer, self.time);
+            // A timer that expires before it is cancelled interrupts this thread.
+            was_disturbed |= !set_timer(&self.timer, ZERO);
+        }
+        Executed { was_disturbed, ..Executed::whole(rounds) }
+    }
+
+    fn rounds(&self) -> Rounds {
+        Rounds::Fixed(20)
     }
 }
 
-/// The body of a kernel that sets a timer, due after `time`, and cancels it.
+/// Makes the body of a kernel that sets a timer, due after `time`, and cancels it.
 fn set_and_cancel(time: libc::timespec) -> Made {
-    let timer = timer()?;
-    repeated(20, move || {
-        set_timer(&timer, time);
-        set_timer(&timer, ZERO);
-    })
+    Ok(Box::new(SetAndCancel { timer: timer()?, time }))
 }
 
 /// The body of `timer_interrupt`: a timer, and a loop that it interrupts. The kernel times the interrupted iterations
@@ -194,14 +215,31 @@ impl Interprocessor {
     }
 }
 
+/// How often [`Interprocessor::makes_turn`] looks: some ten microseconds.
+const LOOKS: u32 = 2_000;
+
+impl Interprocessor {
+    /// Whether the thread makes a turn of its loop soon.
+    fn makes_turn(&self) -> bool {
+        let before = self.turns.load(Ordering::Relaxed);
+        (0..LOOKS).any(|_| {
+            std::hint::spin_loop();
+            self.turns.load(Ordering::Relaxed) != before
+        })
+    }
+}
+
 impl Body for Interprocessor {
     fn run(&mut self, rounds: u64) -> Executed {
-        let before = self.turns.load(Ordering::Relaxed);
+        let ran_before = self.makes_turn();
+        let started = ticks();
         for _ in 0..rounds {
             syscall(libc::SYS_membarrier, [BARRIER, 0, 0]);
         }
-        let has_run = self.turns.load(Ordering::Relaxed) != before;
-        Executed { was_disturbed: !has_run, ..Executed::whole(rounds) }
+        let barrier_ticks = ticks() - started;
+        // A window is much shorter than the time for which another program takes the CPU.
+        let was_disturbed = !ran_before || !self.makes_turn();
+        Executed { units: rounds as f64, ticks: Some(barrier_ticks), was_disturbed }
     }
 
     fn rounds(&self) -> Rounds {

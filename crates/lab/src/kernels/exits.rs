@@ -4,7 +4,7 @@
 //! model. Held-out kernels may determine these fields: exits belong to the host, and say nothing about how well the model
 //! predicts its processor.
 
-use super::fit::{Conditions, Fitted, left};
+use super::fit::{Conditions, Fitted, certain_cycles, cycles_of, left};
 use super::sample::KernelSample;
 
 /// The fields, in the order in which they are determined.
@@ -17,8 +17,8 @@ const FIELDS: [&str; 4] = [
 /// How often the kernel `timer_first` sets the local timer: when it sets a timer, and when it cancels it.
 const SETTINGS: f64 = 2.0;
 
-/// A cost in cycles, and its 95 % interval if it is known; or why there is no cost.
-type Cost = Result<(f64, Option<(f64, f64)>), String>;
+/// A duration in cycles with its 95 % interval, if that is known; or why there is none.
+type Duration = Result<(f64, Option<(f64, f64)>), String>;
 
 /// The fields `host_exits.*`. `model`: the samples of a simulated machine with the fitted model, whose exits cost nothing.
 /// Empty on a machine that is not virtual.
@@ -31,64 +31,63 @@ pub fn host_exits(
     if !conditions.is_virtual {
         return Vec::new();
     }
-    let beyond = |kernel: &str| beyond_model(kernel, host, model);
-    let cpuid = beyond("cpuid");
-    let timer = beyond("timer_first").and_then(|first| {
-        let later = beyond("timer_later")?;
-        Ok(scaled(without(first, &later), SETTINGS.recip()))
-    });
-    let interrupt = beyond("timer_interrupt")
-        .and_then(|all| timer.as_ref().map(|timer| without(all, timer)).map_err(Clone::clone));
-    // The sender's exit and the interrupt of the target, which it waits for, are at the same time.
-    let ipi = beyond("ipi");
-    let methods = [
-        "cpuid: beyond the model's cycles",
-        "half of what timer_first takes beyond timer_later and the model",
-        "timer_interrupt: beyond the model's cycles and one setting of the timer",
-        "ipi: beyond the model's cycles; the target's interrupt is at the same time",
-    ];
-    let costs = [cpuid, timer, interrupt, ipi];
-    FIELDS
-        .into_iter()
-        .zip(methods)
-        .zip(costs)
-        .map(|((field, method), cost)| match cost {
-            Ok((cycles, interval)) => Fitted {
-                field: field.to_owned(),
-                value: Some(format!("{}", cycles.round().max(0.0))),
-                measured: Some((cycles, interval)),
-                method: method.to_owned(),
-            },
-            Err(reason) => left(field, &reason),
-        })
-        .collect()
-}
-
-/// What the kernel takes on the host beyond the model.
-fn beyond_model(kernel: &str, host: &[KernelSample], model: &[KernelSample]) -> Cost {
-    let sample = |samples: &[KernelSample], side: &str| {
-        let sample = samples.iter().find(|sample| sample.name == kernel).cloned();
-        sample.ok_or_else(|| format!("{kernel}: not measured on {side}"))
+    let beyond_model = |kernel: &str| {
+        let on_model = cycles_of(model, kernel)
+            .ok_or_else(|| format!("{kernel}: not measured on the model"))?;
+        let (cycles, interval) = on_host(kernel, host)?;
+        Ok((cycles - on_model, interval.map(|(low, high)| (low - on_model, high - on_model))))
     };
-    let (host, model) = (sample(host, "this machine")?, sample(model, "the model")?);
-    let host_figures = host.figures.map_err(|why| format!("{kernel}: {why}"))?;
-    let model_figures = model.figures.map_err(|why| format!("{kernel} on the model: {why}"))?;
-    let model_cycles = model_figures.cycles;
-    let interval =
-        host_figures.cycles_95.map(|(low, high)| (low - model_cycles, high - model_cycles));
-    Ok((host_figures.cycles - model_cycles, interval))
+    let timer = difference(beyond_model("timer_first"), &beyond_model("timer_later")).map(
+        |(cycles, interval)| {
+            (cycles / SETTINGS, interval.map(|(low, high)| (low / SETTINGS, high / SETTINGS)))
+        },
+    );
+    let interrupt = difference(beyond_model("timer_interrupt"), &timer);
+    // The sender waits for the target, whose interrupt is handled during the sender's exit.
+    let ipi = beyond_model("ipi").and_then(|ipi| match &interrupt {
+        Ok((interrupt_cycles, _)) if ipi.0 < *interrupt_cycles => Err(format!(
+            "ipi takes {:.0} cycles beyond the model, less than the target's interrupt: {interrupt_cycles:.0}",
+            ipi.0
+        )),
+        _ => Ok(ipi),
+    });
+    let exits = [
+        (beyond_model("cpuid"), "cpuid: beyond the model's cycles"),
+        (timer, "half of what timer_first takes beyond timer_later and the model"),
+        (interrupt, "timer_interrupt: beyond the model's cycles and one setting of the timer"),
+        (ipi, "ipi: beyond the model's cycles; the target's interrupt is at the same time"),
+    ];
+    let field = |(field, (duration, method)): (&str, (Duration, &str))| match duration {
+        Ok((cycles, interval)) => Fitted {
+            field: field.to_owned(),
+            value: Some(format!("{}", cycles.round().max(0.0))),
+            measured: Some((cycles, interval)),
+            method: method.to_owned(),
+        },
+        Err(reason) => left(field, &reason),
+    };
+    FIELDS.into_iter().zip(exits).map(field).collect()
 }
 
-/// The difference of two costs, with the interval of the first: the part is known better than the whole.
-fn without(
-    (whole, interval): (f64, Option<(f64, f64)>),
-    (part, _): &(f64, Option<(f64, f64)>),
-) -> (f64, Option<(f64, f64)>) {
-    (whole - part, interval.map(|(low, high)| (low - part, high - part)))
+/// What a kernel takes on the host.
+fn on_host(kernel: &str, host: &[KernelSample]) -> Duration {
+    let sample = host.iter().find(|sample| sample.name == kernel);
+    let sample = sample.ok_or_else(|| format!("{kernel}: not measured"))?;
+    let cycles = certain_cycles(sample).map_err(|why| format!("{kernel}: {why}"))?;
+    Ok((cycles, sample.compared_cycles_95()))
 }
 
-fn scaled((cycles, interval): (f64, Option<(f64, f64)>), factor: f64) -> (f64, Option<(f64, f64)>) {
-    (cycles * factor, interval.map(|(low, high)| (low * factor, high * factor)))
+/// The difference of two durations that were measured apart from each other, so the squares of their intervals' halves add up.
+fn difference(minuend: Duration, subtrahend: &Duration) -> Duration {
+    let (minuend, minuend_95) = minuend?;
+    let (subtrahend, subtrahend_95) = subtrahend.clone()?;
+    let cycles = minuend - subtrahend;
+    let interval = minuend_95.zip(subtrahend_95).map(|((low, high), (other_low, other_high))| {
+        let below = (minuend - low).hypot(other_high - subtrahend);
+        let above = (high - minuend).hypot(subtrahend - other_low);
+        (cycles - below, cycles + above)
+    });
+    Ok((cycles, interval))
 }
 
 #[cfg(test)]
@@ -142,7 +141,11 @@ mod tests {
         let values: Vec<_> = fields.iter().map(|field| field.value.as_deref()).collect();
         assert_eq!(values, ["1700", "20000", "9000", "20000"].map(Some));
         assert_eq!(fields.iter().map(|field| &*field.field).collect::<Vec<_>>(), FIELDS);
-        assert_eq!(fields[1].measured, Some((20_000.0, Some((19_950.0, 20_050.0)))));
+        // Half of the difference of two kernels with ± 100.
+        let (low, high) = fields[1].interval().unwrap();
+        let half_width = 100.0 * 2.0_f64.sqrt() / 2.0;
+        assert!((low - 20_000.0 + half_width).abs() < 1e-6, "{low}");
+        assert!((high - 20_000.0 - half_width).abs() < 1e-6, "{high}");
         assert_eq!(fields[3].interval(), Some((19_900.0, 20_100.0)));
     }
 
@@ -155,8 +158,16 @@ mod tests {
         let reasons: Vec<_> = fields.iter().map(|field| field.value.is_some()).collect();
         assert_eq!(reasons, [true, false, false, true]);
         assert!(fields[2].method.contains("timer_later: no undisturbed window"), "{fields:?}");
+        // An interrupt that takes longer than the sending of one to another CPU hides what the sending takes.
+        let hidden = samples([1_800.0, 43_000.0, 2_500.0, 31_000.0, 9_000.0]);
+        let fields = host_exits(&hidden, &model, &virtual_host());
+        assert!(fields[3].method.contains("less than the target's interrupt: 10"), "{fields:?}");
+        let mut uncertain = samples([1_800.0; 5]);
+        uncertain[0].figures.as_mut().unwrap().cycles_95 = Some((900.0, 3_000.0));
+        let fields = host_exits(&uncertain, &model, &virtual_host());
+        assert!(fields[0].method.contains("too uncertain"), "{fields:?}");
         let none = host_exits(&host[..0], &model, &virtual_host());
-        assert!(none[0].method.contains("cpuid: not measured on this machine"), "{none:?}");
+        assert!(none[0].method.contains("cpuid: not measured"), "{none:?}");
         // A host without a cost of its own has none.
         let fast = host_exits(&samples([50.0; 5]), &model, &virtual_host());
         assert_eq!(fast[0].value.as_deref(), Some("0"));

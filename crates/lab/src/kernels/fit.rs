@@ -272,7 +272,7 @@ fn usable_kernel<'s>(
 }
 
 /// The cycles of a sample. The error says why they are absent or too uncertain.
-fn certain_cycles(sample: &KernelSample) -> Result<f64, String> {
+pub(super) fn certain_cycles(sample: &KernelSample) -> Result<f64, String> {
     let figures = sample.figures.as_ref().map_err(Clone::clone)?;
     let (low, high) = figures.cycles_95.unwrap_or((figures.cycles, figures.cycles));
     if !sample.shared && (high - low) / figures.cycles > UNCERTAIN_RATIO {
@@ -404,15 +404,23 @@ pub fn refine(
     fields
 }
 
-/// A field's kernels contradict each other if their ratios of model to processor differ by more than this factor: one is too
-/// slow and one too fast, by 20 % each.
-const CONTRADICTION_FACTOR: f64 = 1.2 * 1.2;
+/// A kernel speaks against a field's value if the model takes more than this multiple of the processor's cycles, or the
+/// processor of the model's.
+const CONTRADICTING_FACTOR: f64 = 1.2;
 
-/// A sentence for each refined field whose kernels contradict each other: no value of the field makes all of them right, so the
-/// model lacks something that the field does not describe. `model`: samples of the fitted model. Kernels that are held out or
-/// uncertain say nothing.
+/// A sentence for each refined field whose kernels contradict each other: the model is too slow in one and too fast in another,
+/// so no value of the field makes both right. `model`: samples of the fitted model; `fitted`: the fit's last decisions. Kernels
+/// that are held out or uncertain say nothing, nor does a field that keeps the preset's value.
 #[must_use]
-pub fn contradictions(host: &[KernelSample], model: &[KernelSample]) -> Vec<String> {
+pub fn contradictions(
+    host: &[KernelSample],
+    model: &[KernelSample],
+    fitted: &[Fitted],
+) -> Vec<String> {
+    let is_fitted = |rule: &&Rule| {
+        let mut values = fitted.iter().filter(|fitted| fitted.field == rule.field);
+        matches!(rule.derivation, Refined(_)) && values.any(|fitted| fitted.value.is_some())
+    };
     let ratio = |name: &&'static str| {
         let (_, cycles) = usable_kernel(&[name], host).ok()?;
         Some((*name, cycles_of(model, name)? / cycles))
@@ -421,7 +429,7 @@ pub fn contradictions(host: &[KernelSample], model: &[KernelSample]) -> Vec<Stri
         let mut ratios: Vec<(&str, f64)> = rule.kernels.iter().filter_map(ratio).collect();
         ratios.sort_by(|(_, one), (_, other)| one.total_cmp(other));
         let ((fast, least), (slow, greatest)) = (*ratios.first()?, *ratios.last()?);
-        (greatest > least * CONTRADICTION_FACTOR).then(|| {
+        (least < CONTRADICTING_FACTOR.recip() && greatest > CONTRADICTING_FACTOR).then(|| {
             format!(
                 "{}: its kernels contradict each other: {fast} takes {least:.2} and {slow} {greatest:.2} times \
                  the processor's cycles",
@@ -429,7 +437,7 @@ pub fn contradictions(host: &[KernelSample], model: &[KernelSample]) -> Vec<Stri
             )
         })
     };
-    RULES.iter().filter(|rule| matches!(rule.derivation, Refined(_))).filter_map(sentence).collect()
+    RULES.iter().filter(is_fitted).filter_map(sentence).collect()
 }
 
 /// Maximum latency of a load that L3 supplies, cycles.
@@ -533,7 +541,7 @@ fn undetermined_l3(host: &[KernelSample]) -> Vec<Fitted> {
 }
 
 /// The cycles of the kernel `name`. `None` if they were not measured.
-fn cycles_of(host: &[KernelSample], name: &str) -> Option<f64> {
+pub(super) fn cycles_of(host: &[KernelSample], name: &str) -> Option<f64> {
     host.iter().find(|sample| sample.name == name).and_then(KernelSample::compared_cycles)
 }
 
@@ -704,7 +712,8 @@ mod tests {
     #[test]
     fn kernels_of_one_field_that_disagree_are_named_once_for_each_field() {
         let host = host(100.0);
-        assert_eq!(contradictions(&host, &host), Vec::<String>::new());
+        let fitted = refine(&host, &host, &|_| Some(50));
+        assert_eq!(contradictions(&host, &host, &fitted), Vec::<String>::new());
         let mut model = host.clone();
         let mut set = |name: &str, cycles: f64| {
             let sample = model.iter_mut().find(|sample| sample.name == name).unwrap();
@@ -716,12 +725,14 @@ mod tests {
         set("movsb_64", 130.0);
         set("movsb_8", 80.0);
         assert!(!is_held_out("movsb_64") && !is_held_out("movsb_8"));
-        let [sentence] = &contradictions(&host, &model)[..] else {
-            panic!("{:?}", contradictions(&host, &model))
-        };
+        // One is right, the other too slow: both may be right with a smaller value.
+        set("scasb_64", 150.0);
+        let found = contradictions(&host, &model, &fitted);
+        let [sentence] = &found[..] else { panic!("{found:?}") };
         let expected = "core.strings.short_copy_start_cycles: its kernels contradict each other: movsb_8 takes \
                         0.80 and movsb_64 1.30 times the processor's cycles";
         assert_eq!(sentence, expected);
+        assert_eq!(contradictions(&host, &model, &[]), Vec::<String>::new(), "nothing was fitted");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::threads::pin;
 
 /// Kernels that the program leaves out: they measure interrupts, which the part `handlers` has, and the setting of the
 /// local timer, which exits to a hypervisor.
-const INTERRUPTS: [&str; 4] = ["ipi", "timer_interrupt", "timer_first", "timer_later"];
+const LEFT_OUT: [&str; 4] = ["ipi", "timer_interrupt", "timer_first", "timer_later"];
 
 /// Executes each kernel of group `system` that is a service of the kernel: `windows` of its windows, on `cpu`. The
 /// number of calls depends on nothing else.
@@ -17,7 +17,7 @@ const INTERRUPTS: [&str; 4] = ["ipi", "timer_interrupt", "timer_first", "timer_l
 pub fn execute_mix(cpu: u32, windows: u32) -> io::Result<()> {
     pin(cpu)?;
     let is_service =
-        |kernel: &Kernel| kernel.group == Group::System && !INTERRUPTS.contains(&kernel.name);
+        |kernel: &Kernel| kernel.group == Group::System && !LEFT_OUT.contains(&kernel.name);
     for kernel in kernels::all().into_iter().filter(is_service) {
         let Ok(mut body) = kernel.make() else { continue };
         let Rounds::Fixed(rounds) = body.rounds() else { continue };

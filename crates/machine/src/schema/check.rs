@@ -4,9 +4,12 @@
 use crate::core::CoreModel;
 use crate::model::ModelError;
 use crate::system_model::{
-    CYCLES_MAX, Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk, WritePolicy,
+    CYCLES_MAX, Dma, HostExits, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk,
+    WritePolicy,
 };
 
+/// A guest's tick must have a thousandth of a second for its exits, of the four that Debian's kernels have between ticks.
+const TICKS_PER_SECOND: u64 = 1000;
 /// Maximum number of processor ranges of a model.
 const PROCESSORS_MAX: usize = 16;
 
@@ -121,10 +124,28 @@ fn check_walk(model: &SystemModel) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Refuses exits to a hypervisor where no core executes the instructions that exit one at a time.
+/// Refuses exits to a hypervisor that no core executes, that cost nothing, or that leave the guest no time between its ticks.
 fn check_host_exits(model: &SystemModel) -> Result<(), ModelError> {
-    if model.applied_exits().is_some() && (model.core.is_none() || model.threads_per_core > 1) {
+    let Some(exits) = model.applied_exits() else { return Ok(()) };
+    if model.core.is_none() || model.threads_per_core > 1 {
         return refuse("host_exits.applied", "true needs a core of one thread; allowed: false");
+    }
+    if exits == (HostExits { applied: true, ..HostExits::default() }) {
+        let problem = "true, and no exit has a cost; `irqlab machines fit` on a virtual machine \
+                       measures them";
+        return refuse("host_exits.applied", problem);
+    }
+    let tick_cycles = exits.timer_cycles + exits.interrupt_cycles;
+    if tick_cycles > model.clock_hz / TICKS_PER_SECOND {
+        let problem = format!(
+            "{} and host_exits.interrupt_cycles {}: a tick takes more than {} ms by exits alone; allowed: a \
+             sum of {} cycles",
+            exits.timer_cycles,
+            exits.interrupt_cycles,
+            1000 / TICKS_PER_SECOND,
+            model.clock_hz / TICKS_PER_SECOND
+        );
+        return refuse("host_exits.timer_cycles", problem);
     }
     Ok(())
 }

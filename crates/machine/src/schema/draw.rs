@@ -229,9 +229,9 @@ fn walk(model: &SystemModel) -> String {
 
 /// What exits to a hypervisor cost, and whether the simulated machine has them.
 fn host_exits(exits: HostExits) -> String {
-    let use_of = if exits.applied { "" } else { "; not applied" };
+    let note = if exits.applied { "" } else { "; not applied" };
     format!(
-        "to the hypervisor: cpuid {}, timer {}, IPI {}, interrupt {}{use_of}",
+        "to the hypervisor: cpuid {}, timer {}, IPI {}, interrupt {}{note}",
         cycles(exits.cpuid_cycles),
         cycles(exits.timer_cycles),
         cycles(exits.ipi_cycles),

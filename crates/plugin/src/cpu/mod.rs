@@ -28,6 +28,7 @@ use machine::{BlockingMachine, Cycle, HostExits, Instructions, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
+use crate::guest::tracker::{Discontinuity, is_kernel};
 use crate::models::accesses::{ProcessorAccess, Write};
 use crate::models::counters;
 use crate::models::pipeline::Pipeline;
@@ -375,13 +376,16 @@ impl Cpu {
         std::mem::forget(std::mem::replace(&mut self.engine, engine));
     }
 
-    /// Sets what exits to a hypervisor cost.
+    /// Gives the vCPU a hypervisor with these costs, or none.
     pub(crate) fn set_exits(&mut self, exits: Option<HostExits>) {
         self.exits = exits;
     }
 
-    /// The vCPU leaves to its hypervisor before its next instruction, if the model has one and counts cycles at this
-    /// level. `cycles`: the cost of this exit.
+    /// The vCPU waits for its hypervisor before its next instruction, if the model has one and counts cycles at this level.
+    /// `cycles`: chooses the cost of this exit.
+    ///
+    /// Such a wait may be longer than a time slice. Meanwhile a vCPU executes one block in each round until the others have
+    /// caught up, so it may be ahead of them by the whole wait.
     pub(crate) fn exit(&mut self, cycles: impl FnOnce(HostExits) -> u64) {
         if let Some(exits) = self.exits
             && self.engine_counts_cycles
@@ -642,17 +646,17 @@ impl Cpu {
         is_exception
     }
 
-    /// Passes the accesses that the vCPU itself makes as it enters a handler to its caches. `in_kernel`: of the handler;
-    /// `is_exception`: whether it handles an exception. A hypervisor injects other interrupts.
+    /// Passes the accesses that the vCPU itself makes as it enters a handler to its caches. A hypervisor injects interrupts, so
+    /// an interrupt waits for its exit; exceptions do not exit.
     pub(crate) fn enter_handler(
         &mut self,
         vcpu: u32,
+        entry: Discontinuity,
         accesses: &[ProcessorAccess],
-        (in_kernel, is_exception): (bool, bool),
     ) {
         // These accesses count for the handler, not for the interrupted context.
-        self.set_mode(in_kernel);
-        if !is_exception {
+        self.set_mode(is_kernel(entry.handler));
+        if !entry.is_exception {
             self.exit(|exits| exits.interrupt_cycles);
         }
         if let Some(model) = self.timed_in_use() {

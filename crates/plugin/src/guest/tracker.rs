@@ -132,6 +132,7 @@ pub(crate) struct Discontinuity {
     pub(crate) interrupted: u64,
     /// The address of the handler.
     pub(crate) handler: u64,
+    pub(crate) is_exception: bool,
 }
 
 impl Tracker {
@@ -215,8 +216,7 @@ impl Tracker {
     pub(crate) fn enter_handler(
         &mut self,
         cpu: usize,
-        is_exception: bool,
-        Discontinuity { interrupted, handler }: Discontinuity,
+        Discontinuity { interrupted, handler, is_exception }: Discontinuity,
         mut moment: Moment<'_>,
     ) -> Option<u8> {
         let tracked = &mut self.cpus[cpu];

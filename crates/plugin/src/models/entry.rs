@@ -124,7 +124,7 @@ impl Entries {
     pub(crate) fn enter(
         &mut self,
         vcpu: u32,
-        Discontinuity { interrupted, handler }: Discontinuity,
+        Discontinuity { interrupted, handler, .. }: Discontinuity,
         qemu: &mut Qemu,
     ) -> Vec<ProcessorAccess> {
         if !is_kernel(handler) {

@@ -142,11 +142,17 @@ impl Processors {
 
     /// Makes the cores of later pipelines execute sampled units only.
     ///
-    /// Fails if the model has no out-of-order core with one thread.
+    /// Fails if the model has no out-of-order core with one thread, or has exits to a hypervisor: no sample predicts them.
     pub(crate) fn sample(&mut self, sampling: Sampling) -> Result<(), String> {
         if self.default_sampling().is_none() {
             return Err(format!(
                 "{} has no out-of-order core: sampling saves no time with other cores",
+                self.model.name
+            ));
+        }
+        if self.exits().is_some() {
+            return Err(format!(
+                "{}: host_exits.applied = true needs the level ooo: samples do not predict exits",
                 self.model.name
             ));
         }

@@ -12,7 +12,7 @@ use simrecord::record::{CountersOf, Detail, Record, SampledPart};
 use crate::cpu::{self, Engine};
 use crate::files;
 use crate::guest::structures::Guest;
-use crate::guest::tracker::{Discontinuity, is_kernel};
+use crate::guest::tracker::Discontinuity;
 use crate::models::accesses::Write;
 use crate::models::entry::Entries;
 use crate::models::processors::Processors;
@@ -163,16 +163,10 @@ impl Models {
 
     /// Passes the accesses that a vCPU itself makes as it enters a handler to its caches. The tracker has already
     /// entered the handler's context, so the accesses count for the handler.
-    pub(crate) fn enter_handler(
-        &mut self,
-        vcpu: u32,
-        (entry, is_exception): (Discontinuity, bool),
-        qemu: &mut Qemu,
-    ) {
+    pub(crate) fn enter_handler(&mut self, vcpu: u32, entry: Discontinuity, qemu: &mut Qemu) {
         if self.has_caches {
             let accesses = self.entries.enter(vcpu, entry, qemu);
-            let handler = (is_kernel(entry.handler), is_exception);
-            cpu::with_vcpu(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, handler));
+            cpu::with_vcpu(vcpu, |cpu| cpu.enter_handler(vcpu, entry, &accesses));
         }
     }
 

@@ -130,7 +130,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         Action::ReadClock => return TscReadings::start(vcpu, &session.clock),
         Action::WriteLocalApic => return session.clock.set_before_timer(vcpu),
         Action::Pause => return session.clock.pause(vcpu),
-        Action::Cpuid => return cpu::with_vcpu(vcpu, |cpu| cpu.exit(|exits| exits.cpuid_cycles)),
+        Action::Cpuid => return exit_at_cpuid(session, vcpu, point.address),
         _ => {}
     }
     if session.writer.has_ended() {
@@ -147,6 +147,15 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
             Action::IdleLoop => session.come_online(vcpu, &now),
             _ => {}
         }
+    }
+}
+
+/// A vCPU is about to execute the `cpuid` at `address`, which exits to a hypervisor. One that the guest's PMU executes again
+/// exits the first time.
+fn exit_at_cpuid(session: &mut Session, vcpu: u32, address: VirtualAddress) {
+    let vcpu_pmu = session.pmus.as_mut().and_then(|pmus| pmus.of_vcpu(vcpu));
+    if vcpu_pmu.is_none_or(|pmu| pmu.retried_at != Some(address)) {
+        cpu::with_vcpu(vcpu, |cpu| cpu.exit(|exits| exits.cpuid_cycles));
     }
 }
 
@@ -191,10 +200,10 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let now = moment.now;
-        let entry = Discontinuity { interrupted: from, handler: to };
-        let vector = tracker.enter_handler(vcpu as usize, is_exception, entry, moment);
+        let entry = Discontinuity { interrupted: from, handler: to, is_exception };
+        let vector = tracker.enter_handler(vcpu as usize, entry, moment);
         session.tracked(vcpu);
-        session.models.enter_handler(vcpu, (entry, is_exception), &mut session.qemu);
+        session.models.enter_handler(vcpu, entry, &mut session.qemu);
         annotations::hit_event(session, vcpu, is_exception, vector);
         if let Some(progress) = &mut session.progress {
             progress.advance(vcpu, &now);

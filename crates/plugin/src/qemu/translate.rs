@@ -240,7 +240,9 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             Action::Marker | Action::Halt => true,
             Action::Pause => session.pauses_wait(),
             Action::ReadClock | Action::WriteLocalApic => has_own_clock,
-            Action::Cpuid => has_own_clock && session.models.exits().is_some(),
+            Action::Cpuid => {
+                session.level.current().has_model() && session.models.exits().is_some()
+            }
             _ => session.level.is_counting(),
         };
         let action = instruction.action.filter(is_wanted);

@@ -434,7 +434,8 @@ impl Clock {
         now.wrapping_add(self.jumps_ns)
     }
 
-    /// [`Clock::tsc_at`] in cycles. All vCPUs share this clock; their readings differ by at most two time slices.
+    /// [`Clock::tsc_at`] in cycles. All vCPUs share this clock; their readings differ by at most two time slices, or by
+    /// an exit to a hypervisor that is longer.
     pub(crate) fn common_cycles_at(&self, vcpu: u32, counts: &Counts) -> u64 {
         cycles_of(self.tsc_at(vcpu, counts), self.parameters.hz)
     }

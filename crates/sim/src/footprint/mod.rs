@@ -240,6 +240,9 @@ fn unfillable(model: &SystemModel, level: Level) -> BenchError {
             "is a trace cache, which no loop can fill: lines start where code is entered"
         }
         Level::Dtlb | Level::Itlb => "does not hold the loop's pages of 4 KiB",
+        Level::L3 if model.l3.is_some() => {
+            "has slices that a hash selects: no range of consecutive lines fills all its sets"
+        }
         _ => "does not exist",
     };
     BenchError::unavailable(format!("{level} of the model {} {why}", model.name))
@@ -261,7 +264,8 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
         (Level::L1d, Some(&model.l1d)),
         (Level::L1i, Some(&model.l1i).filter(|cache| !cache.trace)),
         (Level::L2, Some(&model.l2)),
-        (Level::L3, model.l3.as_ref()),
+        // The loop fills a cache by consecutive lines, which a hash spreads over slices unevenly.
+        (Level::L3, model.l3.as_ref().filter(|cache| cache.cache().slices() == 1)),
     ];
     let tlbs = [(Level::Dtlb, &model.dtlb), (Level::Itlb, &model.itlb)];
     let caches = caches.into_iter().filter_map(|(level, model)| Some((level, cache(model?)?)));
@@ -308,6 +312,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use machine::schema;
+
     use crate::Cache;
     use crate::boot::{EarlyReason, Limits};
     use crate::checkpoint::Start;
@@ -327,6 +333,11 @@ mod tests {
         };
         assert_eq!(reason("r4400-1994", Level::L3), "l3 of the model r4400-1994 does not exist");
         assert!(reason("p4-1800", Level::L1i).contains("p4-1800 is a trace cache"));
+        let text = models::text("zen3").unwrap();
+        let sliced = schema::set(&text, &["l3.size=36MiB", "l3.ways=12"]).unwrap();
+        let sliced = SystemModel::parse(&sliced).unwrap();
+        assert!(geometries(&sliced).iter().all(|(known, _)| *known != Level::L3));
+        assert!(unfillable(&sliced, Level::L3).to_string().contains("has slices"));
     }
 
     struct NoProgress;

@@ -1,4 +1,4 @@
-//! `irqlab machines fit`: makes a model of this machine's processor, or of one whose kernels were measured earlier.
+//! `irqlab machines fit`: makes a model of this machine's processor, or of a processor that was measured earlier.
 //!
 //! Measures the kernels of the validation suite on the processor (or reads kept data), and starts from the preset (built-in model) that is
 //! nearest to the processor. Sets fields from CPUID and from the measured cycles. Then refines other fields in
@@ -45,7 +45,7 @@ const VCPUS: u32 = 2;
 /// Memory of the simulated machine, MiB.
 const MEMORY_MIB: u32 = 1024;
 
-/// Make a model of this machine: measure its processor, start from the nearest model, refine it
+/// Make a model of a processor: measure it, start from the nearest model, refine it
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes(&[], "Examples:
   irqlab machines fit                    writes the model for --on sim:host
@@ -230,7 +230,8 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         None => this_processor()?,
     };
     let preset = preset(args.preset.as_deref(), &processor)?;
-    let text = models::text(&preset)?;
+    let text = without_exits(models::text(&preset)?)?;
+    let name = model_name(kept.as_ref(), &file)?;
     let list = args.cpus.as_deref();
     let cpu = if kept.is_none() { Some(one_cpu(list, &usable_cpus(list)?)?) } else { None };
     let open = OpenRun::new("machines-fit", &args.results)?;
@@ -247,7 +248,8 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let undetermined = could_not_tell(host, &original.conditions);
     // The order of the following steps counts: a later step overrides the fields of an earlier one.
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
-    set_from_facts(&mut draft, &original, &file)?;
+    draft.set(stated("name", name, "the file's name, or host"));
+    set_from_facts(&mut draft, &original);
     nested_page(host, &original.conditions).into_iter().for_each(|field| draft.set(field));
     direct(host).into_iter().for_each(|field| draft.set(field));
     set_tlb(&mut draft, host);
@@ -262,7 +264,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     // Records the undetermined fields that no kernel has tried to set.
     std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
     let after = measure_text(&draft.text, "the fitted model", &[])?;
-    // Exits cost nothing in the machine that has just been measured: what they cost is what it lacks.
+    // The machine that was just measured has no exits, so its cycles are the processor's part alone.
     let exits = host_exits(host, &after, &original.conditions);
     exits.into_iter().for_each(|field| draft.set(field));
     let head = head(&preset, &original, &after);
@@ -271,6 +273,36 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     console::say(&format!("the fitted model: {}{named}", file.display()));
     let run = run_of(args, (&preset, &open), &facts, &draft, (&original, &before, &after));
     open.finish(&run, &args.pictures.draw(&run))
+}
+
+/// The model `text` without exits to a hypervisor: those of another host are not this host's, and a fit must not take them for
+/// a part of its processor.
+fn without_exits(text: String) -> anyhow::Result<String> {
+    if SystemModel::parse(&text)?.host_exits.is_none() {
+        return Ok(text);
+    }
+    let fields = ["applied=false", "cpuid_cycles=0", "timer_cycles=0", "ipi_cycles=0"];
+    let fields = [&fields[..], &["interrupt_cycles=0"]].concat();
+    let assignments: Vec<String> =
+        fields.iter().map(|field| format!("host_exits.{field}")).collect();
+    let assignments: Vec<&str> = assignments.iter().map(String::as_str).collect();
+    Ok(schema::set(&text, &assignments)?)
+}
+
+/// The name of the new model, as TOML: `host` for this machine's, else that of its file without the extension.
+///
+/// Fails if a model cannot have this name.
+fn model_name(kept: Option<&Kept>, file: &Path) -> anyhow::Result<String> {
+    if kept.is_none() {
+        return Ok("\"host\"".to_owned());
+    }
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    // A string of JSON is a string of TOML, too.
+    let name = json!(stem).to_string();
+    match schema::set(&models::text("zen3")?, &[&format!("name={name}")]) {
+        Ok(_) => Ok(name),
+        Err(error) => bail!(Usage(format!("no model can have the file's name: {error}"))),
+    }
 }
 
 /// This machine's processor.
@@ -316,18 +348,25 @@ fn preset(requested: Option<&str>, processor: &Processor) -> anyhow::Result<Stri
     }
 }
 
-/// Sets what the guest sees of the processor: this one's signature and name, and what its kernel does about bugs. Features
-/// stay the preset's. Does nothing if the preset shows the guest no processor.
-fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
+/// Sets family and model that the guest sees. Returns whether it did: the preset must show the guest a processor of this vendor.
+fn set_signature(draft: &mut Draft, processor: &Processor) -> bool {
     let identity = SystemModel::parse(&draft.text).ok().and_then(|model| model.identity);
     let is_of_vendor =
         identity.is_some_and(|identity| identity.vendor.signature() == processor.vendor);
-    if !is_of_vendor {
+    if is_of_vendor {
+        draft.set(stated("identity.family", processor.family.to_string(), "CPUID"));
+        draft.set(stated("identity.model", processor.model.to_string(), "CPUID"));
+    }
+    is_of_vendor
+}
+
+/// Sets what the guest sees of the processor: this one's signature and name, and what its kernel does about bugs. Features
+/// stay the preset's. Does nothing if the preset shows the guest no processor.
+fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
+    if !set_signature(draft, processor) {
         return;
     }
     let cpu = &facts.cpu.model;
-    draft.set(stated("identity.family", processor.family.to_string(), "CPUID"));
-    draft.set(stated("identity.model", processor.model.to_string(), "CPUID"));
     if let Some(stepping) = cpu.stepping {
         draft.set(stated("identity.stepping", stepping.to_string(), "CPUID"));
     }
@@ -345,26 +384,25 @@ fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
     }
 }
 
-/// Sets name, clock, number of CPUs and caches from what the machine states. `file`: the model's file, which names a model of
-/// kept data.
-fn set_from_facts(draft: &mut Draft, original: &Original, file: &Path) -> anyhow::Result<()> {
+/// Sets clock, number of CPUs, caches and identity from what is known about the processor.
+fn set_from_facts(draft: &mut Draft, original: &Original) {
     let Original { processor, cpu, .. } = original;
+    draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
     let Some(facts) = &original.facts else {
-        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-        draft.set(stated("name", format!("{stem:?}"), "the file's name"));
         let about = format!("{}, fitted to kept data", cpu.replace('"', ""));
         draft.set(stated("about", format!("{about:?}"), "kept data"));
-        draft.set(stated("cpuid", format!("[\"{processor}\"]"), "kept data"));
-        for field in ["clock", "cpus", "l1d.size", "l1i.size", "l2.size", "l3.size"] {
-            draft.set(left(field, "kept data do not state it"));
+        set_signature(draft, processor);
+        let caches = ["l1d", "l1i", "l2", "l3"];
+        let geometry = ["size", "ways", "line"];
+        let geometries = caches.iter().flat_map(|cache| geometry.map(|of| format!("{cache}.{of}")));
+        for field in ["clock".to_owned(), "cpus".to_owned()].into_iter().chain(geometries) {
+            draft.set(left(&field, "kept data do not state it"));
         }
-        return Ok(());
+        return;
     };
     let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
     let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
-    draft.set(stated("name", "\"host\"".to_owned(), "--on sim:host"));
     draft.set(stated("about", format!("{about:?}"), "/proc/cpuinfo"));
-    draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
     match core_hz() {
         Some(hz) => {
             let text = format!("\"{} MHz\"", (hz / 1e6).round());
@@ -384,7 +422,6 @@ fn set_from_facts(draft: &mut Draft, original: &Original, file: &Path) -> anyhow
             _ => draft.set(left(&format!("{table}.size"), "the machine does not state it")),
         }
     }
-    Ok(())
 }
 
 /// The fields of a cache in the model's table `table`; `None` if the machine does not state all of them.
@@ -471,9 +508,9 @@ fn head(preset: &str, original: &Original, after: &[KernelSample]) -> String {
         None => "none".to_owned(),
     };
     let Original { processor, cpu, facts, .. } = original;
-    let whose = if facts.is_some() { "this machine" } else { "a processor by kept data" };
+    let of_what = if facts.is_some() { "this machine" } else { "a processor, from kept data" };
     format!(
-        "# The model of {whose}, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
+        "# The model of {of_what}, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
          # Held out of the fit: {held}. Others: {used}.\n\
          # Field | value (-: the preset's is kept) | cycles (95 %) | method:\n",
         date = record::now().strftime("%Y-%m-%d"),
@@ -496,6 +533,7 @@ fn run_of(
     settings.insert("rounds".into(), json!(args.rounds));
     let mut observer = Map::new();
     observer.insert("steal_ns".into(), json!(original.steal_ns));
+    let contradicting = contradictions(&original.samples, after, &draft.fitted);
     let mut tables = vec![field_table(&draft.fitted)];
     tables.push(preset_table(&original.samples, before));
     tables.extend(comparison_tables(&original.samples, after));
@@ -508,7 +546,7 @@ fn run_of(
         host: run_host_block(facts),
         settings,
         observer,
-        warnings: [&original.warnings[..], &contradictions(&original.samples, after)].concat(),
+        warnings: [&original.warnings[..], &contradicting[..]].concat(),
         absent: Vec::new(),
         tables,
     }
