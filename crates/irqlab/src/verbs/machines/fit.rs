@@ -1,9 +1,13 @@
 //! `irqlab machines fit`: makes a model of this machine's processor, or of a processor that was measured earlier.
 //!
-//! Measures the kernels of the validation suite on the processor (or reads kept data), and starts from the preset (built-in model) that is
-//! nearest to the processor. Sets fields from CPUID and from the measured cycles. Then refines other fields in
+//! Measures the kernels of the validation suite on the processor (or reads kept data), and starts from the preset
+//! (built-in model) that is nearest to the processor. Sets fields from CPUID and from the measured cycles. Then refines other fields in
 //! rounds: it simulates the kernels with the draft, and changes each field by the difference. `lab::kernels::fit` has
 //! the rules.
+
+mod draft;
+mod facts;
+mod original;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,25 +15,23 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use lab::experiment::BenchError;
-use lab::kernels::fit::{
-    Conditions, Fitted, contradictions, could_not_tell, direct, first_tlb_entries, left,
-    nested_page, refine, refined_by,
-};
+use lab::kernels::fit::{contradictions, could_not_tell, direct, nested_page, refine, refined_by};
 use lab::kernels::{
     Kept, KernelSample, Processor, comparison_tables, field_table, host_exits, preset_table,
 };
-use live::host::{CacheFacts, HostFacts, Root, host_facts, run_host_block};
+use live::host::{HostFacts, Root, host_facts, run_host_block};
 use live::kernels::selected;
-use live::window::Stop;
-use machine::identity::TITLE_BYTES_MAX;
 use machine::{SystemModel, schema};
 use record::{Run, SCHEMA};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use sim::watch::Detail;
-use sim::{Cache, mitigations, models};
+use sim::{Cache, models};
 
+use self::draft::{Draft, stated};
+use self::facts::{set_from_facts, set_tlb};
+use self::original::Original;
 use crate::console;
-use crate::kernels::{core_hz, kept_settings, measure_host, measure_model, read_kept};
+use crate::kernels::{measure_model, read_kept};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cpus};
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -38,8 +40,6 @@ use crate::simulated::{DetailLevel, GuestArgs, JobsArgs, Simulated, SimulatedArg
 
 /// Default preset of each vendor: the model of its newest out-of-order core.
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "emerald-rapids")];
-/// Largest number of ways of a model's TLB.
-const WAYS_MAX: u32 = 64;
 /// Number of CPUs of the simulated machine, which equals the machine of `bench model`.
 const VCPUS: u32 = 2;
 /// Memory of the simulated machine, MiB.
@@ -80,147 +80,6 @@ pub struct FitArgs {
     pictures: PictureArgs,
 }
 
-/// An unfinished model: its text, and how its fields were set.
-struct Draft {
-    /// The model in TOML. It is valid at any time.
-    text: String,
-    /// The last decision on each field, in the order in which the fields were set.
-    fitted: Vec<Fitted>,
-    /// Fields that this host cannot determine. They keep the preset's values, whatever the kernels measure.
-    undetermined: Vec<Fitted>,
-}
-
-impl Draft {
-    /// Sets a field. If the host cannot determine the field, or the model refuses the value, the field keeps its
-    /// value and the reason is recorded.
-    fn set(&mut self, field: Fitted) {
-        let undetermined = self.undetermined.iter().find(|fitted| fitted.field == field.field);
-        let field = undetermined.cloned().unwrap_or(field);
-        let field = match &field.value {
-            None => field,
-            Some(value) => match schema::set(&self.text, &[&format!("{}={value}", field.field)]) {
-                Ok(text) => {
-                    self.text = text;
-                    field
-                }
-                Err(error) => left(&field.field, &error.problem),
-            },
-        };
-        self.fitted.retain(|fitted| fitted.field != field.field);
-        self.fitted.push(field);
-    }
-
-    /// Sets several fields at once, because the model would be invalid in between. If the model refuses the values, all
-    /// fields keep their values and the reason is recorded.
-    fn set_together(&mut self, fields: Vec<Fitted>) {
-        let assignment =
-            |field: &Fitted| Some(format!("{}={}", field.field, field.value.as_ref()?));
-        let assignments: Vec<String> = fields.iter().filter_map(assignment).collect();
-        let list: Vec<&str> = assignments.iter().map(String::as_str).collect();
-        match schema::set(&self.text, &list) {
-            Ok(text) => {
-                self.text = text;
-                self.fitted.extend(fields);
-            }
-            Err(error) => {
-                self.fitted.extend(fields.iter().map(|field| left(&field.field, &error.problem)));
-            }
-        }
-    }
-
-    /// The value of a field in the draft, such as `l2.size`. `None` if it has no such field or the value is no integer.
-    fn number(&self, field: &str) -> Option<i64> {
-        let table: toml::Table = toml::from_str(&self.text).ok()?;
-        let mut parts = field.split('.');
-        let mut value = table.get(parts.next()?)?;
-        for part in parts {
-            value = value.get(part)?;
-        }
-        value.as_integer()
-    }
-
-    /// The contents of the model file: `head`, a comment line for each fitted field, and the model.
-    fn file(&self, head: &str) -> String {
-        let mut text = head.to_owned();
-        for field in &self.fitted {
-            let value = field.value.as_deref().unwrap_or("-");
-            let measured = match field.measured {
-                Some((cycles, Some((low, high)))) => format!("{cycles:.4} ({low:.4} to {high:.4})"),
-                Some((cycles, None)) => format!("{cycles:.4}"),
-                None => "-".to_owned(),
-            };
-            text += &format!("#   {} | {value} | {measured} | {}\n", field.field, field.method);
-        }
-        text + "\n" + &self.text
-    }
-}
-
-/// A field whose value comes from another source than a kernel: `method`.
-fn stated(field: &str, value: String, method: &str) -> Fitted {
-    let (field, value) = (field.to_owned(), Some(value));
-    Fitted { field, value, measured: None, method: method.to_owned() }
-}
-
-/// The processor that the model shall equal: its kernels' cycles, and what is known about it.
-struct Original {
-    processor: Processor,
-    /// The processor's name.
-    cpu: String,
-    samples: Vec<KernelSample>,
-    conditions: Conditions,
-    /// What the machine states about itself. `None` with kept data.
-    facts: Option<HostFacts>,
-    /// Settings and warnings for the run.
-    settings: Map<String, Value>,
-    warnings: Vec<String>,
-    /// See [`Host::steal_ns`].
-    steal_ns: Option<u64>,
-}
-
-impl Original {
-    /// This machine's processor: measures its kernels.
-    fn measure(
-        args: &FitArgs,
-        (processor, cpu): (Processor, u32),
-        facts: HostFacts,
-        stop: &Stop,
-    ) -> anyhow::Result<Original> {
-        console::say("measuring this machine");
-        let host = measure_host(&[], (args.windows, 1), cpu, stop)?;
-        if stop.is_requested() {
-            bail!(STOPPED);
-        }
-        let settings = Map::from_iter([("windows".to_owned(), json!(args.windows))]);
-        Ok(Original {
-            processor,
-            cpu: host.processor.map_or_else(String::new, |(_, name)| name),
-            samples: host.samples,
-            conditions: host.conditions,
-            facts: Some(facts),
-            settings,
-            warnings: host.warnings,
-            steal_ns: host.steal_ns,
-        })
-    }
-
-    /// A processor that was measured earlier.
-    fn kept(kept: Kept) -> anyhow::Result<Original> {
-        let samples = kept.samples(&selected(&[]).map_err(Usage)?);
-        let conditions =
-            Conditions { is_virtual: kept.is_virtual == Some(true), ..Conditions::default() };
-        Ok(Original {
-            samples,
-            conditions,
-            facts: None,
-            settings: kept_settings(&kept),
-            warnings: Vec::new(),
-            steal_ns: None,
-            processor: kept.processor,
-            cpu: kept.cpu,
-        })
-    }
-}
-
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let kept = args.measured.as_deref().map(read_kept).transpose()?;
     let file = model_file(args)?;
@@ -239,7 +98,9 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let preset_machine = prepare_preset(&preset)?;
     let original = match (kept, cpu) {
-        (None, Some(cpu)) => Original::measure(args, (processor, cpu), facts.clone(), &stop)?,
+        (None, Some(cpu)) => {
+            Original::measure(args.windows, (processor, cpu), facts.clone(), &stop)?
+        }
         (Some(kept), _) => Original::kept(kept)?,
         (None, None) => unreachable!("a CPU is chosen unless there are kept data"),
     };
@@ -348,111 +209,6 @@ fn preset(requested: Option<&str>, processor: &Processor) -> anyhow::Result<Stri
     }
 }
 
-/// Sets family and model that the guest sees. Returns whether it did: the preset must show the guest a processor of this vendor.
-fn set_signature(draft: &mut Draft, processor: &Processor) -> bool {
-    let identity = SystemModel::parse(&draft.text).ok().and_then(|model| model.identity);
-    let is_of_vendor =
-        identity.is_some_and(|identity| identity.vendor.signature() == processor.vendor);
-    if is_of_vendor {
-        draft.set(stated("identity.family", processor.family.to_string(), "CPUID"));
-        draft.set(stated("identity.model", processor.model.to_string(), "CPUID"));
-    }
-    is_of_vendor
-}
-
-/// Sets what the guest sees of the processor: this one's signature and name, and what its kernel does about bugs. Features
-/// stay the preset's. Does nothing if the preset shows the guest no processor.
-fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
-    if !set_signature(draft, processor) {
-        return;
-    }
-    let cpu = &facts.cpu.model;
-    if let Some(stepping) = cpu.stepping {
-        draft.set(stated("identity.stepping", stepping.to_string(), "CPUID"));
-    }
-    if let Some(microcode) = cpu.microcode.as_deref().filter(|revision| revision.starts_with("0x"))
-    {
-        draft.set(stated("identity.microcode", microcode.to_owned(), "/proc/cpuinfo"));
-    }
-    let title: String = cpu.name.as_deref().unwrap_or("this processor").replace(',', " ");
-    let title: String =
-        title.chars().filter(|c| matches!(c, ' '..='~')).take(TITLE_BYTES_MAX).collect();
-    draft.set(stated("identity.title", format!("{title:?}"), "/proc/cpuinfo"));
-    for (bug, statement) in mitigations::statements(Path::new(mitigations::DIRECTORY)) {
-        let field = format!("identity.mitigations.{bug}");
-        draft.set(stated(&field, format!("{statement:?}"), "this machine's kernel"));
-    }
-}
-
-/// Sets clock, number of CPUs, caches and identity from what is known about the processor.
-fn set_from_facts(draft: &mut Draft, original: &Original) {
-    let Original { processor, cpu, .. } = original;
-    draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
-    let Some(facts) = &original.facts else {
-        let about = format!("{}, fitted to kept data", cpu.replace('"', ""));
-        draft.set(stated("about", format!("{about:?}"), "kept data"));
-        set_signature(draft, processor);
-        let caches = ["l1d", "l1i", "l2", "l3"];
-        let geometry = ["size", "ways", "line"];
-        let geometries = caches.iter().flat_map(|cache| geometry.map(|of| format!("{cache}.{of}")));
-        for field in ["clock".to_owned(), "cpus".to_owned()].into_iter().chain(geometries) {
-            draft.set(left(&field, "kept data do not state it"));
-        }
-        return;
-    };
-    let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
-    let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
-    draft.set(stated("about", format!("{about:?}"), "/proc/cpuinfo"));
-    match core_hz() {
-        Some(hz) => {
-            let text = format!("\"{} MHz\"", (hz / 1e6).round());
-            draft.set(stated("clock", text, "dependent additions by the time-stamp counter"));
-        }
-        None => draft.set(left("clock", "the time-stamp counter has no frequency")),
-    }
-    set_identity(draft, facts, processor);
-    let cpus = facts.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
-    draft.set(stated("cpus", cpus.to_string(), "CPUs online"));
-    for (level, kind, table) in
-        [(1, "Data", "l1d"), (1, "Instruction", "l1i"), (2, "Unified", "l2"), (3, "Unified", "l3")]
-    {
-        let cache = facts.caches.iter().find(|cache| cache.level == level && cache.kind == kind);
-        match cache.map(|cache| geometry(cache, table)) {
-            Some(Some(fields)) => draft.set_together(fields),
-            _ => draft.set(left(&format!("{table}.size"), "the machine does not state it")),
-        }
-    }
-}
-
-/// The fields of a cache in the model's table `table`; `None` if the machine does not state all of them.
-fn geometry(cache: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
-    let method = "stated by CPUID (sysfs)";
-    let (size, ways, line) = (cache.size_bytes?, cache.ways?, cache.line_bytes?);
-    Some(vec![
-        stated(&format!("{table}.size"), format!("\"{} KiB\"", size >> 10), method),
-        stated(&format!("{table}.ways"), ways.to_string(), method),
-        stated(&format!("{table}.line"), format!("\"{line} B\""), method),
-    ])
-}
-
-/// Sets the entries and ways of the first TLB for data, if the kernels show where that TLB ends.
-fn set_tlb(draft: &mut Draft, host: &[KernelSample]) {
-    match first_tlb_entries(host) {
-        Some((entries, method)) => {
-            // A model's TLB has at most `WAYS_MAX` ways, so a larger TLB gets two or four sets.
-            let sets = [1, 2, 4]
-                .into_iter()
-                .find(|sets| entries.is_multiple_of(*sets) && entries / sets <= WAYS_MAX);
-            let ways = entries / sets.unwrap_or(1);
-            draft.set_together(vec![
-                stated("dtlb.entries", entries.to_string(), &method),
-                stated("dtlb.ways", ways.to_string(), "the fewest sets that a model can have"),
-            ]);
-        }
-        None => draft.set(left("dtlb.entries", "no chase of pages shows where the TLB ends")),
-    }
-}
-
 /// Prepares a simulated machine with the model.
 fn prepare(model: models::Model) -> anyhow::Result<Simulated> {
     let cache = Cache::from_environment()?;
@@ -549,34 +305,5 @@ fn run_of(
         warnings: [&original.warnings[..], &contradicting[..]].concat(),
         absent: Vec::new(),
         tables,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lab::kernels::fit::Conditions;
-
-    #[test]
-    fn fields_that_the_host_cannot_determine_keep_the_presets_values_and_are_marked() {
-        let text = models::text("zen3").unwrap();
-        let conditions =
-            Conditions { throttled: Some(3), is_virtual: true, ..Conditions::default() };
-        let undetermined = could_not_tell(&[], &conditions);
-        let mut draft = Draft { text, fitted: Vec::new(), undetermined };
-        draft.set(stated("clock", "\"2 GHz\"".to_owned(), "measured"));
-        draft.set(stated("memory_cycles", "100".to_owned(), "measured"));
-        draft.set(stated("l2_hit_cycles", "11".to_owned(), "measured"));
-        let model = machine::SystemModel::parse(&draft.text).unwrap();
-        assert_eq!((model.clock_hz, model.memory_cycles), (4_700_000_000, 368));
-        assert_eq!(model.l2_hit_cycles, 11);
-        std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
-        let file = draft.file("");
-        for field in ["clock", "memory_cycles", "memory_line_cycles"] {
-            let line = format!("#   {field} | - | - | preset kept: the core was throttled 3 times");
-            assert!(file.contains(&line), "{file}");
-        }
-        assert!(file.contains("#   core.events.interrupt_cycles | - | - | preset kept: a hyper"));
-        assert!(file.contains("#   l2_hit_cycles | 11 | - | measured"), "{file}");
     }
 }

@@ -1,0 +1,123 @@
+//! The fields of a fitted model that the machine or kept data state: its identity, clock, caches. `set_tlb` adds the first TLB,
+//! whose end several kernels show together.
+
+use std::path::Path;
+
+use lab::kernels::fit::{Fitted, first_tlb_entries, left};
+use lab::kernels::{KernelSample, Processor};
+use live::host::{CacheFacts, HostFacts};
+use machine::SystemModel;
+use machine::identity::TITLE_BYTES_MAX;
+use sim::mitigations;
+
+use super::draft::{Draft, stated};
+use super::original::Original;
+use crate::kernels::core_hz;
+
+/// Largest number of ways of a model's TLB.
+const WAYS_MAX: u32 = 64;
+
+/// Sets family and model that the guest sees. Returns whether it did: the preset must show the guest a processor of this vendor.
+fn set_signature(draft: &mut Draft, processor: &Processor) -> bool {
+    let identity = SystemModel::parse(&draft.text).ok().and_then(|model| model.identity);
+    let is_of_vendor =
+        identity.is_some_and(|identity| identity.vendor.signature() == processor.vendor);
+    if is_of_vendor {
+        draft.set(stated("identity.family", processor.family.to_string(), "CPUID"));
+        draft.set(stated("identity.model", processor.model.to_string(), "CPUID"));
+    }
+    is_of_vendor
+}
+
+/// Sets what the guest sees of the processor: this one's signature and name, and what its kernel does about bugs. Features
+/// stay the preset's. Does nothing if the preset shows the guest no processor.
+fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
+    if !set_signature(draft, processor) {
+        return;
+    }
+    let cpu = &facts.cpu.model;
+    if let Some(stepping) = cpu.stepping {
+        draft.set(stated("identity.stepping", stepping.to_string(), "CPUID"));
+    }
+    if let Some(microcode) = cpu.microcode.as_deref().filter(|revision| revision.starts_with("0x"))
+    {
+        draft.set(stated("identity.microcode", microcode.to_owned(), "/proc/cpuinfo"));
+    }
+    let title: String = cpu.name.as_deref().unwrap_or("this processor").replace(',', " ");
+    let title: String =
+        title.chars().filter(|c| matches!(c, ' '..='~')).take(TITLE_BYTES_MAX).collect();
+    draft.set(stated("identity.title", format!("{title:?}"), "/proc/cpuinfo"));
+    for (bug, statement) in mitigations::statements(Path::new(mitigations::DIRECTORY)) {
+        let field = format!("identity.mitigations.{bug}");
+        draft.set(stated(&field, format!("{statement:?}"), "this machine's kernel"));
+    }
+}
+
+/// Sets clock, number of CPUs, caches and identity from what is known about the processor.
+pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
+    let Original { processor, cpu, .. } = original;
+    draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
+    let Some(facts) = &original.facts else {
+        let about = format!("{}, fitted to kept data", cpu.replace('"', ""));
+        draft.set(stated("about", format!("{about:?}"), "kept data"));
+        set_signature(draft, processor);
+        let caches = ["l1d", "l1i", "l2", "l3"];
+        let geometry = ["size", "ways", "line"];
+        let geometries = caches.iter().flat_map(|cache| geometry.map(|of| format!("{cache}.{of}")));
+        for field in ["clock".to_owned(), "cpus".to_owned()].into_iter().chain(geometries) {
+            draft.set(left(&field, "kept data do not state it"));
+        }
+        return;
+    };
+    let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
+    let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
+    draft.set(stated("about", format!("{about:?}"), "/proc/cpuinfo"));
+    match core_hz() {
+        Some(hz) => {
+            let text = format!("\"{} MHz\"", (hz / 1e6).round());
+            draft.set(stated("clock", text, "dependent additions by the time-stamp counter"));
+        }
+        None => draft.set(left("clock", "the time-stamp counter has no frequency")),
+    }
+    set_identity(draft, facts, processor);
+    let cpus = facts.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
+    draft.set(stated("cpus", cpus.to_string(), "CPUs online"));
+    for (level, kind, table) in
+        [(1, "Data", "l1d"), (1, "Instruction", "l1i"), (2, "Unified", "l2"), (3, "Unified", "l3")]
+    {
+        let cache = facts.caches.iter().find(|cache| cache.level == level && cache.kind == kind);
+        match cache.map(|cache| geometry(cache, table)) {
+            Some(Some(fields)) => draft.set_together(fields),
+            _ => draft.set(left(&format!("{table}.size"), "the machine does not state it")),
+        }
+    }
+}
+
+/// The fields of a cache in the model's table `table`; `None` if the machine does not state all of them.
+fn geometry(cache: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
+    let method = "stated by CPUID (sysfs)";
+    let (size, ways, line) = (cache.size_bytes?, cache.ways?, cache.line_bytes?);
+    Some(vec![
+        stated(&format!("{table}.size"), format!("\"{} KiB\"", size >> 10), method),
+        stated(&format!("{table}.ways"), ways.to_string(), method),
+        stated(&format!("{table}.line"), format!("\"{line} B\""), method),
+    ])
+}
+
+/// Sets the entries and ways of the first TLB for data, if the kernels show where that TLB ends.
+pub(super) fn set_tlb(draft: &mut Draft, host: &[KernelSample]) {
+    match first_tlb_entries(host) {
+        Some((entries, method)) => {
+            // A model's TLB has at most `WAYS_MAX` ways, so a larger TLB gets two or four sets.
+            let sets = [1, 2, 4]
+                .into_iter()
+                .find(|sets| entries.is_multiple_of(*sets) && entries / sets <= WAYS_MAX);
+            let ways = entries / sets.unwrap_or(1);
+            draft.set_together(vec![
+                stated("dtlb.entries", entries.to_string(), &method),
+                stated("dtlb.ways", ways.to_string(), "the fewest sets that a model can have"),
+            ]);
+        }
+        None => draft.set(left("dtlb.entries", "no chase of pages shows where the TLB ends")),
+    }
+}

@@ -1,0 +1,76 @@
+//! The processor that a fitted model shall equal: this machine's, measured now, or one of kept data.
+
+use anyhow::bail;
+use lab::kernels::fit::Conditions;
+use lab::kernels::{Kept, KernelSample, Processor};
+use live::host::HostFacts;
+use live::kernels::selected;
+use live::window::Stop;
+use serde_json::{Map, Value, json};
+
+use crate::console;
+use crate::kernels::{kept_settings, measure_host};
+use crate::options::Usage;
+use crate::run::STOPPED;
+
+/// The processor that the model shall equal: its kernels' cycles, and what is known about it.
+pub(super) struct Original {
+    pub(super) processor: Processor,
+    /// The processor's name.
+    pub(super) cpu: String,
+    pub(super) samples: Vec<KernelSample>,
+    pub(super) conditions: Conditions,
+    /// What the machine states about itself. `None` with kept data.
+    pub(super) facts: Option<HostFacts>,
+    /// Settings and warnings for the run.
+    pub(super) settings: Map<String, Value>,
+    pub(super) warnings: Vec<String>,
+    /// See [`crate::kernels::Host::steal_ns`].
+    pub(super) steal_ns: Option<u64>,
+}
+
+impl Original {
+    /// This machine's processor: measures its kernels.
+    ///
+    /// Each kernel has `windows` windows. Fails when nothing can be measured, or when a stop is requested.
+    pub(super) fn measure(
+        windows: u32,
+        (processor, cpu): (Processor, u32),
+        facts: HostFacts,
+        stop: &Stop,
+    ) -> anyhow::Result<Original> {
+        console::say("measuring this machine");
+        let host = measure_host(&[], (windows, 1), cpu, stop)?;
+        if stop.is_requested() {
+            bail!(STOPPED);
+        }
+        let settings = Map::from_iter([("windows".to_owned(), json!(windows))]);
+        Ok(Original {
+            processor,
+            cpu: host.processor.map_or_else(String::new, |(_, name)| name),
+            samples: host.samples,
+            conditions: host.conditions,
+            facts: Some(facts),
+            settings,
+            warnings: host.warnings,
+            steal_ns: host.steal_ns,
+        })
+    }
+
+    /// A processor that was measured earlier.
+    pub(super) fn kept(kept: Kept) -> anyhow::Result<Original> {
+        let samples = kept.samples(&selected(&[]).map_err(Usage)?);
+        let conditions =
+            Conditions { is_virtual: kept.is_virtual == Some(true), ..Conditions::default() };
+        Ok(Original {
+            samples,
+            conditions,
+            facts: None,
+            settings: kept_settings(&kept),
+            warnings: Vec::new(),
+            steal_ns: None,
+            processor: kept.processor,
+            cpu: kept.cpu,
+        })
+    }
+}
