@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::ValueEnum;
 use lab::experiment::{BenchError, RunContext};
+use lab::kernel_options;
 use live::host::{Root, available_memory};
 use live::window::Stop;
 use record::Table;
@@ -661,6 +662,10 @@ impl Simulated {
         let mut host = simulated_host(&self.guest.machine, self.guest.watch.model.as_ref());
         host.insert("kernel".to_owned(), json!(self.facts.release));
         host.insert("hz".to_owned(), json!(self.facts.hz));
+        if let Some(config) = &self.facts.config {
+            let options = kernel_options::costly(&kernel_options::parse(config));
+            host.insert(kernel_options::FACT.to_owned(), json!(options));
+        }
         host
     }
 }

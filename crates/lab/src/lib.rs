@@ -16,6 +16,7 @@ pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;
 pub mod kernel_costs;
+pub mod kernel_options;
 pub mod kernels;
 pub mod noise;
 mod quantiles;

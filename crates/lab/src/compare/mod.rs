@@ -24,6 +24,8 @@ mod totals;
 use record::{Column, Role, Run, Table, Value};
 use serde_json::Value as Json;
 
+use crate::kernel_options;
+
 pub use cells::{Figure, Pair};
 use cells::{Matched, matched};
 pub use rules::{Limit, Rule, RuleError};
@@ -603,6 +605,8 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     {
         warnings.push(format!("condition {base} is compared with condition {new}"));
     }
+    let places = ["in the first", "in the second"];
+    warnings.extend(kernel_options::difference(places, [&base.host, &new.host]));
     let mut warn_if_different =
         |kind: &str, name: &str, base_value: Option<&Json>, new_value: Option<&Json>| {
             for (name, base_value, new_value) in differing(name, base_value, new_value) {

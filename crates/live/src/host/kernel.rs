@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use lab::kernel_options;
 use serde::Serialize;
 
 use super::cpu_list::parse_cpu_list;
@@ -62,6 +63,8 @@ pub struct KernelFacts {
     pub isolated: Option<Vec<u32>>,
     /// The value of `rcu_nocbs=`; empty if the option is absent.
     pub rcu_nocbs: Option<String>,
+    /// The build options that change what kernel paths cost. `None` if the configuration cannot be read.
+    pub costly_options: Option<Vec<String>>,
     /// The options of the command line in `BOOT_OPTIONS`; the value is empty for mere switches.
     pub boot_options: Option<BTreeMap<String, String>>,
 }
@@ -118,6 +121,7 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
         version,
         arch,
         config_source,
+        costly_options: config.as_ref().map(kernel_options::costly),
         boot_options,
     }
 }
@@ -153,7 +157,7 @@ fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConf
         let mut text = Vec::new();
         let mut unpacked = flate2::read::GzDecoder::new(&packed[..]).take(CONFIG_BYTES_MAX as u64);
         if unpacked.read_to_end(&mut text).is_ok() {
-            let config = parse_config(&String::from_utf8_lossy(&text));
+            let config = kernel_options::parse(&String::from_utf8_lossy(&text));
             return Some(("/proc/config.gz".to_owned(), config));
         }
     }
@@ -162,16 +166,9 @@ fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConf
     [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")]
         .into_iter()
         .find_map(|path| {
-            let config = parse_config(&root.text_up_to(&path, CONFIG_BYTES_MAX)?);
+            let config = kernel_options::parse(&root.text_up_to(&path, CONFIG_BYTES_MAX)?);
             Some((path, config))
         })
-}
-
-/// Parses a configuration: the value of `HZ` is `250` after the line `CONFIG_HZ=250`.
-/// Options that are not set are absent.
-pub(crate) fn parse_config(text: &str) -> KernelConfig {
-    let options = text.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
-    options.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
 /// The options of a kernel command line that are in [`BOOT_OPTIONS`]. Ignores the arguments of init, after `--`. If an
@@ -299,7 +296,7 @@ mod tests {
         #[test]
         fn any_bytes_parse_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            let _ = (parse_config(&text), parse_boot_options(&text), bracketed(&text));
+            let _ = (kernel_options::parse(&text), parse_boot_options(&text), bracketed(&text));
             let facts = KernelFacts { release: Some(text), ..KernelFacts::default() };
             let _ = facts.version_pair();
         }

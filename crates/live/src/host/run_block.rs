@@ -1,6 +1,7 @@
 //! The `host` block of a run: the facts about the machine that a reader of the numbers must know. Its keys
 //! are part of the format of a run.
 
+use lab::kernel_options;
 use serde_json::{Map, Value, json};
 
 use super::HostFacts;
@@ -54,6 +55,7 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     put("preemption_built", json!(facts.kernel.preemption.built));
     put("preemption", json!(facts.kernel.preemption.running));
     put("realtime", json!(facts.kernel.preemption.realtime));
+    put(kernel_options::FACT, json!(facts.kernel.costly_options));
     put("boot_options", json!(facts.kernel.boot_options));
     put("pmu", json!(facts.pmu.counts()));
     put("pmu_counters", json!(facts.pmu.counters_in_group));

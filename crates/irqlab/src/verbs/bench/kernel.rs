@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lab::kernel_costs::{self, Cost, Part};
+use lab::kernel_options;
 use live::kernels::this_processor;
 use live::window::Stop;
 use record::{Run, Table, read_run};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use sim::models;
 
 use super::model::{check_processor, model_name, unidentified};
@@ -140,8 +141,8 @@ struct Compared {
     costs: Vec<Cost>,
     shares: Vec<(String, f64, f64)>,
     host_is_virtual: bool,
-    /// The kernels on this machine and in the guest.
-    kernels: Option<[String; 2]>,
+    /// The blocks `host` of a run on this machine and of one on the model, which describe the kernels.
+    hosts: Option<[Map<String, Value>; 2]>,
     commands: Vec<String>,
     warnings: Vec<String>,
     absent: Vec<(String, String, Option<String>)>,
@@ -156,8 +157,8 @@ impl Parts<'_> {
                 let options = [&["bench", "model", "--only", "system"][..], &on_model].concat();
                 let run = self.experiment(part, "both", &options, &[], compared)?;
                 compared.costs.extend(kernel_costs::of_system(table(&run, "kernels")?));
-                let guest = run.settings["guest"]["kernel"].as_str().unwrap_or(UNKNOWN);
-                compared.kernels = Some([kernel_of(&run).to_owned(), guest.to_owned()]);
+                let guest = run.settings["guest"].as_object().cloned().unwrap_or_default();
+                compared.hosts = Some([run.host.clone(), guest]);
             }
             Part::Handlers => {
                 let time = format!("{}us", self.args.duration.as_micros());
@@ -169,7 +170,7 @@ impl Parts<'_> {
                 let model = self.experiment(part, "sim", &on_model, &[], compared)?;
                 let tables = tables_of(&hosts, "handlers")?;
                 compared.costs.extend(kernel_costs::of_handlers(&tables, table(&model, "probes")?));
-                compared.note_kernels(&hosts[0], &model);
+                compared.note_hosts(&hosts[0], &model);
             }
             Part::Services => {
                 let program = std::env::current_exe().context("cannot find irqlab's own file")?;
@@ -185,7 +186,7 @@ impl Parts<'_> {
                 compared.costs.extend(costs);
                 let modes = [table(&hosts[0], "modes")?, table(&model, "modes")?];
                 compared.shares = kernel_costs::mode_shares(modes[0], modes[1]);
-                compared.note_kernels(&hosts[0], &model);
+                compared.note_hosts(&hosts[0], &model);
             }
         }
         Ok(())
@@ -298,9 +299,24 @@ fn matters(part: Part, what: &str) -> bool {
     }
 }
 
-/// The kernel of the machine that a run was measured on.
-fn kernel_of(run: &Run) -> &str {
-    run.host["kernel"].as_str().unwrap_or(UNKNOWN)
+/// The kernel's release, by the block `host` of a run.
+fn release(host: &Map<String, Value>) -> &str {
+    host.get("kernel").and_then(Value::as_str).unwrap_or(UNKNOWN)
+}
+
+/// What differs between the kernels of this machine and of the guest: version and build options.
+fn kernel_warnings([host, guest]: &[Map<String, Value>; 2]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let [host_release, guest_release] = [host, guest].map(release);
+    if version(host_release) != version(guest_release) {
+        warnings.push(format!(
+            "the kernels differ: {host_release} on this machine, {guest_release} in the guest; a ratio shows both \
+             the kernels and the processors (-- --kernel BZIMAGE)"
+        ));
+    }
+    let places = ["on this machine", "in the guest"];
+    warnings.extend(kernel_options::difference(places, [host, guest]));
+    warnings
 }
 
 fn tables_of<'a>(runs: &'a [Run], name: &str) -> anyhow::Result<Vec<&'a Table>> {
@@ -312,8 +328,8 @@ fn table<'a>(run: &'a Run, name: &str) -> anyhow::Result<&'a Table> {
 }
 
 impl Compared {
-    fn note_kernels(&mut self, host: &Run, model: &Run) {
-        self.kernels = Some([host, model].map(|run| kernel_of(run).to_owned()));
+    fn note_hosts(&mut self, host: &Run, model: &Run) {
+        self.hosts = Some([host, model].map(|run| run.host.clone()));
     }
 
     fn into_result(mut self, args: &KernelArgs, model: &str, interrupted: bool) -> Measured {
@@ -328,14 +344,9 @@ impl Compared {
             self.warnings.push(SERVICE_SPANS.to_owned());
         }
         settings.insert("commands".into(), json!(self.commands));
-        if let Some([host, guest]) = &self.kernels {
-            settings.insert("guest_kernel".into(), json!(guest));
-            if version(host) != version(guest) {
-                self.warnings.insert(0, format!(
-                    "the kernels differ: {host} on this machine, {guest} in the guest; a ratio shows both the kernels \
-                     and the processors (-- --kernel BZIMAGE)"
-                ));
-            }
+        if let Some(hosts) = &self.hosts {
+            settings.insert("guest_kernel".into(), json!(release(&hosts[1])));
+            self.warnings.splice(0..0, kernel_warnings(hosts));
         }
         Measured {
             settings,
