@@ -17,6 +17,7 @@ use crate::checkpoint::{self, Start};
 use crate::guest::image::{self, Tools};
 use crate::guest::kernel::Kernel;
 use crate::machine::devices::Disk;
+use crate::machine::vm::GuestText;
 use crate::machine::{CPUS_MAX, Machine};
 use crate::qemu::Qemu;
 use crate::regular_file::read_bounded;
@@ -426,7 +427,7 @@ pub fn run(
     watch: &Watch,
     limits: Limits,
     keep_at: Option<KeptRecord<'_>>,
-    console: &mut dyn FnMut(&[u8]),
+    console: &mut dyn FnMut(GuestText<'_>),
     stop: &dyn Fn(GuestProgress) -> bool,
 ) -> Result<Outcome> {
     let machine = &prepared.machine;
@@ -435,9 +436,9 @@ pub fn run(
     let (start, request) = (&prepared.start, &prepared.request);
     let mut vm = checkpoint::start(cache, qemu, machine, start, request, limits, instrumentation)?;
     let mut tail = Tail::new(OUTPUT_BYTES);
-    let mut tail_and_console = |bytes: &[u8]| {
-        tail.push(bytes);
-        console(bytes);
+    let mut tail_and_console = |text: GuestText<'_>| {
+        tail.push(text.bytes);
+        console(text);
     };
     let mut refuse = boot::refuse_to_save();
     let early_end = || EarlyEnd::EndRecord;
