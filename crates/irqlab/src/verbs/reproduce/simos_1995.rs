@@ -429,7 +429,7 @@ fn assemble(
     mut all: Gathered<MachineRun>,
     open: &OpenRun,
 ) -> Run {
-    let mut paper_tables = vec![findings(paper, &all.runs)];
+    let mut paper_tables = vec![findings(paper, &all.runs, args.selection())];
     paper_tables.extend(tables(paper, &all.runs));
     let sizes: Vec<Json> =
         SIZES_KIB.iter().map(|(l1, l2)| json!({ "l1_kib": l1, "l2_kib": l2 })).collect();
