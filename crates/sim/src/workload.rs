@@ -309,6 +309,14 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// A command in a root file system, without a set-up and without a check of its results. `machine` has the root file
+    /// system as its first disk, and `start` is a state in which it waits for a request.
+    #[must_use]
+    pub fn command(machine: Machine, start: Start, root: RootImage, command: &str) -> Prepared {
+        let request = format!("work:init{SEPARATOR}{command}{SEPARATOR}");
+        Prepared { machine, start, request, root, marks_itself: false, other_sources: None }
+    }
+
     /// Returns the settings of a run that say which root file system and which sources the workload has.
     #[must_use]
     pub fn settings(&self) -> Vec<(String, Json)> {

@@ -12,7 +12,7 @@ mod cache;
 mod command_run;
 mod diff;
 mod facts;
-mod rootfs;
+pub mod rootfs;
 mod terminal;
 mod text_output;
 mod verify_probes;
