@@ -228,7 +228,7 @@ pub fn boot(
     code.and_then(|code| finished.map(|()| code))
 }
 
-/// Like [`boot`], with an open [`TextOutput`].
+/// Like [`boot()`], with an open [`TextOutput`].
 fn boot_with_output(
     cache: &Cache,
     args: &MachineArgs,
