@@ -65,12 +65,19 @@ class Column:
         kind: The type of its values.
         doc: What it holds and how it was measured: the method of its numbers.
         role: What it means to a comparison of two runs.
+        half_width: The column with the half width of the interval around each number, where there is
+            one.
+        below_limit: The column that is true where a number is below its detection limit, where there
+            is one. Such a number is noise, and may be negative: what was measured is less than the
+            upper end of its interval.
     """
 
     name: str
     kind: Kind
     doc: str
     role: Role
+    half_width: str | None = None
+    below_limit: str | None = None
 
     @property
     def unit(self) -> str | None:
@@ -290,6 +297,11 @@ def _entry(value: object, taken: set[str]) -> TableEntry:
         raise _Wrong(f"table {name}: {len(columns)} columns; allowed: 1 to {COLUMNS_MAX}")
     display = _Fields(fields.optional("display", dict, {}), f"table {name}: display")
     names: set[str] = set()
+    parsed = tuple(_column(column, name, names) for column in columns)
+    for column in parsed:
+        for other in (column.half_width, column.below_limit):
+            if other is not None and other not in names:
+                raise _Wrong(f"table {name}: column {column.name} names no column {other[:80]!r}")
     return TableEntry(
         name=name,
         doc=fields.get("doc", str),
@@ -298,7 +310,7 @@ def _entry(value: object, taken: set[str]) -> TableEntry:
         bytes=fields.count("bytes", TABLE_BYTES_MAX),
         crc32=fields.count("crc32", 0xFFFF_FFFF),
         rows=fields.count("rows", ROWS_MAX),
-        columns=tuple(_column(column, name, names) for column in columns),
+        columns=parsed,
     )
 
 
@@ -306,9 +318,14 @@ def _column(value: object, table: str, taken: set[str]) -> Column:
     fields = _Fields(value, f"table {table}: a column")
     name = fields.name(taken)
     fields = _Fields(value, f"table {table}: column {name}")
+    where = f"table {table}: column {name}: display"
+    display = _Fields(fields.optional("display", dict, {}), where)
+    combine = display.optional("combine", dict, {})
     return Column(
         name=name,
         kind=cast(Kind, fields.choice("kind", get_args(Kind))),
         doc=fields.get("doc", str),
         role=cast(Role, fields.choice("role", get_args(Role), default="figure")),
+        half_width=_Fields(combine, where).optional("plus_minus", str, "") or None,
+        below_limit=display.optional("below_limit", str, "") or None,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from irqlab._html import run_html
 from irqlab._manifest import Absence, Manifest, read_manifest
 from irqlab._table import Table
 
@@ -72,6 +73,10 @@ class Run(Mapping[str, Table]):
     # A run is itself, as a directory is: two that hold the same numbers are two measurements.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+    def _repr_html_(self) -> str:
+        """What was measured, the warnings and the tables, for notebooks."""
+        return run_html(self)
 
     def __repr__(self) -> str:
         return f"<irqlab.Run {self.experiment} on {self.bench}, {self.started_utc}: {self.path}>"

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from irqlab._errors import DamagedError
+from irqlab._html import table_html
 from irqlab._manifest import (
     TABLE_TEXT_BYTES_MAX,
     TEXT_BYTES_MAX,
@@ -62,6 +63,25 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<irqlab.Table {self.name}: {len(self)} rows, {len(self.columns)} columns>"
+
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks. A number below its detection limit is ``<`` its upper bound."""
+        return table_html(self)
+
+    def is_below_limit(self, name: str) -> list[bool]:
+        """Whether each number of a column is below its detection limit, in the order of the rows.
+
+        Such a number is noise: what was measured is less than the upper end of its interval (column
+        ``half_width`` of the column's definition). False in all rows of a column without a limit.
+
+        Raises:
+            KeyError: The table has no such column.
+            DamagedError: As of `arrow`.
+        """
+        flag = self.column(name).below_limit
+        if flag is None:
+            return [False] * len(self)
+        return [value is True for value in self.arrow[flag].to_pylist()]
 
     def column(self, name: str) -> Column:
         """The definition of the column of that name.

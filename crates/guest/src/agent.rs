@@ -8,7 +8,7 @@
 //! | `ready` | no fields: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
 //! | `faults` | `all`, `major`: page faults of the region of interest of a workload |
-//! | `step` | `name`, `status`: a step of a workload failed: `set-up`, `region` or `check` |
+//! | `step` | `name`, `status`: a step failed: `root`, `output`, or of a workload `set-up`, `region` or `check` |
 //! | `output` | `line`: a line of output of the guest's irqlab |
 //! | `limit` | no fields: the machine reached its limit of guest time, or its irqlab was asked to stop there |
 //! | `exit` | `status`: the last message |
@@ -54,7 +54,7 @@ impl Agent {
         let _ = self.port.write_all(format!("irqlab {object}\n").as_bytes());
     }
 
-    /// Reports that a step of a workload failed. Returns the step's status.
+    /// Reports that a step failed. Returns the step's status.
     pub fn step(&mut self, name: &str, status: u8) -> u8 {
         self.send(&format!(r#"{{"event":"step","name":"{name}","status":{status}}}"#));
         status

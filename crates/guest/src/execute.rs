@@ -2,30 +2,32 @@
 
 use crate::agent::Agent;
 use crate::faults::{FaultReading, Faults, lock_pages};
+use crate::output::Output;
+use crate::program::CANNOT_START;
 use crate::request::{KNOWN, Request, Work};
 use crate::root::Root;
 use crate::{firmware, irqlab, share, shell, work};
 use simrecord::marker::{self, mark};
 
-/// Executes a request and returns its exit status. Commands run in the root file system `root`.
-pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
+/// Executes a request and returns its exit status. Commands run in the root file system `root`. `output`: the ports of a
+/// command's output, or why they cannot be opened.
+pub fn execute(
+    request: Request,
+    root: &Root,
+    output: &Result<Output, String>,
+    agent: &mut Agent,
+) -> u8 {
     match request {
         Request::PowerOff => 0,
         Request::Probe => share::share_all(agent),
         Request::Shell => shell::interactive(root),
         Request::Idle { seconds } => work::idle(seconds),
-        Request::Run(command) => {
-            mark(marker::OPEN, 0);
-            let status = work::run(&command, root);
-            mark(marker::CLOSE, 0);
-            mark(marker::END, 0);
-            status
-        }
+        Request::Run(command) => run(&command, root, output, agent),
         Request::Work(work) => execute_work(&work, root, agent),
         Request::Prepare(command) => match work::run(&command, root) {
             0 => {
                 mark(marker::PREPARED, 0);
-                execute_from_firmware(&format!("prepare:{command}"), root, agent)
+                execute_from_firmware(&format!("prepare:{command}"), root, output, agent)
             }
             status => agent.step("set-up", status),
         },
@@ -38,13 +40,30 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
             work::wait_for_boot_work();
             agent.send(r#"{"event":"ready"}"#);
             mark(marker::READY, 0);
-            execute_from_firmware(firmware::NO_REQUEST, root, agent)
+            execute_from_firmware(firmware::NO_REQUEST, root, output, agent)
         }
         Request::Unknown(text) => {
             eprintln!("guest: unknown request {text:?} (known: {KNOWN})");
             2
         }
     }
+}
+
+/// Runs a command, which is the region of interest, and returns its exit status. Its output goes to ports of its own.
+fn run(command: &str, root: &Root, output: &Result<Output, String>, agent: &mut Agent) -> u8 {
+    let output = match output {
+        Ok(output) => output,
+        Err(reason) => {
+            eprintln!("guest: cannot open the ports of a command's output: {reason}");
+            return agent.step("output", CANNOT_START);
+        }
+    };
+    mark(marker::OPEN, 0);
+    let status = work::run_to(command, root, output);
+    mark(marker::CLOSE, 0);
+    mark(marker::END, 0);
+    output.drain();
+    status
 }
 
 /// Runs a workload: the region of interest between its markers, and then the check, which is not recorded. Returns the
@@ -100,11 +119,16 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
 
 /// Waits until the firmware has another request than `old_request`, and executes it. Returns its exit status. The host
 /// provides the request when it restores a checkpoint.
-fn execute_from_firmware(old_request: &str, root: &Root, agent: &mut Agent) -> u8 {
+fn execute_from_firmware(
+    old_request: &str,
+    root: &Root,
+    output: &Result<Output, String>,
+    agent: &mut Agent,
+) -> u8 {
     match firmware::wait_for_request(old_request) {
         // This request would make the guest read the same request again, forever.
         Ok(Request::Ready) => 2,
-        Ok(request) => execute(request, root, agent),
+        Ok(request) => execute(request, root, output, agent),
         Err(reason) => {
             eprintln!("guest: cannot read a request from the firmware: {reason}");
             2

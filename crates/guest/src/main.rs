@@ -3,7 +3,7 @@
 //!
 //! The program mounts file systems, loads modules, reports facts of the kernel to the host, executes the request, and
 //! powers the machine off. Messages to the host go to the second serial port, one line `irqlab {JSON}` each: see
-//! [`agent`].
+//! [`agent`]. A command's output goes to the third and the fourth: see [`output`].
 //!
 //! Design constraints:
 //! - Only the kernel exists when the program starts: no libraries, no shell, and no device nodes until it mounts them.
@@ -24,6 +24,7 @@ mod irqlab;
 mod mark;
 mod modules;
 mod mounts;
+mod output;
 mod ports;
 mod program;
 mod request;
@@ -52,9 +53,11 @@ fn main() {
     let modules_failed = mounts::load_modules();
     modules::report(&mut agent);
     let devices = devices::settled(command_line.devices);
+    // Nothing may happen between a restore and the region of interest: annotations could be hit.
+    let output = output::Output::open();
     facts::report(&mut agent, &modules_failed, &devices);
     let status = match root::Root::mount(command_line.root.as_deref()) {
-        Ok(root) => execute::execute(command_line.request, &root, &mut agent),
+        Ok(root) => execute::execute(command_line.request, &root, &output, &mut agent),
         Err(reason) => {
             eprintln!("guest: {reason}");
             agent.step("root", program::CANNOT_START)

@@ -5,7 +5,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::program::{BUSYBOX, ROOT_SHELL, has_busybox, set_environment, status_of};
+use crate::output::Output;
+use crate::program::{
+    BUSYBOX, CANNOT_START, ROOT_SHELL, code_of, has_busybox, set_environment, status_of,
+};
 use crate::root::Root;
 
 /// Time since boot after which the kernel's deferred boot work is done. In measurements, kernels did some of this work
@@ -21,14 +24,31 @@ pub fn wait_for_boot_work() {
     thread::sleep(BOOT_WORK.saturating_sub(uptime.unwrap_or_default()));
 }
 
-/// Runs a command and returns its exit status. The shell of the root file system runs it, or else the shell of busybox.
-/// Without any shell, the command is split at blanks and started directly.
+/// Runs a command with its output on the console, and returns its exit status.
 pub fn run(command: &str, root: &Root) -> u8 {
+    status_of(process_of(command, root))
+}
+
+/// Runs a command with its output on `output`, and returns its exit status.
+pub fn run_to(command: &str, root: &Root, output: &Output) -> u8 {
+    let mut process = process_of(command, root);
+    match output.connect(&mut process).and_then(|()| process.status()) {
+        Ok(status) => code_of(Ok(status)),
+        Err(error) => {
+            output.error(&format!("{}: {error}\n", process.get_program().to_string_lossy()));
+            CANNOT_START
+        }
+    }
+}
+
+/// Returns the process of a command. The shell of the root file system runs it, or else the shell of busybox. Without
+/// any shell, the command is split at blanks and started directly.
+fn process_of(command: &str, root: &Root) -> Command {
     if root.is_mounted() {
         let mut process = Command::new(ROOT_SHELL);
         process.args(["-c", command]);
         root.enter(&mut process);
-        return status_of(process);
+        return process;
     }
     let mut process;
     if has_busybox() {
@@ -40,7 +60,7 @@ pub fn run(command: &str, root: &Root) -> u8 {
         process.args(arguments);
     }
     set_environment(&mut process);
-    status_of(process)
+    process
 }
 
 /// Sleeps for some guest seconds, and returns the exit status 0. `None`: sleeps until the alarm ends the machine.

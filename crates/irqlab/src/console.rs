@@ -70,9 +70,14 @@ pub fn say(text: &str) {
     }
 }
 
+/// Whether `-v` was given.
+pub fn is_verbose() -> bool {
+    options().verbose && !options().quiet
+}
+
 /// Prints a message on stderr only if `-v` was given.
 pub fn say_more(text: &str) {
-    if options().verbose && !options().quiet {
+    if is_verbose() {
         print_message(text);
     }
 }

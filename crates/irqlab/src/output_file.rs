@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::bail;
-use outputs::Existing;
+use outputs::{Existing, NewFile};
 
 use crate::console;
 use crate::options::Usage;
@@ -67,6 +67,15 @@ pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<(
         bail!(described(path, existing, &error));
     }
     Ok(())
+}
+
+/// Creates a file that is written step by step. It gets its name when it is complete.
+///
+/// Fails as [`check`] does.
+pub fn create(path: &Path, force: ForceArgs) -> Result<NewFile, Usage> {
+    check(path, force)?;
+    let existing = force.existing();
+    NewFile::create(path, existing).map_err(|error| Usage(described(path, existing, &error)))
 }
 
 /// The error message of a file that cannot be written, with its remedy if there is one.

@@ -30,6 +30,7 @@ use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
 use sim::parallel::Jobs;
 use sim::qemu::Qemu;
+use sim::rootfs::RootImage;
 use sim::watch::{self, Detail, User, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::workload::{self, Prepared, Workload};
 use sim::{
@@ -601,6 +602,40 @@ impl Simulated {
         };
         let parts = RunParts::new(cache, qemu, kernel, stop, deadline);
         Ok(parts.complete(watch, args.limits(), boot)?.0)
+    }
+
+    /// Prepares a machine that runs a command in a root file system, which is its first disk. Boots the machine unless
+    /// the cache has it or `--from` names a checkpoint. Also returns the command as a prepared workload.
+    ///
+    /// Fails as [`Simulated::prepare`] does.
+    pub fn prepare_in_root(
+        cache: Cache,
+        args: &GuestArgs,
+        vcpus: u32,
+        (root, command): (RootImage, &str),
+        watch: Watch,
+        stop: Stop,
+    ) -> anyhow::Result<(Simulated, Prepared)> {
+        let deadline = args.deadline();
+        let qemu = qemu::find(&cache)?;
+        let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::None.with_root())?;
+        machine.identity =
+            args.identity.choose(&cache, vcpus, watch.model.as_ref(), args.from.as_deref())?;
+        machine.disks.insert(0, root.disk(&cache, 0)?);
+        machine.root = true;
+        machine.check()?;
+        let boot = |parts: &RunParts| {
+            let (cache, qemu) = (&parts.cache, &parts.qemu);
+            let start = match &args.from {
+                Some(name) => Start::Named(name.clone()),
+                None => parts.prepare("the machine boots", |stop| {
+                    checkpoint::ready(cache, qemu, &machine, &console::say, stop)
+                })?,
+            };
+            let prepared = Prepared::command(machine.clone(), start.clone(), root, command);
+            Ok((machine, start, prepared))
+        };
+        RunParts::new(cache, qemu, kernel, stop, deadline).complete(watch, args.limits(), boot)
     }
 
     /// Prepares the machine of a workload. Sets the machine up unless the cache has it. Also returns the prepared

@@ -1,5 +1,7 @@
 //! In any experiment, a part that fails does not affect the results of other parts.
 
+use std::time::Duration;
+
 use lab::experiment::{Bench, BenchError, BenchFacts, Outcome, RunContext, Step, run};
 use lab::footprint::{
     Geometry, Level, Method, Ready, Repetition, Samples, SeriesBench, Stimulus, Verdict,
@@ -90,6 +92,21 @@ fn a_ledger_that_does_not_balance_is_a_marked_result() {
     assert!(run.warnings.iter().any(|warning| warning.starts_with("broken: detour: CPU 0")));
 }
 
+#[test]
+fn the_time_of_a_measurement_has_all_its_parts() {
+    let seconds = |plan: &lab::noise::Plan| {
+        let time = plan.expected_time(&Probing::default()).expect("the bench knows it");
+        (time.loops, time.loop_time.as_secs(), time.comparison.as_secs(), time.total().as_secs())
+    };
+    let all = vec![Loop::Detour, Loop::Fwq, Loop::Ftq];
+    let all = lab::noise::Plan { loops: all, trace: true, seed: 1 };
+    assert_eq!(seconds(&all), (3, 61, 32, 3 * 61 + 32));
+    let without_probes = lab::noise::Plan { trace: false, ..all };
+    assert_eq!(seconds(&without_probes), (3, 61, 0, 3 * 61));
+    // A simulated machine does not know it.
+    assert_eq!(without_probes.expected_time(&Failing), None);
+}
+
 /// A bench that records the requested windows. Other work takes more of each window than of the previous window. The
 /// probes take 2 of 1,000 ns.
 #[derive(Default)]
@@ -103,6 +120,10 @@ impl Bench for Probing {
         Failing.facts()
     }
 
+    fn expected_step(&self) -> Option<Duration> {
+        Some(Duration::from_secs(61))
+    }
+
     fn stop_requested(&self) -> bool {
         false
     }
@@ -111,6 +132,10 @@ impl Bench for Probing {
 impl NoiseBench for Probing {
     fn visibility(&self) -> Visibility {
         Visibility::KernelEvents
+    }
+
+    fn expected_part(&self, parts: u32) -> Option<Duration> {
+        Some(Duration::from_secs(32) / parts)
     }
 
     fn measure(&mut self, _: Loop, traced: bool) -> Result<NoiseSample, BenchError> {

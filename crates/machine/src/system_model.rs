@@ -330,7 +330,9 @@ pub struct SystemModel {
     /// L1 instruction cache.
     pub l1i: LevelModel,
     pub l1d: LevelModel,
-    pub l2: LevelModel,
+    /// L2. `None`: memory supplies all misses of L1. Such a machine has no L3.
+    #[serde(default)]
+    pub l2: Option<LevelModel>,
     /// L3. `None`: L2 is the last level.
     #[serde(default)]
     pub l3: Option<LevelModel>,
@@ -363,9 +365,9 @@ pub struct SystemModel {
     /// From the issue of a load that hits L1 to the issue of an instruction that uses the value.
     #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
     pub l1_hit_cycles: u64,
-    /// An L1 miss that hits L2.
-    #[serde(deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
-    pub l2_hit_cycles: u64,
+    /// An L1 miss that hits L2. `None` without an L2.
+    #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
+    pub l2_hit_cycles: Option<u64>,
     /// An L2 miss that hits L3. `None` without an L3.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub l3_hit_cycles: Option<u64>,
@@ -413,9 +415,9 @@ pub struct SystemModel {
 }
 
 impl SystemModel {
-    /// The levels below L1, L2 first.
+    /// The levels below L1, L2 first. Empty if memory supplies all misses of L1.
     pub fn outer(&self) -> impl Iterator<Item = &LevelModel> {
-        std::iter::once(&self.l2).chain(&self.l3)
+        self.l2.iter().chain(&self.l3)
     }
 
     #[must_use]
@@ -449,16 +451,19 @@ impl SystemModel {
             );
             return Err(ModelError::new("", problem));
         }
+        let (Some(l2), Some(l2_hit_cycles)) = (&self.l2, self.l2_hit_cycles) else {
+            return Err(ModelError::new("l2", "is missing"));
+        };
         let model = BlockingModel {
             name: self.name.clone(),
             clock_hz: self.clock_hz,
             instruction_cycles: self.instruction_cycles,
             l1i: self.l1i.cache(),
             l1d: self.l1d.cache(),
-            l2: self.l2.cache(),
+            l2: l2.cache(),
             itlb: self.itlb.tlb(),
             dtlb: self.dtlb.tlb(),
-            l2_hit_cycles: self.l2_hit_cycles,
+            l2_hit_cycles,
             memory_cycles: self.memory_cycles,
             tlb_miss_cycles: self.tlb_miss_cycles,
             dma: self.dma,
@@ -470,11 +475,12 @@ impl SystemModel {
     /// The features of the model that [`BlockingMachine`](crate::BlockingMachine) does not have, as users name them. A
     /// new field of a model that changes counts or times belongs here.
     fn beyond_blocking(&self) -> Vec<&'static str> {
-        let caches = [&self.l1i, &self.l1d, &self.l2];
-        let any_cache = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
+        let caches = || [&self.l1i, &self.l1d].into_iter().chain(&self.l2);
+        let any_cache = |has: fn(&LevelModel) -> bool| caches().any(has);
         let excess = [
             ("cpus", self.cpus > 1),
             ("core", self.core.as_ref().is_some_and(|core| !is_blocking(core))),
+            ("no l2", self.l2.is_none()),
             ("l3", self.l3.is_some()),
             ("stlb", self.stlb.is_some()),
             ("TLBs of large pages", self.itlb_large.is_some() || self.dtlb_large.is_some()),

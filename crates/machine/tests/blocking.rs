@@ -168,8 +168,8 @@ fn general(model: &BlockingModel) -> SystemModel {
     let mut system = SystemModel::parse(R4400).expect("a good model");
     system.name.clone_from(&model.name);
     (system.clock_hz, system.instruction_cycles) = (model.clock_hz, model.instruction_cycles);
-    let levels = [&mut system.l1i, &mut system.l1d, &mut system.l2];
-    for (level, cache) in levels.into_iter().zip([&model.l1i, &model.l1d, &model.l2]) {
+    let levels = [&mut system.l1i, &mut system.l1d].into_iter().chain(&mut system.l2);
+    for (level, cache) in levels.zip([&model.l1i, &model.l1d, &model.l2]) {
         (level.size_bytes, level.ways) = (cache.size_bytes, cache.ways);
         (level.line_bytes, level.replacement) = (cache.line_bytes, cache.replacement);
         level.sub_block_bytes = None;
@@ -178,7 +178,7 @@ fn general(model: &BlockingModel) -> SystemModel {
         (level.entries, level.ways) = (tlb.entries, Some(tlb.ways));
         (level.replacement, level.pages_bytes) = (tlb.replacement, vec![tlb.page_bytes]);
     }
-    system.l2_hit_cycles = model.l2_hit_cycles;
+    system.l2_hit_cycles = Some(model.l2_hit_cycles);
     system.memory_cycles = model.memory_cycles;
     system.tlb_miss_cycles = model.tlb_miss_cycles;
     system.dma = model.dma;

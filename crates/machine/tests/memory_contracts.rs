@@ -7,7 +7,7 @@ use machine::memory::{
     PageSize, SupplyingLevel, TlbFlush,
 };
 use machine::schema::set;
-use machine::system_model::{Prefetch, Walk};
+use machine::system_model::{Prefetch, Walk, WritePolicy};
 use machine::{AccessKind, CodeSpan, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
@@ -21,7 +21,7 @@ const T1: &str = include_str!("../../../machines/t1.toml");
 /// A model without the features that hide latencies.
 fn plain(text: &str) -> SystemModel {
     let mut model = SystemModel::parse(text).unwrap();
-    for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
+    for level in [&mut model.l1i, &mut model.l1d].into_iter().chain(&mut model.l2) {
         level.prefetch = Prefetch::None;
     }
     model.walk = Walk::Fixed;
@@ -68,17 +68,41 @@ fn m1_a_pointer_chase_takes_the_latency_of_the_level_it_fits_into() {
             // Smaller, so that it takes less time to fill.
             l3.size_bytes = 2 << 20;
         }
-        let (l1, l2) = (&model.l1d, &model.l2);
+        let (l1, l2) = (&model.l1d, model.l2.as_ref().unwrap());
         assert_eq!(chase(&model, l1.size_bytes, l1.line_bytes), 0);
         // Twice the size of a cache misses it each time with LRU.
-        assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), model.l2_hit_cycles);
-        assert_eq!(chase(&model, l2.size_bytes, l2.line_bytes), model.l2_hit_cycles);
+        assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), model.l2_hit_cycles.unwrap());
+        assert_eq!(chase(&model, l2.size_bytes, l2.line_bytes), model.l2_hit_cycles.unwrap());
         let next = model.l3_hit_cycles.unwrap_or(model.memory_cycles);
         assert_eq!(chase(&model, 2 * l2.size_bytes, l2.line_bytes), next);
         if let Some(l3) = &model.l3 {
             assert_eq!(chase(&model, l3.size_bytes, 64), next);
             assert_eq!(chase(&model, 2 * l3.size_bytes, 64), model.memory_cycles);
         }
+    }
+}
+
+#[test]
+fn without_a_second_level_memory_supplies_what_the_first_misses_and_takes_its_dirty_lines() {
+    for write in [WritePolicy::Back, WritePolicy::Through] {
+        let mut model = plain(R4400);
+        (model.tlb_miss_cycles, model.memory_line_cycles, model.l1d.write) = (0, 0, write);
+        (model.l2, model.l2_hit_cycles) = (None, None);
+        let l1 = &model.l1d;
+        assert_eq!(chase(&model, l1.size_bytes, l1.line_bytes), 0);
+        assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), model.memory_cycles);
+        let mut system = MemorySystem::new(&model, 1);
+        let lines = 2 * l1.size_bytes / l1.line_bytes;
+        for number in 0..lines {
+            let response = system.access(&store(0, number * l1.line_bytes, 1000 * number));
+            assert_eq!(response.supplier, SupplyingLevel::Memory, "{write:?}");
+        }
+        let counts = system.counts(0);
+        assert_eq!((counts.basic.l2_data_misses, counts.memory_reads), (0, lines));
+        // A write-back L1D still holds as many lines as it can, and a write-through one sent each store on.
+        let held = l1.size_bytes / l1.line_bytes;
+        let written = if write == WritePolicy::Back { lines - held } else { lines };
+        assert_eq!(counts.memory_writes, written, "{write:?}");
     }
 }
 
@@ -204,7 +228,7 @@ fn m7_a_walk_loads_a_table_for_each_level() {
 fn m8_coherence_takes_its_time_by_case() {
     let mut model = plain(&set(SMP8, &["cache_to_cache_cycles=70"]).unwrap());
     model.upgrade_cycles = Some(30);
-    let (memory, l2) = (model.memory_cycles, model.l2_hit_cycles);
+    let (memory, l2) = (model.memory_cycles, model.l2_hit_cycles.unwrap());
     let mut system = MemorySystem::new(&model, 8);
     for cpu in 0..8 {
         // A load of another granule translates the page.
@@ -421,8 +445,8 @@ fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
             shadow_caches: true,
             ..ClassifierConfig::default()
         });
-        let ways = u64::from(model.l2.ways.max(model.l1d.ways));
-        let apart = model.l2.size_bytes;
+        let ways = u64::from(model.l2.as_ref().unwrap().ways.max(model.l1d.ways));
+        let apart = model.l2.as_ref().unwrap().size_bytes;
         for _ in 0..5 {
             (0..2 * ways).for_each(|n| {
                 system.access_blocking(&store(0, n * apart, 0));
@@ -540,19 +564,20 @@ fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
     // Into L2, too: the line that L2 prefetched with the first one comes from L2, but not earlier
     // than it gets there.
     let mut model = plain(ZEN3);
-    (model.memory_line_cycles, model.l2.prefetch) = (0, Prefetch::NextLine);
-    model.l2.prefetch_distance = 1;
+    model.memory_line_cycles = 0;
+    model.l2.as_mut().unwrap().prefetch = Prefetch::NextLine;
+    model.l2.as_mut().unwrap().prefetch_distance = 1;
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
     system.access(&load(0, 0, 1000));
     assert_eq!(system.access(&load(0, 64, 1100)).ready_at.0, 1000 + memory);
-    assert_eq!(system.access(&load(0, 128, 5000)).ready_at.0, 5000 + model.l2_hit_cycles);
+    assert_eq!(system.access(&load(0, 128, 5000)).ready_at.0, 5000 + model.l2_hit_cycles.unwrap());
 }
 
 #[test]
 fn m19_a_line_occupies_the_way_from_its_level() {
     let mut model = plain(ZEN3);
-    model.l2.line_cycles = 5;
+    model.l2.as_mut().unwrap().line_cycles = 5;
     let mut system = MemorySystem::new(&model, 1);
     let lines = 600;
     for n in 0..lines {
@@ -561,7 +586,7 @@ fn m19_a_line_occupies_the_way_from_its_level() {
     for n in 0..20 {
         let response = system.access(&load(0, n * 64, 1_000_000));
         assert_eq!(response.supplier, SupplyingLevel::L2);
-        let expected = 1_000_000 + n * 5 + model.l2_hit_cycles;
+        let expected = 1_000_000 + n * 5 + model.l2_hit_cycles.unwrap();
         assert_eq!(response.ready_at.0, expected, "{n}");
     }
 }

@@ -198,6 +198,45 @@ fn parts_must_fit_each_other() {
     assert!(error.contains("walk_entries: has no effect"), "{error}");
 }
 
+/// The text of a model without its lines with `field = ...`, and without its tables of these names.
+fn without(text: &str, tables: &[&str], fields: &[&str]) -> String {
+    let mut is_kept = true;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            is_kept = !tables.iter().any(|table| line.starts_with(&format!("[{table}]")));
+        }
+        if is_kept && !fields.iter().any(|field| line.starts_with(&format!("{field} ="))) {
+            kept += &format!("{line}\n");
+        }
+    }
+    kept
+}
+
+#[test]
+fn a_machine_may_have_no_second_level() {
+    let r4400 = text("r4400-1994");
+    let alone = without(&r4400, &["l2"], &["l2_hit_cycles"]);
+    let model = SystemModel::parse(&alone).unwrap();
+    assert_eq!((&model.l2, model.l2_hit_cycles, model.outer().count()), (&None, None, 0));
+    let drawn = draw(&model);
+    assert!(!drawn.contains("L2") && drawn.contains("\n└ memory"), "{drawn}");
+    let refused = model.blocking().unwrap_err().to_string();
+    assert!(refused.contains("has no l2, which the timed level does not run"), "{refused}");
+    let changed = SystemModel::parse(&set(&alone, &["l1d.size=32KiB"]).unwrap()).unwrap();
+    assert_eq!(changed.l1d.size_bytes, 32 << 10);
+
+    let error = |text: &str| SystemModel::parse(text).unwrap_err().to_string();
+    let no_latency = error(&without(&r4400, &[], &["l2_hit_cycles"]));
+    assert!(no_latency.contains("l2_hit_cycles: is missing"), "{no_latency}");
+    let no_level = error(&without(&r4400, &["l2"], &[]));
+    assert!(no_level.contains("l2_hit_cycles: is only for machines with l2"), "{no_level}");
+    let only_third = error(&without(&text("zen3"), &["l2"], &["l2_hit_cycles"]));
+    assert!(only_third.contains("l3: is only for machines with l2"), "{only_third}");
+    let devices = alone.replacen("dma = \"invalidate\"", "dma = \"allocate\"", 1);
+    assert!(devices != alone && error(&devices).contains("dma: \"allocate\" without a level"));
+}
+
 #[test]
 fn fields_are_set_from_outside() {
     let changed = |name: &str, change: &str| {
@@ -227,7 +266,7 @@ fn fields_are_set_from_outside() {
     let error = set(&text("zen3"), &slow).unwrap_err().to_string();
     assert!(error.contains("a tick takes more than 1 ms by exits alone"), "{error}");
     assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().size_bytes, 64 << 20);
-    assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.size_bytes, 4 << 20);
+    assert_eq!(changed("r4400-1994", "l2.size=4MiB").l2.unwrap().size_bytes, 4 << 20);
     assert_eq!(changed("r4400-1994", "l1i.size_bytes=8192").l1i.size_bytes, 8192);
     assert_eq!(changed("r4400-1994", "memory_cycles = 200").memory_cycles, 200);
     assert_eq!(changed("r4400-1994", "clock=1GHz").clock_hz, 1_000_000_000);

@@ -36,15 +36,15 @@ fn replacement() -> impl Strategy<Value = Replacement> {
     prop::sample::select(&[Replacement::Lru, Replacement::TreePlru, Replacement::Random][..])
 }
 
-/// Any machine with small caches.
+/// Any machine with small caches, of which up to two levels are below L1.
 fn any_machine() -> impl Strategy<Value = SystemModel> {
     let contents = &[Inclusion::Inclusive, Inclusion::Exclusive, Inclusion::NonInclusive][..];
-    let flags = prop::array::uniform8(any::<bool>());
+    let flags = prop::array::uniform7(any::<bool>());
     let inclusion = (prop::sample::select(contents), prop::sample::select(contents));
     let prefetch =
         prop::sample::select(&[Prefetch::None, Prefetch::NextLine, Prefetch::Stride][..]);
-    (flags, inclusion, replacement(), (prefetch, 1u32..4), 0u32..3, 1u32..5).prop_map(
-        |(flags, (l2, l3), replacement, (prefetch, distance), ways, mshrs)| {
+    (flags, inclusion, replacement(), (prefetch, 1u32..4), 0u32..3, 1u32..5, 0u32..3).prop_map(
+        |(flags, (l2, l3), replacement, (prefetch, distance), ways, mshrs, outer_levels)| {
             let mut model = SystemModel::parse(ZEN3).unwrap();
             let level = |ways: u32, sets, inclusion, shared| LevelModel {
                 size_bytes: u64::from(ways) * sets * 64,
@@ -65,7 +65,7 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 shared,
                 trace: false,
             };
-            let [through, around, parts, virtual_index, two, shared, msi, next] = flags;
+            let [through, around, parts, virtual_index, shared, msi, next] = flags;
             let l2_prefetch = match (next, distance) {
                 (false, 1) => Prefetch::None,
                 (false, _) => Prefetch::Stream,
@@ -87,12 +87,14 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                     false,
                 )
             };
-            model.l2 = LevelModel {
+            let l2 = LevelModel {
                 prefetch: l2_prefetch,
                 prefetch_distance: distance,
-                ..level(4, if virtual_index { 512 } else { 8 }, l2, shared && two)
+                ..level(4, if virtual_index { 512 } else { 8 }, l2, shared && outer_levels == 1)
             };
-            model.l3 = (!two).then(|| level(8, if virtual_index { 512 } else { 16 }, l3, shared));
+            model.l2 = (outer_levels > 0).then_some(l2);
+            model.l3 = (outer_levels > 1)
+                .then(|| level(8, if virtual_index { 512 } else { 16 }, l3, shared));
             model.protocol = if msi { Protocol::Msi } else { Protocol::Mesi };
             model
         },
@@ -292,7 +294,7 @@ fn devices_drop_or_update_lines() {
     for (dma, misses) in [(Dma::Invalidate, 2), (Dma::Update, 1)] {
         model.dma = dma;
         model.l1d.prefetch = Prefetch::None;
-        model.l2.prefetch = Prefetch::None;
+        model.l2.as_mut().unwrap().prefetch = Prefetch::None;
         let mut system = MemorySystem::new(&model, 2);
         system.classify_misses(ClassifierConfig::default());
         system.access_blocking(&access(0, AccessKind::Store, 0x10_0000, 8));
@@ -466,7 +468,7 @@ proptest! {
         let (walk, walk_entries, walkers) = (Walk::Fixed, 0, 0);
         let model =
             SystemModel { threads_per_core: threads, walk, walk_entries, walkers, ..model };
-        let shared_l2 = model.l2.shared;
+        let shared_l2 = model.l2.as_ref().is_some_and(|l2| l2.shared);
         let mut system = MemorySystem::new(&model, 8);
         let mut before = dirty_lines(&system);
         for (step, (cpu, kind, word, what, bytes)) in steps.into_iter().enumerate() {

@@ -178,7 +178,16 @@ struct Finding<Cell> {
     published: Option<Judged>,
 }
 
+/// How much of a paper's machines, workloads and parts the user asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    All,
+    /// Options left some out.
+    Part,
+}
+
 /// The parts of the table `findings` that differ between papers.
+#[derive(Clone, Copy)]
 pub(crate) struct FindingsTable {
     /// Documentation of the table.
     pub(crate) doc: &'static str,
@@ -211,20 +220,22 @@ impl FindingsTable {
         has_models: false,
     };
 
-    /// Table `findings`: one row per claim.
+    /// Table `findings`: one row per claim. `selection`: what the user asked for. Who has asked for all is not told to
+    /// ask for all.
     pub(crate) fn judge<Cell>(
-        &self,
+        self,
         claims: Vec<Claim<Cell>>,
         figures: &impl Figures<Cell>,
+        selection: Selection,
     ) -> Table {
         let rows = claims.into_iter().map(|claim| {
             let (measured, published) = claim.judge(figures);
             Finding { claim, measured, published }
         });
-        self.columns().table("findings", self.doc, rows)
+        self.columns(selection).table("findings", self.doc, rows)
     }
 
-    fn columns<'a, Cell: 'a>(&'a self) -> Columns<'a, Finding<Cell>> {
+    fn columns<'a, Cell: 'a>(self, selection: Selection) -> Columns<'a, Finding<Cell>> {
         type Row<Cell> = Finding<Cell>;
         let ratio = |name: &str, doc: &str| column(name, doc).format(Format::Factor);
         let model = column("model", "Model of the simulated machine.")
@@ -266,9 +277,14 @@ impl FindingsTable {
                     "Why the finding is not judged, and what to type to have it judged.",
                 )
                 .priority(NEVER_DROPPED)
-                .text(|row: &Row<Cell>| match &row.measured.verdict {
+                .text(move |row: &Row<Cell>| match &row.measured.verdict {
                     Verdict::NotJudged(reason) if reason.ends_with(NOT_MEASURED) => {
-                        Some(format!("{reason}: {} measures all", self.command))
+                        Some(match selection {
+                            Selection::Part => format!("{reason}: {} measures all", self.command),
+                            Selection::All => {
+                                format!("{reason}, although all was asked for: see the warnings and absences")
+                            }
+                        })
                     }
                     Verdict::NotJudged(reason) => Some(reason.clone()),
                     Verdict::Holds | Verdict::Fails => None,

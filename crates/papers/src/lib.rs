@@ -12,4 +12,5 @@ mod published;
 pub mod signal_afterburner;
 pub mod simos_1995;
 
+pub use judge::Selection;
 pub use published::PublishedError;

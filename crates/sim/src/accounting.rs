@@ -13,8 +13,9 @@ use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use attribution::KernelContext;
+use attribution::{KernelContext, SYSCALL_32};
 use lab::cpu_warnings::{CpuWarning, CpuWarnings};
+use lab::services::syscall_name;
 use simrecord::counters::{COUNTERS, CYCLES, Counts, is_of_memory};
 use simrecord::marker;
 use simrecord::parsed::{
@@ -540,13 +541,19 @@ impl Accounting {
         self.counts(simrecord::counters::BRANCHES)
     }
 
-    /// Returns the name of a context, followed by the name of its task or IRQ line if it is known.
+    /// Returns the name of a context, followed by the name of its task or IRQ line if it is known. A system call of 64 bits
+    /// has its name instead of its number.
     #[must_use]
     pub fn name_of(&self, context: KernelContext) -> String {
         if let KernelContext::Function(span) = context
             && let Some(name) = self.spans.get(span as usize)
         {
             return format!("span {name}");
+        }
+        if let KernelContext::Syscall(number) = context
+            && number & SYSCALL_32 == 0
+        {
+            return format!("syscall {}", syscall_name(number as usize));
         }
         let name = match context {
             KernelContext::User(pid)

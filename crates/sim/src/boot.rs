@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use lab::guest_protocol::{RESPONSE_BYTES_MAX, RESPONSE_LINES_MAX};
 
 use crate::machine::agent::{GuestReport, Message};
-use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent, describe_exit};
+use crate::machine::vm::{
+    GuestEvent, GuestText, Instrumentation, StartConfig, Vm, VmEvent, describe_exit,
+};
 use crate::machine::{Held, Machine, NO_REQUEST};
 use crate::qemu::Qemu;
 use crate::{Result, SimError};
@@ -51,7 +53,8 @@ pub struct GuestExit {
     pub status: u8,
     /// Whether the guest reached its time limit.
     pub reached_limit: bool,
-    /// The failed step of a workload; `None` if no step failed, or if the request is no workload.
+    /// The failed step of a workload; `None` if no step failed, or if the request is no workload. Never [`Step::Root`] or
+    /// [`Step::Output`], without which nothing is executed: these are errors.
     pub failed: Option<Step>,
     /// Page faults of the region of interest of a workload, as the guest's kernel counts them.
     pub faults: Option<GuestFaults>,
@@ -73,7 +76,7 @@ pub struct GuestFaults {
     pub major: u64,
 }
 
-/// A step of a workload.
+/// A step of a workload or a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Mounting the root file system.
@@ -84,6 +87,8 @@ pub enum Step {
     Region,
     /// The check of what the region has done.
     Check,
+    /// Opening the serial ports to which a command writes.
+    Output,
 }
 
 impl Step {
@@ -94,6 +99,7 @@ impl Step {
             "set-up" => Step::SetUp,
             "region" => Step::Region,
             "check" => Step::Check,
+            "output" => Step::Output,
             _ => return None,
         })
     }
@@ -115,6 +121,7 @@ impl fmt::Display for Step {
             Step::SetUp => "the set-up",
             Step::Region => "the region of interest",
             Step::Check => "the check",
+            Step::Output => "opening the serial ports of the command's output (ttyS2, ttyS3)",
         })
     }
 }
@@ -170,13 +177,17 @@ fn is_for_firmware(request: &str) -> bool {
     may_be_long || request.chars().any(is_refused)
 }
 
-/// Follows a machine to its end; passes the output of its console to `console`.
+/// Follows a machine to its end; passes the output of its console and of its command to `text`.
 ///
 /// Fails with [`SimError::Machine`] and the last lines of the console if the kernel panics or resets, or if QEMU ends
-/// by itself. Fails with [`SimError::TimeLimit`] at the limit on the host's clock, and if the first process has sent
+/// by itself, or if the guest could not execute its request. Fails with [`SimError::TimeLimit`] at the limit on the host's clock, and if the first process has sent
 /// nothing within the guest's time limit.
-pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
-    let exit = follow_unless(vm, limits, console, &|| false)?;
+pub fn follow(
+    vm: &mut Vm,
+    limits: Limits,
+    text: &mut dyn FnMut(GuestText<'_>),
+) -> Result<GuestExit> {
+    let exit = follow_unless(vm, limits, text, &|| false)?;
     exit.ok_or_else(|| vm.failure("the machine was stopped"))
 }
 
@@ -186,11 +197,11 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
 pub fn follow_unless(
     vm: &mut Vm,
     limits: Limits,
-    console: &mut dyn FnMut(&[u8]),
+    text: &mut dyn FnMut(GuestText<'_>),
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<GuestExit>> {
     let early_end = || EarlyEnd::Kill;
-    let ended = follow_to_end(vm, limits, &early_end, console, stop, &mut refuse_to_save())?;
+    let ended = follow_to_end(vm, limits, &early_end, text, stop, &mut refuse_to_save())?;
     Ok(ended.exit)
 }
 
@@ -283,7 +294,7 @@ pub fn follow_to_end(
     vm: &mut Vm,
     limits: Limits,
     early_end: &dyn Fn() -> EarlyEnd,
-    console: &mut dyn FnMut(&[u8]),
+    text: &mut dyn FnMut(GuestText<'_>),
     stop: &dyn Fn() -> bool,
     save: &mut dyn FnMut(&mut Vm, Held) -> Result<()>,
 ) -> Result<Ended> {
@@ -298,7 +309,7 @@ pub fn follow_to_end(
     let mut early = None;
     let exit_status = loop {
         match vm.next(deadline.ends_at.min(Instant::now() + STOP_POLL))? {
-            Some(VmEvent::Console(bytes)) => console(&bytes),
+            Some(VmEvent::Text(stream, bytes)) => text(GuestText { stream, bytes: &bytes }),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),
                 Message::Exit { status: reported } => {
@@ -371,6 +382,10 @@ pub fn follow_to_end(
         };
         Ok(Ended { exit: Some(exit), early, wall })
     };
+    if let (Some(status), Some(step @ (Step::Root | Step::Output))) = (status, failed_step) {
+        vm.kill();
+        return Err(vm.failure(&format!("{step} failed in the guest with status {status}")));
+    }
     match (status, exit_status) {
         (Some(status), Some(_)) => exit(status, reached_limit),
         // The guest has reported its status, but its kernel cannot power the machine off.
@@ -422,10 +437,10 @@ pub fn run(
     machine: &Machine,
     request: &str,
     limits: Limits,
-    console: &mut dyn FnMut(&[u8]),
+    text: &mut dyn FnMut(GuestText<'_>),
 ) -> Result<GuestExit> {
     let mut vm = start(qemu, machine, request, limits)?;
-    follow(&mut vm, limits, console)
+    follow(&mut vm, limits, text)
 }
 
 #[cfg(test)]
@@ -433,6 +448,14 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_failed_step_has_the_name_that_the_guest_uses() {
+        let names = ["root", "set-up", "region", "check", "output"];
+        assert!(names.iter().all(|name| Step::named(name).is_some()));
+        let text = step_failed("output", 127);
+        assert!(text.contains("ttyS2, ttyS3") && text.ends_with("with status 127"), "{text}");
+    }
 
     #[test]
     fn a_guest_that_responds_has_more_time_up_to_a_maximum() {

@@ -141,7 +141,7 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
     loop {
         let message = match vm.next(deadline)? {
             Some(VmEvent::Guest(GuestEvent(message))) => message,
-            Some(VmEvent::Console(_) | VmEvent::Held(_)) => continue,
+            Some(VmEvent::Text(..) | VmEvent::Held(_)) => continue,
             Some(VmEvent::Ended(_)) => {
                 return Err(vm.failure("the guest ended before it had transferred its files"));
             }

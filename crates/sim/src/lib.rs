@@ -83,7 +83,7 @@ pub use guest_run::{
 pub use kept_times::KeptTimes;
 pub use machine::agent::GuestReport;
 pub use machine::found::FoundDevice;
-pub use machine::vm::{Instrumentation, Vm, VmEvent};
+pub use machine::vm::{GuestText, Instrumentation, Stream, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices, identity, mitigations};
 pub use machine_times::{MachineTimes, TimedMachine};
 pub use process::{children_cpu_ns, name_process_limits_by};

@@ -258,7 +258,7 @@ mod tests {
         assert!(error(&["l2.size=3MiB", "spam"]).starts_with("--set spam: is not FIELD=VALUE"));
         assert!(error(&["l2.ways=0"]).starts_with("--set l2.ways=0: "));
         let (text, model) = changed(&file, &["l2.size=4MiB".to_owned()]).unwrap();
-        assert!(text.contains("4MiB") && model.l2.size_bytes == 4 << 20);
+        assert!(text.contains("4MiB") && model.l2.unwrap().size_bytes == 4 << 20);
         std::fs::write(&file, "name = 1").unwrap();
         assert!(error(&["l2.size=4MiB"]).starts_with(&file));
     }

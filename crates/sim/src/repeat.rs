@@ -12,6 +12,7 @@ use outputs::Existing;
 use crate::boot::{self, Limits};
 use crate::checkpoint::{self, Start};
 use crate::hostile::HostileHost;
+use crate::machine::vm::{GuestText, Stream};
 use crate::parallel::{Jobs, for_each};
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
@@ -191,13 +192,20 @@ impl Repetition<'_> {
         )?;
         let host = self.is_hostile.then(|| HostileHost::start(vm.pid(), number));
         let host = host.transpose().map_err(SimError::system("starting a hostile thread"))?;
-        let mut console = Vec::new();
-        let mut keep_console = |bytes: &[u8]| console.extend_from_slice(bytes);
-        let exit = boot::follow_unless(&mut vm, self.limits, &mut keep_console, self.stop);
+        let (mut console, mut stdout, mut stderr) = (Vec::new(), Vec::new(), Vec::new());
+        let mut keep_text = |text: GuestText<'_>| {
+            let kept = match text.stream {
+                Stream::Console => &mut console,
+                Stream::Stdout => &mut stdout,
+                Stream::Stderr => &mut stderr,
+            };
+            kept.extend_from_slice(text.bytes);
+        };
+        let exit = boot::follow_unless(&mut vm, self.limits, &mut keep_text, self.stop);
         drop(host);
         drop(vm);
         let Some(exit) = exit? else { return Ok(None) };
-        let output = programs_output(&console);
+        let output = programs_output(&console, &stdout, &stderr);
         if exit.reached_limit {
             let what = format!("{name}: the guest reached its time limit (--guest-limit)");
             return Err(SimError::TimeLimit { what, console: output, qemu: String::new() });
@@ -219,11 +227,13 @@ impl Repetition<'_> {
     }
 }
 
-/// Returns the output of the guest's programs, without the kernel's messages, which start with `[`. The messages after
-/// the record's end, while the machine powers off, depend on the host.
-fn programs_output(console: &[u8]) -> String {
+/// Returns the output of the guest's programs: of the command, and on the console without the kernel's messages, which
+/// start with `[`. The messages after the record's end, while the machine powers off, depend on the host.
+fn programs_output(console: &[u8], stdout: &[u8], stderr: &[u8]) -> String {
     let console = String::from_utf8_lossy(console);
-    console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")
+    let console = console.lines().filter(|line| !line.starts_with('['));
+    let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
+    console.chain(stdout.lines()).chain(stderr.lines()).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -233,6 +243,6 @@ mod tests {
     #[test]
     fn kernel_messages_are_left_out() {
         let console = b"[    1.0] up\r\none\r\ntwo\n[    2.0] Power down\n";
-        assert_eq!(programs_output(console), "one\ntwo");
+        assert_eq!(programs_output(console, b"[three]", b"four\n"), "one\ntwo\n[three]\nfour");
     }
 }

@@ -17,6 +17,7 @@ use crate::checkpoint::{self, Start};
 use crate::guest::image::{self, Tools};
 use crate::guest::kernel::Kernel;
 use crate::machine::devices::Disk;
+use crate::machine::vm::GuestText;
 use crate::machine::{CPUS_MAX, Machine};
 use crate::qemu::Qemu;
 use crate::regular_file::read_bounded;
@@ -308,6 +309,14 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// A command in a root file system, without a set-up and without a check of its results. `machine` has the root file
+    /// system as its first disk, and `start` is a state in which it waits for a request.
+    #[must_use]
+    pub fn command(machine: Machine, start: Start, root: RootImage, command: &str) -> Prepared {
+        let request = format!("work:init{SEPARATOR}{command}{SEPARATOR}");
+        Prepared { machine, start, request, root, marks_itself: false, other_sources: None }
+    }
+
     /// Returns the settings of a run that say which root file system and which sources the workload has.
     #[must_use]
     pub fn settings(&self) -> Vec<(String, Json)> {
@@ -426,7 +435,7 @@ pub fn run(
     watch: &Watch,
     limits: Limits,
     keep_at: Option<KeptRecord<'_>>,
-    console: &mut dyn FnMut(&[u8]),
+    console: &mut dyn FnMut(GuestText<'_>),
     stop: &dyn Fn(GuestProgress) -> bool,
 ) -> Result<Outcome> {
     let machine = &prepared.machine;
@@ -435,9 +444,9 @@ pub fn run(
     let (start, request) = (&prepared.start, &prepared.request);
     let mut vm = checkpoint::start(cache, qemu, machine, start, request, limits, instrumentation)?;
     let mut tail = Tail::new(OUTPUT_BYTES);
-    let mut tail_and_console = |bytes: &[u8]| {
-        tail.push(bytes);
-        console(bytes);
+    let mut tail_and_console = |text: GuestText<'_>| {
+        tail.push(text.bytes);
+        console(text);
     };
     let mut refuse = boot::refuse_to_save();
     let early_end = || EarlyEnd::EndRecord;

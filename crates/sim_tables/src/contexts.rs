@@ -43,6 +43,12 @@ fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
             .priority(100)
             .key()
             .text(|row: &Row<'_>| accounting.name_of(row.used.context)),
+        column(
+            "mode",
+            "Mode of the CPU: user, kernel or idle. Absent before the first task is known.",
+        )
+        .priority(70)
+        .text(|row: &Row<'_>| mode(row.used.context)),
         column("self_instructions", "Instructions of the context itself.")
             .priority(99)
             .cost()
@@ -70,6 +76,16 @@ fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
             .uint(|row: &Row<'_>| row.used.completed),
     ])
     .and(counters)
+}
+
+/// The mode of the CPU in a context. `None` if it is unknown.
+fn mode(context: KernelContext) -> Option<&'static str> {
+    match context {
+        KernelContext::Unknown => None,
+        KernelContext::User(_) => Some("user"),
+        KernelContext::Idle => Some("idle"),
+        _ => Some("kernel"),
+    }
 }
 
 /// Returns the table. In each region, the sums over all CPUs come before the rows of single CPUs.
@@ -148,8 +164,23 @@ mod tests {
             table.rows().iter().filter_map(|row| table.get(row, name).cloned()).collect()
         };
         assert_eq!(cells("cpu"), ["all", "0", "1"].map(Value::from));
+        assert_eq!(cells("mode"), ["kernel"; 3].map(Value::from));
         assert_eq!(cells("self_instructions"), [40, 10, 30].map(Value::Uint));
         assert_eq!(cells("self_instructions_ratio"), [0.5; 3].map(Value::Real));
+    }
+
+    #[test]
+    fn a_context_has_a_mode_and_system_calls_have_their_names() {
+        let contexts = [
+            KernelContext::User(7),
+            KernelContext::Idle,
+            KernelContext::Syscall(59),
+            KernelContext::Unknown,
+        ];
+        let modes = contexts.map(mode);
+        assert_eq!(modes, [Some("user"), Some("idle"), Some("kernel"), None]);
+        let name = |number| Accounting::default().name_of(KernelContext::Syscall(number));
+        assert_eq!([name(59), name(9_999)], ["syscall execve", "syscall 9999"]);
     }
 
     #[test]

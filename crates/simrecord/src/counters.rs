@@ -52,6 +52,9 @@ const FURTHER_NAMES: [&str; 9] = [
     "data_wait_cycles",
 ];
 
+/// The counters that only models with an L2 have.
+const L2_COUNTERS: [&str; 3] = ["l2_fetch_misses", "l2_data_misses", "l2_writebacks"];
+
 /// The position of a model's counter. The build fails if no counter has this name.
 const fn model_counter(name: &str) -> usize {
     let mut position = 0;
@@ -89,7 +92,9 @@ pub fn mask_of(model: &SystemModel, cpus: u32) -> u32 {
     let bit = |counter: usize, is_counted: bool| u32::from(is_counted) << counter;
     let threads = model.core.as_ref().and_then(|core| core.threads).unwrap_or(1);
     let has_several_cores = cpus > threads;
-    MASK_TIMED
+    let l2_counters = L2_COUNTERS.iter().map(|name| bit(model_counter(name), model.l2.is_none()));
+    let without_l2: u32 = l2_counters.sum();
+    MASK_TIMED & !without_l2
         | bit(BRANCH_MISSES, true)
         | bit(PIPELINE_STALL_CYCLES, true)
         | bit(FETCH_WAIT_CYCLES, true)

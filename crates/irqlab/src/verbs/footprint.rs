@@ -25,6 +25,7 @@ use crate::options::{
     LIVE, On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, ns,
     one_cpu, unique, usable_cpus,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
     GuestArgs, JobsArgs, MachineFacts, Simulated, SimulatedArgs, add_disk, print_plan,
@@ -96,6 +97,8 @@ pub struct FootprintArgs {
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
@@ -193,7 +196,8 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         stop: stop_on_signals()?,
     })?;
     let plan = args.plan();
-    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, trace)?.0)
+    let attachments = |run: &Run, samples: &Samples| attachments(run, samples, args.pictures);
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, attachments)?.0)
 }
 
 /// A footprint measurement in a simulated machine.
@@ -291,7 +295,15 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     }
     bench.on_host.insert("out".to_owned(), json!(open.directory()));
     let context = facts.context(&open, args.settings());
-    Ok(open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, trace)?.0)
+    let attachments = |run: &Run, samples: &Samples| attachments(run, samples, args.pictures);
+    let measured =
+        open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, attachments);
+    Ok(measured?.0)
+}
+
+/// The files of a run next to its tables: its trace and its pictures.
+fn attachments(run: &Run, samples: &Samples, pictures: PictureArgs) -> Vec<Attachment> {
+    [trace(run, samples), pictures.draw(run)].concat()
 }
 
 /// The file with the trace of one repetition of each series, for Perfetto. Empty if no trace was recorded.

@@ -30,6 +30,7 @@ use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
     usable_cpus,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
     Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, print_plan, shell_line,
@@ -131,6 +132,8 @@ pub struct HandlersArgs {
     command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     user_mode: UserModeArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
@@ -276,7 +279,8 @@ fn measure(
     bench: &mut (dyn HandlersBench + 'static),
 ) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
-    let measured = open.measure(&plan, context, bench, Redraw::EverySecond, |_, _| Vec::new());
+    let measured =
+        open.measure(&plan, context, bench, Redraw::EverySecond, |run, _| args.pictures.draw(run));
     let (exit, run) = measured?;
     say_how_the_command_ended(args, &run);
     Ok(exit)

@@ -15,6 +15,7 @@ use sim::Cache;
 use sim::services::{SimServices, SimServicesSettings, Work};
 use sim::watch::Watch;
 
+use super::sim::rootfs;
 use crate::console::{self, Redraw};
 use crate::options::{Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus};
 use crate::pictures::PictureArgs;
@@ -28,6 +29,7 @@ use crate::simulated::{self, Simulated, SimulatedArgs, print_plan, shell_line};
   irqlab services --on sim -- 'ls -lR / > /dev/null'        counts of each service
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model
   irqlab services --on sim:r10000-1996 --workload progdev   gcc and make, set up once
+  irqlab services --on sim --rootfs mine -- CMD             in a root file system of Debian's packages
   irqlab services --on sim:zen3 --misses -- CMD             why each service misses its caches
   irqlab services --on sim --verify -- CMD                  compared with the guest's own counts"))]
 pub struct ServicesArgs {
@@ -56,6 +58,10 @@ pub struct ServicesArgs {
     /// Measure the workload's short form, which does less of the same work
     #[arg(long, help_heading = SIMULATED, requires = "workload")]
     short: bool,
+    /// Run the command in this root file system (irqlab sim rootfs), which is the first disk; the command must succeed
+    #[arg(long, value_name = "NAME", help_heading = SIMULATED,
+          conflicts_with_all = ["workload", "verify", "warm_up_command"])]
+    rootfs: Option<String>,
     /// The command to measure; on sim, the guest's shell runs it
     #[arg(last = true, value_name = "CMD", required_unless_present = "workload")]
     command: Vec<String>,
@@ -74,6 +80,7 @@ impl ServicesArgs {
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("command", json!(self.command)),
             ("workload", json!(self.workload)),
+            ("rootfs", json!(self.rootfs)),
             ("short", json!(self.short)),
             ("warm_up_command", json!(self.warm_up_command)),
             ("verify", json!(self.verify)),
@@ -151,8 +158,16 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut settings = args.settings();
-    let (prepared, work) = match &args.workload {
-        Some(name) => {
+    let (prepared, work) = match (&args.workload, &args.rootfs) {
+        (None, Some(name)) => {
+            let root = rootfs::find(&cache, name)?;
+            let command = shell_line(&args.command);
+            let (machine, prepared) =
+                Simulated::prepare_in_root(cache, guest, vcpus, (root, &command), watch, stop)?;
+            settings.extend(prepared.settings());
+            (machine, Work::Workload(Box::new(prepared)))
+        }
+        (Some(name), _) => {
             args.check_workload()?;
             let workload = simulated::workload(name, vcpus, args.short)?;
             let (machine, prepared) =
@@ -160,7 +175,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
             settings.extend(prepared.settings());
             (machine, Work::Workload(Box::new(prepared)))
         }
-        None => {
+        (None, None) => {
             let request = ServicesRequest {
                 warm_up: args.warm_up_command.clone(),
                 command: shell_line(&args.command),

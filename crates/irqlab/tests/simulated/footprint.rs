@@ -22,12 +22,21 @@ fn in_a_simulated_machine_counters_and_time_agree() {
         return;
     }
     let arguments = ["footprint", "-q", "--json", "--on", "sim:r4400-1994", "--set", "l2.ways=8"];
-    let options =
-        ["--level", "l1d,l1i", "--stimulus", "disk,net", "--repetitions", "48", "--trace"];
+    let options = [
+        "--level",
+        "l1d,l1i",
+        "--stimulus",
+        "disk,net",
+        "--repetitions",
+        "48",
+        "--trace",
+        "--pictures",
+    ];
     let run = workspace
         .run(&[&arguments[..], &options, &["--out", "run"]].concat())
         .assert_code(0)
         .json();
+    assert!(workspace.path().join("run/displaced.svg").is_file(), "--pictures draws");
     assert_eq!(run["bench"], "sim");
     let table = rows(&run, "footprint");
     assert_eq!(table.len(), 4);

@@ -8,8 +8,11 @@ use serde_json::Value as Json;
 
 fn measured(workspace: &Place, out: &str, sources: &str) -> Json {
     let arguments = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];
-    let options = ["--stimulus", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
-    workspace.run(&[&arguments[..], &options[..]].concat()).assert_code(0).json()
+    let options = ["--stimulus", sources, "--rate", "low", "--low-interval", "5ms", "--pictures"];
+    let run = workspace.run(&[&arguments[..], &options[..], &["--out", out]].concat());
+    let run = run.assert_code(0).json();
+    assert!(workspace.path().join(out).join("costs.svg").is_file(), "--pictures draws");
+    run
 }
 
 /// Asserts that the counts equal those of the guest's kernel. On a machine with several CPUs, one more or less is

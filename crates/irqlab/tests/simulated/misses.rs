@@ -70,3 +70,44 @@ fn functions_of_drivers_have_their_right_names() {
     let is_entry = |row: &Json| row["function"] == "[handler entry]" && row["class"] == "interrupt";
     assert!(rows(&run, "miss_functions").iter().any(is_entry), "{functions:?}");
 }
+
+/// The text of `zen3` without the levels below L1.
+fn zen3_without_outer_caches() -> String {
+    let mut is_kept = true;
+    let lines = include_str!("../../../../machines/zen3.toml").lines().filter(|line| {
+        if line.starts_with('[') {
+            is_kept = !line.starts_with("[l2]") && !line.starts_with("[l3]");
+        }
+        is_kept && !line.starts_with("l2_hit_cycles") && !line.starts_with("l3_hit_cycles")
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn a_model_without_a_second_level_has_no_figures_of_one() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    std::fs::write(workspace.path().join("alone.toml"), zen3_without_outer_caches()).unwrap();
+    let boot = ["sim", "boot", "-q", "--json", "--on", "sim:./alone.toml", "--misses"];
+    let command = ["--", "cat /sys/devices/system/cpu/cpu0/cache/index*/size"];
+    let ended = workspace.run(&[&boot[..], &command].concat());
+    // The guest's kernel, too, finds only the two caches of the first level.
+    assert_eq!(ended.assert_code(0).err, "32K\n32K\n");
+    let run = ended.json();
+    let contexts = rows(&run, "contexts");
+    let of_outer = |name: &&String| name.contains("l2_") || name.contains("l3_");
+    let row = contexts[0].as_object().expect("a row");
+    assert_eq!(row.keys().filter(of_outer).collect::<Vec<_>>(), Vec::<&String>::new());
+    let misses = rows(&run, "misses");
+    assert!(misses.iter().any(|row| row["cache"] == "L1D"), "{misses:?}");
+    assert!(misses.iter().all(|row| row["cache"] != "L2" && row["cache"] != "L3"), "{misses:?}");
+
+    let footprint = ["footprint", "--on", "sim:./alone.toml", "--level", "l2"];
+    let refused = workspace.run(&footprint);
+    assert_ne!(refused.code, Some(0));
+    refused.assert_says("l2 of the model").assert_says("does not exist");
+    let bare = ["sim", "bare", "footprint", "--on", "sim:./alone.toml", "--level", "l2"];
+    workspace.run(&bare).assert_code(2).assert_says("has no L2");
+}

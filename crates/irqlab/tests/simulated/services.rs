@@ -340,3 +340,33 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
         assert!(sum("miss_data") <= sum("misses"), "{cache}");
     }
 }
+
+/// A root file system has other programs than the guest's image, and the command runs in it.
+#[test]
+fn a_command_in_a_root_file_system_has_its_services() {
+    let workspace = Place::new();
+    let refused = workspace.run(&["services", "--rootfs", "none", "--", "true"]);
+    refused.assert_code(2).assert_says("--rootfs is for a simulated machine");
+    if !can_simulate(&workspace) || !can_have_packages() {
+        return;
+    }
+    let name = format!("test-services-{}", std::process::id());
+    workspace.run(&["sim", "rootfs", &name, "-q"]).assert_code(0);
+    let services = ["services", "-q", "--json", "--on", "sim", "--rootfs", &name];
+    let run = |command: &str, out: &str| {
+        workspace.run(&[&services[..], &["--out", out, "--", command]].concat())
+    };
+    // The guest's image has an /init.
+    let whole = run("test ! -e /init && uname > /dev/null", "whole");
+    let missing = run("exit 3", "missing");
+    let cache = sim::Cache::from_environment().unwrap();
+    for made in [format!("root-{name}.latest"), format!("root-{name}.latest.lock")] {
+        let _ = std::fs::remove_file(cache.path(&made));
+    }
+    let whole = whole.assert_code(0).json();
+    assert_eq!((&whole["complete"], &whole["settings"]["rootfs"]), (&true.into(), &name.into()));
+    let names: Vec<&str> =
+        rows(&whole, "services").iter().filter_map(|row| row["service"].as_str()).collect();
+    assert!(names.contains(&"execve") && names.contains(&"uname"), "{names:?}");
+    missing.assert_code(1).assert_says("the region of interest failed in the guest with status 3");
+}

@@ -248,6 +248,12 @@ pub enum CompareError {
          (give as many on both sides)"
     )]
     RunCounts(usize, usize),
+    /// The runs of one side have one condition each, and not the same. Fields: the side, and two conditions.
+    #[error(
+        "the runs of the {0} side have different conditions, {1} and {2}: their figures are of different things (give runs \
+         of one condition)"
+    )]
+    Conditions(&'static str, String, String),
     /// Too few runs to show how much runs differ.
     #[error(
         "{0} runs on each side are too few to tell how much runs differ (take 3 at least, better 8; or one)"
@@ -437,6 +443,8 @@ pub fn compare_series<'a>(
     if let Some(other) = base.iter().chain(new).find(|run| run.experiment != *experiment) {
         return Err(CompareError::Experiments(experiment.clone(), other.experiment.clone()));
     }
+    check_conditions("first", base)?;
+    check_conditions("second", new)?;
     let is_exact = base.iter().chain(new).all(is_exact);
     let wanted = |table: &Table, column: &Column, row: &[Value]| {
         is_wanted(plan, is_exact, table, column, row)
@@ -456,6 +464,17 @@ pub fn compare_series<'a>(
     }
     comparison.left_out = left_out;
     Ok(comparison)
+}
+
+/// Checks that the runs of one side are of one condition, if each has only one. Between the sides, conditions match
+/// whatever their names are.
+fn check_conditions(side: &'static str, runs: &[Run]) -> Result<(), CompareError> {
+    let mut conditions = runs.iter().filter_map(cells::sole_condition);
+    let Some(first) = conditions.next() else { return Ok(()) };
+    match conditions.find(|condition| *condition != first) {
+        Some(other) => Err(CompareError::Conditions(side, first.to_owned(), other.to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// Probability, for each end, that at least one difference of a comparison is beyond that end of its interval. Both

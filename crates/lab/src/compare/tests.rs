@@ -95,6 +95,21 @@ fn runs_with_one_condition_each_are_compared_whatever_its_name() {
 }
 
 #[test]
+fn repeated_runs_of_one_side_have_one_condition() {
+    let run = |condition: &str, mean: f64| contexts(condition, &[("TIMER", 100, mean, 0.1)]);
+    let three = |condition: &str, mean: f64| vec![run(condition, mean); 3];
+    let (base, mut new) = (three("ambient", 50.0), three("command", 25.0));
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| difference.verdict != Verdict::Missing));
+    assert_eq!(found.warnings[0], "condition ambient is compared with condition command");
+    // The figures of the third run are of another condition.
+    new[2] = run("ambient", 75.0);
+    let error = compare_series(&base, &new, &plan(&[])).unwrap_err().to_string();
+    let says = "the runs of the second side have different conditions, command and ambient";
+    assert!(error.starts_with(says), "{error}");
+}
+
+#[test]
 fn differences_are_ranked_by_their_effect_and_few_spans_come_last() {
     let base = contexts(
         "a",

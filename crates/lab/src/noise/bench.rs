@@ -1,6 +1,8 @@
 //! The trait of benches that can run `noise`. The live bench, the simulated bench, and the simulated machine without a
 //! kernel (`sim/src/bare`) implement it. `experiment.rs` calls it.
 
+use std::time::Duration;
+
 use super::loops::Loop;
 use super::sample::NoiseSample;
 use crate::experiment::{Bench, BenchError};
@@ -31,6 +33,11 @@ pub trait NoiseBench: Bench {
     ///
     /// Fails if the loop cannot run.
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError>;
+
+    /// Returns how long [`NoiseBench::measure_part`] takes; `None` if that is unknown before it starts.
+    fn expected_part(&self, _parts: u32) -> Option<Duration> {
+        None
+    }
 
     /// Runs the detour loop like [`NoiseBench::measure`], but only for one of `parts` equal parts of a window. Only
     /// benches with [`Visibility::KernelEvents`] are asked for parts, so only they need their own implementation.

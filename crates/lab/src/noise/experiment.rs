@@ -1,6 +1,8 @@
 //! The experiment `noise` as [`Experiment`]: the plan, its measurement on a bench, and the report from the samples. The
 //! verb `noise` makes the plan from the command line.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value as Json, json};
 use stats::median;
 
@@ -25,6 +27,24 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// How long the parts of a measurement take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedTime {
+    /// Number of loops, which run one after the other.
+    pub loops: u32,
+    /// A loop with its warm-up.
+    pub loop_time: Duration,
+    /// The comparison of the loop without and with probes, all pairs together. Zero if there is none.
+    pub comparison: Duration,
+}
+
+impl ExpectedTime {
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.loop_time * self.loops + self.comparison
+    }
+}
+
 /// Number of pairs of windows without and with probes. The number is even, so each order can come equally often. It is
 /// large enough for a 95 % interval of the median difference: from the 4th to the 13th of 16 sorted differences.
 const PAIRS: u32 = 16;
@@ -44,6 +64,21 @@ impl Plan {
     /// Whether to compare windows with probes and windows without probes, to show the cost of the probes.
     fn compares(&self, visibility: Visibility) -> bool {
         self.trace && visibility == Visibility::KernelEvents && self.loops.contains(&Loop::Detour)
+    }
+
+    /// Returns how long the measurement takes; `None` if the bench does not know it before.
+    #[must_use]
+    pub fn expected_time(&self, bench: &dyn NoiseBench) -> Option<ExpectedTime> {
+        let visibility = bench.visibility();
+        let loops = self.windows(visibility).len() as u32;
+        let loop_time = bench.expected_step()?;
+        let comparison = if self.compares(visibility) {
+            let parts = 2 * PAIRS;
+            bench.expected_part(parts)? * parts
+        } else {
+            Duration::ZERO
+        };
+        Some(ExpectedTime { loops, loop_time, comparison })
     }
 
     /// For each pair of windows: whether the window with probes comes first. The answer is yes for a random half of the

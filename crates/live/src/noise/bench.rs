@@ -45,6 +45,8 @@ const STARVED: &str = "the run was ended: irqlab's own thread, which reads the l
                        10 s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)";
 /// Longest total time of the comparison of the loop with and without probes.
 const COMPARED_NS_MAX: u64 = 60_000_000_000;
+/// Time between two polls for the end of a window, after its planned end.
+const POLL_PERIOD_AFTER_END: Duration = Duration::from_millis(20);
 /// Shortest time of a part of this comparison.
 const PART_NS_MIN: u64 = 10_000_000;
 /// Reasons why a loop ended early.
@@ -258,6 +260,13 @@ impl LiveNoise {
         usable.filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
     }
 
+    /// The window of one of `parts` parts of the comparison, ns, and its warm-up.
+    fn part(&self, parts: u32) -> (u64, Duration) {
+        let total_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
+        let window_ns = (total_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
+        (window_ns, self.settings.warm_up.min(PART_WARM_UP_MAX))
+    }
+
     fn poll_schedule(
         &self,
         has_observer_cpu: bool,
@@ -270,7 +279,7 @@ impl LiveNoise {
             expected: Duration::from_nanos(window_ns) + warm_up,
             warm_up,
             period: Duration::from_millis(period_ms),
-            period_after_end: Duration::from_millis(20),
+            period_after_end: POLL_PERIOD_AFTER_END,
             watchdog_cycles: self.clock.cycles(WATCHDOG_NS),
             stop: self.settings.stop.clone(),
         }
@@ -615,10 +624,13 @@ impl NoiseBench for LiveNoise {
         Ok(sample)
     }
 
+    fn expected_part(&self, parts: u32) -> Option<Duration> {
+        let (window_ns, warm_up) = self.part(parts);
+        Some(Duration::from_nanos(window_ns) + warm_up + POLL_PERIOD_AFTER_END)
+    }
+
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
-        let total_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
-        let window_ns = (total_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
-        let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
+        let (window_ns, warm_up) = self.part(parts);
         // The concurrent command does not run in the comparison.
         let no_thresholds = &mut ThresholdWatch::default();
         self.run(Loop::Detour, traced, window_ns, warm_up, &mut None, no_thresholds)

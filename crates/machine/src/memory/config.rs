@@ -26,7 +26,7 @@ pub(super) struct Config {
     pub(super) allocates_on_write: bool,
     pub(super) l1_hit_cycles: u64,
     pub(super) stlb_hit_cycles: u64,
-    /// For L2 and L3.
+    /// For L2 and L3. 0 for a level that the machine does not have.
     pub(super) hit_cycles: [u64; 2],
     /// Whether walks load page table entries.
     pub(super) has_page_walks: bool,
@@ -69,7 +69,7 @@ impl Config {
             allocates_on_write: model.l1d.allocate,
             l1_hit_cycles: model.l1_hit_cycles,
             stlb_hit_cycles: model.stlb_hit_cycles.unwrap_or(0),
-            hit_cycles: [model.l2_hit_cycles, model.l3_hit_cycles.unwrap_or(0)],
+            hit_cycles: [model.l2_hit_cycles, model.l3_hit_cycles].map(Option::unwrap_or_default),
             has_page_walks: model.walk != Walk::Fixed,
             tlb_miss_cycles: model.tlb_miss_cycles,
             memory_cycles: model.memory_cycles,

@@ -4,12 +4,12 @@
 //! for devices, flushes and written code. Each removal must reach the classifier (why the line is
 //! absent) and the directory ([`Tags::release`]).
 
-use super::Access;
 use super::classification::{CacheName, Classifier, LineAfter, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::{CacheId, Tags};
 use super::translation::ThreadPage;
+use super::{Access, SupplyingLevel};
 use crate::address::{LineAddress, LineRange, PhysicalAddress};
 use crate::system_model::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
@@ -41,7 +41,8 @@ pub(super) struct RemovedLines {
 }
 
 impl Tags {
-    /// Handles the line that L1D evicted from `slot`. L2 takes the line if it is dirty, or if L2 is exclusive.
+    /// Handles the line that L1D evicted from `slot`. L2 takes the line if it is dirty, or if L2 is exclusive. Without an
+    /// L2, memory takes a dirty line.
     pub(super) fn evict_l1d(&mut self, cpu: usize, slot: Slot, victim: Evicted) {
         let core = self.core_of(cpu);
         let physical = PhysicalAddress::of_line(victim.line, self.config.l1d_shift);
@@ -49,8 +50,11 @@ impl Tags {
         let cache = CacheId { name: CacheName::L1d, number: core };
         self.classifier.evicted(cpu, cache, victim.line);
         let dirty = victim.flags & DIRTY;
-        if dirty != 0 || self.outer[0].inclusion == Inclusion::Exclusive {
-            self.insert_victim(0, cpu, physical, dirty);
+        match self.outer.first().map(|l2| l2.inclusion) {
+            Some(Inclusion::Exclusive) => self.insert_victim(0, cpu, physical, dirty),
+            Some(_) if dirty != 0 => self.insert_victim(0, cpu, physical, dirty),
+            None if dirty != 0 => self.write_memory(cpu),
+            Some(_) | None => {}
         }
         self.release(core, self.config.granule(physical));
     }
@@ -152,18 +156,25 @@ impl Tags {
         self.cpus[cpu].counts.memory_writes += 1;
     }
 
-    /// Writes a store of a write-through L1D to L2, which fills the line if it is absent. The processor
-    /// does not wait.
+    /// Writes a store of a write-through L1D to L2, which fills the line if it is absent. Without an L2, memory takes
+    /// the store. The processor does not wait.
     pub(super) fn write_through(&mut self, access: &Access) -> FillResponse {
         let core = self.core_of(access.cpu);
-        let line = access.physical.line(self.outer[0].line_shift);
         let mask = self.config.granule_mask(access.physical, access.bytes);
-        let l2 = self.outer[0].cache_for(core);
+        let Some(l2) = self.outer.first_mut() else {
+            self.acquire_ownership(access.cpu, access.physical, mask);
+            self.outcome.push(Step::Fill(FillStart::Asked));
+            self.write_memory(access.cpu);
+            self.outcome.push(Step::Filled(FillEnd::Below));
+            return FillResponse::posted(SupplyingLevel::Memory);
+        };
+        let line = access.physical.line(l2.line_shift);
+        let l2 = l2.cache_for(core);
         if let Some(slot) = l2.lookup_line(line) {
             l2.set_flags(slot, l2.flags(slot) | DIRTY);
             self.classifier.accessed(self.outer_id(0, core), line);
             self.acquire_ownership(access.cpu, access.physical, mask);
-            return FillResponse::posted();
+            return FillResponse::posted(SupplyingLevel::L2);
         }
         let response = self.fill(&FillRequest {
             cpu: access.cpu,
@@ -221,7 +232,7 @@ impl Tags {
             if self.config.dma == Dma::Update {
                 let is_in = |line: &LineAddress| self.cache(cache).contains(*line);
                 self.dma.updated += lines.filter(is_in).count() as u64;
-            } else if self.config.dma == Dma::Allocate && cache.name == self.last_level() {
+            } else if self.config.dma == Dma::Allocate && Some(cache.name) == self.last_level() {
                 lines.for_each(|line| self.dma_allocate(cache, line));
             } else {
                 let report =
@@ -237,8 +248,9 @@ impl Tags {
         }
     }
 
-    fn last_level(&self) -> CacheName {
-        CacheName::outer(self.outer.len() - 1)
+    /// The last level below L1. `None` if there is none.
+    fn last_level(&self) -> Option<CacheName> {
+        self.outer.len().checked_sub(1).map(CacheName::outer)
     }
 
     /// The last level takes a line that a device has written, in one of the first `dma_ways` ways of its set.

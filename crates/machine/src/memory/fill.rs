@@ -63,15 +63,9 @@ pub(super) struct FillResponse {
 }
 
 impl FillResponse {
-    /// The response to a write that L2 takes while the processor goes on.
-    pub(super) fn posted() -> Self {
-        FillResponse {
-            supplier: SupplyingLevel::L2,
-            latency_cycles: 0,
-            is_writable: false,
-            flags: 0,
-            missed_levels: 0,
-        }
+    /// The response to a write that `supplier`, L2 or memory, takes while the processor goes on.
+    pub(super) fn posted(supplier: SupplyingLevel) -> Self {
+        FillResponse { supplier, latency_cycles: 0, is_writable: false, flags: 0, missed_levels: 0 }
     }
 }
 
@@ -148,7 +142,7 @@ impl Tags {
             self.cpus[request.cpu].l2_prefetches.add(line, until);
         }
         let is_prefetch = request.purpose == Purpose::Prefetch;
-        let follows_streams = self.outer[0].prefetch == Prefetch::Stream;
+        let follows_streams = self.outer.first().is_some_and(|l2| l2.prefetch == Prefetch::Stream);
         if request.first_level == 0 && follows_streams || !is_prefetch && missed_levels & 1 != 0 {
             self.prefetch_l2(request);
         }
@@ -264,7 +258,8 @@ impl Tags {
         flags
     }
 
-    /// Prefetches into L2 the lines that L2's prefetcher predicts from a request. An exclusive L2 prefetches nothing.
+    /// Prefetches into L2 the lines that L2's prefetcher predicts from a request. An exclusive L2 prefetches nothing. The
+    /// machine has an L2.
     fn prefetch_l2(&mut self, request: &FillRequest) {
         let l2 = &self.outer[0];
         if l2.inclusion == Inclusion::Exclusive {

@@ -344,10 +344,10 @@ impl MemorySystem {
         self.tags.cores.iter().any(|core| core.tlbs.has_second())
     }
 
-    /// Whether the model has a third level of caches.
+    /// How many levels of caches the model has below L1: 0 to 2.
     #[must_use]
-    pub fn has_l3(&self) -> bool {
-        self.tags.outer.len() > 1
+    pub fn outer_caches(&self) -> usize {
+        self.tags.outer.len()
     }
 
     /// Classifies misses from now on, and forgets earlier classifications.

@@ -24,6 +24,7 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     check_identity(model)?;
     check_geometries(model)?;
     check_foreign_fields(model)?;
+    check_latency("l2", model.l2.is_some(), model.l2_hit_cycles)?;
     check_latency("l3", model.l3.is_some(), model.l3_hit_cycles)?;
     check_latency("stlb", model.stlb.is_some(), model.stlb_hit_cycles)?;
     check_threads(model)?;
@@ -91,10 +92,16 @@ fn check_load_latency(model: &SystemModel, core: &CoreModel) -> Result<(), Model
 /// Checks each level below L1 against the level above.
 fn check_levels(model: &SystemModel) -> Result<(), ModelError> {
     let l1 = [("l1i", &model.l1i), ("l1d", &model.l1d)];
-    check_level("l2", &model.l2, &l1)?;
+    let Some(l2) = &model.l2 else {
+        return match model.l3 {
+            Some(_) => refuse("l3", "is only for machines with l2"),
+            None => Ok(()),
+        };
+    };
+    check_level("l2", l2, &l1)?;
     if let Some(l3) = &model.l3 {
-        check_level("l3", l3, &[("l2", &model.l2)])?;
-        if model.l2.shared && !l3.shared {
+        check_level("l3", l3, &[("l2", l2)])?;
+        if l2.shared && !l3.shared {
             return refuse("l3.shared", "false below a shared l2; allowed: true");
         }
     }
@@ -153,7 +160,12 @@ fn check_host_exits(model: &SystemModel) -> Result<(), ModelError> {
 /// Checks that a machine of a model can have `cores` cores: devices can allocate lines only in a level that all cores
 /// share.
 pub(super) fn check_cores(model: &SystemModel, cores: u32) -> Result<(), ModelError> {
-    let last = model.l3.as_ref().unwrap_or(&model.l2);
+    let Some(last) = model.outer().last() else {
+        return match model.dma {
+            Dma::Allocate => refuse("dma", "\"allocate\" without a level below L1"),
+            Dma::Invalidate | Dma::Update => Ok(()),
+        };
+    };
     if model.dma == Dma::Allocate && !last.shared && cores > 1 {
         let problem = "\"allocate\" with a last level that the cores do not share";
         return refuse("dma", problem);
@@ -164,14 +176,13 @@ pub(super) fn check_cores(model: &SystemModel, cores: u32) -> Result<(), ModelEr
 /// Checks that devices can allocate lines in the last level, if they shall.
 fn check_dma(model: &SystemModel) -> Result<(), ModelError> {
     check_cores(model, model.cores())?;
-    if model.dma == Dma::Allocate {
-        let last = model.l3.as_ref().unwrap_or(&model.l2);
-        if model.dma_ways > last.ways {
+    match model.outer().last() {
+        Some(last) if model.dma == Dma::Allocate && model.dma_ways > last.ways => {
             let problem = format!("{}; allowed: 1..={}", model.dma_ways, last.ways);
-            return refuse("dma_ways", problem);
+            refuse("dma_ways", problem)
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that the lines of a level are not shorter than the lines of the levels above, and that an inclusive level is
@@ -255,8 +266,8 @@ fn check_geometries(model: &SystemModel) -> Result<(), ModelError> {
 
 /// All caches of a model, each with its name in the text.
 fn caches(model: &SystemModel) -> impl Iterator<Item = (&'static str, &LevelModel)> {
-    let l3 = model.l3.iter().map(|level| ("l3", level));
-    [("l1i", &model.l1i), ("l1d", &model.l1d), ("l2", &model.l2)].into_iter().chain(l3)
+    let outer = ["l2", "l3"].into_iter().zip(model.outer());
+    [("l1i", &model.l1i), ("l1d", &model.l1d)].into_iter().chain(outer)
 }
 
 /// Refuses fields of a cache that are only for other caches.

@@ -37,11 +37,13 @@ pub fn draw(model: &SystemModel) -> String {
     let l1_latency = latency(model, 0);
     text += &row(0, "L1I", &level(&model.l1i, false), &l1_latency);
     text += &row(0, "L1D", &level(&model.l1d, false), &l1_latency);
-    text += &row(1, "L2", &level(&model.l2, true), &latency(model, model.l2_hit_cycles));
-    if let Some(l3) = &model.l3 {
-        text += &row(2, "L3", &level(l3, true), &latency(model, model.l3_hit_cycles.unwrap_or(0)));
+    let latencies = [model.l2_hit_cycles, model.l3_hit_cycles].map(Option::unwrap_or_default);
+    for ((depth, name), (outer, cycles)) in
+        (1..).zip(["L2", "L3"]).zip(model.outer().zip(latencies))
+    {
+        text += &row(depth, name, &level(outer, true), &latency(model, cycles));
     }
-    let depth = 2 + usize::from(model.l3.is_some());
+    let depth = 1 + model.outer().count();
     text += &row(depth, "memory", &memory(model), &latency(model, model.memory_cycles));
     text += "\n";
     for (name, tlb) in tlbs(model) {
@@ -171,7 +173,7 @@ fn memory(model: &SystemModel) -> String {
     match model.memory_line_cycles {
         0 => "any number of lines at once".to_owned(),
         line => {
-            let outermost = model.l3.as_ref().unwrap_or(&model.l2).line_bytes;
+            let outermost = model.outer().last().unwrap_or(&model.l1d).line_bytes;
             let bytes = u128::from(outermost) * u128::from(model.clock_hz) / u128::from(line);
             format!("a line every {}: {} MB/s", cycles(line), bytes / 1_000_000)
         }

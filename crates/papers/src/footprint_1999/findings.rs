@@ -9,7 +9,7 @@ use record::Table;
 use super::published::{Count, Paper};
 use super::tables::{ModelRun, SeriesKey, display_by_model};
 use crate::judge::{
-    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly,
+    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, exactly,
     half_benefit_ratio,
 };
 
@@ -201,10 +201,10 @@ fn longer_lines_between_models(runs: &[ModelRun]) -> Vec<Claim<Cell<'_>>> {
 
 /// Table `findings`: all findings, for all runs.
 #[must_use]
-pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
+pub fn findings(paper: &Paper, runs: &[ModelRun], selection: Selection) -> Table {
     let mut all_claims: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims).collect();
     all_claims.extend(longer_lines_between_models(runs));
-    TABLE.judge(all_claims, paper).displayed(display_by_model())
+    TABLE.judge(all_claims, paper, selection).displayed(display_by_model())
 }
 
 #[cfg(test)]
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_finding_without_its_series_is_not_judged() {
         let paper = Paper::built_in().unwrap();
-        let table = findings(&paper, &[run("origin-200")]);
+        let table = findings(&paper, &[run("origin-200")], Selection::Part);
         assert_eq!(table.check_display(), Ok(()));
         assert_eq!(verdicts(&table, "network > disk"), ["holds", "holds", "not judged"]);
         let close = verdicts(&table, "L1I + L1D close to L2");
@@ -301,7 +301,7 @@ mod tests {
         let change = Some("l2.line=64B".to_owned());
         run.parts
             .extend([Part { long: true, ..long }, Part { change, ..part(vec![longer_lines]) }]);
-        let table = findings(&Paper::built_in().unwrap(), &[run]);
+        let table = findings(&Paper::built_in().unwrap(), &[run], Selection::Part);
         for name in ["refined beats basic: spread", "refined beats basic: effect"] {
             assert_eq!(verdicts(&table, name), ["holds", "not judged"], "{name}");
         }
@@ -331,7 +331,7 @@ mod tests {
             changed.ready.geometry.line_bytes = line_bytes;
             let change = Some("l2.line".to_owned());
             run.parts.push(Part { change, ..part(vec![changed]) });
-            let table = findings(&Paper::built_in().unwrap(), &[run]);
+            let table = findings(&Paper::built_in().unwrap(), &[run], Selection::Part);
             let claims: Vec<String> = table
                 .rows()
                 .iter()
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn the_published_figures_are_judged_as_in_the_paper() {
         let paper = Paper::built_in().unwrap();
-        let table = findings(&paper, &[run("origin-200"), run("ultra-1")]);
+        let table = findings(&paper, &[run("origin-200"), run("ultra-1")], Selection::Part);
         let verdicts = |name: &str, model: &str| -> Vec<String> {
             let (name, model) = (Value::from(name), Value::from(model));
             let rows = table.rows().iter().filter(|row| row[0] == name && row[1] == model);

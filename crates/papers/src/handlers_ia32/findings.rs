@@ -7,7 +7,7 @@ use record::Table;
 use super::interrupt::ModelRun;
 use super::published::{Family, Paper};
 use super::tables::{Quantity, STIMULI, conditions};
-use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
+use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: stimulus, load, machines.",
@@ -224,7 +224,7 @@ fn between_conditions<'a>(paper: &Paper, run: &'a ModelRun) -> Claims<'a> {
 /// Table `findings`: all findings. The finding of section 4.4 cannot be judged: 15 to 30 % of the decoded instructions
 /// do not complete. The simulated cores execute no wrong path.
 #[must_use]
-pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
+pub fn findings(paper: &Paper, runs: &[ModelRun], selection: Selection) -> Table {
     let mut claims = Vec::new();
     claims.extend(STIMULI.into_iter().flat_map(|stimulus| between_families(paper, runs, stimulus)));
     claims.extend(STIMULI.into_iter().flat_map(|stimulus| between_clocks(paper, runs, stimulus)));
@@ -236,7 +236,7 @@ pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
         Test::Greater,
         [Side::Cell(Cell::CompletionRate), Side::Number(0.7)],
     ));
-    TABLE.judge(claims, paper)
+    TABLE.judge(claims, paper, selection)
 }
 
 #[cfg(test)]
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn verdicts(runs: &[ModelRun], name: &str) -> Vec<(String, String)> {
-        let table = findings(&Paper::built_in().unwrap(), runs);
+        let table = findings(&Paper::built_in().unwrap(), runs, Selection::Part);
         let text = |row: &[Value], column: &str| match table.get(row, column) {
             Some(Value::Text(text)) => text.to_string(),
             _ => String::new(),
@@ -364,7 +364,7 @@ mod tests {
     fn the_fastest_pentium_3_is_the_same_in_any_order_of_the_models() {
         let beats = "the fastest Pentium III beats a Pentium 4";
         let subjects = |runs: &[ModelRun]| -> Vec<String> {
-            let table = findings(&Paper::built_in().unwrap(), runs);
+            let table = findings(&Paper::built_in().unwrap(), runs, Selection::Part);
             let is_about =
                 |row: &&Vec<Value>| table.get(row, "finding") == Some(&Value::from(beats));
             let subject = |row: &Vec<Value>| match table.get(row, "subject") {

@@ -6,7 +6,7 @@ use record::Table;
 
 use super::peaks::{PEAK_RATIO, PlacedRun};
 use super::published::{Paper, Tick};
-use crate::judge::{Claim, Figures, FindingsTable, Known, Side, Test, exactly};
+use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "Subject of the finding: the CPUs that the tick interrupts, and the placement of the \
@@ -135,8 +135,8 @@ fn claims(tick_ns: f64) -> Vec<Claim<Cell>> {
 
 /// Table `findings`: all findings. `tick_ns`: the period of the simulated machine's tick.
 #[must_use]
-pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64) -> Table {
-    TABLE.judge(claims(tick_ns), &Sides { paper, runs })
+pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64, selection: Selection) -> Table {
+    TABLE.judge(claims(tick_ns), &Sides { paper, runs }, selection)
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn verdicts(runs: &[PlacedRun]) -> Vec<[String; 2]> {
-        let table = findings(&Paper::built_in().unwrap(), runs, 4e6);
+        let table = findings(&Paper::built_in().unwrap(), runs, 4e6, Selection::Part);
         let text = |row: &[Value], column: &str| match table.get(row, column) {
             Some(Value::Text(text)) => text.to_string(),
             _ => String::new(),
@@ -224,10 +224,18 @@ mod tests {
 
     #[test]
     fn a_finding_that_is_not_judged_says_what_to_type() {
-        let table = findings(&Paper::built_in().unwrap(), &[], 4e6);
+        let table = findings(&Paper::built_in().unwrap(), &[], 4e6, Selection::Part);
         let reason = |row: &Vec<Value>| table.get(row, "reason").cloned();
         let expected = Value::from("not measured: irqlab reproduce noise-t1 measures all");
         let reasons: Vec<_> = table.rows().iter().map(reason).collect();
+        assert!(reasons.contains(&Some(expected)), "{reasons:?}");
+        // Who has typed that is not told to type it.
+        let all = findings(&Paper::built_in().unwrap(), &[], 4e6, Selection::All);
+        let reasons: Vec<_> =
+            all.rows().iter().map(|row| all.get(row, "reason").cloned()).collect();
+        assert!(!format!("{reasons:?}").contains("measures all"), "{reasons:?}");
+        let expected =
+            Value::from("not measured, although all was asked for: see the warnings and absences");
         assert!(reasons.contains(&Some(expected)), "{reasons:?}");
         let kept = table.columns.iter().filter(|column| column.display.priority > 100);
         assert_eq!(

@@ -7,7 +7,7 @@ use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::measured::{Measured, max, mean};
 use super::published::Paper;
-use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
+use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
 
 /// The paper's interrupt handler.
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
@@ -218,9 +218,9 @@ fn latencies() -> Vec<Claim<Cell>> {
 
 /// Table `findings`: all findings.
 #[must_use]
-pub fn findings(paper: &Paper, samples: &Samples) -> Table {
+pub fn findings(paper: &Paper, samples: &Samples, selection: Selection) -> Table {
     let claims = throughputs().into_iter().chain(latencies()).collect();
-    TABLE.judge(claims, &Sides { paper, measured: Measured { samples } })
+    TABLE.judge(claims, &Sides { paper, measured: Measured { samples } }, selection)
 }
 
 #[cfg(test)]
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn the_published_figures_are_judged_alike_from_both_sides() {
         let paper = Paper::built_in().unwrap();
-        let table = findings(&paper, &as_published(&paper));
+        let table = findings(&paper, &as_published(&paper), Selection::Part);
         assert_eq!(table.check_display(), Ok(()));
         let [measured, published] =
             ["verdict", "published_verdict"].map(|column| verdicts(&table, column));
@@ -299,7 +299,7 @@ mod tests {
             seen.push(window.point);
             is_new
         });
-        let verdicts = verdicts(&findings(&paper, &samples), "verdict");
+        let verdicts = verdicts(&findings(&paper, &samples, Selection::Part), "verdict");
         assert!(verdicts.iter().all(|verdict| verdict == "not judged"), "{verdicts:?}");
     }
 

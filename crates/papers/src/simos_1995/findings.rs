@@ -8,7 +8,7 @@ use super::runs::{Joined, MachineRun, Mode, Stream, ratio};
 use super::tables::{
     Sides, hidden_ratio, on_machines, per_kinstruction, size_of, speed_up, stall_per_instruction,
 };
-use crate::judge::{Claim, Figures, FindingsTable, Known, Side, Test, exactly};
+use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
@@ -426,8 +426,8 @@ fn remaining_ratio(runs: &[&MachineRun], misses: Misses, classes: &[&str]) -> Kn
 
 /// Table `findings`: all findings about all measured workloads.
 #[must_use]
-pub fn findings(paper: &Paper, runs: &[MachineRun]) -> Table {
+pub fn findings(paper: &Paper, runs: &[MachineRun], selection: Selection) -> Table {
     let sides = Sides { paper, runs };
     let claims = sides.workloads().into_iter().flat_map(|workload| sides.claims(workload));
-    TABLE.judge(claims.collect(), &sides)
+    TABLE.judge(claims.collect(), &sides, selection)
 }

@@ -6,6 +6,7 @@ use record::{Table, Value};
 use stats::Distribution;
 
 use super::*;
+use crate::Selection;
 
 const COUNTERS: [&str; 11] = [
     "cycles",
@@ -225,7 +226,7 @@ fn each_table_of_the_paper_has_rows_and_hints_that_fit() {
             "multiprocessor_services"
         ]
     );
-    for table in all.iter().chain([&findings(&paper, &all_runs())]) {
+    for table in all.iter().chain([&findings(&paper, &all_runs(), Selection::Part)]) {
         assert_eq!(table.check_display(), Ok(()), "{}", table.name);
     }
 }
@@ -312,7 +313,7 @@ fn services_are_compared_with_published_ones() {
 fn findings_follow_from_the_numbers() {
     let paper = Paper::built_in().unwrap();
     let verdicts = |runs: &[MachineRun], name: &str| -> Vec<String> {
-        let table = findings(&paper, runs);
+        let table = findings(&paper, runs, Selection::Part);
         let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);
         rows.map(|row| text(&table, row, "verdict")).collect()
     };
@@ -354,7 +355,7 @@ fn findings_follow_from_the_numbers() {
 #[test]
 fn published_figures_are_judged_alike() {
     let paper = Paper::built_in().unwrap();
-    let table = findings(&paper, &all_runs());
+    let table = findings(&paper, &all_runs(), Selection::Part);
     let verdicts = |name: &str| -> Vec<String> {
         let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);
         rows.map(|row| text(&table, row, "published_verdict")).collect()

@@ -502,9 +502,9 @@ impl Cpu {
         self.pipeline().is_some_and(|pipeline| pipeline.has_second_tlb())
     }
 
-    /// Whether the vCPU's core has a third level of caches.
-    pub(crate) fn has_l3(&mut self) -> bool {
-        self.pipeline().is_some_and(|pipeline| pipeline.has_l3())
+    /// How many levels of caches the vCPU's core has below L1. 0 without a pipeline.
+    pub(crate) fn outer_caches(&mut self) -> usize {
+        self.pipeline().map_or(0, |pipeline| pipeline.outer_caches())
     }
 
     /// Whether a model counts cycles now.

@@ -203,10 +203,10 @@ impl Pipeline {
         unsafe { (*self.system).has_second_tlb() }
     }
 
-    /// Whether the core has a third level of caches.
-    pub(crate) fn has_l3(&self) -> bool {
+    /// How many levels of caches the core has below L1.
+    pub(crate) fn outer_caches(&self) -> usize {
         // SAFETY: as in `change_translations`.
-        unsafe { (*self.system).has_l3() }
+        unsafe { (*self.system).outer_caches() }
     }
 
     /// Drops address translations.

@@ -72,8 +72,8 @@ pub(crate) struct VcpuCounts {
     exceptions: u64,
     /// Whether the model has a second level of TLBs. Its hits are counted for instructions and data together.
     has_second_tlb: bool,
-    /// Whether the model has a third level of caches.
-    has_l3: bool,
+    /// How many levels of caches the model has below L1.
+    outer_caches: usize,
     /// Cycles of the vCPU per second of guest time.
     hz: u64,
 }
@@ -98,7 +98,7 @@ impl VcpuCounts {
                 interrupts: tracked.interrupts,
                 exceptions: tracked.exceptions,
                 has_second_tlb: cpu.has_second_tlb(),
-                has_l3: cpu.has_l3(),
+                outer_caches: cpu.outer_caches(),
                 hz: clock.hz(),
             }
         })
@@ -133,10 +133,11 @@ impl VcpuCounts {
         let model = counters::model_counts(counts);
         let l1_misses = model.l1d_load_misses + model.l1d_store_misses + model.l1i_misses;
         let l2_misses = model.l2_fetch_misses + model.l2_data_misses;
-        if level == Detail::Ooo && self.has_l3 {
-            (l2_misses, counts[L3_MISSES])
-        } else {
-            (l1_misses, l2_misses)
+        // At other levels of detail, a model has an L2 and no L3.
+        match if level == Detail::Ooo { self.outer_caches } else { 1 } {
+            0 => (l1_misses, l1_misses),
+            1 => (l1_misses, l2_misses),
+            _ => (l2_misses, counts[L3_MISSES]),
         }
     }
 }
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_level_is_the_third_if_the_model_has_one() {
+    fn the_last_level_is_the_last_that_the_model_has() {
         let rings = PrivilegeRings { user: true, kernel: true };
         let mut all = Counts::default();
         let model = machine::Counts {
@@ -360,13 +361,15 @@ mod tests {
         };
         counters::put_model_counts(&model, &mut all);
         all[L3_MISSES] = 4;
-        for (has_l3, level, expected) in [
-            (false, Detail::Ooo, (57, 11)),
-            (true, Detail::Ooo, (11, 4)),
+        for (outer_caches, level, expected) in [
+            // Memory supplies all misses of L1.
+            (0, Detail::Ooo, (57, 57)),
+            (1, Detail::Ooo, (57, 11)),
+            (2, Detail::Ooo, (11, 4)),
             // Caches of this level of detail have two levels.
-            (true, Detail::Timed, (57, 11)),
+            (2, Detail::Timed, (57, 11)),
         ] {
-            let now = VcpuCounts { level: Some(level), all, has_l3, ..VcpuCounts::default() };
+            let now = VcpuCounts { level: Some(level), all, outer_caches, ..VcpuCounts::default() };
             let events = [Event::LastLevelAccesses, Event::LastLevelMisses];
             let counted = events.map(|event| now.count(event, rings));
             assert_eq!(counted, [Some(expected.0), Some(expected.1)]);

@@ -143,14 +143,15 @@ impl Geometry {
 }
 
 impl FootprintSettings {
-    /// Returns the geometry of the cache that the program fills.
+    /// Returns the geometry of the cache that the program fills. A caller refuses [`Level::L2`] for a model without an L2;
+    /// here it would mean L1D.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         let model = &self.model.model;
         let cache = match self.level {
             Level::L1d => &model.l1d,
             Level::L1i => &model.l1i,
-            Level::L2 => &model.l2,
+            Level::L2 => model.l2.as_ref().unwrap_or(&model.l1d),
         };
         Geometry {
             bytes: cache.size_bytes,

@@ -16,7 +16,7 @@ use std::time::Instant;
 use crate::boot::Limits;
 use crate::guest::image::frozen;
 use crate::machine::Machine;
-use crate::machine::vm::{StartConfig, Vm, VmEvent, describe_exit};
+use crate::machine::vm::{StartConfig, Stream, Vm, VmEvent, describe_exit};
 use crate::qemu::Qemu;
 use crate::watch::{Detail, KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Result, SimError};
@@ -111,14 +111,16 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
             return Ok(None);
         }
         match event {
-            Some(VmEvent::Console(bytes)) if text.len() + bytes.len() <= OUTPUT_BYTES_MAX => {
+            Some(VmEvent::Text(Stream::Console, bytes))
+                if text.len() + bytes.len() <= OUTPUT_BYTES_MAX =>
+            {
                 text.extend(bytes);
             }
-            Some(VmEvent::Console(_)) => {
+            Some(VmEvent::Text(Stream::Console, _)) => {
                 vm.kill();
                 return Err(vm.failure("the program on the bare machine writes too much output"));
             }
-            Some(VmEvent::Guest(_) | VmEvent::Held(_)) => {}
+            Some(VmEvent::Text(..) | VmEvent::Guest(_) | VmEvent::Held(_)) => {}
             Some(VmEvent::Ended(_)) if vm.reached_limit() => {
                 return Err(
                     vm.time_limit("the bare machine has reached its time limit (--guest-limit)")
@@ -166,5 +168,6 @@ mod tests {
         let machine = Machine::bare("/b".into(), "aa".to_owned());
         let command = machine.command(&crate::qemu::tests::qemu(), "noise", "bare").unwrap();
         assert!(command.get_args().all(|argument| argument != "-initrd"));
+        assert!(machine.device_set().ends_with("2 serial ports"));
     }
 }

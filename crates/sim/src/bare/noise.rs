@@ -91,8 +91,10 @@ impl BareNoise {
 
     /// Returns twice the size of the model's second-level cache, up to the program's limit.
     fn memory_bytes(&self) -> u64 {
-        let l2 = self.settings.model.as_ref().map(|model| model.model.l2.size_bytes);
-        l2.map_or(MEMORY_BYTES, |bytes| bytes.saturating_mul(2)).clamp(1 << 20, WALK_BYTES_MAX)
+        let l2 = self.settings.model.as_ref().and_then(|model| model.model.l2.as_ref());
+        l2.map(|l2| l2.size_bytes)
+            .map_or(MEMORY_BYTES, |bytes| bytes.saturating_mul(2))
+            .clamp(1 << 20, WALK_BYTES_MAX)
     }
 
     /// Converts the outcome of a run to the sample of a loop.

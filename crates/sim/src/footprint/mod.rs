@@ -263,7 +263,7 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     let caches = [
         (Level::L1d, Some(&model.l1d)),
         (Level::L1i, Some(&model.l1i).filter(|cache| !cache.trace)),
-        (Level::L2, Some(&model.l2)),
+        (Level::L2, model.l2.as_ref()),
         // The loop fills a cache by consecutive lines, which a hash spreads over slices unevenly.
         (Level::L3, model.l3.as_ref().filter(|cache| cache.cache().slices() == 1)),
     ];
@@ -278,7 +278,7 @@ fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
     let is_prefetched = |level: &&Level| match level {
         Level::L1d => model.l1d.prefetch != Prefetch::None,
         Level::L1i => model.l1i.prefetch != Prefetch::None,
-        Level::L2 => model.l2.prefetch != Prefetch::None,
+        Level::L2 => model.l2.as_ref().is_some_and(|level| level.prefetch != Prefetch::None),
         Level::L3 => model.l3.as_ref().is_some_and(|level| level.prefetch != Prefetch::None),
         Level::Dtlb | Level::Itlb => false,
     };

@@ -24,7 +24,7 @@ pub(crate) struct Serial {
     pub(crate) to_guest: File,
 }
 
-/// Adds a serial port as a character device of QEMU. Adds the descriptors for QEMU to `inherited`.
+/// Adds a serial port with input and output as a character device of QEMU. Adds the descriptors for QEMU to `inherited`.
 ///
 /// It uses pipes instead of sockets: QEMU writes byte by byte, and each write to a socket takes some 800 bytes of its
 /// buffer. The buffer of a socket would be full after a line or two.
@@ -34,19 +34,43 @@ pub(crate) fn serial(
     id: &str,
 ) -> Result<Serial> {
     let make = || -> io::Result<_> {
-        let (from_guest, qemu_output) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (from_guest, qemu_output) = output_pipe()?;
         let (qemu_input, to_guest) = pipe_with(PipeFlags::CLOEXEC)?;
-        // A smaller pipe is sufficient on a host that is not overloaded.
-        let _ = fcntl_setpipe_size(&qemu_output, PIPE_BYTES);
         Ok((from_guest, qemu_output, qemu_input, to_guest))
     };
     let (from_guest, qemu_output, qemu_input, to_guest) = make().map_err(failed)?;
-    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let (output_path, input_path) = (path(&qemu_output), path(&qemu_input));
+    let (output_path, input_path) = (descriptor_path(&qemu_output), descriptor_path(&qemu_input));
     let device = format!("file,id={id},path={output_path},input-path={input_path}");
     command.arg("-chardev").arg(device);
     inherited.extend([qemu_output, qemu_input]);
     Ok(Serial { from_guest: from_guest.into(), to_guest: to_guest.into() })
+}
+
+/// Adds a serial port that the guest only writes to, as a character device of QEMU. Adds QEMU's descriptor to
+/// `inherited`; returns the host's end.
+pub(crate) fn output(
+    command: &mut Command,
+    inherited: &mut Vec<OwnedFd>,
+    id: &str,
+) -> Result<File> {
+    let (from_guest, qemu_output) = output_pipe().map_err(failed)?;
+    let path = descriptor_path(&qemu_output);
+    command.arg("-chardev").arg(format!("file,id={id},path={path}"));
+    inherited.push(qemu_output);
+    Ok(from_guest.into())
+}
+
+/// Makes a pipe from QEMU.
+fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (from_guest, qemu_output) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A smaller pipe is sufficient on a host that is not overloaded.
+    let _ = fcntl_setpipe_size(&qemu_output, PIPE_BYTES);
+    Ok((from_guest, qemu_output))
+}
+
+/// The path by which QEMU opens a descriptor that it inherits.
+fn descriptor_path(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
 /// Adds a socket pair as a character device of QEMU. Returns the host's end; adds QEMU's end to `inherited`.

@@ -44,9 +44,8 @@ pub(super) fn leaves(model: &SystemModel, vendor: Vendor, cpus: u32) -> Vec<Cpui
 
 /// A subleaf for each cache, and one without a cache that ends them.
 fn each_cache(leaf: u32, model: &SystemModel, cpus: u32) -> Vec<CpuidLeaf> {
-    let outer = [Some(&model.l2), model.l3.as_ref()];
     let l1 = [(Kind::Data, 1, &model.l1d), (Kind::Instructions, 1, &model.l1i)].into_iter();
-    let outer = (2..).zip(outer.into_iter().flatten());
+    let outer = (2..).zip(model.outer());
     let caches = l1.chain(outer.map(|(level, cache)| (Kind::Unified, level, cache)));
     let threads = model.threads_per_core;
     let mut leaves: Vec<CpuidLeaf> = (0..)
@@ -113,7 +112,7 @@ fn outer_caches(model: &SystemModel) -> CpuidLeaf {
         subleaf: None,
         eax: 0,
         ebx: 0,
-        ecx: lines(&model.l2) | size(&model.l2, 1 << 10, 0xffff) << 16,
+        ecx: model.l2.as_ref().map_or(0, |l2| lines(l2) | size(l2, 1 << 10, 0xffff) << 16),
         edx: model.l3.as_ref().map_or(0, |l3| lines(l3) | size(l3, 512 << 10, 0x3fff) << 18),
     }
 }

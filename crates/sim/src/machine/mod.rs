@@ -38,6 +38,11 @@ const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
 const KERNEL_MIB: u64 = 48;
 /// The disk with the root file system, as the guest names it.
 const ROOT_DEVICE: &str = "/dev/vda";
+/// Character devices of the serial ports, in the order of the ports: `ttyS0` to `ttyS3` in the guest.
+const SERIAL_PORTS: [&str; 4] = ["console", "agent", "stdout", "stderr"];
+/// How many of [`SERIAL_PORTS`] a machine without a kernel has. Its program executes no command, and the memory that the
+/// firmware fills depends on the devices.
+const SERIAL_PORTS_BARE: usize = 2;
 /// Maximum length of a kernel's command line: COMMAND_LINE_SIZE of x86.
 const COMMAND_LINE_BYTES_MAX: usize = 2047;
 /// Maximum length of a request, as in the guest.
@@ -138,8 +143,10 @@ impl Machine {
     /// Fails when it would be too long, or has characters that the kernel cannot read there.
     pub fn command_line(&self, request: &str, guest_limit_s: u32) -> Result<String> {
         // Symbols at the addresses of /proc/kallsyms; no self-tests of ciphers, which are half of a boot's
-        // instructions; a panic resets, and the reset ends QEMU.
-        let fixed_words = "console=ttyS0 nokaslr cryptomgr.notests panic=-1 oops=panic";
+        // instructions; a panic resets, and the reset ends QEMU; names for all serial ports: with fewer, a kernel gives
+        // the names of the first ports to the last ones.
+        let fixed_words =
+            "console=ttyS0 nokaslr cryptomgr.notests panic=-1 oops=panic 8250.nr_uarts=4";
         let appended = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
         let request = quoted(&format!("irqlab.do={request}"))?;
         let mut parts = vec![fixed_words.to_owned()];
@@ -212,6 +219,12 @@ impl Machine {
         )))
     }
 
+    /// Returns the character devices of its serial ports, in the order of the ports.
+    fn serial_ports(&self) -> &'static [&'static str] {
+        let is_bare = self.initramfs.as_os_str().is_empty();
+        if is_bare { &SERIAL_PORTS[..SERIAL_PORTS_BARE] } else { &SERIAL_PORTS }
+    }
+
     /// Describes the properties that a checkpoint depends on, in addition to kernel, initramfs and QEMU. The text is
     /// compared with that of a checkpoint, and is part of keys: it must name each device completely.
     pub(crate) fn device_set(&self) -> String {
@@ -220,7 +233,9 @@ impl Machine {
             Timing::HostClock => "host clock".to_owned(),
         };
         let cpu = self.identity.described();
-        let mut parts = vec![format!("cpu {cpu}, {timing}, seed {}", self.seed)];
+        let ports = self.serial_ports().len();
+        let mut parts =
+            vec![format!("cpu {cpu}, {timing}, seed {}, {ports} serial ports", self.seed)];
         parts.extend(self.disks.iter().enumerate().map(|(index, disk)| disk.described(index)));
         parts.extend(self.nics.map(|nics| nics.arguments().join(" ")));
         parts.extend(self.devices.iter().cloned());
@@ -324,6 +339,9 @@ pub(crate) mod tests {
         let line = machine.command_line("run:echo a", 60).unwrap();
         assert!(line.ends_with(r#"quiet irqlab.limit_s=60 "irqlab.do=run:echo a""#), "{line}");
         assert!(!line.contains("tsc=reliable"));
+        let ports = format!(" 8250.nr_uarts={} ", SERIAL_PORTS.len());
+        assert!(line.contains(&ports), "{line}");
+        assert!(machine.device_set().contains("4 serial ports"));
         machine.cpus = 2;
         assert!(machine.command_line("poweroff", 60).unwrap().contains(" tsc=reliable "));
         assert!(machine.command_line("run:echo \"a\"", 60).is_err());

@@ -1,9 +1,10 @@
 //! A running machine: QEMU as a child process, its console, its monitor, and the guest's messages.
 //!
-//! QEMU's first serial port is the console, its second carries the guest's messages. Both are pipes, and the monitor
-//! is a socket pair, all made before QEMU starts: they have no path, and end with the process. The monitor is silent
-//! while the guest runs, except for the reply to a command. [`crate::boot`] and [`crate::checkpoint`] drive a machine
-//! by [`Vm::next`] and [`Vm::command`], both on the thread that started QEMU.
+//! QEMU's first serial port is the console, its second carries the guest's messages. The third and the fourth carry the
+//! standard output and the standard error of a command. All are pipes, and the monitor is a socket pair, all made before
+//! QEMU starts: they have no path, and end with the process. The monitor is silent while the guest runs, except for the
+//! reply to a command. [`crate::boot`] and [`crate::checkpoint`] drive a machine by [`Vm::next`] and [`Vm::command`],
+//! both on the thread that started QEMU.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -37,11 +38,29 @@ const READ_BYTES: usize = 64 * 1024;
 /// Maximum time that QEMU may take to quit.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A stream of text from the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The console: what the firmware, the kernel and the first process print.
+    Console,
+    /// The standard output of the command of the request `run`, byte for byte.
+    Stdout,
+    /// The standard error of the command of the request `run`, byte for byte.
+    Stderr,
+}
+
+/// Bytes of a stream of text from the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestText<'a> {
+    pub stream: Stream,
+    pub bytes: &'a [u8],
+}
+
 /// An event of a running machine.
 #[derive(Debug)]
 pub enum VmEvent {
-    /// The console printed this.
-    Console(Vec<u8>),
+    /// A stream of text has these bytes.
+    Text(Stream, Vec<u8>),
     /// The guest's first process sent a message.
     Guest(GuestEvent),
     /// The plugin holds the machine for a checkpoint.
@@ -60,7 +79,7 @@ pub struct GuestEvent(pub(crate) Message);
 #[derive(Debug)]
 pub struct Vm {
     child: Child,
-    stderr: ChildStderr,
+    qemu_stderr: ChildStderr,
     /// Becomes readable when QEMU ends.
     pidfd: OwnedFd,
     disks: Vec<DiskFile>,
@@ -71,6 +90,8 @@ pub struct Vm {
     console: Serial,
     /// The serial port of the guest's first process.
     agent: Serial,
+    /// The serial ports of a command's standard output and standard error.
+    command_output: [(Stream, File); 2],
     monitor: UnixStream,
     qmp: Qmp,
     /// Replies of the monitor that no command has taken yet.
@@ -136,10 +157,14 @@ impl Vm {
         let mut inherited = Vec::new();
         let console = channel::serial(&mut command, &mut inherited, "console")?;
         let agent = channel::serial(&mut command, &mut inherited, "agent")?;
+        let stdout = channel::output(&mut command, &mut inherited, "stdout")?;
+        let stderr = channel::output(&mut command, &mut inherited, "stderr")?;
         let monitor = channel::socket(&mut command, &mut inherited, "monitor")?;
         let saved = config.state.and_then(Path::parent);
         let disks = hand_over(&machine.disks, saved, &mut command)?;
-        command.args(["-serial", "chardev:console", "-serial", "chardev:agent"]);
+        for id in machine.serial_ports() {
+            command.args(["-serial", &format!("chardev:{id}")]);
+        }
         command
             .args(["-mon", "chardev=monitor,mode=control"])
             .args(&config.instrumentation.arguments);
@@ -161,7 +186,7 @@ impl Vm {
         })?;
         drop(inherited);
         let pidfd = pidfd(&child);
-        let (Ok(pidfd), Some(stderr)) = (pidfd, child.stderr.take()) else {
+        let (Ok(pidfd), Some(qemu_stderr)) = (pidfd, child.stderr.take()) else {
             let _ = child.kill();
             let _ = child.wait();
             return Err(SimError::Invalid("this kernel has no pidfd_open(2)".to_owned()));
@@ -172,13 +197,14 @@ impl Vm {
         let _ = (&monitor).write_all(&line);
         Ok(Vm {
             child,
-            stderr,
+            qemu_stderr,
             pidfd,
             disks,
             requested: RequestedDevices::from_machine(machine),
             modules: Vec::new(),
             console,
             agent,
+            command_output: [(Stream::Stdout, stdout), (Stream::Stderr, stderr)],
             monitor,
             qmp,
             replies: VecDeque::new(),
@@ -370,8 +396,10 @@ impl Vm {
                 fd(self.pidfd.as_fd()),
                 fd(self.console.from_guest.as_fd()),
                 fd(self.agent.from_guest.as_fd()),
+                fd(self.command_output[0].1.as_fd()),
+                fd(self.command_output[1].1.as_fd()),
                 fd(self.monitor.as_fd()),
-                fd(self.stderr.as_fd()),
+                fd(self.qemu_stderr.as_fd()),
             ];
             match poll(&mut fds, Some(&remaining)) {
                 Ok(_) => return Ok(fds[0].revents().contains(PollFlags::IN)),
@@ -386,7 +414,7 @@ impl Vm {
         let console = read_ready(&self.console.from_guest)?;
         let agent = read_ready(&self.agent.from_guest)?;
         let monitor = read_ready(&self.monitor)?;
-        let stderr = read_ready(&self.stderr)?;
+        let stderr = read_ready(&self.qemu_stderr)?;
         self.qemu_tail.push(&stderr);
         self.events.extend(self.held.push(&stderr).into_iter().map(VmEvent::Held));
         for reply in self.qmp.push(&monitor)? {
@@ -400,12 +428,20 @@ impl Vm {
         }
         let messages = self.messages.push(&agent);
         self.events.extend(messages.into_iter().map(|message| VmEvent::Guest(GuestEvent(message))));
-        let any = [&console, &agent, &monitor, &stderr].iter().any(|bytes| !bytes.is_empty());
+        let mut has_input =
+            [&console, &agent, &monitor, &stderr].iter().any(|bytes| !bytes.is_empty());
         if !console.is_empty() {
             self.console_tail.push(&console);
-            self.events.push_back(VmEvent::Console(console));
+            self.events.push_back(VmEvent::Text(Stream::Console, console));
         }
-        Ok(any)
+        for (stream, from_guest) in &self.command_output {
+            let bytes = read_ready(from_guest)?;
+            if !bytes.is_empty() {
+                has_input = true;
+                self.events.push_back(VmEvent::Text(*stream, bytes));
+            }
+        }
+        Ok(has_input)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::parts::{Bench, LIMITS, bench};
+use crate::parts::{Bench, LIMITS, bench, keep_stdout};
 use sim::annotate::{Annotations, Value};
 use sim::checkpoint::{self, Start};
 use sim::devices::Disk;
@@ -22,7 +22,7 @@ const READS: u64 = 50;
 const WRITE_BACK: &str = "exec 7<>/dev/vda; i=0; while [ $i -lt 24 ]; do i=$((i+1)); \
     dd if=/dev/zero of=/dev/vda bs=4k count=1 seek=$((i*37)) conv=notrunc 2>/dev/null; done; sync";
 
-/// Records and consoles of runs.
+/// Records and outputs of runs.
 struct Runs<'a> {
     bench: &'a Bench,
     machine: Machine,
@@ -32,8 +32,8 @@ struct Runs<'a> {
 
 impl Runs<'_> {
     fn run(&self, request: &str) -> (Vec<u8>, String) {
-        let (record, console, _) = self.observed(request, Watch::default(), None);
-        (record, console)
+        let (record, output, _) = self.observed(request, Watch::default(), None);
+        (record, output)
     }
 
     /// A run on a host that is hostile with a seed, or friendly.
@@ -56,24 +56,22 @@ impl Runs<'_> {
         )
         .unwrap();
         let request = format!("run:{request}");
-        let mut console = Vec::new();
+        let mut output = Vec::new();
         let more = recording.instrumentation();
         let mut vm =
             checkpoint::start(cache, qemu, &self.machine, &self.start, &request, LIMITS, more)
                 .unwrap();
         let host = hostile.map(|seed| HostileHost::start(vm.pid(), seed).unwrap());
-        let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+        let ending = boot::follow(&mut vm, LIMITS, &mut keep_stdout(&mut output)).unwrap();
         assert!(host.is_none_or(|host| host.stops() > 0), "the host was not hostile");
-        let console = String::from_utf8_lossy(&console).into_owned();
-        assert_eq!(ending.status, 0, "{console}");
+        let output = String::from_utf8_lossy(&output).into_owned();
+        assert_eq!(ending.status, 0, "{output}");
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
-        // Only output after the record's end depends on the host.
-        let printed = console.lines().filter(|line| !line.starts_with('[')).collect();
-        (fs::read(path).unwrap(), printed, account)
+        (fs::read(path).unwrap(), output, account)
     }
 
-    /// The console of two runs that are the same.
+    /// The output of two runs that are the same.
     fn twice(&self, request: &str) -> String {
         let first = self.run(request);
         assert!(first == self.run(request), "two runs differ\n{}", first.1);
@@ -88,11 +86,11 @@ fn runs(bench: &Bench, change: impl FnOnce(&mut Machine)) -> Runs<'_> {
     Runs { bench, machine, start, scratch: tempfile::tempdir().unwrap() }
 }
 
-/// Returns the number after `ns ` on the console.
-fn nanoseconds(console: &str) -> u64 {
-    let text = console.rsplit("ns ").next().unwrap();
+/// Returns the number after `ns ` in the output.
+fn nanoseconds(output: &str) -> u64 {
+    let text = output.rsplit("ns ").next().unwrap();
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or_else(|_| panic!("{console}"))
+    digits.parse().unwrap_or_else(|_| panic!("{output}"))
 }
 
 #[test]
@@ -133,8 +131,8 @@ fn two_network_cards_talk_to_each_other_repeatably() {
         nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
         ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.1; \
         ping -c 20 -A -q 10.0.0.2; kill $P; grep virtio /proc/interrupts";
-    let console = runs.twice(request);
-    assert!(console.contains("20 packets received"), "{console}");
+    let output = runs.twice(request);
+    assert!(output.contains("20 packets received"), "{output}");
 }
 
 /// A file of zeros as the content of a disk.
@@ -157,7 +155,7 @@ fn requests_of_one_doorbell_complete_in_their_order() {
         let disk = format!("virtio-blk,file={}{latency}", content.path().display());
         let runs = runs(bench, |machine| machine.disks = vec![disk.parse::<Disk>().unwrap()]);
         let watch = Watch { annotations: annotations.clone(), ..Watch::default() };
-        let (_, console, account) = runs.observed(WRITE_BACK, watch, Some(1));
+        let (_, output, account) = runs.observed(WRITE_BACK, watch, Some(1));
         let first = |hit: &Hit| match hit.values.first() {
             Some(Value::Number(sector)) => Some(*sector),
             _ => None,
@@ -166,7 +164,7 @@ fn requests_of_one_doorbell_complete_in_their_order() {
         // The kernel rings after 16 requests.
         let written: Vec<u64> = (1..=16).map(|page| page * 37 * 8).collect();
         let is_found = completed.windows(written.len()).any(|all| all == written);
-        assert!(is_found, "{latency}: {completed:?}\n{console}");
+        assert!(is_found, "{latency}: {completed:?}\n{output}");
     }
 }
 
@@ -180,10 +178,10 @@ fn a_hostile_host_is_not_noticed() {
     let runs = runs(bench, |machine| machine.disks = vec![disk("100us"), disk("1ms")]);
     let watch = Watch { transitions: true, ..Watch::default() };
     let run = |hostile| runs.observed(WRITE_BACK, watch.clone(), hostile);
-    let (record, console, _) = run(None);
+    let (record, output, _) = run(None);
     for seed in 1..=2 {
         let (disturbed, printed, _) = run(Some(seed));
         assert!(disturbed == record, "seed {seed}: another record");
-        assert_eq!(printed, console);
+        assert_eq!(printed, output);
     }
 }

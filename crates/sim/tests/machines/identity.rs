@@ -6,7 +6,7 @@ use sim::identity::Identity;
 use sim::mitigations::{self, Mitigation};
 use sim::{Instrumentation, models};
 
-use crate::parts::{Bench, LIMITS, bench};
+use crate::parts::{Bench, LIMITS, bench, keep_stdout};
 
 /// What a guest of two CPUs with this identity states about each bug, and the sizes of the caches that its kernel found.
 fn seen(bench: &Bench, identity: Identity) -> (Vec<Mitigation>, String) {
@@ -20,12 +20,12 @@ fn seen(bench: &Bench, identity: Identity) -> (Vec<Mitigation>, String) {
     let mut vm =
         checkpoint::start(cache, qemu, &machine, &Start::Boot, request, LIMITS, instrumentation)
             .unwrap();
-    let mut console = Vec::new();
-    let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
-    assert_eq!(exit.status, 0, "{}", String::from_utf8_lossy(&console));
+    let mut output = Vec::new();
+    let exit = boot::follow(&mut vm, LIMITS, &mut keep_stdout(&mut output)).unwrap();
+    assert_eq!(exit.status, 0, "{}", String::from_utf8_lossy(&output));
     let stated = exit.report.unwrap().mitigations;
-    let console = String::from_utf8_lossy(&console).replace('\r', "");
-    (mitigations::compared(&stated, &machine.identity), console)
+    let output = String::from_utf8_lossy(&output).into_owned();
+    (mitigations::compared(&stated, &machine.identity), output)
 }
 
 /// Boots with the processor of a model. Its kernel must do all that the model states, and find these caches: L1D, L1I,
@@ -33,13 +33,13 @@ fn seen(bench: &Bench, identity: Identity) -> (Vec<Mitigation>, String) {
 fn sees(name: &str, caches: &str) {
     let Some(bench) = bench() else { return };
     let (_, model) = models::changed(name, &[]).unwrap();
-    let (rows, console) = seen(bench, Identity::of_model(&model, 2));
+    let (rows, output) = seen(bench, Identity::of_model(&model, 2));
     let stated = rows.iter().filter(|row| row.processor.is_some());
     assert!(stated.clone().count() >= 6, "{rows:?}");
     for row in stated {
         assert_eq!(row.agrees(), Some(true), "{name}: {row:?}");
     }
-    assert!(console.contains(caches), "{name}: {caches:?} in {console}");
+    assert!(format!("\n{output}").contains(caches), "{name}: {caches:?} in {output}");
 }
 
 #[test]

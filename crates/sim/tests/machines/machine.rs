@@ -4,20 +4,22 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::parts::{Bench, LIMITS, bench};
+use crate::parts::{Bench, LIMITS, bench, keep_stdout};
 use sim::boot::{self, Limits};
 use sim::image::Tools;
 use sim::watch::{self, Detail, Recording, Watch};
-use sim::{Cache, Instrumentation, Machine, SimError, VmEvent, checkpoint, image};
+use sim::{
+    Cache, GuestText, Instrumentation, Machine, SimError, Stream, VmEvent, checkpoint, image,
+};
 
-/// Returns the status and the console output of a restored machine.
+/// Returns the status of a restored machine, and what its command wrote.
 fn restored(bench: &Bench, name: &str, machine: &Machine, request: &str) -> (u8, String) {
     let more = Instrumentation::default();
     let mut vm =
         checkpoint::restore(&bench.cache, &bench.qemu, machine, name, request, more).unwrap();
-    let mut console = Vec::new();
-    let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
-    (exit.status, String::from_utf8_lossy(&console).into_owned())
+    let mut output = Vec::new();
+    let exit = boot::follow(&mut vm, LIMITS, &mut keep_stdout(&mut output)).unwrap();
+    (exit.status, String::from_utf8_lossy(&output).into_owned())
 }
 
 /// Whether a process is there and not a zombie.
@@ -37,17 +39,14 @@ fn wait_until_gone(pid: u32) {
 #[test]
 fn from_boot_to_power_off() {
     let Some(bench) = bench() else { return };
-    let mut console = Vec::new();
+    let mut output = Vec::new();
     let mut machine = bench.machine();
     machine.timing = sim::Timing::HostClock;
     machine.cpus = 2;
     let request = "run:echo out of the guest; exit 3";
-    let exit = boot::run(&bench.qemu, &machine, request, LIMITS, &mut |bytes| {
-        console.extend(bytes);
-    });
+    let exit = boot::run(&bench.qemu, &machine, request, LIMITS, &mut keep_stdout(&mut output));
     let exit = exit.unwrap();
-    let console = String::from_utf8_lossy(&console);
-    assert!(console.contains("out of the guest\r\n"), "{console}");
+    assert_eq!(String::from_utf8_lossy(&output), "out of the guest\n");
     assert_eq!(exit.status, 3);
     let report = exit.report.unwrap();
     assert_eq!((report.hz, report.cpus), (Some(250), 2));
@@ -108,7 +107,7 @@ fn a_checkpoint_restored_twice_goes_on_the_same() {
 fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
     let Some(bench) = bench() else { return };
     let failure = |machine: &Machine, limits| {
-        let mut quiet = |_: &[u8]| {};
+        let mut quiet = |_: GuestText<'_>| {};
         boot::run(&bench.qemu, machine, "poweroff", limits, &mut quiet).unwrap_err()
     };
     // Its first process is not there: the kernel panics, and the machine ends by itself.
@@ -157,7 +156,7 @@ fn qemu_killed_in_the_middle_is_an_error() {
     let mut vm = boot::start(&bench.qemu, &bench.machine(), "idle", LIMITS).unwrap();
     let pid = vm.pid();
     let first = vm.next(Instant::now() + LIMITS.wall).unwrap();
-    assert!(matches!(first, Some(VmEvent::Console(_))), "{first:?}");
+    assert!(matches!(first, Some(VmEvent::Text(Stream::Console, _))), "{first:?}");
     let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     assert!(killed.success());
     let error = boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap_err().to_string();

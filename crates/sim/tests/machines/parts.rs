@@ -8,7 +8,7 @@ use sim::checkpoint::{self, Start};
 use sim::image::Tools;
 use sim::kernel::{self, Flavour, Kernel};
 use sim::qemu::Qemu;
-use sim::{Cache, Machine, SimError, image, setup};
+use sim::{Cache, GuestText, Machine, SimError, Stream, image, setup};
 
 pub const LIMITS: Limits = Limits { wall: Duration::from_secs(120), guest_s: 60 };
 
@@ -46,5 +46,14 @@ impl Bench {
     /// boot, and all of them share one.
     pub fn ready(&self, machine: &Machine) -> Start {
         checkpoint::ready(&self.cache, &self.qemu, machine, &|_| {}, &|| false).unwrap()
+    }
+}
+
+/// Keeps the standard output of a command.
+pub fn keep_stdout(kept: &mut Vec<u8>) -> impl FnMut(GuestText<'_>) {
+    |text| {
+        if text.stream == Stream::Stdout {
+            kept.extend_from_slice(text.bytes);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::parts::{Bench, LIMITS, bench};
+use crate::parts::{Bench, LIMITS, bench, keep_stdout};
 use cpio::newc::{Builder, trailer};
 use sim::identity::Identity;
 use sim::models;
@@ -93,10 +93,10 @@ fn goes_on_in_a_restored_machine(vendor: &str, identity: Identity) {
 
     let recording = recording(bench, &machine, Detail::Count);
     let mut vm = restore(bench, &machine, &name, recording.instrumentation()).unwrap();
-    let mut console = Vec::new();
-    let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
+    let mut output = Vec::new();
+    let exit = boot::follow(&mut vm, LIMITS, &mut keep_stdout(&mut output)).unwrap();
     assert_eq!(exit.status, 0);
-    let output = String::from_utf8_lossy(&console);
+    let output = String::from_utf8_lossy(&output);
     let line = output
         .lines()
         .find(|line| line.starts_with("counted "))

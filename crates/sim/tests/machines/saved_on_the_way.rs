@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::parts::{Bench, LIMITS, bench};
+use crate::parts::{Bench, LIMITS, bench, keep_stdout};
 use sim::annotate::Annotations;
 use sim::checkpoint::{self, RESUME, Start};
 use sim::watch::{self, Recording, Roi, Watch};
@@ -36,7 +36,7 @@ impl Drop for Checkpoint<'_> {
 #[derive(Debug, PartialEq)]
 struct Outcome {
     record: String,
-    console: String,
+    stdout: String,
     /// `None` if an annotation ended it.
     status: Option<u8>,
 }
@@ -58,13 +58,13 @@ fn run(
     let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
     let more = recording.instrumentation();
     let mut vm = checkpoint::start(cache, qemu, machine, &start, request, LIMITS, more).unwrap();
-    let (mut console, mut saved) = (Vec::new(), 0);
+    let (mut stdout, mut saved) = (Vec::new(), 0);
     let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
     let ending = boot::follow_to_end(
         &mut vm,
         LIMITS,
         &|| boot::EarlyEnd::Kill,
-        &mut |bytes| console.extend(bytes),
+        &mut keep_stdout(&mut stdout),
         &|| recording.was_stopped(),
         &mut |vm, held| {
             saved += 1;
@@ -75,8 +75,8 @@ fn run(
     drop(vm);
     let record = recording.sha256().unwrap();
     assert_eq!(recording.accounting().unwrap().broken, Vec::<String>::new());
-    let console = String::from_utf8_lossy(&console).into_owned();
-    (Outcome { record, console, status }, saved)
+    let stdout = String::from_utf8_lossy(&stdout).into_owned();
+    (Outcome { record, stdout, status }, saved)
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_machine_that_is_saved_goes_on_as_if_it_were_not() {
         assert_eq!(first, again);
         assert_eq!(first.status, plain.status);
         // Times and interrupts among them, to the last.
-        assert!(first.console.contains("LOC:") && plain.console.ends_with(&first.console));
+        assert!(first.stdout.contains("LOC:") && plain.stdout.ends_with(&first.stdout));
     }
 }
 

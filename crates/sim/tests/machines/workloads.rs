@@ -9,7 +9,7 @@ use sim::boot::{Limits, STATUS_LIMIT, Step};
 use sim::rootfs::{self, RootFile, RootSpec, RootUser, SourcePackage};
 use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome, Workload};
-use sim::{Cache, SimError};
+use sim::{Cache, GuestText, SimError};
 
 use crate::parts::{Bench, bench};
 
@@ -131,7 +131,7 @@ fn run(bench: &Bench, workload: &Workload, limits: Limits, directory: &Path) -> 
             .unwrap();
     let watch = Watch { start_fast: true, ..Watch::default() };
     let record = directory.join("record");
-    let (keep, mut ignore) = (Some(record.as_path()), |_: &[u8]| {});
+    let (keep, mut ignore) = (Some(record.as_path()), |_: GuestText<'_>| {});
     let outcome = workload::run(
         cache,
         qemu,

@@ -220,7 +220,10 @@ fn assemble_all(
     mut all: Gathered<ModelRun>,
     started: Timestamp,
 ) -> Run {
-    let tables = vec![paper(figures, &all.runs, &mut all.absent), findings(figures, &all.runs)];
+    let tables = vec![
+        paper(figures, &all.runs, &mut all.absent),
+        findings(figures, &all.runs, args.selection()),
+    ];
     let settings = json!({
         "paper": figures.title, "models": args.models(), "repetitions_max": repetitions,
         "seed": args.seed,
@@ -239,6 +242,8 @@ fn assemble_all(
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
+
+    use papers::Selection;
 
     use super::*;
 
@@ -266,7 +271,7 @@ mod tests {
         let mut all = Gathered::default();
         let result = (Map::new(), BenchFacts::default(), measured);
         gather(item(0), Ok(Some(result)), &mut all).unwrap();
-        let tables = vec![findings(&figures, &all.runs)];
+        let tables = vec![findings(&figures, &all.runs, Selection::Part)];
         let (experiment, settings, started) = ("footprint", json!({}), record::now());
         let run =
             all.into_run(Reproduction { experiment, settings, cautions: &[], tables, started });

@@ -179,7 +179,8 @@ fn assemble_all(
     let caution = "the guest is Linux on x86-64 with the caches, core and clock of the model, and two connected \
                    RTL8139 cards instead of a remote machine; its drivers are not those of the paper, so compare \
                    machines and conditions, not single figures";
-    let tables = vec![paper(published, &all.runs), findings(published, &all.runs)];
+    let tables =
+        vec![paper(published, &all.runs), findings(published, &all.runs, args.selection())];
     let started = open.started();
     all.into_run(Reproduction {
         experiment: "handlers",

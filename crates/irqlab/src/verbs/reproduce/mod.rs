@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use papers::Selection;
 
 use crate::options::{On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
 use crate::pictures::PictureArgs;
@@ -113,6 +114,16 @@ impl ReproduceArgs {
             return MODELS.split(',').map(str::to_owned).collect();
         }
         self.models.clone()
+    }
+
+    /// Whether the options leave out a part of what the paper measured.
+    fn selection(&self) -> Selection {
+        let has_all = self.models.is_empty()
+            && self.workload.is_empty()
+            && self.parts.is_empty()
+            && !self.short
+            && self.on.is_none();
+        if has_all { Selection::All } else { Selection::Part }
     }
 
     /// Time limit of each machine on the host's clock.

@@ -10,6 +10,7 @@ use lab::experiment::{BenchError, Experiment, Measured, Step, TIME_LIMIT, missin
 use lab::noise::in_guest::NoiseRequest;
 use lab::noise::{Body, KeepDetours, Loop, NoiseSample, Plan, Relation};
 use live::window::Stop;
+use papers::Selection;
 use papers::noise_t1::{Paper, PlacedRun, Tick, findings, paper};
 use record::{Absence, Run, SCHEMA};
 use serde_json::{Map, Value as Json, json};
@@ -110,7 +111,8 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let ended_early = time_limit.is_some() || (stop.is_requested() && !failures.is_empty());
     let complete = !runs.iter().any(has_failed) && runs.len() == count && !ended_early;
     let tick_ns = 1e9 / tick_hz.context("the guest's kernel does not state its tick rate")?;
-    let mut run = assemble(name, &published, &runs, tick_ns, (host, complete), &open);
+    let mut run =
+        assemble((name, args.selection()), &published, &runs, tick_ns, (host, complete), &open);
     if let Some(limit) = time_limit {
         run.settings.insert(TIME_LIMIT.to_owned(), limit.into());
     }
@@ -237,7 +239,7 @@ fn single_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSa
 
 /// Makes the run from all placements of the tick: the tables compare them with the paper's figures.
 fn assemble(
-    name: &str,
+    (name, selection): (&str, Selection),
     published: &Paper,
     runs: &[PlacedRun],
     tick_ns: f64,
@@ -275,7 +277,7 @@ fn assemble(
                 .to_owned(),
         ],
         absent: absent.collect(),
-        tables: vec![paper(published, runs), findings(published, runs, tick_ns)],
+        tables: vec![paper(published, runs), findings(published, runs, tick_ns, selection)],
     }
 }
 

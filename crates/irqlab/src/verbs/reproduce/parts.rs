@@ -135,13 +135,14 @@ pub fn parts(
     parts.push(GuestPart { long: true, clock_hz, disk: LATE_DISK, ..part("long windows", long) });
     let l2 = |stimuli: &[Stimulus]| request(&[Level::L2], stimuli, &[Method::Refined]);
     let change = other_line(model);
-    if l2_pass_ns(model) < TICK_PASS_NS {
+    let Some(l2_pass_ns) = l2_pass_ns(model) else { return parts };
+    if l2_pass_ns < TICK_PASS_NS {
         parts.push(part("L2", l2(&all)));
         let other_lines = part("L2, other lines", l2(&[Stimulus::Disk, Stimulus::Net]));
         parts.extend(change.map(|change| GuestPart { change: Some(change), ..other_lines }));
         return parts;
     }
-    let window_ns = SLOW_NS + (PASSES * l2_pass_ns(model)) as u64;
+    let window_ns = SLOW_NS + (PASSES * l2_pass_ns) as u64;
     let slow = |name, stimuli: &[Stimulus]| {
         let request = FootprintRequest { window_ns, ..l2(stimuli) };
         GuestPart {
@@ -164,6 +165,9 @@ pub fn left_out(model: &SystemModel) -> Vec<(Option<Level>, String)> {
                    start where code is entered";
         levels.push((Some(Level::L1i), reason.to_owned()));
     }
+    if model.l2.is_none() {
+        levels.push((Some(Level::L2), "the model has no L2".to_owned()));
+    }
     levels
 }
 
@@ -177,21 +181,23 @@ fn other_clock(model: &SystemModel, hz: u64) -> Option<u64> {
     (hz != model.clock_hz).then_some(hz)
 }
 
-/// The estimated time of a pass over L2: each line misses L1 and, with pages of 4 KiB, the TLB.
-fn l2_pass_ns(model: &SystemModel) -> f64 {
-    let lines = model.l2.size_bytes / model.l2.line_bytes.max(1);
+/// The estimated time of a pass over L2: each line misses L1 and, with pages of 4 KiB, the TLB. `None` without an L2.
+fn l2_pass_ns(model: &SystemModel) -> Option<f64> {
+    let (l2, l2_hit_cycles) = model.l2.as_ref().zip(model.l2_hit_cycles)?;
+    let lines = l2.size_bytes / l2.line_bytes.max(1);
     let walk = model.stlb_hit_cycles.unwrap_or(model.tlb_miss_cycles);
-    let cycles = model.l1_hit_cycles + model.l2_hit_cycles + walk;
-    lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
+    let cycles = model.l1_hit_cycles + l2_hit_cycles + walk;
+    Some(lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64)
 }
 
 /// The change that halves the line size of L2. If L1 then had longer lines than L2, the change doubles the line size
 /// instead. `None` if the model allows neither.
 fn other_line(model: &SystemModel) -> Option<String> {
-    if model.l2.inclusion == Inclusion::Exclusive {
+    let l2 = model.l2.as_ref()?;
+    if l2.inclusion == Inclusion::Exclusive {
         return None; // L1 evicts whole lines into an exclusive L2, so both must have lines of one length
     }
-    let line = model.l2.line_bytes;
+    let line = l2.line_bytes;
     let l1_line = model.l1d.line_bytes.max(model.l1i.line_bytes);
     let other_line = if line / 2 >= l1_line { line / 2 } else { line * 2 };
     // L3 must not have shorter lines than L2.
@@ -214,15 +220,16 @@ mod tests {
     #[test]
     fn a_slow_second_level_gets_a_cpu_without_a_tick() {
         let (model, slow) = model_and_parts("origin-200");
-        assert!(l2_pass_ns(&model) > TICK_PASS_NS);
+        let pass_ns = l2_pass_ns(&model).unwrap();
+        assert!(pass_ns > TICK_PASS_NS);
         let without_tick: Vec<&GuestPart> =
             slow.iter().filter(|part| !part.append.is_empty()).collect();
         assert_eq!(without_tick.len(), 2);
         for part in &without_tick {
             assert!(part.request.plan.stimuli.contains(&Stimulus::Net), "{}", part.name);
             // The read completes after the cache is filled, and a pass before the window ends.
-            let late_ns = 12_000_000.0 + l2_pass_ns(&model);
-            assert!(part.request.window_ns as f64 > late_ns && 4.0 * l2_pass_ns(&model) < 12e6);
+            let late_ns = 12_000_000.0 + pass_ns;
+            assert!(part.request.window_ns as f64 > late_ns && 4.0 * pass_ns < 12e6);
         }
         let (_, fast) = model_and_parts("p3-600");
         assert!(fast.iter().all(|part| part.append.is_empty()));
@@ -245,12 +252,13 @@ mod tests {
         for name in sim::models::names() {
             let (model, parts) = model_and_parts(name);
             let Some(change) = parts.iter().find_map(|part| part.change.clone()) else {
-                assert_eq!(model.l2.inclusion, Inclusion::Exclusive, "{name}");
+                let l2 = model.l2.unwrap();
+                assert_eq!(l2.inclusion, Inclusion::Exclusive, "{name}");
                 continue;
             };
             let changes: Vec<String> = change.split(' ').map(str::to_owned).collect();
             let (_, changed) = sim::models::changed(name, &changes).unwrap();
-            assert!(changed.l2.line_bytes >= changed.l1d.line_bytes, "{name}");
+            assert!(changed.l2.unwrap().line_bytes >= changed.l1d.line_bytes, "{name}");
         }
     }
 }

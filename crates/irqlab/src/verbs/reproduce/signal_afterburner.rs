@@ -155,7 +155,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     match finish(&transfers, context, bench.facts(), measured)? {
         Outcome::Run { mut run, samples } => {
             let paper_tables = [
-                findings(&paper, &samples),
+                findings(&paper, &samples, args.selection()),
                 throughput(&paper, &samples),
                 round_trips(&paper, &samples),
             ];

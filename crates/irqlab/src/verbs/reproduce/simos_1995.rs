@@ -97,9 +97,11 @@ impl WorkloadMachine {
     }
 }
 
-/// The changes that give the machine of 1994 the caches and the memory of `source`.
+/// The changes that give the machine of 1994 the caches and the memory of `source`, a model of the paper, which has an
+/// L2.
 fn caches_of(source: &SystemModel) -> Vec<String> {
-    let levels = [("l1i", &source.l1i), ("l1d", &source.l1d), ("l2", &source.l2)];
+    let l2 = source.l2.iter().map(|level| ("l2", level));
+    let levels = [("l1i", &source.l1i), ("l1d", &source.l1d)].into_iter().chain(l2);
     let level = |(name, level): (&str, &machine::system_model::LevelModel)| {
         [
             format!("{name}.size_bytes={}", level.size_bytes),
@@ -107,10 +109,10 @@ fn caches_of(source: &SystemModel) -> Vec<String> {
             format!("{name}.line_bytes={}", level.line_bytes),
         ]
     };
-    let mut changes: Vec<String> = levels.into_iter().flat_map(level).collect();
+    let mut changes: Vec<String> = levels.flat_map(level).collect();
+    changes.extend(source.l2_hit_cycles.map(|cycles| format!("l2_hit_cycles={cycles}")));
     changes.extend([
         format!("clock_hz={}", source.clock_hz),
-        format!("l2_hit_cycles={}", source.l2_hit_cycles),
         format!("memory_cycles={}", source.memory_cycles),
         format!("tlb_miss_cycles={}", source.tlb_miss_cycles),
     ]);
@@ -359,7 +361,8 @@ fn measure(
 fn costs(model: &Model) -> MissCosts {
     let Model { model, detail, .. } = model;
     MissCosts {
-        l2_hit_cycles: model.l2_hit_cycles,
+        // Read only for models of the level `timed`, which have an L2.
+        l2_hit_cycles: model.l2_hit_cycles.unwrap_or_default(),
         memory_cycles: model.memory_cycles,
         transfer_cycles: model.or_memory(model.cache_to_cache_cycles),
         upgrade_cycles: model.or_memory(model.upgrade_cycles),
@@ -426,7 +429,7 @@ fn assemble(
     mut all: Gathered<MachineRun>,
     open: &OpenRun,
 ) -> Run {
-    let mut paper_tables = vec![findings(paper, &all.runs)];
+    let mut paper_tables = vec![findings(paper, &all.runs, args.selection())];
     paper_tables.extend(tables(paper, &all.runs));
     let sizes: Vec<Json> =
         SIZES_KIB.iter().map(|(l1, l2)| json!({ "l1_kib": l1, "l2_kib": l2 })).collect();

@@ -145,6 +145,9 @@ impl BareFootprintArgs {
         let name =
             name.ok_or_else(|| Usage("--on sim has no caches: use --on sim:MODEL".to_owned()))?;
         let model = simulated::model(cache, name, &args.set, None)?;
+        if matches!(args.level, LevelName::L2) && model.model.l2.is_none() {
+            bail!(Usage(format!("--level l2: the model {} has no L2", model.model.name)));
+        }
         Ok(FootprintSettings {
             model,
             level: match args.level {

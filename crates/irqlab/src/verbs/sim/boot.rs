@@ -3,13 +3,14 @@
 //! Without `--on` and `--detail`, `sim boot` only runs the machine. With one of them, the plugin observes the
 //! machine, and `sim boot` prints the tables of its record ([`watch_and_report`]). With `--detail sampled`, the
 //! machine runs again from the start until the confidence intervals are narrow enough.
+//!
+//! A command's output is passed on as it was written ([`TextOutput`]). The console goes to `--console` or, with `-v`, to
+//! stderr. In `sim shell` the console is the terminal.
 
-use std::cell::RefCell;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{ArgGroup, ValueEnum};
 use live::window::Stop;
 use outputs::Existing;
@@ -21,14 +22,15 @@ use sim::models::Model;
 use sim::qemu::Qemu;
 use sim::watch::{self, ALSO_MAX, Detail, KeptRecord, KernelFiles, Recording, Roi, Watch};
 use sim::{
-    Accounting, Cache, Held, Instrumentation, Machine, TimedMachine, Vm, boot, checkpoint, models,
-    qemu,
+    Accounting, Cache, GuestText, Held, Instrumentation, Machine, TimedMachine, Vm, boot,
+    checkpoint, models, qemu,
 };
 use sim_tables::{annotations, misses, shadow_caches};
 
 use super::MachineArgs;
 use super::command_run::CommandRun;
 use super::terminal::Terminal;
+use super::text_output::{ConsoleOutput, TextOutput};
 use super::watched_run::{add_kernel, sampling_setting, watched_run};
 use crate::console;
 use crate::identity::mitigations_table;
@@ -79,6 +81,10 @@ pub struct WatchArgs {
     /// Keep the plugin's record in this file
     #[arg(long, value_name = "FILE", requires = WATCHED)]
     record: Option<PathBuf>,
+    /// Write the machine's console to this file: what firmware and kernel print [default: dropped; with -v it goes to
+    /// stderr]
+    #[arg(long, value_name = "FILE")]
+    console: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
     #[command(flatten)]
@@ -96,7 +102,7 @@ pub struct WatchArgs {
     /// Run no command: print how long it takes by the times of an equal earlier run, and what limits it
     #[arg(long)]
     dry_run: bool,
-    /// What is recorded. In other formats than table, the console goes to stderr
+    /// What is recorded. In other formats than table, the command's output goes to stderr
     #[command(flatten)]
     results: OptionalResultArgs,
 }
@@ -106,7 +112,8 @@ impl WatchArgs {
     ///
     /// Fails when options do not fit together.
     fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
-        self.record.iter().try_for_each(|file| output_file::check(file, self.force))?;
+        let files = self.record.iter().chain(&self.console);
+        files.into_iter().try_for_each(|file| output_file::check(file, self.force))?;
         let has_result_options =
             self.results.out.is_some() || self.results.printing.format() != Format::Table;
         let is_watched = self.on.is_some() || self.level.detail.is_some();
@@ -158,6 +165,20 @@ impl WatchArgs {
         }))
     }
 
+    /// Opens the outputs of the guest's text. The file of `--console` gets its name at the end of the machine.
+    ///
+    /// Fails when that file cannot be written.
+    fn text_output(&self) -> anyhow::Result<TextOutput> {
+        let console = match &self.console {
+            Some(_) if self.dry_run => ConsoleOutput::Dropped,
+            Some(file) => ConsoleOutput::file(file, self.force)?,
+            None if console::is_verbose() => ConsoleOutput::Stderr,
+            None => ConsoleOutput::Dropped,
+        };
+        let has_results = self.results.printing.format() != Format::Table;
+        Ok(TextOutput::new(console, has_results))
+    }
+
     /// The models of `--also`, whose caches are counted in addition.
     fn shadow_models(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
         if detail != Detail::Count && (self.curves || !self.also.is_empty()) {
@@ -192,12 +213,28 @@ impl WatchArgs {
     }
 }
 
-/// Boots a machine and runs a command; with `--on` or `--detail`, prints the recorded tables.
+/// Boots a machine and runs a command, whose output is passed on; with `--on` or `--detail`, prints the recorded tables.
 pub fn boot(
     cache: &Cache,
     args: &MachineArgs,
     watch: &WatchArgs,
     command: &[String],
+) -> anyhow::Result<ExitCode> {
+    let plugin_watch = watch.watch(cache)?;
+    let output = watch.text_output()?;
+    let code = boot_with_output(cache, args, (watch, plugin_watch), command, &output);
+    // After a failure, too: the console may say why.
+    let finished = output.finish();
+    code.and_then(|code| finished.map(|()| code))
+}
+
+/// Like [`boot()`], with an open [`TextOutput`].
+fn boot_with_output(
+    cache: &Cache,
+    args: &MachineArgs,
+    (watch, plugin_watch): (&WatchArgs, Option<Watch>),
+    command: &[String],
+    output: &TextOutput,
 ) -> anyhow::Result<ExitCode> {
     let mid_run =
         args.guest.from.as_deref().map(|name| checkpoint::open(cache, name)).transpose()?;
@@ -207,7 +244,7 @@ pub fn boot(
         [] => "poweroff".to_owned(),
         words => format!("run:{}", shell_line(words)),
     };
-    let Some(mut plugin_watch) = watch.watch(cache)? else {
+    let Some(mut plugin_watch) = plugin_watch else {
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache, None)?;
         let machine_start = Start::from(args.guest.from.as_deref());
@@ -225,7 +262,7 @@ pub fn boot(
         }
         let mut vm = start(cache, &qemu, &machine, args, &request, Instrumentation::default())?;
         run.start();
-        return follow(&mut vm, args, Some(&run));
+        return follow(&mut vm, args, Some(&run), output);
     };
     if mid_run.is_some_and(|mid_run| mid_run.in_region) {
         plugin_watch.roi = Roi::Always;
@@ -233,16 +270,16 @@ pub fn boot(
     if command.is_empty() && request != checkpoint::RESUME {
         bail!(Usage("--on and --detail watch a command: add -- COMMAND".to_owned()));
     }
-    watch_and_report(cache, args, watch, plugin_watch, &request)
+    watch_and_report(cache, args, (watch, plugin_watch), &request, output)
 }
 
 /// Runs an observed machine, with `--detail sampled` several times, and prints and records the tables of its record.
 fn watch_and_report(
     cache: &Cache,
     args: &MachineArgs,
-    options: &WatchArgs,
-    mut watch: Watch,
+    (options, mut watch): (&WatchArgs, Watch),
     request: &str,
+    output: &TextOutput,
 ) -> anyhow::Result<ExitCode> {
     let mut open = OpenRun::if_asked(&options.results)?;
     let qemu = qemu::find(cache)?;
@@ -253,7 +290,6 @@ fn watch_and_report(
     if options.dry_run {
         return command_run(cache, args, (&qemu, &machine), &watch, 1, request).print_plan();
     }
-    let console = GuestConsole::new(options.results.printing.format() == Format::Table);
     let stop = stop_on_signals()?;
     let mut runs = 0;
     // If a sample is too coarse, the machine runs again with a finer one, from the same state.
@@ -273,9 +309,9 @@ fn watch_and_report(
             stop: &stop,
             record,
         };
-        // Later runs print the guest's console again, so only the first run shows it.
-        let shown_console = (runs == 0).then_some(&console);
-        let (ended, account) = match watched_machine.run(&kernel_files, request, shown_console)? {
+        // Later runs give the same output again, so only that of the first run is passed on.
+        let shown = (runs == 0).then_some(output);
+        let (ended, account) = match watched_machine.run(&kernel_files, request, shown)? {
             Ok(ended) => ended,
             Err(code) => return Ok(code),
         };
@@ -406,15 +442,15 @@ struct WatchedMachine<'a> {
 }
 
 impl WatchedMachine<'_> {
-    /// Runs the machine and reads its record. Shows the guest's console if `console` is given. Returns the exit code of
-    /// irqlab instead if the console can no longer be written and nothing else keeps the results.
+    /// Runs the machine and reads its record. Passes its text to `output` if that is given. Returns the exit code of
+    /// irqlab instead if stdout can no longer be written and nothing else keeps the results.
     ///
     /// Fails if the machine was stopped before its record could be read.
     fn run(
         &self,
         kernel_files: &KernelFiles,
         request: &str,
-        console: Option<&GuestConsole>,
+        output: Option<&TextOutput>,
     ) -> anyhow::Result<Result<(Ended, Accounting), ExitCode>> {
         let WatchedMachine { cache, args, options, qemu, machine, watch, number, record, .. } =
             *self;
@@ -429,17 +465,17 @@ impl WatchedMachine<'_> {
             saved.push(held.number);
             saver.save(vm, held, &console::say)
         };
-        // A run with --out or --record continues when its console cannot be written.
+        // A run with --out or --record continues when stdout cannot be written.
         let keeps_results = options.results.out.is_some() || options.record.is_some();
-        let has_failed = || console.is_some_and(GuestConsole::has_failed);
+        let has_failed = || output.is_some_and(TextOutput::has_failed);
         let stop = || {
             run.observe(Some(recording.progress()));
             let is_unread = has_failed() && !keeps_results;
             recording.was_stopped() || is_unread || self.stop.is_requested()
         };
-        let mut write = |bytes: &[u8]| {
-            if let Some(console) = console {
-                console.write(bytes);
+        let mut write = |text: GuestText<'_>| {
+            if let Some(output) = output {
+                output.write(text);
             }
         };
         let limits = args.guest.limits();
@@ -449,8 +485,8 @@ impl WatchedMachine<'_> {
         run.done();
         let ended = ended?;
         if !keeps_results
-            && let Some(console) = console
-            && let Some(code) = console.end()?
+            && let Some(output) = output
+            && let Some(code) = output.end()?
         {
             return Ok(Err(code));
         }
@@ -518,7 +554,7 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let (machine, _) = args.machine(cache, None)?;
     let mut vm = start(cache, &qemu, &machine, args, "shell", Instrumentation::default())?;
     let terminal = Terminal::connect(&vm)?;
-    let exit = follow(&mut vm, args, None);
+    let exit = follow(&mut vm, args, None, &TextOutput::to_terminal());
     drop(terminal);
     exit
 }
@@ -544,23 +580,27 @@ fn start(
     )?)
 }
 
-/// Follows the machine to its end, or until stdout cannot be written. Shows its console on stdout, and its progress if
-/// `run` is given.
-fn follow(vm: &mut Vm, args: &MachineArgs, run: Option<&CommandRun>) -> anyhow::Result<ExitCode> {
-    let console = GuestConsole::new(true);
-    let mut write = |bytes: &[u8]| console.write(bytes);
+/// Follows the machine to its end, or until stdout cannot be written. Passes its text to `output`, and shows its progress
+/// if `run` is given.
+fn follow(
+    vm: &mut Vm,
+    args: &MachineArgs,
+    run: Option<&CommandRun>,
+    output: &TextOutput,
+) -> anyhow::Result<ExitCode> {
+    let mut write = |text: GuestText<'_>| output.write(text);
     let stop = || {
         if let Some(run) = run {
             run.observe(None);
         }
-        console.has_failed()
+        output.has_failed()
     };
     let exit = boot::follow_unless(vm, args.guest.limits(), &mut write, &stop);
     if let Some(run) = run {
         run.done();
     }
     let exit = exit?;
-    if let Some(code) = console.end()? {
+    if let Some(code) = output.end()? {
         return Ok(code);
     }
     let Some(exit) = exit else { bail!("the machine was stopped") };
@@ -570,51 +610,6 @@ fn follow(vm: &mut Vm, args: &MachineArgs, run: Option<&CommandRun>) -> anyhow::
         run.keep(exit.wall);
     }
     Ok(report_end(&exit))
-}
-
-/// Prints the guest's console: on stdout, or on stderr where stdout is for results.
-struct GuestConsole {
-    to_stdout: bool,
-    /// The first error of stdout. Afterwards nothing is written.
-    failure: RefCell<Option<io::Error>>,
-}
-
-impl GuestConsole {
-    fn new(to_stdout: bool) -> GuestConsole {
-        GuestConsole { to_stdout, failure: RefCell::new(None) }
-    }
-
-    /// Prints bytes of the console above the progress lines, and keeps the first error.
-    fn write(&self, bytes: &[u8]) {
-        if self.has_failed() {
-            return;
-        }
-        let written = console::above_progress(|| {
-            if self.to_stdout {
-                let mut out = io::stdout().lock();
-                out.write_all(bytes).and_then(|()| out.flush())
-            } else {
-                // On stderr the console is not a result: a failure is ignored.
-                io::stderr().write_all(bytes).or(Ok(()))
-            }
-        });
-        *self.failure.borrow_mut() = written.err();
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failure.borrow().is_some()
-    }
-
-    /// Returns the exit code of irqlab if the reader of stdout closed the pipe, and `None` if stdout could be written.
-    ///
-    /// Fails when stdout could not be written for another reason.
-    fn end(&self) -> anyhow::Result<Option<ExitCode>> {
-        match self.failure.take() {
-            None => Ok(None),
-            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Some(ExitCode::SUCCESS)),
-            Some(error) => Err(error).context("cannot write to standard output"),
-        }
-    }
 }
 
 /// Prints how the guest ended. Returns its status as the exit code.

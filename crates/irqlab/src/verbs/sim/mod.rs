@@ -12,8 +12,9 @@ mod cache;
 mod command_run;
 mod diff;
 mod facts;
-mod rootfs;
+pub mod rootfs;
 mod terminal;
+mod text_output;
 mod verify_probes;
 mod watched_run;
 mod workload;
@@ -78,7 +79,7 @@ enum SimVerb {
         #[command(flatten)]
         kernel: KernelArgs,
     },
-    /// Boot a machine; its console goes to stdout, and the exit code is that of its command
+    /// Boot a machine and run a command: its output and its exit code are those of irqlab
     #[command(mut_arg("limit", |arg| arg.help(BOOT_LIMIT)))]
     #[command(mut_arg("guest_limit", |arg| arg.help(BOOT_GUEST_LIMIT)))]
     #[command(after_help = "Examples:

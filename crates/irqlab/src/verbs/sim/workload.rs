@@ -15,7 +15,9 @@ use sim::checkpoint::Start;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome};
-use sim::{Accounting, Cache, MachinePhase, MachineProgress, MachineState, TimedMachine, qemu};
+use sim::{
+    Accounting, Cache, GuestText, MachinePhase, MachineProgress, MachineState, TimedMachine, qemu,
+};
 
 use super::command_run::CommandRun;
 use super::watched_run::{add_kernel, sampling_setting, watched_run};
@@ -127,9 +129,9 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     lines.done(SET_UP);
     let prepared = prepared?;
     let prepared_s = start.elapsed().as_secs_f64();
-    let mut print = |bytes: &[u8]| {
-        // The guest's console is no result here: it goes to stderr, and the workload goes on if that is closed.
-        let _ = console::above_progress(|| std::io::stderr().write_all(bytes));
+    let mut print = |text: GuestText<'_>| {
+        // The guest's text is no result here: it goes to stderr, and the workload goes on if that is closed.
+        let _ = console::above_progress(|| std::io::stderr().write_all(text.bytes));
     };
     let mut runs = 0;
     let command_run = |watch: &Watch, number: u32| {

@@ -103,7 +103,7 @@ mod tests {
         draft.set(stated("l2_hit_cycles", "11".to_owned(), "measured"));
         let model = machine::SystemModel::parse(&draft.text).unwrap();
         assert_eq!((model.clock_hz, model.memory_cycles), (4_700_000_000, 368));
-        assert_eq!(model.l2_hit_cycles, 11);
+        assert_eq!(model.l2_hit_cycles, Some(11));
         std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
         let file = draft.file("");
         for field in ["clock", "memory_cycles", "memory_line_cycles"] {
