@@ -79,7 +79,22 @@ pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
         return Err(SimError::data(directory.display().to_string(), "is not a directory"));
     }
     let sha256 = hash::of_file(&image)?;
-    Ok(Kernel { image, sha256, modules: modules.map(Path::to_owned), config: None })
+    let config = config_of(&image);
+    Ok(Kernel { image, sha256, modules: modules.map(Path::to_owned), config })
+}
+
+/// The configuration of an image: `config-VERSION` beside `vmlinuz-VERSION`, where packages install it, or `.config` of the
+/// kernel build that the image is in.
+fn config_of(image: &Path) -> Option<PathBuf> {
+    let name = image.file_name()?.to_str()?;
+    let config = match name.strip_prefix("vmlinuz-") {
+        Some(version) => image.with_file_name(format!("config-{version}")),
+        None if image.ends_with("arch/x86/boot/bzImage") => {
+            image.ancestors().nth(4)?.join(".config")
+        }
+        None => return None,
+    };
+    config.is_file().then_some(config)
 }
 
 #[cfg(test)]
@@ -100,6 +115,27 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         assert_eq!(of_file(&path, None).unwrap().sha256.len(), 64);
         assert!(of_file(&path, Some(&path)).is_err());
-        assert!(of_file(Path::new("/nowhere/at-all"), None).is_err());
+        assert!(of_file(&scratch.path().join("absent"), None).is_err());
+    }
+
+    #[test]
+    fn a_kernels_configuration_is_where_packages_and_builds_have_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = |path: &str| {
+            let path = scratch.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        };
+        let packaged = place("boot/vmlinuz-6.1");
+        assert_eq!(config_of(&packaged), None);
+        place("boot/config-6.12");
+        assert_eq!(config_of(&packaged), None, "another version");
+        assert_eq!(config_of(&place("boot/vmlinuz-6.12")), Some(place("boot/config-6.12")));
+        let built = place("linux/arch/x86/boot/bzImage");
+        assert_eq!(config_of(&built), None);
+        let config = place("linux/.config");
+        assert_eq!(config_of(&built), Some(config));
+        assert_eq!(config_of(&place("boot/bzImage")), None);
     }
 }
