@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(found.before[2].at_cycles, Some(1_900));
         let [one_after, other_after] = &found.after;
         assert_eq!((one_after[0].at_cycles, other_after[0].at_cycles), (Some(2_000), Some(2_021)));
-        assert_eq!(one_after[0].context.as_deref(), Some("syscall 20"));
+        assert_eq!(one_after[0].context.as_deref(), Some("syscall writev"));
         assert_eq!((other_after[0].cpu, other_after[0].position), (Some(1), 21));
         assert!(other_after[0].context.as_deref().unwrap().contains("0x21"));
         assert_eq!(one_after[1], other_after[1]);

@@ -169,7 +169,8 @@ mod tests {
         let none = host_exits(&host[..0], &model, &virtual_host());
         assert!(none[0].method.contains("cpuid: not measured"), "{none:?}");
         // A host without a cost of its own has none.
-        let fast = host_exits(&samples([50.0; 5]), &model, &virtual_host());
+        let slow_model = samples([2_000.0; 5]);
+        let fast = host_exits(&samples([1_500.0; 5]), &slow_model, &virtual_host());
         assert_eq!(fast[0].value.as_deref(), Some("0"));
     }
 }
