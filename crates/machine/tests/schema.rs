@@ -245,8 +245,8 @@ fn fields_are_set_from_outside() {
     // The last level may have any odd number of slices, each of a power of two of sets.
     for (size, ways) in [("300MiB", 15), ("480MiB", 16), ("36MiB", 12), ("105MiB", 15)] {
         let assignments = [format!("l3.size={size}"), format!("l3.ways={ways}")];
-        let model = changed("zen3", &assignments.join(","));
-        assert_eq!(model.l3.unwrap().ways, ways);
+        let text = set(&text("zen3"), &assignments.each_ref().map(String::as_str)).unwrap();
+        assert_eq!(SystemModel::parse(&text).unwrap().l3.unwrap().ways, ways);
     }
     let exits = |assignments: &[&str]| {
         let assignments: Vec<String> =
