@@ -481,6 +481,19 @@ impl RunParts {
         RunParts { cache, qemu, kernel, stop, deadline, progress }
     }
 
+    /// Returns the state in which `machine` starts: the checkpoint that `--from` names, or the machine from the cache, which is
+    /// booted if the cache does not have it.
+    ///
+    /// Fails as [`RunParts::prepare`] does.
+    fn start(&self, args: &GuestArgs, machine: &Machine) -> anyhow::Result<Start> {
+        match &args.from {
+            Some(name) => Ok(Start::Named(name.clone())),
+            None => self.prepare("the machine boots", |stop| {
+                checkpoint::ready(&self.cache, &self.qemu, machine, &console::say, stop)
+            }),
+        }
+    }
+
     /// Runs `prepare`, which boots or sets up a machine, and shows its progress. `prepare` gets a function that it
     /// calls again and again, and must end early once that function returns true. `activity` names the work in
     /// errors.
@@ -591,13 +604,7 @@ impl Simulated {
             args.identity.choose(&cache, vcpus, watch.model.as_ref(), args.from.as_deref())?;
         adjust(&mut machine)?;
         let boot = |parts: &RunParts| {
-            let (cache, qemu) = (&parts.cache, &parts.qemu);
-            let start = match &args.from {
-                Some(name) => Start::Named(name.clone()),
-                None => parts.prepare("the machine boots", |stop| {
-                    checkpoint::ready(cache, qemu, &machine, &console::say, stop)
-                })?,
-            };
+            let start = parts.start(args, &machine)?;
             Ok((machine, start, ()))
         };
         let parts = RunParts::new(cache, qemu, kernel, stop, deadline);
@@ -625,13 +632,7 @@ impl Simulated {
         machine.root = true;
         machine.check()?;
         let boot = |parts: &RunParts| {
-            let (cache, qemu) = (&parts.cache, &parts.qemu);
-            let start = match &args.from {
-                Some(name) => Start::Named(name.clone()),
-                None => parts.prepare("the machine boots", |stop| {
-                    checkpoint::ready(cache, qemu, &machine, &console::say, stop)
-                })?,
-            };
+            let start = parts.start(args, &machine)?;
             let prepared = Prepared::command(machine.clone(), start.clone(), root, command);
             Ok((machine, start, prepared))
         };

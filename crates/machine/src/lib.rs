@@ -47,5 +47,5 @@ pub use identity::IdentityModel;
 pub use memory::AccessKind;
 pub use model::{CacheModel, ModelError, Replacement, TlbModel};
 pub use processor::ProcessorRange;
-pub use system_model::{BlockingModel, HostExits, SystemModel};
+pub use system_model::{BlockingModel, HostExits, HostExitsModel, SystemModel};
 pub use tag_array::{Evicted, Outcome, TagArray};

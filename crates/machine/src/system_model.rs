@@ -275,26 +275,48 @@ pub struct NestedModel {
     pub entries: u32,
 }
 
-/// What a virtual machine's exits to its hypervisor cost, beyond the processor's own cost of the instruction or event. They
-/// belong to the host, not to its processor: two hosts with the same processor differ by an order of magnitude.
+/// The costs of exits to a hypervisor, which belong to a host and not to its processor: two hosts with the same processor
+/// differ by an order of magnitude. Each is in addition to what the instruction or event costs the processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
-pub struct HostExits {
+pub struct HostExitsModel {
     /// Whether the simulated machine has these costs. Otherwise the table only states them.
     #[serde(default)]
     pub applied: bool,
-    /// `cpuid`.
-    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
-    pub cpuid_cycles: u64,
+    /// `cpuid`. `None`: nobody measured it, as for the other costs.
+    #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
+    pub cpuid_cycles: Option<u64>,
     /// Setting the local timer.
-    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
-    pub timer_cycles: u64,
+    #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
+    pub timer_cycles: Option<u64>,
     /// Sending an interrupt to another processor.
-    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
-    pub ipi_cycles: u64,
+    #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
+    pub ipi_cycles: Option<u64>,
     /// Receiving an interrupt: the exit that it causes, its injection, and its end.
-    #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
+    #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
+    pub interrupt_cycles: Option<u64>,
+}
+
+/// The costs of exits that a simulated machine has, in cycles: [`HostExitsModel`] says what each is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostExits {
+    pub cpuid_cycles: u64,
+    pub timer_cycles: u64,
+    pub ipi_cycles: u64,
     pub interrupt_cycles: u64,
+}
+
+impl HostExitsModel {
+    /// All costs. `None` if one is not stated.
+    #[must_use]
+    pub fn costs(&self) -> Option<HostExits> {
+        Some(HostExits {
+            cpuid_cycles: self.cpuid_cycles?,
+            timer_cycles: self.timer_cycles?,
+            ipi_cycles: self.ipi_cycles?,
+            interrupt_cycles: self.interrupt_cycles?,
+        })
+    }
 }
 
 /// A machine: processors, caches, TLBs, memory. Latencies are in cycles. Latencies of misses are in addition to the
@@ -361,7 +383,7 @@ pub struct SystemModel {
     pub nested: Option<NestedModel>,
     /// Costs of exits to a hypervisor. `None`: nobody measured them, or the machine is not virtual.
     #[serde(default)]
-    pub host_exits: Option<HostExits>,
+    pub host_exits: Option<HostExitsModel>,
     /// From the issue of a load that hits L1 to the issue of an instruction that uses the value.
     #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
     pub l1_hit_cycles: u64,
@@ -428,7 +450,7 @@ impl SystemModel {
     /// The costs of exits that a simulated machine of this model has. `None`: no costs.
     #[must_use]
     pub fn applied_exits(&self) -> Option<HostExits> {
-        self.host_exits.filter(|exits| exits.applied)
+        self.host_exits.filter(|exits| exits.applied)?.costs()
     }
 
     /// An optional latency with its default: the latency of memory.

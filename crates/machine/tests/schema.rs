@@ -256,13 +256,19 @@ fn fields_are_set_from_outside() {
         Ok::<_, String>(SystemModel::parse(&text).unwrap().applied_exits())
     };
     assert_eq!(exits(&["timer_cycles=20000"]).unwrap(), None, "they are only stated");
-    let applied = exits(&["timer_cycles=20000", "applied=true"]).unwrap().unwrap();
+    let costs = ["cpuid_cycles=0", "timer_cycles=20000", "ipi_cycles=7", "interrupt_cycles=8"];
+    let applied = exits(&[&costs[..], &["applied=true"]].concat()).unwrap().unwrap();
     assert_eq!((applied.timer_cycles, applied.cpuid_cycles), (20_000, 0));
-    assert!(exits(&["applied=true"]).unwrap_err().contains("no exit has a cost"));
+    let error = exits(&[&costs[1..], &["applied=true"]].concat()).unwrap_err();
+    assert!(error.contains("needs all costs"), "a cost that is not stated is not 0: {error}");
+    assert!(exits(&["applied=true"]).unwrap_err().contains("needs all costs"));
     // 4.7 million cycles are a millisecond of zen3.
-    let long = ["timer_cycles=1000000", "interrupt_cycles=1000000", "applied=true"];
-    exits(&long).unwrap();
-    let slow = ["host_exits.timer_cycles=900000", "host_exits.applied=true", "clock=100MHz"];
+    let long =
+        ["cpuid_cycles=0", "timer_cycles=1000000", "ipi_cycles=0", "interrupt_cycles=1000000"];
+    exits(&[&long[..], &["applied=true"]].concat()).unwrap();
+    let slow = long.map(|field| format!("host_exits.{field}"));
+    let slow: Vec<&str> = slow.iter().map(String::as_str).collect();
+    let slow = [&slow[..], &["host_exits.applied=true", "clock=100MHz"]].concat();
     let error = set(&text("zen3"), &slow).unwrap_err().to_string();
     assert!(error.contains("a tick takes more than 1 ms by exits alone"), "{error}");
     assert_eq!(changed("zen3", "l3.size=64MiB").l3.unwrap().size_bytes, 64 << 20);

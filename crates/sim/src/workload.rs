@@ -309,8 +309,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A command in a root file system, without a set-up and without a check of its results. `machine` has the root file
-    /// system as its first disk, and `start` is a state in which it waits for a request.
+    /// A command in a root file system, without a set-up and without a check of its results. The first disk of
+    /// `machine` is the root file system. In the state `start`, the machine waits for a request.
     #[must_use]
     pub fn command(machine: Machine, start: Start, root: RootImage, command: &str) -> Prepared {
         let request = format!("work:init{SEPARATOR}{command}{SEPARATOR}");

@@ -161,6 +161,11 @@ fn a_fit_to_kept_data_needs_a_file_and_data_that_exist() {
         let arguments = [&fit[..], options].concat();
         workspace.run(&arguments).assert_code(2).assert_says(says);
     }
+    let zen3 = workspace.run(&["machines", "zen3", "--toml"]).assert_code(0).out.clone();
+    let exits = format!("{zen3}\n[host_exits]\ntimer_cycles = 5\n");
+    fs::write(workspace.path().join("exits.toml"), exits).unwrap();
+    let arguments = [&fit[..], &["zen3", "-o", "m.toml", "--preset", "./exits.toml"]].concat();
+    workspace.run(&arguments).assert_code(2).assert_says("remove its table [host_exits]");
     fs::write(workspace.path().join("broken.tsv"), "# irqlab-measured: 1\nkernel\n").unwrap();
     let arguments = [&fit[..], &["./broken.tsv", "-o", "m.toml"]].concat();
     workspace.run(&arguments).assert_code(2).assert_says("broken.tsv: line 2");

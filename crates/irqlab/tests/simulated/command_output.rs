@@ -1,5 +1,4 @@
-//! What a command of `irqlab sim boot` writes comes through as it was written, and nothing else comes with it. Without
-//! QEMU the tests say so and pass.
+//! `irqlab sim boot` passes a command's output on unchanged, and adds nothing. Without QEMU the tests say so and pass.
 
 use std::fs;
 use std::process::{Output, Stdio};

@@ -4,8 +4,7 @@
 use crate::core::CoreModel;
 use crate::model::ModelError;
 use crate::system_model::{
-    CYCLES_MAX, Dma, HostExits, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk,
-    WritePolicy,
+    CYCLES_MAX, Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk, WritePolicy,
 };
 
 /// A guest's tick must have a thousandth of a second for its exits, of the four that Debian's kernels have between ticks.
@@ -131,17 +130,18 @@ fn check_walk(model: &SystemModel) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Refuses exits to a hypervisor that no core executes, that cost nothing, or that leave the guest no time between its ticks.
+/// Refuses exits to a hypervisor that no core executes, whose costs are not all stated, or that leave the guest no time
+/// between its ticks.
 fn check_host_exits(model: &SystemModel) -> Result<(), ModelError> {
-    let Some(exits) = model.applied_exits() else { return Ok(()) };
+    let Some(stated) = model.host_exits.filter(|exits| exits.applied) else { return Ok(()) };
     if model.core.is_none() || model.threads_per_core > 1 {
         return refuse("host_exits.applied", "true needs a core of one thread; allowed: false");
     }
-    if exits == (HostExits { applied: true, ..HostExits::default() }) {
-        let problem = "true, and no exit has a cost; `irqlab machines fit` on a virtual machine \
-                       measures them";
+    let Some(exits) = stated.costs() else {
+        let problem = "true needs all costs: cpuid_cycles, timer_cycles, ipi_cycles, interrupt_cycles; `irqlab \
+                       machines fit` on a virtual machine measures them";
         return refuse("host_exits.applied", problem);
-    }
+    };
     let tick_cycles = exits.timer_cycles + exits.interrupt_cycles;
     if tick_cycles > model.clock_hz / TICKS_PER_SECOND {
         let problem = format!(

@@ -8,8 +8,8 @@ use crate::identity::IdentityModel;
 use crate::model::Replacement;
 use crate::predict::DirectionModel;
 use crate::system_model::{
-    Dma, HostExits, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, TlbLevel, Walk,
-    WritePolicy,
+    Dma, HostExitsModel, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, TlbLevel,
+    Walk, WritePolicy,
 };
 
 /// Width of the description of a level, in characters.
@@ -230,14 +230,15 @@ fn walk(model: &SystemModel) -> String {
 }
 
 /// What exits to a hypervisor cost, and whether the simulated machine has them.
-fn host_exits(exits: HostExits) -> String {
+fn host_exits(exits: HostExitsModel) -> String {
     let note = if exits.applied { "" } else { "; not applied" };
+    let cost = |stated: Option<u64>| stated.map_or("not stated".to_owned(), cycles);
     format!(
         "to the hypervisor: cpuid {}, timer {}, IPI {}, interrupt {}{note}",
-        cycles(exits.cpuid_cycles),
-        cycles(exits.timer_cycles),
-        cycles(exits.ipi_cycles),
-        cycles(exits.interrupt_cycles)
+        cost(exits.cpuid_cycles),
+        cost(exits.timer_cycles),
+        cost(exits.ipi_cycles),
+        cost(exits.interrupt_cycles)
     )
 }
 

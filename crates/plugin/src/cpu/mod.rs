@@ -135,7 +135,7 @@ pub(crate) struct Cpu {
     /// Cycles that the vCPU's model or core does not count: waits at a `pause` until other vCPUs had caught up, and exits
     /// to a hypervisor.
     waited_cycles: u64,
-    /// What exits to a hypervisor cost. `None`: there is no hypervisor.
+    /// The costs of exits to a hypervisor. `None`: there is no hypervisor.
     exits: Option<HostExits>,
     /// The counts in user mode at the last switch between user mode and kernel.
     user_at_mode_change: Counts,

@@ -68,7 +68,7 @@ fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((from_guest, qemu_output))
 }
 
-/// The path by which QEMU opens a descriptor that it inherits.
+/// The path of an inherited descriptor, for QEMU.
 fn descriptor_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }

@@ -89,7 +89,8 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         None => this_processor()?,
     };
     let preset = preset(args.preset.as_deref(), &processor)?;
-    let text = without_exits(models::text(&preset)?)?;
+    let text = models::text(&preset)?;
+    refuse_exits(&preset, &text)?;
     let name = model_name(kept.as_ref(), &file)?;
     let list = args.cpus.as_deref();
     let cpu = if kept.is_none() { Some(one_cpu(list, &usable_cpus(list)?)?) } else { None };
@@ -136,18 +137,13 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run, &args.pictures.draw(&run))
 }
 
-/// The model `text` without exits to a hypervisor: those of another host are not this host's, and a fit must not take them for
-/// a part of its processor.
-fn without_exits(text: String) -> anyhow::Result<String> {
-    if SystemModel::parse(&text)?.host_exits.is_none() {
-        return Ok(text);
+/// Refuses a preset that states exits to a hypervisor: those of another host are not this host's, and where they are applied, a
+/// fit would take them for a part of its processor.
+fn refuse_exits(preset: &str, text: &str) -> anyhow::Result<()> {
+    if SystemModel::parse(text)?.host_exits.is_some() {
+        bail!(Usage(format!("{preset} states the exits of a host; remove its table [host_exits]")));
     }
-    let fields = ["applied=false", "cpuid_cycles=0", "timer_cycles=0", "ipi_cycles=0"];
-    let fields = [&fields[..], &["interrupt_cycles=0"]].concat();
-    let assignments: Vec<String> =
-        fields.iter().map(|field| format!("host_exits.{field}")).collect();
-    let assignments: Vec<&str> = assignments.iter().map(String::as_str).collect();
-    Ok(schema::set(&text, &assignments)?)
+    Ok(())
 }
 
 /// The name of the new model, as TOML: `host` for this machine's, else that of its file without the extension.
