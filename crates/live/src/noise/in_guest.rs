@@ -10,8 +10,8 @@ use lab::noise::in_guest::{
 };
 
 use super::bench::THRESHOLD_NS;
-use super::inject::Injector;
-use super::loops::{LoopConfig, detour_resolution};
+use super::inject::{LoopTimes, Setting};
+use super::loops::{LoopConfig, TRIALS_CYCLES, detour_resolution};
 use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
 use crate::host::{Root, guest_cpus, last_level_cache_bytes};
@@ -121,14 +121,17 @@ fn run_loop(
     // The runners have mapped all memory of the loops.
     let _locked = LockedMemory::current();
     let inject = if looping == Loop::Detour { request.inject } else { None };
-    // Timers are set for twice the window, because the loops start some unknown time later. Timers that expire after
-    // the window do no harm.
-    let times = (request.warm_up_ns, request.duration_ns.saturating_mul(2));
-    let start = |&cpu: &u32| {
-        let start = |inject| Injector::start(inject, cpu, guest.clock.hz, times);
-        inject.map(start).transpose().map_err(BenchError::Failed)
+    let hz = guest.clock.hz;
+    let trials_ns = (TRIALS_CYCLES as f64 / hz * 1e9) as u64;
+    let before_window_ns = request.warm_up_ns.saturating_add(trials_ns);
+    let times = LoopTimes { before_window_ns, window_ns: request.duration_ns };
+    let start = |&cpu: &u32| inject.map(|inject| Setting::start(inject, cpu, hz, times));
+    let started: Vec<_> = guest.cpus.iter().map(start).collect();
+    let finish = |setting: Option<Result<Setting, String>>| {
+        setting.map(|setting| setting.and_then(Setting::finish)).transpose()
     };
-    let injectors = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let injectors = started.into_iter().map(finish).collect::<Result<Vec<_>, _>>();
+    let injectors = injectors.map_err(BenchError::Failed)?;
     let rings: Vec<_> = runners.iter().map(|runner| Arc::clone(&runner.ring)).collect();
     let on_stop = OnStop::call(stop, {
         let rings = rings.clone();

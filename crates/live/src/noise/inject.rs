@@ -1,21 +1,27 @@
 //! Timers that expire at known times: the ground truth that the detour loop in a simulated machine must detect
 //! (`in_guest.rs`).
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::thread::JoinHandle;
 
 use lab::noise::in_guest::{Inject, Injections};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 
-use crate::clock::Reading;
+use crate::clock::{Reading, monotonic_ns};
 use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
 /// Most timers on one CPU. Each timer is an open file, and the kernel limits their number.
 const TIMERS_MAX: u64 = 3_900;
+
+/// Allowance for the time between the setting of the timers and the start of the loop, apart from the loop's warm-up and
+/// trials: threads start, and other CPUs set their timers.
+const START_NS: u64 = 10_000_000;
 
 /// Timers that are set. No thread waits for them, so they only raise their interrupts.
 pub struct Injector {
@@ -24,50 +30,81 @@ pub struct Injector {
     _timers: Vec<OwnedFd>,
 }
 
-impl Injector {
-    /// Sets timers on `cpu`, all within `window_ns` after `after_ns` from now. `hz`: frequency of the time-stamp
-    /// counter.
+/// When the loop runs after the timers are set.
+#[derive(Clone, Copy)]
+pub struct LoopTimes {
+    /// Time that the loop takes before its window: the warm-up and the trials.
+    pub before_window_ns: u64,
+    pub window_ns: u64,
+}
+
+/// A thread that sets the timers of a CPU.
+pub struct Setting(JoinHandle<Result<Injector, String>>);
+
+impl Setting {
+    /// Starts to set timers on `cpu` for all times until the end of the loop's window, but at most [`TIMERS_MAX`].
+    /// `hz`: frequency of the time-stamp counter.
     ///
-    /// Fails if the kernel refuses a timer.
-    pub fn start(
-        inject: Inject,
-        cpu: u32,
-        hz: f64,
-        (after_ns, window_ns): (u64, u64),
-    ) -> Result<Injector, String> {
+    /// Fails if no thread can be started.
+    pub fn start(inject: Inject, cpu: u32, hz: f64, times: LoopTimes) -> Result<Setting, String> {
         // A timer expires on the CPU on which it was set, unless this CPU is idle.
         let set = move || {
             pin(cpu).map_err(|error| error.to_string())?;
-            set_all(inject, hz, (after_ns, window_ns))
+            set_all(inject, hz, times)
         };
-        let thread = spawn_thread("irqlab-timers", set).map_err(|error| error.to_string())?;
-        thread.join().map_err(|_| "the thread that sets timers died".to_owned())?
+        spawn_thread("irqlab-timers", set).map(Setting).map_err(|error| error.to_string())
+    }
+
+    /// Waits until the timers are set.
+    ///
+    /// Fails if the kernel refuses a timer.
+    pub fn finish(self) -> Result<Injector, String> {
+        self.0.join().map_err(|_| "the thread that sets timers died".to_owned())?
     }
 }
 
 /// Sets all timers on the calling thread's CPU.
-fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result<Injector, String> {
-    let limit = getrlimit(Resource::Nofile);
-    let raised_limit = Rlimit { current: limit.maximum, ..limit };
-    setrlimit(Resource::Nofile, raised_limit).map_err(|error| error.to_string())?;
+fn set_all(inject: Inject, hz: f64, times: LoopTimes) -> Result<Injector, String> {
+    let files = enlarge_file_table();
+    let files_max = files.map_err(|error| format!("room for timers is refused: {error}"))?;
+    let timers_max = TIMERS_MAX.min(files_max);
     let now = Reading::now().ok_or("no time-stamp counter")?;
-    let from_ns = now.ns() + after_ns;
-    let (mut timers, mut times) = (Vec::new(), 0);
+    let from_ns = now.ns() + times.before_window_ns;
+    let after_now_ns = times.before_window_ns + START_NS + times.window_ns;
+    let (mut timers, mut count) = (Vec::new(), 0);
     loop {
-        let expiry_ns = from_ns + (times + 1) * inject.every_ns;
-        let simultaneous = u64::from(inject.timers_at(times + 1));
-        if expiry_ns >= from_ns + window_ns || timers.len() as u64 + simultaneous > TIMERS_MAX {
+        let expiry_ns = from_ns + (count + 1) * inject.every_ns;
+        let simultaneous = u64::from(inject.timers_at(count + 1));
+        // Setting timers takes time, too.
+        if expiry_ns >= monotonic_ns() + after_now_ns
+            || timers.len() as u64 + simultaneous > timers_max
+        {
             break;
         }
         for _ in 0..simultaneous {
             let set = set_timer(expiry_ns);
             timers.push(set.map_err(|error| format!("setting a timer failed: {error}"))?);
         }
-        times += 1;
+        count += 1;
     }
     let tsc = |ns: u64| now.cycles() + ((ns - now.ns()) as f64 * hz / 1e9).round() as u64;
-    let last = tsc(from_ns + times * inject.every_ns);
-    Ok(Injector { set: Injections { from: tsc(from_ns), last, times }, _timers: timers })
+    let last = tsc(from_ns + count * inject.every_ns);
+    Ok(Injector { set: Injections { from: tsc(from_ns), last, times: count }, _timers: timers })
+}
+
+/// Raises the limit of open files, and makes the process's table of files large enough for all timers. Returns for how
+/// many more files there is room.
+///
+/// The kernel waits for an RCU grace period whenever the table of a process with several threads grows
+/// (`expand_fdtable`, fs/file.c): often 10 ms, by which the first timers would expire before the loop starts.
+fn enlarge_file_table() -> rustix::io::Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    let limit_files = limit.maximum.unwrap_or(u64::MAX);
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let highest = (timer.as_raw_fd() as u64 + TIMERS_MAX).min(limit_files.saturating_sub(1));
+    let _highest = fcntl_dupfd_cloexec(&timer, highest as i32)?;
+    Ok(highest.saturating_sub(timer.as_raw_fd() as u64))
 }
 
 /// Sets a timer that expires once, at `expiry_ns` of CLOCK_MONOTONIC.

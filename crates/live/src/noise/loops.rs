@@ -124,6 +124,8 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
 
 /// Length of a trial of the detour loop, cycles.
 const TRIAL_CYCLES: u64 = 100_000;
+/// Length of all trials before the window of a detour loop, cycles.
+pub const TRIALS_CYCLES: u64 = TRIAL_CYCLES * ATTEMPTS as u64;
 
 impl LoopConfig {
     /// The configuration of a trial of the detour loop, which records nothing.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
-use lab::noise::in_guest::{GuestClockResolution, GuestLoop, NoiseRequest, NoiseResponse};
+use lab::noise::in_guest::{GuestClockResolution, GuestLoop, LoopRun, NoiseRequest, NoiseResponse};
 use lab::noise::{
     CpuNoise, Injected, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced,
     Visibility,
@@ -51,6 +51,9 @@ const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
 /// What a reader must know of a CPU whose loop ran on after its window closed early.
 const RAN_ON: &str = "the loop began late and ran on after --until had closed its window: iteration_ns, which is taken off \
                       each detour, is from before the window";
+
+/// What a reader must know of a window that is longer than the times that timers were injected for.
+const FEW_TIMERS: &str = "there are injected timers (--inject) at the beginning of the window alone, as many as a guest can set";
 
 /// A simulated machine as a bench.
 pub struct SimNoise {
@@ -318,6 +321,7 @@ impl SimNoise {
                 let detours = join.detours(loop_run.iteration_cycles, keep);
                 if let Some(inject) = self.settings.request.inject {
                     let window = join.window();
+                    results.cpu_warnings.extend(ran_out_of_timers(&loop_run));
                     results.injected.extend(injected(inject, &loop_run, &window, &detours.found));
                 }
                 results.traced.outside += detours.unseen;
@@ -371,6 +375,18 @@ fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
     let (first, count) = (reasons.first()?, reasons.len());
     let extent = format!("{count} times, first: {first}");
     Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, extent))
+}
+
+/// Returns a warning if the injected timers of a loop do not reach the end of its window. A guest sets a limited number.
+fn ran_out_of_timers(loop_run: &LoopRun) -> Option<CpuWarning> {
+    let set = loop_run.injected?;
+    let first_missing = set.time(set.times.saturating_add(1));
+    if first_missing >= loop_run.end {
+        return None;
+    }
+    let covered_ns = set.last.saturating_sub(loop_run.start);
+    let extent = format!("{covered_ns} ns");
+    Some(CpuWarning::new(loop_run.cpu, FEW_TIMERS).with_extent(covered_ns as f64, extent))
 }
 
 /// The results of a loop, collected over its CPUs.
@@ -458,6 +474,7 @@ impl NoiseBench for SimNoise {
 #[cfg(test)]
 mod tests {
     use lab::cpu_warnings::CpuWarnings;
+    use lab::noise::in_guest::Injections;
 
     use super::*;
 
@@ -474,5 +491,31 @@ mod tests {
         let line = "broken: detour: CPUs 0-3: the ledger does not close (least: 1 times, first: 9 ns of detours \
                     belong to nobody, CPU 0; most: 4 times, first: 9 ns of detours belong to nobody, CPU 3)";
         assert_eq!(warnings.lines(), [line]);
+    }
+
+    #[test]
+    fn a_window_that_outlasts_its_timers_is_named() {
+        let run = |times: u64| LoopRun {
+            looping: Loop::Detour,
+            cpu: 3,
+            thread: 7,
+            start: 1_000,
+            end: 2_000,
+            iterations: 9,
+            recording_cycles: 0,
+            iteration_cycles: 1,
+            threshold_cycles: 2,
+            body_iterations: 1,
+            lost: 0,
+            page_faults: None,
+            switches: None,
+            injected: Some(Injections { from: 900, last: 900 + 100 * times, times }),
+            interrupted: false,
+        };
+        let mut warnings = CpuWarnings::default();
+        warnings.add("", ran_out_of_timers(&run(9)).unwrap());
+        assert_eq!(warnings.lines(), [format!("CPU 3: {FEW_TIMERS} (800 ns)")]);
+        assert_eq!(ran_out_of_timers(&run(10)), None);
+        assert_eq!(ran_out_of_timers(&LoopRun { injected: None, ..run(9) }), None);
     }
 }
