@@ -70,6 +70,8 @@ enum Verb {
     KernelMix(verbs::kernel_mix::KernelMixArgs),
     #[command(name = verbs::memory_simulation::VERB, hide = true)]
     MemorySimulation(verbs::memory_simulation::MemorySimulationArgs),
+    #[command(name = verbs::timed_reads::VERB, hide = true)]
+    TimedReads(verbs::timed_reads::TimedReadsArgs),
 }
 
 impl Verb {
@@ -81,6 +83,7 @@ impl Verb {
                 | Verb::InGuest(_)
                 | Verb::KernelMix(_)
                 | Verb::MemorySimulation(_)
+                | Verb::TimedReads(_)
                 | Verb::Completions(_)
                 | Verb::Man(_)
         )
@@ -137,5 +140,6 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::InGuest(args) => verbs::in_guest::run(&args),
         Verb::KernelMix(args) => verbs::kernel_mix::run(&args),
         Verb::MemorySimulation(args) => verbs::memory_simulation::run(&args),
+        Verb::TimedReads(args) => verbs::timed_reads::run(&args),
     }
 }

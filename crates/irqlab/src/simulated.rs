@@ -137,7 +137,8 @@ pub struct GuestArgs {
     #[command(flatten)]
     pub identity: IdentityArgs,
     /// Add a disk: virtio-blk, nvme, ahci, ide or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
-    /// copy); up to four. `,latency=100us` delays its requests wherever irqlab observes the guest
+    /// copy); up to four. `,latency=100us` delays its requests wherever irqlab observes the guest;
+    /// `,drive=hp97560` delays them as this drive does (also hp97560-4x and -100x, which are as much faster)
     #[arg(long, value_name = "DISK")]
     pub disk: Vec<Disk>,
     /// Two network cards, joined back to back: virtio-net, e1000, e1000-82545em (whose

@@ -13,6 +13,7 @@
 //! - [`BlockingMachine`] is a fast path for one kind of machine, the machine of the paper `simos-1995`
 //!   (section 3.1): an in-order, blocking processor with two levels of caches. The simulator's level
 //!   `timed` runs on it. It counts exactly what a [`MemorySystem`](memory::MemorySystem) counts.
+//! - [`drive`] has disk drives with an arm and rotating platters.
 //! - [`block_trace`] is a format for the execution of a guest, to execute it again without the guest.
 //!
 //! Addresses have types: [`VirtualAddress`], [`PhysicalAddress`], and [`LineAddress`] for the number of a line.
@@ -30,6 +31,7 @@ pub mod core;
 mod counts;
 mod cycle;
 pub mod decode;
+pub mod drive;
 pub mod identity;
 pub mod memory;
 mod model;

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use machine::drive::DriveModel;
 use machine::identity::Vendor;
 use serde::{Deserialize, Serialize};
 use simrecord::record::{Detail, Roi};
@@ -65,14 +66,22 @@ const NODE_BYTES_MAX: usize = 24;
 /// The longest latency of a disk, in nanoseconds.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// A disk whose requests get a latency in guest time. QEMU must have the block node `NODE`, with the nodes `NODE-data`
+/// How long the requests of a disk take, in guest time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskTime {
+    /// The time from each request to its completion, in nanoseconds.
+    Latency(u64),
+    /// As long as this drive takes.
+    Drive(DriveModel),
+}
+
+/// A disk whose requests take guest time. QEMU must have the block node `NODE`, with the nodes `NODE-data`
 /// and `NODE-delay` below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The name of the uppermost node.
     pub node: String,
-    /// The time from a request to its completion, in nanoseconds of guest time.
-    pub latency_ns: u64,
+    pub time: DiskTime,
 }
 
 /// The most model-specific registers that the plugin answers.
@@ -389,14 +398,14 @@ const ROWS: [Row; 31] = [
     words_row!("exits", "all or needed", exits_all: "all" => true, "needed" => false),
     Row {
         name: "disk",
-        allowed: "NODE:LATENCY_NS, at most 16 times",
+        allowed: "NODE:LATENCY_NS or NODE:DRIVE, at most 16 times",
         set: |options, text| {
             let disk = Disk::parse(text)?;
             (options.disks.len() < DISKS_MAX).then(|| options.disks.push(disk))
         },
         values: |options| {
             let disks = options.disks.iter();
-            disks.map(|disk| format!("{}:{}", disk.node, disk.latency_ns)).collect()
+            disks.map(|disk| format!("{}:{}", disk.node, disk.time)).collect()
         },
     },
     words_row!("pmu", "off, amd or intel", pmu:
@@ -494,15 +503,27 @@ impl Options {
     }
 }
 
+impl fmt::Display for DiskTime {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskTime::Latency(ns) => ns.fmt(out),
+            DiskTime::Drive(drive) => drive.fmt(out),
+        }
+    }
+}
+
 impl Disk {
     fn parse(text: &str) -> Option<Disk> {
-        let (node, latency_ns) = text.split_once(':')?;
-        let latency_ns = number(latency_ns).filter(|latency_ns| *latency_ns <= LATENCY_NS_MAX)?;
+        let (node, time) = text.split_once(':')?;
+        let time = match time.parse() {
+            Ok(drive) => DiskTime::Drive(drive),
+            Err(_) => DiskTime::Latency(number(time).filter(|ns| *ns <= LATENCY_NS_MAX)?),
+        };
         let is_allowed = |character: char| {
             character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
         };
         let is_name = (1..=NODE_BYTES_MAX).contains(&node.len()) && node.chars().all(is_allowed);
-        is_name.then(|| Disk { node: node.to_owned(), latency_ns })
+        is_name.then(|| Disk { node: node.to_owned(), time })
     }
 }
 
@@ -523,13 +544,15 @@ mod tests {
     #[test]
     fn all_options_are_read() {
         let all = "out=/r,detail=fast,vcpu_slice=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
-             exits=all,disk=d0:5,pmu=intel,pmu_state=/p,pmu_save=/q,limit_ns=7";
+             exits=all,disk=d0:5,disk=d1:hp97560-4x,pmu=intel,pmu_state=/p,pmu_save=/q,limit_ns=7";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.vcpu_slice, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
-        assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
+        let disk = |node: &str, time| Disk { node: node.to_owned(), time };
+        let drive = DiskTime::Drive("hp97560-4x".parse().unwrap());
+        assert_eq!(options.disks, [disk("d0", DiskTime::Latency(5)), disk("d1", drive)]);
         assert!(options.pmu == Some(Vendor::Intel) && options.exits_all);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
         let timed =
@@ -583,6 +606,7 @@ mod tests {
             ("disk=:1", "NODE:LATENCY_NS"),
             ("disk=a,b:1", "NODE:LATENCY_NS"),
             ("disk=a:1000000001", "NODE:LATENCY_NS"),
+            ("disk=a:hp1", "NODE:DRIVE"),
             ("limit_ns=0", "1 or more"),
             ("msr=10a", "NUMBER:VALUE"),
             ("msr=10a:x", "NUMBER:VALUE"),
@@ -616,7 +640,7 @@ mod tests {
     fn value() -> impl Strategy<Value = String> {
         let words = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed|amd|intel";
         let numbers = "[0-9]{1,10}|[1-9][0-9]{2}:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,4}";
-        let others = "disk[0-9]:[0-9]{1,10}|/[a-z,= ]{0,9}|[0-9.]{0,17}|\\PC{0,9}";
+        let others = "disk[0-9]:([0-9]{1,10}|hp97560-4x)|/[a-z,= ]{0,9}|[0-9.]{0,17}|\\PC{0,9}";
         prop_oneof![words, numbers, others]
     }
 

@@ -22,5 +22,6 @@ pub mod show;
 pub mod signal;
 pub mod sim;
 pub mod stimulus;
+pub mod timed_reads;
 pub mod wakeup;
 pub mod watch;

@@ -7,6 +7,7 @@ mod bench_kernel;
 mod block_trace;
 mod command_output;
 mod dma;
+mod drive;
 mod ended_early;
 mod footprint;
 mod guest_limit;

@@ -1,7 +1,8 @@
-//! The latency of disks, in guest time: decides which requests are held, and until when.
+//! The time that disks take, in guest time: decides which requests are held, and until when. A disk has a latency, which
+//! is the same for all requests, or a drive ([`machine::drive`]).
 //! [`crate::devices::disk_events`] pauses and wakes the requests in QEMU.
 //!
-//! All requests are held, also requests to disks without a latency. A request is released only when the transfer of the
+//! All requests are held, also requests to disks that take no time. A request is released only when the transfer of the
 //! previous request has ended. Otherwise threads of the host would transfer several requests at once, and complete them
 //! in an order that the guest sees and the host determines.
 
@@ -10,15 +11,27 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
-use plugin_interface::options::Disk;
+use crate::session;
+use machine::drive::{Drive, DriveRequest, SECTOR_BYTES};
+use plugin_interface::options::{Disk, DiskTime};
+use simrecord::record::Notice;
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// A time in ns, from the next [`Queue::schedule`] on.
+    Latency(u64),
+    /// The drive of the disk with this number.
+    Drive { disk: usize, request: DriveRequest },
+}
 
 /// Held requests. `T` is the handle of a request: in QEMU a coroutine.
 #[derive(Debug)]
 struct Queue<T> {
-    /// Requests without a latency, in the order of arrival.
+    /// Requests that take no time, in the order of arrival.
     undelayed: VecDeque<T>,
-    /// Requests with a latency in ns that have no deadline yet.
-    unscheduled: Vec<(u64, T)>,
+    /// Requests that have no deadline yet, in the order of arrival.
+    unscheduled: Vec<(Wait, T)>,
     /// Requests by deadline in ns, and then by a serial number, in the order of [`Queue::schedule`].
     scheduled: BTreeMap<(i64, u64), T>,
     /// The number of requests that have got a deadline so far.
@@ -35,23 +48,22 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds a request. `latency_ns`: 0 for a request without a latency.
-    fn add(&mut self, latency_ns: u64, request: T) {
-        match latency_ns {
-            0 => self.undelayed.push_back(request),
-            _ => self.unscheduled.push((latency_ns, request)),
+    fn add(&mut self, wait: Wait, request: T) {
+        match wait {
+            Wait::Latency(0) => self.undelayed.push_back(request),
+            _ => self.unscheduled.push((wait, request)),
         }
     }
 
-    /// Gives new requests their deadlines. Returns the earliest of all deadlines, or `None` without new requests.
-    fn schedule(&mut self, now_ns: i64) -> Option<i64> {
+    /// Gives new requests their deadlines: `due_ns` returns when a request completes. Returns the earliest of all
+    /// deadlines, or `None` without new requests.
+    fn schedule(&mut self, mut due_ns: impl FnMut(Wait) -> i64) -> Option<i64> {
         if self.unscheduled.is_empty() {
             return None;
         }
-        for (latency_ns, request) in self.unscheduled.drain(..) {
+        for (wait, request) in self.unscheduled.drain(..) {
             self.count += 1;
-            self.scheduled
-                .insert((now_ns.saturating_add_unsigned(latency_ns), self.count), request);
+            self.scheduled.insert((due_ns(wait), self.count), request);
         }
         self.earliest()
     }
@@ -83,17 +95,72 @@ impl<T> Queue<T> {
 struct HeldDisk {
     /// QEMU's description of the block node where requests are held.
     node: usize,
-    latency_ns: u64,
+    /// The node that the guest's disk uses, which knows where on the disk a request is.
+    top: BlockNode,
+    time: HeldTime,
+}
+
+/// The time of a disk's requests.
+#[derive(Debug)]
+enum HeldTime {
+    Latency(u64),
+    Drive(Drive),
+}
+
+impl HeldTime {
+    fn new(time: DiskTime) -> HeldTime {
+        match time {
+            DiskTime::Latency(ns) => HeldTime::Latency(ns),
+            DiskTime::Drive(model) => HeldTime::Drive(Drive::new(model)),
+        }
+    }
+}
+
+/// Returns when a request that arrives at `now_ns` completes.
+fn due_ns(disks: &mut [HeldDisk], now_ns: i64, wait: Wait) -> i64 {
+    match wait {
+        Wait::Latency(ns) => now_ns.saturating_add_unsigned(ns),
+        Wait::Drive { disk, request } => match disks.get_mut(disk).map(|disk| &mut disk.time) {
+            Some(HeldTime::Drive(drive)) => {
+                i64::try_from(drive.serve(now_ns.max(0).cast_unsigned(), request))
+                    .unwrap_or(i64::MAX)
+            }
+            _ => now_ns,
+        },
+    }
 }
 
 /// QEMU's functions and numbers that are needed to hold requests.
 pub(crate) struct HeldRequests {
     pub(crate) coroutines: Coroutines,
     pub(crate) timer: Timer,
-    /// QEMU's numbers of the events at which requests with a latency are held: reads, writes and flushes.
+    /// QEMU's numbers of the events at which requests that take time are held: reads, writes and flushes.
     pub(crate) events: [c_int; 3],
-    /// QEMU's number of the event at which requests to write zeros are held. They have no latency.
+    /// QEMU's number of the event at which requests to write zeros are held. They take no time.
     pub(crate) zeroes: c_int,
+}
+
+impl HeldRequests {
+    /// What a request that has reached `event` asks of a drive. `top`: the node that the guest's disk uses;
+    /// `coroutine`: that of the request. `None` if this QEMU keeps requests elsewhere.
+    fn drive_request(
+        &self,
+        event: c_int,
+        top: BlockNode,
+        coroutine: usize,
+    ) -> Option<DriveRequest> {
+        let [read, write, _] = self.events;
+        if event != read && event != write {
+            return Some(DriveRequest::Flush);
+        }
+        let (offset, bytes) = top.request_of(coroutine)?;
+        let (sector, count) = (offset / SECTOR_BYTES, bytes.div_ceil(SECTOR_BYTES));
+        Some(if event == read {
+            DriveRequest::Read { sector, count }
+        } else {
+            DriveRequest::Write { sector, count }
+        })
+    }
 }
 
 /// The disks of the machine, and their held requests.
@@ -103,6 +170,10 @@ struct Delays {
     disks: Vec<HeldDisk>,
     held: Option<HeldRequests>,
     queue: Queue<usize>,
+    /// The disk of a request whose place on the disk is not known, so that its drive cannot say how long it takes.
+    lost: Option<usize>,
+    /// Whether the record has a notice of [`Delays::lost`].
+    has_reported: bool,
     /// Whether the machine runs. Requests are not held while it is stopped: guest time stands still, so no timer would
     /// wake them.
     runs: bool,
@@ -114,6 +185,8 @@ static DELAYS: Mutex<Delays> = Mutex::new(Delays {
     disks: Vec::new(),
     held: None,
     queue: Queue::new(),
+    lost: None,
+    has_reported: false,
     runs: false,
 });
 
@@ -134,10 +207,11 @@ pub(crate) fn find_disks(
         let data = BlockNode::find(&format!("{}-data", disk.node)).ok_or(number)?;
         delays.data.push(data);
         let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
+        let top = BlockNode::find(&disk.node).ok_or(number)?;
         if delays.held.is_none() {
             delays.held = Some(prepare(node).ok_or(number)?);
         }
-        delays.disks.push(HeldDisk { node: node.handle(), latency_ns: disk.latency_ns });
+        delays.disks.push(HeldDisk { node: node.handle(), top, time: HeldTime::new(disk.time) });
     }
     Ok(())
 }
@@ -147,16 +221,25 @@ impl Delays {
     /// functions. `None`: the request is not held.
     fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
         let held = self.held.as_ref()?;
-        let disk = self.disks.iter().find(|disk| disk.node == node)?;
-        let latency_ns = match event {
-            event if event == held.zeroes => 0,
-            event if held.events.contains(&event) => disk.latency_ns,
-            _ => return None,
+        let number = self.disks.iter().position(|disk| disk.node == node)?;
+        let disk = self.disks.get(number)?;
+        let request = held.coroutines.current();
+        let wait = match &disk.time {
+            _ if event == held.zeroes => Wait::Latency(0),
+            _ if !held.events.contains(&event) => return None,
+            HeldTime::Latency(ns) => Wait::Latency(*ns),
+            HeldTime::Drive(_) => match held.drive_request(event, disk.top, request) {
+                Some(request) => Wait::Drive { disk: number, request },
+                None => {
+                    self.lost.get_or_insert(number);
+                    Wait::Latency(0)
+                }
+            },
         };
         if !self.runs {
             return None;
         }
-        self.queue.add(latency_ns, held.coroutines.current());
+        self.queue.add(wait, request);
         Some(held.coroutines)
     }
 }
@@ -171,7 +254,7 @@ pub(crate) fn is_holding_requests() -> bool {
     !lock().queue.is_empty()
 }
 
-/// Wakes one request without a latency. Returns whether there was such a request.
+/// Wakes one request that takes no time. Returns whether there was such a request.
 pub(crate) fn release_undelayed_request() -> bool {
     let mut delays = lock();
     let Some(coroutines) = delays.held.as_ref().map(|held| held.coroutines) else { return false };
@@ -184,11 +267,21 @@ pub(crate) fn release_undelayed_request() -> bool {
 /// Gives new requests their deadlines, from the current guest time on, and sets the timer.
 pub(crate) fn schedule_new_requests() {
     let mut delays = lock();
+    if let Some(disk) = delays.lost
+        && let Some(mut session) = session::try_lock()
+        && let Some(session) = session.as_mut()
+        && !session.writer.has_ended()
+        && !std::mem::replace(&mut delays.has_reported, true)
+    {
+        session.writer.notice(Notice::NoDisk, 0, disk as u64);
+    }
     let Some(timer) = delays.held.as_ref().map(|held| held.timer) else { return };
     if delays.queue.unscheduled.is_empty() {
         return;
     }
-    if let Some(at_ns) = delays.queue.schedule(timer.now_ns()) {
+    let now_ns = timer.now_ns();
+    let Delays { queue, disks, .. } = &mut *delays;
+    if let Some(at_ns) = queue.schedule(|wait| due_ns(disks, now_ns, wait)) {
         drop(delays);
         timer.set_ns(at_ns);
     }
@@ -252,8 +345,8 @@ mod tests {
             for (number, (gap_ns, latency_ns)) in steps.iter().enumerate() {
                 now_ns += *gap_ns as i64;
                 run_until(&mut queue, now_ns, &mut done);
-                queue.add(*latency_ns, number);
-                let earliest = queue.schedule(now_ns);
+                queue.add(Wait::Latency(*latency_ns), number);
+                let earliest = queue.schedule(|wait| due_ns(&mut [], now_ns, wait));
                 prop_assert_eq!(earliest, queue.earliest());
                 expected.push((now_ns + *latency_ns as i64, number));
             }
@@ -266,12 +359,12 @@ mod tests {
     #[test]
     fn all_are_let_go() {
         let mut queue = Queue::new();
-        queue.add(5, 'a');
-        queue.schedule(0);
-        queue.add(7, 'b');
+        queue.add(Wait::Latency(5), 'a');
+        queue.schedule(|wait| due_ns(&mut [], 0, wait));
+        queue.add(Wait::Latency(7), 'b');
         assert_eq!(queue.take_due(4), None);
         let all: Vec<char> = std::iter::from_fn(|| queue.take_any()).collect();
         assert_eq!(all, ['a', 'b']);
-        assert_eq!(queue.schedule(0), None);
+        assert_eq!(queue.schedule(|wait| due_ns(&mut [], 0, wait)), None);
     }
 }

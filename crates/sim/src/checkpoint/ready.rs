@@ -96,8 +96,8 @@ fn boot_or_reuse(
         return Ok(Start::Boot);
     }
     let mut machine = machine.clone();
-    // The latency is not part of the guest's devices: a restored machine has its own.
-    machine.disks.iter_mut().for_each(|disk| disk.latency_ns = 0);
+    // The time of requests is not part of the guest's devices: a restored machine has its own.
+    machine.disks.iter_mut().for_each(|disk| (disk.latency_ns, disk.drive) = (0, None));
     let name = format!("{PREFIX}{}", key(qemu, &machine, preparation)?);
     let boot = |staging: &Path| {
         let target = Boot { machine: &machine, preparation, limits, alarm_s: GUEST_LIMIT_S };

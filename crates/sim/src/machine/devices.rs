@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
+use machine::drive::DriveModel;
+use plugin_interface::options::DiskTime;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -93,6 +95,9 @@ pub struct Disk {
     /// Time from a request to its completion, in nanoseconds of guest time: 0 to [`LATENCY_NS_MAX`]. The
     /// plugin delays requests accordingly.
     pub latency_ns: u64,
+    /// The drive whose time requests take instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drive: Option<DriveModel>,
 }
 
 /// Model of the two network cards of a machine, which are joined back to back.
@@ -250,6 +255,15 @@ impl Backing {
         Ok(Backing::ReadOnly { path, bytes, sha256, known })
     }
 
+    fn bytes(&self) -> u64 {
+        match self {
+            Backing::Null { bytes }
+            | Backing::File { bytes, .. }
+            | Backing::ReadOnly { bytes, .. }
+            | Backing::Scratch { bytes } => *bytes,
+        }
+    }
+
     /// Whether the guest can change the content.
     fn is_writable(&self) -> bool {
         matches!(self, Backing::File { .. } | Backing::Scratch { .. })
@@ -300,10 +314,31 @@ impl Disk {
         format!("{}: {content}", self.model.arguments(index).join(" "))
     }
 
+    /// Fails if the time that requests take is not allowed.
+    pub(super) fn check_time(&self) -> std::result::Result<(), String> {
+        if self.latency_ns > LATENCY_NS_MAX {
+            return Err("latency of a disk: allowed: 0 to 1 s".to_owned());
+        }
+        let Some(drive) = self.drive else { return Ok(()) };
+        if self.latency_ns > 0 {
+            return Err(
+                "a disk has a latency or a drive: give one of latency= and drive=".to_owned()
+            );
+        }
+        let (bytes, most) = (self.backing.bytes(), DriveModel::BYTES);
+        if bytes > most {
+            return Err(format!(
+                "a disk of {bytes} bytes does not fit on drive {drive}: at most {most} (size=1310M)"
+            ));
+        }
+        Ok(())
+    }
+
     /// Describes the disk at this index to the plugin.
     pub(crate) fn for_plugin(&self, index: usize) -> plugin_interface::options::Disk {
         let node = format!("disk{index}");
-        plugin_interface::options::Disk { node, latency_ns: self.latency_ns }
+        let latency = DiskTime::Latency(self.latency_ns);
+        plugin_interface::options::Disk { node, time: self.drive.map_or(latency, DiskTime::Drive) }
     }
 
     /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
@@ -556,6 +591,7 @@ impl FromStr for Disk {
             model: by_name(&DiskModel::ALL, model)?,
             backing: Backing::Null { bytes: DISK_BYTES_DEFAULT },
             latency_ns: 0,
+            drive: None,
         };
         for option in rest.split(',').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -578,9 +614,14 @@ impl FromStr for Disk {
                     let latency = scaled(latency, &units).filter(|ns| *ns <= LATENCY_NS_MAX);
                     disk.latency_ns = latency.ok_or("latency: 0ns to 1s, as in 100us or 1ms")?;
                 }
-                _ => return Err(format!("{option:?}: allowed: size=, scratch=, file=, latency=")),
+                Some(("drive", drive)) => disk.drive = Some(drive.parse()?),
+                _ => {
+                    let allowed = "size=, scratch=, file=, latency=, drive=";
+                    return Err(format!("{option:?}: allowed: {allowed}"));
+                }
             }
         }
+        disk.check_time()?;
         Ok(disk)
     }
 }
@@ -608,7 +649,10 @@ mod tests {
         assert_eq!(disk.backing, Backing::Null { bytes: 64 << 20 });
         assert_eq!(disk.latency_ns, 100_000);
         let for_plugin = disk.for_plugin(2);
-        assert_eq!((for_plugin.node.as_str(), for_plugin.latency_ns), ("disk2", 100_000));
+        assert_eq!(for_plugin.node, "disk2");
+        assert_eq!(for_plugin.time, DiskTime::Latency(100_000));
+        let old: Disk = "lsi,drive=hp97560-4x".parse().unwrap();
+        assert_eq!(old.for_plugin(0).time.to_string(), "hp97560-4x");
         let plain: Disk = "virtio-blk".parse().unwrap();
         assert_eq!((plain.latency_ns, plain.model), (0, DiskModel::VirtioBlk));
         for (text, words) in [
@@ -618,6 +662,9 @@ mod tests {
             ("nvme,size=99999999999G", "as in"),
             ("nvme,latency=2s", "1s"),
             ("nvme,latency=5", "as in"),
+            ("lsi,drive=rz58", "hp97560"),
+            ("lsi,drive=hp97560,latency=1ms", "one of"),
+            ("lsi,drive=hp97560,size=2G", "at most"),
             ("nvme,spam=1", "allowed"),
             ("nvme,file=/nowhere/disk", "/nowhere/disk"),
         ] {
@@ -629,9 +676,11 @@ mod tests {
     #[test]
     fn a_latency_is_not_part_of_the_device() {
         let disk = |text: &str| text.parse::<Disk>().unwrap();
-        let (fast, slow) = (disk("lsi"), disk("lsi,latency=1ms"));
-        assert_eq!(fast.described(0), slow.described(0));
-        assert_eq!(fast.arguments(0), slow.arguments(0));
+        let fast = disk("lsi");
+        for slow in [disk("lsi,latency=1ms"), disk("lsi,drive=hp97560")] {
+            assert_eq!(fast.described(0), slow.described(0));
+            assert_eq!(fast.arguments(0), slow.arguments(0));
+        }
         assert_ne!(fast.described(0), disk("lsi,size=1M").described(0));
         assert_ne!(fast.described(0), fast.described(1));
     }

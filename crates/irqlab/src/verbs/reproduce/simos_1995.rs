@@ -44,8 +44,8 @@ const TABLES: [&str; 5] = ["services", "modes", "waits", "agreement", "profile"]
 /// Warnings about differences from the paper. The second applies only to short forms.
 const CAUTIONS: [&str; 2] = [
     "the guest is Linux on x86-64 with the cores, the caches and the clocks of the models; PostgreSQL, \
-     Icarus Verilog and today's gcc replace the paper's programs, and disks with a fixed latency replace \
-     its disk: compare machines and trends, not single figures",
+     Icarus Verilog and today's gcc replace the paper's programs: compare machines and trends, not single \
+     figures",
     "the short forms of the workloads do less work, so start and end are a larger part of the run",
 ];
 /// The table that lacks the rows of a machine that failed.

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{CpuExit, GetCpu, NO_CPU};
 use crate::qemu::ffi;
@@ -191,11 +191,56 @@ impl BlockNode {
         self.node as usize
     }
 
+    /// Where on the disk the request of a coroutine is, and how long it is: offset and length in bytes. `None` if the
+    /// node has no such request, or this QEMU keeps its requests elsewhere. Call it only in that coroutine.
+    ///
+    /// A node has a list of its requests (`tracked_requests`), the newest first, and each begins with its node, its
+    /// offset and its length (`BdrvTrackedRequest`). The list is the word of the node that points to a request of this
+    /// node and this coroutine.
+    pub(crate) fn request_of(self, coroutine: usize) -> Option<(u64, u64)> {
+        let node = self.node as usize;
+        // SAFETY: a node is an allocation of its own, so this is the number of bytes that may be read.
+        let word_count = unsafe { libc::malloc_usable_size(self.node) } / size_of::<usize>();
+        let words = self.node.cast_const().cast::<usize>();
+        // SAFETY: the index is below the number of words.
+        let word = |index: usize| unsafe { words.add(index).read_volatile() };
+        let request_at = |index: usize| {
+            let request: [usize; REQUEST_WORDS] = memory_at(word(index))?;
+            let is_of_coroutine = request[3..].contains(&coroutine);
+            let [of_node, offset, bytes, ..] = request;
+            (of_node == node && is_of_coroutine).then_some((offset as u64, bytes as u64))
+        };
+        // All nodes keep their lists at the same place.
+        let known = LIST_WORD.load(Ordering::Relaxed);
+        let at_known = Some(known).filter(|index| *index < word_count).and_then(request_at);
+        at_known.or_else(|| {
+            let found = (0..word_count).find_map(|index| Some((index, request_at(index)?)))?;
+            LIST_WORD.store(found.0, Ordering::Relaxed);
+            Some(found.1)
+        })
+    }
+
     /// The number of the node's requests that are under way.
     pub(crate) fn in_flight(self) -> u32 {
         // SAFETY: inside the node, as `find` saw it.
         unsafe { self.in_flight.read_volatile() }
     }
+}
+
+/// Words of a request in which its coroutine is found.
+const REQUEST_WORDS: usize = 12;
+/// The word of a node that points to its newest request, once it is found.
+static LIST_WORD: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Reads words of this process at any address. `None` if they cannot all be read.
+fn memory_at<const WORDS: usize>(address: usize) -> Option<[usize; WORDS]> {
+    let mut words = [0_usize; WORDS];
+    let length = size_of_val(&words);
+    let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: length };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: length };
+    // SAFETY: the kernel writes into `words`, and refuses an address that is not mapped.
+    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    (copied == length.cast_signed()).then_some(words)
 }
 
 type FindFormat = unsafe extern "C" fn(*const c_char) -> *mut *mut c_void;
