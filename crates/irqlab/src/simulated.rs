@@ -284,7 +284,8 @@ pub enum UserMode {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct UserModeArgs {
     /// How exactly an out-of-order core with --detail ooo executes user mode while a window is open; kernel mode is in
-    /// detail then [default: handlers: sampled, with --misses detailed; noise: detailed]
+    /// detail then [default: handlers: sampled, with --misses detailed; wakeup: sampled with --load or --stimulus;
+    /// noise: detailed]
     #[arg(long, value_enum, value_name = "MODE")]
     user_mode: Option<UserMode>,
 }

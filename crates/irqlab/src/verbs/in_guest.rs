@@ -55,9 +55,9 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
         Ok(Request::Noise(request)) => {
             respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at_edge, &stop))
         }
-        Ok(Request::Wakeup(request)) => {
-            respond::<WakeupResponse>(live::wakeup::in_guest::execute(&request, at_edge, &stop))
-        }
+        Ok(Request::Wakeup(request)) => respond::<WakeupResponse>(live::wakeup::in_guest::execute(
+            &request, at_edge, at_phase, &stop,
+        )),
         Ok(Request::Footprint(request)) => respond::<FootprintResponse>(
             live::footprint::in_guest::execute(&request, at_edge, &stop),
         ),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use lab::experiment::RunContext;
+use lab::handlers::{Condition, Load, Rate, Stimulus};
 use lab::noise::KeepDetours;
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::wakeup::in_guest::{RECORDS_MAX, WakeupRequest};
@@ -28,7 +29,7 @@ use crate::options::{
 };
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, print_plan};
+use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, print_plan};
 use crate::threshold::{Threshold, conclude};
 
 /// How late does a periodic thread run, and what delayed it?
@@ -39,7 +40,8 @@ use crate::threshold::{Threshold, conclude};
   irqlab wakeup --policy other --no-trace   a usual thread, without probes
   irqlab wakeup -d 1h --on-threshold 1ms:stop    until a thread is 1 ms late
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends
-  irqlab wakeup --on sim:zen3               in a simulated machine: each cycle has its cause"))]
+  irqlab wakeup --on sim:zen3               in a simulated machine: each cycle has its cause
+  irqlab wakeup --on sim:zen3 --load busy --stimulus net --seeds 200    the worst case of 200 machines"))]
 pub struct WakeupArgs {
     /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
@@ -85,9 +87,27 @@ pub struct WakeupArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
           default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
     keep_worst: u64,
-    /// Seed of the order in the comparison of short windows without and with recorded events
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    seed: u64,
+    /// Seed of the order in the comparison of short windows without and with recorded events [default: 1]; on sim, of
+    /// the phases of threads, load and stimulus [default: all start at once]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Search the worst case: run the machine with N seeds, from --seed on, and report the one with the latest wake-up,
+    /// which runs once more and must be the same again
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=SEEDS_MAX), value_name = "N", help_heading = SIMULATED)]
+    seeds: Option<u32>,
+    /// Load on every measured CPU: idle, or busy (zlib compression)
+    #[arg(long, default_value = "idle", value_name = "LOAD", help_heading = SIMULATED)]
+    load: Load,
+    /// What interrupts beside the threads: disk, net, timer, ipi or none
+    #[arg(long, default_value = "none", value_name = "SOURCE", help_heading = SIMULATED)]
+    stimulus: Stimulus,
+    /// How often the stimulus interrupts: low, or high
+    #[arg(long, default_value = "high", value_name = "RATE", help_heading = SIMULATED)]
+    rate: Rate,
+    /// Time between two operations at the low rate
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "50ms",
+          value_name = "TIME", help_heading = SIMULATED)]
+    low_interval: Duration,
     /// CPUs for irqlab's own thread [default: those not measured]
     #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
     housekeeping: Option<String>,
@@ -105,6 +125,8 @@ pub struct WakeupArgs {
     #[command(flatten)]
     pictures: PictureArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
+    user_mode: UserModeArgs,
+    #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
 
@@ -114,6 +136,10 @@ const DURATION: Duration = Duration::from_secs(10);
 const SIMULATED_DURATION: Duration = Duration::from_millis(500);
 /// Maximum number of wake-ups of all CPUs of a simulated machine: they fit into the guest's response.
 const ALL_RECORDS_MAX: u64 = 500_000;
+/// The most machines of `--seeds`.
+const SEEDS_MAX: i64 = 10_000;
+/// The disk that the disk stimulus reads without `--disk`.
+const DISK: &str = "virtio-blk,latency=100us";
 /// How long the threads run before the window.
 const WARM_UP: Duration = Duration::from_millis(100);
 /// The same with a model, whose frequency never changes: caches and predictors learn the threads in this time.
@@ -139,6 +165,19 @@ impl WakeupArgs {
             Some(time) => Length::Time(time),
             None if self.command.is_empty() => Length::Time(DURATION),
             None => Length::Command,
+        }
+    }
+
+    fn seed_or_first(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
+    /// What runs beside the threads of a simulated machine.
+    fn condition(&self) -> Condition {
+        let (load, rate, stimulus) = (self.load, self.rate, self.stimulus);
+        match (load, stimulus) {
+            (Load::Idle, Stimulus::None) => Condition::Ambient,
+            _ => Condition::Made { load, rate, stimulus },
         }
     }
 
@@ -168,6 +207,8 @@ impl WakeupArgs {
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
+            ("seeds", json!(self.seeds)),
+            ("condition", json!(self.condition())),
             ("keep_worst", json!(self.keep_worst)),
             ("command", json!(self.command)),
         ];
@@ -177,7 +218,7 @@ impl WakeupArgs {
     fn plan(&self) -> Plan {
         // A simulator observes from outside, and delays nothing.
         let compare = !self.no_comparison && self.on == On::Live;
-        Plan { trace: !self.no_trace, compare, seed: self.seed }
+        Plan { trace: !self.no_trace, compare, seed: self.seed_or_first() }
     }
 
     fn cpus(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
@@ -186,7 +227,7 @@ impl WakeupArgs {
 
     fn bench(&self, host: &HostFacts) -> anyhow::Result<LiveWakeup> {
         let (cpus, housekeeping) = self.cpus(host)?;
-        let keep = KeepDetours::new(self.keep_worst as usize, cpus.len(), self.seed);
+        let keep = KeepDetours::new(self.keep_worst as usize, cpus.len(), self.seed_or_first());
         Ok(LiveWakeup::new(WakeupSettings {
             cpus,
             housekeeping,
@@ -280,11 +321,19 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("wakeup", &args.results)?;
-    let watch = Watch { transitions: true, ..args.simulated.watch(model) };
+    // A load executes mostly user mode, which delays nobody.
+    let has_load = args.condition() != Condition::Ambient;
+    let default = if has_load { UserMode::Sampled } else { UserMode::Detailed };
+    let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, default)?;
+    let watch = Watch { transitions: true, user, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let mut prepared =
-        Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |_| Ok(()))?;
+        Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |machine| {
+            add_disk(machine, args.stimulus == Stimulus::Disk, DISK)
+        })?;
     prepared.guest.limits = limits(args);
+    let machines = args.seeds.map_or(1, |seeds| seeds as usize);
+    let jobs = args.simulated.jobs.choose(machines, prepared.guest.machine.memory_mib);
     let context = prepared.machine_facts()?.context(&open, args.settings());
     let mut bench = SimWakeup::new(SimWakeupSettings {
         request: WakeupRequest {
@@ -295,13 +344,18 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
             policy: args.policy.word(),
             wait: args.wait.word().to_owned(),
             aligned: args.aligned,
+            condition: args.condition(),
+            low_interval_ns: ns(args.low_interval),
+            seed: args.seed,
         },
-        keep: KeepDetours::new(args.keep_worst as usize, vcpus as usize, args.seed),
+        seeds: args.seeds,
+        jobs,
+        keep: KeepDetours::new(args.keep_worst as usize, vcpus as usize, args.seed_or_first()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         guest: prepared.guest,
     });
     if args.simulated.dry_run {
-        return print_plan(1, &bench.planned()?);
+        return print_plan(jobs.count, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench, Redraw::EverySecond)
 }

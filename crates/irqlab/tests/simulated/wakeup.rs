@@ -55,3 +55,38 @@ fn the_causes_of_each_wake_up_are_exact_and_the_same_again() {
     }
     assert_eq!(first["observer"]["guest_overhead_ns"], 0);
 }
+
+/// Seeds change the phases, so machines differ. The worst of them is reported, and its seed alone gives it again.
+#[test]
+fn the_worst_of_several_seeds_is_found_and_the_same_again() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let measured = |options: &[&str]| {
+        let machine = ["wakeup", "-q", "--json", "--on", "sim", "-p", "500us", "-d", "10ms"];
+        let load = ["--stimulus", "timer", "--rate", "low", "--low-interval", "300us"];
+        workspace.run(&[&machine[..], &load, options].concat()).assert_code(0).json()
+    };
+    let run = measured(&["--seeds", "3", "--seed", "7"]);
+    let seeds = rows(&run, "seeds");
+    let numbers: Vec<u64> = seeds.iter().map(|row| uint(row, "seed")).collect();
+    assert_eq!(numbers, [7, 8, 9]);
+    assert!(seeds.iter().all(|row| uint(row, "wakeup_count") == 20), "{seeds:?}");
+    let dues: Vec<u64> = seeds.iter().map(|row| uint(row, "due_ns") % 500_000).collect();
+    assert!(dues[0] != dues[1] && dues[1] != dues[2], "{seeds:?}");
+    let latest = |row: &&Json| uint(row, "late_max_ns");
+    let worst = seeds.iter().max_by_key(latest).unwrap();
+    let settings = &run["settings"];
+    assert_eq!(
+        (&settings["worst_seed"], &settings["worst_seed_runs"]),
+        (&worst["seed"], &2.into())
+    );
+    assert_eq!(uint(&rows(&run, "wakeup")[0], "late_max_ns"), uint(worst, "late_max_ns"));
+    check_wakeup_sums(&run);
+
+    let alone = measured(&["--seed", &worst["seed"].to_string()]);
+    for table in ["wakeup", "causes", "worst", "worst_parts"] {
+        assert_eq!(alone["tables"][table], run["tables"][table], "{table}");
+    }
+}

@@ -140,6 +140,7 @@ impl Experiment for Plan {
         let mut absent = Vec::new();
         add_once(&mut absent, window.unmeasured.iter().map(|cpu| cpu.absence(Self::NAME)));
         let mut tables = vec![
+            tables::seeds(window),
             tables::wakeup(window),
             tables::causes(window),
             tables::worst(window),

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::guest_protocol::response::Response;
+use crate::handlers::Condition;
 use crate::noise::in_guest::read_piece;
 
 /// Maximum number of wake-ups of a thread.
@@ -35,6 +36,13 @@ pub struct WakeupRequest {
     pub wait: String,
     /// Whether all threads are due at the same time.
     pub aligned: bool,
+    /// The load and the stimulus that run beside the threads; [`Condition::Ambient`]: none.
+    pub condition: Condition,
+    /// The time between two operations of the stimulus at the low rate, ns.
+    pub low_interval_ns: u64,
+    /// Seed of the phases of load, stimulus, window and due times against each other and the kernel's ticks. `None`:
+    /// everything starts as soon as it can.
+    pub seed: Option<u64>,
 }
 
 /// An item of the response.
@@ -46,6 +54,8 @@ pub enum WakeupItem {
     /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time and time of the
     /// thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this reading.
     Records(String),
+    /// A warning about the load or the stimulus.
+    Warning(String),
 }
 
 /// A thread on one CPU.
@@ -87,6 +97,8 @@ pub struct GuestThread {
 pub struct WakeupResponse {
     /// The threads that ran, in order.
     pub threads: Vec<GuestThread>,
+    /// Warnings about the load and the stimulus.
+    pub warnings: Vec<String>,
 }
 
 impl Response for WakeupResponse {
@@ -95,13 +107,14 @@ impl Response for WakeupResponse {
     fn add(&mut self, item: WakeupItem) -> Result<(), String> {
         match item {
             WakeupItem::Thread(run) => self.threads.push(GuestThread { run, records: Vec::new() }),
+            WakeupItem::Warning(text) => self.warnings.push(text),
             WakeupItem::Records(text) => {
                 let last = self.threads.last_mut().ok_or("it has records without a thread")?;
                 read_piece(&text, &mut last.records).ok_or("it has invalid records")?;
             }
         }
-        if self.threads.len() > THREADS_MAX {
-            return Err(format!("it has more than {THREADS_MAX} threads"));
+        if self.threads.len() > THREADS_MAX || self.warnings.len() > THREADS_MAX {
+            return Err(format!("it has more than {THREADS_MAX} threads or warnings"));
         }
         Ok(())
     }

@@ -15,5 +15,5 @@ mod tables;
 
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
-pub use sample::{CpuWakeups, ProbeCost, WakeupSample, kind_and_name};
+pub use sample::{CpuWakeups, ProbeCost, SeedOutcome, WakeupSample, kind_and_name};
 pub use split::{CpuState, Part, Running, Stage, Wakeup};

@@ -1,9 +1,11 @@
 //! The results that a bench of `wakeup` returns for one window of all threads. The tables are computed from them.
 
+use std::cmp::Reverse;
+
 use serde_json::{Map, Value as Json};
 
 use super::ledger::WakeupLedger;
-use super::split::Running;
+use super::split::{Part, Running};
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::flight_recorder::FlightRecorder;
@@ -33,6 +35,56 @@ pub struct WakeupSample {
     pub facts: Map<String, Json>,
     /// The kernel's events of the last seconds. `None` without `--flight-record`.
     pub flight_record: Option<FlightRecorder>,
+    /// The worst wake-ups of simulated machines with different seeds, of which this is the window of the worst. Empty
+    /// without `--seeds`.
+    pub seeds: Vec<SeedOutcome>,
+}
+
+/// The worst wake-up of the machine with a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedOutcome {
+    pub seed: u64,
+    /// Number of wake-ups of all threads.
+    pub wakeups: u64,
+    pub cpu: u32,
+    /// How late the thread was, ns.
+    pub late_ns: u64,
+    /// When it was due, from the opening of the window, ns.
+    pub due_ns: u64,
+    /// The parts of the lateness in the order of time, ns, with the kind and the name of what ran.
+    pub parts: Vec<(Option<(String, String)>, u64)>,
+}
+
+impl SeedOutcome {
+    /// The worst wake-up of a window. `None` if no thread woke up.
+    #[must_use]
+    pub fn of(seed: u64, sample: &WakeupSample) -> Option<SeedOutcome> {
+        let worst_of = |cpu: &CpuWakeups| {
+            Some((cpu.cpu, cpu.start_ns, (*cpu.ledger.worst.sorted().first()?).clone()))
+        };
+        // Of equally late wake-ups, the one on the first CPU.
+        let all = sample.cpus.iter().filter_map(worst_of);
+        let (cpu, start_ns, worst) =
+            all.min_by_key(|(cpu, _, worst)| (Reverse(worst.wakeup.late_ns()), *cpu))?;
+        let named = |(part, ns): &(Part, u64)| {
+            let name = sample.kind_and_name(part.running);
+            (name.map(|(kind, name)| (kind.to_owned(), name)), *ns)
+        };
+        Some(SeedOutcome {
+            seed,
+            wakeups: sample.cpus.iter().map(|cpu| cpu.ledger.late.count).sum(),
+            cpu,
+            late_ns: worst.wakeup.late_ns(),
+            due_ns: worst.wakeup.due_ns.saturating_sub(start_ns),
+            parts: worst.parts.iter().chain(&worst.later).map(named).collect(),
+        })
+    }
+
+    /// The part that took the most time.
+    #[must_use]
+    pub fn largest_part(&self) -> Option<&(Option<(String, String)>, u64)> {
+        self.parts.iter().rev().max_by_key(|(_, ns)| *ns)
+    }
 }
 
 impl WakeupSample {

@@ -6,7 +6,7 @@ use record::{Column, Columns, Format, Keep, RowFilter, Table, TableDisplay, colu
 use stats::Distribution;
 
 use super::ledger::WholeWakeup;
-use super::sample::{CpuWakeups, WakeupSample};
+use super::sample::{CpuWakeups, SeedOutcome, WakeupSample};
 use super::split::{Part, Running, Stage};
 use crate::flight_table::Marked;
 use crate::noise::{ContextName, IDLE};
@@ -477,6 +477,51 @@ pub(super) fn worst(sample: &WakeupSample) -> Table {
     columns.table("worst", doc, Worst::all(sample)).displayed(display)
 }
 
+/// Table `seeds`: the worst wake-up of each machine of `--seeds`.
+pub(super) fn seeds(sample: &WakeupSample) -> Table {
+    let largest = |row: &SeedOutcome| row.largest_part().and_then(|(name, _)| name.clone());
+    let columns = Columns::all([
+        column("seed", "Seed of the machine's phases; --seed gives the same machine again.")
+            .priority(100)
+            .key()
+            .uint(|row: &SeedOutcome| row.seed),
+        column("wakeup_count", "Number of wake-ups of all threads.")
+            .shown_as("wake-ups", 80)
+            .uint(|row: &SeedOutcome| row.wakeups),
+        us_column("late_max_ns", "How late a thread ran at worst.")
+            .shown_as("latest", 99)
+            .uint(|row: &SeedOutcome| row.late_ns),
+        column("cpu", "CPU that this thread ran on.")
+            .priority(90)
+            .uint(|row: &SeedOutcome| row.cpu),
+        column("due_ns", "When this thread was due, from the opening of the window.")
+            .format(Format::Milliseconds)
+            .shown_as("due", 70)
+            .uint(|row: &SeedOutcome| row.due_ns),
+        column("largest_kind", "Kind of what ran in the largest part of this lateness.")
+            .shown_as("kind", 75)
+            .text(move |row: &SeedOutcome| largest(row).map(|(kind, _)| kind)),
+        column("largest_name", "Name of what ran in the largest part of this lateness.")
+            .shown_as("largest cause", 97)
+            .text(move |row: &SeedOutcome| largest(row).map(|(_, name)| name)),
+        us_column("largest_ns", "Time of the largest part.")
+            .shown_as("largest part", 96)
+            .uint(|row: &SeedOutcome| row.largest_part().map(|(_, ns)| *ns)),
+    ]);
+    let display = TableDisplay {
+        title: "machines with different seeds".to_owned(),
+        headline:
+            "latest of all seeds: {late_max_ns}, seed {seed}; the other tables are of its machine"
+                .to_owned(),
+        sort_by: Some("late_max_ns".to_owned()),
+        rows_max: Some(SHOWN),
+        ..TableDisplay::default()
+    };
+    let doc = "The worst wake-up of each machine of --seeds. The other tables are of the machine with the worst of all, \
+               which ran twice and was the same both times.";
+    columns.table("seeds", doc, &sample.seeds).displayed(display)
+}
+
 /// Table `worst_parts`: the parts of the worst wake-ups. They add up to the lateness, to the nanosecond.
 pub(super) fn worst_parts(sample: &WakeupSample) -> Table {
     struct Row<'a> {
@@ -602,6 +647,7 @@ mod tests {
             cpu_warnings: Vec::new(),
             facts: Map::new(),
             flight_record: None,
+            seeds: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! load and the stimulus are those of the live bench; the simulator measures the window, and learns its edges from
 //! marks.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
@@ -182,15 +183,22 @@ fn settings(
     settings.low_interval = Some(Duration::from_nanos(request.low_interval_ns));
     settings.housekeeping.clone_from(&request.housekeeping);
     settings.cards = has_paired_cards(root);
-    settings.disk_file = match (&request.disk_file, request.condition) {
-        (None, Condition::Made { stimulus: Stimulus::Disk, .. }) => {
-            let reason = "the guest has no disk".to_owned();
-            let absent = BenchError::unavailable(reason);
-            Some(first_disk(root).ok_or(absent)?)
-        }
-        (requested, _) => requested.clone(),
+    settings.disk_file = match &request.disk_file {
+        None => guest_disk(request.condition, root)?,
+        requested => requested.clone(),
     };
     Ok(settings)
+}
+
+/// The guest's first disk, which the disk stimulus reads. `None` if the condition has another stimulus.
+///
+/// Fails if the guest has no disk.
+pub(crate) fn guest_disk(condition: Condition, root: &Root) -> Result<Option<PathBuf>, BenchError> {
+    if !matches!(condition, Condition::Made { stimulus: Stimulus::Disk, .. }) {
+        return Ok(None);
+    }
+    let absent = BenchError::unavailable("the guest has no disk".to_owned());
+    first_disk(root).ok_or(absent).map(Some)
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ pub mod in_guest;
 mod known_contexts;
 mod open_window;
 mod passes;
-mod settings;
-mod stimuli;
+pub(crate) mod settings;
+pub(crate) mod stimuli;
 mod window_cpus;
 
 pub use bench::LiveBench;

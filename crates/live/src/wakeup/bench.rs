@@ -285,6 +285,7 @@ impl LiveWakeup {
             cpu_warnings: Vec::new(),
             facts: Map::new(),
             flight_record: watch.take_recorder(),
+            seeds: Vec::new(),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
         for cpu in &mut sample.cpus {

@@ -6,22 +6,70 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab::experiment::BenchError;
+use lab::handlers::Condition;
 use lab::noise::in_guest::pieces;
 use lab::wakeup::in_guest::{RECORDS_MAX, ThreadRun, WakeupItem, WakeupRequest};
+use stats::Random;
 
 use super::schedule::schedules;
 use super::settings::{Length, Policy};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
-use crate::host::{Root, guest_cpus};
+use crate::handlers::in_guest::guest_disk;
+use crate::handlers::settings::LiveSettings;
+use crate::handlers::stimuli::Stimuli;
+use crate::host::{Root, guest_cpus, has_paired_cards, last_level_cache_bytes};
 use crate::threads::LockedMemory;
-use crate::window::{OnStop, Stop, WindowEdge};
+use crate::window::{BenchPhase, OnStop, Stop, WindowEdge, WindowEnd};
 
-/// Runs the threads of a request. Calls `mark` before they begin and after they have ended.
+/// The longest wait before load, stimulus and window start, ns: two periods of a kernel that ticks at 100 Hz, the
+/// slowest.
+const WAIT_NS: u64 = 20_000_000;
+
+/// The phases that a seed chooses. Without a seed all of them are 0.
+struct Phases(Option<Random>);
+
+impl Phases {
+    fn new(request: &WakeupRequest) -> Phases {
+        Phases(request.seed.map(Random::new))
+    }
+
+    /// A phase below `bound_ns`, which is at least 1.
+    fn below(&mut self, bound_ns: u64) -> u64 {
+        self.0.as_mut().map_or(0, |random| random.below(bound_ns))
+    }
+
+    /// Waits for a phase.
+    fn wait(&mut self) {
+        let wait_ns = self.below(WAIT_NS);
+        if wait_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(wait_ns));
+        }
+    }
+}
+
+/// Starts the load and the stimulus of a request.
+fn start_stimuli(
+    request: &WakeupRequest,
+    cpus: &[u32],
+    stop: &Stop,
+) -> Result<Stimuli, BenchError> {
+    let root = Root::default();
+    let until = WindowEnd::Elapsed(Duration::from_nanos(request.duration_ns));
+    let mut settings = LiveSettings::new(cpus.to_vec(), until, stop.clone());
+    settings.low_interval = Some(Duration::from_nanos(request.low_interval_ns));
+    settings.cards = has_paired_cards(&root);
+    settings.disk_file = guest_disk(request.condition, &root)?;
+    Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
+}
+
+/// Runs the threads of a request. Calls `mark` before they begin and after they have ended, and
+/// `at_phase` around the start of a load; the first phase is the measurement.
 ///
 /// Fails if a thread cannot run, or loses its CPU.
 pub fn execute(
     request: &WakeupRequest,
     mark: fn(WindowEdge),
+    at_phase: fn(BenchPhase),
     stop: &Stop,
 ) -> Result<Vec<WakeupItem>, BenchError> {
     let cpus = guest_cpus(&Root::default(), request.cpus.as_deref())?;
@@ -33,6 +81,18 @@ pub fn execute(
         MeasuredThread::start(config, None)
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut phases = Phases::new(request);
+    phases.wait();
+    let has_load = request.condition != Condition::Ambient;
+    if has_load {
+        // Starting processes needs no detail.
+        at_phase(BenchPhase::SetUp);
+    }
+    let mut stimuli = start_stimuli(request, &cpus, stop)?;
+    phases.wait();
+    if has_load {
+        at_phase(BenchPhase::Measurement);
+    }
     // The threads have mapped all their memory.
     let locked = LockedMemory::current();
     let rings: Vec<_> = threads.iter().map(|thread| Arc::clone(&thread.ring)).collect();
@@ -40,7 +100,9 @@ pub fn execute(
     let length = Length::Time(Duration::from_nanos(request.duration_ns));
     let warm_up = Duration::from_nanos(request.warm_up_ns);
     mark(WindowEdge::Open);
-    let schedules = schedules(threads.len(), length, warm_up, period_ns, request.aligned);
+    let mut schedules = schedules(threads.len(), length, warm_up, period_ns, request.aligned);
+    let phase_ns = phases.below(period_ns);
+    schedules.iter_mut().for_each(|schedule| schedule.first_due_ns += phase_ns);
     for (thread, schedule) in threads.iter().zip(&schedules) {
         thread.begin(*schedule);
     }
@@ -51,7 +113,13 @@ pub fn execute(
     let outcomes: Vec<_> = threads.into_iter().map(MeasuredThread::join).collect();
     mark(WindowEdge::Close);
     drop(on_stop);
+    let still_run = stimuli.check();
+    let warnings = stimuli.stop().warnings;
     let mut items = Vec::new();
+    if !stop.is_requested() {
+        still_run?;
+        items.extend(warnings.into_iter().map(WakeupItem::Warning));
+    }
     let about = about.into_iter().zip(refused);
     for ((((cpu, thread, policy), refused_policy), schedule), outcome) in
         about.zip(schedules).zip(outcomes)

@@ -1,11 +1,14 @@
 //! [`SimWakeup`]: the bench itself. The threads of all CPUs run in one machine, whose record shows what delayed them.
 
+use std::cmp::Reverse;
+use std::sync::{Mutex, PoisonError};
+
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::noise::KeepDetours;
 use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
-use lab::wakeup::{CpuWakeups, Wakeup, WakeupBench, WakeupLedger, WakeupSample};
+use lab::wakeup::{CpuWakeups, SeedOutcome, Wakeup, WakeupBench, WakeupLedger, WakeupSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::join::{Names, parts};
@@ -13,6 +16,7 @@ use crate::Accounting;
 use crate::accounting::CpuUse;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
+use crate::parallel::{Jobs, for_each};
 
 /// The settings of a [`SimWakeup`].
 pub struct SimWakeupSettings {
@@ -23,6 +27,19 @@ pub struct SimWakeupSettings {
     pub keep: KeepDetours,
     /// Facts that hold for this host or this moment only.
     pub on_host: Map<String, Json>,
+    /// How many machines run, with the seeds from that of the request on. `None`: one machine, with the request's seed.
+    pub seeds: Option<u32>,
+    /// How many machines run at the same time.
+    pub jobs: Jobs,
+}
+
+/// A machine that has run.
+struct Ran {
+    sample: WakeupSample,
+    notices: Vec<String>,
+    /// The limit that shortened the measurement.
+    limit: Option<String>,
+    wall_ns: u64,
 }
 
 /// Time from the opening of the window to the first due time, on the guest's clock.
@@ -68,23 +85,107 @@ impl SimWakeup {
         }
     }
 
-    fn request(&self) -> Request {
-        Request::Wakeup(self.settings.request.clone())
+    /// The request to the machine with this seed.
+    fn request(&self, seed: Option<u64>) -> Request {
+        Request::Wakeup(WakeupRequest { seed, ..self.settings.request.clone() })
     }
 
-    /// Returns the work of the machine. Starts no machine.
+    /// The seeds of the machines, in order.
+    fn seeds(&self) -> Vec<Option<u64>> {
+        let first = self.settings.request.seed;
+        match self.settings.seeds {
+            None => vec![first],
+            Some(count) => {
+                let first = first.unwrap_or(1);
+                (0..u64::from(count)).map(|number| Some(first.saturating_add(number))).collect()
+            }
+        }
+    }
+
+    /// Returns the work of the machines. Starts no machine.
     ///
-    /// Fails if the request cannot be written.
+    /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
-        let work = self.settings.guest.work(&self.request(), &self.expected())?;
-        Ok(vec![(LABEL.to_owned(), work)])
+        let planned = |seed: Option<u64>| {
+            let work = self.settings.guest.work(&self.request(seed), &self.expected())?;
+            let label = self.settings.seeds.and(seed).map(|seed| format!("seed {seed}"));
+            Ok((label.unwrap_or_else(|| LABEL.to_owned()), work))
+        };
+        self.seeds().into_iter().map(planned).collect()
     }
 
-    /// Runs the machine. `None` if the user asked to stop before its window opened.
-    fn run(&mut self) -> Result<Option<WakeupSample>, BenchError> {
+    /// Runs the machine of the request. `None` if the user asked to stop before its window opened.
+    fn run_one(&mut self) -> Result<Option<WakeupSample>, BenchError> {
+        let planned = PlannedMachines { experiment: "wakeup", count: 1, at_once: 1 };
+        self.settings.guest.progress.plan(planned);
+        let ran = self.run(self.settings.request.seed)?;
+        Ok(ran.map(|ran| self.keep(ran)))
+    }
+
+    /// Runs a machine for each seed, and the one with the worst wake-up once more. `None` if the user asked to stop before
+    /// a window opened.
+    ///
+    /// Fails if a machine fails, or if the worst is not the same again.
+    fn run_seeds(&mut self) -> Result<Option<WakeupSample>, BenchError> {
+        let (seeds, jobs) = (self.seeds(), self.settings.jobs);
+        let planned =
+            PlannedMachines { experiment: "wakeup", count: seeds.len() + 1, at_once: jobs.count };
+        self.settings.guest.progress.plan(planned);
+        // The samples of all machines would need much memory.
+        let worst: Mutex<Option<(SeedOutcome, Ran)>> = Mutex::new(None);
+        let bench = &*self;
+        let run_seed = |_: usize, seed: &Option<u64>| {
+            if bench.stop_requested() {
+                return Ok(None);
+            }
+            let Some(ran) = bench.run(*seed)? else { return Ok(None) };
+            let outcome = SeedOutcome::of(seed.unwrap_or(0), &ran.sample);
+            let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(outcome) = &outcome
+                && worst.as_ref().is_none_or(|(worst, _)| is_worse(outcome, worst))
+            {
+                *worst = Some((outcome.clone(), ran));
+            }
+            Ok(outcome)
+        };
+        let outcomes: Result<Vec<Option<SeedOutcome>>, BenchError> =
+            for_each(jobs, &seeds, run_seed).into_iter().collect();
+        let outcomes: Vec<SeedOutcome> = outcomes?.into_iter().flatten().collect();
+        let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some((worst, first)) = worst else { return Ok(None) };
+        let is_whole = outcomes.len() == seeds.len();
+        let again =
+            if is_whole && !self.stop_requested() { self.run(Some(worst.seed))? } else { None };
+        let is_repeated = again.is_some();
+        let ran = again.unwrap_or(first);
+        if SeedOutcome::of(worst.seed, &ran.sample).as_ref() != Some(&worst) {
+            let reason = format!(
+                "the machine with seed {} was not the same again: its latest wake-up was {} ns late in the first run \
+                 (please report this)",
+                worst.seed, worst.late_ns
+            );
+            return Err(BenchError::Failed(reason));
+        }
+        let mut sample = self.keep(ran);
+        sample.interrupted |= !is_repeated;
+        sample.facts.insert("worst_seed".to_owned(), json!(worst.seed));
+        sample.facts.insert("worst_seed_runs".to_owned(), json!(1 + u32::from(is_repeated)));
+        sample.seeds = outcomes;
+        Ok(Some(sample))
+    }
+
+    /// Keeps the facts of the machine whose window is reported.
+    fn keep(&mut self, ran: Ran) -> WakeupSample {
+        self.settings.on_host.insert("wall_ns".to_owned(), json!(ran.wall_ns));
+        self.notices = ran.notices;
+        self.limit = ran.limit;
+        ran.sample
+    }
+
+    /// Runs the machine with a seed. `None` if the user asked to stop before its window opened.
+    fn run(&self, seed: Option<u64>) -> Result<Option<Ran>, BenchError> {
         let guest = &self.settings.guest;
-        guest.progress.plan(PlannedMachines { experiment: "wakeup", count: 1, at_once: 1 });
-        let ran = guest.run::<WakeupResponse>(&self.request(), self.expected())?;
+        let ran = guest.run::<WakeupResponse>(&self.request(seed), self.expected())?;
         let Some(ran) = ran else { return Ok(None) };
         let limit = ran.early.and_then(|early| guest.limit_text(early));
         let reason = ran.no_response;
@@ -97,12 +198,13 @@ impl SimWakeup {
             return Err(BenchError::Failed(reason));
         }
         let sample = self.sample(&response, &ran.account)?;
-        let wall_ns = u64::try_from(ran.wall.as_nanos()).unwrap_or(u64::MAX);
-        self.settings.on_host.insert("wall_ns".to_owned(), json!(wall_ns));
-        self.notices = ran.account.notices;
-        // A limit that came after the threads is not reported: it shortened nothing.
-        self.limit = limit.filter(|_| sample.interrupted);
-        Ok(Some(sample))
+        Ok(Some(Ran {
+            wall_ns: u64::try_from(ran.wall.as_nanos()).unwrap_or(u64::MAX),
+            notices: ran.account.notices,
+            // A limit that came after the threads is not reported: it shortened nothing.
+            limit: limit.filter(|_| sample.interrupted),
+            sample,
+        }))
     }
 
     /// Joins the threads with the record, CPU by CPU.
@@ -151,10 +253,11 @@ impl SimWakeup {
             events: Some(events),
             window_ns: runs().map(|run| run.window_ns).max().unwrap_or(0),
             interrupted: runs().any(|run| run.interrupted),
-            warnings: Vec::new(),
+            warnings: response.warnings.clone(),
             cpu_warnings,
             facts,
             flight_record: None,
+            seeds: Vec::new(),
         })
     }
 
@@ -185,6 +288,11 @@ impl SimWakeup {
             left: false,
         }
     }
+}
+
+/// Whether a wake-up is later than another; of equally late ones, that of the smaller seed.
+fn is_worse(one: &SeedOutcome, other: &SeedOutcome) -> bool {
+    (one.late_ns, Reverse(one.seed)) > (other.late_ns, Reverse(other.seed))
 }
 
 /// Checks that each CPU of the request has one thread; without a request, each of the machine's `count` CPUs.
@@ -241,6 +349,7 @@ impl Bench for SimWakeup {
         settings.insert("machine".into(), json!(config.guest.machine.described()));
         let model = config.guest.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
+        settings.insert("user_mode".into(), json!(config.guest.watch.user_mode()));
         settings.insert("cpus".into(), json!(config.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
         settings.insert("start".into(), json!(config.guest.start.described()));
@@ -273,7 +382,8 @@ impl WakeupBench for SimWakeup {
 
     fn measure(&mut self, _traced: bool) -> Result<WakeupSample, BenchError> {
         // Stopped before the window opened: nothing was measured.
-        Ok(self.run()?.unwrap_or_else(|| WakeupSample {
+        let sample = if self.settings.seeds.is_some() { self.run_seeds() } else { self.run_one() };
+        Ok(sample?.unwrap_or_else(|| WakeupSample {
             cpus: Vec::new(),
             unmeasured: Vec::new(),
             names: Vec::new(),
@@ -285,6 +395,7 @@ impl WakeupBench for SimWakeup {
             cpu_warnings: Vec::new(),
             facts: Map::new(),
             flight_record: None,
+            seeds: Vec::new(),
         }))
     }
 
