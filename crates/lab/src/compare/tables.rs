@@ -5,8 +5,8 @@ use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, col
 
 use super::totals;
 use super::{
-    CPU_SHARE_MIN_RATIO, Comparison, Difference, Limit, Method, Outcome, Rule, SelfTest, Verdict,
-    row_name,
+    CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, Rule,
+    SelfTest, Verdict, row_name,
 };
 
 /// Maximum number of rows that the terminal shows by default.
@@ -38,10 +38,12 @@ pub fn tables(
     }
     tables.extend(totals::table(comparison));
     tables.push(differences_table(comparison, listed));
-    let absence = |(table, why): &(String, &'static str)| {
-        Absence::new("differences", format!("table {table}"), *why)
+    // What a list of single events lacks in a comparison concerns nobody who gave no rule on it.
+    let left_out = comparison.left_out.iter().filter(|table| table.has_judged_figures);
+    let absence = |table: &LeftOutTable| {
+        Absence::new("differences", format!("table {}", table.name), table.reason.as_str())
     };
-    (tables, comparison.left_out.iter().map(absence).collect())
+    (tables, left_out.map(absence).collect())
 }
 
 /// The columns that describe a rule, which the tables `rules` and `self_test` share.
