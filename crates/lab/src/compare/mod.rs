@@ -271,7 +271,8 @@ pub enum CompareError {
     AllMissing(String),
     /// No cell of a rule can be judged.
     #[error(
-        "rule {0:?}: none of its figures has an interval on a live bench (choose one that has, such as a mean)"
+        "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, or choose a \
+         figure that has one, such as a mean)"
     )]
     NoInterval(String),
 }

@@ -280,6 +280,14 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
             100.0 * CPU_SHARE_MIN_RATIO
         ));
     }
+    let has_no_interval = |difference: &&Difference<'_>| difference.method == Method::NoInterval;
+    let without_interval = comparison.differences.iter().filter(has_no_interval).count();
+    if without_interval > 0 {
+        notes.push(format!(
+            "{without_interval} figures are not judged, because a figure has no interval: measure longer (-d), or give \
+             several runs on each side"
+        ));
+    }
     let unlisted =
         comparison.differences.iter().filter(|difference| !differs(difference.verdict)).count();
     if listed == Listed::Differing && unlisted > 0 {

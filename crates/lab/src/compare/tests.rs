@@ -254,6 +254,9 @@ fn a_name_alone_links_no_interval_and_no_share_of_cpu_time() {
     let found = compare(&run, &run, &plan(&[])).unwrap();
     let [mean] = &found.differences[..] else { panic!("{:?}", found.differences) };
     assert_eq!((mean.method, mean.pair.cpu_share), (Method::NoInterval, None));
+    let notes = &tables(&found, &[], Listed::All).0[0].display.notes;
+    let has_remedy = |note: &String| note.contains("no interval: measure longer (-d)");
+    assert!(notes.iter().any(has_remedy), "{notes:?}");
 }
 
 #[test]
