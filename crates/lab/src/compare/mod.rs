@@ -17,18 +17,19 @@
 mod cells;
 pub mod error_rates;
 mod rules;
+mod run_totals;
 mod series;
+mod settings;
 mod tables;
 mod totals;
 
-use record::{Column, Role, Run, Table, Value};
-use serde_json::Value as Json;
-
 use crate::kernel_options;
+use record::{Column, Role, Run, Table, Value};
 
 pub use cells::{Figure, LeftOutTable, Pair};
 use cells::{Matched, matched};
 pub use rules::{Limit, Rule, RuleError};
+pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;
 pub use tables::{Listed, tables};
 
@@ -199,6 +200,8 @@ pub struct Comparison<'a> {
     /// All compared cells: rows with few spans last, then by verdict in the order of [`Verdict`], then by effect on CPU time,
     /// the largest first.
     pub differences: Vec<Difference<'a>>,
+    /// Instructions, cycles and the kernel's shares of the whole run: of runs with the table `contexts`.
+    pub run_totals: Vec<RunTotal>,
     /// The outcome of each rule, in the order of [`Plan::rules`].
     pub outcomes: Vec<Outcome>,
     pub warnings: Vec<String>,
@@ -288,7 +291,10 @@ fn is_exact(run: &Run) -> bool {
 /// that a rule names is always compared, in hidden rows, too.
 fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Value]) -> bool {
     let is_ruled = plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name));
+    // Each event of a context has the same spans: the table `handlers` counts them once.
+    let is_repeated = column.name == "span_count" && table.column("event").is_some();
     let is_judged = match column.role {
+        Role::Figure if is_repeated => false,
         Role::Key => false,
         Role::Cost | Role::Benefit => true,
         Role::Figure => column.display.priority > 0 && (exact || column.interval.is_some()),
@@ -482,6 +488,7 @@ pub fn compare_series<'a>(
         series::matched_series(base, new, |base, new| matched(base, new, wanted))?
     };
     let mut comparison = judge_pairs(first, pairs, left_out, is_exact, plan)?;
+    comparison.run_totals = run_totals::totals(base, new);
     comparison.warnings = warnings(base, new);
     comparison.warnings.extend(comparison.unreliable_rules_warning());
     if added > 0 {
@@ -506,7 +513,7 @@ fn check_conditions(side: &'static str, runs: &[Run]) -> Result<(), CompareError
 /// ends together give 5 %.
 const FAMILY_TAIL: f64 = 0.025;
 
-/// Judges all pairs and checks the rules of the plan. The caller adds warnings to the result.
+/// Judges all pairs and checks the rules of the plan. The caller adds warnings and totals to the result.
 fn judge_pairs<'a>(
     base: &Run,
     pairs: Vec<Pair<'a>>,
@@ -536,7 +543,8 @@ fn judge_pairs<'a>(
         let by_verdict = earlier.verdict.cmp(&later.verdict);
         by_few_spans.then(by_verdict).then(by_share).then(by_effect)
     });
-    Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out })
+    let (run_totals, warnings) = (Vec::new(), Vec::new());
+    Ok(Comparison { differences, run_totals, outcomes, warnings, left_out })
 }
 
 /// The error for a rule that covers no cell of `base`: says which part of the rule matches nothing, or why the
@@ -642,10 +650,6 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
     values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Facts of the host that can explain a difference: the comparison warns if they differ.
-const HOST_FACTS: [&str; 7] =
-    ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
-
 /// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
 /// Only the first run of each side is compared for bench, host and settings.
 fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
@@ -679,60 +683,8 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     }
     let places = ["in the first", "in the second"];
     warnings.extend(kernel_options::difference(places, [&base.host, &new.host]));
-    let mut warn_if_different =
-        |kind: &str, name: &str, base_value: Option<&Json>, new_value: Option<&Json>| {
-            for (name, base_value, new_value) in differing(name, base_value, new_value) {
-                let text =
-                    |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
-                warnings.push(format!(
-                    "{kind} {name} differs: {:.80} and {:.80}",
-                    text(base_value),
-                    text(new_value)
-                ));
-            }
-        };
-    for fact in HOST_FACTS {
-        warn_if_different("the host's", fact, base.host.get(fact), new.host.get(fact));
-    }
-    // These settings differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
-    let not_compared = [
-        "out",
-        "on_host",
-        "command_line",
-        "conditions",
-        "tsc_hz",
-        "measured_window_ns",
-        "window_start_monotonic_ns",
-        "command_started_after_ns",
-    ];
-    let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
-    let names = base.settings.keys().chain(in_second_alone);
-    for name in names.filter(|name| !not_compared.contains(&name.as_str())) {
-        warn_if_different("setting", name, base.settings.get(name), new.settings.get(name));
-    }
+    warnings.extend(settings::differences(base, new));
     warnings
-}
-
-/// The parts of a setting that differ, each with its name, such as `model.l2.bytes`. The setting itself if it is no object in
-/// one of the runs.
-fn differing<'j>(
-    name: &str,
-    base: Option<&'j Json>,
-    new: Option<&'j Json>,
-) -> Vec<(String, Option<&'j Json>, Option<&'j Json>)> {
-    if base == new {
-        return Vec::new();
-    }
-    let (Some(Json::Object(base_parts)), Some(Json::Object(new_parts))) = (base, new) else {
-        return vec![(name.to_owned(), base, new)];
-    };
-    let in_second_alone = new_parts.keys().filter(|part| !base_parts.contains_key(*part));
-    let parts = base_parts.keys().chain(in_second_alone);
-    parts
-        .flat_map(|part| {
-            differing(&format!("{name}.{part}"), base_parts.get(part), new_parts.get(part))
-        })
-        .collect()
 }
 
 /// Whether a rule works as a gate: it holds for the run compared with itself, and a change can break it.

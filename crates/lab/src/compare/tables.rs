@@ -3,11 +3,11 @@
 
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
-use super::totals;
 use super::{
     CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, Rule,
     SelfTest, Verdict, row_name,
 };
+use super::{run_totals, totals};
 
 /// Maximum number of rows that the terminal shows by default.
 const ROWS_SHOWN: u64 = 60;
@@ -36,6 +36,7 @@ pub fn tables(
     } else if !comparison.outcomes.is_empty() {
         tables.push(rules_table(comparison));
     }
+    tables.extend(run_totals::table(&comparison.run_totals));
     tables.extend(totals::table(comparison));
     tables.push(differences_table(comparison, listed));
     // What a list of single events lacks in a comparison concerns nobody who gave no rule on it.

@@ -378,6 +378,31 @@ fn what_else_differs_is_said() {
 }
 
 #[test]
+fn spans_are_not_compared_once_for_each_event() {
+    let events = |spans: u64| {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").key(),
+            Column::new("event", Kind::Text, "").key(),
+            Column::new("span_count", Kind::Uint, ""),
+            Column::new("self_mean", Kind::Real, "").cost(),
+        ];
+        let mut table = Table::new("events", "", columns);
+        for event in ["instructions", "cycles"] {
+            table.push(vec!["TIMER".into(), event.into(), spans.into(), 5.0.into()]);
+        }
+        run_of_table("sim", table)
+    };
+    let (base, new) = (events(10), events(12));
+    let columns = |rules: &[&str]| -> Vec<String> {
+        let found = compare(&base, &new, &plan(rules)).unwrap();
+        found.differences.iter().map(|difference| difference.pair.column.name.clone()).collect()
+    };
+    assert_eq!(columns(&[]), ["self_mean", "self_mean"]);
+    // A rule that names the column has it compared.
+    assert_eq!(columns(&["events.span_count>+50%"]).len(), 4);
+}
+
+#[test]
 fn a_long_comparison_may_list_what_differs_alone() {
     let base = run("sim", &[("a", 1000.0, None), ("b", 10.0, None)]);
     let new = run("sim", &[("a", 1001.0, None), ("b", 10.0, None)]);
