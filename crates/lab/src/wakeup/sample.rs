@@ -8,6 +8,7 @@ use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::flight_recorder::FlightRecorder;
 use crate::noise::ContextName;
+use crate::wall_clock::WallClock;
 
 /// The threads of all measured CPUs, for one window.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct WakeupSample {
     pub facts: Map<String, Json>,
     /// The kernel's events of the last seconds. `None` without `--flight-record`.
     pub flight_record: Option<FlightRecorder>,
+    /// Relates the times of the window to UTC. `None` in a simulated machine.
+    pub wall_clock: Option<WallClock>,
 }
 
 impl WakeupSample {

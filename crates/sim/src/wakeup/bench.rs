@@ -155,6 +155,7 @@ impl SimWakeup {
             cpu_warnings,
             facts,
             flight_record: None,
+            wall_clock: None,
         })
     }
 
@@ -285,6 +286,7 @@ impl WakeupBench for SimWakeup {
             cpu_warnings: Vec::new(),
             facts: Map::new(),
             flight_record: None,
+            wall_clock: None,
         }))
     }
 
