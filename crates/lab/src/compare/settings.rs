@@ -24,7 +24,7 @@ const NOT_COMPARED: [&str; 11] = [
 ];
 
 /// Settings of a simulated machine that one option determines. Names of settings, and the option.
-const OPTIONS: [(&str, &str); 11] = [
+const OPTIONS: [(&str, &str); 10] = [
     ("machine.cpus", "--vcpus"),
     ("machine.memory_mib", "--mem"),
     ("machine.append", "--append"),
@@ -35,7 +35,6 @@ const OPTIONS: [(&str, &str); 11] = [
     ("boot_detail", "--boot"),
     ("vcpu_slice_cycles", "--vcpu-slice"),
     ("machine.kernel_sha256", "--kernel (SHA-256)"),
-    ("command", "the command"),
 ];
 
 /// The words of the guest's kernel that choose its mitigations.
