@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn misses_of_devices_are_dropped_after_those_of_sharing() {
-        let table = class_columns().table("misses", "", &[[0; CLASSES.len()]]);
+        let table = class_columns().table("misses", "", [[0; CLASSES.len()]]);
         let priority = |name: &str| table.columns[table.column(name).unwrap()].display.priority;
         assert!(priority("device_count") > priority("true_sharing_count"));
         assert!(priority("device_count") > priority("untracked_count"));
