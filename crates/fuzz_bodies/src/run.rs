@@ -81,7 +81,7 @@ fn show(directory: &Path) {
     let Ok(run) = read_run(directory) else { return };
     assert_eq!(run.schema, SCHEMA);
     for (width, all_rows) in [(None, true), (Some(80), false), (Some(1), true)] {
-        let options = TerminalOptions { width, color: false, all_rows, run_dir: None };
+        let options = TerminalOptions { width, all_rows, ..TerminalOptions::default() };
         assert_printable(&report::terminal(&run, options));
     }
     assert_printable(&report::markdown_run(&run));

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use lab::experiment::{Progress, Step};
 use live::spawn::spawn_thread;
-use report::escape;
+use report::{LongText, escape};
 use sim::boot::Limits;
 use sim::forecast::{Forecast, MachineWork, TimePart};
 use sim::{EarlyReason, MachinePhase, MachineProgress, MachineState, PlannedMachines};
@@ -151,13 +151,17 @@ fn is_colored(color: Color, is_terminal: bool, no_color: bool) -> bool {
     }
 }
 
-/// Width of the output in columns: the terminal's width, else `COLUMNS`, else 120.
-pub fn width() -> u16 {
+/// Width of the output in columns: the terminal's width, else `COLUMNS`, else 120. Texts are not cut if that is neither the
+/// width of a terminal nor the user's.
+pub fn width() -> (u16, LongText) {
     let stdout = io::stdout();
     let from_terminal = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
     let from_environment = || std::env::var("COLUMNS").ok()?.parse().ok();
     let width = if stdout.is_terminal() { from_terminal() } else { None };
-    width.filter(|width| *width > 0).or_else(from_environment).unwrap_or(120)
+    match width.filter(|width| *width > 0).or_else(from_environment) {
+        Some(width) => (width, LongText::Fitted),
+        None => (120, LongText::Whole),
+    }
 }
 
 /// How often a progress line is drawn.

@@ -342,8 +342,7 @@ impl OpenRun {
         }
         // Recording comes first, because the printed tables name the directory. Printing happens even if it fails.
         let recorded = self.record(run, attachments);
-        let directory = recorded.as_ref().ok().and_then(Option::as_deref);
-        let printed = self.print(run, directory.unwrap_or(self.directory()));
+        let printed = self.print(run, recorded.as_ref().ok().and_then(Option::as_deref));
         if let Some(directory) = recorded? {
             name_files(&directory, attachments);
         }
@@ -351,7 +350,7 @@ impl OpenRun {
         Ok(self.exit_code(run))
     }
 
-    fn print(&self, run: &Run, directory: &Path) -> anyhow::Result<()> {
+    fn print(&self, run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
         let main_table = self.main_table.as_deref();
         console::print(&text(run, directory, &self.printing, main_table)?)
     }
@@ -569,13 +568,13 @@ fn make_parent(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Renders a run as the options `printing` ask. `directory`: where the run is or will be. CSV has only one table:
-/// `main_table`, or the first table with rows.
+/// Renders a run as the options `printing` ask. `directory`: where the run is, or `None` if it is not kept. CSV has
+/// only one table: `main_table`, or the first table with rows.
 ///
 /// Fails when the run has no table with the requested name.
 pub fn text(
     run: &Run,
-    directory: &Path,
+    directory: Option<&Path>,
     printing: &FormatArgs,
     main_table: Option<&str>,
 ) -> anyhow::Result<String> {
@@ -634,12 +633,14 @@ pub fn write_csv(
     Ok(())
 }
 
-fn terminal_options(directory: &Path, all_rows: bool) -> TerminalOptions {
+fn terminal_options(directory: Option<&Path>, all_rows: bool) -> TerminalOptions {
+    let (width, long_text) = console::width();
     TerminalOptions {
-        width: Some(console::width()),
+        width: Some(width),
+        long_text,
         color: console::has_color(),
         all_rows,
-        run_dir: Some(directory.display().to_string()),
+        run_dir: directory.map(|directory| directory.display().to_string()),
     }
 }
 

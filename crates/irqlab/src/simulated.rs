@@ -205,6 +205,7 @@ impl GuestArgs {
             machine.timing = sim::Timing::HostClock;
         }
         machine.check()?;
+        machine.check_drivers(&kernel)?;
         Ok((machine, kernel))
     }
 }

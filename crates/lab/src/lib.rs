@@ -24,4 +24,5 @@ pub mod services;
 pub mod signal;
 pub mod targets;
 pub mod wakeup;
+pub mod wall_clock;
 pub mod words;

@@ -64,6 +64,16 @@ pub fn lost_observer_cpus(root: &Root, cpus: &[u32]) -> Option<String> {
     })
 }
 
+/// A warning if irqlab's own thread shares a CPU with a measured thread or loop. `own_cpus`: where it runs; empty if no
+/// CPU is left for it. `effect`: what it does to the results.
+#[must_use]
+pub fn shared_cpus_warning(measured: &[u32], own_cpus: &[u32], effect: &str) -> Option<String> {
+    let is_shared = own_cpus.is_empty() || own_cpus.iter().any(|cpu| measured.contains(cpu));
+    is_shared.then(|| {
+        format!("irqlab's own thread runs on measured CPUs {effect} (leave it a CPU with -c or -H)")
+    })
+}
+
 /// Checks that this thread is still pinned to `cpu` and runs there. Call it after a measurement that began with
 /// [`pin`]: the kernel removes the restriction to a CPU that goes offline, and does not restore it.
 ///
@@ -221,5 +231,19 @@ impl ThreadCounts {
             page_faults: self.page_faults.saturating_sub(before.page_faults),
             switches: self.switches.saturating_sub(before.switches),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_irqlab_shares_with_a_loop_is_warned_about() {
+        let warning = |own_cpus: &[u32]| shared_cpus_warning(&[0, 1], own_cpus, "with an effect");
+        let expected = "irqlab's own thread runs on measured CPUs with an effect (leave it a CPU with -c or -H)";
+        assert_eq!(warning(&[]).as_deref(), Some(expected));
+        assert_eq!(warning(&[1, 2]).as_deref(), Some(expected));
+        assert_eq!(warning(&[2]), None);
     }
 }

@@ -16,6 +16,12 @@ const NEVER_DROPPED: u8 = 101;
 /// End of the reason why a finding is not judged if its figures were left out, by options or because the run was stopped.
 pub(crate) const NOT_MEASURED: &str = "not measured";
 
+/// Why a finding is not judged if a figure was measured once or in too few batches.
+const NO_INTERVAL: &str = "a figure has no interval";
+
+/// Why a finding is not judged if its figures do not differ by more than their intervals.
+const OVERLAP: &str = "the intervals overlap";
+
 /// The verdict on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -197,10 +203,11 @@ pub(crate) struct FindingsTable {
     pub(crate) ratio: (&'static str, &'static str),
     /// Documentation of the column `evidence`.
     pub(crate) evidence: &'static str,
-    /// Priority of the column `evidence`. 0: the terminal does not show the column.
-    pub(crate) evidence_priority: u8,
     /// The command that measures everything that the findings need.
     pub(crate) command: &'static str,
+    /// The option of that command that gives more figures an interval and makes intervals narrower. `None` if the
+    /// command has no such option.
+    pub(crate) interval_option: Option<&'static str>,
     /// Whether the table has the column `model`.
     pub(crate) has_models: bool,
 }
@@ -215,8 +222,8 @@ impl FindingsTable {
             "The ratio of both sides of the claim on the simulated machines.",
         ),
         evidence: "Both sides.",
-        evidence_priority: 70,
         command: "irqlab reproduce PAPER",
+        interval_option: None,
         has_models: false,
     };
 
@@ -241,15 +248,17 @@ impl FindingsTable {
         let model = column("model", "Model of the simulated machine.")
             .key()
             .text(|row: &Row<Cell>| row.claim.model.clone());
-        let finding = column("finding", "The paper's finding.").priority(100).key();
+        let finding = column("finding", "The paper's finding.").priority(100).wrapped().key();
         finding.text(|row: &Row<Cell>| row.claim.finding).and(self.has_models.then_some(model)).and(
             [
                 column("subject", self.subject)
                     .priority(99)
+                    .wrapped()
                     .key()
                     .text(|row: &Row<Cell>| row.claim.subject.clone()),
                 column("claim", "The claim that must be true for the finding to hold.")
                     .priority(NEVER_DROPPED)
+                    .wrapped()
                     .key()
                     .text(|row: &Row<Cell>| row.claim.claim.clone()),
                 column("verdict", "holds, fails, or not judged.")
@@ -259,7 +268,7 @@ impl FindingsTable {
                     .title("ratio")
                     .priority(97)
                     .real(|row: &Row<Cell>| row.measured.number),
-                column("evidence", self.evidence).priority(self.evidence_priority).text(
+                column("evidence", self.evidence).priority(98).wrapped().text(
                     |row: &Row<Cell>| {
                         let numbers = &row.measured.numbers;
                         (!numbers.is_empty()).then(|| numbers.clone())
@@ -277,6 +286,7 @@ impl FindingsTable {
                     "Why the finding is not judged, and what to type to have it judged.",
                 )
                 .priority(NEVER_DROPPED)
+                .wrapped()
                 .text(move |row: &Row<Cell>| match &row.measured.verdict {
                     Verdict::NotJudged(reason) if reason.ends_with(NOT_MEASURED) => {
                         Some(match selection {
@@ -286,7 +296,19 @@ impl FindingsTable {
                             }
                         })
                     }
-                    Verdict::NotJudged(reason) => Some(reason.clone()),
+                    Verdict::NotJudged(reason) => {
+                        let effect = match reason.as_str() {
+                            NO_INTERVAL => "gives it one",
+                            OVERLAP => "narrows them",
+                            _ => "",
+                        };
+                        Some(match self.interval_option {
+                            Some(option) if !effect.is_empty() => {
+                                format!("{reason}: {} {option} {effect}", self.command)
+                            }
+                            _ => reason.clone(),
+                        })
+                    }
                     Verdict::Holds | Verdict::Fails => None,
                 }),
             ],
@@ -347,9 +369,9 @@ impl Test {
                 let verdict = if gap > 0.0 {
                     Verdict::from_bool(first.mean > second.mean)
                 } else if gap.is_infinite() {
-                    Verdict::NotJudged("a figure has no interval".to_owned())
+                    Verdict::NotJudged(NO_INTERVAL.to_owned())
                 } else {
-                    Verdict::NotJudged("the intervals overlap".to_owned())
+                    Verdict::NotJudged(OVERLAP.to_owned())
                 };
                 let number = (second.mean > 0.0).then(|| first.mean / second.mean);
                 Judged { number, numbers: pair_text(first, second), verdict }

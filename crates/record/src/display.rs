@@ -39,6 +39,9 @@ pub struct ColumnDisplay {
     /// Whether a narrow terminal shows fewer columns rather than a part of this column's text.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_uncut: bool,
+    /// Whether a terminal wraps this column's text instead of cutting it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_wrapped: bool,
 }
 
 /// The unit or notation of a column's numbers. It does not change text and yes/no.
@@ -203,6 +206,7 @@ impl Default for ColumnDisplay {
             combine: None,
             below_limit: None,
             is_uncut: false,
+            is_wrapped: false,
         }
     }
 }

@@ -71,6 +71,13 @@ impl Column {
         self
     }
 
+    /// Makes a terminal wrap this column's text instead of cutting it.
+    #[must_use]
+    pub fn wrapped(mut self) -> Column {
+        self.display.is_wrapped = true;
+        self
+    }
+
     /// Shows the half width of an interval in the same cell (`1.28 ± 0.02`). Also links the column to this interval,
     /// unless [`Column::interval`] has linked it before.
     #[must_use]

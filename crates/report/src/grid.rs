@@ -35,6 +35,16 @@ pub(crate) enum Align {
     Right,
 }
 
+/// How a table treats text that is too long for the width.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LongText {
+    /// It is cut, or wrapped in columns that say so.
+    #[default]
+    Fitted,
+    /// It is printed whole, so that lines are longer than the width.
+    Whole,
+}
+
 /// Rows under one heading.
 pub(crate) struct Group {
     /// Heading of the group, such as `condition idle/low/disk`. `None` if the table has no groups.
@@ -53,6 +63,8 @@ pub(crate) struct Grid {
     pub aligns: Vec<Align>,
     /// Whether the text of each column is never cut, unless it is the only column.
     uncut: Vec<bool>,
+    /// Whether a text of each column that is wider than the column continues on the next line.
+    wrapped: Vec<bool>,
     priorities: Vec<u8>,
     pub groups: Vec<Group>,
     /// Headings of the columns that [`Grid::fit`] left out, because the width has no room for them.
@@ -97,6 +109,7 @@ impl Grid {
             units: units.iter().map(|unit| unit.label.to_owned()).collect(),
             aligns: columns.iter().map(|column| align(column)).collect(),
             uncut: columns.iter().map(|column| column.display.is_uncut).collect(),
+            wrapped: columns.iter().map(|column| column.display.is_wrapped).collect(),
             priorities: columns.iter().map(|column| column.display.priority).collect(),
             groups: groups.iter().map(group).collect(),
             dropped: Vec::new(),
@@ -106,31 +119,78 @@ impl Grid {
     }
 
     /// Limits the width of text columns, and drops columns until a line fits into `width`. Returns the widths of the
-    /// columns that stay, to which [`line`] cuts their cells. `None`: no limit.
-    pub fn fit(&mut self, width: Option<u16>) -> Vec<usize> {
+    /// columns that stay, to which [`lines`] cuts or wraps their cells. `None`: no limit.
+    ///
+    /// With [`LongText::Whole`], the width decides only which columns stay: texts are as wide as they are.
+    pub fn fit(&mut self, width: Option<u16>, long_text: LongText) -> Vec<usize> {
         let original_order = self.headings.clone();
-        let mut widths = self.natural_widths();
-        let Some(width) = width.map(usize::from) else { return widths };
+        let mut natural_widths = self.natural_widths();
+        let Some(width) = width.map(usize::from) else { return natural_widths };
+        let mut widths = natural_widths.clone();
         let text_width_max = TEXT_WIDTH_MIN.max(width / 4);
-        for ((column_width, align), is_uncut) in
-            widths.iter_mut().zip(&self.aligns).zip(&self.uncut)
-        {
-            if *align == Align::Left && !is_uncut {
+        for (index, column_width) in widths.iter_mut().enumerate() {
+            if self.wrapped[index] {
+                *column_width = self.word_width(index).max(TEXT_WIDTH_MIN).min(*column_width);
+            } else if self.aligns[index] == Align::Left && !self.uncut[index] {
                 *column_width = text_width_max.min(*column_width);
             }
         }
-        while widths.len() > 1 && widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > width {
+        let line_width =
+            |widths: &[usize]| widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        while widths.len() > 1 && line_width(&widths) > width {
             let index = self.least_important();
             widths.remove(index);
+            natural_widths.remove(index);
             let heading = self.remove(index);
             self.dropped.push(heading);
         }
         self.dropped
             .sort_by_key(|dropped| original_order.iter().position(|heading| heading == dropped));
+        if long_text == LongText::Whole {
+            return natural_widths;
+        }
+        // The room that is left goes to wrapped columns, each column to that which would have most lines.
+        for _ in line_width(&widths)..width {
+            let line_count = |index: &usize| natural_widths[*index] as f64 / widths[*index] as f64;
+            let narrowed = (0..widths.len()).filter(|index| self.wrapped[*index]);
+            let narrowed = narrowed.filter(|index| widths[*index] < natural_widths[*index]);
+            let longest =
+                narrowed.max_by(|first, second| line_count(first).total_cmp(&line_count(second)));
+            match longest {
+                Some(index) => widths[index] += 1,
+                None => break,
+            }
+        }
         if let [single_width] = widths.as_mut_slice() {
             *single_width = width.max(1).min(*single_width);
         }
         widths
+    }
+
+    /// The width of the longest word of a column, or of its heading if that is wider.
+    fn word_width(&self, index: usize) -> usize {
+        let cells = self.groups.iter().flat_map(|group| &group.rows).map(|row| &row[index]);
+        let words = cells.flat_map(|cell| cell.split(' ')).map(UnicodeWidthStr::width);
+        words.chain([self.headings[index].width()]).max().unwrap_or(0)
+    }
+
+    /// The lines of a row: cells of wrapped columns continue on the next line, and other cells are cut.
+    pub fn lines(&self, cells: &[String], widths: &[usize]) -> Vec<String> {
+        let parts: Vec<Vec<String>> = cells
+            .iter()
+            .zip(widths)
+            .zip(&self.wrapped)
+            .map(
+                |((cell, width), is_wrapped)| {
+                    if *is_wrapped { wrap_cell(cell, *width) } else { vec![cell.clone()] }
+                },
+            )
+            .collect();
+        let line_count = parts.iter().map(Vec::len).max().unwrap_or(0);
+        let cells_of_line = |number: usize| -> Vec<String> {
+            parts.iter().map(|part| part.get(number).cloned().unwrap_or_default()).collect()
+        };
+        (0..line_count).map(|number| line(&cells_of_line(number), &self.aligns, widths)).collect()
     }
 
     /// The widths of the columns without a limit.
@@ -157,6 +217,7 @@ impl Grid {
     fn remove(&mut self, index: usize) -> String {
         self.aligns.remove(index);
         self.uncut.remove(index);
+        self.wrapped.remove(index);
         self.priorities.remove(index);
         self.units.remove(index);
         self.names.remove(index);
@@ -333,6 +394,38 @@ pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> Stri
     }
     out.truncate(out.trim_end().len());
     out
+}
+
+/// The text in lines of at most `width` columns, broken between words. A word that is longer than a line is broken, too.
+fn wrap_cell(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("a line");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.width() + 1 + word.width() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+        while let Some(line) = lines.pop() {
+            let mut head = String::new();
+            let mut characters = line.chars().peekable();
+            while let Some(character) = characters.next_if(|character| {
+                head.is_empty() || format!("{head}{character}").width() <= width
+            }) {
+                head.push(character);
+            }
+            let rest: String = characters.collect();
+            lines.push(head);
+            if rest.is_empty() {
+                break;
+            }
+            lines.push(rest);
+        }
+    }
+    lines
 }
 
 /// The text, cut to `width` columns with an ellipsis if it is longer.

@@ -26,6 +26,7 @@ pub use exchange::{
     folded, hlog, metrics, perfetto, weights,
 };
 pub use export::{CsvRows, CsvText, csv, csv_omissions, json, json_line, write_csv, write_json};
+pub use grid::LongText;
 pub use markdown::{markdown, markdown_run};
 pub use page::{Changes, Entry, page};
 pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};

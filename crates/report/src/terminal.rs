@@ -4,7 +4,7 @@
 use record::{Run, Table};
 
 use crate::escape::plain;
-use crate::grid::{Grid, cut, line};
+use crate::grid::{Grid, LongText, cut, line};
 use crate::human::unbroken;
 use crate::words::{self, wrap};
 
@@ -13,12 +13,14 @@ use crate::words::{self, wrap};
 pub struct TerminalOptions {
     /// Width of the terminal in columns. `None`: the length of lines has no limit.
     pub width: Option<u16>,
+    /// Text in tables that is too long for the width. A pipe has no edge: [`LongText::Whole`].
+    pub long_text: LongText,
     /// Whether to use colours and bold.
     pub color: bool,
     /// Whether to print every row and also tables without rows. By default, rows per CPU and rows beyond the first
     /// 100 are left out.
     pub all_rows: bool,
-    /// The run's directory, as the printed commands name it. `None`: they name it `RUN`.
+    /// The run's directory, as the printed commands name it. `None`: the run is not kept, so that no command can read it.
     pub run_dir: Option<String>,
 }
 
@@ -76,7 +78,11 @@ fn head(run: &Run, options: &TerminalOptions) -> String {
 /// The table with its title, groups and notes, cut to the width of the terminal.
 fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
     let mut grid = Grid::new(table, options.all_rows);
-    let widths = grid.fit(options.width);
+    let widths = grid.fit(options.width, options.long_text);
+    let cut_width = match options.long_text {
+        LongText::Fitted => options.width.map_or(usize::MAX, usize::from),
+        LongText::Whole => usize::MAX,
+    };
     let title = plain(&format!("{}: {}", table.name, words::table_title(table)));
     let mut out = options.paint(Style::Strong, &wrap(&title, "", options.width));
     if table.row_count() == 0 {
@@ -87,12 +93,10 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             out.push('\n');
         }
         if let Some(heading) = &group.heading {
-            let width = options.width.map_or(usize::MAX, usize::from);
-            out.push_str(&options.paint(Style::Strong, &cut(heading, width)));
+            out.push_str(&options.paint(Style::Strong, &cut(heading, cut_width)));
         }
         if let Some(headline) = &group.headline {
-            let width = options.width.map_or(usize::MAX, usize::from);
-            out.push_str(&cut(&headline.replace('\u{a0}', " "), width));
+            out.push_str(&cut(&headline.replace('\u{a0}', " "), cut_width));
             out.push('\n');
         }
         // Each group has the headings above it, because those of the first group scroll out of sight in a long table.
@@ -103,8 +107,10 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             out.push_str(&options.paint(Style::Quiet, &units));
         }
         for row in &group.rows {
-            out.push_str(&line(row, &grid.aligns, &widths));
-            out.push('\n');
+            for line in grid.lines(row, &widths) {
+                out.push_str(&line);
+                out.push('\n');
+            }
         }
     }
     let notes = [words::method(run, table), left_out(table, &grid, options)];
@@ -131,11 +137,15 @@ fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
     if parts.is_empty() {
         return String::new();
     }
-    let run_dir = options.run_dir.as_deref().map_or("RUN".to_owned(), words::shell_word);
     let all_rows = if grid.hidden.is_empty() { "" } else { " --all" };
-    let command = format!("irqlab show {run_dir} {}{format}{all_rows}", plain(&table.name));
-    let command = unbroken(&command);
-    format!("not shown: {}; see {command}", parts.join("; "))
+    let command = |run_dir: &str| {
+        unbroken(&format!("irqlab show {run_dir} {}{format}{all_rows}", plain(&table.name)))
+    };
+    let how = match options.run_dir.as_deref() {
+        Some(run_dir) => format!("see {}", command(&words::shell_word(run_dir))),
+        None => format!("this run is not kept: with --out DIR, {} prints them", command("DIR")),
+    };
+    format!("not shown: {}; {how}", parts.join("; "))
 }
 
 /// A line with the overhead of the measurement and the events that it lost. Empty if neither is known.

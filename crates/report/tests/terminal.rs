@@ -4,11 +4,12 @@ mod common;
 
 use proptest::prelude::*;
 use record::{Column, Keep, Kind, RowFilter, Table, TableDisplay, Value};
-use report::{TerminalOptions, terminal};
+use report::{LongText, TerminalOptions, terminal};
 use unicode_width::UnicodeWidthStr;
 
 fn at_width(width: u16) -> TerminalOptions {
-    TerminalOptions { width: Some(width), ..TerminalOptions::default() }
+    let run_dir = Some("RUN".to_owned());
+    TerminalOptions { width: Some(width), run_dir, ..TerminalOptions::default() }
 }
 
 #[test]
@@ -81,6 +82,51 @@ fn a_narrow_terminal_drops_columns_rather_than_a_part_of_an_uncut_text() {
     assert!(text.contains(name) && !text.contains("a note"), "{text}");
 }
 
+#[test]
+fn a_wrapped_text_is_whole_at_any_width() {
+    let reason = "a figure has no interval: irqlab reproduce signal-afterburner --repetitions 10 gives it one";
+    let columns = vec![
+        Column::new("claim", Kind::Text, "").wrapped(),
+        Column::new("verdict", Kind::Text, ""),
+        Column::new("reason", Kind::Text, "").wrapped(),
+    ];
+    let mut table = Table::new("findings", "", columns);
+    table.push(vec!["signals are cheap".into(), "not judged".into(), reason.into()]);
+    for width in [60, 80, 200] {
+        let text = terminal(&common::run(vec![table.clone()]), at_width(width));
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let printed = words(&text);
+        assert!(words(reason).iter().all(|word| printed.contains(word)), "{text}");
+    }
+    let options = TerminalOptions { long_text: LongText::Whole, ..at_width(80) };
+    let in_pipe = terminal(&common::run(vec![table.clone()]), options);
+    assert!(in_pipe.contains(reason), "{in_pipe}");
+    let text = terminal(&common::run(vec![table]), at_width(80));
+    let expected = "
+claim             verdict     reason
+signals are       not judged  a figure has no interval: irqlab reproduce
+cheap                         signal-afterburner --repetitions 10 gives it one
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn a_name_is_whole_in_a_pipe() {
+    let name = "a_kernel_function_with_a_name_of_more_than_thirty_characters.isra.0";
+    let mut table = Table::new(
+        "miss_functions",
+        "",
+        vec![Column::new("function", Kind::Text, ""), Column::new("misses", Kind::Uint, "")],
+    );
+    table.push(vec![name.into(), 5_u64.into()]);
+    let text = |long_text| {
+        let options = TerminalOptions { long_text, ..at_width(120) };
+        terminal(&common::run(vec![table.clone()]), options)
+    };
+    assert!(text(LongText::Whole).contains(name));
+    assert!(!text(LongText::Fitted).contains(name));
+}
+
 /// The line of headings on a terminal of some width.
 fn headings(table: Table, options: TerminalOptions) -> String {
     let text = terminal(&common::run(vec![table]), options);
@@ -148,7 +194,7 @@ fn long_tables_end_with_what_is_left_out() {
     (0..101_u64).for_each(|n| table.push(vec![n.into()]));
     let run = common::run(vec![table, Table::new("none", "Nothing.", Vec::new())]);
     let text = terminal(&run, TerminalOptions::default());
-    let end = "\n99\nnot shown: 1 row more; see irqlab show RUN gaps --all\n";
+    let end = "\n99\nnot shown: 1 row more; this run is not kept: with --out DIR, irqlab show DIR gaps --all prints them\n";
     assert!(text.contains(end), "{text}");
     assert!(!text.contains("none: Nothing."), "an empty table has nothing to say: {text}");
     let all = terminal(&run, TerminalOptions { all_rows: true, ..TerminalOptions::default() });
@@ -325,10 +371,7 @@ fn no_table_floods_the_terminal_unless_all_rows_are_asked_for() {
     let run = common::run(vec![table]);
     let lines = |options| terminal(&run, options).lines().count();
     let text = terminal(&run, TerminalOptions::default());
-    assert!(
-        text.contains("not shown: 3 rows more; see irqlab show RUN spans --all"),
-        "{text:.300}"
-    );
+    assert!(text.contains("not shown: 3 rows more; this run is not kept"), "{text:.300}");
     let all = TerminalOptions { all_rows: true, ..TerminalOptions::default() };
     // The note takes a line.
     assert_eq!(lines(all) + 1, lines(TerminalOptions::default()) + 3);

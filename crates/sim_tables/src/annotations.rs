@@ -47,8 +47,10 @@ fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
     Columns::all([
         region_column().of_ref(|used: &RegionAnnotation<'_>| &used.region),
         column("annotation", "Name of the annotation.")
+            .key()
             .text(|used: &RegionAnnotation<'_>| used.annotation.name.clone()),
         column("place", "Symbol or event that it matched.")
+            .key()
             .text(|used: &RegionAnnotation<'_>| used.annotation.place.clone()),
     ])
 }
@@ -164,8 +166,10 @@ fn values(annotations: &Annotations, accounting: &Accounting) -> Table {
     }
     let columns = key_columns().of(|row: &Row<'_>| row.in_region).and([
         column("recorded", "Expressions that were recorded together.")
+            .key()
             .text(|row: &Row<'_>| row.recorded.clone()),
         column("values", "Their values, in that order; `others` stands for all further values.")
+            .key()
             .text(|row: &Row<'_>| row.values.clone()),
         column("hit_count", "How often these values were recorded, on all CPUs.")
             .uint(|row: &Row<'_>| row.count),

@@ -102,9 +102,9 @@ fn ratio(sums: &BTreeMap<(u32, u32), u64>, miss_count: &MissCount) -> Option<f64
 fn key_columns<'a>() -> Columns<'a, (u32, u32)> {
     Columns::all([
         region_column().of_ref(|(region, _): &(u32, u32)| region),
-        column("cache", "Level of cache; all CPUs together.").text(|(_, cache): &(u32, u32)| {
-            CACHE_NAMES.get(*cache as usize).copied().unwrap_or("")
-        }),
+        column("cache", "Level of cache; all CPUs together.").key().text(
+            |(_, cache): &(u32, u32)| CACHE_NAMES.get(*cache as usize).copied().unwrap_or(""),
+        ),
     ])
 }
 
@@ -113,7 +113,7 @@ fn classes(accounting: &Accounting) -> Table {
     let sums = sums(accounting, MissKind::Class);
     let key = |miss_count: &MissCount| (miss_count.region, miss_count.cache);
     let columns = key_columns().of(key).and([
-        column("mode", "Processor mode of the access: user or kernel.").text(
+        column("mode", "Processor mode of the access: user or kernel.").key().text(
             |miss_count: &MissCount| {
                 if is_by_user(miss_count) { "user" } else { "kernel" }
             },
@@ -125,6 +125,7 @@ fn classes(accounting: &Accounting) -> Table {
              sharing: another core had written the accessed bytes, or other bytes of the \
              coherence granule. device: a device had. untracked: unknown.",
         )
+        .key()
         .text(class_name),
         column("misses", "Misses of this class.").uint(|miss_count: &MissCount| miss_count.count),
         column("share_ratio", "misses over all misses of the cache.")
@@ -157,6 +158,7 @@ fn evictors(accounting: &Accounting) -> Table {
             "evicted_by",
             "Context that had evicted the missed line: user, an interrupt, or the kernel.",
         )
+        .key()
         .text(|miss_count: &MissCount| evictor(accounting, miss_count)),
         column("misses", "Misses of such lines.").uint(|miss_count: &MissCount| miss_count.count),
         column("share_ratio", "misses over all misses of the cache.")
@@ -188,7 +190,7 @@ fn places<'a>(
     name_of: &dyn Fn(u64) -> String,
 ) -> Table {
     let columns = key_columns().of(|place: &Place| (place.region, place.cache)).and([
-        column(title, "Place of the access.").text(|place: &Place| place.name.clone()),
+        column(title, "Place of the access.").key().text(|place: &Place| place.name.clone()),
         column("misses", "Misses there.").uint(|place: &Place| place.count),
         column("share_ratio", "misses over all misses of the cache with a known place.")
             .real(|place: &Place| place.count as f64 / place.sum as f64),
@@ -299,6 +301,10 @@ mod tests {
         let functions = ["main [cc1]", "[unknown]", "do_it", "elsewhere"];
         assert_eq!(cells(2, 2), functions.map(Value::from));
         assert_eq!(cells(3, 2), ["struct page".into()]);
+        let keys = |table: usize| crate::regions::key_names(&tables[table]);
+        assert_eq!(keys(0), ["region", "cache", "mode", "class"]);
+        assert_eq!(keys(1), ["region", "cache", "evicted_by"]);
+        assert_eq!([keys(2)[2], keys(3)[2]], ["function", "data"]);
         assert_eq!(warning(&accounting()), None);
         assert!(absent(&accounting()).is_none());
     }

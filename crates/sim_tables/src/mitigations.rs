@@ -8,6 +8,7 @@ use sim::mitigations::Mitigation;
 pub fn table(mitigations: &[Mitigation]) -> Option<Table> {
     let columns = Columns::all([
         column("bug", "The bug, as in /sys/devices/system/cpu/vulnerabilities.")
+            .key()
             .text(|row: &&Mitigation| row.bug.clone()),
         column("guest", "What the guest's kernel states.")
             .text(|row: &&Mitigation| row.guest.clone()),

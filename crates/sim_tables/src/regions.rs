@@ -23,3 +23,10 @@ pub(crate) fn by_region() -> TableDisplay {
         ..TableDisplay::default()
     }
 }
+
+/// Returns the names of the key columns: `compare` finds the same row of another run by their values.
+#[cfg(test)]
+pub(crate) fn key_names(table: &record::Table) -> Vec<&str> {
+    let keys = table.columns.iter().filter(|column| column.role == record::Role::Key);
+    keys.map(|column| column.name.as_str()).collect()
+}

@@ -28,10 +28,12 @@ pub fn table(accounting: &Accounting) -> Option<Table> {
         region_column().of_ref(|(region, _): &Row<'_>| region),
         column("context", "What executed, with the name of the task; `all`: everything.")
             .priority(100)
+            .key()
             .text(|(_, sampled): &Row<'_>| name_of(sampled)),
         column("self_cycles", "Cycles of the context itself, estimated from the sample.")
             .interval(IntervalColumns::bounds("self_cycles_low", "self_cycles_high"))
             .priority(99)
+            .cost()
             .real(|(_, sampled): &Row<'_>| sampled.cycles.total),
         column("self_cycles_low", "Lower bound of the 95 % confidence interval.")
             .priority(70)
@@ -86,7 +88,9 @@ mod tests {
     #[test]
     fn display_hints_are_about_columns_that_exist() {
         let sampled = Accounting { is_sampled: true, ..Accounting::default() };
-        assert_eq!(table(&sampled).unwrap().check_display(), Ok(()));
+        let table_of_run = table(&sampled).unwrap();
+        assert_eq!(table_of_run.check_display(), Ok(()));
+        assert_eq!(crate::regions::key_names(&table_of_run), ["region", "context"]);
         assert!(table(&Accounting::default()).is_none());
     }
 }

@@ -10,7 +10,7 @@ use crate::regions::region_column;
 /// Returns the column of the accessing context.
 fn context_column<'a>() -> Columns<'a, Group> {
     let doc = "user, kernel, or idle (the idle task without its interrupts).";
-    column("context", doc).text(|group: &Group| match group {
+    column("context", doc).key().text(|group: &Group| match group {
         Group::User => "user",
         Group::Kernel => "kernel",
         Group::Idle => "idle",
@@ -41,7 +41,7 @@ fn caches(models: &[String], accounting: &Accounting) -> Table {
     });
     let columns = Columns::all([
         region_column().of_ref(|row: &ShadowCacheUse| &row.region),
-        column("model", "Model whose caches these are.").text(|row: &ShadowCacheUse| {
+        column("model", "Model whose caches these are.").key().text(|row: &ShadowCacheUse| {
             models.get(row.model as usize).map_or("", String::as_str).to_owned()
         }),
         context_column().of_ref(|row: &ShadowCacheUse| &row.group),
@@ -57,8 +57,11 @@ fn curves(accounting: &Accounting) -> Table {
         region_column().of_ref(|point: &MissCurvePoint| &point.region),
         context_column().of_ref(|point: &MissCurvePoint| &point.group),
         column("stream", "Accesses to instructions or to data.")
+            .key()
             .text(|point: &MissCurvePoint| stream_name(point.stream)),
-        column("cache_bytes", "Size of the cache.").uint(|point: &MissCurvePoint| point.size_bytes),
+        column("cache_bytes", "Size of the cache.")
+            .key()
+            .uint(|point: &MissCurvePoint| point.size_bytes),
         column("accesses", "Accesses to lines of 64 bytes.")
             .uint(|point: &MissCurvePoint| point.accesses),
         column("misses", "Accesses that miss in a cache of that size.")
@@ -90,6 +93,8 @@ mod tests {
         let miss_curves = vec![point(8, 2), point(0, 0)];
         let accounting = Accounting { miss_curves, ..Accounting::default() };
         let [table] = &tables(&[], &accounting)[..] else { panic!("no shadow caches") };
+        let keys = crate::regions::key_names(table);
+        assert_eq!(keys, ["region", "context", "stream", "cache_bytes"]);
         let ratio = |row: usize| table.get(&table.rows()[row], "miss_ratio").cloned();
         assert_eq!([ratio(0), ratio(1)], [Some(Value::Real(0.25)), Some(Value::Absent)]);
     }

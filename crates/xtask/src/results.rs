@@ -92,7 +92,7 @@ impl Results {
     ///
     /// Fails if the directory exists or cannot be written.
     pub fn finish(&self, args: &PrintArgs) -> anyhow::Result<ExitCode> {
-        let options = TerminalOptions { width: None, color: false, all_rows: true, run_dir: None };
+        let options = TerminalOptions { all_rows: true, ..TerminalOptions::default() };
         let text =
             if args.json { report::json(&self.run) } else { report::terminal(&self.run, options) };
         print!("{text}");

@@ -47,7 +47,7 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
         if columns || !is_wanted || (hides_tables && is_hidden) { Part::Outline } else { Part::All }
     })?;
     if !columns {
-        console::print(&text(&run, &directory, &printing, None)?)?;
+        console::print(&text(&run, Some(&directory), &printing, None)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(name) = &printing.table {

@@ -304,6 +304,16 @@ fn span_count(table: &Table, row: &[Value]) -> Option<u64> {
     }
 }
 
+/// A table that is not compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutTable {
+    pub name: String,
+    /// Why it is not compared.
+    pub reason: String,
+    /// Whether it has costs, benefits, or figures with an interval. A list of single events has none.
+    pub has_judged_figures: bool,
+}
+
 /// The cells that two runs have in common, and the rows and tables that are not compared.
 #[derive(Debug, Default)]
 pub struct Matched<'a> {
@@ -311,8 +321,7 @@ pub struct Matched<'a> {
     pub pairs: Vec<Pair<'a>>,
     /// Rows that only the second run has.
     pub added: usize,
-    /// Tables that cannot be compared: name and reason.
-    pub left_out: Vec<(String, &'static str)>,
+    pub left_out: Vec<LeftOutTable>,
 }
 
 /// Matches the figures of `base` with the figures of `new` by table, row keys and column. If each run has one condition, the
@@ -329,19 +338,28 @@ pub fn matched<'a>(
         [base, new].map(|run| ContextFacts::of_run(run, condition.is_some()));
     for table in &base.tables {
         let keys = keys(table);
-        let mut leave_out = |why| found.left_out.push((table.name.clone(), why));
+        let mut leave_out = |reason: &str| {
+            let is_judged = |column: &Column| {
+                matches!(column.role, Role::Cost | Role::Benefit) || column.interval.is_some()
+            };
+            found.left_out.push(LeftOutTable {
+                name: table.name.clone(),
+                reason: reason.to_owned(),
+                has_judged_figures: table.columns.iter().any(is_judged),
+            });
+        };
         let Some(new_table) = new.table(&table.name) else {
             leave_out("the second run does not have it");
             continue;
         };
         if keys.is_empty() {
-            leave_out("it has no key columns");
+            leave_out("none of its columns names a row");
             continue;
         }
         let (Some(rows), Some(new_rows)) =
             (rows_by_key(table, &keys), rows_by_key(new_table, &keys))
         else {
-            leave_out("several rows have the same name");
+            leave_out(&format!("several of its rows have the same {}", keys.join(", ")));
             continue;
         };
         let new_rows = match condition {

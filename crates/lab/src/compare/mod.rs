@@ -17,18 +17,19 @@
 mod cells;
 pub mod error_rates;
 mod rules;
+mod run_totals;
 mod series;
+mod settings;
 mod tables;
 mod totals;
 
-use record::{Column, Role, Run, Table, Value};
-use serde_json::Value as Json;
-
 use crate::kernel_options;
+use record::{Column, Role, Run, Table, Value};
 
-pub use cells::{Figure, Pair};
+pub use cells::{Figure, LeftOutTable, Pair};
 use cells::{Matched, matched};
 pub use rules::{Limit, Rule, RuleError};
+pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;
 pub use tables::{Listed, tables};
 
@@ -199,11 +200,12 @@ pub struct Comparison<'a> {
     /// All compared cells: rows with few spans last, then by verdict in the order of [`Verdict`], then by effect on CPU time,
     /// the largest first.
     pub differences: Vec<Difference<'a>>,
+    /// Instructions, cycles and the kernel's shares of the whole run: of runs with the table `contexts`.
+    pub run_totals: Vec<RunTotal>,
     /// The outcome of each rule, in the order of [`Plan::rules`].
     pub outcomes: Vec<Outcome>,
     pub warnings: Vec<String>,
-    /// Tables that could not be compared: name and reason.
-    pub left_out: Vec<(String, &'static str)>,
+    pub left_out: Vec<LeftOutTable>,
 }
 
 impl Comparison<'_> {
@@ -272,7 +274,8 @@ pub enum CompareError {
     AllMissing(String),
     /// No cell of a rule can be judged.
     #[error(
-        "rule {0:?}: none of its figures has an interval on a live bench (choose one that has, such as a mean)"
+        "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, or choose a \
+         figure that has one, such as a mean)"
     )]
     NoInterval(String),
 }
@@ -288,7 +291,10 @@ fn is_exact(run: &Run) -> bool {
 /// that a rule names is always compared, in hidden rows, too.
 fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Value]) -> bool {
     let is_ruled = plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name));
+    // Each event of a context has the same spans: the table `handlers` counts them once.
+    let is_repeated = column.name == "span_count" && table.column("event").is_some();
     let is_judged = match column.role {
+        Role::Figure if is_repeated => false,
         Role::Key => false,
         Role::Cost | Role::Benefit => true,
         Role::Figure => column.display.priority > 0 && (exact || column.interval.is_some()),
@@ -320,12 +326,27 @@ fn needs_runs(pair: &Pair<'_>) -> bool {
     !is_leading(pair) || pair.assumes_independence
 }
 
+/// What a repetition of a run would give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exactness {
+    /// Other figures: the runs are of a live bench.
+    Noisy,
+    /// The same figures.
+    Exact,
+    /// The same figures, but those with an interval are estimates from a sample.
+    Sampled,
+}
+
+/// Whether the core model executed only a sample of the instructions, so that figures with an interval are estimates.
+fn is_sampled(run: &Run) -> bool {
+    run.table("sampled_cycles").is_some()
+}
+
 /// Judges each difference of a comparison, with the error probability that one figure may use up.
 #[derive(Clone, Copy)]
 struct Judge<'p> {
     plan: &'p Plan,
-    /// Whether all runs are exact.
-    is_exact: bool,
+    exactness: Exactness,
     /// The probability of an error beyond one end of an interval, for each figure of leading rows ([`is_leading`]).
     leading_row_tail: f64,
     /// The probability of an error beyond one end of an interval, for each figure of the other rows.
@@ -335,8 +356,8 @@ struct Judge<'p> {
 impl<'p> Judge<'p> {
     /// Shares the error probability [`FAMILY_TAIL`] among the figures of `pairs` that are judged by an interval.
     /// Leading rows get one half, and the other rows get the other half. Figures within a half get equal parts.
-    fn new(pairs: &[Pair<'_>], is_exact: bool, plan: &'p Plan) -> Judge<'p> {
-        let mut judge = Judge { plan, is_exact, leading_row_tail: 0.0, minor_row_tail: 0.0 };
+    fn new(pairs: &[Pair<'_>], exactness: Exactness, plan: &'p Plan) -> Judge<'p> {
+        let mut judge = Judge { plan, exactness, leading_row_tail: 0.0, minor_row_tail: 0.0 };
         let is_judged = |pair: &&Pair<'_>| pair.has_interval() && !judge.lacks_runs(pair);
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
@@ -350,7 +371,10 @@ impl<'p> Judge<'p> {
     /// judged: the author of the rule has chosen its limit.
     fn lacks_runs(&self, pair: &Pair<'_>) -> bool {
         let is_ruled = || self.plan.rules.iter().any(|rule| rule.covers(pair));
-        !self.is_exact && pair.repeats.is_none() && needs_runs(pair) && !is_ruled()
+        self.exactness == Exactness::Noisy
+            && pair.repeats.is_none()
+            && needs_runs(pair)
+            && !is_ruled()
     }
 
     /// The difference of a pair with its interval and verdict. A difference within the rounding error counts as 0.
@@ -365,7 +389,8 @@ impl<'p> Judge<'p> {
         let difference = new.value - base.value;
         let change = if difference.abs() > rounding { difference } else { 0.0 };
         let (method, interval) = self.method_and_interval(&pair, change, tail);
-        let margin = if self.is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
+        let is_exact = method == Method::Exact;
+        let margin = if is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
         let verdict = match (interval, pair.column.role) {
             (None, _) => Verdict::Undecided,
             (Some((low, high)), _) if low >= -margin && high <= margin => Verdict::Equal,
@@ -383,9 +408,15 @@ impl<'p> Judge<'p> {
         change: f64,
         tail: f64,
     ) -> (Method, Option<(f64, f64)>) {
+        let is_exact = match self.exactness {
+            Exactness::Noisy => false,
+            Exactness::Exact => true,
+            // Equal runs give equal estimates.
+            Exactness::Sampled => change == 0.0 || !pair.has_interval(),
+        };
         let method = if pair.repeats.is_some() {
             Method::Runs
-        } else if self.is_exact {
+        } else if is_exact {
             return (Method::Exact, Some((change, change)));
         } else if self.lacks_runs(pair) {
             return (Method::OneRun, None);
@@ -404,8 +435,9 @@ impl<'p> Judge<'p> {
 #[must_use]
 pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Plan) -> Verdict {
     let is_exact = difference.method == Method::Exact;
+    let exactness = if is_exact { Exactness::Exact } else { Exactness::Noisy };
     let (leading_row_tail, minor_row_tail) = (difference.tail, difference.tail);
-    let judge = Judge { plan, is_exact, leading_row_tail, minor_row_tail };
+    let judge = Judge { plan, exactness, leading_row_tail, minor_row_tail };
     judge.judge(difference.pair.changed(by_ratio)).verdict
 }
 
@@ -455,14 +487,14 @@ pub fn compare_series<'a>(
     } else {
         series::matched_series(base, new, |base, new| matched(base, new, wanted))?
     };
-    let mut comparison = judge_pairs(first, pairs, is_exact, plan)?;
+    let mut comparison = judge_pairs(first, pairs, left_out, is_exact, plan)?;
+    comparison.run_totals = run_totals::totals(base, new);
     comparison.warnings = warnings(base, new);
     comparison.warnings.extend(comparison.unreliable_rules_warning());
     if added > 0 {
         let warning = format!("{added} rows are in the second run alone; they are not compared");
         comparison.warnings.push(warning);
     }
-    comparison.left_out = left_out;
     Ok(comparison)
 }
 
@@ -481,20 +513,27 @@ fn check_conditions(side: &'static str, runs: &[Run]) -> Result<(), CompareError
 /// ends together give 5 %.
 const FAMILY_TAIL: f64 = 0.025;
 
-/// Judges all pairs and checks the rules of the plan. The caller adds warnings and left-out tables to the result.
+/// Judges all pairs and checks the rules of the plan. The caller adds warnings and totals to the result.
 fn judge_pairs<'a>(
     base: &Run,
     pairs: Vec<Pair<'a>>,
+    left_out: Vec<LeftOutTable>,
     is_exact: bool,
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
     if pairs.is_empty() {
-        return Err(plan.rules.first().map_or(CompareError::Nothing, |rule| no_cell(rule, base)));
+        let no_cell = |rule: &Rule| no_cell(rule, base, &left_out);
+        return Err(plan.rules.first().map_or(CompareError::Nothing, no_cell));
     }
-    let judge = Judge::new(&pairs, is_exact, plan);
+    let exactness = match (is_exact, is_sampled(base)) {
+        (false, _) => Exactness::Noisy,
+        (true, false) => Exactness::Exact,
+        (true, true) => Exactness::Sampled,
+    };
+    let judge = Judge::new(&pairs, exactness, plan);
     let mut differences: Vec<Difference<'_>> =
         pairs.into_iter().map(|pair| judge.judge(pair)).collect();
-    let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base));
+    let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base, &left_out));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
     differences.sort_by(|earlier, later| {
         let by_few_spans = earlier.has_few_spans().cmp(&later.has_few_spans());
@@ -504,20 +543,41 @@ fn judge_pairs<'a>(
         let by_verdict = earlier.verdict.cmp(&later.verdict);
         by_few_spans.then(by_verdict).then(by_share).then(by_effect)
     });
-    Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new() })
+    let (run_totals, warnings) = (Vec::new(), Vec::new());
+    Ok(Comparison { differences, run_totals, outcomes, warnings, left_out })
 }
 
-/// The error for a rule that covers no cell of `base`: says which part of the rule matches nothing.
-fn no_cell(rule: &Rule, base: &Run) -> CompareError {
+/// The error for a rule that covers no cell of `base`: says which part of the rule matches nothing, or why the
+/// rule's tables are left out.
+fn no_cell(rule: &Rule, base: &Run, left_out: &[LeftOutTable]) -> CompareError {
     let tables = base.tables.iter().filter(|table| {
         rule.table.as_ref().is_none_or(|name| *name == table.name)
             && table.column(&rule.column).is_some()
     });
     let names: Vec<&str> = tables.map(|table| table.name.as_str()).collect();
+    let reason = |name: &&str| left_out.iter().find(|table| table.name == **name);
+    let not_compared: Vec<String> = names
+        .iter()
+        .filter_map(reason)
+        .map(|table| format!("table {} is not compared: {}", table.name, table.reason))
+        .collect();
     let why = match (names.is_empty(), rule.filter.is_empty()) {
         (true, _) => " (see irqlab show RUN --columns)".to_owned(),
-        (false, false) => format!(": no row of {} has these keys", names.join(", ")),
-        (false, true) => format!(": {} has no such row or no keys", names.join(", ")),
+        _ if !not_compared.is_empty() && not_compared.len() == names.len() => format!(
+            ": {} (name a table that is compared; irqlab compare BASE NEW without --fail-on lists them)",
+            not_compared.join(", ")
+        ),
+        (false, false) => {
+            let mut keys: Vec<&str> =
+                names.iter().filter_map(|name| base.table(name)).flat_map(cells::keys).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            let (names, keys) = (names.join(", "), keys.join(", "));
+            format!(
+                ": no row of {names} has these keys (its keys are {keys}; irqlab show RUN lists their values)"
+            )
+        }
+        (false, true) => format!(": {} has no such row", names.join(", ")),
     };
     CompareError::NoCell(rule.text.clone(), why)
 }
@@ -527,11 +587,12 @@ fn outcome(
     rule: &Rule,
     differences: &[Difference<'_>],
     base: &Run,
+    left_out: &[LeftOutTable],
 ) -> Result<Outcome, CompareError> {
     let covered: Vec<&Difference<'_>> =
         differences.iter().filter(|difference| rule.covers(&difference.pair)).collect();
     if covered.is_empty() {
-        return Err(no_cell(rule, base));
+        return Err(no_cell(rule, base, left_out));
     }
     let missing = covered.iter().filter(|difference| difference.change.is_none()).count();
     if missing == covered.len() {
@@ -589,10 +650,6 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
     values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Facts of the host that can explain a difference: the comparison warns if they differ.
-const HOST_FACTS: [&str; 7] =
-    ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
-
 /// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
 /// Only the first run of each side is compared for bench, host and settings.
 fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
@@ -626,60 +683,8 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     }
     let places = ["in the first", "in the second"];
     warnings.extend(kernel_options::difference(places, [&base.host, &new.host]));
-    let mut warn_if_different =
-        |kind: &str, name: &str, base_value: Option<&Json>, new_value: Option<&Json>| {
-            for (name, base_value, new_value) in differing(name, base_value, new_value) {
-                let text =
-                    |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
-                warnings.push(format!(
-                    "{kind} {name} differs: {:.80} and {:.80}",
-                    text(base_value),
-                    text(new_value)
-                ));
-            }
-        };
-    for fact in HOST_FACTS {
-        warn_if_different("the host's", fact, base.host.get(fact), new.host.get(fact));
-    }
-    // These settings differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
-    let not_compared = [
-        "out",
-        "on_host",
-        "command_line",
-        "conditions",
-        "tsc_hz",
-        "measured_window_ns",
-        "window_start_monotonic_ns",
-        "command_started_after_ns",
-    ];
-    let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
-    let names = base.settings.keys().chain(in_second_alone);
-    for name in names.filter(|name| !not_compared.contains(&name.as_str())) {
-        warn_if_different("setting", name, base.settings.get(name), new.settings.get(name));
-    }
+    warnings.extend(settings::differences(base, new));
     warnings
-}
-
-/// The parts of a setting that differ, each with its name, such as `model.l2.bytes`. The setting itself if it is no object in
-/// one of the runs.
-fn differing<'j>(
-    name: &str,
-    base: Option<&'j Json>,
-    new: Option<&'j Json>,
-) -> Vec<(String, Option<&'j Json>, Option<&'j Json>)> {
-    if base == new {
-        return Vec::new();
-    }
-    let (Some(Json::Object(base_parts)), Some(Json::Object(new_parts))) = (base, new) else {
-        return vec![(name.to_owned(), base, new)];
-    };
-    let in_second_alone = new_parts.keys().filter(|part| !base_parts.contains_key(*part));
-    let parts = base_parts.keys().chain(in_second_alone);
-    parts
-        .flat_map(|part| {
-            differing(&format!("{name}.{part}"), base_parts.get(part), new_parts.get(part))
-        })
-        .collect()
 }
 
 /// Whether a rule works as a gate: it holds for the run compared with itself, and a change can break it.
@@ -711,7 +716,7 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
             let changed = pairs
                 .iter()
                 .map(|pair| pair.changed(if rule.covers(pair) { signed_ratio } else { 0.0 }));
-            let comparison = judge_pairs(run, changed.collect(), is_exact, plan)?;
+            let comparison = judge_pairs(run, changed.collect(), Vec::new(), is_exact, plan)?;
             let changed_outcome = comparison.outcomes.iter().find(|outcome| outcome.rule == *rule);
             Ok(changed_outcome.is_some_and(|outcome| outcome.ruling == Ruling::Broken))
         };

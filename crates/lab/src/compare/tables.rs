@@ -3,11 +3,11 @@
 
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
-use super::totals;
 use super::{
-    CPU_SHARE_MIN_RATIO, Comparison, Difference, Limit, Method, Outcome, Rule, SelfTest, Verdict,
-    row_name,
+    CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, Rule,
+    SelfTest, Verdict, row_name,
 };
+use super::{run_totals, totals};
 
 /// Maximum number of rows that the terminal shows by default.
 const ROWS_SHOWN: u64 = 60;
@@ -36,12 +36,15 @@ pub fn tables(
     } else if !comparison.outcomes.is_empty() {
         tables.push(rules_table(comparison));
     }
+    tables.extend(run_totals::table(&comparison.run_totals));
     tables.extend(totals::table(comparison));
     tables.push(differences_table(comparison, listed));
-    let absence = |(table, why): &(String, &'static str)| {
-        Absence::new("differences", format!("table {table}"), *why)
+    // What a list of single events lacks in a comparison concerns nobody who gave no rule on it.
+    let left_out = comparison.left_out.iter().filter(|table| table.has_judged_figures);
+    let absence = |table: &LeftOutTable| {
+        Absence::new("differences", format!("table {}", table.name), table.reason.as_str())
     };
-    (tables, comparison.left_out.iter().map(absence).collect())
+    (tables, left_out.map(absence).collect())
 }
 
 /// The columns that describe a rule, which the tables `rules` and `self_test` share.
@@ -276,6 +279,14 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
              of CPU time or quantiles of values that depend on one another: they change from \
              run to run; give several runs on each side",
             100.0 * CPU_SHARE_MIN_RATIO
+        ));
+    }
+    let has_no_interval = |difference: &&Difference<'_>| difference.method == Method::NoInterval;
+    let without_interval = comparison.differences.iter().filter(has_no_interval).count();
+    if without_interval > 0 {
+        notes.push(format!(
+            "{without_interval} figures are not judged, because a figure has no interval: measure longer (-d), or give \
+             several runs on each side"
         ));
     }
     let unlisted =

@@ -254,6 +254,9 @@ fn a_name_alone_links_no_interval_and_no_share_of_cpu_time() {
     let found = compare(&run, &run, &plan(&[])).unwrap();
     let [mean] = &found.differences[..] else { panic!("{:?}", found.differences) };
     assert_eq!((mean.method, mean.pair.cpu_share), (Method::NoInterval, None));
+    let notes = &tables(&found, &[], Listed::All).0[0].display.notes;
+    let has_remedy = |note: &String| note.contains("no interval: measure longer (-d)");
+    assert!(notes.iter().any(has_remedy), "{notes:?}");
 }
 
 #[test]
@@ -372,6 +375,31 @@ fn what_else_differs_is_said() {
     rows.into_iter().skip(1).for_each(|row| new.tables[0].push(row));
     let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
     assert!(warnings.last().unwrap().contains("1 rows are in the second run alone"));
+}
+
+#[test]
+fn spans_are_not_compared_once_for_each_event() {
+    let events = |spans: u64| {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").key(),
+            Column::new("event", Kind::Text, "").key(),
+            Column::new("span_count", Kind::Uint, ""),
+            Column::new("self_mean", Kind::Real, "").cost(),
+        ];
+        let mut table = Table::new("events", "", columns);
+        for event in ["instructions", "cycles"] {
+            table.push(vec!["TIMER".into(), event.into(), spans.into(), 5.0.into()]);
+        }
+        run_of_table("sim", table)
+    };
+    let (base, new) = (events(10), events(12));
+    let columns = |rules: &[&str]| -> Vec<String> {
+        let found = compare(&base, &new, &plan(rules)).unwrap();
+        found.differences.iter().map(|difference| difference.pair.column.name.clone()).collect()
+    };
+    assert_eq!(columns(&[]), ["self_mean", "self_mean"]);
+    // A rule that names the column has it compared.
+    assert_eq!(columns(&["events.span_count>+50%"]).len(), 4);
 }
 
 #[test]
@@ -604,4 +632,58 @@ fn a_setting_of_the_second_run_alone_is_said() {
     assert_eq!(compare(&base, &new, &plan(&[])).unwrap().warnings, expected);
     let expected = ["setting warm_up_ns differs: 5 and absent"];
     assert_eq!(compare(&new, &base, &plan(&[])).unwrap().warnings, expected);
+}
+
+/// A run of `sim boot` with sampled cycles. Rows: context, cycles, half of the interval's width.
+fn sampled(rows: &[(&str, f64, f64)]) -> Run {
+    let columns = vec![
+        Column::new("context", Kind::Text, "").key(),
+        Column::new("self_cycles", Kind::Real, "").plus_minus("half_width").cost(),
+        Column::new("half_width", Kind::Real, "").detail(),
+    ];
+    let mut table = Table::new("sampled_cycles", "", columns);
+    for (context, cycles, half) in rows {
+        table.push(vec![(*context).into(), (*cycles).into(), (*half).into()]);
+    }
+    run_of_table("sim", table)
+}
+
+#[test]
+fn estimates_of_a_sample_are_judged_by_their_intervals() {
+    let base = sampled(&[("all", 1000.0, 100.0), ("idle", 1000.0, 1.0), ("user", 500.0, 90.0)]);
+    let new = sampled(&[("all", 1010.0, 100.0), ("idle", 2000.0, 1.0), ("user", 500.0, 90.0)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let verdict = |name: &str| {
+        let is_row = |difference: &&Difference<'_>| difference.row_name() == name;
+        let difference = found.differences.iter().find(is_row).unwrap();
+        (difference.verdict, difference.method)
+    };
+    assert_eq!(verdict("all"), (Verdict::Undecided, Method::Intervals));
+    assert_eq!(verdict("idle"), (Verdict::Worse, Method::Intervals));
+    // A repetition gives equal figures: they are equal.
+    assert_eq!(verdict("user"), (Verdict::Equal, Method::Exact));
+}
+
+#[test]
+fn a_rule_on_a_table_that_cannot_be_compared_says_why() {
+    let two_rows = sampled(&[("all", 1000.0, 1.0), ("all", 2000.0, 1.0)]);
+    let error = |run: &Run, rule: &str| compare(run, run, &plan(&[rule])).unwrap_err().to_string();
+    let text = error(&two_rows, "sampled_cycles.self_cycles>+1%");
+    let why = "table sampled_cycles is not compared: several of its rows have the same context";
+    assert!(text.contains(why), "{text}");
+    // The table has costs: that it is not compared is said without a rule, too.
+    let mut run_with_cost = run("sim", &[("a", 1.0, None)]);
+    run_with_cost.tables.extend(two_rows.tables);
+    let mut log = Table::new("detours", "", vec![Column::new("start_ns", Kind::Uint, "")]);
+    log.push(vec![5_u64.into()]);
+    run_with_cost.tables.push(log);
+    let found = compare(&run_with_cost, &run_with_cost, &plan(&[])).unwrap();
+    let (_, absent) = tables(&found, &[], Listed::All);
+    let [absent] = &absent[..] else { panic!("{absent:?}") };
+    assert_eq!(absent.what, "table sampled_cycles");
+    let text = error(&sampled(&[("all", 1.0, 1.0)]), "sampled_cycles[name=all].self_cycles>+1%");
+    assert!(
+        text.contains("no row of sampled_cycles has these keys (its keys are context"),
+        "{text}"
+    );
 }

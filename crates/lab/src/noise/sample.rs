@@ -12,6 +12,7 @@ use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::flight_recorder::FlightRecorder;
+use crate::wall_clock::WallClock;
 
 /// Name of the task that runs when a CPU has nothing to do. No other task has this name.
 pub const IDLE: &str = "idle";
@@ -97,6 +98,8 @@ pub struct NoiseSample {
     pub facts: Map<String, Json>,
     /// The kernel's events of the last seconds. `None` without `--flight-record`.
     pub flight_record: Option<FlightRecorder>,
+    /// Relates the times of the window to UTC. `None` in a simulated machine.
+    pub wall_clock: Option<WallClock>,
 }
 
 impl NoiseSample {
@@ -120,6 +123,7 @@ impl NoiseSample {
             cpu_warnings: Vec::new(),
             facts: Map::new(),
             flight_record: None,
+            wall_clock: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::flight_recorder::FlightRecorder;
 use crate::noise::ContextName;
+use crate::wall_clock::WallClock;
 
 /// The threads of all measured CPUs, for one window.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct WakeupSample {
     /// The worst wake-ups of simulated machines with different seeds, of which this is the window of the worst. Empty
     /// without `--seeds`.
     pub seeds: Vec<SeedOutcome>,
+    /// Relates the times of the window to UTC. `None` in a simulated machine.
+    pub wall_clock: Option<WallClock>,
 }
 
 /// The worst wake-up of the machine with a seed.

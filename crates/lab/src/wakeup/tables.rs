@@ -464,7 +464,23 @@ pub(super) fn worst(sample: &WakeupSample) -> Table {
         .and(class_columns)
         .and([column("part_count", "Rows of the wake-up in table worst_parts.")
             .detail()
-            .uint(|row: &Worst<'_>| row.whole.parts.len() + row.whole.later.len())]);
+            .uint(|row: &Worst<'_>| row.whole.parts.len() + row.whole.later.len()),
+            column(
+                "due_utc",
+                "When the thread was due in UTC, by the system clock. Absent on sim.",
+            )
+            .detail()
+            .text(|row: &Worst<'_>| {
+                let clock = row.thread.sample.wall_clock?;
+                clock.utc(row.whole.wakeup.due_ns)
+            }),
+            column(
+                "due_utc_error_max_ns",
+                "Largest error of due_utc by the difference of the clocks; the system clock's own error is not known.",
+            )
+            .detail()
+            .uint(|row: &Worst<'_>| row.thread.sample.wall_clock.map(|clock| clock.error_max_ns)),
+]);
     let display = TableDisplay {
         title: "the worst wake-ups".to_owned(),
         headline: "worst: {late_ns} on CPU {cpu}, {largest_ns} of it {largest_kind} {largest_name} ({largest_stage})"
@@ -609,6 +625,7 @@ mod tests {
     use super::super::split::Wakeup;
     use super::*;
     use crate::noise::{KeepDetours, Mark, What};
+    use crate::wall_clock::WallClock;
 
     fn sample() -> WakeupSample {
         let mut ledger = WakeupLedger::new(KeepDetours::new(3, 1, 0));
@@ -648,7 +665,24 @@ mod tests {
             facts: Map::new(),
             flight_record: None,
             seeds: Vec::new(),
+            wall_clock: None,
         }
+    }
+
+    #[test]
+    fn the_worst_wake_ups_have_a_date_where_it_is_known() {
+        let cell = |sample: &WakeupSample, column: &str| {
+            let table = worst(sample);
+            table.get(&table.rows()[0], column).cloned()
+        };
+        let absent = Some(record::Value::Absent);
+        assert_eq!(cell(&sample(), "due_utc"), absent);
+        assert_eq!(cell(&sample(), "due_utc_error_max_ns"), absent);
+        let clock = WallClock { offset_ns: 1_700_000_000_000_000_000, error_max_ns: 20 };
+        let sample = WakeupSample { wall_clock: Some(clock), ..sample() };
+        let Some(record::Value::Text(utc)) = cell(&sample, "due_utc") else { panic!("no date") };
+        assert!(utc.starts_with("2023-11-14T22:13:"), "{utc}");
+        assert_eq!(cell(&sample, "due_utc_error_max_ns"), Some(20_u64.into()));
     }
 
     #[test]

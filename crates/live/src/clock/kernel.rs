@@ -66,6 +66,16 @@ impl Bracket {
 }
 
 impl KernelClock {
+    /// The process's clock minus the kernel's, ns.
+    pub(crate) fn offset_ns(self) -> i64 {
+        self.offset_ns
+    }
+
+    /// Largest error of [`KernelClock::offset_ns`].
+    pub(crate) fn error_max_ns(self) -> u64 {
+        self.error_max_ns
+    }
+
     /// Determines the difference for this process.
     ///
     /// Fails if the kernel does not run the program.

@@ -9,6 +9,7 @@
 mod core;
 mod kernel;
 mod rate;
+mod wall;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub use self::core::{CoreClock, core_cycle, dependent_additions};
 pub use self::kernel::KernelClock;
 pub use self::rate::ClockState;
+pub use self::wall::WallReading;
 pub use touch_loop::clock::{now, now_after_work};
 
 /// Least time between the two readings of a frequency measurement.

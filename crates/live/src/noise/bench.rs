@@ -27,11 +27,11 @@ use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
 use super::runner::{PollSchedule, Runner, RunnerConfig, Stay, collect};
 use super::settings::NoiseSettings;
-use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock};
+use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock, WallReading};
 use crate::companion::Companion;
 use crate::host::{Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count};
 use crate::marks::MarkProbes;
-use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
+use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus, shared_cpus_warning};
 use crate::threshold::{OverThreshold, ThresholdWatch};
 use crate::window::{ThrottlingWindow, WaitOutcome};
 
@@ -372,6 +372,7 @@ impl LiveNoise {
         }
         let throttling = ThrottlingWindow::open(&self.root);
         let clock_before = ClockState::now(self.clock.hz);
+        let wall_before = WallReading::now();
         let schedule = self.poll_schedule(!observer_cpus.is_empty(), window_ns, warm_up);
         let outcome =
             collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion, watch);
@@ -390,6 +391,7 @@ impl LiveNoise {
             describe_command(companion, command_had_ended, kernel_clock, &mut sample)?;
         }
         add_clock(&mut sample, clock_before.zip(clock_after));
+        sample.wall_clock = Some(wall_before.until(WallReading::now(), kernel_clock));
         sample.interrupted = is_interrupted;
         sample.ended_by_threshold = watch.ends_window();
         sample.flight_record = watch.take_recorder();
@@ -501,6 +503,7 @@ impl LiveNoise {
             cpu_warnings,
             facts,
             flight_record: None,
+            wall_clock: None,
         })
     }
 }
@@ -581,12 +584,14 @@ impl Bench for LiveNoise {
         if let Some(peak) = self.root.text("proc/self/status").as_deref().and_then(peak_bytes) {
             observer.insert("peak_memory_bytes".into(), json!(peak));
         }
+        let effect = "and is a cause of detours there";
+        let shared = shared_cpus_warning(&settings.cpus, &self.observer_cpus(), effect);
         BenchFacts {
             bench: "live".to_owned(),
             settings: map,
             observer,
             absent: self.absent.clone(),
-            warnings: self.warnings.clone(),
+            warnings: shared.into_iter().chain(self.warnings.iter().cloned()).collect(),
         }
     }
 

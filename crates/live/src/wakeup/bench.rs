@@ -22,13 +22,13 @@ use super::join::Join;
 use super::schedule::{Schedule, nanoseconds, schedules};
 use super::settings::{Length, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
-use crate::clock::{KernelClock, monotonic_ns};
+use crate::clock::{KernelClock, WallReading, monotonic_ns};
 use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, available_memory, format_cpu_list, host_facts, is_leaving, process_cpus};
 use crate::marks::{MarkProbes, Scope};
 use crate::ring::Record;
-use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus};
+use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus, shared_cpus_warning};
 use crate::threshold::{OverThreshold, ThresholdWatch, cause_text};
 use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
 
@@ -237,6 +237,7 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));
         }
         let throttling = ThrottlingWindow::open(&self.root);
+        let wall_before = WallReading::now();
         let mut observer = Observer {
             kernel_clock: probes.map(MarkProbes::kernel_clock).unwrap_or_default(),
             probes,
@@ -286,6 +287,7 @@ impl LiveWakeup {
             facts: Map::new(),
             flight_record: watch.take_recorder(),
             seeds: Vec::new(),
+            wall_clock: Some(wall_before.until(WallReading::now(), kernel_clock)),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
         for cpu in &mut sample.cpus {
@@ -541,14 +543,9 @@ impl Bench for LiveWakeup {
         if let Some(probes) = &self.probes {
             probes.kernel_clock().describe(&mut settings);
         }
+        let effect = "and may delay the measured threads";
         let mut warnings = Vec::new();
-        if observer_cpus.is_empty() {
-            warnings.push(
-                "irqlab's own thread runs on the CPUs of the measured threads and may delay them (leave it a CPU \
-                 with -c or -H)"
-                    .to_owned(),
-            );
-        }
+        warnings.extend(shared_cpus_warning(&self.settings.cpus, &observer_cpus, effect));
         BenchFacts {
             bench: "live".to_owned(),
             settings,

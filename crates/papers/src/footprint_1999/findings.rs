@@ -28,8 +28,8 @@ const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: level, stimulus, mode.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
     evidence: "The misses of that ratio, with the half widths of their 95 % confidence intervals.",
-    evidence_priority: 90,
     command: "irqlab reproduce footprint-1999",
+    interval_option: Some("--repetitions 100"),
     has_models: true,
     ..FindingsTable::SIMULATED
 };

@@ -14,6 +14,7 @@ const TABLE: FindingsTable = FindingsTable {
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: cycles, ns, or ratios.",
     has_models: true,
     command: "irqlab reproduce handlers-ia32",
+    interval_option: Some("-d 1s"),
     ..FindingsTable::SIMULATED
 };
 

@@ -27,8 +27,8 @@ const TABLE: FindingsTable = FindingsTable {
     ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or \
          parts of a CPU.",
-    evidence_priority: 0,
     command: "irqlab reproduce signal-afterburner",
+    interval_option: Some("--repetitions 10"),
     has_models: false,
 };
 
@@ -299,8 +299,12 @@ mod tests {
             seen.push(window.point);
             is_new
         });
-        let verdicts = verdicts(&findings(&paper, &samples, Selection::Part), "verdict");
-        assert!(verdicts.iter().all(|verdict| verdict == "not judged"), "{verdicts:?}");
+        let table = findings(&paper, &samples, Selection::Part);
+        let judged = verdicts(&table, "verdict");
+        assert!(judged.iter().all(|verdict| verdict == "not judged"), "{judged:?}");
+        // The reason says what to type.
+        let remedy = "a figure has no interval: irqlab reproduce signal-afterburner --repetitions 10 gives it one";
+        assert_eq!(verdicts(&table, "reason")[0], remedy);
     }
 
     #[test]

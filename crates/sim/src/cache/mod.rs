@@ -11,6 +11,7 @@ pub(crate) mod known_file;
 mod owner;
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 pub use eviction::{CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
@@ -30,6 +31,17 @@ pub struct Cache {
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
+}
+
+/// The error of a write into the cache. It names the cache and, if this user may not write into it, what to do.
+fn cannot_write(root: &Path, error: io::Error) -> SimError {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => SimError::Missing {
+            what: format!("the cache directory {} cannot be written: {error}", root.display()),
+            remedy: "IRQLAB_CACHE=DIRECTORY, a directory that only you can write to".to_owned(),
+        },
+        _ => SimError::file(root)(error),
+    }
 }
 
 impl Cache {
@@ -55,7 +67,7 @@ impl Cache {
     ///
     /// Fails when the directory cannot be created, or another user could change its files.
     pub fn at(root: &Path) -> Result<Cache> {
-        fs::create_dir_all(root).map_err(SimError::file(root))?;
+        fs::create_dir_all(root).map_err(|error| cannot_write(root, error))?;
         let root = fs::canonicalize(root).map_err(SimError::file(root))?;
         owner::check(&root)?;
         Ok(Cache { root })
@@ -71,7 +83,7 @@ impl Cache {
     pub(crate) fn lock(&self, name: &str, progress: Progress) -> Result<Lock> {
         let path = self.path(&format!("{name}.lock"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(SimError::file(&path))?;
+        let file = file.map_err(|error| cannot_write(&self.root, error))?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             progress(&format!("waiting for another irqlab, which makes {name}"));
             flock(&file, FlockOperation::LockExclusive)
@@ -274,6 +286,22 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_says_what_to_set() {
+        let denied = |kind| cannot_write(Path::new("/of-root"), io::Error::from(kind)).to_string();
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+            let text = denied(kind);
+            let names_directory = text.contains("the cache directory /of-root cannot be written");
+            assert!(names_directory && text.contains("IRQLAB_CACHE="), "{text}");
+        }
+        // Another directory may be on the same full disk.
+        assert!(!denied(ErrorKind::StorageFull).contains("IRQLAB_CACHE"));
+        // A file is in the place of the directory, which root notices, too.
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join("file"), "").unwrap();
+        assert!(Cache::at(&scratch.path().join("file/cache")).is_err());
     }
 
     #[test]

@@ -333,30 +333,48 @@ impl Checkpoint {
     ///
     /// Fails with [`SimError::Checkpoint`], which names each difference.
     pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
-        let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
-        let words = |machine: &Machine| machine.identity.kernel_words().join(" ");
         let saved = &self.machine;
-        let pairs = [
+        let words = |machine: &Machine| match machine.identity.kernel_words() {
+            [] => "auto".to_owned(),
+            words => words.join(" "),
+        };
+        let by_option = [
             ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
             ("kernel", key(&saved.kernel_sha256), key(&machine.kernel_sha256)),
-            ("initramfs", key(&saved.initramfs_sha256), key(&machine.initramfs_sha256)),
-            ("size", cpus(saved), cpus(machine)),
-            ("device set", saved.device_set(), machine.device_set()),
-            ("mitigations", words(saved), words(machine)),
-            ("PMU", pmu::described(saved).to_owned(), pmu::described(machine).to_owned()),
+            (
+                "initramfs (--with-irqlab, or another version of irqlab)",
+                key(&saved.initramfs_sha256),
+                key(&machine.initramfs_sha256),
+            ),
+            ("--vcpus", saved.cpus.to_string(), machine.cpus.to_string()),
+            ("--mem", format!("{}M", saved.memory_mib), format!("{}M", machine.memory_mib)),
+            ("--identity", saved.identity.name.clone(), machine.identity.name.clone()),
+            ("--mitigations", words(saved), words(machine)),
+            ("--disk", saved.disk_words(), machine.disk_words()),
+            ("--net", saved.nic_word().to_owned(), machine.nic_word().to_owned()),
+            ("--pmu", pmu::described(saved).to_owned(), pmu::described(machine).to_owned()),
         ];
-        let differences: Vec<String> = pairs
-            .into_iter()
-            .filter(|(_, saved, current)| saved != current)
-            .map(|(part, saved, current)| format!("{part}: made with {saved}, this is {current}"))
-            .collect();
-        if differences.is_empty() {
+        let differing = by_option.into_iter().filter(|(_, saved, current)| saved != current);
+        let mut differing: Vec<_> = differing.collect();
+        let (saved_devices, devices) = (saved.device_set(), machine.device_set());
+        if differing.is_empty() && saved_devices != devices {
+            differing.push(("device set", saved_devices, devices));
+        }
+        if differing.is_empty() {
             return Ok(());
         }
-        let differences = differences.join("\n  ");
-        let remedy =
-            format!("make it again with the same options: irqlab sim checkpoint {name} ...");
-        Err(refused(name, format!("it belongs to another machine:\n  {differences}\n({remedy})")))
+        let lines = differing.into_iter().map(|(part, saved, current)| {
+            format!("\n  {part}: made with {saved}, this is {current}")
+        });
+        let differences: String = lines.collect();
+        let (made_with, options) = (saved.options(), machine.options());
+        Err(refused(
+            name,
+            format!(
+                "it belongs to another machine:{differences}\n(it was made with {made_with}; make it again for this \
+                 machine:\n  irqlab sim checkpoint {name} {options})"
+            ),
+        ))
     }
 }
 
@@ -681,15 +699,19 @@ mod tests {
     fn another_machine_is_refused_by_what_differs() {
         assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
         type Change = (fn(&mut Machine), &'static str);
-        let changes: [Change; 8] = [
+        let changes: [Change; 9] = [
             (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
-            (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs: "),
-            (|machine| machine.cpus = 2, "size: made with 1 CPUs, 512 MiB, this is 2 CPUs"),
+            (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs ("),
+            (|machine| machine.cpus = 2, "--vcpus: made with 1, this is 2"),
+            (|machine| machine.cpus = 2, "irqlab sim checkpoint x --vcpus 2 --mem 512M"),
             (|machine| machine.devices.push("-device e1000".to_owned()), "device set: "),
-            (|machine| machine.disks = vec!["nvme".parse().unwrap()], "nvme,drive=disk0"),
-            (|machine| machine.nics = "e1000".parse().ok(), "e1000,netdev=net1"),
+            (
+                |machine| machine.disks = vec!["nvme".parse().unwrap()],
+                "--disk: made with none, this is nvme",
+            ),
+            (|machine| machine.nics = "e1000".parse().ok(), "--net: made with none, this is e1000"),
             (|machine| machine.seed = 2, "seed 2"),
-            (|machine| machine.pmu = true, "PMU: made with none, this is one (--pmu)"),
+            (|machine| machine.pmu = true, "--pmu: made with none, this is one (--pmu)"),
         ];
         for (change, words) in changes {
             let mut changed = machine();

@@ -1,12 +1,16 @@
 //! Compares the disks and network cards that the guest's kernel found with the machine's own. A device
 //! without a driver is silently absent in the guest, and a measurement would use another device.
 
+use std::collections::BTreeMap;
+
+use lab::kernel_options;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Machine;
 use super::devices::NicModel;
 use crate::SimError;
+use crate::guest::kernel::Kernel;
 
 /// A disk or a network interface of the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +33,36 @@ struct RequestedDevice {
     pci: &'static str,
 }
 
+/// What to do if the guest's kernel has no driver for a device.
+const DRIVER_REMEDY: &str = "use --flavour full, Debian's kernel with all drivers; with --kernel, one with this driver \
+                             built in, or with it among the modules of --modules";
+
+/// The option of the kernel's configuration for the driver of a disk or card. `None` if several drivers may suit it.
+fn driver_option(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "virtio-blk" => "VIRTIO_BLK",
+        "nvme" => "BLK_DEV_NVME",
+        "ahci" => "SATA_AHCI",
+        "lsi" => "SCSI_SYM53C8XX_2",
+        "virtio-net" => "VIRTIO_NET",
+        "e1000" | "e1000-82545em" => "E1000",
+        "rtl8139" => "8139CP",
+        _ => return None,
+    })
+}
+
+impl Machine {
+    /// Checks that the kernel has a driver for each disk and card, as far as its configuration says so.
+    ///
+    /// Fails with [`SimError::Missing`], which names the first one without a driver.
+    pub fn check_drivers(&self, kernel: &Kernel) -> Result<(), SimError> {
+        let Some(path) = &kernel.config else { return Ok(()) };
+        // The guest reports what it found, too, so a configuration that cannot be read does no harm.
+        let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
+        RequestedDevices::from_machine(self).check_options(&kernel_options::parse(&text))
+    }
+}
+
 /// Disks and network cards of a machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestedDevices(Vec<RequestedDevice>);
@@ -48,6 +82,30 @@ impl RequestedDevices {
         };
         let cards = machine.nics.into_iter().flat_map(|nics| [card(nics); 2]);
         RequestedDevices(disks.chain(cards).collect())
+    }
+
+    /// Checks that a kernel with these options has a driver for each disk and card, before the machine boots.
+    ///
+    /// Fails with [`SimError::Missing`], which names the first one without a driver.
+    fn check_options(&self, options: &BTreeMap<String, String>) -> Result<(), SimError> {
+        let has_driver = |requested: &&RequestedDevice| {
+            driver_option(requested.word).is_none_or(|option| options.contains_key(option))
+        };
+        // Every kernel of these machines has PCI: without it, the text is no whole configuration.
+        if !options.contains_key("PCI") {
+            return Ok(());
+        }
+        let Some(absent) = self.0.iter().find(|requested| !has_driver(requested)) else {
+            return Ok(());
+        };
+        let RequestedDevice { word, kind, .. } = absent;
+        let option = driver_option(word).unwrap_or_default();
+        Err(SimError::Missing {
+            what: format!(
+                "the machine has the {kind} {word}, and its kernel has no driver for it (CONFIG_{option} is not set)"
+            ),
+            remedy: DRIVER_REMEDY.to_owned(),
+        })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -84,9 +142,7 @@ impl RequestedDevices {
                 "the machine has the {kind} {word} (PCI device {pci}), and the guest does not find it: its \
                  kernel has no driver that works for it{failed}"
             ),
-            remedy: "use --flavour full, Debian's kernel with all drivers; with --kernel, one with this \
-                     driver built in, or with it among the modules of --modules"
-                .to_owned(),
+            remedy: DRIVER_REMEDY.to_owned(),
         })
     }
 }
@@ -123,6 +179,25 @@ mod tests {
     fn found(name: &str, pci: &str, driver: &str) -> FoundDevice {
         let [name, pci, driver] = [name, pci, driver].map(str::to_owned);
         FoundDevice { name, pci, driver }
+    }
+
+    #[test]
+    fn a_device_without_a_driver_is_refused_by_the_configuration() {
+        let mut machine = crate::machine::tests::machine();
+        machine.nics = "e1000".parse().ok();
+        machine.disks = vec!["virtio-blk".parse().unwrap()];
+        let check = |config: &str| {
+            RequestedDevices::from_machine(&machine).check_options(&kernel_options::parse(config))
+        };
+        let cloud = "CONFIG_PCI=y\nCONFIG_VIRTIO_BLK=m\n# CONFIG_E1000 is not set\n";
+        let error = check(cloud).unwrap_err().to_string();
+        assert!(
+            error.contains("network card e1000") && error.contains("--flavour full"),
+            "{error}"
+        );
+        assert!(check("CONFIG_PCI=y\nCONFIG_VIRTIO_BLK=m\nCONFIG_E1000=m\n").is_ok());
+        // This is no whole configuration.
+        assert!(check("CONFIG_VIRTIO_BLK=m\n").is_ok());
     }
 
     #[test]

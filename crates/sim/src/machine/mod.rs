@@ -240,6 +240,37 @@ impl Machine {
         parts.join(" ")
     }
 
+    /// The models of the disks, as `--disk` names them; `none` without disks.
+    pub(crate) fn disk_words(&self) -> String {
+        let words: Vec<&str> = self.disks.iter().map(|disk| disk.model.word()).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    }
+
+    /// The model of the network cards, as `--net` names it; `none` without cards.
+    pub(crate) fn nic_word(&self) -> &'static str {
+        self.nics.map_or("none", NicModel::word)
+    }
+
+    /// The options of `irqlab sim checkpoint` that make such a machine, without those of its kernel and of files.
+    pub(crate) fn options(&self) -> String {
+        let mut options = vec![format!("--vcpus {} --mem {}M", self.cpus, self.memory_mib)];
+        options.push(format!("--identity {}", self.identity.name));
+        // The plain identity has no mitigations without the option.
+        let mitigations = match self.identity.kernel_words() {
+            [] => None,
+            _ if self.identity.name == identity::PLAIN => None,
+            [word] if word == "mitigations=off" => Some("--mitigations off"),
+            _ => Some("--mitigations host"),
+        };
+        options.extend(mitigations.map(str::to_owned));
+        options.extend(self.disks.iter().map(|disk| format!("--disk {}", disk.model.word())));
+        options.extend(self.nics.map(|nics| format!("--net {}", nics.word())));
+        options.extend(self.append.iter().map(|word| format!("--append {word}")));
+        options.extend(self.pmu.then(|| "--pmu".to_owned()));
+        options.extend((self.timing == Timing::HostClock).then(|| "--free-running".to_owned()));
+        options.join(" ")
+    }
+
     /// Describes the machine for the settings of a run, without the paths of its files on this host.
     #[must_use]
     pub fn described(&self) -> serde_json::Value {

@@ -258,6 +258,7 @@ impl SimWakeup {
             facts,
             flight_record: None,
             seeds: Vec::new(),
+            wall_clock: None,
         })
     }
 
@@ -396,6 +397,7 @@ impl WakeupBench for SimWakeup {
             facts: Map::new(),
             flight_record: None,
             seeds: Vec::new(),
+            wall_clock: None,
         }))
     }
 

@@ -131,7 +131,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let prepared_s = start.elapsed().as_secs_f64();
     let mut print = |text: GuestText<'_>| {
         // The guest's text is no result here: it goes to stderr, and the workload goes on if that is closed.
-        let _ = console::above_progress(|| std::io::stderr().write_all(text.bytes));
+        let bytes = without_carriage_returns(text.bytes);
+        let _ = console::above_progress(|| std::io::stderr().write_all(&bytes));
     };
     let mut runs = 0;
     let command_run = |watch: &Watch, number: u32| {
@@ -235,4 +236,25 @@ fn figures(account: &Accounting, prepared_s: f64, run_s: f64) -> String {
         "results are right; {:.3} G instructions, {run_s:.1} s ({mips:.1} MIPS), ready after {prepared_s:.1} s",
         instructions as f64 / 1e9
     )
+}
+
+/// The bytes of a console without carriage returns at the ends of lines. A chunk may end between the two bytes of an end.
+fn without_carriage_returns(bytes: &[u8]) -> Vec<u8> {
+    let next = |index: usize| bytes.get(index + 1).copied();
+    let is_kept = |(index, byte): &(usize, u8)| {
+        *byte != b'\r' || !matches!(next(*index), None | Some(b'\n' | b'\r'))
+    };
+    bytes.iter().copied().enumerate().filter(is_kept).map(|(_, byte)| byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_guest_end_as_those_of_the_host() {
+        let text = |bytes: &[u8]| String::from_utf8(without_carriage_returns(bytes)).unwrap();
+        assert_eq!(text(b"one\r\ntwo\r\r\n50 %\r51 %\r"), "one\ntwo\n50 %\r51 %");
+        assert_eq!(text(b"\nthree\n"), "\nthree\n");
+    }
 }

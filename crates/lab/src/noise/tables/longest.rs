@@ -118,6 +118,20 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
         column("part_count", "Rows of the detour in table longest_parts.")
             .detail()
             .uint(|longest: &Longest<'_>| longest.whole.parts.len() + longest.whole.later.len()),
+        column("start_utc", "Start of the detour in UTC, by the system clock. Absent on sim.")
+            .detail()
+            .text(|longest: &Longest<'_>| {
+                let clock = longest.detour_loop.sample.wall_clock?;
+                clock.utc(longest.whole.detour.gap.start_ns)
+            }),
+        column(
+            "start_utc_error_max_ns",
+            "Largest error of start_utc by the difference of the clocks; the system clock's own error is not known.",
+        )
+        .detail()
+        .uint(|longest: &Longest<'_>| {
+            longest.detour_loop.sample.wall_clock.map(|clock| clock.error_max_ns)
+        }),
     ]);
     let display = TableDisplay {
         title: "the longest detours".to_owned(),

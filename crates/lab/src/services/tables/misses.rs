@@ -45,9 +45,10 @@ fn class_columns<'a>() -> Columns<'a, [u64; CLASSES.len()]> {
         "The cause of the miss is not known.",
     ];
     Columns::all(CLASSES.into_iter().zip(docs).enumerate().map(|(index, (class, doc))| {
-        let priority = match index {
-            5 => 30,
-            6 => 20,
+        // Sharing needs two CPUs, but every machine has devices.
+        let priority = match class {
+            "device" => 81,
+            "untracked" => 20,
             _ => 80,
         };
         column(&format!("{class}_count"), doc)
@@ -441,4 +442,17 @@ fn shared(misses: &MissSample) -> Table {
 fn cpu_list(mask: u32) -> String {
     let cpus = (0..u32::BITS).filter(|cpu| mask >> cpu & 1 == 1);
     cpus.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_of_devices_are_dropped_after_those_of_sharing() {
+        let table = class_columns().table("misses", "", [[0; CLASSES.len()]]);
+        let priority = |name: &str| table.columns[table.column(name).unwrap()].display.priority;
+        assert!(priority("device_count") > priority("true_sharing_count"));
+        assert!(priority("device_count") > priority("untracked_count"));
+    }
 }

@@ -118,6 +118,11 @@ pub fn remedy_for_tracing_rights() -> Option<String> {
     findings.into_iter().find(|finding| finding.subject == RIGHTS)?.unlock
 }
 
+/// The verbs that measure even if the kernel takes no BPF programs.
+const RUNS_WITHOUT_TRACING: &str = "These run as they are: `irqlab noise`, `wakeup` and `footprint` (without the causes \
+                                    that kernel events show), `signal run`, `signal model`, and every \
+                                    verb that has --on with --on sim.";
+
 /// A sentence for the user: whether `irqlab handlers` can measure here, and the missing or limited subjects.
 #[must_use]
 pub fn verdict(findings: &[Finding]) -> String {
@@ -129,10 +134,12 @@ pub fn verdict(findings: &[Finding]) -> String {
     let blocking: Vec<&str> =
         missing.iter().copied().filter(|subject| ESSENTIAL.contains(subject)).collect();
     if !blocking.is_empty() {
-        return format!(
-            "`irqlab handlers` cannot run here yet. In the way: {}.",
-            blocking.join(", ")
-        );
+        // Without /proc or /sys, no verb measures this machine.
+        let needs_files = blocking.iter().any(|subject| subject.starts_with('/'));
+        let others = if needs_files { "" } else { RUNS_WITHOUT_TRACING };
+        let sentence =
+            format!("`irqlab handlers` cannot run here yet. In the way: {}.", blocking.join(", "));
+        return format!("{sentence} {others}").trim_end().to_owned();
     }
     let limited = subjects_with(Status::Limited);
     match (missing.is_empty(), limited.is_empty()) {
@@ -153,6 +160,22 @@ mod tests {
         HypervisorFacts, KernelFacts, PmuEvent, PmuFacts, RightsFacts, Root, Tracepoint,
         host_facts, needed_tracepoints, run_host_block,
     };
+
+    #[test]
+    fn without_rights_the_verdict_says_what_runs() {
+        let finding = |subject: &str| Finding {
+            subject: subject.to_owned(),
+            status: Status::Missing,
+            says: String::new(),
+            consequence: None,
+            unlock: None,
+        };
+        let blocked = verdict(&[finding(RIGHTS)]);
+        assert!(blocked.starts_with("`irqlab handlers` cannot run here yet."), "{blocked}");
+        assert!(blocked.contains("`irqlab noise`") && blocked.contains("--on sim"), "{blocked}");
+        assert!(!verdict(&[finding("PMU")]).contains("run as they are"));
+        assert!(!verdict(&[finding("/proc")]).contains("run as they are"));
+    }
 
     /// Facts of a bare-metal machine that has everything.
     fn complete() -> HostFacts {

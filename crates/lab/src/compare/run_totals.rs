@@ -1,0 +1,182 @@
+//! The answer of a comparison of `sim boot` and `sim workload`: what the whole run executed. The table `run_totals` comes
+//! before all other results.
+
+use record::{Columns, Run, Table, TableDisplay, Value, column};
+
+/// The table whose rows are contexts of the guest.
+const CONTEXTS: &str = "contexts";
+/// The table with estimated cycles, and the name of its sum over all contexts.
+const SAMPLED: (&str, &str) = ("sampled_cycles", "all");
+
+/// A total of both runs, or of the means over the runs of each side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunTotal {
+    /// Such as `instructions`, or `kernel share of the cycles`.
+    pub name: String,
+    /// Of all regions together.
+    pub base: f64,
+    pub new: f64,
+}
+
+impl RunTotal {
+    /// Second less first, as a part of the first. `None` if the first is 0.
+    fn change_ratio(&self) -> Option<f64> {
+        (self.base != 0.0).then(|| self.new / self.base - 1.0)
+    }
+
+    fn is_ratio(&self) -> bool {
+        self.name.starts_with("kernel")
+    }
+}
+
+/// A figure of one run, by its name.
+type Figure = (&'static str, Option<f64>);
+
+/// The totals that all runs of both sides have. Empty if the runs have no table of contexts.
+pub(super) fn totals(base: &[Run], new: &[Run]) -> Vec<RunTotal> {
+    let mean = |figures: &[[Figure; 4]], index: usize| -> Option<f64> {
+        let values: Option<Vec<f64>> = figures.iter().map(|run| run[index].1).collect();
+        let values = values?;
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let [base, new] = [base, new].map(|runs| runs.iter().map(of_run).collect::<Vec<_>>());
+    let Some(first) = base.first() else { return Vec::new() };
+    let total = |(index, (name, _)): (usize, &Figure)| {
+        let (base, new) = (mean(&base, index)?, mean(&new, index)?);
+        Some(RunTotal { name: (*name).to_owned(), base, new })
+    };
+    first.iter().enumerate().filter_map(total).collect()
+}
+
+/// The totals of a run, each `None` if its tables lack it.
+fn of_run(run: &Run) -> [Figure; 4] {
+    let contexts = run.table(CONTEXTS);
+    let sum = |column: &str, is_wanted: &dyn Fn(&Table, &[Value]) -> bool| -> Option<f64> {
+        let table = contexts?;
+        table.column(column)?;
+        let is_sum = |row: &&[Value]| table.get(row, "cpu") == Some(&Value::from("all"));
+        let rows = table.rows().iter().map(Vec::as_slice).filter(is_sum);
+        let values = rows.filter(|row| is_wanted(table, row));
+        let values: Option<Vec<f64>> =
+            values.map(|row| table.get(row, column).and_then(Value::number)).collect();
+        values.map(|values| values.iter().sum())
+    };
+    let is_kernel =
+        |table: &Table, row: &[Value]| table.get(row, "mode") == Some(&Value::from("kernel"));
+    let share = |column: &str| -> Option<f64> {
+        contexts?.column("mode")?;
+        let (kernel, all) = (sum(column, &is_kernel)?, sum(column, &|_, _| true)?);
+        (all > 0.0).then(|| kernel / all)
+    };
+    let cycles = sum("self_cycles", &|_, _| true).or_else(|| sampled_cycles(run));
+    [
+        ("instructions", sum("self_instructions", &|_, _| true)),
+        ("cycles", cycles),
+        ("kernel share of the instructions", share("self_instructions")),
+        ("kernel share of the cycles", share("self_cycles")),
+    ]
+}
+
+/// The estimated cycles of all contexts together.
+fn sampled_cycles(run: &Run) -> Option<f64> {
+    let table = run.table(SAMPLED.0)?;
+    let is_sum = |row: &&Vec<Value>| table.get(row, "context") == Some(&Value::from(SAMPLED.1));
+    let sums = table.rows().iter().filter(is_sum);
+    let cycles: Option<Vec<f64>> =
+        sums.map(|row| table.get(row, "self_cycles").and_then(Value::number)).collect();
+    cycles.filter(|cycles| !cycles.is_empty()).map(|cycles| cycles.iter().sum())
+}
+
+/// Table `run_totals`. `None` if there are no totals.
+pub(super) fn table(totals: &[RunTotal]) -> Option<Table> {
+    if totals.is_empty() {
+        return None;
+    }
+    let figure = |total: &RunTotal, value: f64| (!total.is_ratio()).then_some(value);
+    let ratio = |total: &RunTotal, value: f64| total.is_ratio().then_some(value);
+    let columns = Columns::all([
+        column("total", "What the runs executed, in all regions and on all CPUs.")
+            .priority(100)
+            .uncut()
+            .key()
+            .text(|total: &RunTotal| total.name.clone()),
+        column("base", "The first run's number, or the mean over the first side's runs.")
+            .priority(90)
+            .real(move |total: &RunTotal| figure(total, total.base)),
+        column("new", "The second run's number, or the mean over the second side's runs.")
+            .priority(89)
+            .real(move |total: &RunTotal| figure(total, total.new)),
+        column("base_ratio", "The first run's share.")
+            .shown_as("base share", 88)
+            .real(move |total: &RunTotal| ratio(total, total.base)),
+        column("new_ratio", "The second run's share.")
+            .shown_as("new share", 87)
+            .real(move |total: &RunTotal| ratio(total, total.new)),
+        column(
+            "change_ratio",
+            "Second less first, as a part of the first; absent where that is 0. Cycles of a sampled run are \
+             estimates: table `differences` has their interval.",
+        )
+        .shown_as("change", 95)
+        .real(RunTotal::change_ratio),
+    ]);
+    let display = TableDisplay {
+        title: "What the whole runs executed".to_owned(),
+        ..TableDisplay::default()
+    };
+    let doc = "Instructions, cycles and the kernel's shares of both runs.";
+    Some(columns.table("run_totals", doc, totals).displayed(display))
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{Column, Kind};
+
+    use super::super::tests::run_of_table;
+    use super::*;
+
+    /// A run of `sim boot`. Rows: CPU, mode, instructions, cycles.
+    fn run(rows: &[(&str, Option<&str>, u64, Option<u64>)]) -> Run {
+        let columns = vec![
+            Column::new("cpu", Kind::Text, "").key(),
+            Column::new("mode", Kind::Text, ""),
+            Column::new("self_instructions", Kind::Uint, "").cost(),
+            Column::new("self_cycles", Kind::Uint, "").cost(),
+        ];
+        let mut table = Table::new(CONTEXTS, "", columns);
+        for (cpu, mode, instructions, cycles) in rows {
+            table.push(vec![
+                (*cpu).into(),
+                (*mode).into(),
+                (*instructions).into(),
+                (*cycles).into(),
+            ]);
+        }
+        run_of_table("sim", table)
+    }
+
+    #[test]
+    fn totals_are_sums_over_the_rows_of_all_cpus() {
+        let base = run(&[
+            ("all", Some("kernel"), 300, Some(900)),
+            ("all", Some("user"), 90, Some(90)),
+            ("all", None, 10, Some(10)),
+            ("0", Some("kernel"), 300, Some(900)),
+        ]);
+        let new =
+            run(&[("all", Some("kernel"), 100, Some(100)), ("all", Some("user"), 100, Some(400))]);
+        let found = totals(&[base], &[new]);
+        let numbers: Vec<(f64, f64)> = found.iter().map(|total| (total.base, total.new)).collect();
+        assert_eq!(numbers, [(400.0, 200.0), (1000.0, 500.0), (0.75, 0.5), (0.9, 0.2)]);
+        let table = table(&found).unwrap();
+        assert_eq!(table.check_display(), Ok(()));
+        assert_eq!(table.get(&table.rows()[0], "change_ratio"), Some(&Value::Real(-0.5)));
+    }
+
+    #[test]
+    fn a_run_without_contexts_has_no_totals() {
+        let table = Table::new("handlers", "", vec![Column::new("name", Kind::Text, "").key()]);
+        let run = run_of_table("sim", table);
+        assert_eq!(totals(std::slice::from_ref(&run), std::slice::from_ref(&run)), []);
+    }
+}

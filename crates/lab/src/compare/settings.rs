@@ -1,0 +1,147 @@
+//! Facts of the host and settings that differ between two runs, named as the user set them: they can explain differences
+//! of figures.
+
+use record::Run;
+use serde_json::Value as Json;
+
+/// Facts of the host that can explain a difference: the comparison warns if they differ.
+const HOST_FACTS: [&str; 7] =
+    ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
+
+/// Settings that differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
+const NOT_COMPARED: [&str; 11] = [
+    "out",
+    "on_host",
+    "command_line",
+    "conditions",
+    "tsc_hz",
+    "measured_window_ns",
+    "window_start_monotonic_ns",
+    "command_started_after_ns",
+    "clock_step_ns",
+    "entry_latency_max_ns",
+    "windows",
+];
+
+/// Settings of a simulated machine that one option determines. Names of settings, and the option.
+const OPTIONS: [(&str, &str); 10] = [
+    ("machine.cpus", "--vcpus"),
+    ("machine.memory_mib", "--mem"),
+    ("machine.append", "--append"),
+    ("machine.disks", "--disk"),
+    ("machine.nics", "--net"),
+    ("machine.pmu", "--pmu"),
+    ("detail", "--detail"),
+    ("boot_detail", "--boot"),
+    ("vcpu_slice_cycles", "--vcpu-slice"),
+    ("machine.kernel_sha256", "--kernel (SHA-256)"),
+];
+
+/// The words of the guest's kernel that choose its mitigations.
+const MITIGATIONS: &str = "machine.identity.words";
+
+/// The properties of the processor that the guest sees. The model and the fact `identity` determine them.
+const IDENTITY: &str = "machine.identity.";
+
+/// A warning for each fact of the host and each setting that differs.
+pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for fact in HOST_FACTS {
+        let parts = differing(fact, base.host.get(fact), new.host.get(fact));
+        warnings.extend(parts.into_iter().map(|part| part.warning("the host's ")));
+    }
+    let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
+    let names = base.settings.keys().chain(in_second_alone);
+    for name in names.filter(|name| !NOT_COMPARED.contains(&name.as_str())) {
+        let parts = differing(name, base.settings.get(name), new.settings.get(name));
+        warnings.extend(parts.iter().filter_map(Part::setting_warning));
+    }
+    warnings
+}
+
+/// A part of a fact or of a setting that differs.
+struct Part<'j> {
+    /// Such as `model.l2.bytes`.
+    name: String,
+    base: Option<&'j Json>,
+    new: Option<&'j Json>,
+}
+
+impl Part<'_> {
+    fn warning(&self, kind: &str) -> String {
+        let text = |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
+        let (base, new) = (text(self.base), text(self.new));
+        format!("{kind}{} differs: {base:.80} and {new:.80}", self.name)
+    }
+
+    /// The warning about a setting. It names the option that the user gave. `None` if another setting determines this one.
+    fn setting_warning(&self) -> Option<String> {
+        if self.name == MITIGATIONS {
+            let (base, new) = (mitigations(self.base), mitigations(self.new));
+            return Some(format!("--mitigations differs: {base:.80} and {new:.80}"));
+        }
+        if self.name.starts_with(IDENTITY) {
+            return None;
+        }
+        let option = OPTIONS.iter().find(|(setting, _)| self.name == *setting);
+        Some(match option {
+            Some((_, option)) => {
+                Part { name: (*option).to_owned(), base: self.base, new: self.new }.warning("")
+            }
+            None => self.warning("setting "),
+        })
+    }
+}
+
+/// The value of `--mitigations` that gives these words of the kernel's command line.
+fn mitigations(words: Option<&Json>) -> String {
+    let words: Vec<&str> =
+        words.and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect();
+    match words[..] {
+        [] => "auto".to_owned(),
+        ["mitigations=off"] => "off".to_owned(),
+        _ => format!("host ({})", words.join(" ")),
+    }
+}
+
+/// The parts of a setting that differ. The setting itself if it is no object in one of the runs.
+fn differing<'j>(name: &str, base: Option<&'j Json>, new: Option<&'j Json>) -> Vec<Part<'j>> {
+    if base == new {
+        return Vec::new();
+    }
+    let (Some(Json::Object(base_parts)), Some(Json::Object(new_parts))) = (base, new) else {
+        return vec![Part { name: name.to_owned(), base, new }];
+    };
+    let in_second_alone = new_parts.keys().filter(|part| !base_parts.contains_key(*part));
+    let parts = base_parts.keys().chain(in_second_alone);
+    parts
+        .flat_map(|part| {
+            differing(&format!("{name}.{part}"), base_parts.get(part), new_parts.get(part))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn setting_warnings(name: &str, base: &Json, new: &Json) -> Vec<String> {
+        let parts = differing(name, Some(base), Some(new));
+        parts.iter().filter_map(Part::setting_warning).collect()
+    }
+
+    #[test]
+    fn a_setting_is_named_by_the_option_that_the_user_gave() {
+        let machine = |words: &[&str], cpus: u32| json!({"cpus": cpus, "identity": {"words": words, "cpuid": [cpus]}});
+        let off = machine(&["mitigations=off"], 1);
+        let found = setting_warnings("machine", &machine(&[], 2), &off);
+        assert_eq!(found, ["--vcpus differs: 2 and 1", "--mitigations differs: auto and off"]);
+        let host = machine(&["retbleed=off", "spectre_v2=off"], 1);
+        let found = setting_warnings("machine", &host, &off);
+        assert_eq!(found, ["--mitigations differs: host (retbleed=off spectre_v2=off) and off"]);
+        let found = setting_warnings("model", &json!({"l2": {"bytes": 1}}), &json!({"l2": 2}));
+        assert_eq!(found, ["setting model.l2 differs: {\"bytes\":1} and 2"]);
+    }
+}
