@@ -875,7 +875,7 @@ impl fmt::Display for Notice {
                 "this QEMU's event loop cannot be driven: devices are not repeatable"
             }
             Notice::NoDisk => {
-                "a disk's requests cannot be delayed: it is not repeatable and has no latency"
+                "a disk's requests cannot be delayed: they take no time, and may not be repeatable"
             }
             Notice::NoOverflows => {
                 "this QEMU does not interrupt the guest when a counter overflows: no sampling"

@@ -206,7 +206,12 @@ impl WakeupArgs {
             ("flight_record_ns", json!(self.flight_record_ns())),
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
-            ("seed", json!(self.seed)),
+            (
+                "seed",
+                json!(
+                    self.seed.or(Some(1).filter(|_| self.on == On::Live || self.seeds.is_some()))
+                ),
+            ),
             ("seeds", json!(self.seeds)),
             ("condition", json!(self.condition())),
             ("keep_worst", json!(self.keep_worst)),

@@ -124,6 +124,7 @@ pub struct Difference<'a> {
     pub verdict: Verdict,
     /// The probability that the true difference is beyond one given end of `interval`.
     pub tail: f64,
+    exactness: Exactness,
 }
 
 impl Difference<'_> {
@@ -337,6 +338,17 @@ enum Exactness {
     Sampled,
 }
 
+impl Exactness {
+    /// Of the figures of all these runs together.
+    fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Exactness {
+        match (runs.clone().all(is_exact), runs.clone().any(is_sampled)) {
+            (false, _) => Exactness::Noisy,
+            (true, false) => Exactness::Exact,
+            (true, true) => Exactness::Sampled,
+        }
+    }
+}
+
 /// Whether the core model executed only a sample of the instructions, so that figures with an interval are estimates.
 fn is_sampled(run: &Run) -> bool {
     run.table("sampled_cycles").is_some()
@@ -380,9 +392,18 @@ impl<'p> Judge<'p> {
     /// The difference of a pair with its interval and verdict. A difference within the rounding error counts as 0.
     fn judge<'a>(&self, pair: Pair<'a>) -> Difference<'a> {
         let tail = if is_leading(&pair) { self.leading_row_tail } else { self.minor_row_tail };
+        let exactness = self.exactness;
         let Some(new) = pair.new else {
             let (method, verdict) = (Method::Exact, Verdict::Missing);
-            return Difference { pair, change: None, interval: None, method, verdict, tail };
+            return Difference {
+                pair,
+                change: None,
+                interval: None,
+                method,
+                verdict,
+                tail,
+                exactness,
+            };
         };
         let base = pair.base;
         let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
@@ -398,7 +419,7 @@ impl<'p> Judge<'p> {
             (Some((_, high)), role) if high < 0.0 => verdict_by_role(role, false),
             _ => Verdict::Undecided,
         };
-        Difference { pair, change: Some(change), interval, method, verdict, tail }
+        Difference { pair, change: Some(change), interval, method, verdict, tail, exactness }
     }
 
     /// How the difference `change` of a pair is judged, and its interval if the method gives one.
@@ -434,8 +455,7 @@ impl<'p> Judge<'p> {
 /// the intervals and the error probability stay as they are.
 #[must_use]
 pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Plan) -> Verdict {
-    let is_exact = difference.method == Method::Exact;
-    let exactness = if is_exact { Exactness::Exact } else { Exactness::Noisy };
+    let exactness = difference.exactness;
     let (leading_row_tail, minor_row_tail) = (difference.tail, difference.tail);
     let judge = Judge { plan, exactness, leading_row_tail, minor_row_tail };
     judge.judge(difference.pair.changed(by_ratio)).verdict
@@ -487,7 +507,8 @@ pub fn compare_series<'a>(
     } else {
         series::matched_series(base, new, |base, new| matched(base, new, wanted))?
     };
-    let mut comparison = judge_pairs(first, pairs, left_out, is_exact, plan)?;
+    let mut comparison =
+        judge_pairs(first, pairs, left_out, Exactness::of(base.iter().chain(new)), plan)?;
     comparison.run_totals = run_totals::totals(base, new);
     comparison.warnings = warnings(base, new);
     comparison.warnings.extend(comparison.unreliable_rules_warning());
@@ -518,18 +539,13 @@ fn judge_pairs<'a>(
     base: &Run,
     pairs: Vec<Pair<'a>>,
     left_out: Vec<LeftOutTable>,
-    is_exact: bool,
+    exactness: Exactness,
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
     if pairs.is_empty() {
         let no_cell = |rule: &Rule| no_cell(rule, base, &left_out);
         return Err(plan.rules.first().map_or(CompareError::Nothing, no_cell));
     }
-    let exactness = match (is_exact, is_sampled(base)) {
-        (false, _) => Exactness::Noisy,
-        (true, false) => Exactness::Exact,
-        (true, true) => Exactness::Sampled,
-    };
     let judge = Judge::new(&pairs, exactness, plan);
     let mut differences: Vec<Difference<'_>> =
         pairs.into_iter().map(|pair| judge.judge(pair)).collect();
@@ -706,7 +722,7 @@ const CHANGE_MAX: f64 = 100.0;
 /// Fails as [`compare`] does.
 pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> {
     let self_comparison = compare(run, run, plan)?;
-    let is_exact = is_exact(run);
+    let exactness = Exactness::of(std::iter::once(run));
     let pairs: Vec<Pair<'_>> =
         self_comparison.differences.iter().map(|difference| difference.pair.clone()).collect();
     let test = |outcome: &Outcome| -> Result<SelfTest, CompareError> {
@@ -716,7 +732,7 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
             let changed = pairs
                 .iter()
                 .map(|pair| pair.changed(if rule.covers(pair) { signed_ratio } else { 0.0 }));
-            let comparison = judge_pairs(run, changed.collect(), Vec::new(), is_exact, plan)?;
+            let comparison = judge_pairs(run, changed.collect(), Vec::new(), exactness, plan)?;
             let changed_outcome = comparison.outcomes.iter().find(|outcome| outcome.rule == *rule);
             Ok(changed_outcome.is_some_and(|outcome| outcome.ruling == Ruling::Broken))
         };

@@ -9,7 +9,7 @@ const HOST_FACTS: [&str; 7] =
     ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
 
 /// Settings that differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
-const NOT_COMPARED: [&str; 11] = [
+const NOT_COMPARED: [&str; 13] = [
     "out",
     "on_host",
     "command_line",
@@ -21,6 +21,8 @@ const NOT_COMPARED: [&str; 11] = [
     "clock_step_ns",
     "entry_latency_max_ns",
     "windows",
+    "worst_seed",
+    "worst_seed_runs",
 ];
 
 /// Settings of a simulated machine that one option determines. Names of settings, and the option.

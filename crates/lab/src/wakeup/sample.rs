@@ -61,11 +61,11 @@ pub struct SeedOutcome {
 impl SeedOutcome {
     /// The worst wake-up of a window. `None` if no thread woke up.
     #[must_use]
-    pub fn of(seed: u64, sample: &WakeupSample) -> Option<SeedOutcome> {
+    pub fn worst_of_window(seed: u64, sample: &WakeupSample) -> Option<SeedOutcome> {
         let worst_of = |cpu: &CpuWakeups| {
             Some((cpu.cpu, cpu.start_ns, (*cpu.ledger.worst.sorted().first()?).clone()))
         };
-        // Of equally late wake-ups, the one on the first CPU.
+        // A tie goes to the lowest CPU.
         let all = sample.cpus.iter().filter_map(worst_of);
         let (cpu, start_ns, worst) =
             all.min_by_key(|(cpu, _, worst)| (Reverse(worst.wakeup.late_ns()), *cpu))?;

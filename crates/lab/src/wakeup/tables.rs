@@ -533,8 +533,8 @@ pub(super) fn seeds(sample: &WakeupSample) -> Table {
         rows_max: Some(SHOWN),
         ..TableDisplay::default()
     };
-    let doc = "The worst wake-up of each machine of --seeds. The other tables are of the machine with the worst of all, \
-               which ran twice and was the same both times.";
+    let doc = "The worst wake-up of each machine of --seeds. The other tables are of the machine with the latest of all, \
+               which runs a second time and must give the same (worst_seed_runs in the settings says whether it did).";
     columns.table("seeds", doc, &sample.seeds).displayed(display)
 }
 

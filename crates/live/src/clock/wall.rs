@@ -13,7 +13,7 @@ const READINGS: usize = 16;
 pub struct WallReading {
     /// UTC since 1970 minus CLOCK_MONOTONIC, ns.
     offset_ns: i128,
-    /// Time between two readings of CLOCK_MONOTONIC, between which the system clock was read, ns.
+    /// Time between the two readings of CLOCK_MONOTONIC around the reading of the system clock, ns.
     width_ns: u64,
 }
 
@@ -30,7 +30,7 @@ impl WallReading {
                 width_ns: after_ns.saturating_sub(before_ns),
             }
         };
-        let narrowest = (1..READINGS).map(|_| reading()).min_by_key(|reading| reading.width_ns);
+        let narrowest = (0..READINGS).map(|_| reading()).min_by_key(|reading| reading.width_ns);
         narrowest.unwrap_or_else(reading)
     }
 

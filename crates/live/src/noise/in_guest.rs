@@ -10,7 +10,7 @@ use lab::noise::in_guest::{
 };
 
 use super::bench::THRESHOLD_NS;
-use super::inject::{LoopTimes, Setting};
+use super::inject::{LoopTimes, TimerSetter, room_for_timers};
 use super::loops::{LoopConfig, TRIALS_CYCLES, detour_resolution};
 use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
@@ -125,10 +125,13 @@ fn run_loop(
     let trials_ns = (TRIALS_CYCLES as f64 / hz * 1e9) as u64;
     let before_window_ns = request.warm_up_ns.saturating_add(trials_ns);
     let times = LoopTimes { before_window_ns, window_ns: request.duration_ns };
-    let start = |&cpu: &u32| inject.map(|inject| Setting::start(inject, cpu, hz, times));
+    let room = inject.map(|_| room_for_timers(guest.cpus.len())).transpose();
+    let timers_max = room.map_err(BenchError::Failed)?.unwrap_or(0);
+    let start =
+        |&cpu: &u32| inject.map(|inject| TimerSetter::start(inject, cpu, hz, times, timers_max));
     let started: Vec<_> = guest.cpus.iter().map(start).collect();
-    let finish = |setting: Option<Result<Setting, String>>| {
-        setting.map(|setting| setting.and_then(Setting::finish)).transpose()
+    let finish = |setter: Option<Result<TimerSetter, String>>| {
+        setter.map(|setter| setter.and_then(TimerSetter::finish)).transpose()
     };
     let injectors = started.into_iter().map(finish).collect::<Result<Vec<_>, _>>();
     let injectors = injectors.map_err(BenchError::Failed)?;

@@ -19,6 +19,8 @@ use crate::threads::pin;
 /// Most timers on one CPU. Each timer is an open file, and the kernel limits their number.
 const TIMERS_MAX: u64 = 3_900;
 
+/// Room that timers leave for files that the process opens later.
+const OTHER_FILES: u64 = 64;
 /// Allowance for the time between the setting of the timers and the start of the loop, apart from the loop's warm-up and
 /// trials: threads start, and other CPUs set their timers.
 const START_NS: u64 = 10_000_000;
@@ -39,20 +41,27 @@ pub struct LoopTimes {
 }
 
 /// A thread that sets the timers of a CPU.
-pub struct Setting(JoinHandle<Result<Injector, String>>);
+pub struct TimerSetter(JoinHandle<Result<Injector, String>>);
 
-impl Setting {
-    /// Starts to set timers on `cpu` for all times until the end of the loop's window, but at most [`TIMERS_MAX`].
+impl TimerSetter {
+    /// Starts to set timers on `cpu` for all times until the end of the loop's window, but at most `timers_max`
+    /// timers.
     /// `hz`: frequency of the time-stamp counter.
     ///
     /// Fails if no thread can be started.
-    pub fn start(inject: Inject, cpu: u32, hz: f64, times: LoopTimes) -> Result<Setting, String> {
+    pub fn start(
+        inject: Inject,
+        cpu: u32,
+        hz: f64,
+        times: LoopTimes,
+        timers_max: u64,
+    ) -> Result<TimerSetter, String> {
         // A timer expires on the CPU on which it was set, unless this CPU is idle.
         let set = move || {
             pin(cpu).map_err(|error| error.to_string())?;
-            set_all(inject, hz, times)
+            set_all(inject, hz, times, timers_max)
         };
-        spawn_thread("irqlab-timers", set).map(Setting).map_err(|error| error.to_string())
+        spawn_thread("irqlab-timers", set).map(TimerSetter).map_err(|error| error.to_string())
     }
 
     /// Waits until the timers are set.
@@ -64,10 +73,7 @@ impl Setting {
 }
 
 /// Sets all timers on the calling thread's CPU.
-fn set_all(inject: Inject, hz: f64, times: LoopTimes) -> Result<Injector, String> {
-    let files = enlarge_file_table();
-    let files_max = files.map_err(|error| format!("room for timers is refused: {error}"))?;
-    let timers_max = TIMERS_MAX.min(files_max);
+fn set_all(inject: Inject, hz: f64, times: LoopTimes, timers_max: u64) -> Result<Injector, String> {
     let now = Reading::now().ok_or("no time-stamp counter")?;
     let from_ns = now.ns() + times.before_window_ns;
     let after_now_ns = times.before_window_ns + START_NS + times.window_ns;
@@ -92,19 +98,35 @@ fn set_all(inject: Inject, hz: f64, times: LoopTimes) -> Result<Injector, String
     Ok(Injector { set: Injections { from: tsc(from_ns), last, times: count }, _timers: timers })
 }
 
-/// Raises the limit of open files, and makes the process's table of files large enough for all timers. Returns for how
-/// many more files there is room.
+/// Raises the limit of open files, and makes the process's table of files large enough for the timers of `cpus` CPUs.
+/// Returns how many timers each CPU may set.
 ///
 /// The kernel waits for an RCU grace period whenever the table of a process with several threads grows
 /// (`expand_fdtable`, fs/file.c): often 10 ms, by which the first timers would expire before the loop starts.
-fn enlarge_file_table() -> rustix::io::Result<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-    let limit_files = limit.maximum.unwrap_or(u64::MAX);
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-    let highest = (timer.as_raw_fd() as u64 + TIMERS_MAX).min(limit_files.saturating_sub(1));
-    let _highest = fcntl_dupfd_cloexec(&timer, highest as i32)?;
-    Ok(highest.saturating_sub(timer.as_raw_fd() as u64))
+///
+/// Fails if there is no room for a single timer of each CPU.
+pub fn room_for_timers(cpus: usize) -> Result<u64, String> {
+    let room = || -> rustix::io::Result<u64> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        let lowest = timer.as_raw_fd() as u64;
+        let wanted = lowest + TIMERS_MAX * cpus as u64 + OTHER_FILES;
+        let limit = getrlimit(Resource::Nofile);
+        let maximum = limit.maximum.map(|maximum| maximum.max(wanted + 1));
+        // Without the right to raise the maximum, there is room up to it.
+        if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+        }
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let highest = wanted.min(files.saturating_sub(1));
+        let _highest = fcntl_dupfd_cloexec(&timer, highest as i32)?;
+        Ok(highest.saturating_sub(lowest + OTHER_FILES))
+    };
+    let refused = |error: String| format!("room for timers is refused: {error}");
+    let room = room().map_err(|error| refused(error.to_string()))?;
+    match (room / cpus.max(1) as u64).min(TIMERS_MAX) {
+        0 => Err(refused(format!("{room} files for {cpus} CPUs"))),
+        each => Ok(each),
+    }
 }
 
 /// Sets a timer that expires once, at `expiry_ns` of CLOCK_MONOTONIC.

@@ -171,8 +171,8 @@ struct Delays {
     held: Option<HeldRequests>,
     queue: Queue<usize>,
     /// The disk of a request whose place on the disk is not known, so that its drive cannot say how long it takes.
-    lost: Option<usize>,
-    /// Whether the record has a notice of [`Delays::lost`].
+    unlocated: Option<usize>,
+    /// Whether the record has a notice of [`Delays::unlocated`].
     has_reported: bool,
     /// Whether the machine runs. Requests are not held while it is stopped: guest time stands still, so no timer would
     /// wake them.
@@ -185,7 +185,7 @@ static DELAYS: Mutex<Delays> = Mutex::new(Delays {
     disks: Vec::new(),
     held: None,
     queue: Queue::new(),
-    lost: None,
+    unlocated: None,
     has_reported: false,
     runs: false,
 });
@@ -223,6 +223,9 @@ impl Delays {
         let held = self.held.as_ref()?;
         let number = self.disks.iter().position(|disk| disk.node == node)?;
         let disk = self.disks.get(number)?;
+        if !self.runs {
+            return None;
+        }
         let request = held.coroutines.current();
         let wait = match &disk.time {
             _ if event == held.zeroes => Wait::Latency(0),
@@ -231,14 +234,11 @@ impl Delays {
             HeldTime::Drive(_) => match held.drive_request(event, disk.top, request) {
                 Some(request) => Wait::Drive { disk: number, request },
                 None => {
-                    self.lost.get_or_insert(number);
+                    self.unlocated.get_or_insert(number);
                     Wait::Latency(0)
                 }
             },
         };
-        if !self.runs {
-            return None;
-        }
         self.queue.add(wait, request);
         Some(held.coroutines)
     }
@@ -267,7 +267,7 @@ pub(crate) fn release_undelayed_request() -> bool {
 /// Gives new requests their deadlines, from the current guest time on, and sets the timer.
 pub(crate) fn schedule_new_requests() {
     let mut delays = lock();
-    if let Some(disk) = delays.lost
+    if let Some(disk) = delays.unlocated
         && let Some(mut session) = session::try_lock()
         && let Some(session) = session.as_mut()
         && !session.writer.has_ended()

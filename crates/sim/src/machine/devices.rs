@@ -314,6 +314,17 @@ impl Disk {
         format!("{}: {content}", self.model.arguments(index).join(" "))
     }
 
+    /// The value of `--disk` that makes such a disk, without the time of its requests and without the path of its file.
+    pub(super) fn option(&self) -> String {
+        let model = self.model.word();
+        match &self.backing {
+            Backing::Null { bytes } if *bytes == DISK_BYTES_DEFAULT => model.to_owned(),
+            Backing::Null { bytes } => format!("{model},size={bytes}"),
+            Backing::Scratch { bytes } => format!("{model},scratch={bytes}"),
+            Backing::File { .. } | Backing::ReadOnly { .. } => format!("{model},file=FILE"),
+        }
+    }
+
     /// Fails if the time that requests take is not allowed.
     pub(super) fn check_time(&self) -> std::result::Result<(), String> {
         if self.latency_ns > LATENCY_NS_MAX {
@@ -653,6 +664,9 @@ mod tests {
         assert_eq!(for_plugin.time, DiskTime::Latency(100_000));
         let old: Disk = "lsi,drive=hp97560-4x".parse().unwrap();
         assert_eq!(old.for_plugin(0).time.to_string(), "hp97560-4x");
+        for text in ["nvme", "nvme,size=1048576", "lsi,scratch=1048576"] {
+            assert_eq!(text.parse::<Disk>().unwrap().option(), text);
+        }
         let plain: Disk = "virtio-blk".parse().unwrap();
         assert_eq!((plain.latency_ns, plain.model), (0, DiskModel::VirtioBlk));
         for (text, words) in [

@@ -240,9 +240,9 @@ impl Machine {
         parts.join(" ")
     }
 
-    /// The models of the disks, as `--disk` names them; `none` without disks.
+    /// The disks, as `--disk` names them; `none` without disks.
     pub(crate) fn disk_words(&self) -> String {
-        let words: Vec<&str> = self.disks.iter().map(|disk| disk.model.word()).collect();
+        let words: Vec<String> = self.disks.iter().map(Disk::option).collect();
         if words.is_empty() { "none".to_owned() } else { words.join(", ") }
     }
 
@@ -263,7 +263,7 @@ impl Machine {
             _ => Some("--mitigations host"),
         };
         options.extend(mitigations.map(str::to_owned));
-        options.extend(self.disks.iter().map(|disk| format!("--disk {}", disk.model.word())));
+        options.extend(self.disks.iter().map(|disk| format!("--disk {}", disk.option())));
         options.extend(self.nics.map(|nics| format!("--net {}", nics.word())));
         options.extend(self.append.iter().map(|word| format!("--append {word}")));
         options.extend(self.pmu.then(|| "--pmu".to_owned()));

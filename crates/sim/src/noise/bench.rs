@@ -52,8 +52,8 @@ const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
 const RAN_ON: &str = "the loop began late and ran on after --until had closed its window: iteration_ns, which is taken off \
                       each detour, is from before the window";
 
-/// What a reader must know of a window that is longer than the times that timers were injected for.
-const FEW_TIMERS: &str = "there are injected timers (--inject) at the beginning of the window alone, as many as a guest can set";
+/// The warning about a window that outlasts its injected timers.
+const FEW_TIMERS: &str = "the injected timers (--inject) end before the window: a guest has room for 3,900, or the loop began late";
 
 /// A simulated machine as a bench.
 pub struct SimNoise {
@@ -380,8 +380,8 @@ fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
 /// Returns a warning if the injected timers of a loop do not reach the end of its window. A guest sets a limited number.
 fn ran_out_of_timers(loop_run: &LoopRun) -> Option<CpuWarning> {
     let set = loop_run.injected?;
-    let first_missing = set.time(set.times.saturating_add(1));
-    if first_missing >= loop_run.end {
+    let every = set.last.saturating_sub(set.from).checked_div(set.times)?;
+    if set.last.saturating_add(every) >= loop_run.end {
         return None;
     }
     let covered_ns = set.last.saturating_sub(loop_run.start);

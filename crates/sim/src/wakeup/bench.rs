@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 
-use lab::cpu_warnings::CpuWarning;
+use lab::cpu_warnings::{CpuWarning, CpuWarnings};
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::noise::KeepDetours;
@@ -40,6 +40,49 @@ struct Ran {
     /// The limit that shortened the measurement.
     limit: Option<String>,
     wall_ns: u64,
+}
+
+/// What is kept of the machine of a seed.
+#[derive(Default)]
+struct SeedRun {
+    outcome: Option<SeedOutcome>,
+    /// Whether the window had its whole length.
+    is_whole: bool,
+    limit: Option<String>,
+    cpu_warnings: Vec<CpuWarning>,
+}
+
+/// The machines of all seeds.
+#[derive(Default)]
+struct SeedsSummary {
+    outcomes: Vec<SeedOutcome>,
+    /// Whether all windows had their whole length.
+    is_whole: bool,
+    /// The first limit that ended a machine early.
+    limit: Option<String>,
+    /// The first error of a machine.
+    error: Option<BenchError>,
+    cpu_warnings: CpuWarnings,
+}
+
+impl SeedsSummary {
+    fn add(&mut self, seed: u64, ran: Result<SeedRun, BenchError>) {
+        let ran = ran.unwrap_or_else(|error| {
+            // The guest of a machine that a limit ended does not respond any more.
+            let limit = match &error {
+                BenchError::TimeLimit(text) => Some(text.clone()),
+                _ => None,
+            };
+            self.error.get_or_insert(error);
+            SeedRun { limit, ..SeedRun::default() }
+        });
+        self.is_whole &= ran.is_whole;
+        self.limit = self.limit.take().or(ran.limit);
+        for warning in ran.cpu_warnings {
+            self.cpu_warnings.add(&format!("seed {seed}"), warning);
+        }
+        self.outcomes.extend(ran.outcome);
+    }
 }
 
 /// Time from the opening of the window to the first due time, on the guest's clock.
@@ -136,42 +179,71 @@ impl SimWakeup {
         let bench = &*self;
         let run_seed = |_: usize, seed: &Option<u64>| {
             if bench.stop_requested() {
-                return Ok(None);
+                return Ok(SeedRun::default());
             }
-            let Some(ran) = bench.run(*seed)? else { return Ok(None) };
-            let outcome = SeedOutcome::of(seed.unwrap_or(0), &ran.sample);
+            let Some(ran) = bench.run(*seed)? else { return Ok(SeedRun::default()) };
+            let outcome = SeedOutcome::worst_of_window(seed.unwrap_or(0), &ran.sample);
+            let seed_run = SeedRun {
+                is_whole: !ran.sample.interrupted,
+                limit: ran.limit.clone(),
+                cpu_warnings: ran.sample.cpu_warnings.clone(),
+                outcome: outcome.clone(),
+            };
             let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(outcome) = &outcome
-                && worst.as_ref().is_none_or(|(worst, _)| is_worse(outcome, worst))
+            if let Some(outcome) = outcome
+                && worst.as_ref().is_none_or(|(worst, _)| is_worse(&outcome, worst))
             {
-                *worst = Some((outcome.clone(), ran));
+                *worst = Some((outcome, ran));
             }
-            Ok(outcome)
+            Ok(seed_run)
         };
-        let outcomes: Result<Vec<Option<SeedOutcome>>, BenchError> =
-            for_each(jobs, &seeds, run_seed).into_iter().collect();
-        let outcomes: Vec<SeedOutcome> = outcomes?.into_iter().flatten().collect();
+        let mut summary = SeedsSummary { is_whole: true, ..SeedsSummary::default() };
+        for (seed_run, seed) in for_each(jobs, &seeds, run_seed).into_iter().zip(&seeds) {
+            summary.add(seed.unwrap_or(0), seed_run);
+        }
+        let ended_early = summary.limit.is_some() || self.stop_requested();
+        if let Some(error) = summary.error.filter(|_| summary.outcomes.is_empty() || !ended_early) {
+            return Err(error);
+        }
         let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some((worst, first)) = worst else { return Ok(None) };
-        let is_whole = outcomes.len() == seeds.len();
-        let again =
-            if is_whole && !self.stop_requested() { self.run(Some(worst.seed))? } else { None };
+        let again = if summary.is_whole && !ended_early { self.run_again(&worst)? } else { None };
         let is_repeated = again.is_some();
-        let ran = again.unwrap_or(first);
-        if SeedOutcome::of(worst.seed, &ran.sample).as_ref() != Some(&worst) {
-            let reason = format!(
-                "the machine with seed {} was not the same again: its latest wake-up was {} ns late in the first run \
-                 (please report this)",
-                worst.seed, worst.late_ns
-            );
-            return Err(BenchError::Failed(reason));
-        }
-        let mut sample = self.keep(ran);
+        let mut sample = self.keep(again.unwrap_or(first));
+        self.limit = self.limit.take().or(summary.limit);
         sample.interrupted |= !is_repeated;
         sample.facts.insert("worst_seed".to_owned(), json!(worst.seed));
         sample.facts.insert("worst_seed_runs".to_owned(), json!(1 + u32::from(is_repeated)));
-        sample.seeds = outcomes;
+        if !is_repeated {
+            let (done, all) = (summary.outcomes.len(), seeds.len());
+            sample.warnings.push(format!(
+                "{done} of {all} seeds have results, and the machine with the latest wake-up did not run again"
+            ));
+        }
+        sample.warnings.extend(summary.cpu_warnings.lines());
+        sample.cpu_warnings.clear();
+        sample.seeds = summary.outcomes;
         Ok(Some(sample))
+    }
+
+    /// Runs the machine with the worst wake-up once more. `None` if a stop or a limit ended it.
+    ///
+    /// Fails if its worst wake-up is not the same again.
+    fn run_again(&self, worst: &SeedOutcome) -> Result<Option<Ran>, BenchError> {
+        let ran = match self.run(Some(worst.seed)) {
+            Err(BenchError::TimeLimit(_)) => return Ok(None),
+            Err(_) if self.stop_requested() => return Ok(None),
+            ran => ran?.filter(|ran| !ran.sample.interrupted),
+        };
+        let outcome = |ran: &Ran| SeedOutcome::worst_of_window(worst.seed, &ran.sample);
+        match ran {
+            Some(ran) if outcome(&ran).as_ref() != Some(worst) => Err(BenchError::Failed(format!(
+                "the machine with seed {} was not the same again: its latest wake-up was {} ns late in the first run \
+                 (please report this)",
+                worst.seed, worst.late_ns
+            ))),
+            ran => Ok(ran),
+        }
     }
 
     /// Keeps the facts of the machine whose window is reported.

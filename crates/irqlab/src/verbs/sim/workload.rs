@@ -129,9 +129,10 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     lines.done(SET_UP);
     let prepared = prepared?;
     let prepared_s = start.elapsed().as_secs_f64();
+    let mut line_ends = LineEnds::default();
     let mut print = |text: GuestText<'_>| {
         // The guest's text is no result here: it goes to stderr, and the workload goes on if that is closed.
-        let bytes = without_carriage_returns(text.bytes);
+        let bytes = line_ends.without_carriage_returns(text.bytes);
         let _ = console::above_progress(|| std::io::stderr().write_all(&bytes));
     };
     let mut runs = 0;
@@ -238,13 +239,28 @@ fn figures(account: &Accounting, prepared_s: f64, run_s: f64) -> String {
     )
 }
 
-/// The bytes of a console without carriage returns at the ends of lines. A chunk may end between the two bytes of an end.
-fn without_carriage_returns(bytes: &[u8]) -> Vec<u8> {
-    let next = |index: usize| bytes.get(index + 1).copied();
-    let is_kept = |(index, byte): &(usize, u8)| {
-        *byte != b'\r' || !matches!(next(*index), None | Some(b'\n' | b'\r'))
-    };
-    bytes.iter().copied().enumerate().filter(is_kept).map(|(_, byte)| byte).collect()
+/// Removes carriage returns at the ends of a console's lines.
+#[derive(Default)]
+struct LineEnds {
+    /// Whether the last chunk ended with carriage returns: whether they end a line is not known yet.
+    is_pending: bool,
+}
+
+impl LineEnds {
+    fn without_carriage_returns(&mut self, chunk: &[u8]) -> Vec<u8> {
+        let mut kept = Vec::with_capacity(chunk.len());
+        for &byte in chunk {
+            if byte == b'\r' {
+                self.is_pending = true;
+                continue;
+            }
+            if std::mem::take(&mut self.is_pending) && byte != b'\n' {
+                kept.push(b'\r');
+            }
+            kept.push(byte);
+        }
+        kept
+    }
 }
 
 #[cfg(test)]
@@ -253,8 +269,11 @@ mod tests {
 
     #[test]
     fn lines_of_the_guest_end_as_those_of_the_host() {
-        let text = |bytes: &[u8]| String::from_utf8(without_carriage_returns(bytes)).unwrap();
+        let mut ends = LineEnds::default();
+        let mut text =
+            |bytes: &[u8]| String::from_utf8(ends.without_carriage_returns(bytes)).unwrap();
         assert_eq!(text(b"one\r\ntwo\r\r\n50 %\r51 %\r"), "one\ntwo\n50 %\r51 %");
-        assert_eq!(text(b"\nthree\n"), "\nthree\n");
+        assert_eq!(text(b"\nthree\n52 %\r"), "\nthree\n52 %");
+        assert_eq!(text(b"53 %\r\n"), "\r53 %\n");
     }
 }

@@ -195,7 +195,8 @@ impl BlockNode {
     /// node has no such request, or this QEMU keeps its requests elsewhere. Call it only in that coroutine.
     ///
     /// A node has a list of its requests (`tracked_requests`), the newest first, and each begins with its node, its
-    /// offset and its length (`BdrvTrackedRequest`). The list is the word of the node that points to a request of this
+    /// offset and its length (`BdrvTrackedRequest`). The running coroutine's request is the newest, because the driver
+    /// `raw` does not yield between the start of the request and the event. The list is the word of the node that points to a request of this
     /// node and this coroutine.
     pub(crate) fn request_of(self, coroutine: usize) -> Option<(u64, u64)> {
         let node = self.node as usize;
@@ -213,11 +214,13 @@ impl BlockNode {
         // All nodes keep their lists at the same place.
         let known = LIST_WORD.load(Ordering::Relaxed);
         let at_known = Some(known).filter(|index| *index < word_count).and_then(request_at);
-        at_known.or_else(|| {
-            let found = (0..word_count).find_map(|index| Some((index, request_at(index)?)))?;
-            LIST_WORD.store(found.0, Ordering::Relaxed);
-            Some(found.1)
-        })
+        // A scan takes a system call for each word, and another one would find no more.
+        if at_known.is_some() || HAS_SCANNED.swap(true, Ordering::Relaxed) {
+            return at_known;
+        }
+        let (index, found) = (0..word_count).find_map(|index| Some((index, request_at(index)?)))?;
+        LIST_WORD.store(index, Ordering::Relaxed);
+        Some(found)
     }
 
     /// The number of the node's requests that are under way.
@@ -231,6 +234,8 @@ impl BlockNode {
 const REQUEST_WORDS: usize = 12;
 /// The word of a node that points to its newest request, once it is found.
 static LIST_WORD: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Whether [`LIST_WORD`] has been looked for.
+static HAS_SCANNED: AtomicBool = AtomicBool::new(false);
 
 /// Reads words of this process at any address. `None` if they cannot all be read.
 fn memory_at<const WORDS: usize>(address: usize) -> Option<[usize; WORDS]> {
