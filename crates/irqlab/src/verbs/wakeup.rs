@@ -212,12 +212,16 @@ impl WakeupArgs {
                     self.seed.or(Some(1).filter(|_| self.on == On::Live || self.seeds.is_some()))
                 ),
             ),
-            ("seeds", json!(self.seeds)),
-            ("condition", json!(self.condition())),
             ("keep_worst", json!(self.keep_worst)),
             ("command", json!(self.command)),
         ];
-        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let simulated = [
+            ("seeds", json!(self.seeds)),
+            ("condition", json!(self.condition())),
+            ("low_interval_ns", json!(ns(self.low_interval))),
+        ];
+        let simulated = simulated.into_iter().filter(|_| self.on != On::Live);
+        settings.into_iter().chain(simulated).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     fn plan(&self) -> Plan {
