@@ -108,7 +108,7 @@ fn goes_on_in_a_restored_machine(vendor: &str, identity: Identity) {
     let without_pmu = Machine { pmu: false, ..machine };
     let error =
         restore(bench, &without_pmu, &name, Instrumentation::default()).unwrap_err().to_string();
-    assert!(error.contains("PMU: made with one (--pmu), this is none"), "{error}");
+    assert!(error.contains("--pmu: made with one (--pmu), this is none"), "{error}");
     fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();
 }
