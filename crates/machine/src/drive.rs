@@ -119,8 +119,8 @@ pub enum DriveRequest {
 /// A point in time, in units ([`UNITS_PER_NS`]).
 type Units = u128;
 
-/// A position of sectors in the order in which they pass the head, with the gaps that skew makes. The difference of two
-/// is the number of sectors that pass the head between them; modulo a track it is an angle.
+/// The number of sectors that pass the head before `sector` when the drive reads from sector 0 on, those in the gaps of
+/// skew included. Modulo a track, it is the angle of the sector.
 fn position(sector: u64) -> u64 {
     let track = sector / TRACK_SECTORS;
     let cylinder = track / HEADS;
@@ -147,12 +147,12 @@ fn arrival(sector: u64, now: Units) -> Units {
     now + (angle + REVOLUTION_UNITS - now % REVOLUTION_UNITS) % REVOLUTION_UNITS
 }
 
-/// What the drive reads ahead, or has read.
+/// The sectors in the cache, and those that the drive is reading ahead.
 #[derive(Clone, Copy, Debug)]
 struct ReadAhead {
     /// The first sector in the cache.
     first: u64,
-    /// A sector, and the time when it arrived at the head. All before it are in the cache.
+    /// A sector, and the time when it arrived at the head. The sectors before it are in the cache.
     from: (u64, Units),
     /// The drive stops before this sector.
     end: u64,
@@ -179,7 +179,7 @@ impl ReadAhead {
 #[derive(Debug)]
 pub struct Drive {
     speedup: u128,
-    /// When the drive is done with all requests so far.
+    /// When the last request completes.
     busy_until: Units,
     /// The track under the head, if the drive does not read ahead.
     track: u64,
@@ -254,8 +254,7 @@ impl Drive {
         arrival(first, moved) + passing(first, last)
     }
 
-    /// When the head is over the track of a sector, for a request that started at `start` and moves the arm from `ready`
-    /// on.
+    /// When the head is over the track of `sector`. The request started at `start`, and the arm moves from `ready` on.
     fn moved_to(&self, sector: u64, start: Units, ready: Units) -> Units {
         // A drive that has read all that it may stays on the track of the last sector.
         let reached = |kept: ReadAhead| track_of(kept.next_sector(start).min(kept.end - 1));

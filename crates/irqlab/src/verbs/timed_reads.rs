@@ -28,26 +28,26 @@ pub struct TimedReadsArgs {
     rounds: u64,
     /// The longest pause before a read, in microseconds. Pauses are random
     pause_us: u64,
-    /// The places, in sectors of 512 bytes, read in this order in each round; `random`, or `next` after the read
-    /// before
+    /// Where to read, in this order in each round: a sector of 512 bytes, `random`, or `next`, which follows the previous
+    /// read
     #[arg(required = true)]
     places: Vec<String>,
 }
 
-/// Where a read is.
+/// The part of the disk that is read.
 #[derive(Clone, Copy)]
-enum Place {
+enum ReadTarget {
     Sector(u64),
     Random,
     Next,
 }
 
-impl Place {
-    fn parse(text: &str) -> anyhow::Result<Place> {
+impl ReadTarget {
+    fn parse(text: &str) -> anyhow::Result<ReadTarget> {
         Ok(match text {
-            "random" => Place::Random,
-            "next" => Place::Next,
-            _ => Place::Sector(text.parse().with_context(|| format!("a sector: {text}"))?),
+            "random" => ReadTarget::Random,
+            "next" => ReadTarget::Next,
+            _ => ReadTarget::Sector(text.parse().with_context(|| format!("a sector: {text}"))?),
         })
     }
 }
@@ -66,7 +66,7 @@ pub fn run(args: &TimedReadsArgs) -> anyhow::Result<ExitCode> {
         bail!("{name} has {size} bytes");
     }
     let places =
-        args.places.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        args.places.iter().map(|text| ReadTarget::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let mut memory = vec![0_u8; bytes as usize + ALIGNMENT];
     let start = memory.as_ptr().align_offset(ALIGNMENT);
     let buffer = &mut memory[start..][..bytes as usize];
@@ -82,12 +82,14 @@ pub fn run(args: &TimedReadsArgs) -> anyhow::Result<ExitCode> {
     for _ in 0..args.rounds {
         for (place, (least, sum, largest)) in places.iter().zip(&mut times) {
             let offset = match place {
-                Place::Sector(sector) => sector * 512,
-                Place::Random => random(size / bytes) * bytes,
-                Place::Next => next,
+                ReadTarget::Sector(sector) => sector.saturating_mul(512),
+                ReadTarget::Random => random(size / bytes) * bytes,
+                ReadTarget::Next => next,
             };
             if args.pause_us > 0 {
-                std::thread::sleep(Duration::from_nanos(random(args.pause_us * 1_000)));
+                std::thread::sleep(Duration::from_nanos(random(
+                    args.pause_us.saturating_mul(1_000),
+                )));
             }
             let begin = Instant::now();
             file.read_exact_at(buffer, offset).context(name.clone())?;

@@ -38,7 +38,7 @@ fn a_guest_sees_the_seeks_and_the_rotation_of_a_drive() {
         [("hp97560", 1.0, &[1, 383, 1_900][..]), ("hp97560-4x", 4.0, &[384])]
     {
         let disk = format!("virtio-blk,size=1310M,drive={drive}");
-        // Each read is as far from the one before as from the next.
+        // Reads alternate between cylinder 0 and a distant cylinder, so each read has a seek over the same distance.
         let place = |cylinders: &u64| format!(" 0 {}", cylinders * CYLINDER_SECTORS);
         let places: String = distances.iter().map(place).collect();
         let times = timed_reads(&workspace, &disk, &format!("512 200 15000{places}"));

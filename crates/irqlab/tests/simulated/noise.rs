@@ -252,6 +252,8 @@ fn a_window_that_ends_early_is_the_start_of_the_whole_one() {
     };
     let (early, whole) = (measured("5-spans", "early"), measured("end", "whole"));
     assert_all_explained(&early, &[]);
+    // Where the guest's code lies decides whether a loop begins too late for this.
+    let ran_on = early["warnings"].to_string().contains("ran on after --until had closed");
     for (table, records) in [("noise", "detours"), ("fwq", "fwq_quanta"), ("ftq", "ftq_quanta")] {
         for cpu in 0..2 {
             let (row, whole_row) = (cpu_row(&early, table, cpu), cpu_row(&whole, table, cpu));
@@ -266,7 +268,21 @@ fn a_window_that_ends_early_is_the_start_of_the_whole_one() {
             };
             let (early, whole) = (of_cpu(&early), of_cpu(&whole));
             assert!((4..whole.len()).contains(&early.len()), "{records}: {}", early.len());
-            assert_eq!(early, whole[..early.len()], "{records} of CPU {cpu}");
+            let whole = &whole[..early.len()];
+            if records == "detours" && ran_on {
+                // A loop that ran on has its iteration time from before the window, so its detours begin some ns earlier
+                // or later. A warning says so. All else is the same.
+                let unshifted = |rows: &[Json]| -> Vec<_> {
+                    let end = |row: &Json| uint(row, "start_ns") + uint(row, "length_ns");
+                    let part = |row: &Json| uint(row, "attributed_ns");
+                    rows.iter()
+                        .map(|row| (end(row), part(row), row["trigger_name"].clone()))
+                        .collect()
+                };
+                assert_eq!(unshifted(&early), unshifted(whole), "{records} of CPU {cpu}");
+            } else {
+                assert_eq!(early, whole, "{records} of CPU {cpu}");
+            }
         }
     }
     let refused = |options: &[&str], words: &str| {

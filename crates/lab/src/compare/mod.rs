@@ -330,16 +330,16 @@ fn needs_runs(pair: &Pair<'_>) -> bool {
 /// What a repetition of a run would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exactness {
-    /// Other figures: the runs are of a live bench.
+    /// Different figures: the runs are of a live bench.
     Noisy,
     /// The same figures.
     Exact,
-    /// The same figures, but those with an interval are estimates from a sample.
+    /// The same figures. Those with an interval are estimates from a sample.
     Sampled,
 }
 
 impl Exactness {
-    /// Of the figures of all these runs together.
+    /// The exactness of a comparison of these runs.
     fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Exactness {
         match (runs.clone().all(is_exact), runs.clone().any(is_sampled)) {
             (false, _) => Exactness::Noisy,

@@ -11,10 +11,11 @@ const SAMPLED: (&str, &str) = ("sampled_cycles", "all");
 /// A total of both runs, or of the means over the runs of each side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunTotal {
-    /// Such as `instructions`, or `kernel share of the cycles`.
+    /// Name of the total, such as `instructions`.
     pub name: String,
-    /// Of all regions together.
+    /// The total of the first run in all regions.
     pub base: f64,
+    /// The same of the second run.
     pub new: f64,
 }
 

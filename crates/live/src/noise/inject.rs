@@ -18,7 +18,6 @@ use crate::threads::pin;
 
 /// Most timers on one CPU. Each timer is an open file, and the kernel limits their number.
 const TIMERS_MAX: u64 = 3_900;
-
 /// Room that timers leave for files that the process opens later.
 const OTHER_FILES: u64 = 64;
 /// Allowance for the time between the setting of the timers and the start of the loop, apart from the loop's warm-up and
@@ -44,9 +43,8 @@ pub struct LoopTimes {
 pub struct TimerSetter(JoinHandle<Result<Injector, String>>);
 
 impl TimerSetter {
-    /// Starts to set timers on `cpu` for all times until the end of the loop's window, but at most `timers_max`
-    /// timers.
-    /// `hz`: frequency of the time-stamp counter.
+    /// Starts to set at most `timers_max` timers on `cpu`, until the end of the loop's window. `hz`: frequency of the
+    /// time-stamp counter.
     ///
     /// Fails if no thread can be started.
     pub fn start(
@@ -76,13 +74,14 @@ impl TimerSetter {
 fn set_all(inject: Inject, hz: f64, times: LoopTimes, timers_max: u64) -> Result<Injector, String> {
     let now = Reading::now().ok_or("no time-stamp counter")?;
     let from_ns = now.ns() + times.before_window_ns;
-    let after_now_ns = times.before_window_ns + START_NS + times.window_ns;
-    let (mut timers, mut count) = (Vec::new(), 0);
+    let after_now_ns =
+        times.before_window_ns.saturating_add(START_NS).saturating_add(times.window_ns);
+    let (mut timers, mut count) = (Vec::new(), 0_u64);
     loop {
-        let expiry_ns = from_ns + (count + 1) * inject.every_ns;
+        let expiry_ns = from_ns.saturating_add((count + 1).saturating_mul(inject.every_ns));
         let simultaneous = u64::from(inject.timers_at(count + 1));
         // Setting timers takes time, too.
-        if expiry_ns >= monotonic_ns() + after_now_ns
+        if expiry_ns >= monotonic_ns().saturating_add(after_now_ns)
             || timers.len() as u64 + simultaneous > timers_max
         {
             break;

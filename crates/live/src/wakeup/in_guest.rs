@@ -21,8 +21,7 @@ use crate::host::{Root, guest_cpus, has_paired_cards, last_level_cache_bytes};
 use crate::threads::LockedMemory;
 use crate::window::{BenchPhase, OnStop, Stop, WindowEdge, WindowEnd};
 
-/// The longest wait before load, stimulus and window start, ns: two periods of a kernel that ticks at 100 Hz, the
-/// slowest.
+/// The longest wait before the load and before the window, ns: two ticks at 100 Hz, the lowest frequency of Linux' tick.
 const WAIT_NS: u64 = 20_000_000;
 
 /// The phases that a seed chooses. Without a seed all of them are 0.
@@ -33,7 +32,7 @@ impl Phases {
         Phases(request.seed.map(Random::new))
     }
 
-    /// A phase below `bound_ns`, which is at least 1.
+    /// A phase below `bound_ns`, ns.
     fn below(&mut self, bound_ns: u64) -> u64 {
         self.0.as_mut().map_or(0, |random| random.below(bound_ns))
     }
@@ -62,8 +61,8 @@ fn start_stimuli(
     Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
 }
 
-/// Runs the threads of a request. Calls `mark` before they begin and after they have ended, and
-/// `at_phase` around the start of a load; the first phase is the measurement.
+/// Runs the threads of a request. Calls `mark` before they begin and after they have ended. Calls
+/// `at_phase` before and after a load starts; at first the phase is the measurement.
 ///
 /// Fails if a thread cannot run, or loses its CPU.
 pub fn execute(

@@ -95,7 +95,7 @@ impl<T> Queue<T> {
 struct HeldDisk {
     /// QEMU's description of the block node where requests are held.
     node: usize,
-    /// The node that the guest's disk uses, which knows where on the disk a request is.
+    /// The uppermost block node of the disk. Its list of requests has the place of each request on the disk.
     top: BlockNode,
     time: HeldTime,
 }
@@ -141,8 +141,8 @@ pub(crate) struct HeldRequests {
 }
 
 impl HeldRequests {
-    /// What a request that has reached `event` asks of a drive. `top`: the node that the guest's disk uses;
-    /// `coroutine`: that of the request. `None` if this QEMU keeps requests elsewhere.
+    /// Describes the request of `coroutine`, which has reached `event`, to the drive. `top` is the uppermost block node of
+    /// the disk. `None` if this QEMU keeps requests elsewhere.
     fn drive_request(
         &self,
         event: c_int,

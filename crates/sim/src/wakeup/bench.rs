@@ -165,10 +165,10 @@ impl SimWakeup {
         Ok(ran.map(|ran| self.keep(ran)))
     }
 
-    /// Runs a machine for each seed, and the one with the worst wake-up once more. `None` if the user asked to stop before
-    /// a window opened.
+    /// Runs the machines of all seeds, then the machine with the worst wake-up once more. `None` after a stop request before
+    /// the first window opened.
     ///
-    /// Fails if a machine fails, or if the worst is not the same again.
+    /// Fails if a machine fails, or if the worst wake-up differs in the second run.
     fn run_seeds(&mut self) -> Result<Option<WakeupSample>, BenchError> {
         let (seeds, jobs) = (self.seeds(), self.settings.jobs);
         let planned =
