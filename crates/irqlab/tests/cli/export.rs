@@ -171,20 +171,28 @@ fn check_stacks(workspace: &Place) {
     assert!(folded.lines().all(|line| line.starts_with("CPU ")), "{folded}");
 }
 
+/// The CPU of a group of slices that are the detours of table `detours`. On a busy host a CPU can have more detours
+/// than its rows in the table. Its heading says so then.
+fn cpu_of_detours(group: &str) -> Option<&str> {
+    let (cpu, heading) = group.strip_prefix("CPU ")?.split_once(": ")?;
+    (heading == "detours" || heading.starts_with("an even sample of the detours")).then_some(cpu)
+}
+
 /// Each detour is a slice in the group of its CPU, with its length and cause. Each quantum of fixed time is a value
 /// of a counter.
 fn check_trace(workspace: &Place, trace: &Json) {
     let slices = trace["slices"].as_array().unwrap();
-    let mut found: BTreeMap<(String, u64), &Json> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| text(&slice["group"]).ends_with(": detours")) {
-        let start_ns = slice["start_ns"].as_u64().unwrap();
-        found.insert((text(&slice["group"]).to_owned(), start_ns), slice);
+    let mut found: BTreeMap<(&str, u64), &Json> = BTreeMap::new();
+    for slice in slices {
+        if let Some(cpu) = cpu_of_detours(text(&slice["group"])) {
+            found.insert((cpu, slice["start_ns"].as_u64().unwrap()), slice);
+        }
     }
     let detours = table(workspace, "run", "detours");
     assert_eq!(found.len(), detours.len());
     for detour in &detours {
-        let group = format!("CPU {}: detours", detour["cpu"]);
-        let slice = found[&(group, detour["start_ns"].as_u64().unwrap())];
+        let cpu = detour["cpu"].to_string();
+        let slice = found[&(cpu.as_str(), detour["start_ns"].as_u64().unwrap())];
         assert_eq!(slice["length_ns"], detour["length_ns"], "{slice} {detour}");
         assert_eq!(slice["kinds"][0], detour["largest_kind"], "{slice} {detour}");
         assert_eq!(slice["details"]["attributed_ns"], detour["attributed_ns"], "{slice} {detour}");
