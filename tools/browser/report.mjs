@@ -103,19 +103,19 @@ const zoom = async (page, name) => {
     const labels = () => svg.locator("text").evaluateAll((all) => all.filter((one) => one.style.display !== "none").map((one) => one.textContent));
     await figure.getByRole("button", { name: "Zoom in" }).click();
     hold(name, await svg.innerHTML() !== before, `figure ${at + 1}: the button changes nothing`);
-    hold(name, (await figure.locator("output").textContent()).includes(" to "), `figure ${at + 1}: the range is not said`);
+    hold(name, (await figure.locator("output.range").textContent()).includes(" to "), `figure ${at + 1}: the range is not said`);
     hold(name, (await labels()).length > 0, `figure ${at + 1}: no numbers`);
     await figure.locator(".picture").press("+");
     if (at === 0) await figure.screenshot({ path: join(screenshots, `${name}-zoomed.png`) });
     await figure.locator(".picture").press("0");
-    hold(name, await figure.locator("output").textContent() === "", `figure ${at + 1}: 0 does not show the whole axis`);
+    hold(name, await figure.locator("output.range").textContent() === "", `figure ${at + 1}: 0 does not show the whole axis`);
     const after = await labels();
     hold(name, JSON.stringify(after) === JSON.stringify(await page.evaluate(([html]) => {
       const holder = document.createElement("div");
       holder.innerHTML = `<svg>${html}</svg>`;
       return [...holder.querySelectorAll("text")].map((one) => one.textContent);
     }, [before])), `figure ${at + 1}: the numbers are not those of before`);
-    // A drag across the middle half of the first plot.
+    // The value at the pointer, and the drag across the middle half of the first plot.
     const plot = JSON.parse(await svg.getAttribute("data-plots"))[0];
     await svg.scrollIntoViewIfNeeded();
     const [from, to] = await svg.evaluate((element, plot) => [0.25, 0.75].map((share) => {
@@ -123,13 +123,23 @@ const zoom = async (page, name) => {
       return [point.x, point.y];
     }), plot);
     await page.mouse.move(...from);
+    const readout = figure.locator("output.readout");
+    hold(name, (await readout.textContent()).startsWith("at the pointer: "), `figure ${at + 1}: no value at the pointer`);
     await page.mouse.down();
     await page.mouse.move(...to, { steps: 4 });
     await page.mouse.up();
-    hold(name, (await figure.locator("output").textContent()).includes(" to "), `figure ${at + 1}: a drag does not zoom`);
+    hold(name, (await figure.locator("output.range").textContent()).includes(" to "), `figure ${at + 1}: a drag does not zoom`);
     await figure.getByRole("button", { name: "Whole axis" }).click();
   }
   return count;
+};
+
+// Each part of a bar says its value to a pointer above it.
+const hovers = async (page, name) => {
+  const values = page.locator("svg rect.hover");
+  const texts = await values.locator("title").allTextContents();
+  hold(name, texts.length === await values.count() && texts.every((text) => text.includes(": ")), `bars without values: ${texts}`);
+  return texts.length;
 };
 
 const check = async (path) => {
@@ -150,6 +160,7 @@ const check = async (path) => {
   await shootParts(page, name, "light");
   Object.assign(found, await tables(page, name));
   found.zoomed = await zoom(page, name);
+  found.hovers = await hovers(page, name);
   await page.evaluate(() => scrollTo(0, 0));
   await page.addScriptTag({ path: axe }).catch(() => {});
   // The policy of the page refuses a script element; the debugger's evaluation is not the page's.

@@ -40,7 +40,10 @@ pub const FETCH_WAIT_CYCLES: usize = FURTHER + 7;
 /// Cycles that loads and stores took beyond L1 hits, including page walks. A core hides some of them.
 pub const DATA_WAIT_CYCLES: usize = FURTHER + 8;
 
-const FURTHER_NAMES: [&str; 9] = [
+/// The part of [`PIPELINE_STALL_CYCLES`] that the pipeline lost while it refilled after mispredicted branches.
+pub const BRANCH_STALL_CYCLES: usize = FURTHER + 9;
+
+const FURTHER_NAMES: [&str; 10] = [
     "branches",
     "branch_misses",
     "pipeline_stall_cycles",
@@ -50,6 +53,7 @@ const FURTHER_NAMES: [&str; 9] = [
     "upgrades",
     "fetch_wait_cycles",
     "data_wait_cycles",
+    "branch_stall_cycles",
 ];
 
 /// The counters that only models with an L2 have.
@@ -83,8 +87,10 @@ pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
 
 /// Bit mask of the counters that sampled recordings lack, because only a core that executes all instructions counts
 /// them.
-pub const MASK_STALLS: u32 =
-    1 << FETCH_STALL_CYCLES | 1 << DATA_STALL_CYCLES | 1 << PIPELINE_STALL_CYCLES;
+pub const MASK_STALLS: u32 = 1 << FETCH_STALL_CYCLES
+    | 1 << DATA_STALL_CYCLES
+    | 1 << PIPELINE_STALL_CYCLES
+    | 1 << BRANCH_STALL_CYCLES;
 
 /// Bit mask of the counters of the level `ooo`, for a model and a number of vCPUs.
 #[must_use]
@@ -97,6 +103,7 @@ pub fn mask_of(model: &SystemModel, cpus: u32) -> u32 {
     MASK_TIMED & !without_l2
         | bit(BRANCH_MISSES, true)
         | bit(PIPELINE_STALL_CYCLES, true)
+        | bit(BRANCH_STALL_CYCLES, true)
         | bit(FETCH_WAIT_CYCLES, true)
         | bit(DATA_WAIT_CYCLES, true)
         | bit(L3_MISSES, model.l3.is_some())
@@ -118,7 +125,7 @@ pub fn name(position: usize) -> Option<&'static str> {
 /// Whether caches and TLBs can count the counter at `position` without a core, as shadow caches do.
 #[must_use]
 pub fn is_of_memory(position: usize) -> bool {
-    const COUNTERS_OF_CORES: [&str; 13] = [
+    const COUNTERS_OF_CORES: [&str; 14] = [
         "fetch_walk_cycles",
         "data_walk_cycles",
         "fetch_wait_cycles",
@@ -132,6 +139,7 @@ pub fn is_of_memory(position: usize) -> bool {
         "branches",
         "branch_misses",
         "pipeline_stall_cycles",
+        "branch_stall_cycles",
     ];
     name(position).is_some_and(|name| !COUNTERS_OF_CORES.contains(&name))
 }

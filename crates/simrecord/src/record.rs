@@ -19,7 +19,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 7;
+pub const FORMAT_VERSION: u32 = 8;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of vCPUs of a machine.

@@ -69,10 +69,10 @@ fn a_pseudo_lru_cache_loses_what_the_handler_misses() {
         return;
     }
     let arguments = ["footprint", "-q", "--json", "--on", "sim:p3-600", "--level", "l1d"];
-    let options = ["--stimulus", "disk", "--counters-only", "--repetitions", "64", "--out", "run"];
+    let options = ["--stimulus", "disk", "--counters-only", "--repetitions", "32", "--out", "run"];
     let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
     let row = &rows(&run, "footprint")[0];
-    assert!(row["accepted_treatment_count"].as_u64() >= Some(48), "{row}");
+    assert!(row["accepted_treatment_count"].as_u64() >= Some(24), "{row}");
     // The loop's own passes miss some 2,600 lines, more or fewer by hundreds: the estimate has an interval.
     let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
     let tolerance = 0.15 * number("kernel_misses") + number("user_misses_ci95");

@@ -6,3 +6,4 @@ pub const INSTRUCTIONS: &str = "instructions";
 pub const FETCH_STALL: &str = "fetch_stall_cycles";
 pub const DATA_STALL: &str = "data_stall_cycles";
 pub const PIPELINE_STALL: &str = "pipeline_stall_cycles";
+pub const BRANCH_STALL: &str = "branch_stall_cycles";

@@ -260,6 +260,11 @@ impl FrontEnd {
         self.queue.push(cycle);
     }
 
+    /// The earliest cycle of the next fetch.
+    pub(super) fn resumes(&self) -> Cycle {
+        self.earliest
+    }
+
     /// Stops fetch until `cycle`.
     #[inline]
     pub(super) fn resume_at(&mut self, cycle: Cycle) {

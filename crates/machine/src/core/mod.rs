@@ -153,7 +153,8 @@ pub trait Memory {
 ///
 /// A core of width N offers N issue slots per cycle. An instruction that retires uses a slot. Every other slot is lost
 /// to one of the causes, or open: more instructions may still retire in the last cycle.
-/// [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
+/// [`CoreCounts::instructions`] and all `_slots`, but for the part `branch_stall_slots`, add up to `cycles` times the
+/// width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounts {
     /// Cycles until the last instruction retired.
@@ -169,6 +170,8 @@ pub struct CoreCounts {
     pub data_stall_slots: u64,
     /// Slots lost for any other reason, such as dependences and mispredicted branches.
     pub pipeline_stall_slots: u64,
+    /// The part of `pipeline_stall_slots` from a mispredicted branch to the first instruction at the correct address.
+    pub branch_stall_slots: u64,
     /// Slots that went to other threads of the core.
     pub shared_slots: u64,
     /// Slots of the last cycle that are still open.

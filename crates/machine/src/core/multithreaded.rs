@@ -271,7 +271,8 @@ impl MultithreadedCore {
             Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
             Prediction::BtbMiss => resume = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
             Prediction::Mispredicted => {
-                resume = ReadyTime::new(done.cycle() + self.mispredict_cycles, false)
+                resume = ReadyTime::new(done.cycle() + self.mispredict_cycles, false);
+                self.threads[number].retirement.mispredicted(resume.cycle());
             }
         }
         if special.drains() || special.orders_memory() {

@@ -3,7 +3,8 @@
 //!
 //! The rule comes from `simos-1995`, section 3.3. In a cycle with fewer retirements than the core is wide, the
 //! first instruction that does not retire gives the cause: it waits for data that missed, or for its instruction line.
-//! All other lost slots are charged to the pipeline. Invariant: the slots add up, see [`CoreCounts`].
+//! All other lost slots are charged to the pipeline. Of these, the slots while the pipeline refills after a mispredicted
+//! branch are also counted apart. Invariant: the slots add up, see [`CoreCounts`].
 
 use super::CoreCounts;
 use super::stages::WidthLimiter;
@@ -55,6 +56,21 @@ impl StallCauses {
         let StallCauses { fetch, full, data, shared } = self;
         fetch.end.0 | full.end.0 | data.end.0 | shared.end.0 != 0
     }
+
+    /// The first cycle of all waits. `None`: nothing waited.
+    fn first_cycle(&self) -> Option<Cycle> {
+        let StallCauses { fetch, full, data, shared } = *self;
+        let waits = [fetch, full, data, shared].into_iter().filter(|range| range.start < range.end);
+        waits.map(|range| range.start).min()
+    }
+}
+
+/// The refill of the pipeline after a mispredicted branch: no instruction retires from the branch to before `end`.
+#[derive(Clone, Copy, Debug)]
+struct Refill {
+    /// The retirement of the branch.
+    branch: WidthLimiter,
+    end: Cycle,
 }
 
 #[derive(Clone, Debug)]
@@ -64,6 +80,8 @@ pub(super) struct Retirement {
     last: WidthLimiter,
     /// Cycles that are not counted, because the thread was halted.
     skipped_cycles: u64,
+    /// The last refill, whose slots `counts` does not yet contain.
+    refill: Refill,
     /// All counts except `pipeline_stall_slots`, which is the remainder.
     pub(super) counts: CoreCounts,
 }
@@ -73,7 +91,8 @@ impl Retirement {
         // Cycles are counted from the first possible retirement.
         let mut last = WidthLimiter::new(width);
         last.fill_until(Cycle::START);
-        Retirement { width, last, skipped_cycles: 0, counts: CoreCounts::default() }
+        let refill = Refill { branch: last, end: Cycle::START };
+        Retirement { width, last, skipped_cycles: 0, refill, counts: CoreCounts::default() }
     }
 
     /// The cycle of the last retirement.
@@ -114,9 +133,25 @@ impl Retirement {
         }
     }
 
+    /// Notes that the instruction that retired last is a mispredicted branch. Fetch resumes in cycle `resumed` at the
+    /// correct address.
+    pub(super) fn mispredicted(&mut self, resumed: Cycle) {
+        self.counts.branch_stall_slots += self.refill_slots();
+        // An instruction retires in the cycle after its fetch, at the earliest.
+        self.refill = Refill { branch: self.last, end: resumed.next() };
+    }
+
+    /// The slots that the last refill has cost so far.
+    fn refill_slots(&self) -> u64 {
+        let Refill { branch, end } = self.refill;
+        self.slots(branch, CycleRange::new(Cycle::START, end), self.cycle())
+    }
+
     /// Skips the cycles until `cycle` without counting them.
     pub(super) fn skip_to(&mut self, cycle: Cycle) {
         if cycle > self.cycle() {
+            // A refill that nothing has ended yet passes during the skipped cycles.
+            self.refill.end = self.refill.end.min(self.cycle());
             // The open slots of the last cycle count as lost to the pipeline.
             self.skipped_cycles += cycle - self.cycle();
             self.last.fill_until(cycle);
@@ -130,6 +165,12 @@ impl Retirement {
     /// Charges the slots between the retirement `previous` and cycle `until` to their causes.
     #[inline(never)]
     fn charge(&mut self, previous: WidthLimiter, until: Cycle, waits: &StallCauses) {
+        // Where an instruction waits for a refill and for something else, the other cause has the slots.
+        if self.refill.end > previous.cycle()
+            && let Some(first) = waits.first_cycle()
+        {
+            self.refill.end = self.refill.end.min(first);
+        }
         let slots = |range| self.slots(previous, range, until);
         let (data, full) = (slots(waits.data), slots(waits.full));
         let (fetch, shared) = (slots(waits.fetch), slots(waits.shared));
@@ -157,7 +198,14 @@ impl Retirement {
     pub(super) fn counts(&self) -> CoreCounts {
         let (cycles, width) = (self.counted_cycles(), u64::from(self.width));
         let open_slots = width - self.last.passed();
-        let counts = CoreCounts { cycles, open_slots, pipeline_stall_slots: 0, ..self.counts };
+        let branch_stall_slots = self.counts.branch_stall_slots + self.refill_slots();
+        let counts = CoreCounts {
+            cycles,
+            open_slots,
+            pipeline_stall_slots: 0,
+            branch_stall_slots,
+            ..self.counts
+        };
         CoreCounts { pipeline_stall_slots: cycles * width - counts.slots(), ..counts }
     }
 }
@@ -172,13 +220,15 @@ mod tests {
         #[test]
         fn each_slot_is_used_or_lost_to_what_the_first_instruction_waits_for(
             width in 1u32..7,
-            retired in prop::collection::vec((0u64..12, 0u64..8, 0u64..10, 0u8..6), 1..80),
+            retired in prop::collection::vec((0u64..12, 0u64..8, 0u64..10, 0u8..6, 0u64..20), 1..80),
         ) {
             let mut retirement = Retirement::new(width);
             let mut slots: Vec<char> = Vec::new();
             let mut last = 1;
-            for (later, starts, waits, cause) in retired {
-                let done = (last + later).saturating_sub(5);
+            // The end of the refill after a mispredicted branch. 0: the instruction before is no such branch.
+            let mut refilled = 0;
+            for (later, starts, waits, cause, resumes) in retired {
+                let done = (last + later).saturating_sub(5).max(refilled);
                 let interval = (last + starts, last + starts + waits);
                 let range = CycleRange::new(Cycle(interval.0), Cycle(interval.1));
                 let mut causes = StallCauses::default();
@@ -187,6 +237,9 @@ mod tests {
                     1 => causes.fetch = range,
                     2 => causes.full = range,
                     _ => {}
+                }
+                if cause < 3 && interval.0 < interval.1 {
+                    refilled = refilled.min(interval.0);
                 }
                 // Slot by slot until the instruction has retired.
                 loop {
@@ -200,6 +253,7 @@ mod tests {
                     slots.push(match cause {
                         0 | 2 if waits => 'd',
                         1 if waits => 'f',
+                        _ if cycle < refilled => 'b',
                         _ => 'p',
                     });
                 }
@@ -209,8 +263,14 @@ mod tests {
                 prop_assert_eq!(counts.instructions, slots_of('i'));
                 prop_assert_eq!(counts.data_stall_slots, slots_of('d'));
                 prop_assert_eq!(counts.fetch_stall_slots, slots_of('f'));
-                prop_assert_eq!(counts.pipeline_stall_slots, slots_of('p'));
+                prop_assert_eq!(counts.branch_stall_slots, slots_of('b'));
+                prop_assert_eq!(counts.pipeline_stall_slots, slots_of('p') + slots_of('b'));
                 prop_assert_eq!(counts.slots(), counts.cycles * u64::from(width));
+                refilled = 0;
+                if let Some(resumed) = (last + resumes).checked_sub(10).filter(|_| resumes > 9) {
+                    retirement.mispredicted(Cycle(resumed));
+                    refilled = resumed + 1;
+                }
             }
         }
     }

@@ -15,6 +15,7 @@ use super::store_buffer::StoreBuffer;
 use super::{Access, AccessMode, CoreCounts, ExecutedBlock, Latencies, Memory, wait_parts};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::cycle::Cycle;
+use crate::predict::Prediction;
 
 /// A core that executes one thread.
 pub trait SingleThreadCore {
@@ -151,6 +152,9 @@ impl CommonParts {
         let counts = &mut self.retirement.counts;
         let predicted = self.code.predict(block, (kind, address), next, counts);
         self.front.branch(kind, predicted, times);
+        if predicted.prediction == Prediction::Mispredicted {
+            self.retirement.mispredicted(self.front.resumes());
+        }
     }
 
     /// Executes and counts a store that issues at `issued`. Returns when its line has arrived. No later access starts

@@ -181,9 +181,14 @@ fn contract_11_a_branch_that_was_not_foreseen_costs_its_penalty() {
     // The branch waits for a product, so the penalty starts after the product.
     let late = rounds(&model, &[operation(Unit::Multiply, 0, 0)], |_| false, 100);
     assert_eq!(late.cycles, 100 * (10 + 1) + 99 * 12);
-    // No instruction is available, and none waits for a line: the slots are charged to the
-    // pipeline.
+    // No instruction is available, and none waits for a line: the slots are charged to the pipeline, and of them those
+    // of the 12 cycles after each branch but the last to the refill.
     assert_eq!((wrong.fetch_stall_slots, wrong.data_stall_slots), (0, 0));
+    assert_eq!((right.branch_stall_slots, wrong.branch_stall_slots % 99), (0, 0));
+    for counts in [wrong, late] {
+        assert!((12 * 4..14 * 4).contains(&(counts.branch_stall_slots / 99)), "{counts:?}");
+        assert!(counts.branch_stall_slots < counts.pipeline_stall_slots, "{counts:?}");
+    }
 }
 
 #[test]

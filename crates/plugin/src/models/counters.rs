@@ -5,8 +5,8 @@ use machine::Counts as ModelCounts;
 use machine::core::CoreCounts;
 use machine::memory::CpuCounts;
 use simrecord::counters::{
-    BRANCH_MISSES, CACHE_TO_CACHE, Counts, DATA_WAIT_CYCLES, FETCH_WAIT_CYCLES, L3_MISSES, MODEL,
-    PIPELINE_STALL_CYCLES, STLB_MISSES, UPGRADES,
+    BRANCH_MISSES, BRANCH_STALL_CYCLES, CACHE_TO_CACHE, Counts, DATA_WAIT_CYCLES,
+    FETCH_WAIT_CYCLES, L3_MISSES, MODEL, PIPELINE_STALL_CYCLES, STLB_MISSES, UPGRADES,
 };
 
 /// Sets the counters of a vCPU's memory accesses.
@@ -32,6 +32,7 @@ pub(crate) fn put_core_counts(core: &CoreCounts, width: u64, counts: &mut Counts
     counts[BRANCH_MISSES] = core.mispredicted_branches;
     // A slot that another thread of the core used is lost for this one.
     counts[PIPELINE_STALL_CYCLES] = (core.pipeline_stall_slots + core.shared_slots) / width;
+    counts[BRANCH_STALL_CYCLES] = core.branch_stall_slots / width;
 }
 
 /// Reads the counters of a model from the vector of counters.

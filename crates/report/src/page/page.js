@@ -111,11 +111,11 @@
       found.push(at * step);
     return found;
   };
-  const written = (value, units) => {
+  const written = (value, units, digits = 6) => {
     let unit = units[0];
     for (const one of units) if (Math.abs(value) >= one[1] * (1 - 1e-9)) unit = one;
     if (value === 0) unit = units[0];
-    const text = (Number((value / unit[1]).toPrecision(6))).toLocaleString("en", { maximumFractionDigits: 6 });
+    const text = (Number((value / unit[1]).toPrecision(digits))).toLocaleString("en", { maximumFractionDigits: 6 });
     return unit[0] ? `${text} ${unit[0]}` : text;
   };
 
@@ -234,6 +234,7 @@
     const reset = add("Whole axis", whole);
     reset.disabled = true;
     const output = document.createElement("output");
+    output.className = "range";
     output.setAttribute("aria-live", "polite");
     tools.append(output);
     const holder = svg.closest(".picture");
@@ -259,7 +260,16 @@
       svg.setPointerCapture(event.pointerId);
       event.preventDefault();
     });
+    // The axis at the pointer, next to the buttons, until the pointer leaves.
+    const readout = document.createElement("output");
+    readout.className = "readout";
+    tools.append(readout);
+    svg.addEventListener("pointerleave", () => { readout.textContent = ""; });
     svg.addEventListener("pointermove", (event) => {
+      const at = place(event);
+      const [from, to] = at ? at.plot.range : [0, 1];
+      readout.textContent = at ? `at the pointer: ${written(at.plot.value(from + (at.x - at.plot.x[0])
+        / (at.plot.x[1] - at.plot.x[0]) * (to - from)), at.plot.units, 3)}` : "";
       if (!drag) return;
       const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
       drag.to = Math.min(Math.max(point.x, drag.plot.x[0]), drag.plot.x[1]);

@@ -98,8 +98,12 @@ pub fn draw_bars(
         let middle = bars.len() as f64 - index as f64 - 0.5;
         let (low, high) = (middle - THICKNESS / 2.0, middle + THICKNESS / 2.0);
         let mut part_start = 0.0;
-        for (length, colour) in bar.parts.iter().filter(|(length, _)| *length > 0.0) {
-            chart.block([(part_start, low), (part_start + length, high)], colour.filled())?;
+        let drawn = || bar.parts.iter().filter(|(length, _)| *length > 0.0);
+        for (length, colour) in drawn() {
+            let corners = [(part_start, low), (part_start + length, high)];
+            chart.block(corners, colour.filled())?;
+            let share = (drawn().count() > 1).then(|| (length / bar.length(), *colour));
+            chart.hover(corners, format!("{}: {}{}", bar.name, bar.label, bar.detail), share);
             part_start += length;
         }
         if let Some(interval) = bar.interval {

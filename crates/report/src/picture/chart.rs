@@ -11,7 +11,7 @@ use plotters::style::{Color, RGBColor, ShapeStyle};
 use super::axis::Axis;
 use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
 use super::sheet::{
-    Area, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold, shortened,
+    Area, Hover, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold, shortened,
     text_style, text_width, units,
 };
 
@@ -267,6 +267,12 @@ impl<'s> Chart<'s> {
     ) -> Result<(), Undrawn> {
         self.context.draw_series([Rectangle::new(corners, style)])?;
         Ok(())
+    }
+
+    /// Shows a text while the pointer is between two corners. `share`: see [`Hover::share`].
+    pub fn hover(&self, corners: [(f64, f64); 2], text: String, share: Option<(f64, RGBColor)>) {
+        let corners = corners.map(|corner| self.context.backend_coord(&corner));
+        self.area.add_hover(Hover { corners, text, share });
     }
 
     /// Draws a line that joins the points.

@@ -19,15 +19,17 @@ use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
 use super::palette::{INK, PAPER, SOFT_INK};
+use crate::human;
 
 /// The surface that plotters draws on.
 type Drawing<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 
-/// A rectangular part of the sheet. All areas of a sheet collect their plots in one list.
+/// A rectangular part of the sheet. All areas of a sheet collect their plots and hovers in one list each.
 #[derive(Clone)]
 pub struct Area<'s> {
     drawing: Drawing<'s>,
     plots: Rc<RefCell<Vec<Plot>>>,
+    hovers: Rc<RefCell<Vec<Hover>>>,
 }
 
 impl<'s> Deref for Area<'s> {
@@ -42,7 +44,7 @@ impl<'s> Area<'s> {
     /// The part of the area with this upper left corner and this size, in units.
     pub fn part(&self, corner: (i32, i32), size: (u32, u32)) -> Area<'s> {
         let drawing = self.drawing.clone().shrink(corner, size);
-        Area { drawing, plots: Rc::clone(&self.plots) }
+        Area { drawing, plots: Rc::clone(&self.plots), hovers: Rc::clone(&self.hovers) }
     }
 
     /// Width and height, pixels.
@@ -55,6 +57,21 @@ impl<'s> Area<'s> {
     pub fn add_plot(&self, plot: Plot) {
         self.plots.borrow_mut().push(plot);
     }
+
+    /// Adds a text that a page shows while the pointer is at a part of the sheet.
+    pub fn add_hover(&self, hover: Hover) {
+        self.hovers.borrow_mut().push(hover);
+    }
+}
+
+/// A part of the sheet, and the text that a page shows while the pointer is there. A file does not have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hover {
+    /// Two opposite corners, in units.
+    pub corners: [(i32, i32); 2],
+    pub text: String,
+    /// The part's share of a whole, with the colour that names the part in the legend. `None`: it is the whole.
+    pub share: Option<(f64, RGBColor)>,
 }
 
 /// The position of a plot on the sheet, in units, and its horizontal axis. A page needs both to zoom into the plot.
@@ -86,6 +103,7 @@ pub struct Sheet {
     /// Height of the whole sheet, pixels.
     height: f64,
     plots: Vec<Plot>,
+    hovers: Vec<Hover>,
 }
 
 /// An error of plotters. In memory, drawing has no known reason to fail.
@@ -307,6 +325,7 @@ pub fn draw(
         Ok(())
     })?;
     let plots = Rc::new(RefCell::new(Vec::new()));
+    let hovers = Rc::new(RefCell::new(Vec::new()));
     let panels_svg = fragment((width, total_height), |root| {
         for (left, number, entry) in legend {
             let y = notes_bottom + 4.0 + 20.0 * number as f64 + 9.0;
@@ -317,7 +336,7 @@ pub fn draw(
         }
         let size = (units(width) as u32, units(height) as u32);
         let drawing = root.clone().shrink((0, units(top)), size);
-        paint(&Area { drawing, plots: Rc::clone(&plots) })
+        paint(&Area { drawing, plots: Rc::clone(&plots), hovers: Rc::clone(&hovers) })
     })?;
     Ok(Sheet {
         heading: heading.clone(),
@@ -327,6 +346,7 @@ pub fn draw(
         heading_height: notes_bottom,
         height: total_height,
         plots: plots.take(),
+        hovers: hovers.take(),
     })
 }
 
@@ -359,9 +379,32 @@ impl Sheet {
         let plots: Vec<Json> = self.plots.iter().map(Plot::json).collect();
         let plots = Json::from(plots).to_string().replace('\'', "&#39;");
         let panels_svg = &self.panels_svg;
+        let hovers: String =
+            self.hovers.iter().map(|hover| hover.svg(&self.heading.legend)).collect();
         format!(
             "<svg viewBox=\"0 {top} {width} {height}\" role=\"img\" aria-labelledby=\"{id}-d\" \
-             data-plots='{plots}'>\n<desc id=\"{id}-d\">{description}</desc>\n{panels_svg}</svg>\n"
+             data-plots='{plots}'>\n<desc id=\"{id}-d\">{description}</desc>\n{panels_svg}{hovers}</svg>\n"
+        )
+    }
+}
+
+impl Hover {
+    /// An invisible rectangle above the part, with the text as its title: browsers show it at the pointer.
+    fn svg(&self, legend: &[Entry]) -> String {
+        let [(left, top), (right, bottom)] = self.corners;
+        let (width, height) = ((right - left).abs(), (bottom - top).abs());
+        let mut text = self.text.clone();
+        if let Some((share, colour)) = self.share {
+            let part = legend.iter().find(|entry| entry.colour == colour);
+            let name = part.map_or("this part", |entry| entry.name.as_str());
+            text = format!("{text}\n{name}: {} of it", human::percent(share));
+        }
+        let text = xml(&text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
+        format!(
+            "<rect class=\"hover\" x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" fill=\"none\" \
+             pointer-events=\"all\"><title>{text}</title></rect>\n",
+            left.min(right),
+            top.min(bottom),
         )
     }
 }

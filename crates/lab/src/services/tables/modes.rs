@@ -4,7 +4,9 @@
 use record::{Columns, Table, column};
 
 use super::super::class::Class;
-use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
+use super::super::counters::{
+    BRANCH_STALL, CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL,
+};
 use super::super::sample::{ServiceStats, ServicesSample};
 use super::{is_kernel, ratio};
 
@@ -88,6 +90,12 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
         )
         .shown_as("pipeline", 67)
         .real(|row: &Row<'_>| row.share(row.sum(PIPELINE_STALL))),
+        column(
+            "branch_stall_ratio",
+            "The part of pipeline_stall_ratio that follows mispredicted branches.",
+        )
+        .detail()
+        .real(|row: &Row<'_>| row.share(row.sum(BRANCH_STALL))),
     ])
 }
 

@@ -8,7 +8,7 @@ use super::{conditions, context, largest, left_out, panel_title, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
-use crate::picture::palette::{BLUE, GREY, ORANGE, SKY, VERMILION};
+use crate::picture::palette::{BLUE, GREY, ORANGE, PURPLE, SKY, VERMILION};
 use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn};
 use crate::row::Row;
@@ -16,22 +16,31 @@ use crate::row::Row;
 /// Maximum number of contexts of a condition.
 const CONTEXTS_MAX: usize = 14;
 
-/// Events of stalled cycles, each with its name in the legend and its colour.
-const STALLS: [(&str, &str, RGBColor); 2] = [
-    ("stalled-cycles-frontend", "waits for instructions", VERMILION),
-    ("stalled-cycles-backend", "waits for data", ORANGE),
-];
-/// Name and colour of the part without stalls.
-const EXECUTES: (&str, RGBColor) = ("executes", BLUE);
+/// A part of a context's cycles: its name in the legend, and its colour.
+type Cause = (&'static str, RGBColor);
+
+/// The part without stalls.
+const EXECUTES: Cause = ("executes", BLUE);
+/// Cycles until the first instruction after a mispredicted branch. Only simulated cores count them.
+const MISPREDICTED: Cause = ("mispredicted branches", PURPLE);
+/// All other cycles without a retirement. Only simulated cores count them.
+const DEPENDENCES: Cause = ("dependences, busy units", SKY);
+const INSTRUCTIONS: Cause = ("waits for instructions", VERMILION);
+const DATA: Cause = ("waits for data", ORANGE);
+/// All parts, in the order in which they are drawn.
+const CAUSES: [Cause; 5] = [EXECUTES, MISPREDICTED, DEPENDENCES, INSTRUCTIONS, DATA];
+/// The row of a context, and the causes of its cycles if they are known.
+type ContextCauses<'r> = (Row<'r>, Option<Vec<(f64, Cause)>>);
+
 /// Name and colour of a context without counted stalls, in a picture where other contexts have them.
 const NOT_COUNTED: (&str, RGBColor) = ("cause not counted", GREY);
 /// Colours of the kinds of contexts, for a run without counted stalls.
 const KINDS: [(&str, RGBColor); 4] =
     [("vector", BLUE), ("irq", VERMILION), ("softirq", SKY), ("nmi", ORANGE)];
 
-/// The stalled shares of a context's cycles, in the order of [`STALLS`]. `None` if they were not counted, or if they
-/// add up to more than all cycles.
-fn stalls(events: Option<&Table>, context_row: &Row<'_>) -> Option<[f64; 2]> {
+/// The causes of a context's cycles with their shares, in the order of [`CAUSES`]. `None` if stalls were not counted, or
+/// if they add up to more than all cycles.
+fn causes(events: Option<&Table>, context_row: &Row<'_>) -> Option<Vec<(f64, Cause)>> {
     let keys = ["condition", "kind", "name"];
     let is_same_context = |row: &Row<'_>| {
         keys.iter().all(|key| text(row, key) == text(context_row, key))
@@ -42,21 +51,27 @@ fn stalls(events: Option<&Table>, context_row: &Row<'_>) -> Option<[f64; 2]> {
         rows(events?).find(is_counted)?.number("self_total")
     };
     let cycles = count("cycles").filter(|cycles| *cycles > 0.0)?;
-    let [frontend, backend] = STALLS.map(|(event, ..)| count(event));
-    let shares = [frontend? / cycles, backend? / cycles];
-    (shares[0] + shares[1] <= 1.0).then_some(shares)
+    let share = |event: &str| Some(count(event)? / cycles);
+    let (instructions, data) =
+        (share("stalled-cycles-frontend")?, share("stalled-cycles-backend")?);
+    let mut causes = vec![(instructions, INSTRUCTIONS), (data, DATA)];
+    if let (Some(pipeline), Some(branches)) =
+        (share("pipeline_stall_cycles"), share("branch_stall_cycles"))
+    {
+        let dependences = (pipeline - branches).max(0.0);
+        causes.splice(..0, [(branches, MISPREDICTED), (dependences, DEPENDENCES)]);
+    }
+    let executes = 1.0 - causes.iter().map(|(share, _)| share).sum::<f64>();
+    causes.insert(0, (executes, EXECUTES));
+    (executes >= 0.0).then_some(causes)
 }
 
-/// The bar of a context, divided by cause if its stalls are known. Otherwise the bar has one colour: grey if other
+/// The bar of a context, divided by cause if its causes are known. Otherwise the bar has one colour: grey if other
 /// bars are divided (`is_divided`), else the colour of the context's kind.
-fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
+fn bar(row: &Row<'_>, causes: Option<&[(f64, Cause)]>, is_divided: bool) -> Bar {
     let share = row.number("self_cpu_ratio").unwrap_or(0.0);
-    let parts = match stalls {
-        Some([frontend, backend]) => vec![
-            (share * (1.0 - frontend - backend), EXECUTES.1),
-            (share * frontend, STALLS[0].2),
-            (share * backend, STALLS[1].2),
-        ],
+    let parts = match causes {
+        Some(causes) => causes.iter().map(|(part, cause)| (share * part, cause.1)).collect(),
         None if is_divided => vec![(share, NOT_COUNTED.1)],
         None => vec![(share, colour(&text(row, "kind")))],
     };
@@ -91,12 +106,12 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let mut rows = largest(table, condition, "self_cpu_ratio");
         dropped += rows.len().saturating_sub(CONTEXTS_MAX);
         rows.truncate(CONTEXTS_MAX);
-        let rows: Vec<_> = rows.into_iter().map(|row| (row, stalls(events, &row))).collect();
+        let rows: Vec<_> = rows.into_iter().map(|row| (row, causes(events, &row))).collect();
         titled_rows.extend((!rows.is_empty()).then(|| (panel_title(condition), rows)));
     }
     let all_rows = || titled_rows.iter().flat_map(|(_, rows)| rows);
-    let is_divided = all_rows().any(|(_, stalls)| stalls.is_some());
-    let is_all_divided = all_rows().all(|(_, stalls)| stalls.is_some());
+    let is_divided = all_rows().any(|(_, causes)| causes.is_some());
+    let is_all_divided = all_rows().all(|(_, causes)| causes.is_some());
     let mut kinds: Vec<String> = Vec::new();
     for (row, _) in all_rows() {
         let kind = text(row, "kind");
@@ -106,8 +121,8 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     }
     let size = |row: &Row<'_>| row.number("self_cpu_ratio").unwrap_or(0.0);
     let costliest = all_rows().map(|(row, _)| *row).max_by(|a, b| size(a).total_cmp(&size(b)));
-    let bars = |rows: &Vec<(Row<'_>, Option<[f64; 2]>)>| -> Vec<Bar> {
-        rows.iter().map(|(row, stalls)| bar(row, *stalls, is_divided)).collect()
+    let bars = |rows: &Vec<ContextCauses<'_>>| -> Vec<Bar> {
+        rows.iter().map(|(row, causes)| bar(row, causes.as_deref(), is_divided)).collect()
     };
     let panels: Vec<(String, Vec<Bar>)> =
         titled_rows.iter().map(|(title, rows)| (title.clone(), bars(rows))).collect();
@@ -115,15 +130,23 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
     let mut legend = Vec::new();
     if is_divided {
-        legend.push(entry(EXECUTES.0, EXECUTES.1));
-        legend.extend(STALLS.iter().map(|(_, name, colour)| entry(name, *colour)));
+        let has = |cause: &Cause| {
+            all_rows()
+                .filter_map(|(_, causes)| causes.as_ref())
+                .flatten()
+                .any(|(_, one)| one == cause)
+        };
+        let drawn = CAUSES.iter().filter(|cause| has(cause));
+        legend.extend(drawn.map(|(name, colour)| entry(name, *colour)));
         legend.extend((!is_all_divided).then(|| entry(NOT_COUNTED.0, NOT_COUNTED.1)));
     } else {
         legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
     }
     let self_time = if is_divided {
-        "Self time, divided by what its cycles were: executing, waiting for instructions \
-         (stalled-cycles-frontend) or for data (stalled-cycles-backend)."
+        "Self time, divided by what its cycles were: executing, lost after mispredicted branches \
+         (branch_stall_cycles) or otherwise in the pipeline (pipeline_stall_cycles) where a simulated \
+         core counts these, waiting for instructions (stalled-cycles-frontend) or for data \
+         (stalled-cycles-backend)."
     } else {
         "Self time: without the contexts nested within. This run has no counts of stalled \
          cycles, so that it is not divided by cause."

@@ -133,7 +133,8 @@ mod tests {
         table("handlers", &columns, rows)
     }
 
-    fn events() -> Table {
+    /// The counted events of a context, whose further stalls are `pipeline`.
+    fn events(pipeline: &[(&str, u64)]) -> Table {
         let columns = [
             ("condition", TEXT),
             ("kind", TEXT),
@@ -146,21 +147,26 @@ mod tests {
             let keys: [Value; 4] = ["idle".into(), "softirq".into(), 4.into(), "BLOCK".into()];
             [&keys[..], &[event.into(), total.into()]].concat()
         };
-        let rows = vec![
-            row("cycles", 1000),
-            row("stalled-cycles-frontend", 500),
-            row("stalled-cycles-backend", 250),
-        ];
-        table("events", &columns, rows)
+        let counts =
+            [("cycles", 1000), ("stalled-cycles-frontend", 400), ("stalled-cycles-backend", 200)];
+        let rows = counts.iter().chain(pipeline).map(|(event, total)| row(event, *total));
+        table("events", &columns, rows.collect())
     }
 
     #[test]
     fn a_bar_is_as_long_as_its_share_and_divided_by_cause() {
         let run = run_of(vec![handlers()]);
         golden("costs", costs(&run, WIDTH));
-        let run = run_of(vec![handlers(), events()]);
+        let run = run_of(vec![handlers(), events(&[])]);
         golden("costs_by_cause", costs(&run, WIDTH));
         golden("costs_narrow", costs(&run, NARROW));
+        let pipeline = [("pipeline_stall_cycles", 300), ("branch_stall_cycles", 200)];
+        let run = run_of(vec![handlers(), events(&pipeline)]);
+        golden("costs_by_cause_of_a_core", costs(&run, WIDTH));
+        let more_than_all = [("pipeline_stall_cycles", 500), ("branch_stall_cycles", 200)];
+        let divided = costs(&run_of(vec![handlers(), events(&more_than_all)]), WIDTH);
+        let svg = divided.unwrap().unwrap().file();
+        assert!(!svg.contains("mispredicted branches"), "{svg}");
         assert_eq!(costs(&run_of(vec![]), WIDTH).unwrap(), None);
     }
 
