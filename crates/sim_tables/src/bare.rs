@@ -24,8 +24,10 @@ pub fn repetitions(repetitions: &[Repetition], events: &[&str]) -> Table {
     type Row<'a> = (usize, &'a Repetition);
     let columns = Columns::all([
         column("repetition", "Number of the repetition, from 1.")
+            .key()
             .uint(|(number, _): &Row<'_>| *number / 2 + 1),
         column("interrupt", "Whether an interrupt was scheduled.")
+            .key()
             .bool(|(_, repetition): &Row<'_>| repetition.irq),
         column("handled_count", "How often the handler ran.")
             .uint(|(_, repetition): &Row<'_>| repetition.ran),
@@ -57,6 +59,7 @@ pub fn accuracy(points: &[Point]) -> Table {
     let found = "Misses in user mode, treatment minus control";
     let columns = Columns::all([
         column("handler_lines", "Lines that the handler touches.")
+            .key()
             .uint(|point: &Point| point.handler_lines),
         column("displaced_basic_lines", &format!("{truth} (basic method)."))
             .uint(|point: &Point| point.basic.truth),
@@ -105,6 +108,7 @@ pub fn accuracy(points: &[Point]) -> Table {
 pub fn calibration(points: &[CurvePoint]) -> Table {
     let columns = Columns::all([
         column("displaced_lines", "Lines that the program itself displaced.")
+            .key()
             .uint(|point: &CurvePoint| point.lines),
         column("excess_ns", "Extra time of the last pass over all lines, median.")
             .interval(IntervalColumns::half_width("excess_ci95_ns"))

@@ -44,6 +44,7 @@ pub fn repeatability(machines: &[RepeatedMachine]) -> Table {
     };
     let columns = Columns::all([
         column("configuration", "CPUs, device and workload of the machine.")
+            .key()
             .text(|(machine, _): &Row<'_>| (*machine).to_owned()),
         column("run_count", "How often the machine was run.").uint(|(_, outcomes): &Row<'_>| {
             outcomes.iter().map(|outcome| outcome.runs).sum::<u64>()

@@ -35,7 +35,7 @@ pub struct ScaleArgs {
         long,
         value_delimiter = ',',
         default_value = "1,64,4096,1048576",
-        value_parser = clap::value_parser!(u64).range(NODES),
+        value_parser = node_count,
         value_name = "LIST"
     )]
     nodes: Vec<u64>,
@@ -84,6 +84,17 @@ fn granularities(text: &str) -> Result<Granularities, String> {
     Ok(Granularities(list))
 }
 
+/// A number of nodes. A part of a number with thousands separators, such as the second part of `100,000`, is an error.
+fn node_count(text: &str) -> Result<u64, String> {
+    if text.len() > 1 && text.starts_with('0') {
+        return Err("commas separate the numbers of the list: write 100000, not 100,000".to_owned());
+    }
+    let count = text.parse().map_err(|error| format!("{error}"))?;
+    let (min, max) = NODES.into_inner();
+    let is_allowed = (min..=max).contains(&count);
+    is_allowed.then_some(count).ok_or_else(|| format!("allowed: {min} to {max}"))
+}
+
 pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     if args.nodes.len() > VALUES_MAX {
         bail!(Usage(format!("--nodes takes at most {VALUES_MAX} numbers")));
@@ -119,6 +130,14 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_nodes_has_no_separators() {
+        assert_eq!(node_count("100000"), Ok(100_000));
+        for (text, words) in [("000", "write 100000"), ("0", "allowed: 1 to"), ("x", "invalid")] {
+            assert!(node_count(text).unwrap_err().contains(words), "{text}");
+        }
+    }
 
     #[test]
     fn a_range_of_granularities_goes_by_tens() {

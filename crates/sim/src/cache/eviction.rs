@@ -111,6 +111,23 @@ impl Cache {
         removed
     }
 
+    /// Removes an entry of any kind, such as `checkpoint-NAME`.
+    ///
+    /// Fails with [`SimError::Invalid`] when there is no such entry, or when a running irqlab uses it.
+    pub fn remove_named(&self, name: &str) -> Result<()> {
+        if !self.entries().iter().any(|entry| entry.name == name) {
+            return Err(SimError::Invalid(format!(
+                "the cache has no entry {name} (irqlab sim cache list prints the names)"
+            )));
+        }
+        if self.remove(name, Duration::ZERO) {
+            return Ok(());
+        }
+        Err(SimError::Invalid(format!(
+            "{name} stays: a running irqlab uses it, or it cannot be removed"
+        )))
+    }
+
     /// Removes temporary files and directories of processes that were killed. Returns the names.
     fn remove_leftovers(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path("")) else { return Vec::new() };
@@ -253,6 +270,22 @@ mod tests {
 
     fn names(cache: &Cache) -> Vec<String> {
         cache.entries().into_iter().map(|entry| entry.name).collect()
+    }
+
+    #[test]
+    fn an_entry_of_any_kind_is_removed_by_its_name_unless_it_is_in_use() {
+        let (_scratch, cache) = cache();
+        add(&cache, "checkpoint-mine", 10, 0);
+        add(&cache, "ready-1", 10, 0);
+        let refused = |name: &str| cache.remove_named(name).unwrap_err().to_string();
+        assert!(refused("absent").contains("no entry absent"));
+        assert!(refused("../elsewhere").contains("no entry"));
+        let used = in_use::lock_unused(&cache.path("checkpoint-mine")).ok();
+        assert!(used.is_some());
+        assert!(refused("checkpoint-mine").contains("a running irqlab uses it"));
+        drop(used);
+        cache.remove_named("checkpoint-mine").unwrap();
+        assert_eq!(names(&cache), ["ready-1"]);
     }
 
     #[test]

@@ -340,7 +340,11 @@ impl Checkpoint {
         };
         let by_option = [
             ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
-            ("kernel", key(&saved.kernel_sha256), key(&machine.kernel_sha256)),
+            (
+                "kernel (--kernel, --flavour)",
+                key(&saved.kernel_sha256),
+                key(&machine.kernel_sha256),
+            ),
             (
                 "initramfs (--with-irqlab, or another version of irqlab)",
                 key(&saved.initramfs_sha256),
@@ -372,7 +376,8 @@ impl Checkpoint {
             name,
             format!(
                 "it belongs to another machine:{differences}\n(it was made with {made_with}; make it again for this \
-                 machine:\n  irqlab sim checkpoint {name} {options})"
+                 machine, with the same --kernel, --modules, --flavour, --rootfs and --with-irqlab as here:\n  \
+                 irqlab sim checkpoint {name} {options})"
             ),
         ))
     }

@@ -43,6 +43,7 @@ fn driver_option(word: &str) -> Option<&'static str> {
         "virtio-blk" => "VIRTIO_BLK",
         "nvme" => "BLK_DEV_NVME",
         "ahci" => "SATA_AHCI",
+        "ide" => "ATA_PIIX",
         "lsi" => "SCSI_SYM53C8XX_2",
         "virtio-net" => "VIRTIO_NET",
         "e1000" | "e1000-82545em" => "E1000",
@@ -198,6 +199,11 @@ mod tests {
         assert!(check("CONFIG_PCI=y\nCONFIG_VIRTIO_BLK=m\nCONFIG_E1000=m\n").is_ok());
         // This is no whole configuration.
         assert!(check("CONFIG_VIRTIO_BLK=m\n").is_ok());
+        let mut machine = crate::machine::tests::machine();
+        machine.disks = vec!["ide".parse().unwrap()];
+        let options = kernel_options::parse("CONFIG_PCI=y\n# CONFIG_ATA_PIIX is not set\n");
+        let error = RequestedDevices::from_machine(&machine).check_options(&options).unwrap_err();
+        assert!(error.to_string().contains("CONFIG_ATA_PIIX is not set"), "{error}");
     }
 
     #[test]

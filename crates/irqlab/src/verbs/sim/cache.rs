@@ -27,6 +27,14 @@ pub enum CacheVerb {
     #[command(after_help = "Examples:
   irqlab sim cache prune")]
     Prune,
+    /// Remove entries by their names, checkpoints and downloads too
+    #[command(after_help = "Examples:
+  irqlab sim cache remove checkpoint-two")]
+    Remove {
+        /// Names, as in the list
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
     /// Print the limit, or set it
     #[command(after_help = "Examples:
   irqlab sim cache limit
@@ -47,6 +55,12 @@ pub fn run(cache: &Cache, json: bool, verb: Option<&CacheVerb>) -> anyhow::Resul
             let removed = cache.prune();
             removed.iter().for_each(|name| console::say(&format!("removed {name}")));
             console::say(&format!("{} entries removed", removed.len()));
+        }
+        Some(CacheVerb::Remove { names }) => {
+            for name in names {
+                cache.remove_named(name)?;
+                console::say(&format!("removed {}", escape::plain(name)));
+            }
         }
         Some(CacheVerb::Limit { bytes: None }) => {
             console::print(&format!("{}\n", size_text(cache.limit_bytes())))?;

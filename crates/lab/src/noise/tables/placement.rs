@@ -39,12 +39,15 @@ fn columns<'a>() -> Columns<'a, Row> {
              socket.",
         )
         .priority(100)
+        .key()
         .text(|row: &Row| row.relation.word()),
         column("handler_cpu", "CPU that interrupt handlers ran on.")
             .shown_as("handler on CPU", 95)
+            .key()
             .uint(|row: &Row| row.handler_cpu),
         column("cpu", "CPU that the loop ran on.")
             .shown_as("loop on CPU", 96)
+            .key()
             .uint(|row: &Row| row.cpu),
         column(
             "quantum_count",
