@@ -282,12 +282,18 @@ impl Drop for Performer {
     }
 }
 
-/// Executes a command after its placeholders were replaced, and waits for its end. Sends it SIGTERM after
-/// [`COMMAND_TIME_MAX`].
+/// Executes a command after its placeholders were replaced, and waits for its end.
 fn run(words: &[String], over: &OverThreshold) -> Result<(), String> {
     let words: Vec<String> = words.iter().map(|word| replaced(word, over)).collect();
+    execute(&words)
+}
+
+/// Executes a command, without a shell, and waits for its end. Sends it SIGTERM after [`COMMAND_TIME_MAX`].
+///
+/// Fails with the reason if the command cannot start or does not succeed.
+pub fn execute(words: &[String]) -> Result<(), String> {
     let start = || {
-        let running = HeldCommand::new(&words, true)?.release()?;
+        let running = HeldCommand::new(words, true)?.release()?;
         running.wait_for_start()?;
         Ok::<_, BenchError>(running)
     };

@@ -47,6 +47,39 @@ fn what_makes_no_sense_is_refused() {
     check_refused(&["watch", "--once", "--listen"], "cannot be used with");
     check_refused(&["watch", "--json", "--per-cpu"], "--listen");
     check_refused(&["watch", "--once", "-c", "4096"], "CPU 4096 is not online");
+    check_refused(&["watch", "--once", "--alert", "irq.speed > 5"], "allowed are rate, cpu");
+    check_refused(&["watch", "--once", "--run", "true"], "--alert");
+    let no_program = ["watch", "--once", "--alert", "irq.rate > 5", "--run", "no-program-1"];
+    check_refused(&no_program, "there is no program");
+}
+
+/// Every CPU that executes irqlab takes interrupts of its timer, and no line has a rate of a billion.
+#[test]
+fn an_alert_has_a_row_a_command_and_an_exit_code() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let workspace = Place::new();
+    let rule = "vector[name=local_timer].rate > 1";
+    let never = "any.rate > 1G";
+    let watch = ["watch", "--once", "-i", "1s", "--json", "--alert", never];
+    let quiet = workspace.run(&watch).assert_code(0).json();
+    assert!(rows(&quiet, "alerts").is_empty(), "{quiet}");
+    let alert = ["--alert", rule, "--run", "cp /dev/null {context}.fired"];
+    let ended = workspace.run(&[&watch[..], &alert].concat());
+    ended.assert_code(3).assert_says("alert: vector local_timer: ");
+    assert!(workspace.path().join("vector local_timer.fired").is_file(), "{:?}", workspace.names());
+    let run = ended.json();
+    let [row] = rows(&run, "alerts") else { panic!("{run}") };
+    assert_eq!((&row["rule"], &row["cpu"]), (&rule.into(), &"all".into()), "{row}");
+    assert_eq!((&row["name"], &row["is_firing"]), (&"local_timer".into(), &true.into()), "{row}");
+    assert!(row["value"].as_f64() > Some(1.0) && row["held_ns"].as_u64() > Some(0), "{row}");
+    // A time that the interval is shorter than.
+    let long = format!("{rule} for 1h");
+    let held = workspace.run(&["watch", "--once", "-i", "1s", "--json", "--alert", &long]);
+    let run = held.assert_code(0).json();
+    assert_eq!(rows(&run, "alerts")[0]["is_firing"], false, "{run}");
 }
 
 #[test]

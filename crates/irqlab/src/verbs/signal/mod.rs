@@ -8,7 +8,7 @@ mod fit;
 mod model;
 mod nic;
 mod observations;
-mod rates;
+pub mod rates;
 pub mod run;
 
 use std::process::ExitCode;

@@ -47,7 +47,7 @@ pub fn rate_range(text: &str) -> Result<RateRange, String> {
 }
 
 /// Parses a rate in events per second, rounded to a whole number.
-fn rate(text: &str) -> Result<u64, String> {
+pub fn rate(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("{text:?} is not a rate from 1 to 1G events per second, as in 500, 2.5k or 1M");
     let (number, factor) = match text.char_indices().last() {

@@ -110,8 +110,8 @@ enum SimVerb {
     #[command(after_help = "Examples:
   irqlab sim checkpoint                  lists the checkpoints
   irqlab sim checkpoint two --vcpus 2
-  irqlab sim cache remove checkpoint-two removes it
-  irqlab sim boot --from two --vcpus 2 -- ls")]
+  irqlab sim boot --from two --vcpus 2 -- ls
+  irqlab sim cache remove checkpoint-two removes it")]
     Checkpoint {
         /// Name of the checkpoint; without a name, lists the checkpoints
         name: Option<String>,

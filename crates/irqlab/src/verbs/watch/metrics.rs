@@ -8,6 +8,7 @@ use lab::handlers::{Timing, WindowSample};
 use report::{Buckets, Exposition, MetricKind, Metrics};
 use stats::Distribution;
 
+use super::alert::Alerts;
 use super::throttled::Throttled;
 
 /// Which series a context has.
@@ -30,6 +31,22 @@ pub struct Constants {
     /// Time that a pair of probes adds to an empty span, ns.
     pub probe_overhead_ns: u64,
     pub series: SeriesOfContexts,
+}
+
+/// What the alerts came to.
+#[derive(Clone, Debug, Default)]
+pub struct AlertCounts {
+    /// Each rule with how often it has fired, and how many contexts make it fire now.
+    rules: Vec<(String, u64, usize)>,
+}
+
+impl AlertCounts {
+    pub fn of(alerts: &Alerts) -> AlertCounts {
+        let counts = alerts.counts();
+        AlertCounts {
+            rules: counts.map(|(rule, fired, now)| (rule.to_owned(), fired, now)).collect(),
+        }
+    }
 }
 
 /// Exponents of the upper bounds of the histograms' buckets: `n` stands for the largest whole ns below 2^n. The
@@ -78,9 +95,15 @@ fn rows(series: SeriesOfContexts, reading: &WindowSample) -> Vec<Row> {
 }
 
 /// The metrics of a reading.
-pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample) -> String {
+pub fn metrics(
+    format: Exposition,
+    constants: &Constants,
+    reading: &WindowSample,
+    alerts: &AlertCounts,
+) -> String {
     let mut metrics = Metrics::new(format);
     add_measurement_metrics(&mut metrics, constants, reading);
+    add_alert_metrics(&mut metrics, alerts);
     let rows = rows(constants.series, reading);
     let help = "Interrupts, softirqs, polls and page faults: spans that ended, or counted events.";
     let mut events = metrics.family("irqlab_context_events", MetricKind::Counter, None, help);
@@ -106,6 +129,23 @@ pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample
         packets.sample(&row.labels(), row.self_times.sum as f64);
     }
     metrics.finish()
+}
+
+/// Adds two metrics for each rule of an alert.
+fn add_alert_metrics(metrics: &mut Metrics, alerts: &AlertCounts) {
+    if alerts.rules.is_empty() {
+        return;
+    }
+    let help = "Contexts that break a rule of --alert now, for as long as the rule says.";
+    let mut firing = metrics.family("irqlab_alert_firing_contexts", MetricKind::Gauge, None, help);
+    for (rule, _, now) in &alerts.rules {
+        firing.sample(&[("rule", rule)], *now as f64);
+    }
+    let help = "How often a rule of --alert has fired.";
+    let mut fired = metrics.family("irqlab_alerts", MetricKind::Counter, None, help);
+    for (rule, count, _) in &alerts.rules {
+        fired.sample(&[("rule", rule)], *count as f64);
+    }
 }
 
 /// Adds the metrics about the measurement itself: how it is done, its length, and its overhead.
@@ -197,13 +237,14 @@ mod tests {
         let reading = WindowSample { contexts, ..WindowSample::default() };
         let text = |series| {
             let constants = Constants { series, ..Constants::default() };
-            metrics(Exposition::Prometheus, &constants, &reading)
+            metrics(Exposition::Prometheus, &constants, &reading, &AlertCounts::default())
         };
         let summed = text(SeriesOfContexts::OverAllCpus);
         let without_contexts = series_count(&metrics(
             Exposition::Prometheus,
             &Constants::default(),
             &WindowSample::default(),
+            &AlertCounts::default(),
         ));
         assert_eq!(series_count(&summed), without_contexts + 17 + 2 + 1);
         let labels = "kind=\"irq\",name=\"eth0\",number=\"7\"";
@@ -221,9 +262,12 @@ mod tests {
         let fault = stats(ContextKind::Exception, "fault", Timing::CountOnly, &[]);
         let contexts = vec![irq(&[255, 256]), irq(&[1 << 31]), fault];
         let reading = WindowSample { contexts, ..WindowSample::default() };
-        let text = metrics(Exposition::OpenMetrics, &Constants::default(), &reading);
+        let alerts = AlertCounts { rules: vec![("irq[name=a].rate > 5".to_owned(), 7, 2)] };
+        let text = metrics(Exposition::OpenMetrics, &Constants::default(), &reading, &alerts);
         let labels = "kind=\"irq\",name=\"a\\\"b\",number=\"7\"";
         for line in [
+            "irqlab_alert_firing_contexts{rule=\"irq[name=a].rate > 5\"} 2.0".to_owned(),
+            "irqlab_alerts_total{rule=\"irq[name=a].rate > 5\"} 7.0".to_owned(),
             format!("irqlab_context_events_total{{{labels}}} 3.0"),
             format!("irqlab_context_self_seconds_bucket{{{labels},le=\"2.55e-07\"}} 1"),
             format!("irqlab_context_self_seconds_bucket{{{labels},le=\"1.023e-06\"}} 2"),

@@ -3,7 +3,9 @@
 //! One thread reads the BPF maps once per interval. Everything else uses its last reading, so a slow terminal or a
 //! scrape cannot disturb the measurement.
 
+mod alert;
 mod columns;
+mod commands;
 mod metrics;
 mod screen;
 mod server;
@@ -11,6 +13,7 @@ mod state;
 mod throttled;
 mod view;
 
+use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,18 +26,20 @@ use lab::handlers::{HandlersBench, Rates, WindowSample};
 use live::handlers::{LiveBench, LiveSettings, OpenWindow};
 use live::host::{Root, host_facts, run_host_block};
 use live::window::{Stop, WaitOutcome, WindowEnd, wait};
-use record::{Absence, Run, SCHEMA, Timestamp};
-use report::Exposition;
+use record::{Absence, Run, SCHEMA, Table, Timestamp};
+use report::{Exposition, escape};
 use serde_json::{Map, Value as Json, json};
 
-use self::metrics::{Constants, SeriesOfContexts};
+use self::alert::{Alerts, Change, Rule};
+use self::commands::Commands;
+use self::metrics::{AlertCounts, Constants, SeriesOfContexts};
 use self::server::{Page, Server};
 use self::throttled::Throttled;
 use crate::console;
 use crate::options::{
     Format, OptionalResultArgs, Usage, duration, duration_between, ns, usable_cpus,
 };
-use crate::run::{OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
+use crate::run::{DIFFERS, OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
 
 /// Time between two attempts where the kernel refuses a call.
 const RETRY: Duration = Duration::from_millis(100);
@@ -46,12 +51,16 @@ const RETRY: Duration = Duration::from_millis(100);
   irqlab watch --once --json                      one interval, for a script
   irqlab watch --json | jq -c .tables.rates       a line of JSON for each interval, until Ctrl-C
   irqlab watch --listen                           also metrics at http://127.0.0.1:9464/metrics
+  irqlab watch --listen --alert 'irq[name=eth0].rate > 50k for 2s' --run 'logger {context} {value}'
+  irqlab watch --once -i 5s --alert 'any.cpu > 20%'   exit code 3 if a context takes more
 
 Number of metrics' series, at most: 6, 1 for each CPU, 17 for each interrupt, softirq and vector, 2 for each NAPI
-instance, and 1 for each kind of page fault. With --per-cpu, each context has these on each CPU.
+instance, 1 for each kind of page fault, and 2 for each rule of --alert. With --per-cpu, each context has these on
+each CPU.
 
 Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 the command line is wrong; 4 nothing
-can be measured here; with --once also 5: events were lost.")]
+can be measured here; with --once also 5: events were lost; with --once or --duration also 3: an alert
+has fired.")]
 pub struct WatchArgs {
     /// CPUs to measure, as in 0-3,8 [default: all]
     #[arg(short = 'c', long, value_name = "LIST")]
@@ -75,6 +84,13 @@ pub struct WatchArgs {
     /// Metrics of each context on each CPU [default: over all CPUs]
     #[arg(long, requires = "listen")]
     per_cpu: bool,
+    /// Say so when a figure of a context is beyond a limit: KIND.FIGURE > LIMIT, as in 'irq.rate > 50k for 2s'. KIND:
+    /// irq, softirq, vector and others, or any. FIGURE: rate, cpu, mean, p99 or max. May be given several times
+    #[arg(long, value_name = "RULE")]
+    alert: Vec<Rule>,
+    /// Execute this command, without a shell, when an alert fires; {context}, {value} and {rule} are replaced
+    #[arg(long, value_name = "COMMAND", requires = "alert")]
+    run: Option<String>,
     #[command(flatten)]
     results: OptionalResultArgs,
 }
@@ -125,6 +141,7 @@ impl WatchArgs {
 pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let output = args.output()?;
     let cpus = usable_cpus(args.cpus.as_deref())?;
+    let commands = args.run.as_deref().map(Commands::new).transpose()?;
     let open = OpenRun::if_asked(&args.results)?;
     // Binds before the seconds of calibration, so that the user sees an error early.
     let cannot_listen = || {
@@ -143,21 +160,31 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let constants = constants(&bench, &host, args.series());
     let window = OpenWindow::open(bench)?;
     let last = Mutex::new(Arc::new(window.read()?));
-    let published = Arc::new(Published { constants, last });
+    let alerts = Alerts::new(&args.alert);
+    let counts = Mutex::new(Arc::new(AlertCounts::of(&alerts)));
+    let published = Arc::new(Published { constants, last, counts });
     let page = Arc::clone(&published);
     let server = listener
         .map(|listener| Server::start(listener, page))
         .transpose()
         .with_context(cannot_listen)?;
     let until = args.duration.and_then(|length| Instant::now().checked_add(length));
-    let watch = Watch { host, interval: args.interval, until, window, published, server, stop };
+    let is_drawn = output == Output::Screen;
+    let alarms = RefCell::new(Alarms { alerts, commands, is_drawn });
+    let watch =
+        Watch { host, interval: args.interval, until, window, published, server, stop, alarms };
     watch.announce();
-    match output {
+    let ended = match output {
         Output::Once => watch.print_once(&open),
         Output::Lines => watch.print_lines(),
         Output::Screen => screen::run(&watch),
         Output::Metrics => watch.serve_metrics(),
-    }
+    }?;
+    // A service that a signal ends has not failed because an alert fired once.
+    let has_end = args.once || watch.is_over();
+    let has_fired = watch.alarms.borrow().alerts.have_fired();
+    let differs = ended == ExitCode::SUCCESS && has_end && has_fired;
+    Ok(if differs { ExitCode::from(DIFFERS) } else { ended })
 }
 
 /// The facts that the metrics state and that do not change.
@@ -175,6 +202,8 @@ fn constants(bench: &LiveBench, host: &Map<String, Json>, series: SeriesOfContex
 struct Published {
     constants: Constants,
     last: Mutex<Arc<WindowSample>>,
+    /// What the alerts came to in the last interval.
+    counts: Mutex<Arc<AlertCounts>>,
 }
 
 impl Published {
@@ -187,7 +216,45 @@ impl Page for Published {
     fn text(&self, format: Exposition) -> String {
         // Formats without the lock, so that the reading thread never waits for a scrape.
         let last = Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner));
-        metrics::metrics(format, &self.constants, &last)
+        let counts = Arc::clone(&self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        metrics::metrics(format, &self.constants, &last, &counts)
+    }
+}
+
+/// The alerts, and what they start.
+struct Alarms {
+    alerts: Alerts,
+    commands: Option<Commands>,
+    /// Whether the screen shows the alerts. Otherwise they are messages.
+    is_drawn: bool,
+}
+
+impl Alarms {
+    /// Applies the rules to the rates of an interval: says what has changed, and starts commands.
+    fn update(&mut self, rates: &Rates) {
+        for change in self.alerts.update(rates) {
+            let message = match &change {
+                Change::Fired(breach) => {
+                    let (context, value, rule) = (breach.context(), breach.value(), breach.rule());
+                    if let Some(commands) = &mut self.commands {
+                        commands.start(breach);
+                    }
+                    format!("alert: {context}: {value} ({rule})")
+                }
+                Change::Ended(breach) => {
+                    format!("alert is over: {} ({})", breach.context(), breach.rule())
+                }
+            };
+            if !self.is_drawn {
+                console::say(&escape::plain(&message));
+            }
+        }
+    }
+
+    /// The alerts that fire, in words. Empty if none does.
+    fn firing(&self) -> Vec<String> {
+        let firing = self.alerts.breaches().filter(|breach| breach.is_firing);
+        firing.map(|breach| format!("{}: {}", breach.context(), breach.value())).collect()
     }
 }
 
@@ -202,6 +269,7 @@ struct Watch {
     published: Arc<Published>,
     window: OpenWindow,
     stop: Stop,
+    alarms: RefCell<Alarms>,
 }
 
 impl Watch {
@@ -228,6 +296,18 @@ impl Watch {
             self.published.publish(Arc::clone(&reading));
         }
         Ok(reading)
+    }
+
+    /// The rates between two readings. Applies the rules of the alerts to them.
+    fn rates(&self, before: Option<&WindowSample>, reading: &WindowSample) -> Rates {
+        let rates = Rates::between(before, reading, self.warm_overhead_ns());
+        let mut alarms = self.alarms.borrow_mut();
+        if !alarms.alerts.is_empty() {
+            alarms.update(&rates);
+            let counts = Arc::new(AlertCounts::of(&alarms.alerts));
+            *self.published.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+        }
+        rates
     }
 
     /// The probe overhead within a span in warm caches.
@@ -259,9 +339,14 @@ impl Watch {
         }
     }
 
-    /// Reads at each interval, for the server alone.
+    /// Reads at each interval, for the server and the alerts alone.
     fn serve_metrics(&self) -> anyhow::Result<ExitCode> {
-        self.each_interval(|_| Ok(true))
+        let mut before: Option<Arc<WindowSample>> = None;
+        self.each_interval(|reading| {
+            self.rates(before.as_deref(), &reading);
+            before = Some(reading);
+            Ok(true)
+        })
     }
 
     /// Prints the first interval as a run.
@@ -269,7 +354,7 @@ impl Watch {
         let deadline = Instant::now() + self.interval;
         let outcome = wait(Some(deadline), None, &self.stop);
         let reading = self.window.read()?;
-        let rates = Rates::between(None, &reading, self.warm_overhead_ns());
+        let rates = self.rates(None, &reading);
         let mut run = self.run(&rates, (None, &reading), open.started());
         run.complete = outcome == WaitOutcome::Completed && reading.has_all_cpus();
         if !run.complete && run.tables.iter().all(|table| table.rows().is_empty()) {
@@ -284,12 +369,18 @@ impl Watch {
         let mut started = record::now();
         self.each_interval(|reading| {
             let ended = record::now();
-            let rates = Rates::between(before.as_deref(), &reading, self.warm_overhead_ns());
+            let rates = self.rates(before.as_deref(), &reading);
             let readings = (before.as_deref(), &*reading);
             let line = report::json_line(&self.run(&rates, readings, started));
             (before, started) = (Some(reading), ended);
             console::print_bytes(line.as_bytes())
         })
+    }
+
+    /// Table `alerts`, or `None` without rules.
+    fn alert_table(&self) -> Option<Table> {
+        let alarms = self.alarms.borrow();
+        (!alarms.alerts.is_empty()).then(|| alarms.alerts.table())
     }
 
     /// Makes the run of an interval from the readings at its start and at its end. The first interval has no reading at
@@ -340,7 +431,7 @@ impl Watch {
                 .chain(reading.hotplug_absences())
                 .map(in_table_rates)
                 .collect(),
-            tables: vec![rates.table()],
+            tables: self.alert_table().into_iter().chain([rates.table()]).collect(),
         }
     }
 }

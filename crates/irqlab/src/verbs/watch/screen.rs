@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lab::handlers::{Rates, WindowSample};
+use lab::handlers::WindowSample;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,7 +70,7 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
         if now >= next_reading {
             let reading = watch.read()?;
             if let Some(before) = &before {
-                state.update(Rates::between(Some(before), &reading, watch.warm_overhead_ns()));
+                state.update(watch.rates(Some(before), &reading));
                 throttled = Throttled::between(Some(before), &reading);
             }
             before = Some(reading);
@@ -82,6 +82,7 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
             clock,
             address: address.clone(),
             throttled: throttled.and_then(|throttled| throttled.text()),
+            alerts: watch.alarms.borrow().firing(),
             has_color: console::has_color(),
         };
         screen

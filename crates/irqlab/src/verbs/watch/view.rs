@@ -30,6 +30,8 @@ pub struct Surroundings {
     pub address: Option<String>,
     /// How a CPU quota stopped irqlab in the last interval, in words. `None` if it did not.
     pub throttled: Option<String>,
+    /// The alerts that fire, in words.
+    pub alerts: Vec<String>,
     pub has_color: bool,
 }
 
@@ -38,8 +40,9 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, surroundings: &Surroundings) {
     let rates = &state.rates;
     let width = usize::from(frame.area().width);
     let cpu_lines = rates.cpus.len().div_ceil(cpus_per_line(width)).clamp(1, CPU_LINES_MAX);
-    let [head, cpus, body, cost, address, foot] = Layout::vertical([
+    let [head, alerts, cpus, body, cost, address, foot] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(u16::from(!surroundings.alerts.is_empty())),
         Constraint::Length(cpu_lines as u16),
         Constraint::Min(3),
         Constraint::Length(1),
@@ -48,6 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, surroundings: &Surroundings) {
     ])
     .areas(frame.area());
     frame.render_widget(heading(state, surroundings, width), head);
+    frame.render_widget(alert_line(surroundings, width), alerts);
     frame.render_widget(Paragraph::new(cpu_texts(state, width, cpu_lines)), cpus);
     draw_contexts(frame, body, state, surroundings);
     frame.render_widget(cost_line(rates, surroundings, width), cost);
@@ -68,6 +72,18 @@ fn address_line(surroundings: &Surroundings, width: usize) -> Paragraph<'static>
     let address = surroundings.address.as_deref().unwrap_or_default();
     Paragraph::new(join_fitting([format!(" metrics: http://{address}/metrics").as_str()], width))
         .style(Style::new().add_modifier(Modifier::DIM))
+}
+
+/// The line with the alerts that fire, as many as fit, and how many there are. Empty if none fires.
+fn alert_line(surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
+    let count = format!(" ALERTS: {}", surroundings.alerts.len());
+    let texts = surroundings.alerts.iter().map(|text| format!("  {}", escape::plain(text)));
+    let texts: Vec<String> = std::iter::once(count).chain(texts).collect();
+    let mut style = Style::new().add_modifier(Modifier::BOLD);
+    if surroundings.has_color {
+        style = style.fg(Color::Red);
+    }
+    Paragraph::new(join_fitting(texts.iter().map(String::as_str), width)).style(style)
 }
 
 /// The first line: the sums over all CPUs, and the time of day.
