@@ -8,7 +8,7 @@ use super::condition::Condition;
 use super::hotplug;
 use super::sample::{Timing, WindowSample};
 use super::samples::{ConditionSamples, Samples};
-use super::tables;
+use super::{storm, tables};
 use crate::cpu_warnings::CpuWarnings;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
@@ -169,6 +169,9 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
         }
     }
     warnings.extend(cpu_warnings.lines());
+    warnings.extend(
+        measured.iter().flat_map(|samples| storm::warnings(samples.condition, &samples.timing)),
+    );
     let undelivered: u64 = measured.iter().map(|condition| condition.timing.undelivered()).sum();
     let is_simulated = |condition: &ConditionSamples| {
         condition.timing.contexts.iter().any(|context| context.timing == Timing::Simulator)

@@ -13,6 +13,7 @@ pub mod probe_check;
 pub mod rates;
 pub mod sample;
 pub mod samples;
+mod storm;
 
 mod tables;
 
