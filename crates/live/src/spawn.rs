@@ -1,7 +1,9 @@
-//! Starts threads, and explains why the kernel refuses a thread or a process: the error names the limit that is
+//! Starts threads, ties programs to the threads that start them, and explains why the kernel refuses a thread or a process: the error names the limit that is
 //! reached and how to raise it. All parts of irqlab that start threads, helpers or QEMU use these functions.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use lab::experiment::BenchError;
@@ -29,6 +31,23 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, body).map_err(with_reached_limit)
+}
+
+/// Makes the kernel send SIGTERM to the program of `command` when the *thread* that starts the program ends, for whatever
+/// reason. The program then ends in its usual way, even if this process is killed.
+pub fn end_with_this_thread(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    // SAFETY: between fork and exec the closure makes only two system calls, which neither allocate nor take locks.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+            // The parent may have died before the call.
+            if rustix::process::getppid() != Some(parent) {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        });
+    }
 }
 
 /// The error of a bench that cannot start a thread.
