@@ -58,6 +58,7 @@ enum Verb {
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
+    Sweep(verbs::sweep::SweepArgs),
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
@@ -133,6 +134,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Export(args) => verbs::export::run(&args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
+        Verb::Sweep(args) => verbs::sweep::run(&args, command),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, command),
         Verb::Man(args) => verbs::man::run(&args, command),
