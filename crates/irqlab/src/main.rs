@@ -102,6 +102,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
+    live::spawn::end_with_parent().context("the irqlab that started this one has ended")?;
     let command = help::arrange(Cli::command());
     let matches = command.clone().try_get_matches().unwrap_or_else(|error| {
         let arguments: Vec<String> =
