@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use outputs::NewDirectory;
@@ -169,20 +169,9 @@ impl SweepDirectory {
     pub fn forget_failure(&self, task: &Task) -> Result<(), SweepError> {
         let directory = self.failure_path(&task.id);
         // Without this file the rest counts as absent.
-        for path in [directory.join(FAILURE_FILE)] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(SweepError::writing(&path)(error));
-                }
-                _ => {}
-            }
-        }
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(SweepError::writing(&directory)(error))
-            }
-            _ => Ok(()),
-        }
+        let path = directory.join(FAILURE_FILE);
+        unless_absent(fs::remove_file(&path)).map_err(SweepError::writing(&path))?;
+        unless_absent(fs::remove_dir_all(&directory)).map_err(SweepError::writing(&directory))
     }
 
     /// Checks that this version of irqlab may execute tasks: `version` must have planned them.
@@ -230,9 +219,22 @@ struct SchemaOnly {
     schema: String,
 }
 
+/// The result of a removal. What is absent already needs no removal.
+fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Names in a directory. Empty if the directory does not exist: git and some copies leave out empty directories.
 fn names_in(directory: &Path) -> Result<HashSet<OsString>, SweepError> {
     let mut names = HashSet::new();
-    for entry in fs::read_dir(directory).map_err(SweepError::reading(directory))? {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(names),
+        entries => entries.map_err(SweepError::reading(directory))?,
+    };
+    for entry in entries {
         names.insert(entry.map_err(SweepError::reading(directory))?.file_name());
     }
     Ok(names)

@@ -2,24 +2,22 @@
 
 use record::limits::NAME_BYTES_MAX;
 
+/// Start of the name of every axis's column.
+pub(crate) const COLUMN_PREFIX: &str = "axis_";
+
 /// Maximum number of suggested names.
 const SUGGESTIONS_MAX: usize = 3;
 
-/// The column of an axis in a merged data set: `axis_` and the name with `_` for every other character. `name`: an
+/// The column of an axis in a merged data set: `axis_` and the words of the name, joined by `_`. `name`: an
 /// option without its dashes, a field, or a placeholder.
 ///
 /// Returns `None` if the name has no letter or digit, or is too long.
 #[must_use]
 pub fn column_name(name: &str) -> Option<String> {
-    let mut column = "axis".to_owned();
     let words = name.split(|sign: char| !sign.is_ascii_alphanumeric());
-    let mut has_word = false;
-    for word in words.filter(|word| !word.is_empty()) {
-        has_word = true;
-        column.push('_');
-        column.push_str(&word.to_ascii_lowercase());
-    }
-    (has_word && column.len() <= NAME_BYTES_MAX).then_some(column)
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let column = format!("{COLUMN_PREFIX}{}", words.join("_").to_ascii_lowercase());
+    (!words.is_empty() && column.len() <= NAME_BYTES_MAX).then_some(column)
 }
 
 /// The most similar names by edit distance, at most three, the most similar first.

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::arguments::{AxisForm, arguments, placeholder};
 use crate::error::SweepError;
 use crate::files::{FileHashes, hash_of_bytes};
+use crate::names::COLUMN_PREFIX;
 use crate::spec::{COMBINATIONS_MAX, Selection, Spec};
 
 /// Version of the format of a plan.
@@ -241,7 +242,9 @@ impl Plan {
             if values.is_empty() {
                 return Err(format!("axis {name:?} has no values"));
             }
-            if !is_name(column) || !columns.insert(column.as_str()) {
+            // The prefix keeps the columns of axes apart from all others.
+            let is_valid = is_name(column) && column.starts_with(COLUMN_PREFIX);
+            if !is_valid || !columns.insert(column.as_str()) {
                 return Err(format!(
                     "axis {name:?}: {column:?} cannot be the name of its column, or is the column of another axis"
                 ));

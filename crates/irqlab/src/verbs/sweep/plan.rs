@@ -9,14 +9,15 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Command;
 use report::escape;
-use sweep::{Plan, SPEC_BYTES_MAX, Spec, SweepDirectory};
+use sweep::{Plan, SPEC_BYTES_MAX, Spec, SweepDirectory, Task};
 
 use super::command_line::CommandLine;
 use super::{VERSION, usage};
 use crate::console;
 use crate::options::Usage;
 
-/// Number of tasks up to which the parser judges each. In a larger sweep, it judges each value of each axis once.
+/// Maximum number of tasks that the parser judges. In a larger sweep, these are the first tasks that have a value which
+/// no earlier task has, and the last task.
 const PARSED_TASKS_MAX: usize = 10_000;
 /// Number of values of an axis that are printed.
 const PRINTED_VALUES: usize = 8;
@@ -59,14 +60,14 @@ pub fn run(args: &PlanArgs, command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Parses the arguments of tasks. Returns whether any task measures this machine.
+/// Parses the arguments of tasks, at most [`PARSED_TASKS_MAX`]. Returns whether any of them measures this machine.
 ///
 /// Fails with the first task that the parser refuses.
 fn check_tasks(plan: &Plan, parser: &mut CommandLine) -> Result<bool, Usage> {
-    let mut measures_this_machine = false;
+    let has_few_tasks = plan.tasks.len() <= PARSED_TASKS_MAX;
     let mut is_seen: Vec<Vec<bool>> =
         plan.axes.iter().map(|axis| vec![false; axis.values.len()]).collect();
-    for task in &plan.tasks {
+    let has_new_value = |task: &&Task| {
         let mut has_new_value = false;
         for (seen, value) in is_seen.iter_mut().zip(&task.values) {
             if let Some(seen) = seen.get_mut(*value as usize) {
@@ -74,10 +75,13 @@ fn check_tasks(plan: &Plan, parser: &mut CommandLine) -> Result<bool, Usage> {
                 *seen = true;
             }
         }
-        if has_new_value || plan.tasks.len() <= PARSED_TASKS_MAX {
-            let parsed = parser.parse(&plan.arguments(&task.values))?;
-            measures_this_machine |= parsed.measures_this_machine;
-        }
+        has_new_value || has_few_tasks
+    };
+    let chosen = plan.tasks.iter().filter(has_new_value).take(PARSED_TASKS_MAX);
+    let mut measures_this_machine = false;
+    for task in chosen.chain(plan.tasks.last().filter(|_| !has_few_tasks)) {
+        let parsed = parser.parse(&plan.arguments(&task.values))?;
+        measures_this_machine |= parsed.measures_this_machine;
     }
     Ok(measures_this_machine)
 }
