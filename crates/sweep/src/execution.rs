@@ -13,7 +13,7 @@ use record::StoredRun;
 use crate::directory::SweepDirectory;
 use crate::error::{SweepError, making};
 use crate::plan::{Task, TaskId};
-use crate::result::{FAILURE_FILE, Failure, LOG_FILE, RUN, SEAL_FILE, Seal};
+use crate::result::{FAILURE_FILE, Failure, LOG_FILE, RESULT_FILE, RUN, ResultManifest};
 
 /// Whether a task can be executed now.
 #[derive(Debug)]
@@ -161,15 +161,16 @@ impl Execution {
     fn record_result(self, exit_code: i32) -> Result<Recorded, SweepError> {
         let path = self.result_path;
         let hidden = self.directory.hidden_path();
-        let seal = Seal::new(&hidden, &self.id, &self.version, self.arguments, exit_code)?;
-        let text = serde_json::to_vec_pretty(&seal)
+        let manifest =
+            ResultManifest::new(&hidden, &self.id, &self.version, self.arguments, exit_code)?;
+        let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|error| SweepError::damaged(&path, error.to_string()))?;
-        self.directory.write(SEAL_FILE, &text).map_err(making(&path))?;
+        self.directory.write(RESULT_FILE, &text).map_err(making(&path))?;
         match self.directory.finish() {
             Ok(()) => Ok(Recorded::Result),
             Err(MakeDirectoryError::Exists) => {
-                let other = Seal::read(&path)?;
-                let is_equal = other.tables_hash() == seal.tables_hash();
+                let other = ResultManifest::read(&path)?;
+                let is_equal = other.tables_hash() == manifest.tables_hash();
                 Ok(Recorded::OtherResult { is_equal })
             }
             Err(error) => Err(making(&path)(error)),

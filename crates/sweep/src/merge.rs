@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::directory::SweepDirectory;
 use crate::error::{SweepError, making};
 use crate::plan::{Plan, PlannedAxis, Task};
-use crate::result::{RUN, Seal};
+use crate::result::{RUN, ResultManifest};
 
 /// Name of the table with a row for each task.
 const TASKS_TABLE: &str = "tasks";
@@ -114,16 +114,18 @@ fn common_plan(sweeps: &[SweepDirectory]) -> Result<&Plan, SweepError> {
     Ok(first.plan())
 }
 
-/// The directory of a task's result, after its files were checked against its seal. `None` if no sweep has a result.
+/// The directory of a task's result, after its files were checked against its manifest. `None` if no sweep has a result.
 fn checked_result(sweeps: &[SweepDirectory], task: &Task) -> Result<Option<PathBuf>, SweepError> {
-    let mut found: Option<(PathBuf, Seal)> = None;
+    let mut found: Option<(PathBuf, ResultManifest)> = None;
     for sweep in sweeps.iter().filter(|sweep| sweep.is_done(task)) {
         let directory = sweep.task_path(&task.id);
-        let seal = Seal::read(&directory)?;
-        check_seal(&seal, &directory, sweep.plan(), task)?;
+        let manifest = ResultManifest::read(&directory)?;
+        check_manifest(&manifest, &directory, sweep.plan(), task)?;
         match &found {
-            None => found = Some((directory, seal)),
-            Some((first, first_seal)) if first_seal.tables_hash() != seal.tables_hash() => {
+            None => found = Some((directory, manifest)),
+            Some((first, first_manifest))
+                if first_manifest.tables_hash() != manifest.tables_hash() =>
+            {
                 return Err(SweepError::Invalid(format!(
                     "task {} has two different results: {} and {} (remove one of them)",
                     task.id,
@@ -137,19 +139,24 @@ fn checked_result(sweeps: &[SweepDirectory], task: &Task) -> Result<Option<PathB
     Ok(found.map(|(directory, _)| directory))
 }
 
-fn check_seal(seal: &Seal, directory: &Path, plan: &Plan, task: &Task) -> Result<(), SweepError> {
-    if seal.version != plan.version {
+fn check_manifest(
+    manifest: &ResultManifest,
+    directory: &Path,
+    plan: &Plan,
+    task: &Task,
+) -> Result<(), SweepError> {
+    if manifest.version != plan.version {
         return Err(SweepError::Invalid(format!(
             "{} is a result of irqlab {}, and the sweep was planned by {}",
             directory.display(),
-            seal.version,
+            manifest.version,
             plan.version
         )));
     }
-    if seal.id != task.id || seal.arguments != plan.arguments(&task.values) {
+    if manifest.id != task.id || manifest.arguments != plan.arguments(&task.values) {
         return Err(SweepError::damaged(directory, "is the result of another task"));
     }
-    seal.check(directory)
+    manifest.check(directory)
 }
 
 /// Adds the columns of a result's tables.
@@ -265,8 +272,12 @@ fn write_tables(
         let mut row = values.clone();
         let run =
             merged.result.as_ref().map(|result| StoredRun::open(&result.join(RUN))).transpose()?;
-        let exit_code =
-            merged.result.as_deref().map(Seal::read).transpose()?.map(|seal| seal.exit_code);
+        let exit_code = merged
+            .result
+            .as_deref()
+            .map(ResultManifest::read)
+            .transpose()?
+            .map(|manifest| manifest.exit_code);
         row.extend(task_values(plan, merged, run.as_ref().map(StoredRun::outline), exit_code));
         task_file.push(row)?;
         if let Some(run) = &run {

@@ -1,4 +1,4 @@
-//! Records of executed tasks: the seal of a result, and the reason of a failure.
+//! Records of executed tasks: the manifest of a result, and the reason of a failure.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -10,8 +10,8 @@ use crate::error::SweepError;
 use crate::files::{hash_of_bytes, hash_of_file, open_regular, read_bounded};
 use crate::plan::TaskId;
 
-/// Name of the seal in the directory of a result.
-pub(crate) const SEAL_FILE: &str = "task.json";
+/// Name of the manifest in the directory of a result.
+pub(crate) const RESULT_FILE: &str = "task.json";
 /// Name of the record in the directory of a failure.
 pub(crate) const FAILURE_FILE: &str = "failure.json";
 /// Name of the file with the output of a task.
@@ -19,7 +19,7 @@ pub(crate) const LOG_FILE: &str = "log.txt";
 /// Name of the run directory in the directory of a result.
 pub(crate) const RUN: &str = "run";
 
-/// Version of the format of a seal.
+/// Version of the format of a manifest.
 const SCHEMA: &str = "irqlab.sweep-task/1";
 /// Maximum size of a record, bytes.
 const RECORD_BYTES_MAX: u64 = 4 << 20;
@@ -34,64 +34,65 @@ const REASON_CHARS_MAX: usize = 400;
 
 /// A file of a result.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct SealedFile {
+pub(crate) struct ListedFile {
     /// Path from the directory of the result.
     pub path: String,
     pub bytes: u64,
     pub sha256: String,
 }
 
-/// States what a task was and which files are its result. A result that was edited does not match its seal.
+/// States what a task was and which files are its result. A result that was edited does not match its manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seal {
+pub(crate) struct ResultManifest {
     pub schema: String,
     pub id: TaskId,
     pub version: String,
     pub arguments: Vec<String>,
     pub exit_code: i32,
-    /// All files except the seal, sorted by path.
-    pub files: Vec<SealedFile>,
+    /// All files except the manifest, sorted by path.
+    pub files: Vec<ListedFile>,
 }
 
-impl Seal {
-    /// Seals the files in `directory`.
+impl ResultManifest {
+    /// Lists the files in `directory`.
     pub fn new(
         directory: &Path,
         id: &TaskId,
         version: &str,
         arguments: Vec<String>,
         exit_code: i32,
-    ) -> Result<Seal, SweepError> {
+    ) -> Result<ResultManifest, SweepError> {
         let (schema, version) = (SCHEMA.to_owned(), version.to_owned());
-        let files = sealed_files(directory)?;
-        Ok(Seal { schema, id: id.clone(), version, arguments, exit_code, files })
+        let files = listed_files(directory)?;
+        Ok(ResultManifest { schema, id: id.clone(), version, arguments, exit_code, files })
     }
 
-    pub fn read(directory: &Path) -> Result<Seal, SweepError> {
-        let path = directory.join(SEAL_FILE);
-        let seal: Seal = serde_json::from_slice(&read_bounded(&path, RECORD_BYTES_MAX)?)
-            .map_err(|error| SweepError::damaged(&path, error.to_string()))?;
-        if seal.schema != SCHEMA {
-            let what = format!("schema {:?}; this version reads {SCHEMA}", seal.schema);
+    pub fn read(directory: &Path) -> Result<ResultManifest, SweepError> {
+        let path = directory.join(RESULT_FILE);
+        let manifest: ResultManifest =
+            serde_json::from_slice(&read_bounded(&path, RECORD_BYTES_MAX)?)
+                .map_err(|error| SweepError::damaged(&path, error.to_string()))?;
+        if manifest.schema != SCHEMA {
+            let what = format!("schema {:?}; this version reads {SCHEMA}", manifest.schema);
             return Err(SweepError::damaged(&path, what));
         }
-        Ok(seal)
+        Ok(manifest)
     }
 
-    /// Checks that `directory` has exactly the sealed files.
+    /// Checks that `directory` has exactly the listed files.
     pub fn check(&self, directory: &Path) -> Result<(), SweepError> {
-        let found = sealed_files(directory)?;
-        let differs = |file: &&SealedFile| !found.contains(file);
+        let found = listed_files(directory)?;
+        let differs = |file: &&ListedFile| !found.contains(file);
         if let Some(file) = self.files.iter().find(differs) {
             let path = directory.join(&file.path);
             let is_there = found.iter().any(|other| other.path == file.path);
             let what = if is_there { "was edited: its checksum differs" } else { "is missing" };
-            return Err(SweepError::damaged(&path, format!("{what} (see {SEAL_FILE})")));
+            return Err(SweepError::damaged(&path, format!("{what} (see {RESULT_FILE})")));
         }
         match found.iter().find(|file| !self.files.contains(file)) {
             None => Ok(()),
             Some(file) => {
-                let what = format!("was added after the task ended (see {SEAL_FILE})");
+                let what = format!("was added after the task ended (see {RESULT_FILE})");
                 Err(SweepError::damaged(&directory.join(&file.path), what))
             }
         }
@@ -108,11 +109,11 @@ impl Seal {
     }
 }
 
-/// All files of a result except its seal.
-fn sealed_files(directory: &Path) -> Result<Vec<SealedFile>, SweepError> {
+/// All files of a result except its manifest.
+fn listed_files(directory: &Path) -> Result<Vec<ListedFile>, SweepError> {
     let mut files = Vec::new();
     collect_files(directory, "", 0, &mut files)?;
-    files.retain(|file| file.path != SEAL_FILE);
+    files.retain(|file| file.path != RESULT_FILE);
     files.sort();
     Ok(files)
 }
@@ -121,7 +122,7 @@ fn collect_files(
     directory: &Path,
     start: &str,
     depth: usize,
-    files: &mut Vec<SealedFile>,
+    files: &mut Vec<ListedFile>,
 ) -> Result<(), SweepError> {
     for entry in fs::read_dir(directory).map_err(SweepError::reading(directory))? {
         let entry = entry.map_err(SweepError::reading(directory))?;
@@ -136,7 +137,7 @@ fn collect_files(
             collect_files(&path, &format!("{name}/"), depth + 1, files)?;
         } else if kind.is_file() {
             let (bytes, sha256) = hash_of_file(&path)?;
-            files.push(SealedFile { path: name, bytes, sha256 });
+            files.push(ListedFile { path: name, bytes, sha256 });
         } else {
             return Err(SweepError::damaged(&path, "is not a regular file"));
         }
@@ -203,16 +204,17 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_was_edited_does_not_match_its_seal() {
+    fn a_result_that_was_edited_does_not_match_its_manifest() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("run/tables")).unwrap();
         fs::write(path("run/tables/a.parquet"), "1").unwrap();
         fs::write(path("log.txt"), "x").unwrap();
-        let seal = Seal::new(directory.path(), &id(), "0.1.0", Vec::new(), 0).unwrap();
-        fs::write(path(SEAL_FILE), serde_json::to_vec(&seal).unwrap()).unwrap();
-        let read = Seal::read(directory.path()).unwrap();
-        assert_eq!(read, seal);
+        let manifest =
+            ResultManifest::new(directory.path(), &id(), "0.1.0", Vec::new(), 0).unwrap();
+        fs::write(path(RESULT_FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
+        let read = ResultManifest::read(directory.path()).unwrap();
+        assert_eq!(read, manifest);
         read.check(directory.path()).unwrap();
         let error = || read.check(directory.path()).unwrap_err().to_string();
         fs::write(path("run/tables/a.parquet"), "2").unwrap();

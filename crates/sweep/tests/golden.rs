@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use record::{Value, read_parquet};
-use sweep::{FileHashes, MissingTasks, Status, SweepDirectory, index_ranges, merge};
+use sweep::{FileHashes, MissingTasks, Spec, Status, SweepDirectory, index_ranges, merge};
 
 fn golden() -> SweepDirectory {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/sweep-1");
@@ -60,6 +60,22 @@ fn damaged_plans_never_panic() {
             });
             let _ = checks.collect::<Vec<_>>();
             Status::of(&sweep).unwrap();
+        }
+    }
+    assert!(refused > text.len(), "{refused}");
+}
+
+/// Specifications with bytes changed everywhere: each is read, or refused with an error.
+#[test]
+fn damaged_specifications_never_panic() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/spec.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut refused = 0;
+    for position in 0..text.len() {
+        for sign in ["0", "9", "\"", "[", "{", "x", "=", "\n", "\u{e9}"] {
+            let mut damaged = text.clone();
+            damaged.replace_range(position..=position, sign);
+            refused += usize::from(Spec::parse(&damaged).is_err());
         }
     }
     assert!(refused > text.len(), "{refused}");

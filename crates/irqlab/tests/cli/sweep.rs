@@ -86,7 +86,10 @@ fn a_sweep_is_planned_executed_and_merged() {
     workspace.run(&["sweep", "run", "sweep", "--jobs", "2"]).assert_code(0);
     let status = status(&workspace);
     assert_eq!((&status["done"], &status["missing"]), (&5.into(), &0.into()));
-    workspace.run(&["sweep", "run", "sweep"]).assert_code(0).assert_says("all 5 tasks are done");
+    workspace
+        .run(&["sweep", "run", "sweep"])
+        .assert_code(0)
+        .assert_says("done: 5 of 5 tasks; none is open");
 
     workspace.run(&merge).assert_code(0);
     workspace.run(&merge).assert_code(2).assert_says("exists already");
@@ -197,10 +200,7 @@ fn a_failure_is_kept_with_its_reason_until_it_is_retried() {
     let index = failed[0]["index"].to_string();
     let once = workspace.run(&["sweep", "run", "sweep", "--index", &index]);
     once.assert_code(1).assert_says("failed before");
-    workspace
-        .run(&["sweep", "run", "sweep"])
-        .assert_code(1)
-        .assert_says("tasks that failed before: 2");
+    workspace.run(&["sweep", "run", "sweep"]).assert_code(1).assert_says("2 failed before");
     workspace.run(&["sweep", "retry", "sweep"]).assert_code(0).assert_says("forgotten failures: 2");
     assert_eq!(status(&workspace)["missing"], 2);
     assert!(names(&path(&workspace, "sweep/failed")).is_empty());
@@ -265,6 +265,21 @@ fn a_run_that_is_killed_ends_its_task_and_loses_nothing() {
 }
 
 #[test]
+fn a_task_that_another_irqlab_executes_is_left_to_it() {
+    let workspace = planned(&LONG_SPEC.replace("60000000", "1000000000").replace("[1, 2]", "[1]"));
+    let mut run = start(&workspace);
+    let task = task_process(&run);
+    let reported = status(&workspace);
+    assert_eq!((&reported["running_indexes"], &reported["missing"]), (&"0".into(), &0.into()));
+    let says = "another irqlab executes 1";
+    workspace.run(&["sweep", "run", "sweep"]).assert_code(0).assert_says(says);
+    workspace.run(&["sweep", "run", "sweep", "--index", "0"]).assert_code(0).assert_says(says);
+    run.kill().and_then(|()| run.wait()).expect("the process is ours");
+    wait_until("the task ends with its run", || !lives(task));
+    assert_eq!(status(&workspace)["missing"], 1);
+}
+
+#[test]
 fn a_run_that_is_stopped_ends_its_task_and_records_no_failure() {
     let workspace = planned(LONG_SPEC);
     let run = start(&workspace);
@@ -317,7 +332,7 @@ fn copies_of_a_result_are_merged_once_and_contradictions_are_refused() {
     assert_eq!(merged(&workspace, "model").rows().len(), 10);
     fs::remove_dir_all(path(&workspace, "data")).expect("a data set");
 
-    // Another table under a right seal: the results of this task differ.
+    // Another table, with its checksum in the manifest: the results of this task differ.
     let [ours, theirs] = ["sweep", "copy"].map(|sweep| {
         let task = first_task(&workspace, sweep).file_name().map(|name| name.to_owned());
         path(&workspace, sweep).join("tasks").join(task.expect("a name"))
@@ -325,16 +340,16 @@ fn copies_of_a_result_are_merged_once_and_contradictions_are_refused() {
     let task = ours.file_name().expect("a name");
     let theirs = theirs.with_file_name(task);
     fs::write(theirs.join("run/tables/model.parquet"), "other").expect("a file");
-    let sealed =
+    let printed =
         CommandOutput::of(Command::new("sha256sum").arg(theirs.join("run/tables/model.parquet")));
-    let hash = sealed.out.split_whitespace().next().unwrap_or_default().to_owned();
+    let hash = printed.out.split_whitespace().next().unwrap_or_default().to_owned();
     edit(&theirs.join("task.json"), |text| {
-        let mut seal: Json = serde_json::from_str(&text).expect("JSON");
-        let files = seal["files"].as_array_mut().expect("a list");
+        let mut manifest: Json = serde_json::from_str(&text).expect("JSON");
+        let files = manifest["files"].as_array_mut().expect("a list");
         let table = files.iter_mut().find(|file| file["path"] == "run/tables/model.parquet");
         let table = table.expect("the table");
         (table["sha256"], table["bytes"]) = (hash.into(), 5.into());
-        seal.to_string()
+        manifest.to_string()
     });
     let ended = workspace.run(&merge);
     ended.assert_code(2).assert_says("has two different results: sweep/tasks/");
@@ -354,8 +369,8 @@ fn edited_results_and_mixed_versions_are_refused() {
     workspace.run(&merge).assert_code(0);
     fs::remove_dir_all(path(&workspace, "data")).expect("a data set");
 
-    let seal = first_task(&workspace, "sweep").join("task.json");
-    edit(&seal, |text| text.replace("\"version\": \"", "\"version\": \"9"));
+    let manifest = first_task(&workspace, "sweep").join("task.json");
+    edit(&manifest, |text| text.replace("\"version\": \"", "\"version\": \"9"));
     workspace.run(&merge).assert_code(2).assert_says("is a result of irqlab 9");
     edit(&path(&workspace, "copy/sweep.json"), |text| {
         text.replace("\"version\":\"", "\"version\":\"9")

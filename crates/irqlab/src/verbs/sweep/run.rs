@@ -103,29 +103,32 @@ fn one_task(sweep: &SweepDirectory, index: usize) -> anyhow::Result<Vec<usize>> 
     Ok(vec![index])
 }
 
-/// All tasks without a result or a failure. Removes what killed executions left.
+/// All tasks that have neither a result nor a failure, and that no other irqlab executes. Removes what killed executions
+/// left.
 fn open_tasks(sweep: &SweepDirectory) -> anyhow::Result<Vec<usize>> {
     let removed = sweep.remove_leftovers();
     if removed > 0 {
         console::say(&format!("leftovers of killed executions: removed {removed} directories"));
     }
     let status = Status::of(sweep).map_err(usage)?;
-    let mut tasks = status.missing;
-    tasks.extend(status.running);
-    tasks.sort_unstable();
-    Ok(tasks)
+    if !status.running.is_empty() {
+        console::say(&format!("another irqlab executes {}", status.running.len()));
+    }
+    Ok(status.missing)
 }
 
 /// Says why no task is open.
 fn nothing_to_do(sweep: &SweepDirectory) -> anyhow::Result<ExitCode> {
     let status = Status::of(sweep).map_err(usage)?;
+    let (done, tasks) = (status.done.len(), sweep.plan().tasks.len());
     if status.failed.is_empty() {
-        console::say(&format!("all {} tasks are done", status.done.len()));
+        console::say(&format!("done: {done} of {tasks} tasks; none is open"));
         return Ok(ExitCode::SUCCESS);
     }
     let path = sweep.path().display();
     console::warn(&format!(
-        "tasks that failed before: {}; all others are done (irqlab sweep status {path}; irqlab sweep retry {path})",
+        "done: {done} of {tasks} tasks; {} failed before (irqlab sweep status {path} has the reasons; irqlab sweep retry \
+         {path} allows another execution)",
         status.failed.len()
     ));
     Ok(ExitCode::from(FAILED))
