@@ -161,8 +161,7 @@ impl Failure {
     /// Describes a failure. `ending`: how the execution ended, such as `exit code 2`. `log`: the file with its output.
     pub(crate) fn new(id: &TaskId, exit_code: Option<i32>, ending: &str, log: &Path) -> Failure {
         let log_end = end_of(log);
-        let last = log_end.lines().rev().find(|line| !line.trim().is_empty());
-        let reason = match last {
+        let reason = match telling_line(&log_end) {
             Some(line) => format!("{ending}: {}", line.trim()),
             None => ending.to_owned(),
         };
@@ -180,6 +179,13 @@ impl Failure {
         let failure = serde_json::from_slice(&bytes);
         failure.map(Some).map_err(|error| SweepError::damaged(&path, error.to_string()))
     }
+}
+
+/// The last error or warning of a log, or else its last line. Not the line that names the run, which does not stay.
+fn telling_line(log: &str) -> Option<&str> {
+    let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
+    let error = lines.clone().find(|line| line.starts_with("irqlab: "));
+    error.or_else(|| lines.find(|line| !line.starts_with("run: ")))
 }
 
 /// The end of a log. Empty if the log cannot be read: the failure itself is the error to report.
@@ -227,6 +233,13 @@ mod tests {
         assert!(error().contains("log.txt: is missing"), "{}", error());
         std::os::unix::fs::symlink("/dev/zero", path("log.txt")).unwrap();
         assert!(error().contains("not a regular file"), "{}", error());
+    }
+
+    #[test]
+    fn errors_of_irqlab_tell_more_than_other_lines() {
+        assert_eq!(telling_line("a\nirqlab: why\nb\n"), Some("irqlab: why"));
+        assert_eq!(telling_line("a\nb\n\nrun: x\n"), Some("b"));
+        assert_eq!(telling_line("\n"), None);
     }
 
     #[test]
