@@ -4,13 +4,16 @@ use crate::directory::{SweepDirectory, TaskState};
 use crate::error::SweepError;
 use crate::result::Failure;
 
+/// Number of failures whose logs are kept in memory.
+const LOGS_MAX: usize = 1_000;
+
 /// Positions of tasks in the plan, by state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub done: Vec<usize>,
     pub running: Vec<usize>,
     pub missing: Vec<usize>,
-    /// With the reason of each failure.
+    /// With the reason of each failure. Only the first 1,000 failures have the end of their log.
     pub failed: Vec<(usize, Failure)>,
 }
 
@@ -26,7 +29,12 @@ impl Status {
                 TaskState::Running => status.running.push(index),
                 TaskState::Missing => status.missing.push(index),
                 TaskState::Failed => match sweep.failure(&sweep.plan().tasks[index])? {
-                    Some(failure) => status.failed.push((index, failure)),
+                    Some(mut failure) => {
+                        if status.failed.len() >= LOGS_MAX {
+                            failure.log_end = String::new();
+                        }
+                        status.failed.push((index, failure));
+                    }
                     None => status.missing.push(index),
                 },
             }
