@@ -58,6 +58,7 @@ enum Verb {
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
+    Sweep(verbs::sweep::SweepArgs),
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
+    live::spawn::end_with_parent().context("the irqlab that started this one has ended")?;
     let command = help::arrange(Cli::command());
     let matches = command.clone().try_get_matches().unwrap_or_else(|error| {
         let arguments: Vec<String> =
@@ -133,6 +135,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Export(args) => verbs::export::run(&args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
+        Verb::Sweep(args) => verbs::sweep::run(&args, command),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, command),
         Verb::Man(args) => verbs::man::run(&args, command),

@@ -1,11 +1,16 @@
 //! Starts threads, and explains why the kernel refuses a thread or a process: the error names the limit that is
 //! reached and how to raise it. All parts of irqlab that start threads, helpers or QEMU use these functions.
+//! [`end_with_this_thread`] ties an irqlab to the irqlab that starts it.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use lab::experiment::BenchError;
-use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::process::{
+    Pid, Resource, Signal, geteuid, getppid, getrlimit, set_parent_process_death_signal,
+};
 
 use crate::host::Root;
 use crate::host::cgroup::pid_limit;
@@ -29,6 +34,38 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, body).map_err(with_reached_limit)
+}
+
+/// Variable with the process id of the irqlab that started this one by [`end_with_this_thread`].
+const PARENT: &str = "IRQLAB_PARENT";
+
+/// Makes the kernel send SIGTERM to a child, which is irqlab itself, when the *thread* that starts the child ends, for
+/// whatever reason. The child then ends in its usual way, even if this process is killed.
+pub fn end_with_this_thread(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    command.env(PARENT, parent.as_raw_nonzero().to_string());
+    // SAFETY: between fork and exec the closure makes only two system calls, which neither allocate nor take locks.
+    unsafe { command.pre_exec(move || end_with(parent)) };
+}
+
+/// Repeats the request of [`end_with_this_thread`] in the child: the kernel forgets the request when it executes a file
+/// with capabilities. Without such a request, does nothing.
+///
+/// Fails if the parent has died.
+pub fn end_with_parent() -> io::Result<()> {
+    let parent = std::env::var(PARENT).ok().and_then(|text| text.parse().ok());
+    let parent = parent.and_then(Pid::from_raw);
+    // The children of this process inherit the variable. Their parent is another process.
+    match parent.filter(|parent| getppid() == Some(*parent)) {
+        Some(parent) => end_with(parent),
+        None => Ok(()),
+    }
+}
+
+fn end_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // The parent may have died before the call.
+    if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// The error of a bench that cannot start a thread.

@@ -212,7 +212,7 @@ fn column_positions(
 }
 
 /// The kind that the writer stores with the column's Parquet type. `None` if the writer never uses this type.
-fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
+pub(crate) fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
     let file_type = (column.physical_type(), column.logical_type_ref().cloned());
     Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == file_type)
 }

@@ -1,6 +1,7 @@
 //! A table as the bytes of a Parquet file. Equal tables give equal bytes: simulated runs are compared byte by byte, so
 //! nothing here may depend on time or host.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
@@ -31,26 +32,43 @@ pub(crate) fn parquet_type(kind: Kind) -> (Physical, Option<LogicalType>) {
 
 /// The Parquet file of a table.
 pub(crate) fn encode(table: &Table) -> Result<Vec<u8>, ParquetError> {
+    let mut bytes = Vec::new();
+    let mut file = open_file(&mut bytes, &table.columns)?;
+    for rows in table.rows().chunks(GROUP_ROWS) {
+        write_group(&mut file, &table.columns, rows)?;
+    }
+    file.close()?;
+    Ok(bytes)
+}
+
+/// Starts a file with these columns.
+pub(crate) fn open_file<W: Write + Send>(
+    out: W,
+    columns: &[Column],
+) -> Result<SerializedFileWriter<W>, ParquetError> {
     let properties = WriterProperties::builder()
         .set_created_by(CREATED_BY.to_owned())
         .set_compression(Compression::SNAPPY)
         .build();
-    let mut bytes = Vec::new();
-    let mut file =
-        SerializedFileWriter::new(&mut bytes, schema(&table.columns)?, Arc::new(properties))?;
-    for rows in table.rows().chunks(GROUP_ROWS) {
-        let mut group = file.next_row_group()?;
-        for (index, column) in table.columns.iter().enumerate() {
-            let mut writer = group
-                .next_column()?
-                .ok_or_else(|| ParquetError::General("fewer columns than the schema".into()))?;
-            write_column(&mut writer, column.kind, rows, index)?;
-            writer.close()?;
-        }
-        group.close()?;
+    SerializedFileWriter::new(out, schema(columns)?, Arc::new(properties))
+}
+
+/// Writes rows as one row group. Each cell is absent or of its column's kind.
+pub(crate) fn write_group<W: Write + Send>(
+    file: &mut SerializedFileWriter<W>,
+    columns: &[Column],
+    rows: &[Vec<Value>],
+) -> Result<(), ParquetError> {
+    let mut group = file.next_row_group()?;
+    for (index, column) in columns.iter().enumerate() {
+        let mut writer = group
+            .next_column()?
+            .ok_or_else(|| ParquetError::General("fewer columns than the schema".into()))?;
+        write_column(&mut writer, column.kind, rows, index)?;
+        writer.close()?;
     }
-    file.close()?;
-    Ok(bytes)
+    group.close()?;
+    Ok(())
 }
 
 /// The Parquet schema: an optional column for each column of the table.

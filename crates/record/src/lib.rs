@@ -14,6 +14,7 @@ mod hints;
 pub mod interval;
 pub mod limits;
 mod manifest;
+mod parquet_file;
 pub mod place;
 pub mod reader;
 pub mod run;
@@ -25,6 +26,7 @@ pub use display::{ColumnDisplay, Combine, Format, Keep, RowFilter, TableDisplay}
 pub use interval::IntervalColumns;
 pub use jiff::Timestamp;
 pub use outputs::{leftovers as partial_dirs, remove_leftovers};
+pub use parquet_file::{ParquetFile, read_parquet};
 pub use place::{default_dir_name, default_dirs, now};
 pub use reader::{
     InMemory, Part, ReadError, Rows, StoredRun, is_run_directory, read_run, read_run_parts,

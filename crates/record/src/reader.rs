@@ -314,8 +314,16 @@ fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), R
     Ok(())
 }
 
+/// Fails if the rows of a table exceed [`ROWS_IN_MEMORY_BYTES_MAX`].
+pub(crate) fn check_memory(path: &Path, rows: u64, columns: usize) -> Result<(), ReadError> {
+    if rows_in_memory_bytes(rows, columns) > ROWS_IN_MEMORY_BYTES_MAX {
+        return Err(corrupt(path, format!("{rows} rows are more than the memory limit")));
+    }
+    Ok(())
+}
+
 /// Opens a regular file. Other files are refused, because reading from a pipe or a device could block forever.
-fn open(path: &Path) -> Result<File, ReadError> {
+pub(crate) fn open(path: &Path) -> Result<File, ReadError> {
     let metadata = fs::metadata(path).map_err(failed(path))?;
     if !metadata.is_file() {
         return Err(corrupt(path, "not a regular file".to_owned()));
@@ -328,6 +336,6 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> ReadError + '_ {
     |source| ReadError::Io { path: path.to_owned(), source }
 }
 
-fn corrupt(path: &Path, what: String) -> ReadError {
+pub(crate) fn corrupt(path: &Path, what: String) -> ReadError {
     ReadError::Corrupt { path: path.to_owned(), what }
 }

@@ -22,6 +22,7 @@ pub mod show;
 pub mod signal;
 pub mod sim;
 pub mod stimulus;
+pub mod sweep;
 pub mod timed_reads;
 pub mod wakeup;
 pub mod watch;

@@ -30,6 +30,7 @@ mod signal_nic;
 mod signal_run;
 #[path = "../support/mod.rs"]
 mod support;
+mod sweep;
 mod usage;
 mod wakeup;
 mod watch;

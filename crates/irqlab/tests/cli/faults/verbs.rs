@@ -10,6 +10,10 @@ use crate::support::names;
 /// A run that is part of the repository.
 pub const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/golden/run-2");
 
+/// The specification of a sweep, and the sweep with its results.
+const SPEC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sweep/tests/golden/spec.toml");
+const SWEEP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sweep/tests/golden/sweep-1");
+
 /// The output of a verb, by its name in the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -35,7 +39,7 @@ pub enum Needs {
     Simulator,
 }
 
-/// A verb with its words; `GOLDEN` stands for a run.
+/// A verb with its words. `GOLDEN` stands for a run, `SPEC` and `SWEEP` for a specification and its sweep.
 pub struct Verb {
     pub words: &'static str,
     pub output: Output,
@@ -46,7 +50,7 @@ const fn verb(words: &'static str, output: Output, needs: Needs) -> Verb {
     Verb { words, output, needs }
 }
 
-pub const VERBS: [Verb; 21] = [
+pub const VERBS: [Verb; 23] = [
     verb("export GOLDEN --format openmetrics -o out", Output::Files("out"), Needs::Nothing),
     verb(
         "export GOLDEN --format openmetrics --force -o out",
@@ -56,6 +60,8 @@ pub const VERBS: [Verb; 21] = [
     verb("export GOLDEN --format csv -o tables", Output::Files("tables"), Needs::Nothing),
     verb("report GOLDEN -o page", Output::Files("page"), Needs::Nothing),
     verb("report GOLDEN --force -o page", Output::Replaced("page"), Needs::Nothing),
+    verb("sweep plan SPEC -o sweep", Output::Files("sweep"), Needs::Nothing),
+    verb("sweep merge SWEEP -o data", Output::Files("data"), Needs::Nothing),
     verb("man pages", Output::Nothing, Needs::Nothing),
     verb(
         "signal model --schemes interrupt,spin --rates 10k --out run",
@@ -105,7 +111,13 @@ pub type Contents = BTreeMap<String, Vec<u8>>;
 impl Verb {
     pub fn words(&self) -> Vec<&str> {
         let words = self.words.split_whitespace();
-        words.map(|word| if word == "GOLDEN" { GOLDEN } else { word }).collect()
+        let named = |word| match word {
+            "GOLDEN" => GOLDEN,
+            "SPEC" => SPEC,
+            "SWEEP" => SWEEP,
+            word => word,
+        };
+        words.map(named).collect()
     }
 
     /// A place for it. `None`, with the reason printed, where the machine has none.

@@ -1,0 +1,105 @@
+//! Executes one task: starts irqlab as a child, waits for it, and records the result or the failure.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::Context;
+use live::program_rights;
+use live::spawn::{end_with_this_thread, with_reached_limit};
+use live::window::Stop;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sweep::{Execution, Recorded, Start, SweepDirectory, Task, TaskEnd};
+
+use super::command_line::with_options;
+use super::usage;
+use crate::run::{DIFFERS, EVENTS_LOST};
+
+/// Exit codes with which irqlab has recorded a whole run: done, a threshold was reached, events were lost.
+const RECORDED_CODES: [i32; 3] = [0, DIFFERS as i32, EVENTS_LOST as i32];
+
+/// What became of a task.
+pub enum Outcome {
+    Recorded(Recorded),
+    /// The result was there already.
+    WasDone,
+    /// Another process of this machine executes the task.
+    Elsewhere,
+    /// The sweep was stopped, and the task is missing.
+    Stopped,
+}
+
+/// Executes a task. `options`: more options for irqlab, which do not change the results.
+///
+/// Fails if the system refuses: the other tasks would fail, too.
+pub fn execute(
+    sweep: &SweepDirectory,
+    task: &Task,
+    options: &[String],
+    stop: &Stop,
+) -> anyhow::Result<Outcome> {
+    let execution = match Execution::start(sweep, task).map_err(usage)? {
+        Start::Ready(execution) => execution,
+        Start::Done => return Ok(Outcome::WasDone),
+        Start::Elsewhere => return Ok(Outcome::Elsewhere),
+    };
+    if stop.is_requested() {
+        return Ok(Outcome::Stopped);
+    }
+    let mut child = start(&execution, options)?;
+    let (status, was_stopped) = wait(&mut child, stop).context("cannot wait for a task")?;
+    if was_stopped {
+        return Ok(Outcome::Stopped);
+    }
+    Ok(Outcome::Recorded(execution.finish(end_of(status), &RECORDED_CODES).map_err(usage)?))
+}
+
+fn start(execution: &Execution, options: &[String]) -> anyhow::Result<Child> {
+    let log = execution.open_log()?;
+    let program = std::env::current_exe().context("cannot find irqlab's own file")?;
+    let mut out = OsString::from("--out=");
+    out.push(execution.run_path());
+    let arguments = with_options(execution.arguments(), options.iter().cloned());
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let mut command = Command::new(running_program(program));
+    command.args(&arguments[..end]).arg(out).args(&arguments[end..]);
+    command.stdin(Stdio::null()).stderr(log.try_clone().context("cannot write a log")?).stdout(log);
+    // Ctrl-C on the terminal reaches this process alone, which then stops its tasks.
+    command.process_group(0);
+    end_with_this_thread(&mut command);
+    program_rights::give_to_helper(&mut command);
+    command.spawn().map_err(with_reached_limit).context("cannot start irqlab for a task")
+}
+
+/// The running program. Its link in /proc stays valid if the file is replaced meanwhile.
+fn running_program(path: PathBuf) -> PathBuf {
+    let link = PathBuf::from("/proc/self/exe");
+    if link.exists() { link } else { path }
+}
+
+/// Waits until a task ends. If a stop is requested first, ends the task by SIGTERM. Returns whether that happened.
+fn wait(child: &mut Child, stop: &Stop) -> io::Result<(ExitStatus, bool)> {
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let mut polled = [
+        PollFd::new(&ended, PollFlags::IN),
+        PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
+    ];
+    retry_on_intr(|| poll(&mut polled, None))?;
+    let has_ended = !polled[0].revents().is_empty();
+    if !has_ended {
+        // Fails only if the task has ended since.
+        let _ = pidfd_send_signal(&ended, Signal::TERM);
+    }
+    Ok((child.wait()?, !has_ended))
+}
+
+fn end_of(status: ExitStatus) -> TaskEnd {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => TaskEnd::Exited(code),
+        (None, signal) => TaskEnd::KilledBySignal(signal.unwrap_or(0)),
+    }
+}

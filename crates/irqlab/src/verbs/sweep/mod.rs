@@ -1,0 +1,81 @@
+//! `irqlab sweep`: one command with every combination of the values of some options. `sweep` (the crate) plans tasks
+//! and keeps their results; the files here resolve options, execute tasks, and print.
+
+mod command_line;
+mod execute;
+mod merge;
+mod plan;
+mod pool;
+mod run;
+mod status;
+mod submit;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Command;
+use sweep::{Plan, SweepDirectory, SweepError, Task};
+
+use crate::options::Usage;
+
+/// One command with every combination of some options: planned, executed anywhere, merged into one data set
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sweep plan caches.toml -o caches      lists the tasks, and executes none
+  irqlab sweep run caches                      executes them here
+  irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
+  irqlab sweep status caches
+  irqlab sweep merge caches -o caches-data     Parquet for DuckDB, pandas and Spark")]
+pub struct SweepArgs {
+    #[command(subcommand)]
+    verb: SweepVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SweepVerb {
+    Plan(plan::PlanArgs),
+    Run(run::RunArgs),
+    Status(status::StatusArgs),
+    Retry(status::RetryArgs),
+    Merge(merge::MergeArgs),
+    /// Print what a scheduler needs to execute the tasks; nothing is submitted
+    #[command(after_help = "Examples:
+  irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
+  irqlab sweep submit kubernetes caches --image registry/irqlab --claim sweeps > caches.yaml")]
+    Submit {
+        #[command(subcommand)]
+        verb: submit::SubmitVerb,
+    },
+}
+
+pub fn run(args: &SweepArgs, command: Command) -> anyhow::Result<ExitCode> {
+    match &args.verb {
+        SweepVerb::Plan(args) => plan::run(args, command),
+        SweepVerb::Run(args) => run::run(args, command),
+        SweepVerb::Status(args) => status::run(args),
+        SweepVerb::Retry(args) => status::retry(args),
+        SweepVerb::Merge(args) => merge::run(args),
+        SweepVerb::Submit { verb } => submit::run(verb),
+    }
+}
+
+/// The version that plans and executes tasks.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Makes an error of the request an error of the command line: exit code 2.
+fn usage(error: SweepError) -> anyhow::Error {
+    match error {
+        SweepError::Invalid(what) => Usage(what).into(),
+        error => error.into(),
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<SweepDirectory> {
+    SweepDirectory::open(path).map_err(usage)
+}
+
+/// A task's value on each axis, as in `--on sim:zen3, --seed 1`.
+fn values_text(plan: &Plan, task: &Task) -> String {
+    let pairs = plan.named_values(task).map(|(name, value)| format!("{name} {value}"));
+    pairs.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,147 @@
+//! Executes many tasks, several at the same time, and reports their progress.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use live::spawn::spawn_scoped;
+use live::window::Stop;
+use sweep::{Recorded, SweepDirectory};
+
+use super::execute::{Outcome, execute};
+use super::values_text;
+use crate::console::{self, rounded};
+
+/// Least time between two progress lines.
+const LINES_APART: Duration = Duration::from_secs(1);
+/// Sweeps with at most this number of tasks have a line for each task.
+const EACH_TASK_MAX: usize = 100;
+
+/// How many tasks ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub done: usize,
+    pub failed: usize,
+    pub elsewhere: usize,
+    pub stopped: usize,
+}
+
+/// The tasks of a pool.
+pub struct Pool<'a> {
+    pub sweep: &'a SweepDirectory,
+    /// Positions of the tasks in the plan.
+    pub tasks: &'a [usize],
+    /// Tasks at the same time, at least 1.
+    pub jobs: usize,
+    /// More options for each task, which do not change the results.
+    pub options: &'a [String],
+    pub stop: &'a Stop,
+}
+
+/// The state that the threads of a pool share.
+struct Progress {
+    counts: Counts,
+    started: Instant,
+    last_line: Option<Instant>,
+    error: Option<anyhow::Error>,
+}
+
+impl Pool<'_> {
+    /// Executes the tasks.
+    ///
+    /// Fails if the system refuses to start or record a task. Tasks that are running then still end.
+    pub fn execute(&self) -> anyhow::Result<Counts> {
+        let next = AtomicUsize::new(0);
+        let progress = Mutex::new(Progress {
+            counts: Counts::default(),
+            started: Instant::now(),
+            last_line: None,
+            error: None,
+        });
+        let work = || {
+            while let Some(index) = self.tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let outcome = self.execute_task(*index);
+                let goes_on = self.note(&progress, *index, outcome);
+                if !goes_on || self.stop.is_requested() {
+                    next.store(self.tasks.len(), Ordering::Relaxed);
+                }
+            }
+        };
+        std::thread::scope(|threads| {
+            let mut started = Vec::new();
+            for number in 0..self.jobs.clamp(1, self.tasks.len().max(1)) {
+                match spawn_scoped(threads, &format!("task {number}"), work) {
+                    Ok(thread) => started.push(thread),
+                    Err(error) if started.is_empty() => return Err(error),
+                    // The threads that started execute all tasks.
+                    Err(_) => break,
+                }
+            }
+            Ok(())
+        })?;
+        let progress = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match progress.error {
+            Some(error) => Err(error),
+            None => Ok(progress.counts),
+        }
+    }
+
+    fn execute_task(&self, index: usize) -> anyhow::Result<Outcome> {
+        execute(self.sweep, &self.sweep.plan().tasks[index], self.options, self.stop)
+    }
+
+    /// Counts the outcome of a task, and prints the progress. Returns whether further tasks may start.
+    fn note(
+        &self,
+        progress: &Mutex<Progress>,
+        index: usize,
+        outcome: anyhow::Result<Outcome>,
+    ) -> bool {
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = &self.sweep.plan().tasks[index];
+        let name = format!("task {index} ({})", values_text(self.sweep.plan(), task));
+        match outcome {
+            Err(error) => {
+                progress.error.get_or_insert(error);
+                return false;
+            }
+            Ok(Outcome::Stopped) => {
+                progress.counts.stopped += 1;
+                return false;
+            }
+            Ok(Outcome::Elsewhere) => progress.counts.elsewhere += 1,
+            Ok(Outcome::WasDone | Outcome::Recorded(Recorded::Result)) => progress.counts.done += 1,
+            Ok(Outcome::Recorded(Recorded::OtherResult { is_equal })) => {
+                progress.counts.done += 1;
+                let tables = if is_equal { "equal tables" } else { "other tables" };
+                console::say(&format!(
+                    "{name} was executed elsewhere, too, with {tables}; the first result is kept"
+                ));
+            }
+            Ok(Outcome::Recorded(Recorded::Failure(failure))) => {
+                progress.counts.failed += 1;
+                console::warn(&format!("{name} failed: {}", failure.reason));
+            }
+        }
+        self.print_progress(&mut progress, &name);
+        true
+    }
+
+    fn print_progress(&self, progress: &mut Progress, name: &str) {
+        let now = Instant::now();
+        let Counts { done, failed, elsewhere, stopped } = progress.counts;
+        let ended = done + failed + elsewhere + stopped;
+        let is_early =
+            progress.last_line.is_some_and(|line| now.duration_since(line) < LINES_APART);
+        let is_last = ended == self.tasks.len();
+        if is_early && !is_last && self.tasks.len() > EACH_TASK_MAX {
+            return;
+        }
+        progress.last_line = Some(now);
+        let elapsed = now.duration_since(progress.started).as_secs_f64();
+        let left = elapsed / ended as f64 * (self.tasks.len() - ended) as f64;
+        let left = rounded(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX));
+        let left = if is_last { String::new() } else { format!(", about {left} left") };
+        console::say(&format!("{ended} of {}: {name}; {failed} failed{left}", self.tasks.len()));
+    }
+}

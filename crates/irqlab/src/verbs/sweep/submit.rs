@@ -1,0 +1,115 @@
+//! `irqlab sweep submit`: prints a job array for Slurm, or an indexed Job for Kubernetes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sweep::{KubernetesJob, Resources, kubernetes_manifest, slurm_script};
+
+use super::{open, usage};
+use crate::console;
+use crate::options::duration;
+use crate::simulated::memory_mib;
+
+/// Slurm's default of MaxArraySize allows indexes below this number.
+const SLURM_ARRAY_DEFAULT: usize = 1001;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum SubmitVerb {
+    Slurm(SlurmArgs),
+    Kubernetes(KubernetesArgs),
+}
+
+/// What a task may use.
+#[derive(Debug, clap::Args)]
+struct ResourceArgs {
+    /// Time limit of a task, as in 30m
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    time: Option<Duration>,
+    /// Memory of a task, as in 512M or 2G
+    #[arg(long, value_parser = memory_mib, value_name = "SIZE")]
+    memory: Option<u32>,
+    /// CPUs of a task
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cpus: u32,
+}
+
+/// Print a script for sbatch: a job array with an element for each task
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
+  irqlab sweep submit slurm caches --cpus 2 | sbatch")]
+pub struct SlurmArgs {
+    /// Directory of the sweep, on a file system that all nodes have
+    #[arg(value_name = "DIR")]
+    sweep: PathBuf,
+    #[command(flatten)]
+    resources: ResourceArgs,
+}
+
+/// Print a manifest for kubectl apply: an indexed Job with a completion for each task
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "irqlab sweep submit kubernetes DIR --image IMAGE --claim NAME [OPTIONS]"
+)]
+#[command(after_help = "Examples:
+  irqlab sweep submit kubernetes caches --image registry/irqlab --claim sweeps > caches.yaml")]
+pub struct KubernetesArgs {
+    /// Directory of the sweep, in the volume of the claim
+    #[arg(value_name = "DIR")]
+    sweep: PathBuf,
+    /// Container image with irqlab
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+    /// Persistent volume claim that holds the sweep; all nodes must be able to write it
+    #[arg(long, value_name = "NAME")]
+    claim: String,
+    /// Where the volume is mounted [default: the directory in which the sweep was planned]
+    #[arg(long, value_name = "PATH")]
+    mount: Option<String>,
+    /// Tasks at the same time
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    parallelism: u32,
+    #[command(flatten)]
+    resources: ResourceArgs,
+}
+
+impl ResourceArgs {
+    fn resources(&self) -> Resources {
+        Resources { time: self.time, memory_mib: self.memory.map(u64::from), cpus: self.cpus }
+    }
+}
+
+pub fn run(verb: &SubmitVerb) -> anyhow::Result<ExitCode> {
+    let text = match verb {
+        SubmitVerb::Slurm(args) => {
+            let sweep = open(&args.sweep)?;
+            let tasks = sweep.plan().tasks.len();
+            if tasks > SLURM_ARRAY_DEFAULT {
+                console::warn(&format!(
+                    "{tasks} tasks: Slurm needs MaxArraySize above {} (its default is {SLURM_ARRAY_DEFAULT})",
+                    tasks - 1
+                ));
+            }
+            slurm_script(&sweep, &path_text(&args.sweep), args.resources.resources())
+        }
+        SubmitVerb::Kubernetes(args) => {
+            let sweep = open(&args.sweep)?;
+            let job = KubernetesJob {
+                image: args.image.clone(),
+                claim: args.claim.clone(),
+                mount: args.mount.clone().unwrap_or_else(|| sweep.plan().directory.clone()),
+                parallelism: args.parallelism,
+            };
+            let path = path_text(&args.sweep);
+            kubernetes_manifest(&sweep, &path, args.resources.resources(), &job).map_err(usage)?
+        }
+    };
+    console::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The absolute path of the sweep, because a job may start in another directory.
+fn path_text(path: &Path) -> String {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
+}

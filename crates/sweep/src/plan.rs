@@ -1,0 +1,348 @@
+//! The plan of a sweep: its tasks, each with an id that is the hash of everything that determines the task.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::path::Path;
+
+use record::limits::is_name;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::arguments::{AxisForm, arguments, placeholder};
+use crate::error::SweepError;
+use crate::files::{FileHashes, hash_of_bytes};
+use crate::names::COLUMN_PREFIX;
+use crate::spec::{COMBINATIONS_MAX, Selection, Spec};
+
+/// Version of the format of a plan.
+pub const SCHEMA: &str = "irqlab.sweep/1";
+/// Maximum size of a plan's file, bytes.
+pub(crate) const PLAN_BYTES_MAX: u64 = 256 << 20;
+/// Hexadecimal digits of an id. 64 bits: two of 10^6 tasks share an id with a probability of 3 in 10^8.
+const ID_DIGITS: usize = 16;
+
+/// The id of a task: the start of the SHA-256 of its plan, in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(String);
+
+/// An axis of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedAxis {
+    /// The name in the specification.
+    pub name: String,
+    #[serde(flatten)]
+    pub form: AxisForm,
+    /// The column of a merged data set.
+    pub column: String,
+    pub values: Vec<String>,
+}
+
+/// One execution of irqlab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    pub id: TaskId,
+    /// For each axis, the position of the task's value.
+    pub values: Vec<u32>,
+}
+
+/// All tasks of a sweep. Two plans of the same specification, files and version are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub schema: String,
+    /// The version of irqlab that planned the sweep. No other version executes it.
+    pub version: String,
+    /// The working directory of the planning. Relative paths in arguments start there.
+    pub directory: String,
+    /// Whether a task measures the machine that it runs on. Such tasks disturb each other.
+    pub measures_this_machine: bool,
+    /// Arguments without those of the axes.
+    pub command: Vec<String>,
+    pub axes: Vec<PlannedAxis>,
+    /// Number of combinations without a task.
+    pub excluded_count: u64,
+    pub baseline: Option<Vec<(usize, Vec<usize>)>>,
+    /// SHA-256 of each file that arguments name.
+    pub files: BTreeMap<String, String>,
+    pub tasks: Vec<Task>,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl TaskId {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The id of a task with these arguments. `files`: the files that they name, with the hashes of their contents.
+    fn of(version: &str, arguments: &[String], files: &BTreeMap<String, String>) -> TaskId {
+        let plan = json!({ "version": version, "arguments": arguments, "files": files });
+        let mut hash = hash_of_bytes(plan.to_string().as_bytes());
+        hash.truncate(ID_DIGITS);
+        TaskId(hash)
+    }
+
+    /// Whether `name` has the form of an id. Such a name is a safe file name.
+    pub(crate) fn is_id(name: &str) -> bool {
+        let is_digit = |sign: u8| sign.is_ascii_digit() || (b'a'..=b'f').contains(&sign);
+        name.len() == ID_DIGITS && name.bytes().all(is_digit)
+    }
+}
+
+impl Plan {
+    /// Plans a sweep. `command`: the specification's command without the options that an axis sets. `axes`: a form and
+    /// a column for each axis of the specification. `measures_this_machine` starts as `false`.
+    ///
+    /// Fails if a file cannot be read, a placeholder is not in the command, or no task remains.
+    pub fn new(
+        spec: &Spec,
+        command: Vec<String>,
+        axes: Vec<(AxisForm, String)>,
+        version: &str,
+        directory: &Path,
+    ) -> Result<Plan, SweepError> {
+        let planned = spec.axes.iter().zip(axes).map(|(axis, (form, column))| PlannedAxis {
+            name: axis.name.clone(),
+            form,
+            column,
+            values: axis.values.texts(),
+        });
+        let mut plan = Plan {
+            schema: SCHEMA.to_owned(),
+            version: version.to_owned(),
+            directory: directory.display().to_string(),
+            measures_this_machine: false,
+            command,
+            axes: planned.collect(),
+            excluded_count: 0,
+            baseline: spec.baseline.clone().map(|selection| selection.values),
+            files: BTreeMap::new(),
+            tasks: Vec::new(),
+        };
+        plan.check_axes().map_err(SweepError::Invalid)?;
+        plan.add_tasks(spec)?;
+        Ok(plan)
+    }
+
+    /// Adds a task for each combination that is not excluded. The last axis changes fastest.
+    fn add_tasks(&mut self, spec: &Spec) -> Result<(), SweepError> {
+        let mut hashes = FileHashes::default();
+        let mut ids = HashSet::new();
+        for index in 0..spec.combination_count() {
+            let values = self.combination(index);
+            if spec.excluded.iter().any(|selection| selection.selects(&values)) {
+                self.excluded_count += 1;
+                continue;
+            }
+            let arguments = self.arguments(&values);
+            let files = hashes.named_by(&arguments)?;
+            let id = TaskId::of(&self.version, &arguments, &files);
+            self.files.extend(files);
+            if !ids.insert(id.clone()) {
+                let line = arguments.join(" ");
+                return Err(SweepError::Invalid(format!("two tasks are equal: irqlab {line}")));
+            }
+            self.tasks.push(Task { id, values });
+        }
+        if self.tasks.is_empty() {
+            return Err(SweepError::Invalid("every combination is excluded".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The positions of values of the combination with this number.
+    fn combination(&self, mut index: u64) -> Vec<u32> {
+        let mut values = vec![0; self.axes.len()];
+        for (value, axis) in values.iter_mut().zip(&self.axes).rev() {
+            let count = axis.values.len() as u64;
+            *value = (index % count) as u32;
+            index /= count;
+        }
+        values
+    }
+
+    /// The arguments of a combination, without those that an execution adds.
+    #[must_use]
+    pub fn arguments(&self, values: &[u32]) -> Vec<String> {
+        arguments(
+            &self.command,
+            self.axes.iter().zip(values).map(|(axis, value)| {
+                (&axis.form, axis.values.get(*value as usize).map_or("", String::as_str))
+            }),
+        )
+    }
+
+    /// The name and the value of each axis in a task.
+    pub fn named_values<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.axes.iter().zip(&task.values).map(|(axis, value)| {
+            (axis.name.as_str(), axis.values.get(*value as usize).map_or("", String::as_str))
+        })
+    }
+
+    /// Whether a task is part of the baseline.
+    #[must_use]
+    pub fn is_baseline(&self, task: &Task) -> bool {
+        let selection = self.baseline.clone().map(|values| Selection { values });
+        selection.is_some_and(|selection| selection.selects(&task.values))
+    }
+
+    /// The files that a task's arguments name, with the hashes that they had when the sweep was planned.
+    #[must_use]
+    pub fn files_of(&self, task: &Task) -> BTreeMap<String, String> {
+        let arguments = self.arguments(&task.values);
+        let parts = arguments.iter().flat_map(|argument| FileHashes::parts(argument));
+        let named = parts.filter_map(|part| self.files.get_key_value(part));
+        named.map(|(path, hash)| (path.clone(), hash.clone())).collect()
+    }
+
+    /// Checks a plan that was read from a file.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_axes()?;
+        if self.tasks.is_empty() || self.tasks.len() as u64 > COMBINATIONS_MAX {
+            return Err(format!("it has {} tasks", self.tasks.len()));
+        }
+        let mut ids = HashSet::new();
+        for (index, task) in self.tasks.iter().enumerate() {
+            let is_complete = task.values.len() == self.axes.len();
+            let exists =
+                |(value, axis): (&u32, &PlannedAxis)| (*value as usize) < axis.values.len();
+            if !is_complete || !task.values.iter().zip(&self.axes).all(exists) {
+                return Err(format!("task {index} has a value that its axis lacks"));
+            }
+            if !TaskId::is_id(task.id.as_str()) || !ids.insert(&task.id) {
+                return Err(format!("task {index} has the id {:?}", task.id.as_str()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a task's id is the hash of its plan.
+    ///
+    /// Fails if the plan was edited, because its results would have the wrong ids.
+    pub(crate) fn check_id(&self, task: &Task) -> Result<(), String> {
+        let arguments = self.arguments(&task.values);
+        if TaskId::of(&self.version, &arguments, &self.files_of(task)) == task.id {
+            return Ok(());
+        }
+        Err(format!(
+            "the plan was edited: {} is not the id of irqlab {}",
+            task.id,
+            arguments.join(" ")
+        ))
+    }
+
+    fn check_axes(&self) -> Result<(), String> {
+        let mut columns = HashSet::new();
+        for PlannedAxis { name, form, column, values } in &self.axes {
+            if values.is_empty() {
+                return Err(format!("axis {name:?} has no values"));
+            }
+            // The prefix keeps the columns of axes apart from all others.
+            let is_valid = is_name(column) && column.starts_with(COLUMN_PREFIX);
+            if !is_valid || !columns.insert(column.as_str()) {
+                return Err(format!(
+                    "axis {name:?}: {column:?} cannot be the name of its column, or is the column of another axis"
+                ));
+            }
+            let AxisForm::Placeholder { placeholder: inner } = form else { continue };
+            let text = placeholder(inner);
+            if !self.command.iter().any(|word| word.contains(&text)) {
+                return Err(format!(
+                    "axis {name:?}: an option starts with a dash, and {text} is not in the command"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Result<Plan, SweepError> {
+        plan_by(text, "0.1.0")
+    }
+
+    fn plan_by(text: &str, version: &str) -> Result<Plan, SweepError> {
+        let spec = Spec::parse(text)?;
+        let form = |name: &str| match name.strip_prefix("--") {
+            Some(_) => AxisForm::Option { option: name.to_owned() },
+            None => AxisForm::Placeholder { placeholder: name.to_owned() },
+        };
+        let column = |name: &str| crate::column_name(name).unwrap();
+        let axes = spec.axes.iter().map(|axis| (form(&axis.name), column(&axis.name))).collect();
+        Plan::new(&spec, spec.command.clone(), axes, version, Path::new("/"))
+    }
+
+    const SPEC: &str = "command = ['noise', '--on', 'sim']\n[axes]\n'--seed' = [1, 2, 3]\n'--vcpus' = [1, 2]\n\
+        [[exclude]]\n'--seed' = 3\n'--vcpus' = 2\n[baseline]\n'--seed' = 1\n";
+
+    #[test]
+    fn every_combination_that_is_not_excluded_is_a_task() {
+        let plan = plan(SPEC).unwrap();
+        let lines: Vec<String> =
+            plan.tasks.iter().map(|task| plan.arguments(&task.values).join(" ")).collect();
+        let expected = [
+            "--seed=1 --vcpus=1",
+            "--seed=1 --vcpus=2",
+            "--seed=2 --vcpus=1",
+            "--seed=2 --vcpus=2",
+            "--seed=3 --vcpus=1",
+        ];
+        assert_eq!(lines, expected.map(|options| format!("noise --on sim {options}")));
+        assert_eq!(plan.excluded_count, 1);
+        let baseline = plan.tasks.iter().filter(|task| plan.is_baseline(task)).count();
+        assert_eq!(baseline, 2);
+        assert_eq!(plan.check(), Ok(()));
+        assert!(plan.tasks.iter().all(|task| plan.check_id(task).is_ok()));
+    }
+
+    #[test]
+    fn ids_depend_on_arguments_and_version_alone() {
+        let first = plan(SPEC).unwrap();
+        // These digits must stay: they name results on disks.
+        assert_eq!(first.tasks[0].id.as_str(), "0c63a6032d8a05c3");
+        assert_eq!(plan(SPEC).unwrap(), first);
+        let more = plan(&SPEC.replace("[1, 2, 3]", "[3, 2, 1, 4]")).unwrap();
+        let is_kept = |task: &Task| more.tasks.iter().any(|other| other.id == task.id);
+        assert!(first.tasks.iter().all(is_kept), "the same combinations have the same ids");
+        let other = plan_by(SPEC, "0.2.0").unwrap();
+        assert!(first.tasks.iter().zip(&other.tasks).all(|(task, other)| task.id != other.id));
+    }
+
+    #[test]
+    fn ids_depend_on_the_content_of_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let kernel = directory.path().join("bzImage");
+        let text = format!(
+            "command = ['sim', 'boot', '--kernel', '{}']\n[axes]\n'--vcpus' = [1]\n",
+            kernel.display()
+        );
+        std::fs::write(&kernel, "a").unwrap();
+        let first = plan(&text).unwrap();
+        std::fs::write(&kernel, "b").unwrap();
+        let second = plan(&text).unwrap();
+        assert_ne!(first.tasks[0].id, second.tasks[0].id);
+        assert_eq!(first.files_of(&first.tasks[0]).len(), 1);
+        assert!(first.check_id(&first.tasks[0]).is_ok());
+        let mut edited = first.clone();
+        edited.command.push("--quiet".to_owned());
+        assert!(edited.check_id(&edited.tasks[0]).unwrap_err().contains("edited"));
+    }
+
+    #[test]
+    fn plans_without_a_task_or_with_ambiguous_columns_are_refused() {
+        let error = |text: &str| plan(text).unwrap_err().to_string();
+        let text = "command = ['x']\n[axes]\n'--a' = [1]\n[[exclude]]\n'--a' = 1\n";
+        assert!(error(text).contains("every combination is excluded"));
+        let text = "command = ['x']\n[axes]\n'--a.b' = [1]\n'--a-b' = [1]\n";
+        assert!(error(text).contains("column of another axis"));
+        assert!(error("command = ['x']\n[axes]\nwork = [1]\n").contains("{work} is not in"));
+    }
+}
