@@ -206,11 +206,20 @@ impl Grid {
         widths
     }
 
-    /// Index of the column with the lowest priority. Of several columns with this priority, the last.
+    /// Index of the column that goes first where the width has no room: one without any value before the others, then
+    /// the lowest priority. Of several columns with this priority, the last.
     fn least_important(&self) -> usize {
-        let ranked =
-            self.priorities.iter().enumerate().rev().min_by_key(|(_, priority)| **priority);
+        let rank = |(index, priority): &(usize, &u8)| (self.has_values(*index), **priority);
+        let ranked = self.priorities.iter().enumerate().rev().min_by_key(rank);
         ranked.map_or(0, |(index, _)| index)
+    }
+
+    /// Whether a cell of a column has a value. A table without rows counts as having values.
+    fn has_values(&self, index: usize) -> bool {
+        let mut cells =
+            self.groups.iter().flat_map(|group| &group.rows).map(|row| &row[index]).peekable();
+        let is_absent = |cell: &String| cell.chars().all(|sign| matches!(sign, '–' | '±' | ' '));
+        cells.peek().is_none() || !cells.all(is_absent)
     }
 
     /// Removes a column. Returns its heading.

@@ -83,6 +83,22 @@ fn a_narrow_terminal_drops_columns_rather_than_a_part_of_an_uncut_text() {
 }
 
 #[test]
+fn a_column_without_values_goes_before_one_that_has_some() {
+    let columns = vec![
+        Column::new("cpu", Kind::Uint, "").priority(90),
+        Column::new("over_threshold", Kind::Text, "").priority(80),
+        Column::new("unattributed", Kind::Text, "").priority(10),
+    ];
+    let mut table = Table::new("noise", "", columns);
+    table.push(vec![1_u64.into(), record::Value::Absent, "169 ms".into()]);
+    let text = terminal(&common::run(vec![table.clone()]), at_width(20));
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("169 ms") && words.contains("not shown: over threshold"), "{text}");
+    let wide = terminal(&common::run(vec![table]), at_width(80));
+    assert!(wide.lines().any(|line| line.contains("over threshold  unattributed")), "{wide}");
+}
+
+#[test]
 fn a_wrapped_text_is_whole_at_any_width() {
     let reason = "a figure has no interval: irqlab reproduce signal-afterburner --repetitions 10 gives it one";
     let columns = vec![

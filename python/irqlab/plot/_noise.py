@@ -28,20 +28,33 @@ _OTHERS = "other causes"
 _UNKNOWN = "no kernel event"
 
 
+def _recorded(run: Run) -> list[Row]:
+    """The detours of the even sample, and the longest ones that are not among them."""
+    found: dict[tuple[str, object], Row] = {}
+    for row in [*rows(run, "detours"), *rows(run, "longest")]:
+        if row["start_ns"] is not None and (row["length_ns"] or 0) > 0:
+            found.setdefault((str(row["cpu"]), row["start_ns"]), row)
+    return list(found.values())
+
+
+def _title(run: Run, cpu: str, shown: int) -> str:
+    counts = [row.get("detour_count") or 0 for row in rows(run, "noise") if str(row["cpu"]) == cpu]
+    count = max(counts, default=0)
+    if count <= shown:
+        return f"CPU {cpu}"
+    return f"CPU {cpu}: an even sample and the longest, {shown:,} of {count:,} detours"
+
+
 def noise(run: Run) -> Figure:
     """Draws each recorded detour of a ``noise`` run: its start against its length, by main cause.
 
     A panel for each CPU (at most 16). A run records all detours, or an even sample of at most 10,000
-    for each CPU.
+    for each CPU and its longest ones. The panel's title says so.
 
     Raises:
         NothingToDraw: The run recorded no detours.
     """
-    detours = [
-        row
-        for row in rows(run, "detours")
-        if row["start_ns"] is not None and (row["length_ns"] or 0) > 0
-    ]
+    detours = _recorded(run)
     if not detours:
         raise nothing(run, "the detours", "detours")
     causes = largest(
@@ -76,7 +89,7 @@ def noise(run: Run) -> Figure:
                 rasterized=True,
             )
         time_axis(axes, "y", "length")
-        axes.set_title(f"CPU {cpu}", fontsize="medium", loc="left")
+        axes.set_title(_title(run, cpu, len(here)), fontsize="medium", loc="left")
     for axes in panels[1:]:
         axes.sharex(panels[0])
     panels[-1].set_xlabel("start in the window, s")

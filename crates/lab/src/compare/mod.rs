@@ -214,7 +214,9 @@ impl Comparison<'_> {
     fn unreliable_rules_warning(&self) -> Option<String> {
         // Only figures that a rule covers get this far with one run on each side: see `Judge::lacks_runs`.
         let is_unreliable = |difference: &&Difference<'_>| {
-            difference.method == Method::Intervals && needs_runs(&difference.pair)
+            difference.exactness == Exactness::Noisy
+                && difference.method == Method::Intervals
+                && needs_runs(&difference.pair)
         };
         let count = self.differences.iter().filter(is_unreliable).count();
         (count > 0).then(|| {
@@ -432,8 +434,8 @@ impl<'p> Judge<'p> {
         let is_exact = match self.exactness {
             Exactness::Noisy => false,
             Exactness::Exact => true,
-            // Equal runs give equal estimates.
-            Exactness::Sampled => change == 0.0 || !pair.has_interval(),
+            // Equal runs give equal estimates. An estimate from too few units has no interval: it is not exact.
+            Exactness::Sampled => change == 0.0 || pair.column.interval.is_none(),
         };
         let method = if pair.repeats.is_some() {
             Method::Runs

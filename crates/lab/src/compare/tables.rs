@@ -133,7 +133,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .text(|difference: &Difference<'_>| difference.pair.table.name.clone()),
         column("row", "Its row: the values of its key columns.")
             .priority(98)
-            .uncut()
+            .wrapped()
             .key()
             .text(|difference: &Difference<'_>| row_name(&difference.pair)),
         column("column", "Its column.")

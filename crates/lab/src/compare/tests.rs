@@ -635,6 +635,7 @@ fn a_setting_of_the_second_run_alone_is_said() {
 }
 
 /// A run of `sim boot` with sampled cycles. Rows: context, cycles, half of the interval's width.
+/// A run with estimates: the context, its cycles, and half the width of their interval, or NaN without an interval.
 fn sampled(rows: &[(&str, f64, f64)]) -> Run {
     let columns = vec![
         Column::new("context", Kind::Text, "").key(),
@@ -643,15 +644,19 @@ fn sampled(rows: &[(&str, f64, f64)]) -> Run {
     ];
     let mut table = Table::new("sampled_cycles", "", columns);
     for (context, cycles, half) in rows {
-        table.push(vec![(*context).into(), (*cycles).into(), (*half).into()]);
+        let half = if half.is_nan() { Value::Absent } else { (*half).into() };
+        table.push(vec![(*context).into(), (*cycles).into(), half]);
     }
     run_of_table("sim", table)
 }
 
 #[test]
 fn estimates_of_a_sample_are_judged_by_their_intervals() {
-    let base = sampled(&[("all", 1000.0, 100.0), ("idle", 1000.0, 1.0), ("user", 500.0, 90.0)]);
-    let new = sampled(&[("all", 1010.0, 100.0), ("idle", 2000.0, 1.0), ("user", 500.0, 90.0)]);
+    let run = |all: f64, idle: f64, stat: f64| {
+        let user = ("user", 500.0, 90.0);
+        sampled(&[("all", all, 100.0), ("idle", idle, 1.0), user, ("stat", stat, f64::NAN)])
+    };
+    let (base, new) = (run(1000.0, 1000.0, 18_641.0), run(1010.0, 2000.0, 40_737.0));
     let found = compare(&base, &new, &plan(&[])).unwrap();
     let verdict = |name: &str| {
         let is_row = |difference: &&Difference<'_>| difference.row_name() == name;
@@ -662,6 +667,8 @@ fn estimates_of_a_sample_are_judged_by_their_intervals() {
     assert_eq!(verdict("idle"), (Verdict::Worse, Method::Intervals));
     // A repetition gives equal figures: they are equal.
     assert_eq!(verdict("user"), (Verdict::Equal, Method::Exact));
+    // Too few units for an interval.
+    assert_eq!(verdict("stat"), (Verdict::Undecided, Method::NoInterval));
 }
 
 #[test]

@@ -345,8 +345,9 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
                     warnings.push(warning.counted(ledger.unbalanced, "detours"));
                 }
                 if is_mostly_own(ledger, &sample.names) {
-                    let problem = "irqlab itself is the largest cause of detours: keep it off the \
-                                   measured CPUs (-c, -H)";
+                    let problem = "threads of this or another irqlab are the largest cause of \
+                                   detours: keep this one's off the measured CPUs (-c, -H), and run \
+                                   no other";
                     warnings.push(CpuWarning::new(cpu.cpu, problem));
                 }
             }
@@ -439,7 +440,7 @@ mod tests {
             ];
             warnings(&[sample])
         };
-        assert!(lines_for(501)[0].contains("CPU 3: irqlab itself is the largest cause"));
+        assert!(lines_for(501)[0].contains("irqlab are the largest cause of detours"));
         assert!(lines_for(499).is_empty());
     }
 

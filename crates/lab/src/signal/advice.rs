@@ -233,7 +233,8 @@ fn advice_table(verdicts: &[Verdict]) -> Table {
         rows_max: Some(12),
         notes: vec![
             "rates {settings.rate_low_hz} to {settings.rate_high_hz}; figure of the latency: \
-             {settings.statistic}"
+             {settings.statistic}; costs: {settings.interrupt_cost} an interrupt, \
+             {settings.event_cost} an event"
                 .to_owned(),
         ],
         ..titled("schemes, the best first")

@@ -559,6 +559,7 @@ pub(super) fn worst_parts(sample: &WakeupSample) -> Table {
             "Start of the part, from the opening of the window. Blank: the sum of all later parts of this cause, in a \
              wake-up of very many parts.",
         )
+        .digits(9)
         .uint(|row: &Row<'_>| row.start_ns),
         column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
         column("class", "Class of the time, as in table causes.")

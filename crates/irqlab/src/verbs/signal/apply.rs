@@ -128,11 +128,13 @@ impl Applied {
     /// The text that says how many settings are in force, and how to undo them.
     pub fn text(&self) -> String {
         let name = self.session.interface().name();
-        format!(
-            "\n{} settings of {name} are in force until a reboot; to undo them:\n  irqlab signal undo --nic \
-             {name}\n",
-            self.in_force.len()
-        )
+        match self.in_force.iter().filter(|change| change.before != change.now).count() {
+            0 => format!("\n{name} had these settings before: nothing has changed\n"),
+            count => format!(
+                "\n{count} settings of {name} are in force until a reboot; to undo them:\n  irqlab signal undo \
+                 --nic {name}\n"
+            ),
+        }
     }
 
     /// Leaves the settings in force when irqlab ends.

@@ -15,14 +15,15 @@ use crate::options::Usage;
 pub struct CostArgs {
     /// CPU time of an interrupt without the handling of events (C): TIME, exponential:TIME for a
     /// distribution, or RUN:NAME for the self times of context NAME in a run of `handlers --histograms`
-    #[arg(long, default_value = "4us", value_name = "COST")]
-    interrupt_cost: String,
+    /// [default: 4us, an assumption]
+    #[arg(long, value_name = "COST")]
+    interrupt_cost: Option<String>,
     /// CPU time of a clock tick, in the same forms [default: --interrupt-cost]
     #[arg(long, value_name = "COST")]
     tick_cost: Option<String>,
-    /// CPU time of handling an event (alpha), in the same forms
-    #[arg(long, default_value = "1us", value_name = "COST")]
-    event_cost: String,
+    /// CPU time of handling an event (alpha), in the same forms [default: 1us, an assumption]
+    #[arg(long, value_name = "COST")]
+    event_cost: Option<String>,
     /// CPU time of a poll that finds nothing
     #[arg(long, value_parser = parse_time_ns, default_value = "100ns", value_name = "TIME")]
     poll_cost: u64,
@@ -37,15 +38,38 @@ pub struct CostArgs {
     fixed_latency: u64,
 }
 
+/// The costs without the options: those of a usual network card and driver, as an assumption.
+const INTERRUPT_COST: &str = "4us";
+const EVENT_COST: &str = "1us";
+
 impl CostArgs {
+    /// A warning if costs are assumptions, because no option gives them.
+    pub fn assumed(&self) -> Option<String> {
+        let costs = [
+            (&self.interrupt_cost, "--interrupt-cost", INTERRUPT_COST),
+            (&self.event_cost, "--event-cost", EVENT_COST),
+        ];
+        let assumed = costs.iter().filter(|(given, ..)| given.is_none());
+        let assumed: Vec<String> =
+            assumed.map(|(_, option, cost)| format!("{option} {cost}")).collect();
+        (!assumed.is_empty()).then(|| {
+            format!(
+                "assumed, not measured: {} (measure yours: irqlab handlers --histograms, then RUN:NAME as the cost)",
+                assumed.join(", ")
+            )
+        })
+    }
+
     /// Parses and checks the costs.
     ///
     /// Fails when a cost is not a time or out of range, or a run does not have the context.
     pub fn costs(&self) -> anyhow::Result<Costs> {
         let costs = Costs {
-            interrupt: times(&self.interrupt_cost).context("--interrupt-cost")?,
+            interrupt: times(self.interrupt_cost.as_deref().unwrap_or(INTERRUPT_COST))
+                .context("--interrupt-cost")?,
             tick: self.tick_cost.as_deref().map(times).transpose().context("--tick-cost")?,
-            event: times(&self.event_cost).context("--event-cost")?,
+            event: times(self.event_cost.as_deref().unwrap_or(EVENT_COST))
+                .context("--event-cost")?,
             poll_ns: self.poll_cost,
             yield_ns: self.yield_cost,
             wake_ns: self.wake_latency,

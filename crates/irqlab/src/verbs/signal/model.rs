@@ -313,7 +313,8 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
         latency_bound_ns: args.latency_bound,
         statistic: args.statistic,
     };
-    let computed = plan.compute(&simulation).map_err(usage)?;
+    let mut computed = plan.compute(&simulation).map_err(usage)?;
+    computed.warnings.extend(args.costs.assumed());
     let computed =
         with_settings([cost_settings(&costs), args.load.settings(EVENTS_DEFAULT)], computed);
     let run = run_of("signal-model", &open, computed);

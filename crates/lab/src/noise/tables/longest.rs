@@ -170,6 +170,7 @@ pub fn longest_parts(samples: &[NoiseSample]) -> Table {
              iteration of the loop, which is no part of a detour. Blank: the sum of all later parts \
              of this cause, in a detour of very many parts.",
         )
+        .digits(9)
         .uint(|row: &Row<'_>| row.start_ns),
         column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
         column("class", "Class of the time, as in table causes.")
