@@ -35,7 +35,7 @@ type Figure = (&'static str, Option<f64>);
 
 /// The totals that all runs of both sides have. Empty if the runs have no table of contexts.
 pub(super) fn totals(base: &[Run], new: &[Run]) -> Vec<RunTotal> {
-    let mean = |figures: &[[Figure; 4]], index: usize| -> Option<f64> {
+    let mean = |figures: &[[Figure; 5]], index: usize| -> Option<f64> {
         let values: Option<Vec<f64>> = figures.iter().map(|run| run[index].1).collect();
         let values = values?;
         Some(values.iter().sum::<f64>() / values.len() as f64)
@@ -50,7 +50,7 @@ pub(super) fn totals(base: &[Run], new: &[Run]) -> Vec<RunTotal> {
 }
 
 /// The totals of a run, each `None` if its tables lack it.
-fn of_run(run: &Run) -> [Figure; 4] {
+fn of_run(run: &Run) -> [Figure; 5] {
     let contexts = run.table(CONTEXTS);
     let sum = |column: &str, is_wanted: &dyn Fn(&Table, &[Value]) -> bool| -> Option<f64> {
         let table = contexts?;
@@ -73,9 +73,23 @@ fn of_run(run: &Run) -> [Figure; 4] {
     [
         ("instructions", sum("self_instructions", &|_, _| true)),
         ("cycles", cycles),
+        ("time of these cycles, ns", cycles.zip(clock_ghz(run)).map(|(cycles, ghz)| cycles / ghz)),
         ("kernel share of the instructions", share("self_instructions")),
         ("kernel share of the cycles", share("self_cycles")),
     ]
+}
+
+/// The clock of the run's model, as in the setting `4.7 GHz`. `None` without a model.
+fn clock_ghz(run: &Run) -> Option<f64> {
+    let text = run.settings.get("model")?.get("clock")?.as_str()?;
+    let (number, unit) = text.split_once(' ')?;
+    let per_ghz = match unit {
+        "GHz" => 1.0,
+        "MHz" => 1e3,
+        "kHz" => 1e6,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number / per_ghz).filter(|ghz| *ghz > 0.0)
 }
 
 /// The estimated cycles of all contexts together.
@@ -171,6 +185,15 @@ mod tests {
         assert_eq!(numbers, [(400.0, 200.0), (1000.0, 500.0), (0.75, 0.5), (0.9, 0.2)]);
         let table = table(&found).unwrap();
         assert_eq!(table.check_display(), Ok(()));
+        // Models with different clocks: fewer cycles may take more time.
+        let [slow, fast] = [("800 MHz", 900), ("4 GHz", 1000)].map(|(clock, cycles)| {
+            let mut run = run(&[("all", Some("user"), 100, Some(cycles))]);
+            run.settings.insert("model".to_owned(), serde_json::json!({ "clock": clock }));
+            run
+        });
+        let found = totals(&[fast], &[slow]);
+        let time = found.iter().find(|total| total.name.starts_with("time")).unwrap();
+        assert_eq!((time.base, time.new), (250.0, 1125.0));
         assert_eq!(table.get(&table.rows()[0], "change_ratio"), Some(&Value::Real(-0.5)));
     }
 
