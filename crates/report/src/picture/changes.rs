@@ -1,5 +1,6 @@
 //! The picture of a comparison (`irqlab compare`, and pages with several runs): a point with an interval for each
-//! figure. The table `differences` has the worst change first, and the picture keeps this order.
+//! figure. Costs and benefits come first, what became worse before what became better; then other figures that changed.
+//! Among equal verdicts the picture keeps the order of the table `differences`.
 
 use plotters::style::RGBColor;
 use record::Run;
@@ -27,6 +28,9 @@ const VERDICTS: [(&str, RGBColor, usize); 5] = [
     ("can't tell", GREY, 1),
     ("equal", GREY, 1),
 ];
+
+/// The verdicts in the order in which figures are drawn.
+const DRAWN_ORDER: [&str; 3] = ["worse", "better", "changed"];
 
 fn look(verdict: &str) -> Look {
     let entry = VERDICTS.iter().find(|(known, ..)| *known == verdict);
@@ -77,7 +81,11 @@ fn names(changes: &[&Change], length_max: usize) -> Vec<String> {
 /// The picture of table `differences`. `None` for a run that is no comparison.
 pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
-    let all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
+    let mut all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
+    let rank = |change: &Change| {
+        DRAWN_ORDER.iter().position(|verdict| *verdict == change.verdict).unwrap_or(usize::MAX)
+    };
+    all.sort_by_key(rank);
     let has_changed = |change: &&Change| !matches!(change.verdict.as_str(), "equal" | "can't tell");
     let changed_count = all.iter().filter(has_changed).count();
     let shown: Vec<&Change> = all.iter().take(FIGURES_MAX).collect();
@@ -103,7 +111,7 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     ];
     if all.len() > shown.len() {
         notes.push(format!(
-            "Drawn are the first {} of {} figures, the worst first; see table differences.",
+            "Drawn are {} of {} figures: worse, then better, then changed; see table differences.",
             shown.len(),
             all.len()
         ));
@@ -202,5 +210,17 @@ mod tests {
         assert_eq!(changes(&differences(&[]), WIDTH).unwrap(), None);
         let equal = differences(&[("equal", "a", 0.0, None)]);
         golden("changes_of_equal_runs", changes(&equal, WIDTH));
+    }
+
+    #[test]
+    fn costs_and_benefits_are_drawn_before_other_figures() {
+        let rows = [("equal", "e"), ("changed", "c"), ("better", "b"), ("worse", "w")];
+        let rows = rows.map(|(verdict, name)| (verdict, name, 0.5, None));
+        let svg = changes(&differences(&rows), WIDTH).unwrap().unwrap().file();
+        let place = |name: &str| svg.find(&format!("{name} mean_ns")).expect(name);
+        assert!(
+            place("w") < place("b") && place("b") < place("c") && place("c") < place("e"),
+            "{svg}"
+        );
     }
 }
