@@ -580,7 +580,7 @@ fn no_cell(rule: &Rule, base: &Run, left_out: &[LeftOutTable]) -> CompareError {
         .map(|table| format!("table {} is not compared: {}", table.name, table.reason))
         .collect();
     let why = match (names.is_empty(), rule.filter.is_empty()) {
-        (true, _) => " (see irqlab show RUN --columns)".to_owned(),
+        (true, _) => format!("{} (see irqlab show RUN --columns)", similar_columns(rule, base)),
         _ if !not_compared.is_empty() && not_compared.len() == names.len() => format!(
             ": {} (name a table that is compared; irqlab compare BASE NEW without --fail-on lists them)",
             not_compared.join(", ")
@@ -598,6 +598,20 @@ fn no_cell(rule: &Rule, base: &Run, left_out: &[LeftOutTable]) -> CompareError {
         (false, true) => format!(": {} has no such row", names.join(", ")),
     };
     CompareError::NoCell(rule.text.clone(), why)
+}
+
+/// Columns of the rule's table, or of all tables, whose names contain the column of a rule that does not exist: for
+/// `self_mean`, `: is it self_mean_ns?`. Empty if there are none.
+fn similar_columns(rule: &Rule, base: &Run) -> String {
+    let is_named =
+        |table: &&record::Table| rule.table.as_ref().is_none_or(|name| *name == table.name);
+    let columns = base.tables.iter().filter(is_named).flat_map(|table| &table.columns);
+    let mut names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+    names.retain(|name| !rule.column.is_empty() && name.contains(&rule.column));
+    names.sort_unstable_by_key(|name| (name.len(), *name));
+    names.dedup();
+    names.truncate(3);
+    if names.is_empty() { String::new() } else { format!(": is it {}?", names.join(", ")) }
 }
 
 /// Checks one rule on all judged cells. Fails if the rule covers no cell that can be judged.

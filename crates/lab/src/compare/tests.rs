@@ -678,6 +678,8 @@ fn a_rule_on_a_table_that_cannot_be_compared_says_why() {
     let text = error(&two_rows, "sampled_cycles.self_cycles>+1%");
     let why = "table sampled_cycles is not compared: several of its rows have the same context";
     assert!(text.contains(why), "{text}");
+    let text = error(&two_rows, "sampled_cycles.cycles>+1%");
+    assert!(text.contains("the first run: is it self_cycles? (see"), "{text}");
     // The table has costs: that it is not compared is said without a rule, too.
     let mut run_with_cost = run("sim", &[("a", 1.0, None)]);
     run_with_cost.tables.extend(two_rows.tables);
