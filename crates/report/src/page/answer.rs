@@ -272,6 +272,10 @@ fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
         Class::Interrupts if part.kind != "vector" => sentences += remedy(&part.kind, &part.name),
         Class::Interrupts | Class::Return | Class::Other => {}
     }
+    // In a simulated machine, such a pause does not exist.
+    if is_virtual && run.bench == "live" && part.class == Class::Interrupts {
+        sentences += " This machine is a guest: if its host pauses it, the pause counts as part of what it interrupts.";
+    }
     sentences
 }
 
@@ -713,7 +717,8 @@ mod tests {
         assert_eq!(
             answer.lever.unwrap(),
             "Without this part, the wake-up would have been 22.0 µs late. A softirq runs where its interrupt came: move \
-             that interrupt's affinity."
+             that interrupt's affinity. This machine is a guest: if its host pauses it, the pause counts as part of \
+             what it interrupts."
         );
         assert_eq!(answer.table.as_deref(), Some("worst"));
         // A run without probes has no causes, and a run without single wake-ups only its largest lateness.
@@ -739,6 +744,7 @@ mod tests {
         };
         let idle = "The CPU leaves a shallow idle state sooner: try --idle-exit-max 0us.";
         let host = "If the host had the CPU then, only the host can change that.";
+        let pause = "This machine is a guest: if its host pauses it, the pause counts as part of what it interrupts.";
         let isolate = "A cpuset or isolcpus keeps other tasks from the CPU.";
         let preempt = "With the boot option preempt=full, a thread need not wait until a task leaves the kernel.";
         let class = "A thread of a real-time class (--policy fifo:95) runs before such tasks.";
@@ -747,8 +753,8 @@ mod tests {
             ("late timer", "task", "make", host.to_owned()),
             ("switch", "task", "idle", idle.to_owned()),
             ("tasks", "task", "make", format!("{preempt} {isolate}")),
-            ("interrupts", "vector", "local_timer", String::new()),
-            ("interrupts", "softirq", "RCU", String::new()),
+            ("interrupts", "vector", "local_timer", pause.to_owned()),
+            ("interrupts", "softirq", "RCU", pause.to_owned()),
             ("return", "thread", "the measured thread", String::new()),
             ("other", "thread", "the measured thread", String::new()),
         ] {
