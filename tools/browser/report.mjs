@@ -138,6 +138,8 @@ const zoom = async (page, name) => {
 const hovers = async (page, name) => {
   const values = page.locator("svg rect.hover");
   const texts = await values.locator("title").allTextContents();
+  const bars = await page.locator("figure h3", { hasText: /^CPU time of each interrupt context/ }).count();
+  hold(name, bars === 0 || texts.length > 0, "bars of contexts have no values");
   hold(name, texts.length === await values.count() && texts.every((text) => text.includes(": ")), `bars without values: ${texts}`);
   return texts.length;
 };

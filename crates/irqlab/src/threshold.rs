@@ -285,13 +285,14 @@ impl Drop for Performer {
 /// Executes a command after its placeholders were replaced, and waits for its end.
 fn run(words: &[String], over: &OverThreshold) -> Result<(), String> {
     let words: Vec<String> = words.iter().map(|word| replaced(word, over)).collect();
-    execute(&words)
+    execute(&words, || false)
 }
 
-/// Executes a command, without a shell, and waits for its end. Sends it SIGTERM after [`COMMAND_TIME_MAX`].
+/// Executes a command, without a shell, and waits for its end. Sends it SIGTERM after [`COMMAND_TIME_MAX`], and when
+/// `is_over` returns `true`.
 ///
 /// Fails with the reason if the command cannot start or does not succeed.
-pub fn execute(words: &[String]) -> Result<(), String> {
+pub fn execute(words: &[String], is_over: impl Fn() -> bool) -> Result<(), String> {
     let start = || {
         let running = HeldCommand::new(words, true)?.release()?;
         running.wait_for_start()?;
@@ -303,6 +304,9 @@ pub fn execute(words: &[String]) -> Result<(), String> {
         match running.status().map_err(|error| error.to_string())? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(format!("{}: {status}", words[0])),
+            None if is_over() => {
+                return Err(format!("{} gets SIGTERM, because irqlab ends", words[0]));
+            }
             None => std::thread::sleep(COMMAND_POLL),
         }
     }

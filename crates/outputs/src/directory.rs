@@ -209,6 +209,10 @@ fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
         matches!(directory.try_lock(), Err(std::fs::TryLockError::WouldBlock));
     let is_own_user = rustix::fs::fstat(&directory)?.st_uid == rustix::process::geteuid().as_raw();
     let is_usable = is_own_user && !is_locked_by_others && has_name(place, name, &directory);
+    if is_locked_by_others {
+        // Another irqlab looks whether it is a leftover. It is empty, and nobody else would remove it soon.
+        let _ = rustix::fs::unlinkat(&place.directory, name, AtFlags::REMOVEDIR);
+    }
     Ok(is_usable.then_some(directory))
 }
 

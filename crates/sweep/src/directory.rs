@@ -195,6 +195,11 @@ impl SweepDirectory {
             .check_id(task)
             .map_err(|what| SweepError::damaged(&self.path.join(PLAN_FILE), what))?;
         let found = hashes.named_by(&self.plan.arguments(&task.values))?;
+        if let Some(path) = found.keys().find(|path| !self.plan.files.contains_key(*path)) {
+            return Err(SweepError::Invalid(format!(
+                "{path} was not there when the sweep was planned (plan another sweep)"
+            )));
+        }
         for (path, hash) in self.plan.files_of(task) {
             let reason = match found.get(&path) {
                 Some(found) if *found == hash => continue,

@@ -147,7 +147,14 @@ impl Execution {
             .map_err(|error| SweepError::damaged(path, error.to_string()))?;
         let directory = match NewDirectory::create(path) {
             // Another machine executed the task, too, and recorded its failure.
-            Err(MakeDirectoryError::Exists) => return Ok(Recorded::Failure(failure)),
+            Err(MakeDirectoryError::Exists) if path.join(FAILURE_FILE).exists() => {
+                return Ok(Recorded::Failure(failure));
+            }
+            // A killed `retry` left it.
+            Err(MakeDirectoryError::Exists) => {
+                std::fs::remove_dir_all(path).map_err(SweepError::writing(path))?;
+                NewDirectory::create(path).map_err(making(path))?
+            }
             other => other.map_err(making(path))?,
         };
         directory.write(LOG_FILE, failure.log_end.as_bytes()).map_err(making(path))?;

@@ -86,7 +86,7 @@ pub(crate) fn hash_of_file(path: &Path) -> Result<(u64, String), SweepError> {
     }
 }
 
-/// Opens a regular file. Fails for a link, a FIFO or a device, from which a read could block forever.
+/// Opens a regular file. Fails for a FIFO or a device, from which a read could block forever.
 pub(crate) fn open_regular(path: &Path) -> Result<File, SweepError> {
     let metadata = fs::metadata(path).map_err(SweepError::reading(path))?;
     if !metadata.is_file() {

@@ -2,6 +2,7 @@
 
 use crate::directory::{SweepDirectory, TaskState};
 use crate::error::SweepError;
+use crate::plan::Task;
 use crate::result::Failure;
 
 /// Number of failures whose logs are kept in memory.
@@ -28,7 +29,7 @@ impl Status {
                 TaskState::Done => status.done.push(index),
                 TaskState::Running => status.running.push(index),
                 TaskState::Missing => status.missing.push(index),
-                TaskState::Failed => match sweep.failure(&sweep.plan().tasks[index])? {
+                TaskState::Failed => match failure_of(sweep, &sweep.plan().tasks[index]) {
                     Some(mut failure) => {
                         if status.failed.len() >= LOGS_MAX {
                             failure.log_end = String::new();
@@ -41,6 +42,15 @@ impl Status {
         }
         Ok(status)
     }
+}
+
+/// The record of a task's failure. A damaged record is a failure, too, so that `retry` can remove it.
+fn failure_of(sweep: &SweepDirectory, task: &Task) -> Option<Failure> {
+    sweep.failure(task).unwrap_or_else(|error| {
+        let reason = format!("its record is damaged: {error}");
+        let (id, log_end) = (task.id.clone(), String::new());
+        Some(Failure { id, exit_code: None, reason, log_end })
+    })
 }
 
 /// Sorted positions as ranges, as in `0-3,7`. Slurm's `--array` takes this form.

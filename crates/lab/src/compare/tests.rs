@@ -634,8 +634,7 @@ fn a_setting_of_the_second_run_alone_is_said() {
     assert_eq!(compare(&new, &base, &plan(&[])).unwrap().warnings, expected);
 }
 
-/// A run of `sim boot` with sampled cycles. Rows: context, cycles, half of the interval's width.
-/// A run with estimates: the context, its cycles, and half the width of their interval, or NaN without an interval.
+/// A run of `sim boot` with sampled cycles. Rows: context, cycles, half of the interval's width or NaN without an interval.
 fn sampled(rows: &[(&str, f64, f64)]) -> Run {
     let columns = vec![
         Column::new("context", Kind::Text, "").key(),

@@ -427,3 +427,22 @@ impl Plot {
 fn xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::palette::{BLUE, GREY};
+
+    #[test]
+    fn a_part_of_a_bar_has_its_value_and_its_share() {
+        let legend = [Entry { name: "executes".to_owned(), colour: BLUE }];
+        let hover =
+            |share| Hover { corners: [(8, 40), (4, 10)], text: "a<b: 5 %".to_owned(), share };
+        let svg = hover(Some((0.25, BLUE))).svg(&legend);
+        let place = "x=\"4\" y=\"10\" width=\"4\" height=\"30\"";
+        assert!(svg.contains(place), "{svg}");
+        assert!(svg.contains("<title>a&lt;b: 5 %\nexecutes: 25.0 % of it</title>"), "{svg}");
+        assert!(hover(Some((0.5, GREY))).svg(&legend).contains("this part: 50.0 % of it"));
+        assert!(hover(None).svg(&legend).contains("<title>a&lt;b: 5 %</title>"));
+    }
+}

@@ -32,8 +32,8 @@ A task that is killed leaves nothing, and is executed by the next run. A task th
 after irqlab sweep retry. Tasks that measure this machine run one after the other, because they would
 disturb each other.
 
-Exit codes: 0 all of these tasks are done; 1 a task failed, or Ctrl-C stopped the sweep; 2 the command line is
-wrong.")]
+Exit codes: 0 all of these tasks are done, or another irqlab executes them; 1 a task failed, now or before, or
+Ctrl-C stopped the sweep; 2 the command line is wrong.")]
 pub struct RunArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR")]
@@ -51,8 +51,8 @@ pub fn run(args: &RunArgs, command: Command) -> anyhow::Result<ExitCode> {
     let sweep = open(&args.sweep)?;
     sweep.check_version(VERSION).map_err(usage)?;
     let index = chosen_index(args, |name| std::env::var(name).ok())?;
-    let tasks = match index {
-        Some(index) => one_task(&sweep, index)?,
+    let (tasks, failed_before) = match index {
+        Some(index) => (one_task(&sweep, index)?, 0),
         None => open_tasks(&sweep)?,
     };
     if tasks.is_empty() {
@@ -66,7 +66,7 @@ pub fn run(args: &RunArgs, command: Command) -> anyhow::Result<ExitCode> {
     let options = task_options(&sweep, &tasks, jobs, command)?;
     let stop = stop_on_signals()?;
     let pool = Pool { sweep: &sweep, tasks: &tasks, jobs, options: &options, stop: &stop };
-    conclude(pool.execute()?, tasks.len(), &args.sweep.display().to_string())
+    conclude(pool.execute()?, tasks.len(), failed_before, &args.sweep.display().to_string())
 }
 
 /// The index of the only task to execute. `None`: all tasks.
@@ -103,9 +103,9 @@ fn one_task(sweep: &SweepDirectory, index: usize) -> anyhow::Result<Vec<usize>> 
     Ok(vec![index])
 }
 
-/// All tasks that have neither a result nor a failure, and that no other irqlab executes. Removes what killed executions
-/// left.
-fn open_tasks(sweep: &SweepDirectory) -> anyhow::Result<Vec<usize>> {
+/// All tasks that have neither a result nor a failure, and that no other irqlab executes; and the number of tasks that
+/// failed before. Removes what killed executions left.
+fn open_tasks(sweep: &SweepDirectory) -> anyhow::Result<(Vec<usize>, usize)> {
     let removed = sweep.remove_leftovers();
     if removed > 0 {
         console::say(&format!("leftovers of killed executions: removed {removed} directories"));
@@ -114,7 +114,7 @@ fn open_tasks(sweep: &SweepDirectory) -> anyhow::Result<Vec<usize>> {
     if !status.running.is_empty() {
         console::say(&format!("another irqlab executes {}", status.running.len()));
     }
-    Ok(status.missing)
+    Ok((status.missing, status.failed.len()))
 }
 
 /// Says why no task is open.
@@ -150,18 +150,30 @@ fn task_options(
     jobs: usize,
     command: Command,
 ) -> anyhow::Result<Vec<String>> {
-    let Some(first) = tasks.first().filter(|_| jobs > 1) else { return Ok(Vec::new()) };
     let plan = sweep.plan();
+    // Tasks that measure this machine refuse the option.
+    let is_simulated = !plan.measures_this_machine;
+    let Some(first) = tasks.first().filter(|_| jobs > 1 && is_simulated) else {
+        return Ok(Vec::new());
+    };
     let parsed = CommandLine::new(command).parse(&plan.arguments(&plan.tasks[*first].values))?;
     Ok(if parsed.lacks_jobs { vec!["--jobs=1".to_owned()] } else { Vec::new() })
 }
 
-fn conclude(counts: Counts, tasks: usize, sweep: &str) -> anyhow::Result<ExitCode> {
+fn conclude(
+    counts: Counts,
+    tasks: usize,
+    failed_before: usize,
+    sweep: &str,
+) -> anyhow::Result<ExitCode> {
     let Counts { done, failed, elsewhere, .. } = counts;
     let open = tasks - done - failed - elsewhere;
     let mut parts = vec![format!("done: {done} of {tasks} tasks")];
     if failed > 0 {
         parts.push(format!("{failed} failed (irqlab sweep status {sweep})"));
+    }
+    if failed_before > 0 {
+        parts.push(format!("{failed_before} failed before (irqlab sweep status {sweep})"));
     }
     if elsewhere > 0 {
         parts.push(format!("another irqlab executes {elsewhere}"));
@@ -170,7 +182,7 @@ fn conclude(counts: Counts, tasks: usize, sweep: &str) -> anyhow::Result<ExitCod
         parts.push(format!("stopped; {open} are open (irqlab sweep run {sweep} executes them)"));
     }
     console::say(&parts.join("; "));
-    Ok(if failed + open > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    Ok(if failed + failed_before + open > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
 #[cfg(test)]

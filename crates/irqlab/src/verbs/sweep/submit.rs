@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::bail;
 use sweep::{KubernetesJob, Resources, kubernetes_manifest, slurm_script};
 
 use super::{open, usage};
 use crate::console;
-use crate::options::duration;
+use crate::options::{Usage, duration};
 use crate::simulated::memory_mib;
 
 /// Slurm's default of MaxArraySize allows indexes below this number.
@@ -102,6 +103,15 @@ pub fn run(verb: &SubmitVerb) -> anyhow::Result<ExitCode> {
                 parallelism: args.parallelism,
             };
             let path = path_text(&args.sweep);
+            for needed in [path.as_str(), sweep.plan().directory.as_str()] {
+                if !Path::new(needed).starts_with(&job.mount) {
+                    bail!(Usage(format!(
+                        "{needed} is not in the volume at {} (--mount: a directory above the sweep and the directory \
+                         where it was planned)",
+                        job.mount
+                    )));
+                }
+            }
             kubernetes_manifest(&sweep, &path, args.resources.resources(), &job).map_err(usage)?
         }
     };

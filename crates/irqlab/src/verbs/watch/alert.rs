@@ -124,7 +124,7 @@ impl FromStr for Rule {
         if text.chars().count() > RULE_CHARS_MAX || text.chars().any(char::is_control) {
             return Err(format!("a rule has at most {RULE_CHARS_MAX} characters on one line"));
         }
-        // A name may contain each of the other signs.
+        // A name may contain < and >.
         let filter_end = text.find(']').unwrap_or(0);
         let sign = text[filter_end..].find(['<', '>']).map(|offset| filter_end + offset);
         let sign = sign.ok_or_else(|| format!("a rule has > or < before its limit, {example}"))?;
@@ -263,9 +263,16 @@ pub struct Alerts {
 }
 
 impl Alerts {
+    /// Alerts of these rules. A rule that is given twice counts once.
     pub fn new(rules: &[Rule]) -> Alerts {
-        let fired_counts = vec![0; rules.len()];
-        Alerts { rules: rules.to_vec(), breaches: BTreeMap::new(), fired_counts }
+        let mut unique: Vec<Rule> = Vec::new();
+        for rule in rules {
+            if !unique.contains(rule) {
+                unique.push(rule.clone());
+            }
+        }
+        let fired_counts = vec![0; unique.len()];
+        Alerts { rules: unique, breaches: BTreeMap::new(), fired_counts }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -309,7 +316,8 @@ impl Alerts {
                     cpu: context.cpu,
                     value,
                     held_ns,
-                    is_firing: held_ns >= rule.hold_ns,
+                    // An interval may be a little shorter than asked for.
+                    is_firing: held_ns.saturating_add(rates.length_ns / 2) >= rule.hold_ns,
                 };
                 if breach.is_firing && !was_firing {
                     self.fired_counts[index] += 1;
@@ -441,7 +449,9 @@ mod tests {
 
     #[test]
     fn a_rule_fires_once_when_it_was_broken_long_enough_and_ends_when_it_is_not() {
-        let mut alerts = Alerts::new(&[rule("irq.rate > 50 for 2s"), rule("irq.mean > 1us")]);
+        let twice = rule("irq.rate > 50 for 2s");
+        let mut alerts = Alerts::new(&[twice.clone(), twice, rule("irq.mean > 1us")]);
+        assert_eq!(alerts.counts().count(), 2);
         assert_eq!(alerts.update(&rates(60.0, None)), []);
         assert_eq!(alerts.breaches().count(), 1, "of all CPUs together");
         let mut each = Alerts::new(&[rule("irq[cpu=each].rate > 50"), rule("irq[cpu=1].rate > 5")]);

@@ -1,6 +1,8 @@
 //! The command of `irqlab watch --run`: executed in a thread of its own for each alert that fires, so that no reading
 //! waits for it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -15,10 +17,12 @@ use crate::threshold::execute;
 /// Maximum number of commands that wait for their turn.
 const WAITING_MAX: usize = 16;
 
-/// Executes the command of `--run`, one at a time. Dropping it waits for the running one.
+/// Executes the command of `--run`, one at a time. Dropping it waits for all that were started, unless
+/// [`Commands::stop`] was called.
 pub struct Commands {
     /// The command's words, with placeholders.
     words: Vec<String>,
+    is_stopped: Arc<AtomicBool>,
     thread: Option<(SyncSender<Vec<String>>, JoinHandle<()>)>,
 }
 
@@ -29,7 +33,9 @@ impl Commands {
     pub fn new(text: &str) -> Result<Commands, Usage> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         match words.first() {
-            Some(program) if is_program(program) => Ok(Commands { words, thread: None }),
+            Some(program) if is_program(program) => {
+                Ok(Commands { words, is_stopped: Arc::default(), thread: None })
+            }
             program => {
                 let program = program.map_or("", String::as_str);
                 Err(Usage(format!("--run: there is no program {program:?}")))
@@ -42,9 +48,15 @@ impl Commands {
     pub fn start(&mut self, breach: &Breach) {
         if self.thread.is_none() {
             let (sender, receiver) = sync_channel::<Vec<String>>(WAITING_MAX);
+            let is_stopped = Arc::clone(&self.is_stopped);
             let body = move || {
+                let is_stopped = || is_stopped.load(Ordering::Relaxed);
                 for words in receiver {
-                    if let Err(error) = execute(&words) {
+                    if is_stopped() {
+                        console::warn("--run: irqlab ends before the commands that wait");
+                        return;
+                    }
+                    if let Err(error) = execute(&words, is_stopped) {
                         console::warn(&format!("--run: {error}"));
                     }
                 }
@@ -60,6 +72,13 @@ impl Commands {
         {
             console::warn(&format!("--run: left out, because {WAITING_MAX} commands wait"));
         }
+    }
+}
+
+impl Commands {
+    /// Ends the running command, and leaves out those that wait.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 }
 

@@ -104,7 +104,7 @@ enum Output {
     Lines,
     /// Draws them on the screen of a terminal.
     Screen,
-    /// Only serves them as metrics.
+    /// Only serves them as metrics, and applies the rules of alerts.
     Metrics,
 }
 
@@ -128,10 +128,15 @@ impl WatchArgs {
                 refuse("--out records one interval: add --once")
             }
             (false, Format::Json) => Ok(Output::Lines),
-            (false, Format::Table) if screen::is_possible() => Ok(Output::Screen),
-            (false, Format::Table) if self.listen.is_some() => Ok(Output::Metrics),
+            // Messages of a command would tear the screen.
+            (false, Format::Table) if screen::is_possible() && self.run.is_none() => {
+                Ok(Output::Screen)
+            }
+            (false, Format::Table) if self.listen.is_some() || !self.alert.is_empty() => {
+                Ok(Output::Metrics)
+            }
             (false, Format::Table) => {
-                refuse("there is no terminal to draw on: add --once, --json or --listen")
+                refuse("there is no terminal to draw on: add --once, --json, --listen or --alert")
             }
         }
     }
@@ -180,6 +185,11 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         Output::Screen => screen::run(&watch),
         Output::Metrics => watch.serve_metrics(),
     }?;
+    if watch.stop.is_requested()
+        && let Some(commands) = &watch.alarms.borrow().commands
+    {
+        commands.stop();
+    }
     // A service that a signal ends has not failed because an alert fired once.
     let has_end = args.once || watch.is_over();
     let has_fired = watch.alarms.borrow().alerts.have_fired();

@@ -16,6 +16,9 @@ use crate::row::Row;
 /// Maximum number of contexts of a condition.
 const CONTEXTS_MAX: usize = 14;
 
+/// Shares that exceed the whole by at most this much do so by rounding.
+const ROUNDING_RATIO: f64 = 1e-9;
+
 /// A part of a context's cycles: its name in the legend, and its colour.
 type Cause = (&'static str, RGBColor);
 
@@ -62,8 +65,8 @@ fn causes(events: Option<&Table>, context_row: &Row<'_>) -> Option<Vec<(f64, Cau
         causes.splice(..0, [(branches, MISPREDICTED), (dependences, DEPENDENCES)]);
     }
     let executes = 1.0 - causes.iter().map(|(share, _)| share).sum::<f64>();
-    causes.insert(0, (executes, EXECUTES));
-    (executes >= 0.0).then_some(causes)
+    causes.insert(0, (executes.max(0.0), EXECUTES));
+    (executes >= -ROUNDING_RATIO).then_some(causes)
 }
 
 /// The bar of a context, divided by cause if its causes are known. Otherwise the bar has one colour: grey if other
