@@ -705,7 +705,10 @@ mod tests {
         assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
         type Change = (fn(&mut Machine), &'static str);
         let changes: [Change; 9] = [
-            (|machine| machine.kernel_sha256 = "cc".to_owned(), "kernel: made with aa, this is cc"),
+            (
+                |machine| machine.kernel_sha256 = "cc".to_owned(),
+                "--flavour): made with aa, this is cc",
+            ),
             (|machine| machine.initramfs_sha256 = "cc".to_owned(), "initramfs ("),
             (|machine| machine.cpus = 2, "--vcpus: made with 1, this is 2"),
             (|machine| machine.cpus = 2, "irqlab sim checkpoint x --vcpus 2 --mem 512M"),
