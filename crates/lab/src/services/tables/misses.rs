@@ -15,7 +15,7 @@ use super::super::sample::{ServiceStats, ServicesSample};
 use super::{key_columns, ratio};
 
 /// Maximum number of rows for each service and cache; a last row sums the others.
-const GROUP_ROWS_MAX: usize = 20;
+const GROUP_ROWS_MAX: usize = 1_000;
 /// Maximum number of rows of the table `shared_lines`.
 const SHARED_ROWS_MAX: usize = 200;
 

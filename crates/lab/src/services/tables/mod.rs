@@ -208,7 +208,7 @@ pub(super) mod tests {
         MissSample {
             rows: vec![row],
             evictors: vec![part("user", 1)],
-            functions: (0..30).map(|rank| part(&format!("f{rank}"), 100 - rank)).collect(),
+            functions: (0..1_030).map(|rank| part(&format!("f{rank}"), 2_000 - rank)).collect(),
             data: vec![data],
             waits: vec![wait("L2", 4, 60), wait("memory", 3, 140)],
             shared: vec![line(0x1000, 2), line(0x2000, 7), line(0x1008, 1)],
@@ -234,7 +234,7 @@ pub(super) mod tests {
         assert_eq!(numbers("shared_lines", "miss_count"), [Some(7.0), Some(2.0), Some(1.0)]);
         let functions = numbers("miss_functions", "miss_count");
         let sum: f64 = functions.iter().flatten().sum();
-        assert_eq!((functions.len(), sum), (21, 2565.0));
+        assert_eq!((functions.len(), sum), (1_001, 1_530_065.0));
         assert_eq!(numbers("misses", "per_kilo_instruction_ratio"), [Some(70.0)]);
     }
 
