@@ -85,8 +85,8 @@ impl ResultManifest {
         let differs = |file: &&ListedFile| !found.contains(file);
         if let Some(file) = self.files.iter().find(differs) {
             let path = directory.join(&file.path);
-            let is_there = found.iter().any(|other| other.path == file.path);
-            let what = if is_there { "was edited: its checksum differs" } else { "is missing" };
+            let exists = found.iter().any(|other| other.path == file.path);
+            let what = if exists { "was edited: its checksum differs" } else { "is missing" };
             return Err(SweepError::damaged(&path, format!("{what} (see {RESULT_FILE})")));
         }
         match found.iter().find(|file| !self.files.contains(file)) {

@@ -105,7 +105,7 @@ fn in_file(path: &Path, error: sweep::SweepError) -> anyhow::Error {
     }
 }
 
-/// The plan for people.
+/// Text that summarizes a plan: number of tasks, axes, files.
 fn summary(plan: &Plan, output: &Path) -> String {
     let excluded = match plan.excluded_count {
         0 => String::new(),

@@ -16,7 +16,7 @@ use crate::console;
 use crate::options::Usage;
 use crate::run::stop_on_signals;
 
-/// Variables in which schedulers pass the index of a task, in the order in which they are read.
+/// Environment variables with the index of a task, set by Slurm and Kubernetes. The first that is set counts.
 const INDEX_VARIABLES: [&str; 2] = ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"];
 /// Exit code if a task failed, or the sweep was stopped.
 const FAILED: u8 = 1;
@@ -152,10 +152,10 @@ fn task_options(
 ) -> anyhow::Result<Vec<String>> {
     let plan = sweep.plan();
     // Tasks that measure this machine refuse the option.
-    let is_simulated = !plan.measures_this_machine;
-    let Some(first) = tasks.first().filter(|_| jobs > 1 && is_simulated) else {
+    if jobs == 1 || plan.measures_this_machine {
         return Ok(Vec::new());
-    };
+    }
+    let Some(first) = tasks.first() else { return Ok(Vec::new()) };
     let parsed = CommandLine::new(command).parse(&plan.arguments(&plan.tasks[*first].values))?;
     Ok(if parsed.lacks_jobs { vec!["--jobs=1".to_owned()] } else { Vec::new() })
 }

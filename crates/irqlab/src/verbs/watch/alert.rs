@@ -205,7 +205,10 @@ impl Rule {
             && self.kind.is_none_or(|wanted| wanted == *kind)
             && self.number.is_none_or(|wanted| wanted == *number)
             && self.name.as_ref().is_none_or(|wanted| wanted == name);
-        let value = self.figure.of(rates).filter(|_| is_about)?;
+        if !is_about {
+            return None;
+        }
+        let value = self.figure.of(rates)?;
         let is_beyond = if self.is_upper { value > self.limit } else { value < self.limit };
         is_beyond.then_some(value)
     }
@@ -316,7 +319,7 @@ impl Alerts {
                     cpu: context.cpu,
                     value,
                     held_ns,
-                    // An interval may be a little shorter than asked for.
+                    // Half an interval of tolerance, because measured intervals may be shorter than `--interval`.
                     is_firing: held_ns.saturating_add(rates.length_ns / 2) >= rule.hold_ns,
                 };
                 if breach.is_firing && !was_firing {

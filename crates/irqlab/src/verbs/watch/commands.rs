@@ -76,7 +76,7 @@ impl Commands {
 }
 
 impl Commands {
-    /// Ends the running command, and leaves out those that wait.
+    /// Ends the running command. Commands that wait are not executed.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
     }

@@ -33,7 +33,7 @@ pub struct Constants {
     pub series: SeriesOfContexts,
 }
 
-/// What the alerts came to.
+/// State of the alerts at the end of an interval.
 #[derive(Clone, Debug, Default)]
 pub struct AlertCounts {
     /// Each rule with how often it has fired, and how many contexts make it fire now.

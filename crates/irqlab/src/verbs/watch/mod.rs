@@ -212,7 +212,7 @@ fn constants(bench: &LiveBench, host: &Map<String, Json>, series: SeriesOfContex
 struct Published {
     constants: Constants,
     last: Mutex<Arc<WindowSample>>,
-    /// What the alerts came to in the last interval.
+    /// State of the alerts at the end of the last interval.
     counts: Mutex<Arc<AlertCounts>>,
 }
 
@@ -352,9 +352,12 @@ impl Watch {
     /// Reads at each interval, for the server and the alerts alone.
     fn serve_metrics(&self) -> anyhow::Result<ExitCode> {
         let mut before: Option<Arc<WindowSample>> = None;
+        let has_rules = !self.alarms.borrow().alerts.is_empty();
         self.each_interval(|reading| {
-            self.rates(before.as_deref(), &reading);
-            before = Some(reading);
+            if has_rules {
+                self.rates(before.as_deref(), &reading);
+                before = Some(reading);
+            }
             Ok(true)
         })
     }
