@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod expected_time;
 mod help;
 mod identity;
 mod kernels;
@@ -24,9 +25,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+/// The version of the program; release builds from a Git work tree add the commit (`build.rs`).
+const VERSION: &str = env!("IRQLAB_VERSION");
+
 /// Measures what interrupts and the operating system cost
 #[derive(Debug, Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(version = VERSION, about, propagate_version = true)]
 #[command(after_help = "Examples:
   irqlab doctor                          what can be measured on this machine
   irqlab handlers -d 30s                 what each interrupt costs

@@ -9,6 +9,7 @@ pub mod compare;
 pub mod cpu_warnings;
 pub mod cpus;
 pub mod exceedances;
+mod expected_time;
 pub mod experiment;
 pub mod flight_recorder;
 pub mod flight_table;
@@ -26,3 +27,5 @@ pub mod targets;
 pub mod wakeup;
 pub mod wall_clock;
 pub mod words;
+
+pub use expected_time::ExpectedTime;

@@ -19,7 +19,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 8;
+pub const FORMAT_VERSION: u32 = 9;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of vCPUs of a machine.
@@ -669,9 +669,9 @@ numbered! {
         /// Misses of a class. The key is 1 if a fully associative cache of this size would have
         /// missed as well (capacity), 2 if not (conflict), and 0 if unknown.
         Class = 0,
-        /// Misses of evicted lines, by the context that evicted the line. The key is its code.
+        /// Misses of evicted lines, by the context that evicted the line and by class. The key is the context's code.
         Evictor = 1,
-        /// Misses by the code that made them. The key of the kernel's code is an address of instructions, rounded; the
+        /// Misses by the code that made them and by class. The key of the kernel's code is an address of instructions, rounded; the
         /// key of user code is [`UserFunction::number`], or [`UNKNOWN_FUNCTION`].
         Code = 2,
         /// Misses by their data and by class. The key is [`StructureName::place`].
@@ -724,8 +724,7 @@ pub struct ServiceMisses {
     /// The cache that missed, below [`CACHES`].
     pub cache: u32,
     pub what: ServiceMissKind,
-    /// The position of the class in [`machine::memory::MissClass::ALL`], for [`ServiceMissKind::Class`]
-    /// and [`ServiceMissKind::Data`]; else 0.
+    /// The position of the class in [`machine::memory::MissClass::ALL`]; 0 for [`ServiceMissKind::Wait`].
     pub class: u32,
     /// The service: [`attribution::KernelContext::code`].
     pub code: u64,

@@ -153,7 +153,7 @@ impl FootprintArgs {
     fn settings(&self) -> Map<String, Json> {
         let settings = [
             ("rounds", json!(self.rounds())),
-            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("version", json!(crate::VERSION)),
             ("repetitions_max", json!(self.repetitions)),
             ("seed", json!(self.seed)),
             ("move_irq", json!(self.move_irq)),

@@ -201,7 +201,7 @@ impl HandlersArgs {
         // The command determines the length of its window.
         let duration_ns = self.command.is_empty().then(|| ns(self.duration));
         let settings = [
-            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("version", json!(crate::VERSION)),
             ("duration_ns", json!(duration_ns)),
             ("warm_up_ns", json!(ns(warm_ups.usual))),
             ("low_rate_warm_up_ns", json!(ns(warm_ups.at_low_rate))),

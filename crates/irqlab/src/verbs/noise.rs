@@ -12,7 +12,7 @@ use clap::builder::ArgPredicate;
 use lab::experiment::RunContext;
 use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
-use lab::noise::{Body, ExpectedTime, KeepDetours, Loop, NoiseBench, Plan};
+use lab::noise::{Body, KeepDetours, Loop, NoiseBench, Plan};
 use live::host::{HostFacts, Root, host_facts, run_host_block};
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::shell_status;
@@ -25,6 +25,7 @@ use sim::watch::{StopRule, Until, Watch};
 
 use super::noise_scale;
 use crate::console::{self, Redraw};
+use crate::expected_time;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
     guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, unique,
@@ -255,7 +256,7 @@ impl NoiseArgs {
         };
         let thresholds = Threshold::lengths(&self.on_threshold);
         let settings = [
-            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("version", json!(crate::VERSION)),
             ("loops", json!(loop_names)),
             ("quantum_ns", json!(ns(self.quantum))),
             ("repetitions", json!(repetitions)),
@@ -373,7 +374,8 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
         bench.record_flight(length_ns)?;
     }
     if let Some(time) = args.plan().expected_time(&bench) {
-        console::say(&expected_time_text(&time));
+        let fewer = if time.windows > 1 { " (less with fewer --loop)" } else { "" };
+        console::say(&format!("{}{fewer}", expected_time::text(&time, "loop")));
     }
     let mut exit = measure(args, &open, context, &mut bench)?;
     let mut ended_by_threshold = false;
@@ -391,21 +393,6 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
             Ok(if code == 0 { exit } else { ExitCode::from(code) })
         }
     }
-}
-
-/// How long a measurement on this machine takes, in words. `-d` is the time of one loop, which surprises who runs several.
-fn expected_time_text(time: &ExpectedTime) -> String {
-    let of_loop = console::rounded(time.loop_time);
-    let mut parts = vec![match time.loops {
-        1 => format!("the loop {of_loop} with its warm-up"),
-        loops => format!("{loops} loops of {of_loop} with their warm-ups"),
-    }];
-    if !time.comparison.is_zero() {
-        let comparison = console::rounded(time.comparison);
-        parts.push(format!("the comparison without and with probes {comparison}"));
-    }
-    let fewer = if time.loops > 1 { " (less with fewer --loop)" } else { "" };
-    format!("measures for about {}: {}{fewer}", console::rounded(time.total()), parts.join(", "))
 }
 
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
@@ -523,20 +510,6 @@ fn inject(text: &str) -> Result<Inject, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_time_that_a_measurement_takes_is_said_beforehand() {
-        let [loop_time, comparison] = [61, 62].map(Duration::from_secs);
-        let three = ExpectedTime { loops: 3, loop_time, comparison };
-        assert_eq!(
-            expected_time_text(&three),
-            "measures for about 245 s: 3 loops of 61 s with their warm-ups, the comparison without and with probes \
-             62 s (less with fewer --loop)"
-        );
-        let one = ExpectedTime { loops: 1, loop_time, comparison: Duration::ZERO };
-        let text = "measures for about 61 s: the loop 61 s with its warm-up";
-        assert_eq!(expected_time_text(&one), text);
-    }
 
     #[test]
     fn timers_and_their_distance() {

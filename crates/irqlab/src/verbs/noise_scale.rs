@@ -108,7 +108,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
     };
     let mut settings = Map::new();
-    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.insert("version".into(), json!(crate::VERSION));
     settings.insert("run".into(), json!(args.run));
     settings.extend(command_line());
     let scaled = lab::noise::scale::run(

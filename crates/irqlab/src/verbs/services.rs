@@ -77,7 +77,7 @@ impl ServicesArgs {
     /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let settings = [
-            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("version", json!(crate::VERSION)),
             ("command", json!(self.command)),
             ("workload", json!(self.workload)),
             ("rootfs", json!(self.rootfs)),

@@ -23,6 +23,7 @@ use sim::wakeup::{SimWakeup, SimWakeupSettings};
 use sim::watch::Watch;
 
 use crate::console::{self, Redraw};
+use crate::expected_time;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
     guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns,
@@ -194,7 +195,7 @@ impl WakeupArgs {
         };
         let thresholds = Threshold::lengths(&self.on_threshold);
         let settings = [
-            ("version", json!(env!("CARGO_PKG_VERSION"))),
+            ("version", json!(crate::VERSION)),
             ("period_ns", json!(ns(self.period))),
             ("duration_ns", json!(duration_ns)),
             ("warm_up_ns", json!(ns(self.warm_up()))),
@@ -290,6 +291,9 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     bench.watch_for(thresholds);
     if let Some(length_ns) = args.flight_record_ns() {
         bench.record_flight(length_ns)?;
+    }
+    if let Some(time) = args.plan().expected_time(&bench) {
+        console::say(&expected_time::text(&time, "window"));
     }
     // All CPUs may be measured, and drawing a line every second would delay threads.
     let mut exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;

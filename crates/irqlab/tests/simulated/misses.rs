@@ -26,10 +26,12 @@ fn misses_of_handlers_have_reasons_and_agree_with_their_counters() {
         };
         // Each miss has one class and one function.
         for cache in ["L1I", "L1D", "L2"] {
-            let sum = |table: &str| -> u64 {
-                cache_rows(table, cache).iter().map(|row| uint(row, "miss_count")).sum()
-            };
-            assert_eq!(sum("misses"), sum("miss_functions"), "{condition}, {cache}");
+            for column in ["miss_count", "cold_count", "self_count", "other_count"] {
+                let sum = |table: &str| -> u64 {
+                    cache_rows(table, cache).iter().map(|row| uint(row, column)).sum()
+                };
+                assert_eq!(sum("misses"), sum("miss_functions"), "{condition}, {cache}, {column}");
+            }
         }
         // Counters of the timer's spans agree with misses of the timer's service. Only spans that the window cuts
         // differ.

@@ -13,6 +13,7 @@ use super::sample::{ContextName, LoopResult, NoiseSample, PairedWindows, Traced,
 use super::tables;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
+use crate::expected_time::ExpectedTime;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 use crate::flight_table::Recorded;
 
@@ -25,24 +26,6 @@ pub struct Plan {
     pub trace: bool,
     /// Seed of the order of windows without and with probes in the comparison.
     pub seed: u64,
-}
-
-/// How long the parts of a measurement take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpectedTime {
-    /// Number of loops, which run one after the other.
-    pub loops: u32,
-    /// A loop with its warm-up.
-    pub loop_time: Duration,
-    /// The comparison of the loop without and with probes, all pairs together. Zero if there is none.
-    pub comparison: Duration,
-}
-
-impl ExpectedTime {
-    #[must_use]
-    pub fn total(&self) -> Duration {
-        self.loop_time * self.loops + self.comparison
-    }
 }
 
 /// Number of pairs of windows without and with probes. The number is even, so each order can come equally often. It is
@@ -70,15 +53,15 @@ impl Plan {
     #[must_use]
     pub fn expected_time(&self, bench: &dyn NoiseBench) -> Option<ExpectedTime> {
         let visibility = bench.visibility();
-        let loops = self.windows(visibility).len() as u32;
-        let loop_time = bench.expected_step()?;
+        let windows = self.windows(visibility).len() as u32;
+        let window_time = bench.expected_step()?;
         let comparison = if self.compares(visibility) {
             let parts = 2 * PAIRS;
             bench.expected_part(parts)? * parts
         } else {
             Duration::ZERO
         };
-        Some(ExpectedTime { loops, loop_time, comparison })
+        Some(ExpectedTime { windows, window_time, comparison })
     }
 
     /// For each pair of windows: whether the window with probes comes first. The answer is yes for a random half of the

@@ -22,7 +22,7 @@ pub mod split;
 mod tables;
 
 pub use bench::{NoiseBench, Visibility};
-pub use experiment::{ExpectedTime, Plan};
+pub use experiment::Plan;
 pub use ledger::{GapLedger, KeepDetours};
 pub use loops::{Body, Loop};
 pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};

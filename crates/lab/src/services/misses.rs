@@ -29,27 +29,24 @@ pub struct MissRow {
     pub conflict: u64,
 }
 
-/// Misses of a service in a cache with one value of a second key: the evictor of the line, or the function that missed.
+/// Misses of a service in a cache with one value of a second key: the evictor of the line, the function that missed, or
+/// the data structure in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissPart {
+pub struct KeyedMisses<Key> {
     pub service: ServiceName,
     pub cache: String,
-    /// The evictor or the function.
-    pub by: String,
-    pub count: u64,
+    pub key: Key,
+    /// Misses by class, in the order of [`CLASSES`].
+    pub classes: [u64; CLASSES.len()],
 }
 
-/// Misses of a service in a cache by the data structure in the line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataMisses {
-    pub service: ServiceName,
-    pub cache: String,
+/// A data structure in a line that missed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StructureName {
     /// Kind of structure, such as `slab`.
     pub kind: String,
     /// The structure, such as the name of the slab cache. `None` if only the kind is known.
-    pub structure: Option<String>,
-    /// Misses by class, in the order of [`CLASSES`].
-    pub classes: [u64; CLASSES.len()],
+    pub name: Option<String>,
 }
 
 /// Times of the misses of L1 that one level supplied.
@@ -90,9 +87,9 @@ pub struct MissSample {
     /// Misses of each service and cache by class.
     pub rows: Vec<MissRow>,
     /// Misses of evicted lines, by the context that had evicted the line.
-    pub evictors: Vec<MissPart>,
-    pub functions: Vec<MissPart>,
-    pub data: Vec<DataMisses>,
+    pub evictors: Vec<KeyedMisses<String>>,
+    pub functions: Vec<KeyedMisses<String>>,
+    pub data: Vec<KeyedMisses<StructureName>>,
     pub waits: Vec<MissWait>,
     /// Misses of lines that several CPUs use.
     pub shared: Vec<SharedLine>,

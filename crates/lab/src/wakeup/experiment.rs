@@ -1,6 +1,8 @@
 //! The experiment `wakeup` as [`Experiment`]: the plan, its measurement on a bench, and the report from the samples. The
 //! verb `wakeup` makes the plan from the command line.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value as Json, json};
 use stats::median;
 
@@ -8,6 +10,7 @@ use super::sample::{ProbeCost, WakeupSample};
 use super::tables;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
+use crate::expected_time::ExpectedTime;
 use crate::experiment::{
     Bench, BenchError, Experiment, Measured, Progress, Report, Samples, Steps,
 };
@@ -25,6 +28,11 @@ pub trait WakeupBench: Bench {
 
     /// Whether `parts` parts of a window can be measured in reasonable time. Fails with the reason if not.
     fn can_measure_parts(&self, parts: u32) -> Result<(), String>;
+
+    /// Returns how long [`WakeupBench::measure_part`] takes; `None` if that is unknown before it starts.
+    fn expected_part(&self, _parts: u32) -> Option<Duration> {
+        None
+    }
 
     /// Like [`WakeupBench::measure`], for one of `parts` short parts of a window, and without the user's command.
     ///
@@ -61,6 +69,23 @@ impl Samples for WakeupSamples {
 }
 
 impl Plan {
+    /// Whether to compare windows without and with marks on this bench.
+    fn compares(&self, bench: &dyn WakeupBench) -> bool {
+        self.trace && bench.sees_events() && self.compare
+    }
+
+    /// Returns how long the measurement takes; `None` if the bench does not know it before.
+    #[must_use]
+    pub fn expected_time(&self, bench: &dyn WakeupBench) -> Option<ExpectedTime> {
+        let parts = 2 * PAIRS;
+        let comparison = if self.compares(bench) && bench.can_measure_parts(parts).is_ok() {
+            bench.expected_part(parts)? * parts
+        } else {
+            Duration::ZERO
+        };
+        Some(ExpectedTime { windows: 1, window_time: bench.expected_step()?, comparison })
+    }
+
     /// Measures pairs of short windows without and with marks, in random order within each pair. Ends early, with the
     /// complete pairs so far, after a request to stop, or after a window that lacks wake-ups or a CPU.
     fn compare(&self, bench: &mut dyn WakeupBench) -> Result<Vec<ProbeCost>, BenchError> {
@@ -104,7 +129,7 @@ impl Experiment for Plan {
     ) -> Result<Measured<Self::Samples>, BenchError> {
         let mut measured = Measured::<Self::Samples>::default();
         let traced = self.trace && bench.sees_events();
-        let compares = traced && self.compare;
+        let compares = self.compares(bench);
         let mut steps = Steps::new(1 + usize::from(compares), progress);
         if compares {
             let label = "wake-ups without and with marks in turn".to_owned();

@@ -469,7 +469,7 @@ pub(super) fn worst(sample: &WakeupSample) -> Table {
                 "due_utc",
                 "When the thread was due in UTC, by the system clock. Absent on sim.",
             )
-            .detail()
+            .shown_as("UTC", 10)
             .text(|row: &Worst<'_>| {
                 let clock = row.thread.sample.wall_clock?;
                 clock.utc(row.whole.wakeup.due_ns)
@@ -551,6 +551,11 @@ pub(super) fn worst_parts(sample: &WakeupSample) -> Table {
         fn kind_and_name(&self) -> Option<(&str, String)> {
             self.worst.thread.sample.kind_and_name(self.part.running)
         }
+
+        fn start_utc(&self) -> Option<String> {
+            let Thread { sample, cpu } = self.worst.thread;
+            sample.wall_clock?.utc(cpu.start_ns.checked_add(self.start_ns?)?)
+        }
     }
     let columns = Columns::all([
         key_columns().of(|row: &Row<'_>| row.worst),
@@ -562,6 +567,9 @@ pub(super) fn worst_parts(sample: &WakeupSample) -> Table {
         .digits(9)
         .uint(|row: &Row<'_>| row.start_ns),
         column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
+        column("start_utc", "start_ns in UTC, by the system clock. Absent on sim. Error: see table worst.")
+            .shown_as("UTC", 10)
+            .text(Row::start_utc),
         column("class", "Class of the time, as in table causes.")
             .text(|row: &Row<'_>| Class::of_part(row.part, &row.worst.thread.sample.names).label()),
         column("stage", "Stage of the wake-up, as in table causes.")

@@ -369,6 +369,11 @@ impl LiveWakeup {
         (window.min(COMPARED_MAX) / parts.max(1)).max(self.shortest_part())
     }
 
+    /// The warm-up of a part of the comparison.
+    fn part_warm_up(&self) -> Duration {
+        self.settings.warm_up.min(PART_WARM_UP_MAX)
+    }
+
     /// The shortest part whose median is of use.
     fn shortest_part(&self) -> Duration {
         Duration::from_nanos(self.settings.period_ns) * PART_PERIODS_MIN
@@ -597,8 +602,12 @@ impl WakeupBench for LiveWakeup {
         ))
     }
 
+    fn expected_part(&self, parts: u32) -> Option<Duration> {
+        Some(self.part(parts) + self.part_warm_up())
+    }
+
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<WakeupSample, BenchError> {
-        let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
+        let warm_up = self.part_warm_up();
         let length = Length::Time(self.part(parts));
         self.run(traced, length, warm_up, &mut ThresholdWatch::default(), &mut None)
     }

@@ -201,7 +201,8 @@ impl ServiceMisses {
         count(&mut self.by_kind, Key { class, key, ..plain }, 0);
         if let Some(evictor) = miss.evicted_by {
             let key = service_of(evictor);
-            count(&mut self.by_kind, Key { what: ServiceMissKind::Evictor, key, ..plain }, 0);
+            let evictor = Key { what: ServiceMissKind::Evictor, class, key, ..plain };
+            count(&mut self.by_kind, evictor, 0);
         }
         if matches!(miss.cache, CacheName::L1i | CacheName::L1d) {
             let key = miss.supplier as u64;
@@ -209,7 +210,7 @@ impl ServiceMisses {
             count(&mut self.by_kind, key, miss.wait_cycles);
         }
         let key = code_key(miss.pc.0);
-        count(&mut self.code, Key { what: ServiceMissKind::Code, key, ..plain }, 0);
+        count(&mut self.code, Key { what: ServiceMissKind::Code, class, key, ..plain }, 0);
         let Some(located) = located else { return };
         let Structure { kind: structure, place: key } = located.structure;
         let data = Key { what: ServiceMissKind::Data, class, structure, key, ..plain };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use lab::services::misses::{
-    CLASSES, DataMisses, MissPart, MissRow, MissSample, MissWait, ServiceName, SharedLine,
+    CLASSES, KeyedMisses, MissRow, MissSample, MissWait, ServiceName, SharedLine, StructureName,
 };
 use simrecord::record::{ELSEWHERE, ServiceMissKind, ServiceMisses};
 
@@ -28,9 +28,16 @@ pub(super) fn sample(
     }
     Some(MissSample {
         rows: rows(used, names),
-        evictors: parts(used, names, ServiceMissKind::Evictor, &|misses| names.evictor(misses.key)),
-        functions: parts(used, names, ServiceMissKind::Code, &|misses| names.function(misses.key)),
-        data: data(used, names),
+        evictors: keyed(used, names, ServiceMissKind::Evictor, |misses| {
+            name_unless_elsewhere(misses, |key| names.evictor(key))
+        }),
+        functions: keyed(used, names, ServiceMissKind::Code, |misses| {
+            name_unless_elsewhere(misses, |key| names.function(key))
+        }),
+        data: keyed(used, names, ServiceMissKind::Data, |misses| {
+            let (kind, name) = names.structure(misses.structure, misses.key, None);
+            StructureName { kind: kind.to_owned(), name }
+        }),
         waits: waits(used, names),
         shared: shared(used, names),
         line_bytes: model.map_or(0, |model| model.model.l1d.line_bytes),
@@ -75,44 +82,32 @@ fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
     sums.into_iter().map(row).collect()
 }
 
-/// Returns the misses by service, cache, and a name: the evictor, or the function.
-fn parts(
+/// Returns the misses of one kind by service, cache, second key and class.
+fn keyed<Key: Ord>(
     used: &ServicesUse,
     names: &Names<'_>,
     kind: ServiceMissKind,
-    name: &dyn Fn(&ServiceMisses) -> String,
-) -> Vec<MissPart> {
-    let mut sums: BTreeMap<_, u64> = BTreeMap::new();
-    for misses in misses_of_kind(used, kind) {
-        let part_name = if misses.key == ELSEWHERE { "elsewhere".to_owned() } else { name(misses) };
-        *sums
-            .entry((service(misses.code, names), misses.cache, cache(misses), part_name))
-            .or_default() += misses.count;
-    }
-    let part = |((service, _, cache, part_name), count): ((_, _, &str, _), _)| MissPart {
-        service,
-        cache: cache.to_owned(),
-        by: part_name,
-        count,
-    };
-    sums.into_iter().map(part).collect()
-}
-
-/// Returns the misses by service, cache and structure.
-fn data(used: &ServicesUse, names: &Names<'_>) -> Vec<DataMisses> {
+    second_key: impl Fn(&ServiceMisses) -> Key,
+) -> Vec<KeyedMisses<Key>> {
     let mut sums: BTreeMap<_, [u64; CLASSES.len()]> = BTreeMap::new();
-    for misses in misses_of_kind(used, ServiceMissKind::Data) {
-        let (kind, structure) = names.structure(misses.structure, misses.key, None);
-        let key = (service(misses.code, names), misses.cache, cache(misses), kind, structure);
+    for misses in misses_of_kind(used, kind) {
+        let key = (service(misses.code, names), misses.cache, cache(misses), second_key(misses));
         if let Some(count) = sums.entry(key).or_default().get_mut(misses.class as usize) {
             *count += misses.count;
         }
     }
-    let row = |((service, _, cache, kind, structure), classes): ((_, _, &str, &str, _), _)| {
-        let (cache, kind) = (cache.to_owned(), kind.to_owned());
-        DataMisses { service, cache, kind, structure, classes }
+    let part = |((service, _, cache, key), classes): ((_, _, &str, _), _)| KeyedMisses {
+        service,
+        cache: cache.to_owned(),
+        key,
+        classes,
     };
-    sums.into_iter().map(row).collect()
+    sums.into_iter().map(part).collect()
+}
+
+/// Returns the name of an evictor or a function, or the name of the rows that have no own key.
+fn name_unless_elsewhere(misses: &ServiceMisses, name: impl Fn(u64) -> String) -> String {
+    if misses.key == ELSEWHERE { "elsewhere".to_owned() } else { name(misses.key) }
 }
 
 /// Returns the waits by service, kind of access and supplying level.

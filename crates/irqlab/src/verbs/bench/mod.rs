@@ -85,7 +85,7 @@ struct Measured {
 fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
     let main_table = result.tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let mut settings = Map::new();
-    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.insert("version".into(), json!(crate::VERSION));
     settings.extend(result.settings);
     let absence = |(what, reason, remedy): (String, String, Option<String>)| {
         Absence::new(&main_table, what, reason).with_remedy(remedy)

@@ -280,7 +280,7 @@ fn run_of(
     (original, before, after): (&Original, &[KernelSample], &[KernelSample]),
 ) -> Run {
     let mut settings = original.settings.clone();
-    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.insert("version".into(), json!(crate::VERSION));
     settings.insert("from".into(), json!(preset));
     settings.insert("rounds".into(), json!(args.rounds));
     let mut observer = Map::new();

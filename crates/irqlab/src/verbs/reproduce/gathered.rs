@@ -132,7 +132,7 @@ impl<R> Gathered<R> {
         let mut tables = reproduction.tables;
         tables.extend(self.tables);
         tables.retain(|table| !table.rows().is_empty());
-        let mut settings = json!({ "version": env!("CARGO_PKG_VERSION") });
+        let mut settings = json!({ "version": crate::VERSION });
         if let (Some(all), Json::Object(more)) = (settings.as_object_mut(), reproduction.settings) {
             all.extend(more);
             all.extend(command_line());

@@ -247,7 +247,7 @@ fn assemble(
     open: &OpenRun,
 ) -> Run {
     let settings = json!({
-        "version": env!("CARGO_PKG_VERSION"), "paper": published.title, "model": name, "vcpus": VCPUS,
+        "version": crate::VERSION, "paper": published.title, "model": name, "vcpus": VCPUS,
         "quantum_ns": QUANTUM_NS, "repetitions": REPETITIONS, "warm_up_ns": WARM_UP_NS, "body": "add",
         "tick_period_ns": tick_ns, "command_lines": { "every_cpu": EVERY_CPU, "one_cpu": ONE_CPU },
     });

@@ -127,7 +127,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         rates_hz: vec![rate_hz],
         ..transfers.clone()
     };
-    let settings = [("version", json!(env!("CARGO_PKG_VERSION"))), ("paper", json!(paper.title))];
+    let settings = [("version", json!(crate::VERSION)), ("paper", json!(paper.title))];
     let settings: Map<_, _> =
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let context = open.context(host, settings);

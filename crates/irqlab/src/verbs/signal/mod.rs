@@ -62,7 +62,7 @@ fn with_settings(
 /// Makes the run of a verb that computes and does not measure.
 fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
     let mut settings = Map::new();
-    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.insert("version".into(), json!(crate::VERSION));
     settings.extend(crate::run::command_line());
     settings.extend(computed.settings);
     Run {

@@ -316,7 +316,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn settings() -> Map<String, Json> {
-    Map::from_iter([("version".to_owned(), json!(env!("CARGO_PKG_VERSION")))])
+    Map::from_iter([("version".to_owned(), json!(crate::VERSION))])
 }
 
 /// Measures on this machine, with threads, a veth pair or a card.

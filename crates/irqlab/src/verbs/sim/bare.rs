@@ -122,7 +122,7 @@ impl BareNoiseArgs {
     fn settings(&self) -> Map<String, Json> {
         let mut settings = Map::new();
         let loops: Vec<&str> = self.loops.iter().map(|noise_loop| noise_loop.word()).collect();
-        settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+        settings.insert("version".into(), json!(crate::VERSION));
         settings.insert("loops".into(), json!(loops));
         settings.insert("quantum_ns".into(), json!(ns(self.quantum)));
         settings.insert("repetitions".into(), json!(self.repetitions));

@@ -10,7 +10,7 @@ pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSett
     let cache = settings.geometry();
     let detail = if settings.model.detail == Detail::Ooo { "ooo" } else { "timed" };
     let mut run_settings = Map::new();
-    run_settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    run_settings.insert("version".into(), json!(crate::VERSION));
     run_settings.insert("qemu".into(), json!(qemu));
     run_settings.insert("system".into(), json!("none"));
     run_settings.insert("model".into(), json!(settings.model.model.name));

@@ -209,7 +209,7 @@ fn assemble(
     all: AllResults,
 ) -> Run {
     let mut settings = facts.settings;
-    settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.insert("version".into(), json!(crate::VERSION));
     settings.insert("duration_ns".into(), json!(args.duration.as_nanos() as u64));
     settings.insert("warm_up_ns".into(), json!(args.warm_up.as_nanos() as u64));
     let complete = all.is_complete();

@@ -61,7 +61,7 @@ fn settings(qemu: &Qemu, machine: &Machine, watch: &Watch, start: &Start) -> Map
     let shadow_models: Vec<&Json> =
         watch.shadow_models.iter().map(|model| &model.described).collect();
     let pairs = [
-        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("version", json!(crate::VERSION)),
         ("qemu", json!(qemu.version_text)),
         ("machine", machine.described()),
         ("start", json!(start.described())),

@@ -59,9 +59,6 @@ pub fn run(args: &SweepArgs, command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The version that plans and executes tasks.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// Makes an error of the request an error of the command line: exit code 2.
 fn usage(error: SweepError) -> anyhow::Error {
     match error {

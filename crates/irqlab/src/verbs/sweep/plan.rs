@@ -12,7 +12,8 @@ use report::escape;
 use sweep::{Plan, SPEC_BYTES_MAX, Spec, SweepDirectory, Task};
 
 use super::command_line::CommandLine;
-use super::{VERSION, usage};
+use super::usage;
+use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
 

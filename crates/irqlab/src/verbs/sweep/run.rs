@@ -11,7 +11,8 @@ use sweep::{FileHashes, Plan, Status, SweepDirectory};
 
 use super::command_line::CommandLine;
 use super::pool::{Counts, Pool};
-use super::{VERSION, open, usage};
+use super::{open, usage};
+use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
 use crate::run::stop_on_signals;

@@ -153,7 +153,7 @@ fn add_measurement_metrics(metrics: &mut Metrics, constants: &Constants, reading
     let (counter, gauge, seconds) = (MetricKind::Counter, MetricKind::Gauge, Some("seconds"));
     let help = "The measuring program: its version, the kernel, and how the probes are attached.";
     let labels = [
-        ("version", env!("CARGO_PKG_VERSION")),
+        ("version", crate::VERSION),
         ("kernel", constants.kernel.as_str()),
         ("attachment", constants.attachment.as_str()),
     ];

@@ -407,7 +407,7 @@ impl Watch {
         let facts = self.window.bench().facts();
         let overhead = self.window.bench().probe_overhead();
         let mut settings = Map::new();
-        settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+        settings.insert("version".into(), json!(crate::VERSION));
         settings.insert("interval_ns".into(), json!(ns(self.interval)));
         settings.extend(facts.settings);
         let throttled = Throttled::between(before, reading);

@@ -119,7 +119,7 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
             .detail()
             .uint(|longest: &Longest<'_>| longest.whole.parts.len() + longest.whole.later.len()),
         column("start_utc", "Start of the detour in UTC, by the system clock. Absent on sim.")
-            .detail()
+            .shown_as("UTC", 10)
             .text(|longest: &Longest<'_>| {
                 let clock = longest.detour_loop.sample.wall_clock?;
                 clock.utc(longest.whole.detour.gap.start_ns)
@@ -161,6 +161,11 @@ pub fn longest_parts(samples: &[NoiseSample]) -> Table {
         fn kind_and_name(&self) -> Option<(&str, String)> {
             self.longest.kind_and_name(self.part)
         }
+
+        fn start_utc(&self) -> Option<String> {
+            let DetourLoop { sample, cpu, .. } = self.longest.detour_loop;
+            sample.wall_clock?.utc(cpu.start_ns.checked_add(self.start_ns?)?)
+        }
     }
     let columns = Columns::all([
         key_columns().of(|row: &Row<'_>| row.longest),
@@ -173,6 +178,9 @@ pub fn longest_parts(samples: &[NoiseSample]) -> Table {
         .digits(9)
         .uint(|row: &Row<'_>| row.start_ns),
         column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
+        column("start_utc", "start_ns in UTC, by the system clock. Absent on sim. Error: see table longest.")
+            .shown_as("UTC", 10)
+            .text(Row::start_utc),
         column("class", "Class of the time, as in table causes.")
             .text(|row: &Row<'_>| row.part.class().label()),
         column("kind", "Kind of the cause, as in table causes.")

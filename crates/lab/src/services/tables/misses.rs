@@ -9,7 +9,7 @@ use record::{Column, Columns, Format, Table, TableDisplay, column};
 use super::super::class::Class;
 use super::super::counters::{DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::misses::{
-    CLASSES, MissPart, MissRow, MissSample, MissWait, ServiceName, SharedLine,
+    CLASSES, KeyedMisses, MissRow, MissSample, MissWait, ServiceName, SharedLine, StructureName,
 };
 use super::super::sample::{ServiceStats, ServicesSample};
 use super::{key_columns, ratio};
@@ -238,66 +238,30 @@ fn stalls(sample: &ServicesSample, misses: &MissSample) -> Table {
     columns.table("miss_stalls", doc, rows).displayed(display)
 }
 
-/// Table `miss_evictors`: misses of evicted lines by the service that had evicted the line.
+/// Table `miss_evictors`: misses of evicted lines by the service that had evicted the line. The class says little here:
+/// it tells only whether the evictor is the service's own context.
 fn evictors(misses: &MissSample) -> Table {
     let doc = "Cache misses of evicted lines, by the evictor.";
     let evictor = column("evicted_by", "Service that had evicted the line; user: user mode.");
-    table_by_second_key("miss_evictors", doc, evictor, &misses.evictors)
+    let columns = keyed_columns([named_key(evictor)]);
+    columns.table("miss_evictors", doc, keyed_rows(&misses.evictors)).displayed(sorted_by_misses())
 }
 
 /// Table `miss_functions`: misses by the function that missed.
 fn functions(misses: &MissSample) -> Table {
-    let doc = "Cache misses of each service by function.";
+    let doc = "Cache misses of each service by function, with their classes.";
     let function = column("function", "Function that missed.");
-    table_by_second_key("miss_functions", doc, function, &misses.functions)
+    let columns = keyed_columns([named_key(function)])
+        .and([class_columns().of_ref(|row: &KeyedRow<'_, String>| &row.classes)]);
+    columns
+        .table("miss_functions", doc, keyed_rows(&misses.functions))
+        .displayed(sorted_by_misses())
 }
 
-/// A table with one row for each service, cache and second key. Each service and cache has the keys with the most
-/// misses, and a last row that sums the others.
-fn table_by_second_key(name: &str, doc: &str, key_column: Column, parts: &[MissPart]) -> Table {
-    /// A service and a cache, the second key, its misses, and the misses of the service in the cache.
-    type Row<'a> = (ServiceCache, &'a str, u64, u64);
-    let columns = service_cache_columns().of_ref(|(keys, ..): &Row<'_>| keys).and([
-        key_column.priority(98).key().text(|row: &Row<'_>| row.1.to_owned()),
-        column("miss_count", "Misses.")
-            .title("misses")
-            .cost()
-            .priority(95)
-            .uint(|row: &Row<'_>| row.2),
-        column("share_ratio", "Share of the rows of the service and cache.")
-            .shown_as("% of service", 90)
-            .real(|row: &Row<'_>| ratio(Some(row.2), Some(row.3))),
-    ]);
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    let mut groups: BTreeMap<(&ServiceName, &str), Vec<&MissPart>> = BTreeMap::new();
-    for part in parts {
-        groups.entry((&part.service, &part.cache)).or_default().push(part);
-    }
-    for ((service, cache), mut parts) in groups {
-        parts.sort_by_key(|part| (std::cmp::Reverse(part.count), &part.by));
-        let sum: u64 = parts.iter().map(|part| part.count).sum();
-        let others_count: u64 = parts.iter().skip(GROUP_ROWS_MAX).map(|part| part.count).sum();
-        let largest = parts.iter().take(GROUP_ROWS_MAX).map(|part| (part.by.as_str(), part.count));
-        let others = (others_count > 0).then_some(("all others", others_count));
-        for (second_key, count) in largest.chain(others) {
-            rows.push(((service.clone(), cache.to_owned()), second_key, count, sum));
-        }
-    }
-    columns.table(name, doc, rows).displayed(sorted_by_misses())
-}
-
-/// One row for each service, cache and structure. Each service and cache has the structures with the most misses, and a
-/// last row that sums the others.
+/// Table `miss_data`: misses by the data structure in the line.
 fn data(misses: &MissSample) -> Table {
-    struct Row<'a> {
-        keys: ServiceCache,
-        kind: &'a str,
-        structure: Option<String>,
-        classes: [u64; CLASSES.len()],
-        /// All misses of the service in the cache.
-        sum: u64,
-    }
-    let columns = service_cache_columns().of_ref(|row: &Row<'_>| &row.keys).and([
+    type Row<'a> = KeyedRow<'a, StructureName>;
+    let keys = [
         column(
             "kind",
             "Kind of data: slab, variable, per-CPU variable, stack, anonymous memory, file, page \
@@ -306,7 +270,7 @@ fn data(misses: &MissSample) -> Table {
         )
         .priority(97)
         .key()
-        .text(|row: &Row<'_>| row.kind.to_owned()),
+        .text(|row: &Row<'_>| row.key.map_or(ALL_OTHERS, |structure| &structure.kind).to_owned()),
         column(
             "structure",
             "The slab cache, the symbol, the task of a stack or of anonymous memory, or the file \
@@ -314,48 +278,75 @@ fn data(misses: &MissSample) -> Table {
         )
         .priority(98)
         .key()
-        .text(|row: &Row<'_>| row.structure.clone()),
+        .text(|row: &Row<'_>| row.key.and_then(|structure| structure.name.clone())),
+    ];
+    let columns = keyed_columns(keys).and([class_columns().of_ref(|row: &Row<'_>| &row.classes)]);
+    let doc = "Cache misses of loads and stores by the data structure that the line belongs to.";
+    columns.table("miss_data", doc, keyed_rows(&misses.data)).displayed(sorted_by_misses())
+}
+
+/// The second key of the row that sums the rows without a row of their own.
+const ALL_OTHERS: &str = "all others";
+
+/// Misses of a service in a cache with one second key.
+struct KeyedRow<'a, Key> {
+    service_cache: ServiceCache,
+    /// `None` in the row that sums all further keys.
+    key: Option<&'a Key>,
+    classes: [u64; CLASSES.len()],
+    /// All misses of the service in the cache.
+    sum: u64,
+}
+
+/// The columns of a table by a second key: service, cache, the second key, misses and their share.
+fn keyed_columns<'a, Key: 'a, const COUNT: usize>(
+    keys: [Columns<'a, KeyedRow<'a, Key>>; COUNT],
+) -> Columns<'a, KeyedRow<'a, Key>> {
+    let numbers = [
         column("miss_count", "Misses.")
             .title("misses")
             .cost()
             .priority(95)
-            .uint(|row: &Row<'_>| miss_count(&row.classes)),
+            .uint(|row: &KeyedRow<'_, Key>| miss_count(&row.classes)),
         column("share_ratio", "Share of the rows of the service and cache.")
             .shown_as("% of service", 90)
-            .real(|row: &Row<'_>| ratio(Some(miss_count(&row.classes)), Some(row.sum))),
-        class_columns().of_ref(|row: &Row<'_>| &row.classes),
-    ]);
+            .real(|row: &KeyedRow<'_, Key>| ratio(Some(miss_count(&row.classes)), Some(row.sum))),
+    ];
+    service_cache_columns()
+        .of_ref(|row: &KeyedRow<'_, Key>| &row.service_cache)
+        .and(keys)
+        .and(numbers)
+}
+
+/// A column of a second key that is a name.
+fn named_key<'a>(key_column: Column) -> Columns<'a, KeyedRow<'a, String>> {
+    let name = |row: &KeyedRow<'_, String>| row.key.map_or(ALL_OTHERS, String::as_str).to_owned();
+    key_column.priority(98).key().text(name)
+}
+
+/// One row for each service, cache and second key. Each service and cache has the keys with the most misses, and a last
+/// row that sums the others.
+fn keyed_rows<Key: Ord>(parts: &[KeyedMisses<Key>]) -> Vec<KeyedRow<'_, Key>> {
+    let mut groups: BTreeMap<(&ServiceName, &str), Vec<&KeyedMisses<Key>>> = BTreeMap::new();
+    for part in parts {
+        groups.entry((&part.service, &part.cache)).or_default().push(part);
+    }
     let mut rows = Vec::new();
-    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for misses in &misses.data {
-        groups.entry((&misses.service, &misses.cache)).or_default().push(misses);
-    }
     for ((service, cache), mut group) in groups {
-        group.sort_by_key(|misses| {
-            (
-                std::cmp::Reverse(miss_count(&misses.classes)),
-                misses.kind.clone(),
-                misses.structure.clone(),
-            )
-        });
-        let sum: u64 = group.iter().map(|misses| miss_count(&misses.classes)).sum();
-        let mut others_classes = [0; CLASSES.len()];
-        for misses in group.iter().skip(GROUP_ROWS_MAX) {
-            let sums = others_classes.iter_mut().zip(&misses.classes);
-            sums.for_each(|(sum, count)| *sum += count);
+        group.sort_by_key(|part| (std::cmp::Reverse(miss_count(&part.classes)), &part.key));
+        let sum = group.iter().map(|part| miss_count(&part.classes)).sum();
+        let mut others = [0; CLASSES.len()];
+        for part in group.iter().skip(GROUP_ROWS_MAX) {
+            others.iter_mut().zip(&part.classes).for_each(|(others, count)| *others += count);
         }
-        let largest = group.iter().take(GROUP_ROWS_MAX);
-        let largest =
-            largest.map(|misses| (misses.kind.as_str(), misses.structure.clone(), misses.classes));
-        let has_others = miss_count(&others_classes) > 0;
-        let others = has_others.then_some(("all others", None, others_classes));
-        for (kind, structure, classes) in largest.chain(others) {
-            let keys = (service.clone(), cache.clone());
-            rows.push(Row { keys, kind, structure, classes, sum });
+        let largest = group.iter().take(GROUP_ROWS_MAX).map(|part| (Some(&part.key), part.classes));
+        let others = (miss_count(&others) > 0).then_some((None, others));
+        for (key, classes) in largest.chain(others) {
+            let service_cache = (service.clone(), cache.to_owned());
+            rows.push(KeyedRow { service_cache, key, classes, sum });
         }
     }
-    let doc = "Cache misses of loads and stores by the data structure that the line belongs to.";
-    columns.table("miss_data", doc, rows).displayed(sorted_by_misses())
+    rows
 }
 
 /// One row for each function and 8 bytes of a line that CPUs share. The lines with the most misses come first.

@@ -103,7 +103,7 @@ pub(super) mod tests {
     use super::super::class::Class;
     use super::*;
     use crate::services::misses::{
-        DataMisses, MissPart, MissRow, MissSample, MissWait, SharedLine,
+        KeyedMisses, MissRow, MissSample, MissWait, SharedLine, StructureName,
     };
     use crate::services::sample::{Agreement, Times, WaitStats};
 
@@ -167,11 +167,11 @@ pub(super) mod tests {
     /// Cache misses of `read` in [`sample`].
     fn missed() -> MissSample {
         let service = || ServiceName { class: Class::Syscall, name: "read".to_owned() };
-        let part = |evictor_or_function: &str, count| MissPart {
+        let by_name = |evictor_or_function: &str, self_count| KeyedMisses {
             service: service(),
             cache: "L1D".to_owned(),
-            by: evictor_or_function.to_owned(),
-            count,
+            key: evictor_or_function.to_owned(),
+            classes: [0, self_count, 0, 0, 0, 0, 0],
         };
         let wait = |level: &str, count, wait_ticks| MissWait {
             service: service(),
@@ -188,11 +188,10 @@ pub(super) mod tests {
             capacity: 1,
             conflict: 0,
         };
-        let data = DataMisses {
+        let data = KeyedMisses {
             service: service(),
             cache: "L1D".to_owned(),
-            kind: "slab".to_owned(),
-            structure: Some("filp".to_owned()),
+            key: StructureName { kind: "slab".to_owned(), name: Some("filp".to_owned()) },
             classes,
         };
         let line = |address, false_sharing| SharedLine {
@@ -207,8 +206,8 @@ pub(super) mod tests {
         };
         MissSample {
             rows: vec![row],
-            evictors: vec![part("user", 1)],
-            functions: (0..1_030).map(|rank| part(&format!("f{rank}"), 2_000 - rank)).collect(),
+            evictors: vec![by_name("user", 1)],
+            functions: (0..1_030).map(|rank| by_name(&format!("f{rank}"), 2_000 - rank)).collect(),
             data: vec![data],
             waits: vec![wait("L2", 4, 60), wait("memory", 3, 140)],
             shared: vec![line(0x1000, 2), line(0x2000, 7), line(0x1008, 1)],
@@ -235,6 +234,7 @@ pub(super) mod tests {
         let functions = numbers("miss_functions", "miss_count");
         let sum: f64 = functions.iter().flatten().sum();
         assert_eq!((functions.len(), sum), (1_001, 1_530_065.0));
+        assert_eq!(numbers("miss_functions", "self_count"), functions);
         assert_eq!(numbers("misses", "per_kilo_instruction_ratio"), [Some(70.0)]);
     }
 

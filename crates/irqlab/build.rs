@@ -1,0 +1,56 @@
+//! Gives the program its version: that of the crate, and in release builds the commit. Runs record the version, so a
+//! number can be traced to the code that made it.
+//!
+//! Development builds do not state a commit: each commit would compile the program again.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The commit's first digits in the version.
+const COMMIT_DIGITS: usize = 12;
+
+fn main() {
+    let crate_version = env!("CARGO_PKG_VERSION");
+    println!("cargo::rerun-if-changed=build.rs");
+    let commit = if std::env::var("PROFILE").as_deref() == Ok("release") { commit() } else { None };
+    let version = match commit {
+        // Build metadata, as semver.org writes them.
+        Some(commit) => format!("{crate_version}+{commit}"),
+        None => crate_version.to_owned(),
+    };
+    println!("cargo::rustc-env=IRQLAB_VERSION={version}");
+}
+
+/// The commit of the sources, with `.changed` if a file differs from it. `None` outside of a Git work tree of irqlab.
+fn commit() -> Option<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
+    // A source archive may lie in the work tree of another project.
+    if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?) != root {
+        return None;
+    }
+    // Another commit changes one of these files.
+    let branch = git(&root, &["rev-parse", "--symbolic-full-name", "HEAD"])?;
+    for name in ["HEAD", "packed-refs", &branch] {
+        let path = root.join(git(&root, &["rev-parse", "--git-path", name])?);
+        if path.exists() {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
+    for sources in ["crates", "machines", "papers", "workloads", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", root.join(sources).display());
+    }
+    let commit = git(&root, &["rev-parse", "HEAD"])?;
+    let changes = git(&root, &["status", "--porcelain", "--untracked-files=no"])?;
+    let changed = if changes.is_empty() { "" } else { ".changed" };
+    Some(format!("{}{changed}", commit.get(..COMMIT_DIGITS)?))
+}
+
+/// What a git command prints. `None` if it fails, or if there is no git.
+fn git(root: &Path, arguments: &[&str]) -> Option<String> {
+    // Without optional locks, reading the state writes nothing.
+    let mut command = Command::new("git");
+    let output =
+        command.arg("--no-optional-locks").arg("-C").arg(root).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
