@@ -74,8 +74,34 @@ pub(crate) fn exactly(number: f64) -> Figure {
     Figure { mean: number, half_width: 0.0 }
 }
 
+/// The unit in which a figure is printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    /// Printed after the number. Empty for a plain ratio.
+    label: &'static str,
+    /// The printed number over the figure.
+    factor: f64,
+}
+
+impl Unit {
+    /// A ratio that is no share, such as a speed-up.
+    pub(crate) const RATIO: Unit = Unit { label: "", factor: 1.0 };
+    /// A share, 0 to 1.
+    pub(crate) const PERCENT: Unit = Unit { label: " %", factor: 100.0 };
+    /// A time in ns.
+    pub(crate) const MICROSECONDS: Unit = Unit { label: " µs", factor: 1e-3 };
+
+    /// The unit of the figure itself. `label` begins with a space.
+    pub(crate) const fn named(label: &'static str) -> Unit {
+        Unit { label, factor: 1.0 }
+    }
+}
+
 /// The figures that claims compare, each named by a cell.
 pub(crate) trait Figures<Cell> {
+    /// The unit in which a cell's figures are printed. All sides of a claim have the same unit.
+    fn unit(&self, cell: &Cell) -> Unit;
+
     /// The measured figure, or the reason why it is missing.
     fn measured(&self, cell: &Cell) -> Known;
 
@@ -96,6 +122,13 @@ pub(crate) enum Side<Cell> {
 }
 
 impl<Cell> Side<Cell> {
+    fn cell(&self) -> Option<&Cell> {
+        match self {
+            Side::Cell(cell) | Side::Times(_, cell) | Side::Plus(_, cell) => Some(cell),
+            Side::Number(_) => None,
+        }
+    }
+
     /// The figure of the side, computed from the figure of its cell. `None` or an error of
     /// the cell is the result for the side, too.
     fn figure(&self, cell_figure: impl Fn(&Cell) -> Option<Known>) -> Option<Known> {
@@ -163,10 +196,12 @@ impl<Cell> Claim<Cell> {
     /// The verdicts on the measured and on the published figures. The second is `None` if the
     /// claim is not judged on published figures.
     fn judge(&self, figures: &impl Figures<Cell>) -> (Judged, Option<Judged>) {
+        let first_cell = self.sides.iter().find_map(Side::cell);
+        let unit = first_cell.map_or(Unit::RATIO, |cell| figures.unit(cell));
         let judge = |cell_figure: &dyn Fn(&Cell) -> Option<Known>| {
             let sides = self.sides.iter().map(|side| side.figure(cell_figure));
             let sides: Vec<Known> = sides.collect::<Option<_>>()?;
-            Some(self.test.judge(sides.into_iter().collect()))
+            Some(self.test.judge(sides.into_iter().collect(), unit))
         };
         let published = match self.test {
             Test::Narrower => None,
@@ -182,6 +217,23 @@ struct Finding<Cell> {
     measured: Judged,
     /// `None` if the claim is not judged on published figures.
     published: Option<Judged>,
+}
+
+impl<Cell> Finding<Cell> {
+    /// Whether ours agrees with the paper's. Where the paper has no figures for a claim, its text states it.
+    fn agreement(&self) -> &'static str {
+        let holds = |verdict: &Verdict| match verdict {
+            Verdict::Holds => Some(true),
+            Verdict::Fails => Some(false),
+            Verdict::NotJudged(_) => None,
+        };
+        let published = self.published.as_ref().map_or(Some(true), |judged| holds(&judged.verdict));
+        match (holds(&self.measured.verdict), published) {
+            (Some(measured), Some(published)) if measured == published => "agrees",
+            (Some(_), Some(_)) => "disagrees",
+            _ => "can't tell",
+        }
+    }
 }
 
 /// How much of a paper's machines, workloads and parts the user asked for.
@@ -311,6 +363,13 @@ impl FindingsTable {
                     }
                     Verdict::Holds | Verdict::Fails => None,
                 }),
+                column(
+                    "agreement",
+                    "agrees: the measured and the published figures give the same verdict; where the paper has no \
+                     figures, its text says that the claim holds. can't tell: one of them gives no verdict.",
+                )
+                .priority(NEVER_DROPPED + 1)
+                .text(|row: &Row<Cell>| row.agreement()),
             ],
         )
     }
@@ -339,23 +398,27 @@ impl Judged {
     }
 }
 
-/// The figure with its interval, as text. It has at least three significant digits and one decimal place.
-fn figure_text(figure: Figure) -> String {
+/// The figure with its interval and unit, as text. It has at least three significant digits and one decimal place.
+fn figure_text(figure: Figure, unit: Unit) -> String {
+    let label = unit.label;
+    let figure =
+        Figure { mean: figure.mean * unit.factor, half_width: figure.half_width * unit.factor };
     let size = if figure.mean == 0.0 { 1.0 } else { figure.mean.abs().max(1e-6) };
     let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
     if figure.half_width.is_finite() {
-        format!("{:.decimals$} ± {:.decimals$}", figure.mean, figure.half_width)
+        format!("{:.decimals$} ± {:.decimals$}{label}", figure.mean, figure.half_width)
     } else {
-        format!("{:.decimals$} (no interval)", figure.mean)
+        format!("{:.decimals$}{label} (no interval)", figure.mean)
     }
 }
 
 impl Test {
-    /// Judges the figures of the sides.
+    /// Judges the figures of the sides. `unit`: for their text.
     ///
     /// # Panics
     /// If the claim does not have exactly the sides that the test compares.
-    fn judge(self, sides: Result<Vec<Figure>, String>) -> Judged {
+    fn judge(self, sides: Result<Vec<Figure>, String>, unit: Unit) -> Judged {
+        let figure_text = |figure| figure_text(figure, unit);
         let sides = match sides {
             Ok(sides) => sides,
             Err(reason) => return Judged::not_judged(reason),
@@ -422,23 +485,51 @@ mod tests {
     use super::*;
 
     fn greater(left: Known, right: Known) -> Judged {
-        Test::Greater.judge([left, right].into_iter().collect())
+        Test::Greater.judge([left, right].into_iter().collect(), Unit::RATIO)
     }
 
     fn narrower(refined: Known, basic: Known) -> Judged {
-        Test::Narrower.judge([refined, basic].into_iter().collect())
+        Test::Narrower.judge([refined, basic].into_iter().collect(), Unit::RATIO)
     }
 
     fn close([first, second]: [Known; 2], whole: Known) -> Judged {
-        Test::Close.judge([first, second, whole].into_iter().collect())
+        Test::Close.judge([first, second, whole].into_iter().collect(), Unit::RATIO)
     }
 
     fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
-        Test::NoBenefit(factor).judge([long, short].into_iter().collect())
+        Test::NoBenefit(factor).judge([long, short].into_iter().collect(), Unit::RATIO)
     }
 
     fn mean(mean: f64, half_width: f64) -> Known {
         Ok(Figure { mean, half_width })
+    }
+
+    #[test]
+    fn figures_are_printed_with_their_units() {
+        let sides = || [mean(1_250_000.0, 5_000.0), mean(2e6, 0.0)].into_iter().collect();
+        let text = |unit| Test::Greater.judge(sides(), unit).numbers;
+        assert_eq!(text(Unit::MICROSECONDS), "1250.0 ± 5.0 µs and 2000.0 ± 0.0 µs");
+        let share = [mean(0.261, 0.002), mean(0.2, 0.0)].into_iter().collect();
+        let share = Test::Greater.judge(share, Unit::PERCENT).numbers;
+        assert_eq!(share, "26.1 ± 0.2 % and 20.0 ± 0.0 %");
+    }
+
+    #[test]
+    fn a_finding_agrees_if_both_verdicts_are_the_same() {
+        let claim = || Claim::<()>::new("", "", "", Test::Greater, []);
+        let judged = |verdict| Judged { number: None, numbers: String::new(), verdict };
+        let agreement = |measured, published: Option<Verdict>| {
+            let (measured, published) = (judged(measured), published.map(judged));
+            Finding { claim: claim(), measured, published }.agreement()
+        };
+        let unknown = || Verdict::NotJudged(String::new());
+        assert_eq!(agreement(Verdict::Fails, Some(Verdict::Fails)), "agrees");
+        assert_eq!(agreement(Verdict::Holds, Some(Verdict::Fails)), "disagrees");
+        // The paper's text states what it has no figures for.
+        assert_eq!(agreement(Verdict::Holds, None), "agrees");
+        assert_eq!(agreement(Verdict::Fails, None), "disagrees");
+        assert_eq!(agreement(Verdict::Holds, Some(unknown())), "can't tell");
+        assert_eq!(agreement(unknown(), None), "can't tell");
     }
 
     fn not_measured() -> Known {

@@ -9,8 +9,8 @@ use record::Table;
 use super::published::{Count, Paper};
 use super::tables::{ModelRun, SeriesKey, display_by_model};
 use crate::judge::{
-    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, exactly,
-    half_benefit_ratio,
+    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, Unit,
+    exactly, half_benefit_ratio,
 };
 
 /// The disk stimuli: a read without a notification, and a read whose completion an eventfd reports.
@@ -44,6 +44,10 @@ enum Cell<'a> {
 }
 
 impl Figures<Cell<'_>> for Paper {
+    fn unit(&self, _cell: &Cell<'_>) -> Unit {
+        Unit::named(" misses")
+    }
+
     fn measured(&self, cell: &Cell<'_>) -> Known {
         let misses = match *cell {
             Cell::Short(run, change, level, stimulus) => {

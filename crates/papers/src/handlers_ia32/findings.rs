@@ -7,11 +7,13 @@ use record::Table;
 use super::interrupt::ModelRun;
 use super::published::{Family, Paper};
 use super::tables::{Quantity, STIMULI, conditions};
-use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
+use crate::judge::{
+    Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly,
+};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: stimulus, load, machines.",
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals: cycles, ns, or ratios.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals.",
     has_models: true,
     command: "irqlab reproduce handlers-ia32",
     interval_option: Some("-d 1s"),
@@ -33,6 +35,13 @@ enum Cell<'a> {
 type Claims<'a> = Vec<Claim<Cell<'a>>>;
 
 impl Figures<Cell<'_>> for Paper {
+    fn unit(&self, cell: &Cell<'_>) -> Unit {
+        match cell {
+            Cell::Mean(quantity, ..) => quantity.unit(),
+            Cell::CompletionRate => Unit::RATIO,
+        }
+    }
+
     fn measured(&self, cell: &Cell<'_>) -> Known {
         let Cell::Mean(quantity, runs, conditions) = cell else {
             return Err("the simulated cores execute no wrong path".to_owned());

@@ -6,7 +6,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::interrupt::{Interrupts, ModelRun};
 use super::published::Paper;
-use crate::judge::{Figure, Known, figure_columns};
+use crate::judge::{Figure, Known, Unit, figure_columns};
 
 /// The stimuli of the paper.
 pub(super) const STIMULI: [Stimulus; 2] = [Stimulus::Net, Stimulus::Disk];
@@ -37,6 +37,16 @@ impl Quantity {
         Quantity::L1iMisses,
         Quantity::L1dMisses,
     ];
+
+    /// The unit in which findings print the quantity.
+    pub(super) fn unit(self) -> Unit {
+        match self {
+            Quantity::Time => Unit::MICROSECONDS,
+            Quantity::Cycles => Unit::named(" cycles"),
+            Quantity::InstructionsPerCycle => Unit::named(" IPC"),
+            Quantity::BranchMisses | Quantity::L1iMisses | Quantity::L1dMisses => Unit::PERCENT,
+        }
+    }
 
     /// Name, title and documentation of the column.
     fn column(self) -> (&'static str, &'static str, &'static str) {

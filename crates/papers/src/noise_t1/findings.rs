@@ -6,14 +6,13 @@ use record::Table;
 
 use super::peaks::{PEAK_RATIO, PlacedRun};
 use super::published::{Paper, Tick};
-use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
+use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "Subject of the finding: the CPUs that the tick interrupts, and the placement of the \
          loop.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals: ns, or parts of a \
-         quantum.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals; slowdowns as shares of a quantum.",
     command: "irqlab reproduce noise-t1",
     ..FindingsTable::SIMULATED
 };
@@ -40,6 +39,13 @@ struct Sides<'a> {
 }
 
 impl Figures<Cell> for Sides<'_> {
+    fn unit(&self, cell: &Cell) -> Unit {
+        match cell {
+            Cell::MaxRatio(..) | Cell::MeanRatio(..) | Cell::LimitRatio(..) => Unit::PERCENT,
+            Cell::PeriodNs(..) => Unit::MICROSECONDS,
+        }
+    }
+
     fn measured(&self, cell: &Cell) -> Known {
         let peaks = |tick, placement| {
             let run = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
@@ -240,7 +246,7 @@ mod tests {
         let kept = table.columns.iter().filter(|column| column.display.priority > 100);
         assert_eq!(
             kept.map(|column| &column.name).collect::<Vec<_>>(),
-            ["claim", "verdict", "reason"]
+            ["claim", "verdict", "reason", "agreement"]
         );
     }
 

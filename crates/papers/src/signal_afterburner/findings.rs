@@ -7,7 +7,9 @@ use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::measured::{Measured, max, mean};
 use super::published::Paper;
-use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
+use crate::judge::{
+    Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly,
+};
 
 /// The paper's interrupt handler.
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
@@ -25,8 +27,7 @@ const TABLE: FindingsTable = FindingsTable {
          published figures.",
     subject: "What the finding is about: size of the socket buffers, load.",
     ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or \
-         parts of a CPU.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals; CPU use as a share of a CPU.",
     command: "irqlab reproduce signal-afterburner",
     interval_option: Some("--repetitions 10"),
     has_models: false,
@@ -54,6 +55,15 @@ struct Sides<'a> {
 }
 
 impl Figures<Cell> for Sides<'_> {
+    fn unit(&self, cell: &Cell) -> Unit {
+        match cell {
+            Cell::Throughput(..) => Unit::named(" Mbit/s"),
+            Cell::Gain(..) => Unit::RATIO,
+            Cell::MeanTrip(..) | Cell::LongestTrip(..) => Unit::MICROSECONDS,
+            Cell::Cpu(_) => Unit::PERCENT,
+        }
+    }
+
     fn measured(&self, cell: &Cell) -> Known {
         match *cell {
             Cell::Throughput(load, kib, scheme) => {

@@ -8,7 +8,7 @@ use super::runs::{Joined, MachineRun, Mode, Stream, ratio};
 use super::tables::{
     Sides, hidden_ratio, on_machines, per_kinstruction, size_of, speed_up, stall_per_instruction,
 };
-use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, exactly};
+use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
@@ -102,6 +102,23 @@ struct Cell<'a> {
 }
 
 impl Figures<Cell<'_>> for Sides<'_> {
+    fn unit(&self, cell: &Cell<'_>) -> Unit {
+        match cell.quantity {
+            Quantity::IdleRatio(_)
+            | Quantity::KernelRatio(_)
+            | Quantity::StallRatio(_)
+            | Quantity::HiddenFetches(_)
+            | Quantity::HiddenLevel
+            | Quantity::RemainingMisses(..)
+            | Quantity::SlowerServices => Unit::PERCENT,
+            Quantity::SpeedUp(_)
+            | Quantity::ClockRatio(_)
+            | Quantity::SpeedUpDifference(_)
+            | Quantity::ComputationSpread
+            | Quantity::LatencySpread => Unit::RATIO,
+        }
+    }
+
     fn measured(&self, &Cell { workload, quantity }: &Cell<'_>) -> Known {
         let figure = |machine, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             let run = match machine {

@@ -23,7 +23,7 @@ pub struct Answer {
 
 /// The main result of a run. For an unknown experiment, or without the needed columns, it is the first headline.
 pub fn summarize(run: &Run) -> Answer {
-    let answer = match run.experiment.as_str() {
+    let answer = findings(run).or_else(|| match run.experiment.as_str() {
         "handlers" => handlers(run),
         "noise" => noise(run),
         "footprint" => footprint(run),
@@ -31,8 +31,35 @@ pub fn summarize(run: &Run) -> Answer {
         "wakeup" => wakeup(run),
         "signal" | "signal-model" => signal(run),
         _ => None,
-    };
+    });
     answer.unwrap_or_else(|| by_headline(run))
+}
+
+/// How many claims of a paper agree with it, and the first that disagrees. `None` for a run that reproduces no paper.
+fn findings(run: &Run) -> Option<Answer> {
+    let table = run.table("findings").filter(|table| table.column("agreement").is_some())?;
+    let with = |agreement: &'static str| {
+        rows(table).filter(move |row| is_text(row, "agreement", agreement))
+    };
+    let [agree, disagree, unknown] =
+        ["agrees", "disagrees", "can't tell"].map(|agreement| with(agreement).count());
+    let all = agree + disagree + unknown;
+    if all == 0 {
+        return None;
+    }
+    let example = with("disagrees").next().map(|row| {
+        let evidence = row.alone("evidence");
+        format!(" (the first: {}, {}: {evidence})", row.alone("finding"), row.alone("claim"))
+    });
+    let fact = format!(
+        "{agree} of {all} claims agree with the paper, {disagree} disagree{}, {unknown} cannot be told.",
+        example.unwrap_or_default()
+    );
+    let has_reason = |row: &Row<'_>| matches!(row.get("reason"), Value::Text(_));
+    let reason = with("can't tell").find(has_reason).map(|row| row.alone("reason"));
+    let lever =
+        reason.map(|reason| format!("The first reason why a claim cannot be told: {reason}."));
+    Some(Answer { fact, lever, table: Some("findings".to_owned()) })
 }
 
 /// The headline of the first table that has one.
@@ -573,6 +600,29 @@ mod tests {
         let answer =
             summarize(&Run { experiment: "signal".to_owned(), ..run_of(vec![rates(schemes)]) });
         (answer.fact, answer.lever.unwrap())
+    }
+
+    #[test]
+    fn a_reproduction_counts_the_claims_that_agree() {
+        let names = ["finding", "claim", "evidence", "agreement", "reason"];
+        let columns = names.map(|name| (name, Kind::Text));
+        let row = |agreement: &str, reason: Option<&str>| {
+            let [finding, claim, evidence] = ["network > disk", "net > disk", "3 and 5 misses"];
+            vec![finding.into(), claim.into(), evidence.into(), agreement.into(), reason.into()]
+        };
+        let rows = vec![
+            row("agrees", None),
+            row("agrees", None),
+            row("disagrees", None),
+            row("can't tell", None),
+            row("can't tell", Some("not measured: irqlab reproduce X measures all")),
+        ];
+        let answer = summarize(&run_of(vec![table("findings", &columns, rows)]));
+        let says = "2 of 5 claims agree with the paper, 1 disagree (the first: network > disk, net > disk: 3 and 5 \
+                    misses), 2 cannot be told.";
+        assert_eq!(answer.fact, says);
+        let says = "The first reason why a claim cannot be told: not measured: irqlab reproduce X measures all.";
+        assert_eq!(answer.lever.as_deref(), Some(says));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod axis;
 mod bars;
 mod changes;
 mod chart;
+mod findings;
 mod footprint;
 mod handlers;
 mod kernels;
@@ -44,8 +45,9 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures in the order of a page: name, tables, and the function that draws the picture.
-const KINDS: [(&str, &[&str], Draw); 25] = [
+const KINDS: [(&str, &[&str], Draw); 26] = [
     ("changes", &["differences"], changes::changes),
+    ("findings", &["findings"], findings::findings),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
     ("efficiency", &["ratios"], handlers::efficiency),

@@ -1,0 +1,194 @@
+//! The picture of a paper's findings (`irqlab reproduce`): for each finding a line with a mark for each of its claims, at
+//! the measured ratio of the claim's sides. An open mark shows the paper's own ratio.
+
+use record::{Run, Table};
+
+use super::axis::Axis;
+use super::chart::{Chart, Look, room_for_names};
+use super::palette::{BLUE, GREY, INK, VERMILION};
+use super::rows;
+use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use crate::human::Quantity;
+use crate::row::Row;
+
+/// Maximum number of findings that are drawn.
+const FINDINGS_MAX: usize = 60;
+/// Height of a line with one finding, pixels.
+const LINE_HEIGHT: f64 = 26.0;
+/// Ratios beyond this one, and below its inverse, are drawn at the edge.
+const RATIO_MAX: f64 = 10.0;
+/// Distance of the published mark below the measured one, as a part of a line.
+const PUBLISHED_BELOW: f64 = 0.24;
+
+/// Values of the column `agreement`: text, colour, and pattern of the mark.
+const AGREEMENTS: [(&str, Look); 3] = [
+    ("agrees", Look { colour: BLUE, pattern: 0 }),
+    ("disagrees", Look { colour: VERMILION, pattern: 3 }),
+    ("can't tell", Look { colour: GREY, pattern: 1 }),
+];
+const PUBLISHED: Look = Look { colour: INK, pattern: 0 };
+
+/// A claim with the ratios of its sides.
+struct Claim {
+    agreement: String,
+    measured: Option<f64>,
+    published: Option<f64>,
+}
+
+impl Claim {
+    fn new(row: &Row<'_>) -> Claim {
+        let ratio = |names: &[&str]| {
+            let ratio = names.iter().find_map(|name| row.number(name))?;
+            (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+        };
+        Claim {
+            agreement: row.alone("agreement"),
+            measured: ratio(&["simulated_ratio", "measured_ratio"]),
+            published: ratio(&["published_ratio"]),
+        }
+    }
+
+    fn look(&self) -> Look {
+        let known = AGREEMENTS.iter().find(|(agreement, _)| *agreement == self.agreement);
+        known.map_or(AGREEMENTS[2].1, |(_, look)| *look)
+    }
+}
+
+/// A finding with all of its claims.
+struct Finding {
+    name: String,
+    claims: Vec<Claim>,
+}
+
+/// The findings in the order of the table.
+fn findings_of(table: &Table) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for row in rows(table) {
+        let (name, claim) = (row.alone("finding"), Claim::new(&row));
+        match findings.iter_mut().find(|finding| finding.name == name) {
+            Some(finding) => finding.claims.push(claim),
+            None => findings.push(Finding { name, claims: vec![claim] }),
+        }
+    }
+    findings
+}
+
+/// The name, cut to `length_max` characters.
+fn cut(name: &str, length_max: usize) -> String {
+    if name.chars().count() <= length_max {
+        return name.to_owned();
+    }
+    format!("{}…", name.chars().take(length_max - 1).collect::<String>())
+}
+
+/// The picture of table `findings`. `None` for a run without findings.
+pub fn findings(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("findings").filter(|table| table.column("agreement").is_some())
+    else {
+        return Ok(None);
+    };
+    let all = findings_of(table);
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let claims = || all.iter().flat_map(|finding| &finding.claims);
+    let count = |agreement: &str| claims().filter(|claim| claim.agreement == agreement).count();
+    let shown = &all[..all.len().min(FINDINGS_MAX)];
+    let mut notes = vec![format!(
+        "Filled marks: the ratio of the sides of a claim, measured; open marks: by the paper's figures. Ratios beyond \
+         1/{RATIO_MAX} and {RATIO_MAX} are drawn at the edge; claims without a ratio have no mark."
+    )];
+    if all.len() > shown.len() {
+        notes.push(format!("Drawn are the first {} of {} findings.", shown.len(), all.len()));
+    }
+    let counted = AGREEMENTS.map(|(agreement, look)| (agreement, look, count(agreement)));
+    let heading = Heading {
+        title: format!("{} of {} claims agree with the paper", counted[0].2, claims().count()),
+        notes,
+        legend: counted
+            .into_iter()
+            .filter(|(.., count)| *count > 0)
+            .map(|(agreement, look, count)| Entry {
+                name: format!("{count} {}", plural(agreement, count)),
+                colour: look.colour,
+            })
+            .collect(),
+        description: "A line for each finding of the paper, with a mark for each claim. The numbers are in table \
+                      findings."
+            .to_owned(),
+    };
+    let length_max = if width < NARROW_BELOW { 28 } else { 64 };
+    let names: Vec<String> = shown.iter().map(|finding| cut(&finding.name, length_max)).collect();
+    let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
+    let sheet = draw(&heading, width, height, |area| {
+        let name_room = room_for_names(names.iter().map(String::as_str));
+        let ratios = || {
+            let both = claims().flat_map(|claim| [claim.measured, claim.published]);
+            both.flatten().map(|ratio| ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX))
+        };
+        let (low, high) = (ratios().fold(0.5, f64::min), ratios().fold(2.0, f64::max));
+        let x = Axis::logarithmic("ratio of the sides", Quantity::Count, low, high);
+        let y = Axis::names(&names);
+        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
+        let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
+        chart.line(&[(1.0, 0.0), (1.0, names.len() as f64)], PUBLISHED, 1.2)?;
+        let (low, high) = x.ends();
+        for (index, finding) in shown.iter().enumerate() {
+            let middle = names.len() as f64 - index as f64 - 0.5;
+            for ratio in finding.claims.iter().filter_map(|claim| claim.published) {
+                let point = (ratio.clamp(low, high), middle - PUBLISHED_BELOW);
+                chart.mark(point, PUBLISHED, true)?;
+            }
+            for claim in &finding.claims {
+                let Some(ratio) = claim.measured else { continue };
+                chart.mark((ratio.clamp(low, high), middle), claim.look(), false)?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
+
+/// An agreement as the verb of `count` claims.
+fn plural(agreement: &str, count: usize) -> &str {
+    match agreement {
+        "agrees" if count != 1 => "agree",
+        "disagrees" if count != 1 => "disagree",
+        agreement => agreement,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::{golden, run_of, table};
+    use record::{Kind, Value};
+
+    #[test]
+    fn a_finding_has_a_mark_for_each_claim() {
+        let columns = [
+            ("finding", Kind::Text),
+            ("simulated_ratio", Kind::Real),
+            ("published_ratio", Kind::Real),
+            ("agreement", Kind::Text),
+        ];
+        let row =
+            |finding: &str, measured: Option<f64>, published: Option<f64>, agreement: &str| {
+                vec![finding.into(), measured.into(), published.into(), Value::from(agreement)]
+            };
+        let run = run_of(vec![table(
+            "findings",
+            &columns,
+            vec![
+                row("network > disk", Some(1.8), Some(2.5), "agrees"),
+                row("network > disk", Some(0.7), Some(3.0), "disagrees"),
+                row("a loop on another core has no peaks", Some(90.0), None, "agrees"),
+                row("a claim that nothing measured", None, None, "can't tell"),
+            ],
+        )]);
+        golden("findings", findings(&run, WIDTH));
+        golden("findings_narrow", findings(&run, NARROW));
+        assert_eq!(findings(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+}
