@@ -465,6 +465,11 @@ pub fn command_line() -> Option<(String, Json)> {
     Some((COMMAND_LINE.to_owned(), line.into()))
 }
 
+/// The settings that say what made a run: the version, and the command line that repeats it.
+pub fn made_by() -> impl Iterator<Item = (String, Json)> {
+    [("version".to_owned(), crate::VERSION.into())].into_iter().chain(command_line())
+}
+
 /// Removes [`OUTPUT_OPTIONS`] and their values. Arguments after `--` stay: they belong to the measured command.
 fn without_output_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let (mut kept, mut skips_value, mut is_after_dashes) = (Vec::new(), false, false);

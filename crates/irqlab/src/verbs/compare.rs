@@ -17,7 +17,7 @@ use record::{
 use serde_json::{Map, Value as Json, json};
 
 use crate::options::{Format, OptionalResultArgs, Usage, percent};
-use crate::run::OpenRun;
+use crate::run::{OpenRun, made_by};
 
 /// Exit code when a rule is broken.
 const BROKEN: u8 = 3;
@@ -173,7 +173,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let (tables, absent) =
         tables(&comparison, &tests, listed(&args.results, comparison.differences.len()));
     let name = |path: &PathBuf| path.display().to_string();
-    let mut settings = Map::new();
+    let mut settings: Map<String, Json> = made_by().collect();
     for (key, value) in [
         ("base", json!(name(&args.base))),
         ("new", json!(args.new.as_ref().map(name))),

@@ -10,7 +10,7 @@ use lab::noise::scale::{Arrivals, GRANULARITY_NS, Job, ScaleError};
 use serde_json::{Map, json};
 
 use crate::options::{ResultArgs, Usage, any_duration, duration_between, ns};
-use crate::run::{OpenRun, command_line};
+use crate::run::{OpenRun, made_by};
 
 /// Allowed numbers of nodes.
 const NODES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
@@ -108,9 +108,8 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
     };
     let mut settings = Map::new();
-    settings.insert("version".into(), json!(crate::VERSION));
     settings.insert("run".into(), json!(args.run));
-    settings.extend(command_line());
+    settings.extend(made_by());
     let scaled = lab::noise::scale::run(
         &measured,
         &job,

@@ -23,8 +23,9 @@ pub struct Detour {
     pub gap: Gap,
     /// The first part that a kernel event names. `None` if no event names a part, and without tracing.
     pub trigger: Option<Part>,
-    /// The largest part that kernel events name, by the sum of its times. If they name no part, the largest part of any
-    /// class. `None` without tracing.
+    /// The cause of most of the gap, by the sums of its times. If the host or the firmware took more than half of the gap,
+    /// the largest part of [`Class::Unattributed`]. Otherwise the largest part that kernel events name, or, if they name
+    /// none, the largest part of any class. `None` without tracing.
     pub main: Option<Part>,
     /// Time by class, ns, in the order of [`Class::ALL`].
     pub by_class_ns: [u64; Class::ALL.len()],
@@ -185,14 +186,20 @@ impl GapLedger {
         let mut sums = std::mem::take(&mut self.sums_buffer);
         sums.clone_from(parts);
         merge_equal_parts(&mut sums);
-        let main = sums.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
         let mut by_class_ns = [0; Class::ALL.len()];
         for &(part, length_ns) in &sums {
             by_class_ns[part.class() as usize] += length_ns;
             self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
         }
-        // If no event names a part: the largest part. A detour without events consists of [`Part::NoEvent`].
-        let main = main.or_else(|| sums.iter().max_by_key(|part| part.1).map(|part| part.0));
+        let largest_of = |class: Class| {
+            let parts = sums.iter().filter(|part| part.0.class() == class);
+            parts.max_by_key(|part| part.1).map(|part| part.0)
+        };
+        let unattributed_ns = by_class_ns[Class::Unattributed as usize];
+        let preferred_class =
+            if unattributed_ns > gap.length_ns() / 2 { Class::Unattributed } else { Class::Named };
+        let main = largest_of(preferred_class)
+            .or_else(|| sums.iter().max_by_key(|part| part.1).map(|part| part.0));
         self.sums_buffer = sums;
         self.keep(Detour { gap, trigger, main, by_class_ns }, parts);
     }
@@ -250,6 +257,21 @@ mod tests {
 
     fn ledger(longest: usize) -> GapLedger {
         GapLedger::new(AttributionParameters::default(), KeepDetours::new(longest, 1, 1))
+    }
+
+    #[test]
+    fn a_host_that_takes_most_of_a_gap_is_its_cause() {
+        let mut ledger = ledger(1);
+        // A task that ran for 7 of 44 ms is not the cause of the gap: the host took 36 ms.
+        let mut parts = vec![(Part::Late, 36_000_000), (Part::Context(1), 7_000_000)];
+        parts.push((Part::Context(2), 1_000_000));
+        ledger.add_split(Gap { start_ns: 0, end_ns: 44_000_000 }, &mut parts);
+        assert_eq!(ledger.longest.sorted()[0].main(), Some((Part::Late, 36_000_000)));
+        // Where events name most of a longer gap, its largest part is named, even if a single other part is larger.
+        let mut parts = vec![(Part::Late, 40_000_000), (Part::Context(1), 30_000_000)];
+        parts.push((Part::Context(2), 20_000_000));
+        ledger.add_split(Gap { start_ns: 0, end_ns: 90_000_000 }, &mut parts);
+        assert_eq!(ledger.longest.sorted()[0].main(), Some((Part::Context(1), 30_000_000)));
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub fn summarize(run: &Run) -> Answer {
         "services" => services(run),
         "wakeup" => wakeup(run),
         "signal" | "signal-model" => signal(run),
+        "scale" => scale(run),
         _ => None,
     });
     answer.unwrap_or_else(|| by_headline(run))
@@ -389,6 +390,36 @@ fn services(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("services".to_owned()) })
 }
 
+/// The slowdown of the largest job with the shortest work between barriers, and the work that suffers least.
+fn scale(run: &Run) -> Option<Answer> {
+    let table = run.table("scale")?;
+    let independent = || rows(table).filter(|row| is_text(row, "detour_times", "independent"));
+    let nodes = independent().filter_map(|row| row.number("node_count")).fold(0.0, f64::max);
+    let of_largest: Vec<Row<'_>> =
+        independent().filter(|row| row.number("node_count") == Some(nodes)).collect();
+    let granularity = |row: &&Row<'_>| row.number("granularity_ns").unwrap_or(0.0);
+    let by_granularity = |a: &&Row<'_>, b: &&Row<'_>| granularity(a).total_cmp(&granularity(b));
+    let [shortest, longest] =
+        [of_largest.iter().min_by(by_granularity)?, of_largest.iter().max_by(by_granularity)?];
+    let slowdown = |row: &Row<'_>| {
+        let ratio = row.number("slowdown_ratio")?;
+        let bound = if *row.get("is_lower_bound") == Value::Bool(true) { "at least " } else { "" };
+        Some(format!("{bound}{}", human::percent(ratio)))
+    };
+    let barrier = |row: &Row<'_>| human::ns(granularity(&row));
+    let fact = format!(
+        "With {} nodes and a barrier after each {} of work, these detours slow a job down by {}.",
+        human::number(nodes),
+        barrier(shortest),
+        slowdown(shortest)?
+    );
+    let lever = (granularity(&longest) > granularity(&shortest)).then(|| {
+        let longest_slowdown = slowdown(longest)?;
+        Some(format!("With {} of work between barriers: {longest_slowdown}.", barrier(longest)))
+    });
+    Some(Answer { fact, lever: lever.flatten(), table: Some("scale".to_owned()) })
+}
+
 /// The schemes with the least CPU time and the least delay, at the highest rate that a scheme keeps up with. If
 /// intervals overlap, names all schemes that may have the least.
 fn signal(run: &Run) -> Option<Answer> {
@@ -600,6 +631,35 @@ mod tests {
         let answer =
             summarize(&Run { experiment: "signal".to_owned(), ..run_of(vec![rates(schemes)]) });
         (answer.fact, answer.lever.unwrap())
+    }
+
+    #[test]
+    fn a_job_of_many_nodes_leads_with_its_slowdown() {
+        let columns = [
+            ("granularity_ns", Kind::Uint),
+            ("detour_times", Kind::Text),
+            ("node_count", Kind::Uint),
+            ("slowdown_ratio", Kind::Real),
+            ("is_lower_bound", Kind::Bool),
+        ];
+        let row = |granularity_ns: u64, nodes: u64, slowdown: f64, bound: bool| {
+            let times = "independent";
+            vec![granularity_ns.into(), times.into(), nodes.into(), slowdown.into(), bound.into()]
+        };
+        let rows = vec![
+            row(100_000, 1, 0.01, false),
+            row(100_000, 4_096, 1.5, true),
+            row(10_000_000, 4_096, 0.02, false),
+        ];
+        let run =
+            Run { experiment: "scale".to_owned(), ..run_of(vec![table("scale", &columns, rows)]) };
+        let answer = summarize(&run);
+        let plain_spaces = |text: &str| text.replace('\u{a0}', " ");
+        let says = "With 4,096 nodes and a barrier after each 100 µs of work, these detours slow a job down by at \
+                    least 150 %.";
+        assert_eq!(plain_spaces(&answer.fact), says);
+        let says = "With 10.0 ms of work between barriers: 2.00 %.";
+        assert_eq!(answer.lever.as_deref().map(plain_spaces).as_deref(), Some(says));
     }
 
     #[test]

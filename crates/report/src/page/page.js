@@ -57,6 +57,20 @@
       if (cell && !cell.title) cell.title = heads[cell.cellIndex].title;
     });
   }
+  // A table that is wider than its place says so: some browsers hide the bar to scroll with.
+  const hints = new Map();
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) hints.get(target).hidden = target.scrollWidth <= target.clientWidth + 1;
+  });
+  for (const place of all(".scroll")) {
+    const hint = document.createElement("p");
+    hint.className = "hint";
+    hint.textContent = "Further columns: scroll the table sideways.";
+    hint.hidden = true;
+    place.after(hint);
+    hints.set(place, hint);
+    sizes.observe(place);
+  }
   for (const input of all("input[data-filter]")) {
     const place = document.getElementById(input.dataset.filter);
     const rows = all("tbody tr:not(.group)", place);

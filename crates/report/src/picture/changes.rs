@@ -57,25 +57,56 @@ fn change(row: &Row<'_>) -> Option<Change> {
     Some(Change { name: name.trim().to_owned(), verdict: row.alone("verdict"), ratio, ends })
 }
 
-/// The names of changes, without the first words that all names share. A name longer than `length_max` characters keeps
-/// its end, which identifies the figure.
+/// The names of changes, without what all of them share: their first words, words `all`, and parts of the condition. A
+/// name longer than `length_max` characters keeps its first word, such as the condition, and its end: both identify the
+/// figure.
 fn names(changes: &[&Change], length_max: usize) -> Vec<String> {
-    let word_lists: Vec<Vec<&str>> =
-        changes.iter().map(|change| change.name.split(' ').collect()).collect();
+    let mut word_lists: Vec<Vec<String>> = changes
+        .iter()
+        .map(|change| {
+            let words = change.name.split(' ').filter(|word| *word != "all");
+            words.map(str::to_owned).collect()
+        })
+        .collect();
     let shortest = word_lists.iter().map(Vec::len).min().unwrap_or(1);
     let shared = (0..shortest.saturating_sub(1))
         .take_while(|index| word_lists.iter().all(|list| list[*index] == word_lists[0][*index]))
         .count();
-    let name = |list: Vec<&str>| {
-        let name = list[shared..].join(" ");
-        let excess = name.chars().count().saturating_sub(length_max);
-        if excess == 0 {
-            name
-        } else {
-            format!("…{}", name.chars().skip(excess + 1).collect::<String>())
-        }
-    };
-    word_lists.into_iter().map(name).collect()
+    word_lists.iter_mut().for_each(|list| drop(list.drain(..shared)));
+    remove_shared_parts(&mut word_lists);
+    word_lists.into_iter().map(|words| shortened_in_the_middle(&words, length_max)).collect()
+}
+
+/// Removes from the first words, such as `idle/low/timer`, the parts that all of them share.
+fn remove_shared_parts(word_lists: &mut [Vec<String>]) {
+    let parts: Vec<Vec<String>> = word_lists
+        .iter()
+        .map(|list| list.first().map_or("", String::as_str).split('/').map(str::to_owned).collect())
+        .collect();
+    let Some(first) = parts.first() else { return };
+    if first.len() < 2 || parts.iter().any(|others| others.len() != first.len()) {
+        return;
+    }
+    let differs = |index: &usize| parts.iter().any(|others| others[*index] != first[*index]);
+    let kept: Vec<usize> = (0..first.len()).filter(differs).collect();
+    for (list, parts) in word_lists.iter_mut().zip(&parts) {
+        list[0] = kept.iter().map(|index| parts[*index].as_str()).collect::<Vec<_>>().join("/");
+    }
+}
+
+/// The words as a text of at most `length_max` characters. A longer text loses its middle.
+fn shortened_in_the_middle(words: &[String], length_max: usize) -> String {
+    let text = words.join(" ");
+    let count = text.chars().count();
+    let first = words.first().map_or(0, |word| word.chars().count());
+    if count <= length_max {
+        return text;
+    }
+    // The first word, a space, the dots, and at least half of the text's room for the end.
+    let beginning = if first + 2 <= length_max / 2 { first + 1 } else { 0 };
+    let end = length_max.saturating_sub(beginning + 1);
+    let kept: String = text.chars().take(beginning).collect();
+    format!("{kept}…{}", text.chars().skip(count - end).collect::<String>())
 }
 
 /// The picture of table `differences`. `None` for a run that is no comparison.
@@ -97,7 +128,17 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         change.ratio.abs().max(low.abs()).max(high.abs())
     };
     let distance_max = shown.iter().map(largest_distance).fold(0.0, f64::max).min(CHANGE_MAX);
-    let count = |verdict: &str| all.iter().filter(|change| change.verdict == verdict).count();
+    // The numbers of all figures of the comparison, as in its sentence: the table of a long one lists only some, and
+    // not every figure has a change to draw.
+    let setting = |name: &str| Some(run.settings.get(name)?.as_u64()? as usize);
+    let figure_count = setting("figure_count").unwrap_or(all.len());
+    let count = |verdict: &str| {
+        let counted = rows(table).filter(|row| row.alone("verdict") == verdict).count();
+        match verdict {
+            "can't tell" => setting("undecided_count").unwrap_or(counted),
+            _ => counted,
+        }
+    };
     let counts: Vec<String> = VERDICTS
         .iter()
         .map(|(verdict, ..)| (count(verdict), *verdict))
@@ -106,14 +147,14 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .collect();
     let mut notes = vec![
         "Points: change as a part of the first run's figure. Whiskers: 95 % intervals that hold together for \
-         all figures; none where runs are exact."
+         all figures; none where runs are exact, or where a figure has no interval."
             .to_owned(),
     ];
     if all.len() > shown.len() {
         notes.push(format!(
-            "Drawn are {} of {} figures: worse, then better, then changed; see table differences.",
+            "Drawn are {} of {} figures: worse, then better, then changed, then others; see table differences.",
             shown.len(),
-            all.len()
+            figure_count
         ));
     }
     if shown.iter().any(|change| largest_distance(change) > distance_max) {
@@ -127,14 +168,14 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .filter(|(verdict, ..)| shown.iter().any(|change| change.verdict == *verdict));
     let legend = drawn.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
     let heading = Heading {
-        title: format!("{changed_count} of {} figures changed: {}", all.len(), counts.join(", ")),
+        title: format!("{changed_count} of {figure_count} figures changed: {}", counts.join(", ")),
         notes,
         legend: legend.collect(),
         description: "A point with an interval for each figure: how much it changed. The numbers are in table \
                       differences."
             .to_owned(),
     };
-    let names = names(&shown, if width < NARROW_BELOW { 30 } else { 56 });
+    let names = names(&shown, if width < NARROW_BELOW { 32 } else { 56 });
     let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
     let sheet = draw(&heading, width, height, |area| {
         let name_room = room_for_names(names.iter().map(String::as_str));
@@ -157,7 +198,15 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             if let Some(ends) = change.ends.filter(|ends| ends.0 < ends.1) {
                 chart.bar_whisker(middle, ends, look)?;
             }
-            chart.mark((change.ratio.clamp(low, high), middle), look, false)?;
+            let drawn = change.ratio.clamp(low, high);
+            chart.mark((drawn, middle), look, false)?;
+            // The mark at the edge does not say how far the change goes.
+            if drawn != change.ratio {
+                let sign = if change.ratio < 0.0 { "−" } else { "+" };
+                let label = format!("{sign}{}", human::percent(change.ratio.abs()));
+                let place = chart.moved_right(drawn, if change.ratio < 0.0 { 28.0 } else { -30.0 });
+                chart.centered_text(&label, (place, middle), [0.0, 0.0], INK)?;
+            }
         }
         Ok(())
     })?;
@@ -210,6 +259,25 @@ mod tests {
         assert_eq!(changes(&differences(&[]), WIDTH).unwrap(), None);
         let equal = differences(&[("equal", "a", 0.0, None)]);
         golden("changes_of_equal_runs", changes(&equal, WIDTH));
+    }
+
+    #[test]
+    fn names_keep_what_tells_them_apart() {
+        let change = |name: &str| Change {
+            name: name.to_owned(),
+            verdict: "worse".to_owned(),
+            ratio: 0.1,
+            ends: None,
+        };
+        let changes = ["idle", "busy"]
+            .map(|load| change(&format!("{load}/low/timer all vector 0 local_timer self_p50_ns")));
+        let shown: Vec<&Change> = changes.iter().collect();
+        assert_eq!(
+            names(&shown, 60),
+            ["idle vector 0 local_timer self_p50_ns", "busy vector 0 local_timer self_p50_ns"]
+        );
+        assert_eq!(names(&shown, 25), ["idle …al_timer self_p50_ns", "busy …al_timer self_p50_ns"]);
+        assert_eq!(names(&shown[..1], 60), ["self_p50_ns"]);
     }
 
     #[test]

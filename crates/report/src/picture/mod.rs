@@ -7,6 +7,7 @@
 
 mod axis;
 mod bars;
+mod causes;
 mod changes;
 mod chart;
 mod findings;
@@ -45,7 +46,7 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures in the order of a page: name, tables, and the function that draws the picture.
-const KINDS: [(&str, &[&str], Draw); 26] = [
+const KINDS: [(&str, &[&str], Draw); 27] = [
     ("changes", &["differences"], changes::changes),
     ("findings", &["findings"], findings::findings),
     ("costs", &["handlers", "events"], handlers::costs),
@@ -55,6 +56,7 @@ const KINDS: [(&str, &[&str], Draw); 26] = [
     ("repetitions", &["fwq_quanta"], noise::repetitions),
     ("sizes", &["detour_histogram", "detour_histogram_by_cause", "detours"], noise::sizes),
     ("spectrum", &["spectrum"], noise::spectrum),
+    ("scale", &["scale"], noise::scale),
     ("lateness", &["late_histogram", "wakeup"], wakeup::lateness),
     ("worst", &["worst", "worst_parts"], wakeup::worst),
     ("displaced", &["footprint"], footprint::displaced),
@@ -81,7 +83,16 @@ const LONG_TABLES: [(&str, &[&str]); 4] = [
     ("worst_parts", &["cpu", "rank", "length_ns", "class"]),
     (
         "profile",
-        &["workload", "model", "start_ns", "length_ns", "mode", "time_ratio", "execution_ratio"],
+        &[
+            "workload",
+            "model",
+            "start_ns",
+            "length_ns",
+            "mode",
+            "time_ratio",
+            "execution_ratio",
+            "pipeline_stall_ratio",
+        ],
     ),
 ];
 

@@ -16,10 +16,10 @@ use std::process::ExitCode;
 
 use live::host::{Root, host_facts, run_host_block};
 use record::{Absence, Run, SCHEMA, Table, Timestamp};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
 use crate::options::OptionalResultArgs;
-use crate::run::OpenRun;
+use crate::run::{OpenRun, made_by};
 
 /// Measure irqlab itself: the overhead of its probes, and its accuracy
 #[derive(Debug, clap::Args)]
@@ -73,6 +73,8 @@ fn open(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
 #[derive(Default)]
 struct Measured {
     settings: Map<String, Json>,
+    /// The machine whose data were kept. `None` for this machine.
+    host: Option<Map<String, Json>>,
     observer: Map<String, Json>,
     warnings: Vec<String>,
     /// Each result that could not be measured: its name, the reason, and the remedy if there is one.
@@ -81,11 +83,10 @@ struct Measured {
     interrupted: bool,
 }
 
-/// Makes the run of the bench `name`, as measured on this machine. An absence belongs to the first table.
+/// Makes the run of the bench `name`, with the results of this machine or of kept data. An absence belongs to the first table.
 fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
     let main_table = result.tables.first().map(|table| table.name.clone()).unwrap_or_default();
-    let mut settings = Map::new();
-    settings.insert("version".into(), json!(crate::VERSION));
+    let mut settings: Map<String, Json> = made_by().collect();
     settings.extend(result.settings);
     let absence = |(what, reason, remedy): (String, String, Option<String>)| {
         Absence::new(&main_table, what, reason).with_remedy(remedy)
@@ -96,7 +97,7 @@ fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
         bench: "live".to_owned(),
         started_utc: started.to_string(),
         complete: !result.interrupted,
-        host: run_host_block(&host_facts(&Root::default())),
+        host: result.host.unwrap_or_else(|| run_host_block(&host_facts(&Root::default()))),
         settings,
         observer: result.observer,
         warnings: result.warnings,

@@ -264,7 +264,9 @@ fn absences(samples: &[KernelSample], side: &str) -> Vec<(String, String, Option
 /// Takes the real processor's cycles from kept data instead of a measurement.
 fn real_from_kept(kept: &Kept, kernels: &[KernelSample]) -> RealProcessor {
     let samples = kept.samples(kernels);
-    let mut result = Measured { settings: kept_settings(kept), ..Measured::default() };
+    let host = Map::from_iter([("cpu_model".to_owned(), json!(kept.cpu))]);
+    let mut result =
+        Measured { settings: kept_settings(kept), host: Some(host), ..Measured::default() };
     result.observer.insert("method".into(), json!(kept.method));
     result.absent = absences(&samples, "in the kept data");
     if let Some(compiled) = kept.compiled.as_ref().filter(|compiled| *compiled != COMPILED) {

@@ -74,5 +74,6 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
         absent: storm.absent.clone(),
         tables: tables(storm),
         interrupted: storm.sample.interrupted,
+        ..Measured::default()
     }
 }

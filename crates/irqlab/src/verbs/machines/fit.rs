@@ -35,7 +35,7 @@ use crate::kernels::{measure_model, read_kept};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cpus};
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
-use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::run::{OpenRun, STOPPED, made_by, stop_on_signals};
 use crate::simulated::{DetailLevel, GuestArgs, JobsArgs, Simulated, SimulatedArgs, model};
 
 /// Default preset of each vendor: the model of its newest out-of-order core.
@@ -280,7 +280,7 @@ fn run_of(
     (original, before, after): (&Original, &[KernelSample], &[KernelSample]),
 ) -> Run {
     let mut settings = original.settings.clone();
-    settings.insert("version".into(), json!(crate::VERSION));
+    settings.extend(made_by());
     settings.insert("from".into(), json!(preset));
     settings.insert("rounds".into(), json!(args.rounds));
     let mut observer = Map::new();

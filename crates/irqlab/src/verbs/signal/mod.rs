@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use lab::signal::Computed;
 use record::{Run, SCHEMA};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
 use crate::run::OpenRun;
 
@@ -62,8 +62,7 @@ fn with_settings(
 /// Makes the run of a verb that computes and does not measure.
 fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
     let mut settings = Map::new();
-    settings.insert("version".into(), json!(crate::VERSION));
-    settings.extend(crate::run::command_line());
+    settings.extend(crate::run::made_by());
     settings.extend(computed.settings);
     Run {
         schema: SCHEMA.to_owned(),

@@ -5,12 +5,14 @@ use serde_json::{Map, json};
 use sim::bare::FootprintSettings;
 use sim::watch::Detail;
 
+use crate::run::made_by;
+
 /// A run with the facts of the machine as its settings, and without tables.
 pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSettings) -> Run {
     let cache = settings.geometry();
     let detail = if settings.model.detail == Detail::Ooo { "ooo" } else { "timed" };
     let mut run_settings = Map::new();
-    run_settings.insert("version".into(), json!(crate::VERSION));
+    run_settings.extend(made_by());
     run_settings.insert("qemu".into(), json!(qemu));
     run_settings.insert("system".into(), json!("none"));
     run_settings.insert("model".into(), json!(settings.model.model.name));

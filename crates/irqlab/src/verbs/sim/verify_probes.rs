@@ -17,7 +17,7 @@ use sim::watch::Watch;
 
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{On, ResultArgs, Usage, duration, ns};
-use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::run::{OpenRun, STOPPED, made_by, stop_on_signals};
 use crate::simulated::{
     FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, LevelArgs, Simulated,
 };
@@ -209,7 +209,7 @@ fn assemble(
     all: AllResults,
 ) -> Run {
     let mut settings = facts.settings;
-    settings.insert("version".into(), json!(crate::VERSION));
+    settings.extend(made_by());
     settings.insert("duration_ns".into(), json!(args.duration.as_nanos() as u64));
     settings.insert("warm_up_ns".into(), json!(args.warm_up.as_nanos() as u64));
     let complete = all.is_complete();

@@ -39,7 +39,7 @@ use crate::console;
 use crate::options::{
     Format, OptionalResultArgs, Usage, duration, duration_between, ns, usable_cpus,
 };
-use crate::run::{DIFFERS, OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
+use crate::run::{DIFFERS, OpenRun, STOPPED, made_by, stop_on_signals, with_remedy_for_rights};
 
 /// Time between two attempts where the kernel refuses a call.
 const RETRY: Duration = Duration::from_millis(100);
@@ -407,7 +407,7 @@ impl Watch {
         let facts = self.window.bench().facts();
         let overhead = self.window.bench().probe_overhead();
         let mut settings = Map::new();
-        settings.insert("version".into(), json!(crate::VERSION));
+        settings.extend(made_by());
         settings.insert("interval_ns".into(), json!(ns(self.interval)));
         settings.extend(facts.settings);
         let throttled = Throttled::between(before, reading);

@@ -86,13 +86,13 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
             .format(Format::Milliseconds)
             .shown_as("start", 80)
             .uint(Longest::start_ns),
-        column("largest_kind", "Kind of the context or task with the largest part of the detour.")
+        column("largest_kind", "Kind of the largest cause; unattributed if the host or the firmware took more than half.")
             .shown_as("kind", 70)
             .text(|longest: &Longest<'_>| longest.largest_cause().map(|(kind, _)| kind.to_owned())),
-        column("largest_name", "Name of the context or task with the largest part of the detour.")
+        column("largest_name", "Name of the largest cause: a context or a task, unless the host or the firmware took more than half.")
             .shown_as("largest cause", 97)
             .text(|longest: &Longest<'_>| longest.largest_cause().map(|(_, name)| name)),
-        us_column("largest_ns", "Time of that context or task in the detour.")
+        us_column("largest_ns", "Time of that cause in the detour.")
             .shown_as("largest part", 96)
             .uint(|longest: &Longest<'_>| longest.whole.main().map(|main| main.1)),
         cause_columns("trigger", "context of the detour's first kernel event").of(

@@ -8,7 +8,8 @@ use super::{conditions, context, largest, left_out, panel_title, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
-use crate::picture::palette::{BLUE, GREY, ORANGE, PURPLE, SKY, VERMILION};
+use crate::picture::causes::{self, CAUSES, Cause};
+use crate::picture::palette::{BLUE, GREY, ORANGE, SKY, VERMILION};
 use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn};
 use crate::row::Row;
@@ -16,22 +17,6 @@ use crate::row::Row;
 /// Maximum number of contexts of a condition.
 const CONTEXTS_MAX: usize = 14;
 
-/// Shares that exceed the whole by at most this much do so by rounding.
-const ROUNDING_RATIO: f64 = 1e-9;
-
-/// A part of a context's cycles: its name in the legend, and its colour.
-type Cause = (&'static str, RGBColor);
-
-/// The part without stalls.
-const EXECUTES: Cause = ("executes", BLUE);
-/// Cycles until the first instruction after a mispredicted branch. Only simulated cores count them.
-const MISPREDICTED: Cause = ("mispredicted branches", PURPLE);
-/// All other cycles without a retirement. Only simulated cores count them.
-const DEPENDENCES: Cause = ("dependences, busy units", SKY);
-const INSTRUCTIONS: Cause = ("waits for instructions", VERMILION);
-const DATA: Cause = ("waits for data", ORANGE);
-/// All parts, in the order in which they are drawn.
-const CAUSES: [Cause; 5] = [EXECUTES, MISPREDICTED, DEPENDENCES, INSTRUCTIONS, DATA];
 /// The row of a context, and the causes of its cycles if they are known.
 type ContextCauses<'r> = (Row<'r>, Option<Vec<(f64, Cause)>>);
 
@@ -57,16 +42,8 @@ fn causes(events: Option<&Table>, context_row: &Row<'_>) -> Option<Vec<(f64, Cau
     let share = |event: &str| Some(count(event)? / cycles);
     let (instructions, data) =
         (share("stalled-cycles-frontend")?, share("stalled-cycles-backend")?);
-    let mut causes = vec![(instructions, INSTRUCTIONS), (data, DATA)];
-    if let (Some(pipeline), Some(branches)) =
-        (share("pipeline_stall_cycles"), share("branch_stall_cycles"))
-    {
-        let dependences = (pipeline - branches).max(0.0);
-        causes.splice(..0, [(branches, MISPREDICTED), (dependences, DEPENDENCES)]);
-    }
-    let executes = 1.0 - causes.iter().map(|(share, _)| share).sum::<f64>();
-    causes.insert(0, (executes.max(0.0), EXECUTES));
-    (executes >= -ROUNDING_RATIO).then_some(causes)
+    let pipeline = share("pipeline_stall_cycles").zip(share("branch_stall_cycles"));
+    causes::divided([instructions, data], pipeline.map(|(stalls, branches)| [stalls, branches]))
 }
 
 /// The bar of a context, divided by cause if its causes are known. Otherwise the bar has one colour: grey if other

@@ -2,11 +2,13 @@
 
 mod causes;
 mod repetitions;
+mod scale;
 mod sizes;
 mod spectrum;
 mod timeline;
 
 pub use repetitions::repetitions;
+pub use scale::scale;
 pub use sizes::sizes;
 pub use spectrum::spectrum;
 pub use timeline::timeline;

@@ -119,11 +119,18 @@ mod tests {
 
     #[test]
     fn a_profile_has_layers_that_fill_its_slots() {
-        let numbers = ["start_ns", "length_ns", "time_ratio", "execution_ratio"];
+        let numbers =
+            ["start_ns", "length_ns", "time_ratio", "execution_ratio", "pipeline_stall_ratio"];
         let rows = (0..2000).flat_map(|slot| {
             let start = f64::from(slot) * 1e6;
-            let row_of = |mode, time, executes| row(&[mode], &[start, 1e6, time, executes]);
-            [row_of("user", 0.6, 0.3), row_of("kernel", 0.3, 0.1), row_of("idle", 0.1, 0.1)]
+            let row_of = |mode, time, executes, pipeline| {
+                row(&[mode], &[start, 1e6, time, executes, pipeline])
+            };
+            [
+                row_of("user", 0.6, 0.3, 0.2),
+                row_of("kernel", 0.3, 0.1, 0.1),
+                row_of("idle", 0.1, 0.1, 0.0),
+            ]
         });
         let run = made("profile", &["mode"], &numbers, rows.collect());
         golden("profile", profile(&run, WIDTH));
@@ -136,11 +143,19 @@ mod tests {
 
     #[test]
     fn services_are_divided_by_what_they_wait_for() {
-        let numbers = ["kernel_ratio", "cpi_ratio", "fetch_mcpi_ratio", "data_mcpi_ratio"];
+        let numbers = [
+            "kernel_ratio",
+            "cpi_ratio",
+            "fetch_mcpi_ratio",
+            "data_mcpi_ratio",
+            "cycles",
+            "pipeline_stall_cycles",
+            "branch_stall_cycles",
+        ];
         let rows = vec![
-            row(&["user"], &[0.0, 1.0, 0.0, 0.0]),
-            row(&["read"], &[0.25, 4.0, 1.0, 1.0]),
-            row(&["write"], &[0.75, 2.0, 0.5, 0.5]),
+            row(&["user"], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+            row(&["read"], &[0.25, 4.0, 1.0, 1.0, 100.0, 40.0, 10.0]),
+            row(&["write"], &[0.75, 2.0, 0.5, 0.5, 100.0, 0.0, 0.0]),
         ];
         let run = made("services", &["service"], &numbers, rows);
         golden("services", services(&run, WIDTH));

@@ -8,7 +8,7 @@ use super::{panel_title, panel_titles, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::Chart;
-use crate::picture::palette::{BLUE, GREEN, ORANGE, PALE, SKY, VERMILION};
+use crate::picture::palette::{BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION};
 use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
@@ -18,14 +18,27 @@ const PANEL_HEIGHT: f64 = 220.0;
 /// Minimum width of a time slot, pixels. If there are more slots, neighbours are joined.
 const SLOT_WIDTH_MIN: f64 = 2.5;
 
-/// Layers from the bottom: name, mode, whether the layer is the waiting part of the mode, colour.
-const LAYERS: [(&str, &str, bool, RGBColor); 6] = [
-    ("user executes", "user", false, BLUE),
-    ("user waits", "user", true, SKY),
-    ("kernel executes", "kernel", false, VERMILION),
-    ("kernel waits for memory", "kernel", true, ORANGE),
-    ("kernel waits for locks", "sync", false, GREEN),
-    ("idle", "idle", false, PALE),
+/// The part of a mode's time in a layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All time of the mode.
+    All,
+    Executes,
+    /// Cycles without a retirement that wait for no memory: after mispredicted branches, and for dependences.
+    Pipeline,
+    WaitsForMemory,
+}
+
+/// Layers from the bottom: name, mode, part of the mode, colour.
+const LAYERS: [(&str, &str, Part, RGBColor); 8] = [
+    ("user executes", "user", Part::Executes, BLUE),
+    ("user: branches, dependences", "user", Part::Pipeline, PURPLE),
+    ("user waits for memory", "user", Part::WaitsForMemory, SKY),
+    ("kernel executes", "kernel", Part::Executes, VERMILION),
+    ("kernel: branches, dependences", "kernel", Part::Pipeline, GREY),
+    ("kernel waits for memory", "kernel", Part::WaitsForMemory, ORANGE),
+    ("kernel waits for locks", "sync", Part::All, GREEN),
+    ("idle", "idle", Part::All, PALE),
 ];
 
 /// A time slot, with the share of its time in each layer.
@@ -48,14 +61,15 @@ fn slots(rows: &[Row<'_>], slots_max: usize) -> Vec<Slot> {
         let Some(slot) = slots.last_mut() else { continue };
         let time_ratio = number("time_ratio");
         let execution_ratio = number("execution_ratio").min(time_ratio);
+        let pipeline_ratio = number("pipeline_stall_ratio").min(time_ratio - execution_ratio);
         let mode = text(row, "mode");
-        for (layer, (_, layer_mode, is_waiting, _)) in slot.layers.iter_mut().zip(LAYERS) {
+        for (layer, (_, layer_mode, part, _)) in slot.layers.iter_mut().zip(LAYERS) {
             if layer_mode == mode {
-                let is_divided = matches!(layer_mode, "user" | "kernel");
-                *layer += match (is_divided, is_waiting) {
-                    (false, _) => time_ratio,
-                    (true, false) => execution_ratio,
-                    (true, true) => time_ratio - execution_ratio,
+                *layer += match part {
+                    Part::All => time_ratio,
+                    Part::Executes => execution_ratio,
+                    Part::Pipeline => pipeline_ratio,
+                    Part::WaitsForMemory => time_ratio - execution_ratio - pipeline_ratio,
                 };
             }
         }
@@ -102,7 +116,8 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: "What the processors do over time".to_owned(),
         notes: vec![
-            "Shares of the time of all CPUs. Waits are those for memory, and cycles lost in the pipeline."
+            "Shares of the time of all CPUs. Branches, dependences: cycles that are lost after mispredicted branches, \
+             and while instructions wait for each other or for a unit."
                 .to_owned(),
         ],
         legend: legend.collect(),

@@ -1,5 +1,4 @@
-//! The picture `services`: each service's share of the kernel's time, a bar divided into executing, waiting for
-//! instructions and waiting for data.
+//! The picture `services`: each service's share of the kernel's time, a bar divided by what its cycles were.
 
 use record::Run;
 
@@ -7,33 +6,31 @@ use super::{LegendPart, legend, panel_title, panel_titles, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
-use crate::picture::palette::{BLUE, GREY, ORANGE, VERMILION};
+use crate::picture::causes::{self, CAUSES};
+use crate::picture::palette::GREY;
 use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
 /// Maximum number of services of a machine.
 const SERVICES_MAX: usize = 12;
-/// The entries of the legend.
-const PARTS: [LegendPart; 4] = [
-    ("executes", BLUE),
-    ("waits for instructions", VERMILION),
-    ("waits for data", ORANGE),
-    ("time, not divided", GREY),
-];
+/// The legend's entry for a service whose cycles are not known.
+const NOT_DIVIDED: LegendPart = ("time, not divided", GREY);
 
 /// The bar of a service. It is divided if the cycles and stalls of its instructions are known.
 fn bar(row: &Row<'_>) -> Bar {
     let share = row.number("kernel_ratio").unwrap_or(0.0);
     let cycles = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
     let share_of_cycles = |column: &str| Some((row.number(column)? / cycles?).clamp(0.0, 1.0));
-    let parts = match (share_of_cycles("fetch_mcpi_ratio"), share_of_cycles("data_mcpi_ratio")) {
-        (Some(fetch), Some(data)) => vec![
-            (share * (1.0 - fetch - data).max(0.0), BLUE),
-            (share * fetch, VERMILION),
-            (share * data, ORANGE),
-        ],
-        _ => vec![(share, GREY)],
+    let waits = share_of_cycles("fetch_mcpi_ratio").zip(share_of_cycles("data_mcpi_ratio"));
+    let counted = row.number("cycles").filter(|cycles| *cycles > 0.0);
+    let share_counted = |column: &str| Some(row.number(column)? / counted?);
+    let pipeline = share_counted("pipeline_stall_cycles").zip(share_counted("branch_stall_cycles"));
+    let pipeline = pipeline.map(|(stalls, branches)| [stalls, branches]);
+    let causes = waits.and_then(|(fetch, data)| causes::divided([fetch, data], pipeline));
+    let parts = match causes {
+        Some(causes) => causes.iter().map(|(part, cause)| (share * part, cause.1)).collect(),
+        None => vec![(share, NOT_DIVIDED.1)],
     };
     let label = human::percent(share);
     let mean = row.number("computation_mean_ns").zip(row.number("request_rate_hz"));
@@ -74,7 +71,7 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             "Time of a service itself, without what interrupted it or was nested in it; the largest {SERVICES_MAX} \
              of each."
         )],
-        legend: legend(&PARTS, &panels),
+        legend: legend(&[&CAUSES[..], &[NOT_DIVIDED]].concat(), &panels),
         description: "A bar for each service, as long as its share of the kernel's time. The numbers are in table \
                       services of the run."
             .to_owned(),

@@ -175,13 +175,21 @@ fn title(run: &Run, wakeup_count: f64, worst_cpu: &str, worst_histogram: &LateHi
 fn notes(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
     let per_cpu = || run.table("wakeup").into_iter().flat_map(rows);
     let worst_row = per_cpu().find(|row| row.alone("cpu") == worst_cpu);
-    let p99_ns = worst_row.and_then(|row| time_ns(&row, "late_p99_ns"));
-    let example = p99_ns.map_or(String::new(), |p99_ns| {
-        format!(
-            " For example, 1 % of the wake-ups on CPU {worst_cpu} were later than {}.",
-            human::ns(p99_ns)
-        )
+    let example = worst_row.and_then(|row| {
+        let worst_ns = time_ns(&row, "late_max_ns")?;
+        // Of few wake-ups, a rare quantile is the worst one, and none was later.
+        let is_exceeded = |late_ns: &f64| *late_ns < worst_ns;
+        let quantiles = [("1 %", "late_p99_ns"), ("half", "late_p50_ns")];
+        let exceeded = quantiles
+            .into_iter()
+            .find_map(|(share, column)| Some((share, time_ns(&row, column).filter(is_exceeded)?)));
+        let (share, late_ns) = exceeded?;
+        let late = human::ns(late_ns);
+        Some(format!(
+            " For example, {share} of the wake-ups on CPU {worst_cpu} were later than {late}."
+        ))
     });
+    let example = example.unwrap_or_default();
     let mut notes = vec![format!(
         "The height of a line is the share of wake-ups that were later than the time below it.{example}"
     )];

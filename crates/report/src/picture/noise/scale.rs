@@ -1,0 +1,148 @@
+//! The picture `scale` of `noise scale`: the slowdown of a parallel job by its number of nodes, on logarithmic axes. A
+//! line for each time between two barriers.
+
+use record::{Run, Value};
+
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, Label, Look, room_for};
+use crate::picture::palette::SERIES;
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn, draw};
+use crate::row::Row;
+
+/// Height of the picture without its heading, pixels.
+const HEIGHT: f64 = 320.0;
+/// Maximum number of lines.
+const LINES_MAX: usize = SERIES.len();
+/// The vertical axis reaches at most this factor below the largest slowdown.
+const AXIS_FACTOR_MAX: f64 = 1e6;
+
+/// A slowdown of a number of nodes.
+struct Point {
+    nodes: f64,
+    slowdown: f64,
+    is_lower_bound: bool,
+}
+
+/// The slowdowns with one time between two barriers, by ascending number of nodes.
+struct Line {
+    name: String,
+    points: Vec<Point>,
+}
+
+fn is_text(row: &Row<'_>, column: &str, text: &str) -> bool {
+    matches!(row.get(column), Value::Text(value) if value == text)
+}
+
+/// The lines of nodes with independent detours.
+fn lines(run: &Run) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for row in run.table("scale").into_iter().flat_map(rows) {
+        let (Some(granularity_ns), Some(nodes), Some(slowdown)) =
+            (row.number("granularity_ns"), row.number("node_count"), row.number("slowdown_ratio"))
+        else {
+            continue;
+        };
+        if !is_text(&row, "detour_times", "independent") || nodes < 1.0 || slowdown <= 0.0 {
+            continue;
+        }
+        let name = human::ns(granularity_ns);
+        let is_lower_bound = *row.get("is_lower_bound") == Value::Bool(true);
+        let point = Point { nodes, slowdown, is_lower_bound };
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { name, points: vec![point] }),
+        }
+    }
+    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.nodes.total_cmp(&b.nodes)));
+    lines
+}
+
+/// The picture of table `scale`. `None` for a run without slowdowns.
+pub fn scale(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let all = lines(run);
+    let shown = &all[..all.len().min(LINES_MAX)];
+    let points = || shown.iter().flat_map(|line| &line.points);
+    if points().next().is_none() {
+        return Ok(None);
+    }
+    let mut notes = vec![
+        "A line for each time of work between two barriers. Each node has its detours at its own times. Open marks: \
+         lower bounds, because detours longer than all measured ones would matter."
+            .to_owned(),
+    ];
+    if all.len() > shown.len() {
+        notes.push(format!("Drawn are {} of {} times; see table scale.", shown.len(), all.len()));
+    }
+    let heading = Heading {
+        title: "Slowdown of a parallel job by the measured detours".to_owned(),
+        notes,
+        description: "A line for each time between barriers: the slowdown by the number of nodes. The numbers are in \
+                      table scale of the run."
+            .to_owned(),
+        ..Heading::default()
+    };
+    let ends = |value: fn(&Point) -> f64| {
+        let values = || points().map(value);
+        (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max))
+    };
+    let (nodes_min, nodes_max) = ends(|point| point.nodes);
+    let (lowest, highest) = ends(|point| point.slowdown);
+    let x = Axis::logarithmic("nodes", Quantity::Count, nodes_min, nodes_max);
+    let lowest = lowest.max(highest / AXIS_FACTOR_MAX);
+    let y = Axis::logarithmic("slowdown", Quantity::Share, lowest / 1.5, highest * 1.5);
+    let sheet = draw(&heading, width, HEIGHT, |area| {
+        let right = room_for(shown.iter().map(|line| line.name.as_str()));
+        let mut chart = Chart::new(area, "", [&x, &y], right)?;
+        let mut labels = Vec::new();
+        for (number, (line, colour)) in shown.iter().zip(SERIES).enumerate() {
+            let look = Look { colour, pattern: number };
+            let points: Vec<(f64, f64)> =
+                line.points.iter().map(|point| (point.nodes, point.slowdown)).collect();
+            chart.line(&points, look, 1.8)?;
+            for (point, position) in line.points.iter().zip(&points) {
+                chart.mark(*position, look, point.is_lower_bound)?;
+            }
+            if let Some(&end) = points.last() {
+                labels.push(Label { name: line.name.clone(), colour, end });
+            }
+        }
+        chart.label_ends(&labels)
+    })?;
+    Ok(Some(sheet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::{golden, run_of, table};
+    use record::Kind;
+
+    #[test]
+    fn a_line_for_each_time_between_barriers() {
+        let columns = [
+            ("granularity_ns", Kind::Uint),
+            ("detour_times", Kind::Text),
+            ("node_count", Kind::Uint),
+            ("slowdown_ratio", Kind::Real),
+            ("is_lower_bound", Kind::Bool),
+        ];
+        let row = |granularity_ns: u64, times: &str, nodes: u64, slowdown: f64, bound: bool| {
+            vec![granularity_ns.into(), times.into(), nodes.into(), slowdown.into(), bound.into()]
+        };
+        let rows = vec![
+            row(100_000, "independent", 1, 0.002, false),
+            row(100_000, "independent", 4_096, 0.8, false),
+            row(100_000, "independent", 1_048_576, 6.0, true),
+            row(100_000, "coscheduled", 1_048_576, 0.002, false),
+            row(10_000_000, "independent", 1, 0.002, false),
+            row(10_000_000, "independent", 1_048_576, 0.07, true),
+        ];
+        let run = run_of(vec![table("scale", &columns, rows)]);
+        golden("scale", scale(&run, WIDTH));
+        golden("scale_narrow", scale(&run, NARROW));
+        assert_eq!(scale(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+}
