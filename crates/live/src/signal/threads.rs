@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lab::experiment::BenchError;
 use lab::signal::RateWindow;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use signalling::Scheme;
 
-use super::arrivals::now_ns;
+use super::arrivals::{now_ns, sleep_until};
 use super::events::{self, EventStream, Events, Receiver, Sender};
 
 /// Slots of the ring, a power of two.
@@ -141,8 +140,12 @@ impl Sender for RingSender<'_> {
                     self.ring.signal()?;
                 }
             }
-            Scheme::Spin | Scheme::SpinYield | Scheme::Clocked { .. } | Scheme::Deferred { .. } => {
-            }
+            // `Rig::check` has refused `poll`.
+            Scheme::Spin
+            | Scheme::SpinYield
+            | Scheme::Poll
+            | Scheme::Clocked { .. }
+            | Scheme::Deferred { .. } => {}
         }
         Ok(true)
     }
@@ -257,12 +260,8 @@ impl RingReceiver<'_> {
         let mut tick = now_ns();
         while !events.is_closed() {
             tick += period_ns;
-            let tick_time = Timespec {
-                tv_sec: (tick / 1_000_000_000) as i64,
-                tv_nsec: (tick % 1_000_000_000) as i64,
-            };
-            // A signal (signal(7)) ends the sleep early. Then the ring is checked once more than necessary.
-            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &tick_time);
+            // A sleep that ends early only checks the ring once more than necessary.
+            sleep_until(tick);
             events.signalled();
             self.drain(events);
             let now = now_ns();
@@ -284,7 +283,7 @@ impl Receiver for RingReceiver<'_> {
                 self.receive_until_empty(events, Some((threshold, suspend_ns)))?;
             }
             Scheme::Coalesced { .. } => self.receive_all_per_signal(events)?,
-            Scheme::Spin => self.receive_by_spinning(events, spin_loop),
+            Scheme::Spin | Scheme::Poll => self.receive_by_spinning(events, spin_loop),
             Scheme::SpinYield => self.receive_by_spinning(events, rustix::thread::sched_yield),
             Scheme::Clocked { period_ns } => {
                 self.receive_by_clock(events, period_ns, NextTick::AfterLastTick);
