@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lab::experiment::BenchError;
-use lab::signal::RateWindow;
+use lab::signal::{RateWindow, Rig};
 use rustix::event::{EventfdFlags, eventfd};
 use signalling::Scheme;
 
@@ -300,9 +300,10 @@ impl Receiver for RingReceiver<'_> {
 
 /// Measures a window of events at a rate.
 ///
-/// Fails if a thread cannot be pinned, or the process has no free file descriptors.
+/// Fails if the rig lacks the scheme, a thread cannot be pinned, or the process has no free file descriptors.
 pub fn rate_window(stream: &EventStream) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
+    Rig::Threads.check(scheme)?;
     let ring = Ring::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;
     let sender = RingSender { ring: &ring, scheme, waiting: 0, since_ns: 0 };
     let receiver = RingReceiver { ring: &ring, scheme };

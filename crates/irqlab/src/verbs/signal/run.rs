@@ -47,6 +47,7 @@ use crate::simulated::{
   sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
                                                        a network card; the peer runs irqlab echo
   irqlab signal run --on sim:r4400-1994 --rates 200 --schemes drain,deferred:5ms
+  irqlab signal run --on sim:zen3 --rig nvme --rates 10k --schemes interrupt,poll
   irqlab signal run --on sim:p3-600 --rig e1000 --rates 5k --schemes drain,clocked:1ms"))]
 pub struct RunArgs {
     /// Where to measure: live or sim:MODEL
@@ -331,6 +332,7 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
     let plan = args.plan()?;
+    check_schemes(rig, &plan.schemes)?;
     let (polling, card) = (args.polling()?, args.card()?);
     let host = host_facts(&Root::default());
     let open = OpenRun::new("signal", &args.results)?;
