@@ -47,14 +47,14 @@ use crate::simulated::{
   sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
                                                        a network card; the peer runs irqlab echo
   irqlab signal run --on sim:r4400-1994 --rates 200 --schemes drain,deferred:5ms
-  irqlab signal run --on sim:zen3 --rig nvme --rates 10k --schemes interrupt,poll
+  irqlab signal run --on sim:zen3 --rig nvme --schemes interrupt,poll
   irqlab signal run --on sim:p3-600 --rig e1000 --rates 5k --schemes drain,clocked:1ms"))]
 pub struct RunArgs {
     /// Where to measure: live or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack); nvme (reads of an NVMe
-    /// disk); on a simulated machine also virtio-net or e1000 (the network stack with two cards)
+    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack), nvme (reads of an
+    /// NVMe disk); on a simulated machine also virtio-net or e1000 (the network stack with two cards)
     /// [default: threads; on sim, virtio-net]
     #[arg(long, value_parser = rig, value_name = "RIG")]
     rig: Option<Rig>,
@@ -74,9 +74,9 @@ pub struct RunArgs {
     #[arg(long, default_value = "busy-poll", value_name = "HOW",
           value_parser = ["busy-poll", "irq-suspension"])]
     hybrid: String,
-    /// Schemes to measure: interrupt, drain, spin, yield, poll (while a read is under way), clocked:PERIOD, deferred:DELAY,
-    /// coalesced:COUNT,DELAY, hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin;
-    /// with packets, the schemes that the rig supports]
+    /// Schemes to measure: interrupt, drain, spin, yield, poll (spin while a read is under way), clocked:PERIOD,
+    /// deferred:DELAY, coalesced:COUNT,DELAY, hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms,
+    /// clocked:100us, spin; with packets or a disk, schemes that the rig supports]
     #[arg(long, value_parser = schemes, value_name = "LIST")]
     schemes: Option<Schemes>,
     /// What to measure: rates (CPU use and latency by event rate), throughput (TCP by socket buffer),
