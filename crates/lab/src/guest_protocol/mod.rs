@@ -210,7 +210,7 @@ mod tests {
         let cut = &footprint[..footprint.len() - 1];
         let extended = footprint.replace(r#""seed":5"#, r#""seed":5,"speed":6"#);
         for (line, words) in [
-            (r#"{"version":1,"request":{"weather":{}}}"#, "it has version 1, not 2 (save the"),
+            (r#"{"version":1,"request":{"weather":{}}}"#, "it has version 1, not 3 (save the"),
             (
                 r#"{"version":3,"request":{"weather":{}}}"#,
                 "unknown variant `weather`, expected one of",
@@ -250,7 +250,7 @@ mod tests {
         for (lines, words) in [
             (vec![], "there is none"),
             (vec![DONE], "there is none"),
-            (vec![r#"{"version":7}"#, DONE], "it has version 7, not 2 (save the checkpoint"),
+            (vec![r#"{"version":7}"#, DONE], "it has version 7, not 3 (save the checkpoint"),
             (vec![HEAD], "has no end"),
             (vec![HEAD, one], "has no end"),
             (vec![HEAD, one, r#"{"ite"#], "EOF"),
