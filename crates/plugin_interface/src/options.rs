@@ -66,11 +66,23 @@ const NODE_BYTES_MAX: usize = 24;
 /// The longest latency of a disk, in nanoseconds.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
+/// The most completions of a disk for which an interrupt waits: NVM Express Base Specification, feature Interrupt
+/// Coalescing (08h), a threshold of eight bits that counts from 1.
+pub const COALESCED_MAX: u32 = 256;
+
 /// How long the requests of a disk take, in guest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskTime {
     /// The time from each request to its completion, in nanoseconds.
     Latency(u64),
+    /// Like `Latency`, and then completions wait for one another, so that one interrupt reports several.
+    Coalesced {
+        latency_ns: u64,
+        /// Completions that wait until all are reported: 1 to [`COALESCED_MAX`].
+        count: u32,
+        /// The longest time that a completion waits, ns: at most [`LATENCY_NS_MAX`].
+        delay_ns: u64,
+    },
     /// As long as this drive takes.
     Drive(DriveModel),
 }
@@ -398,7 +410,7 @@ const ROWS: [Row; 31] = [
     words_row!("exits", "all or needed", exits_all: "all" => true, "needed" => false),
     Row {
         name: "disk",
-        allowed: "NODE:LATENCY_NS or NODE:DRIVE, at most 16 times",
+        allowed: "NODE:LATENCY_NS, NODE:LATENCY_NS+COUNT+DELAY_NS or NODE:DRIVE, at most 16 times",
         set: |options, text| {
             let disk = Disk::parse(text)?;
             (options.disks.len() < DISKS_MAX).then(|| options.disks.push(disk))
@@ -507,18 +519,34 @@ impl fmt::Display for DiskTime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DiskTime::Latency(ns) => ns.fmt(out),
+            DiskTime::Coalesced { latency_ns, count, delay_ns } => {
+                write!(out, "{latency_ns}+{count}+{delay_ns}")
+            }
             DiskTime::Drive(drive) => drive.fmt(out),
         }
+    }
+}
+
+impl DiskTime {
+    fn parse(text: &str) -> Option<DiskTime> {
+        if let Ok(drive) = text.parse() {
+            return Some(DiskTime::Drive(drive));
+        }
+        let time_ns = |text| number(text).filter(|ns| *ns <= LATENCY_NS_MAX);
+        let Some((latency, waits)) = text.split_once('+') else {
+            return time_ns(text).map(DiskTime::Latency);
+        };
+        let (count, delay) = waits.split_once('+')?;
+        let count = count.parse().ok().filter(|count| (1..=COALESCED_MAX).contains(count))?;
+        let (latency_ns, delay_ns) = (time_ns(latency)?, time_ns(delay)?);
+        Some(DiskTime::Coalesced { latency_ns, count, delay_ns })
     }
 }
 
 impl Disk {
     fn parse(text: &str) -> Option<Disk> {
         let (node, time) = text.split_once(':')?;
-        let time = match time.parse() {
-            Ok(drive) => DiskTime::Drive(drive),
-            Err(_) => DiskTime::Latency(number(time).filter(|ns| *ns <= LATENCY_NS_MAX)?),
-        };
+        let time = DiskTime::parse(time)?;
         let is_allowed = |character: char| {
             character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
         };
@@ -544,7 +572,8 @@ mod tests {
     #[test]
     fn all_options_are_read() {
         let all = "out=/r,detail=fast,vcpu_slice=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
-             exits=all,disk=d0:5,disk=d1:hp97560-4x,pmu=intel,pmu_state=/p,pmu_save=/q,limit_ns=7";
+             exits=all,disk=d0:5,disk=d1:hp97560-4x,\
+             disk=d2:5+8+9,pmu=intel,pmu_state=/p,pmu_save=/q,limit_ns=7";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.vcpu_slice, options.check), (500, true));
@@ -552,7 +581,12 @@ mod tests {
         assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
         let disk = |node: &str, time| Disk { node: node.to_owned(), time };
         let drive = DiskTime::Drive("hp97560-4x".parse().unwrap());
-        assert_eq!(options.disks, [disk("d0", DiskTime::Latency(5)), disk("d1", drive)]);
+        let coalesced = DiskTime::Coalesced { latency_ns: 5, count: 8, delay_ns: 9 };
+        let disks = [disk("d0", DiskTime::Latency(5)), disk("d1", drive), disk("d2", coalesced)];
+        assert_eq!(options.disks, disks);
+        for wrong in ["5+8", "5+0+9", "5+257+9", "5+8+1000000001", "+8+9", "5+8+9+1"] {
+            assert_eq!(DiskTime::parse(wrong), None, "{wrong}");
+        }
         assert!(options.pmu == Some(Vendor::Intel) && options.exits_all);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
         let timed =

@@ -243,7 +243,7 @@ fn determinable_costs(observations: &[Observation], tick_cost: TickCost) -> Vec<
         observations.iter().any(|row| row.latency_mean_ns.is_some() && is_wanted(row.scheme))
     };
     let wakes = has_latency_of(|scheme| {
-        !matches!(scheme, Scheme::Spin | Scheme::SpinYield | Scheme::Clocked { .. })
+        !scheme.is_by_polling() && !matches!(scheme, Scheme::Clocked { .. })
     });
     let yields = has_latency_of(|scheme| scheme == Scheme::SpinYield);
     let does_neither =
@@ -371,9 +371,7 @@ pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError>
     let has_cpu_time_of = |is_wanted: fn(Scheme) -> bool| {
         observations.iter().any(|row| row.cpu_ratio.is_some() && is_wanted(row.scheme))
     };
-    let has_interrupts = |scheme: Scheme| {
-        !scheme.is_by_clock() && !matches!(scheme, Scheme::Spin | Scheme::SpinYield)
-    };
+    let has_interrupts = |scheme: Scheme| !scheme.is_by_clock() && !scheme.is_by_polling();
     if has_cpu_time_of(Scheme::is_by_clock) && has_cpu_time_of(has_interrupts) {
         match fit_costs(observations, start, TickCost::Separate) {
             // The rows cannot separate ticks from interrupts: fit one cost for both.

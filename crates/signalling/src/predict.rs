@@ -131,6 +131,7 @@ pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>
         }
         Scheme::Spin
         | Scheme::SpinYield
+        | Scheme::Poll
         | Scheme::Deferred { .. }
         | Scheme::Coalesced { .. }
         | Scheme::Hybrid { .. } => 1.0 / event_ns,
@@ -343,6 +344,7 @@ fn vacation(
             return Err("a spinning handler shares the CPU by time slices");
         }
         Scheme::Spin => polls(poll_ns, poll_ns),
+        Scheme::Poll => return Err("the time from a request to its completion is not a cost"),
         Scheme::SpinYield => {
             let spent_ns = poll_ns + means.yield_ns;
             polls(spent_ns + user_slice_ns.unwrap_or(0) as f64, spent_ns)

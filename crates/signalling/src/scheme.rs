@@ -29,6 +29,9 @@ pub enum Scheme {
     Spin,
     /// `yield`: the CPU polls like `spin`, but yields after each look that finds nothing.
     SpinYield,
+    /// `poll`: the CPU sleeps until a request to a device starts. Then it looks all the time until the request
+    /// completes (IORING_SETUP_IOPOLL of Linux). Only a device with requests has this scheme: packets come without one.
+    Poll,
     /// `clocked:1ms`, `clocked:1khz`: the device does not interrupt. At each tick of a periodic clock the CPU
     /// handles events until the ring is empty. The ticks keep their period, whatever the handler does
     /// (section 5 of the paper).
@@ -70,7 +73,7 @@ pub struct SchemeError {
     remedy: &'static str,
 }
 
-const FORMS: &str = "write interrupt, drain, drain:64, spin, yield, clocked:1ms, clocked:1khz, \
+const FORMS: &str = "write interrupt, drain, drain:64, spin, yield, poll, clocked:1ms, clocked:1khz, \
     deferred:50us, coalesced:32,50us or hybrid:8,20us";
 
 impl Scheme {
@@ -82,11 +85,18 @@ impl Scheme {
             Scheme::Drain { .. } => "drain",
             Scheme::Spin => "spin",
             Scheme::SpinYield => "yield",
+            Scheme::Poll => "poll",
             Scheme::Clocked { .. } => "clocked",
             Scheme::Deferred { .. } => "deferred",
             Scheme::Coalesced { .. } => "coalesced",
             Scheme::Hybrid { .. } => "hybrid",
         }
+    }
+
+    /// Whether the CPU looks for events without a signal from the device or a timer.
+    #[must_use]
+    pub fn is_by_polling(self) -> bool {
+        matches!(self, Scheme::Spin | Scheme::SpinYield | Scheme::Poll)
     }
 
     /// Whether a timer instead of the device makes the CPU look.
@@ -117,7 +127,9 @@ impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match *self {
-            Scheme::Interrupt | Scheme::Spin | Scheme::SpinYield => f.write_str(name),
+            Scheme::Interrupt | Scheme::Spin | Scheme::SpinYield | Scheme::Poll => {
+                f.write_str(name)
+            }
             Scheme::Drain { budget: BUDGET_DEFAULT } => f.write_str(name),
             Scheme::Drain { budget } => write!(f, "{name}:{budget}"),
             Scheme::Clocked { period_ns: ns } | Scheme::Deferred { delay_ns: ns } => {
@@ -145,6 +157,7 @@ impl FromStr for Scheme {
             ("drain", Some(budget)) => parse_count(budget).map(|budget| Scheme::Drain { budget }),
             ("spin", None) => Ok(Scheme::Spin),
             ("yield", None) => Ok(Scheme::SpinYield),
+            ("poll", None) => Ok(Scheme::Poll),
             ("clocked", Some(period)) => {
                 parse_period_or_rate(period).map(|period_ns| Scheme::Clocked { period_ns })
             }
@@ -155,7 +168,9 @@ impl FromStr for Scheme {
                 .map(|(count, delay_ns)| Scheme::Coalesced { count, delay_ns }),
             ("hybrid", Some(parameters)) => parse_count_and_time(parameters)
                 .map(|(threshold, suspend_ns)| Scheme::Hybrid { threshold, suspend_ns }),
-            ("interrupt" | "spin" | "yield", Some(_)) => Err("it has no parameters".to_owned()),
+            ("interrupt" | "spin" | "yield" | "poll", Some(_)) => {
+                Err("it has no parameters".to_owned())
+            }
             ("clocked" | "deferred" | "coalesced" | "hybrid", None) => {
                 Err("its parameters are missing".to_owned())
             }
@@ -212,6 +227,7 @@ mod tests {
             ("interrupt", Scheme::Interrupt, "interrupt"),
             ("drain", Scheme::Drain { budget: 64 }, "drain"),
             ("drain:64", Scheme::Drain { budget: 64 }, "drain"),
+            ("poll", Scheme::Poll, "poll"),
             ("spin", Scheme::Spin, "spin"),
             ("yield", Scheme::SpinYield, "yield"),
             ("clocked:1000us", Scheme::Clocked { period_ns: 1_000_000 }, "clocked:1ms"),
@@ -240,8 +256,9 @@ mod tests {
     fn what_is_no_scheme_is_refused_with_what_to_write() {
         for (text, reason) in [
             ("", "no such scheme"),
-            ("poll", "no such scheme"),
+            ("iopoll", "no such scheme"),
             ("spin:5us", "no parameters"),
+            ("poll:5us", "no parameters"),
             ("clocked", "missing"),
             ("clocked:1", "is no time"),
             ("clocked:0hz", "no frequency"),
@@ -269,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(kind in 0..8, count in 1..=COUNT_MAX, ns in PERIOD_NS) {
+        fn what_is_written_is_read(kind in 0..9, count in 1..=COUNT_MAX, ns in PERIOD_NS) {
             let scheme = match kind {
                 0 => Scheme::Interrupt,
                 1 => Scheme::Drain { budget: count },
@@ -278,6 +295,7 @@ mod tests {
                 4 => Scheme::Clocked { period_ns: ns },
                 5 => Scheme::Deferred { delay_ns: ns },
                 6 => Scheme::Coalesced { count, delay_ns: ns },
+                7 => Scheme::Poll,
                 _ => Scheme::Hybrid { threshold: count, suspend_ns: ns },
             };
             prop_assert_eq!(scheme.to_string().parse(), Ok(scheme));

@@ -75,6 +75,11 @@ pub enum SimulationError {
     Costs(#[from] CostsError),
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The scheme polls only while a request is under way, and the simulation has events without requests.
+    #[error(
+        "cannot simulate {0}: the model has no requests whose completion could be polled for (give spin)"
+    )]
+    NoRequests(Scheme),
     /// Any other value is out of its range.
     #[error("cannot simulate: {what} is {value} (give {allowed})")]
     Range { what: &'static str, value: u64, allowed: &'static str },
@@ -162,6 +167,9 @@ impl Simulation<'_> {
     pub fn check(&self) -> Result<(), SimulationError> {
         self.costs.check()?;
         self.arrivals.trace_rate_hz()?;
+        if self.scheme == Scheme::Poll {
+            return Err(SimulationError::NoRequests(self.scheme));
+        }
         if let Some(application) = &self.application {
             Costs { event: application.event.clone(), ..self.costs.clone() }.check()?;
         }
@@ -211,6 +219,7 @@ pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
         Scheme::Drain { budget } => cpu.drain(budget),
         Scheme::Spin => cpu.spin(),
         Scheme::SpinYield => cpu.spin_yield(),
+        Scheme::Poll => return Err(SimulationError::NoRequests(Scheme::Poll)), // `check` refused it
         Scheme::Clocked { period_ns } => cpu.clocked(period_ns),
         Scheme::Deferred { delay_ns } => cpu.deferred(delay_ns),
         Scheme::Coalesced { count, delay_ns } => cpu.coalesced(count, delay_ns),

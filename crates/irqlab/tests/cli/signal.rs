@@ -168,7 +168,8 @@ fn invalid_parameters_are_refused() {
     let refused = |arguments: &[&str], says: &str| {
         check_refused(&[&["signal", "model"], arguments].concat(), says);
     };
-    refused(&["--schemes", "poll"], "there is no such scheme");
+    refused(&["--schemes", "iopoll"], "there is no such scheme");
+    refused(&["--schemes", "poll"], "cannot simulate poll");
     refused(&["--schemes", "clocked"], "its parameters are missing");
     refused(&["--rates", "0"], "is not a rate from 1 to 1G");
     refused(&["--rates", "5k..1k"], "the lower rate comes first");
@@ -312,7 +313,7 @@ fn invalid_data_and_requests_are_refused() {
     };
     let head = "scheme,rate_hz,cpu_ratio,latency_mean_ns\n";
     fit("a,b\n1,2\n").assert_code(2).assert_says("columns scheme and rate_hz");
-    fit(&format!("{head}poll,1,1,1\n")).assert_code(2).assert_says("line 2: cannot read scheme");
+    fit(&format!("{head}iopoll,1,1,1\n")).assert_code(2).assert_says("line 2: cannot read scheme");
     fit(&format!("{head}interrupt,1000,0.1,\n"))
         .assert_code(2)
         .assert_says("more figures than costs");

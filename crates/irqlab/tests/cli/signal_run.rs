@@ -121,6 +121,9 @@ fn a_rig_that_has_none_of_the_schemes_is_refused_before_a_machine_starts() {
         ("e1000", "coalesced:8,1ms", "counts no packets"),
         ("e1000", "clocked:1us,interrupt", "128 us to 10 ms"),
         ("virtio-net", "interrupt", "drains after each interrupt"),
+        ("nvme", "drain,hybrid:1,20us", "takes all completions at each interrupt"),
+        ("nvme", "coalesced:8,26ms", "at most 256 completions, for at most 25.5 ms"),
+        ("threads", "poll", "events come without a request"),
     ] {
         let line = format!("signal run --on sim:zen3 --rig {rig} --schemes {schemes}");
         let ended = Place::new().run(&line.split_whitespace().collect::<Vec<_>>());
@@ -177,5 +180,22 @@ fn the_machine_is_as_before_however_a_run_on_a_veth_ends() {
         assert!(is_as_expected, "{end:?}: {status}");
         assert!(!lives(child.id()));
         assert_eq!(settings(), before);
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_is_refused_with_what_to_do() {
+    let on_sim = ["signal", "run", "--rig", "nvme", "--on", "sim:zen3"];
+    for disks in [&["--disk", "virtio-blk"][..], &["--disk", "nvme", "--disk", "nvme"]] {
+        check_refused(&[&on_sim, disks].concat(), "give --disk nvme,latency=20us");
+    }
+    let ended = Place::new().run(&["signal", "run", "--schemes", "poll"]);
+    ended.assert_code(4).assert_says("without a request").assert_says("--schemes spin");
+    let has_disk = std::fs::read_dir("/sys/block").is_ok_and(|disks| {
+        disks.flatten().any(|disk| disk.file_name().to_string_lossy().starts_with("nvme"))
+    });
+    if !has_disk {
+        let ended = Place::new().run(&["signal", "run", "--rig", "nvme"]);
+        ended.assert_code(4).assert_says("this machine has no NVMe disk").assert_says("--on sim:");
     }
 }

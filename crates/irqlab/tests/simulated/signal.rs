@@ -113,3 +113,38 @@ fn a_throttled_card_interrupts_no_more_often_than_it_may() {
     let why = absence(&run, "coalesced:8,1ms, background").expect("it counts no packets");
     assert!(why.contains("counts no packets"), "{why}");
 }
+
+#[test]
+fn a_disk_interrupts_for_each_read_unless_it_is_polled_or_coalesced() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = "--rig nvme --disk nvme,size=64M,latency=1ms --rates 200 -j 2 \
+                 --schemes interrupt,poll,coalesced:2,20ms,hybrid:1,20us";
+    let run = measured(&workspace, &format!("{arguments} --out first"));
+    assert_eq!(
+        (&run["settings"]["rig"], &run["settings"]["disk"]),
+        (&"nvme".into(), &"/dev/nvme0n1".into())
+    );
+    assert_eq!(run["settings"]["disk_has_poll_queue"], true);
+    // One interrupt for each read, except that reads which complete at nearly the same time share one.
+    let per_read = |scheme| number(scheme_row(&run, scheme), "disk_interrupts_per_event");
+    assert!((0.7..=1.2).contains(&per_read("interrupt")), "{run}");
+    assert_eq!(per_read("poll"), 0.0, "{run}");
+    assert!(per_read("coalesced:2,20ms") <= 0.7, "{run}");
+    // No read takes less time than the disk, and reads that wait for another one take more.
+    let latency = |scheme| number(scheme_row(&run, scheme), "latency_mean_ns");
+    assert!(1e6 < latency("poll") && latency("poll") < latency("coalesced:2,20ms"), "{run}");
+    assert!(1e6 < latency("interrupt"), "{run}");
+    for scheme in ["interrupt", "poll", "coalesced:2,20ms"] {
+        let row = scheme_row(&run, scheme);
+        assert_eq!((&row["dropped_ratio"], &row["card_interrupts_hz"]), (&0.0.into(), &Json::Null));
+        assert!(row["lateness_p99_ns"].is_null(), "{row}");
+    }
+    let why = absence(&run, "hybrid:1,20us, background").expect("Linux has none");
+    assert!(why.contains("ignores io_poll_delay"), "{why}");
+    // The same command gives the same counts.
+    let again = measured(&workspace, &format!("{arguments} --out second"));
+    assert_eq!(rows(&run, "rates"), rows(&again, "rates"));
+}

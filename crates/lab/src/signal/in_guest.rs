@@ -11,8 +11,8 @@ use super::rig::Rig;
 use super::sample::{RateWindow, RoundTripWindow, TransferWindow};
 use crate::guest_protocol::response::Response;
 
-/// Name of the fact that lists the interrupt lines of the receiving card, by the kernel's numbers.
-pub const CARD_IRQS: &str = "card_irqs";
+/// Name of the fact that lists the interrupt lines of the receiving card or of the disk, by the kernel's numbers.
+pub const DEVICE_IRQS: &str = "device_irqs";
 
 /// A request to measure one window. Times are on the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +142,7 @@ mod tests {
         for (from, to, words) in [
             (r#""count":5"#, r#""count":4"#, "other values"),
             (r#"[17,1]"#, r#"[512,1]"#, "no such slot"),
-            ("coalesced:8,1ms", "poll", "no such scheme"),
+            ("coalesced:8,1ms", "iopoll", "no such scheme"),
         ] {
             let changed: Vec<String> = lines.iter().map(|line| line.replace(from, to)).collect();
             assert_ne!(changed, lines, "{from}");

@@ -233,7 +233,7 @@ mod tests {
         assert!(error("scheme,mode,rate_hz,cpu_ratio\n").contains("keep one"));
         let head = "scheme,rate_hz,cpu_ratio\n";
         assert!(
-            error(&format!("{head}spin,1,1\npoll,1,1\n")).contains("line 3: cannot read scheme")
+            error(&format!("{head}spin,1,1\niopoll,1,1\n")).contains("line 3: cannot read scheme")
         );
         assert!(error(&format!("{head}spin,1,-1\n")).contains("is not a number >= 0"));
         assert!(error(&format!("{head}spin,1,nan\n")).contains("is not a number >= 0"));
@@ -273,7 +273,7 @@ mod tests {
             vec![scheme.into(), load.into(), 1000.0.into(), 0.1.into()]
         };
         let error = |rows| of_run(&run(rows)).err().expect("refused");
-        let wrong = error(vec![row("spin", "background"), row("poll", "background")]);
+        let wrong = error(vec![row("spin", "background"), row("iopoll", "background")]);
         assert!(wrong.starts_with("table rates, row 2: cannot read scheme"), "{wrong}");
         // Rows that the fit cannot use do not count.
         let mut rows = vec![row("spin", "background"); OBSERVATIONS_MAX];

@@ -20,6 +20,8 @@ pub enum Rig {
     /// `e1000`: the network stack, between two namespaces. Two Intel 82545EM cards connect the namespaces. A clock in
     /// each card limits the rate of interrupts.
     E1000,
+    /// `nvme`: reads of an NVMe disk. The receiving CPU submits the reads, and learns of their completions.
+    Nvme,
     /// `nic`: a network card that receives the echo of another machine.
     Nic,
 }
@@ -29,9 +31,14 @@ pub enum Rig {
 /// sets (e1000_ethtool.c, `E1000_MAX_ITR_USECS`).
 const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
 
+/// Completions and times of the interrupt coalescing of an NVMe disk (NVM Express Base Specification, feature 08h): a
+/// threshold of up to 256, and up to 255 times 100 us.
+const NVME_COMPLETIONS_MAX: u32 = 256;
+const NVME_DELAY_NS_MAX: u64 = 25_500_000;
+
 impl Rig {
     /// The rigs that need no second machine.
-    pub const ALONE: [Rig; 4] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000];
+    pub const ALONE: [Rig; 5] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000, Rig::Nvme];
 
     /// The rig's name on the command line and in tables.
     #[must_use]
@@ -41,6 +48,7 @@ impl Rig {
             Rig::Veth => "veth",
             Rig::VirtioNet => "virtio-net",
             Rig::E1000 => "e1000",
+            Rig::Nvme => "nvme",
             Rig::Nic => "nic",
         }
     }
@@ -48,7 +56,7 @@ impl Rig {
     /// Whether packets carry the events, over sockets.
     #[must_use]
     pub fn has_sockets(self) -> bool {
-        self != Rig::Threads
+        !matches!(self, Rig::Threads | Rig::Nvme)
     }
 
     /// Whether the rig's ends are two network namespaces of one machine.
@@ -74,6 +82,16 @@ impl Rig {
         }
     }
 
+    /// How a simulated disk holds back its completions for a scheme: the number of completions after which it reports
+    /// them, and the longest time that a completion waits, ns. `None` if the disk reports each at once.
+    #[must_use]
+    pub fn coalescing(self, scheme: Scheme) -> Option<(u32, u64)> {
+        match (self, scheme) {
+            (Rig::Nvme, Scheme::Coalesced { count, delay_ns }) => Some((count, delay_ns)),
+            _ => None,
+        }
+    }
+
     /// Checks that the rig has the scheme.
     ///
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme. The error names an available scheme or rig.
@@ -90,6 +108,40 @@ impl Rig {
         };
         // The order of the arms matters: exceptions come before their general case.
         match scheme {
+            Scheme::Coalesced { count, delay_ns }
+                if self == Rig::Nvme
+                    && (count > NVME_COMPLETIONS_MAX || delay_ns > NVME_DELAY_NS_MAX) =>
+            {
+                unavailable(
+                    "an NVMe disk holds back at most 256 completions, for at most 25.5 ms",
+                    same_rig("coalesced:256,25500us"),
+                )
+            }
+            Scheme::Interrupt
+            | Scheme::Spin
+            | Scheme::SpinYield
+            | Scheme::Poll
+            | Scheme::Coalesced { .. }
+                if self == Rig::Nvme =>
+            {
+                Ok(())
+            }
+            Scheme::Drain { .. } if self == Rig::Nvme => unavailable(
+                "the driver of an NVMe disk takes all completions at each interrupt anyway",
+                same_rig("interrupt"),
+            ),
+            Scheme::Hybrid { .. } if self == Rig::Nvme => unavailable(
+                "Linux does not sleep before it polls a disk: io_uring ignores io_poll_delay since 5.16",
+                same_rig("poll"),
+            ),
+            Scheme::Clocked { .. } | Scheme::Deferred { .. } if self == Rig::Nvme => unavailable(
+                "no clock signals the completions of an NVMe disk",
+                same_rig("coalesced:8,100us"),
+            ),
+            Scheme::Poll => unavailable(
+                "only a request to a disk can be polled for, and here events come without a request",
+                same_rig("spin"),
+            ),
             _ if self == Rig::Threads => Ok(()),
             Scheme::Interrupt => unavailable(
                 "the kernel's network stack drains after each interrupt",
@@ -139,6 +191,12 @@ mod tests {
             (Rig::E1000, "clocked:127us", "128 us to 10 ms"),
             (Rig::E1000, "clocked:11ms", "128 us to 10 ms"),
             (Rig::VirtioNet, "hybrid:2,20us", "threshold is 1"),
+            (Rig::Threads, "poll", "without a request"),
+            (Rig::Nvme, "coalesced:257,1ms", "at most 256"),
+            (Rig::Nvme, "coalesced:8,26ms", "25.5 ms"),
+            (Rig::Nvme, "drain", "takes all completions"),
+            (Rig::Nvme, "hybrid:1,20us", "ignores io_poll_delay"),
+            (Rig::Nvme, "clocked:1ms", "no clock"),
         ] {
             let error = rig.check(scheme.parse().unwrap()).unwrap_err();
             let BenchError::Unavailable { reason, remedy: Some(remedy) } = error else {

@@ -88,6 +88,8 @@ pub struct Activity {
     pub signals: Option<u64>,
     /// Interrupts of the receiving card. `None` without a card, or if nothing counts them.
     pub card_interrupts: Option<u64>,
+    /// Interrupts of the disk, on all CPUs. `None` without a disk, or if nothing counts them.
+    pub disk_interrupts: Option<u64>,
     /// Progress of the CPU-bound job. `None` without a job.
     pub leftover: Option<Leftover>,
     /// The kernel's number of the job's thread. `None` without a job.

@@ -188,6 +188,10 @@ impl Abilities {
                 let settings = [Setting::BusyRead, Setting::BusyPoll];
                 settings.map(|setting| require(setting, us)).to_vec()
             }
+            Scheme::Poll => {
+                let reason = "packets come without a request whose completion could be polled for";
+                return Err(Impossible { reason: reason.to_owned(), remedy: None });
+            }
             Scheme::SpinYield => {
                 let reason =
                     "no setting of the kernel yields after each poll; a program that polls must";

@@ -2,7 +2,8 @@
 
 use std::hint::spin_loop;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use stats::Random;
 
 /// CLOCK_MONOTONIC now, ns.
@@ -44,6 +45,15 @@ pub fn spin_until(due_ns: u64, mut meanwhile: impl FnMut(u64)) -> u64 {
         meanwhile(now);
         spin_loop();
     }
+}
+
+/// Sleeps until `due_ns` (CLOCK_MONOTONIC). A signal (signal(7)) ends the sleep early.
+pub fn sleep_until(due_ns: u64) {
+    let due = Timespec {
+        tv_sec: (due_ns / 1_000_000_000) as i64,
+        tv_nsec: (due_ns % 1_000_000_000) as i64,
+    };
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &due);
 }
 
 #[cfg(test)]

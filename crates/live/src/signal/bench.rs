@@ -13,6 +13,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::card::{Card, CardSettings};
 use super::counts::PollCounter;
+use super::disk::Disk;
+use super::disk_reads;
 use super::events::EventStream;
 use super::packets::{Network, VethPolling};
 use super::threads::{self, RING_SLOTS};
@@ -111,6 +113,7 @@ pub struct LiveSignal {
     softirq_threads: Vec<CpuClock>,
     network: Option<NetworkThread>,
     card: Option<Card>,
+    disk: Option<Disk>,
     throttling: ThrottlingWindow,
     absent: Vec<Absence>,
 }
@@ -128,8 +131,8 @@ impl LiveSignal {
             _ if settings.observer.is_some() => None,
             (Rig::Veth, _) => Some(NEAR),
             (Rig::Nic, Some(card)) => Some(card.interface.name()),
-            // Threads use no NAPI. A simulator counts the polls of a simulated machine's cards.
-            (Rig::Threads | Rig::Nic | Rig::VirtioNet | Rig::E1000, _) => None,
+            // Threads and disks use no NAPI. A simulator counts the polls of a simulated machine's cards.
+            (Rig::Threads | Rig::Nic | Rig::VirtioNet | Rig::E1000 | Rig::Nvme, _) => None,
         };
         let polls = counted.and_then(|interface| {
             let opened = PollCounter::open(&root, receiver_cpu, interface).map(Arc::new);
@@ -145,6 +148,9 @@ impl LiveSignal {
         let network = rig.has_namespaces().then(start).transpose()?;
         let card = if rig == Rig::Nic { settings.card.as_ref() } else { None };
         let card = card.map(|card| Card::open(card, receiver_cpu)).transpose()?;
+        let is_simulated = settings.observer.is_some();
+        let open_disk = || Disk::open(&root, is_simulated);
+        let disk = (rig == Rig::Nvme).then(open_disk).transpose()?;
         let napi_threads = network.iter().flat_map(|network| network.napi_threads.iter().copied());
         let softirq_thread = softirq_thread(&root, receiver_cpu);
         if softirq_thread.is_none() && settings.observer.is_none() {
@@ -157,7 +163,17 @@ impl LiveSignal {
         let softirq_threads = softirq_thread.into_iter().chain(napi_threads);
         let softirq_threads = softirq_threads.filter_map(CpuClock::of_process).collect();
         let throttling = ThrottlingWindow::open(&root);
-        Ok(LiveSignal { settings, root, polls, softirq_threads, network, card, throttling, absent })
+        Ok(LiveSignal {
+            settings,
+            root,
+            polls,
+            softirq_threads,
+            network,
+            card,
+            disk,
+            throttling,
+            absent,
+        })
     }
 
     /// The configuration of a window. `seed` is the window's: it determines the delay before a simulated window.
@@ -170,6 +186,7 @@ impl LiveSignal {
             length: self.settings.length,
             softirq_threads: self.softirq_threads.clone(),
             polls: self.polls.clone(),
+            disk_irqs: self.disk.as_ref().and_then(Disk::irqs),
             root: self.root.clone(),
             observer: self.settings.observer,
             delay_ns: if self.settings.observer.is_some() { delay_ns } else { 0 },
@@ -179,7 +196,8 @@ impl LiveSignal {
     /// Facts that are not among the settings: the interfaces of the rig. Their keys are public.
     pub fn found(&self) -> Map<String, Json> {
         let network = self.network.iter().flat_map(|network| network.facts.clone());
-        network.chain(self.card.iter().flat_map(Card::facts)).collect()
+        let devices = self.card.iter().flat_map(Card::facts);
+        network.chain(devices).chain(self.disk.iter().flat_map(Disk::facts)).collect()
     }
 }
 
@@ -235,10 +253,11 @@ impl SignalBench for LiveSignal {
             seed,
             work_additions,
         };
-        match (&self.network, &mut self.card) {
-            (Some(network), _) => network.call(move |network| network.rate_window(&stream)),
-            (None, Some(card)) => card.rate_window(&stream),
-            (None, None) => threads::rate_window(&stream),
+        match (&self.network, &mut self.card, &self.disk) {
+            (Some(network), _, _) => network.call(move |network| network.rate_window(&stream)),
+            (None, Some(card), _) => card.rate_window(&stream),
+            (None, None, Some(disk)) => disk_reads::rate_window(&stream, disk),
+            (None, None, None) => threads::rate_window(&stream),
         }
     }
 
@@ -266,10 +285,11 @@ impl SignalBench for LiveSignal {
 
 impl LiveSignal {
     /// The thread in the network namespaces. Fails for rigs without namespaces, which measure no bulk transfer;
-    /// the rig `threads` measures no round trips either.
+    /// the rigs `threads` and `nvme` measure no round trips either.
     fn namespaces(&self) -> Result<&NetworkThread, BenchError> {
         let reason = match self.settings.rig {
             Rig::Nic => "the peer sends no bulk data",
+            Rig::Nvme => "a disk has no sockets",
             _ => "two threads have no sockets",
         };
         self.network.as_ref().ok_or_else(|| BenchError::Unavailable {

@@ -442,6 +442,7 @@ mod tests {
             length: Duration::from_millis(100),
             softirq_threads: Vec::new(),
             polls: None,
+            disk_irqs: None,
             root: Root::default(),
             observer: None,
             delay_ns: 0,

@@ -9,7 +9,7 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
 use crate::host::Root;
-use crate::host::interrupts::{Interrupts, read_interrupts, read_softirqs};
+use crate::host::interrupts::{InterruptLine, Interrupts, read_interrupts, read_softirqs};
 
 /// Directories at which tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
@@ -34,6 +34,8 @@ pub struct Increase {
     pub polls: Option<u64>,
     /// Number of NAPI polls on the CPU that found packets.
     pub useful_polls: Option<u64>,
+    /// Number of interrupts of the given lines, on all CPUs.
+    pub of_lines: Option<u64>,
 }
 
 impl KernelCounts {
@@ -47,23 +49,31 @@ impl KernelCounts {
         }
     }
 
-    /// Increase on `cpu` since an earlier reading.
-    pub fn since(&self, earlier: &KernelCounts, cpu: u32) -> Increase {
+    /// Increase on `cpu` since an earlier reading. `irqs`: the interrupt lines to count; `None` counts none.
+    pub fn since(&self, earlier: &KernelCounts, cpu: u32, irqs: Option<&[u32]>) -> Increase {
         let difference = |now: &Option<Interrupts>, before: &Option<Interrupts>| {
             Some(now.as_ref()?.since(before.as_ref()?))
         };
         let sum_of_cpu = |counts: &Interrupts| {
             let column = counts.cpus.iter().position(|candidate| *candidate == cpu)?;
             // Lines such as `ERR` have one number for all CPUs: they belong to no CPU.
-            let count = |line: &crate::host::interrupts::InterruptLine| {
+            let count = |line: &InterruptLine| {
                 (line.per_cpu.len() == counts.cpus.len()).then(|| line.per_cpu[column])
             };
             Some(counts.lines.iter().filter_map(count).sum())
         };
         let softirqs = difference(&self.softirqs, &earlier.softirqs);
+        let interrupts = difference(&self.interrupts, &earlier.interrupts);
+        let sum_of_lines = |irqs: &[u32], counts: &Interrupts| {
+            let is_counted =
+                |line: &&InterruptLine| line.number.is_some_and(|irq| irqs.contains(&irq));
+            counts.lines.iter().filter(is_counted).map(InterruptLine::total).sum()
+        };
         Increase {
-            interrupts: difference(&self.interrupts, &earlier.interrupts)
-                .and_then(|counts| sum_of_cpu(&counts)),
+            interrupts: interrupts.as_ref().and_then(sum_of_cpu),
+            of_lines: irqs
+                .zip(interrupts.as_ref())
+                .map(|(irqs, counts)| sum_of_lines(irqs, counts)),
             net_rx: softirqs.and_then(|counts| counts.count("NET_RX", cpu)),
             polls: self.polls.zip(earlier.polls).map(|(now, before)| now.saturating_sub(before)),
             useful_polls: self

@@ -1,5 +1,6 @@
 //! A window of events at a rate. Each rig implements [`Sender`] and [`Receiver`]; [`measure`] drives both on
-//! the threads of a [`WindowSetup`], and measures latency from the time at which an event was due.
+//! the threads of a [`WindowSetup`], and measures latency from the time at which an event was due. A rig whose
+//! receiver starts the events itself follows a [`Schedule`], and runs by [`measure_schedule`].
 
 use std::io;
 
@@ -77,6 +78,44 @@ pub struct EventStream {
     pub work_additions: u64,
 }
 
+/// When the events of a window are due.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// Times at which the window opens and closes, ns of CLOCK_MONOTONIC.
+    start_ns: u64,
+    end_ns: u64,
+    rate_hz: u64,
+    seed: u64,
+}
+
+/// The time at which an event is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// CLOCK_MONOTONIC.
+    pub ns: u64,
+    /// Whether the latency is recorded: the event is not part of the warm-up.
+    is_measured: bool,
+}
+
+impl Due {
+    /// The time as an event carries it: see [`Events::handle`].
+    pub fn carried(self) -> u64 {
+        if self.is_measured { self.ns } else { self.ns | WARM }
+    }
+}
+
+impl Schedule {
+    /// The events of the window, in order. Equal schedules have equal events.
+    pub fn events(self) -> impl Iterator<Item = Due> {
+        let warm_ns = self.start_ns + self.end_ns.saturating_sub(self.start_ns) / WARM_UP_PART;
+        let mut arrivals = Arrivals::new(self.start_ns, self.rate_hz, self.seed);
+        std::iter::from_fn(move || {
+            let ns = arrivals.next_ns();
+            (ns <= self.end_ns).then_some(Due { ns, is_measured: ns >= warm_ns })
+        })
+    }
+}
+
 /// Measures the window. [`WindowSetup::run`] describes `enter` and `wake`.
 ///
 /// Has the errors of [`WindowSetup::run`].
@@ -84,30 +123,56 @@ pub fn measure(
     stream: &EventStream,
     enter: impl FnOnce() -> Result<(), BenchError> + Send,
     mut sender: impl Sender + Send,
+    receiver: impl Receiver + Send,
+    wake: impl Fn() + Sync,
+) -> Result<RateWindow, BenchError> {
+    let send = |schedule: Schedule| {
+        let mut lateness = Distribution::default();
+        let (mut offered, mut sent) = (0, 0);
+        for due in schedule.events() {
+            let now = spin_until(due.ns, |now| sender.meanwhile(now));
+            if due.is_measured {
+                lateness.record(now - due.ns, now);
+            }
+            offered += 1;
+            sent += u64::from(sender.send(due.carried(), now)?);
+        }
+        spin_until(schedule.end_ns, |now| sender.meanwhile(now));
+        Ok(Sent { number: sent, result: (offered, lateness) })
+    };
+    run(stream, enter, send, receiver, wake)
+}
+
+/// Measures a window in which the receiver starts the events itself, when `open` has passed the schedule to it. The
+/// lateness of a sender is absent. [`WindowSetup::run`] describes `wake`.
+///
+/// Has the errors of [`WindowSetup::run`].
+pub fn measure_schedule(
+    stream: &EventStream,
+    open: impl FnOnce(Schedule) -> io::Result<()> + Send,
+    receiver: impl Receiver + Send,
+    wake: impl Fn() + Sync,
+) -> Result<RateWindow, BenchError> {
+    let send = |schedule: Schedule| {
+        open(schedule)?;
+        let offered = schedule.events().count() as u64;
+        spin_until(schedule.end_ns, |_| {});
+        Ok(Sent { number: offered, result: (offered, Distribution::default()) })
+    };
+    run(stream, || Ok(()), send, receiver, wake)
+}
+
+/// Runs the window's threads. `send` returns the number of events that were due, and the sender's lateness.
+fn run(
+    stream: &EventStream,
+    enter: impl FnOnce() -> Result<(), BenchError> + Send,
+    send: impl FnOnce(Schedule) -> io::Result<Sent<(u64, Distribution)>> + Send,
     mut receiver: impl Receiver + Send,
     wake: impl Fn() + Sync,
 ) -> Result<RateWindow, BenchError> {
     let EventStream { setup, point, seed, work_additions } = stream;
     let send = |_: &SharedCounts, end_ns: u64| {
-        let start_ns = now_ns();
-        let warm_ns = start_ns + end_ns.saturating_sub(start_ns) / WARM_UP_PART;
-        let mut arrivals = Arrivals::new(start_ns, point.rate_hz, *seed);
-        let mut lateness = Distribution::default();
-        let (mut offered, mut sent) = (0, 0);
-        loop {
-            let due = arrivals.next_ns();
-            if due > end_ns {
-                spin_until(end_ns, |now| sender.meanwhile(now));
-                return Ok(Sent { number: sent, result: (offered, lateness) });
-            }
-            let now = spin_until(due, |now| sender.meanwhile(now));
-            let is_measured = due >= warm_ns;
-            if is_measured {
-                lateness.record(now - due, now);
-            }
-            offered += 1;
-            sent += u64::from(sender.send(if is_measured { due } else { due | WARM }, now)?);
-        }
+        send(Schedule { start_ns: now_ns(), end_ns, rate_hz: point.rate_hz, seed: *seed })
     };
     let receive = |shared: &SharedCounts| {
         let mut events =

@@ -2,8 +2,8 @@
 //! polling or a clock, and handles them.
 //!
 //! `irqlab signal run` uses [`LiveSignal`] on this machine; [`in_guest`] runs it in a simulated machine. A
-//! *rig* carries the events: a ring between threads (`threads`), network namespaces (`packets`), or a network
-//! card with an echo on another machine (`card`). `events` sends at a rate on any rig; `window` runs the
+//! *rig* carries the events: a ring between threads (`threads`), network namespaces (`packets`), a network
+//! card with an echo on another machine (`card`), or an NVMe disk (`disk`, `disk_reads`). `events` sends at a rate on any rig; `window` runs the
 //! threads of one measured window.
 
 mod arrivals;
@@ -11,6 +11,8 @@ mod background;
 mod bench;
 mod card;
 mod counts;
+mod disk;
+mod disk_reads;
 mod events;
 pub mod in_guest;
 mod packets;

@@ -23,7 +23,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lab::experiment::BenchError;
-use lab::signal::in_guest::CARD_IRQS;
+use lab::signal::in_guest::DEVICE_IRQS;
 use lab::signal::{
     RateWindow, Rig, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow,
 };
@@ -251,7 +251,7 @@ impl Network {
         facts.insert("napi".into(), json!(if is_threaded { "threaded" } else { "softirq" }));
         let hybrid = if suspends { "irq-suspension" } else { "busy-poll" };
         facts.insert("hybrid".into(), json!(hybrid));
-        facts.extend(self.card_irqs.iter().map(|irqs| (CARD_IRQS.to_owned(), json!(irqs))));
+        facts.extend(self.card_irqs.iter().map(|irqs| (DEVICE_IRQS.to_owned(), json!(irqs))));
         facts
     }
 

@@ -10,12 +10,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lab::experiment::BenchError;
-use lab::signal::RateWindow;
+use lab::signal::{RateWindow, Rig};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use signalling::Scheme;
 
-use super::arrivals::now_ns;
+use super::arrivals::{now_ns, sleep_until};
 use super::events::{self, EventStream, Events, Receiver, Sender};
 
 /// Slots of the ring, a power of two.
@@ -141,8 +140,12 @@ impl Sender for RingSender<'_> {
                     self.ring.signal()?;
                 }
             }
-            Scheme::Spin | Scheme::SpinYield | Scheme::Clocked { .. } | Scheme::Deferred { .. } => {
-            }
+            // `Rig::check` has refused `poll`.
+            Scheme::Spin
+            | Scheme::SpinYield
+            | Scheme::Poll
+            | Scheme::Clocked { .. }
+            | Scheme::Deferred { .. } => {}
         }
         Ok(true)
     }
@@ -257,12 +260,8 @@ impl RingReceiver<'_> {
         let mut tick = now_ns();
         while !events.is_closed() {
             tick += period_ns;
-            let tick_time = Timespec {
-                tv_sec: (tick / 1_000_000_000) as i64,
-                tv_nsec: (tick % 1_000_000_000) as i64,
-            };
-            // A signal (signal(7)) ends the sleep early. Then the ring is checked once more than necessary.
-            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &tick_time);
+            // A sleep that ends early only checks the ring once more than necessary.
+            sleep_until(tick);
             events.signalled();
             self.drain(events);
             let now = now_ns();
@@ -284,7 +283,7 @@ impl Receiver for RingReceiver<'_> {
                 self.receive_until_empty(events, Some((threshold, suspend_ns)))?;
             }
             Scheme::Coalesced { .. } => self.receive_all_per_signal(events)?,
-            Scheme::Spin => self.receive_by_spinning(events, spin_loop),
+            Scheme::Spin | Scheme::Poll => self.receive_by_spinning(events, spin_loop),
             Scheme::SpinYield => self.receive_by_spinning(events, rustix::thread::sched_yield),
             Scheme::Clocked { period_ns } => {
                 self.receive_by_clock(events, period_ns, NextTick::AfterLastTick);
@@ -301,9 +300,10 @@ impl Receiver for RingReceiver<'_> {
 
 /// Measures a window of events at a rate.
 ///
-/// Fails if a thread cannot be pinned, or the process has no free file descriptors.
+/// Fails if the rig lacks the scheme, a thread cannot be pinned, or the process has no free file descriptors.
 pub fn rate_window(stream: &EventStream) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
+    Rig::Threads.check(scheme)?;
     let ring = Ring::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;
     let sender = RingSender { ring: &ring, scheme, waiting: 0, since_ns: 0 };
     let receiver = RingReceiver { ring: &ring, scheme };

@@ -44,6 +44,8 @@ pub struct WindowSetup {
     pub softirq_threads: Vec<CpuClock>,
     /// Counter of the NAPI polls on the receiver's CPU; `None` if they cannot be counted.
     pub polls: Option<Arc<PollCounter>>,
+    /// Interrupt lines of the disk, by the kernel's numbers; `None` without a disk, or if they are unknown.
+    pub disk_irqs: Option<Arc<[u32]>>,
     /// Root of the files with the kernel's counts.
     pub root: Root,
     /// The simulator's observer of the window; `None` on a real machine.
@@ -279,7 +281,11 @@ impl WindowSetup {
         let after = self.read_edge(shared, job, clock);
         self.at_edge(WindowEdge::Close);
         self.at_phase(BenchPhase::SetUp);
-        let increase = self.kernel_counts().since(&counts_before, self.receiver_cpu);
+        let increase = self.kernel_counts().since(
+            &counts_before,
+            self.receiver_cpu,
+            self.disk_irqs.as_deref(),
+        );
         check_pinned(self.sender_cpu).map_err(|error| failed("sending", &error))?;
         shared.drain(sent.number, wake);
         let window_ns = after.at_ns - before.at_ns;
@@ -305,6 +311,7 @@ impl WindowSetup {
             // A receiver that counts no signals is signalled by NAPI, in each poll with packets.
             signals: if signals > 0 { Some(signals) } else { increase.useful_polls },
             card_interrupts: None,
+            disk_interrupts: increase.of_lines,
             leftover,
             job_thread: job.thread(),
             counted: None,
@@ -401,6 +408,7 @@ mod tests {
             length: Duration::from_millis(1),
             softirq_threads: Vec::new(),
             polls: None,
+            disk_irqs: None,
             root: Root::default(),
             observer: None,
             delay_ns: 0,

@@ -1,5 +1,6 @@
 //! The time that disks take, in guest time: decides which requests are held, and until when. A disk has a latency, which
-//! is the same for all requests, or a drive ([`machine::drive`]).
+//! is the same for all requests, or a drive ([`machine::drive`]). Completions of a disk with a latency may wait for one
+//! another ([`crate::devices::coalescing`]).
 //! [`crate::devices::disk_events`] pauses and wakes the requests in QEMU.
 //!
 //! All requests are held, also requests to disks that take no time. A request is released only when the transfer of the
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::devices::coalescing::Coalescing;
 use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
 use crate::session;
 use machine::drive::{Drive, DriveRequest, SECTOR_BYTES};
@@ -21,6 +23,8 @@ use simrecord::record::Notice;
 enum Wait {
     /// A time in ns, from the next [`Queue::schedule`] on.
     Latency(u64),
+    /// A latency in ns, and then the other completions of the disk with this number.
+    Coalesced { disk: usize, latency_ns: u64 },
     /// The drive of the disk with this number.
     Drive { disk: usize, request: DriveRequest },
 }
@@ -55,15 +59,21 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Gives new requests their deadlines: `due_ns` returns when a request completes. Returns the earliest of all
-    /// deadlines, or `None` without new requests.
-    fn schedule(&mut self, mut due_ns: impl FnMut(Wait) -> i64) -> Option<i64> {
+    /// Gives new requests their deadlines: `due` returns when the request with this serial number completes, and may
+    /// move deadlines of earlier requests. Returns the earliest of all deadlines, or `None` without new requests.
+    fn schedule(&mut self, mut due: impl FnMut(Wait, u64) -> Deadline) -> Option<i64> {
         if self.unscheduled.is_empty() {
             return None;
         }
         for (wait, request) in self.unscheduled.drain(..) {
             self.count += 1;
-            self.scheduled.insert((due_ns(wait), self.count), request);
+            let Deadline { due_ns, moved } = due(wait, self.count);
+            self.scheduled.insert((due_ns, self.count), request);
+            for (old_ns, number) in moved {
+                if let Some(request) = self.scheduled.remove(&(old_ns, number)) {
+                    self.scheduled.insert((due_ns, number), request);
+                }
+            }
         }
         self.earliest()
     }
@@ -90,6 +100,14 @@ impl<T> Queue<T> {
     }
 }
 
+/// When a new request completes.
+#[derive(Debug)]
+struct Deadline {
+    due_ns: i64,
+    /// Requests that complete at the same time instead of later: their deadlines so far, and their serial numbers.
+    moved: Vec<(i64, u64)>,
+}
+
 /// A disk whose requests are held.
 #[derive(Debug)]
 struct HeldDisk {
@@ -104,6 +122,7 @@ struct HeldDisk {
 #[derive(Debug)]
 enum HeldTime {
     Latency(u64),
+    Coalesced { latency_ns: u64, coalescing: Coalescing },
     Drive(Drive),
 }
 
@@ -111,23 +130,41 @@ impl HeldTime {
     fn new(time: DiskTime) -> HeldTime {
         match time {
             DiskTime::Latency(ns) => HeldTime::Latency(ns),
+            DiskTime::Coalesced { latency_ns, count, delay_ns } => {
+                HeldTime::Coalesced { latency_ns, coalescing: Coalescing::new(count, delay_ns) }
+            }
             DiskTime::Drive(model) => HeldTime::Drive(Drive::new(model)),
         }
     }
 }
 
-/// Returns when a request that arrives at `now_ns` completes.
-fn due_ns(disks: &mut [HeldDisk], now_ns: i64, wait: Wait) -> i64 {
-    match wait {
+fn time_of(disks: &mut [HeldDisk], number: usize) -> Option<&mut HeldTime> {
+    disks.get_mut(number).map(|disk| &mut disk.time)
+}
+
+/// Returns when the request with this serial number, which arrives at `now_ns`, completes.
+fn deadline(disks: &mut [HeldDisk], now_ns: i64, wait: Wait, serial: u64) -> Deadline {
+    let due_ns = match wait {
         Wait::Latency(ns) => now_ns.saturating_add_unsigned(ns),
-        Wait::Drive { disk, request } => match disks.get_mut(disk).map(|disk| &mut disk.time) {
+        Wait::Coalesced { disk, latency_ns } => {
+            let done_ns = now_ns.saturating_add_unsigned(latency_ns);
+            match time_of(disks, disk) {
+                Some(HeldTime::Coalesced { coalescing, .. }) => {
+                    let (due_ns, moved) = coalescing.add(done_ns, serial);
+                    return Deadline { due_ns, moved };
+                }
+                _ => done_ns,
+            }
+        }
+        Wait::Drive { disk, request } => match time_of(disks, disk) {
             Some(HeldTime::Drive(drive)) => {
                 i64::try_from(drive.serve(now_ns.max(0).cast_unsigned(), request))
                     .unwrap_or(i64::MAX)
             }
             _ => now_ns,
         },
-    }
+    };
+    Deadline { due_ns, moved: Vec::new() }
 }
 
 /// QEMU's functions and numbers that are needed to hold requests.
@@ -231,6 +268,9 @@ impl Delays {
             _ if event == held.zeroes => Wait::Latency(0),
             _ if !held.events.contains(&event) => return None,
             HeldTime::Latency(ns) => Wait::Latency(*ns),
+            HeldTime::Coalesced { latency_ns, .. } => {
+                Wait::Coalesced { disk: number, latency_ns: *latency_ns }
+            }
             HeldTime::Drive(_) => match held.drive_request(event, disk.top, request) {
                 Some(request) => Wait::Drive { disk: number, request },
                 None => {
@@ -281,7 +321,7 @@ pub(crate) fn schedule_new_requests() {
     }
     let now_ns = timer.now_ns();
     let Delays { queue, disks, .. } = &mut *delays;
-    if let Some(at_ns) = queue.schedule(|wait| due_ns(disks, now_ns, wait)) {
+    if let Some(at_ns) = queue.schedule(|wait, serial| deadline(disks, now_ns, wait, serial)) {
         drop(delays);
         timer.set_ns(at_ns);
     }
@@ -346,7 +386,7 @@ mod tests {
                 now_ns += *gap_ns as i64;
                 run_until(&mut queue, now_ns, &mut done);
                 queue.add(Wait::Latency(*latency_ns), number);
-                let earliest = queue.schedule(|wait| due_ns(&mut [], now_ns, wait));
+                let earliest = queue.schedule(|wait, serial| deadline(&mut [], now_ns, wait, serial));
                 prop_assert_eq!(earliest, queue.earliest());
                 expected.push((now_ns + *latency_ns as i64, number));
             }
@@ -360,11 +400,12 @@ mod tests {
     fn all_are_let_go() {
         let mut queue = Queue::new();
         queue.add(Wait::Latency(5), 'a');
-        queue.schedule(|wait| due_ns(&mut [], 0, wait));
+        let at_start = |wait, serial| deadline(&mut [], 0, wait, serial);
+        queue.schedule(at_start);
         queue.add(Wait::Latency(7), 'b');
         assert_eq!(queue.take_due(4), None);
         let all: Vec<char> = std::iter::from_fn(|| queue.take_any()).collect();
         assert_eq!(all, ['a', 'b']);
-        assert_eq!(queue.schedule(|wait| due_ns(&mut [], 0, wait)), None);
+        assert_eq!(queue.schedule(at_start), None);
     }
 }

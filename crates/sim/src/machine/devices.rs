@@ -13,7 +13,7 @@ use std::process::Command;
 use std::str::FromStr;
 
 use machine::drive::DriveModel;
-use plugin_interface::options::DiskTime;
+use plugin_interface::options::{COALESCED_MAX, DiskTime};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,15 @@ pub enum Backing {
     },
 }
 
+/// When a disk reports completions that wait for one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coalescing {
+    /// Completions that wait until all are reported: 1 to [`COALESCED_MAX`].
+    pub count: u32,
+    /// The longest time that a completion waits, ns of guest time: at most [`LATENCY_NS_MAX`].
+    pub delay_ns: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     /// Its hardware.
@@ -95,6 +104,10 @@ pub struct Disk {
     /// Time from a request to its completion, in nanoseconds of guest time: 0 to [`LATENCY_NS_MAX`]. The
     /// plugin delays requests accordingly.
     pub latency_ns: u64,
+    /// How completions wait for one another after the latency. `None`: each is reported at once. Like the latency, it is
+    /// not part of the guest's devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalescing: Option<Coalescing>,
     /// The drive whose time requests take instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drive: Option<DriveModel>,
@@ -330,6 +343,15 @@ impl Disk {
         if self.latency_ns > LATENCY_NS_MAX {
             return Err("latency of a disk: allowed: 0 to 1 s".to_owned());
         }
+        if let Some(Coalescing { count, delay_ns }) = self.coalescing
+            && (self.drive.is_some()
+                || !(1..=COALESCED_MAX).contains(&count)
+                || delay_ns > LATENCY_NS_MAX)
+        {
+            return Err(format!(
+                "coalescing of a disk: allowed: 1 to {COALESCED_MAX} completions, 0 to 1 s, and no drive="
+            ));
+        }
         let Some(drive) = self.drive else { return Ok(()) };
         if self.latency_ns > 0 {
             return Err(
@@ -348,8 +370,15 @@ impl Disk {
     /// Describes the disk at this index to the plugin.
     pub(crate) fn for_plugin(&self, index: usize) -> plugin_interface::options::Disk {
         let node = format!("disk{index}");
-        let latency = DiskTime::Latency(self.latency_ns);
-        plugin_interface::options::Disk { node, time: self.drive.map_or(latency, DiskTime::Drive) }
+        let latency_ns = self.latency_ns;
+        let time = match (self.drive, self.coalescing) {
+            (Some(drive), _) => DiskTime::Drive(drive),
+            (None, Some(Coalescing { count, delay_ns })) => {
+                DiskTime::Coalesced { latency_ns, count, delay_ns }
+            }
+            (None, None) => DiskTime::Latency(latency_ns),
+        };
+        plugin_interface::options::Disk { node, time }
     }
 
     /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
@@ -602,6 +631,7 @@ impl FromStr for Disk {
             model: by_name(&DiskModel::ALL, model)?,
             backing: Backing::Null { bytes: DISK_BYTES_DEFAULT },
             latency_ns: 0,
+            coalescing: None,
             drive: None,
         };
         for option in rest.split(',').filter(|option| !option.is_empty()) {
@@ -662,6 +692,12 @@ mod tests {
         let for_plugin = disk.for_plugin(2);
         assert_eq!(for_plugin.node, "disk2");
         assert_eq!(for_plugin.time, DiskTime::Latency(100_000));
+        let coalescing = Some(Coalescing { count: 8, delay_ns: 9 });
+        let coalesced = Disk { coalescing, ..disk.clone() };
+        assert_eq!(coalesced.for_plugin(0).time.to_string(), "100000+8+9");
+        assert_eq!(coalesced.described(0), disk.described(0));
+        let too_many = Some(Coalescing { count: 257, delay_ns: 9 });
+        assert!(Disk { coalescing: too_many, ..disk.clone() }.check_time().is_err());
         let old: Disk = "lsi,drive=hp97560-4x".parse().unwrap();
         assert_eq!(old.for_plugin(0).time.to_string(), "hp97560-4x");
         for text in ["nvme", "nvme,size=1048576", "lsi,scratch=1048576"] {

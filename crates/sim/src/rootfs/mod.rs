@@ -246,7 +246,7 @@ impl RootImage {
     /// Fails when the image cannot be read, or is damaged.
     pub fn disk(&self, cache: &Cache, latency_ns: u64) -> Result<Disk> {
         let backing = Backing::read_only(cache, &self.path, &self.sha256)?;
-        Ok(Disk { model: DiskModel::VirtioBlk, backing, latency_ns, drive: None })
+        Ok(Disk { model: DiskModel::VirtioBlk, backing, latency_ns, coalescing: None, drive: None })
     }
 
     /// Reads the description of the image in a directory.

@@ -4,6 +4,7 @@
 //! `lab` announces the windows of a round by `prepare`, and then requests them one by one. The first request runs the
 //! machines of several windows ahead.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use serde_json::{Map, Value as Json, json};
 use super::count::Counted;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
+use crate::machine::devices::Coalescing;
 use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 
@@ -97,7 +99,7 @@ impl SimSignal {
         let rig = self.settings.rig;
         if !rig.has_sockets() && !matches!(window, Window::Rate(_)) {
             return Err(BenchError::Unavailable {
-                reason: "two threads have no sockets".to_owned(),
+                reason: format!("the rig {} has no sockets", rig.word()),
                 remedy: Some("irqlab signal run --rig virtio-net".to_owned()),
             });
         }
@@ -122,6 +124,19 @@ impl SimSignal {
 
     fn length_ns(&self) -> u64 {
         u64::try_from(self.settings.length.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the machine of a window. The disk of `coalesced` holds back its completions; the guest's devices are the
+    /// same for all schemes.
+    fn guest(&self, window: Window) -> Cow<'_, GuestRun> {
+        let Some((count, delay_ns)) = self.settings.rig.coalescing(window.scheme()) else {
+            return Cow::Borrowed(&self.settings.guest);
+        };
+        let mut guest = self.settings.guest.clone();
+        for disk in &mut guest.machine.disks {
+            disk.coalescing = Some(Coalescing { count, delay_ns });
+        }
+        Cow::Owned(guest)
     }
 
     /// Returns the request to the guest for a window.
@@ -157,7 +172,7 @@ impl SimSignal {
         let clock_hz = self.model_hz()?;
         let work = |window: &Window| {
             let (request, label) = (self.request(*window, 0), window.label());
-            let work = self.settings.guest.work(&request, &self.expected(&label, clock_hz))?;
+            let work = self.guest(*window).work(&request, &self.expected(&label, clock_hz))?;
             Ok((label, work))
         };
         windows.iter().map(work).collect()
@@ -170,7 +185,7 @@ impl SimSignal {
         let clock_hz = self.model_hz()?;
         let (request, label) = (self.request(window, seed), window.label());
         let expected = self.expected(&label, clock_hz);
-        let outcome = settings.guest.run::<SignalResponse>(&request, expected)?;
+        let outcome = self.guest(window).run::<SignalResponse>(&request, expected)?;
         let Some(outcome) = outcome else { return Ok(None) };
         // A window that ended early is no sample.
         let (Some(response), None) = (outcome.response, outcome.early) else {
@@ -188,7 +203,7 @@ impl SimSignal {
             check_cards(cards, &guest_report.facts).map_err(BenchError::Failed)?;
         }
         let counted = Counted::find(&accounting, settings.receiver_cpu, clock_hz);
-        let irqs = irqs(guest_report.facts.remove(lab::signal::in_guest::CARD_IRQS));
+        let irqs = irqs(guest_report.facts.remove(lab::signal::in_guest::DEVICE_IRQS));
         let counted = counted.map_err(BenchError::Failed)?;
         counted.add_to(activity(&mut guest_report.measured), settings.rig, &irqs);
         Ok(Some(WindowRun {
@@ -245,7 +260,7 @@ fn activity(measured: &mut MeasuredWindow) -> &mut Activity {
     }
 }
 
-/// Returns the IRQ lines of the receiving card, as the guest reports them.
+/// Returns the IRQ lines of the receiving card or of the disk, as the guest reports them.
 fn irqs(named: Option<Json>) -> Vec<u32> {
     named.and_then(|json| serde_json::from_value(json).ok()).unwrap_or_default()
 }

@@ -17,6 +17,8 @@ const NS_PER_S: u128 = 1_000_000_000;
 pub(super) struct Counted<'a> {
     control: &'a CpuUse,
     window: &'a CpuUse,
+    /// All CPUs in the window.
+    all_in_window: &'a [CpuUse],
     clock_hz: u64,
 }
 
@@ -40,15 +42,14 @@ impl<'a> Counted<'a> {
             let found = accounting.regions.get(index).and_then(used);
             found.ok_or_else(|| "the window was never opened".to_owned())
         };
-        Ok(Counted { control: cpu_in_region(CONTROL)?, window: cpu_in_region(WINDOW)?, clock_hz })
+        let (control, window) = (cpu_in_region(CONTROL)?, cpu_in_region(WINDOW)?);
+        let all_in_window = &accounting.regions[WINDOW].cpus;
+        Ok(Counted { control, window, all_in_window, clock_hz })
     }
 
-    /// Adds the simulator's counts to the guest's report. `card_irqs`: lines of the receiving card.
-    pub(super) fn add_to(&self, activity: &mut Activity, rig: Rig, card_irqs: &[u32]) {
-        let entries = |is_counted: &dyn Fn(KernelContext) -> bool| -> u64 {
-            let rows = self.window.contexts.iter().filter(|row| is_counted(row.context));
-            rows.map(|row| row.entries).sum()
-        };
+    /// Adds the simulator's counts to the guest's report. `device_irqs`: lines of the receiving card or of the disk.
+    pub(super) fn add_to(&self, activity: &mut Activity, rig: Rig, device_irqs: &[u32]) {
+        let entries = |is_counted: &dyn Fn(KernelContext) -> bool| entries(self.window, is_counted);
         let net_rx = entries(&|context| {
             matches!(context, KernelContext::Softirq(number)
                 if SOFTIRQS.get(usize::from(number)) == Some(&"NET_RX"))
@@ -56,10 +57,14 @@ impl<'a> Counted<'a> {
         activity.interrupts =
             Some(entries(&|context| matches!(context, KernelContext::Interrupt(_))));
         activity.net_rx = rig.has_sockets().then_some(net_rx);
+        let is_of_device =
+            |context| matches!(context, KernelContext::Irq(line) if device_irqs.contains(&line));
         if rig.has_cards() {
-            let is_card =
-                |context| matches!(context, KernelContext::Irq(line) if card_irqs.contains(&line));
-            activity.card_interrupts = Some(entries(&is_card));
+            activity.card_interrupts = Some(entries(&is_of_device));
+        }
+        if rig == Rig::Nvme && !device_irqs.is_empty() {
+            let of_cpus = self.all_in_window.iter().map(|cpu| self::entries(cpu, &is_of_device));
+            activity.disk_interrupts = Some(of_cpus.sum());
         }
         if rig.has_sockets() {
             activity.signals = activity.net_rx;
@@ -87,6 +92,12 @@ impl<'a> Counted<'a> {
         let ns = u128::from(cycles) * NS_PER_S / u128::from(self.clock_hz.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
+}
+
+/// How often a CPU entered the contexts that `is_counted` selects.
+fn entries(cpu: &CpuUse, is_counted: &dyn Fn(KernelContext) -> bool) -> u64 {
+    let rows = cpu.contexts.iter().filter(|row| is_counted(row.context));
+    rows.map(|row| row.entries).sum()
 }
 
 #[cfg(test)]
@@ -126,8 +137,9 @@ mod tests {
                 (Softirq(1), 50, 9),
             ],
         );
-        let region =
-            |cpus| RegionUse { cpus: vec![CpuUse::default(), cpus], ..RegionUse::default() };
+        // An interrupt of the device may come to another CPU.
+        let other = || CpuUse { cpu: 0, ..cpu(0, &[(Irq(24), 5, 2)]) };
+        let region = |cpus| RegionUse { cpus: vec![other(), cpus], ..RegionUse::default() };
         let accounting = Accounting {
             ended_by_guest: true,
             regions: vec![region(control), region(window)],
@@ -151,6 +163,14 @@ mod tests {
             (threads.signals, threads.net_rx, threads.card_interrupts),
             (Some(1), None, None)
         );
+        let mut reads = Activity { job_thread: Some(7), ..Activity::default() };
+        counted.add_to(&mut reads, Rig::Nvme, &[24]);
+        assert_eq!((reads.disk_interrupts, reads.card_interrupts), (Some(6), None));
+        assert_eq!((reads.signals, reads.net_rx), (None, None));
+        // A guest that does not name the disk's lines gives no count.
+        let mut unknown = Activity::default();
+        counted.add_to(&mut unknown, Rig::Nvme, &[]);
+        assert_eq!(unknown.disk_interrupts, None);
         let missing = Accounting { regions: vec![RegionUse::default()], ..accounting };
         assert!(Counted::find(&missing, 1, 1).is_err());
     }

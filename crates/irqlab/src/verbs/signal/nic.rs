@@ -93,6 +93,7 @@ pub fn lines(
         Scheme::Interrupt
         | Scheme::Drain { .. }
         | Scheme::SpinYield
+        | Scheme::Poll
         | Scheme::Clocked { .. }
         | Scheme::Deferred { .. }
         | Scheme::Coalesced { .. } => {}

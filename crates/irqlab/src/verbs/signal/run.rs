@@ -17,7 +17,7 @@ use record::Run;
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 use sim::Cache;
-use sim::devices::NicModel;
+use sim::devices::{Disk, DiskModel, NicModel};
 use sim::signal::{SimSignal, SimSignalSettings};
 
 use super::nic;
@@ -47,13 +47,14 @@ use crate::simulated::{
   sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
                                                        a network card; the peer runs irqlab echo
   irqlab signal run --on sim:r4400-1994 --rates 200 --schemes drain,deferred:5ms
+  irqlab signal run --on sim:zen3 --rig nvme --schemes interrupt,poll
   irqlab signal run --on sim:p3-600 --rig e1000 --rates 5k --schemes drain,clocked:1ms"))]
 pub struct RunArgs {
     /// Where to measure: live or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack); on a simulated
-    /// machine also virtio-net or e1000 (the network stack with two cards)
+    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack), nvme (reads of an
+    /// NVMe disk); on a simulated machine also virtio-net or e1000 (the network stack with two cards)
     /// [default: threads; on sim, virtio-net]
     #[arg(long, value_parser = rig, value_name = "RIG")]
     rig: Option<Rig>,
@@ -73,9 +74,9 @@ pub struct RunArgs {
     #[arg(long, default_value = "busy-poll", value_name = "HOW",
           value_parser = ["busy-poll", "irq-suspension"])]
     hybrid: String,
-    /// Schemes to measure: interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY,
-    /// coalesced:COUNT,DELAY, hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin;
-    /// with packets, the schemes that the rig supports]
+    /// Schemes to measure: interrupt, drain, spin, yield, poll (spin while a read is under way), clocked:PERIOD,
+    /// deferred:DELAY, coalesced:COUNT,DELAY, hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms,
+    /// clocked:100us, spin; with packets or a disk, schemes that the rig supports]
     #[arg(long, value_parser = schemes, value_name = "LIST")]
     schemes: Option<Schemes>,
     /// What to measure: rates (CPU use and latency by event rate), throughput (TCP by socket buffer),
@@ -166,6 +167,7 @@ fn default_schemes(rig: Rig) -> &'static str {
         Rig::Veth | Rig::VirtioNet => "drain,clocked:1ms,clocked:100us,spin",
         // The card's throttle has no time below 100 us.
         Rig::E1000 => "drain,clocked:1ms,deferred:100us,spin",
+        Rig::Nvme => "interrupt,poll,spin",
         Rig::Nic => "drain,deferred:100us,coalesced:32,50us,coalesced:64,200us,spin",
     }
 }
@@ -251,7 +253,7 @@ impl RunArgs {
         };
         let parts = match (self.parts.is_empty(), self.rig()) {
             (false, _) => unique(&self.parts),
-            (true, Rig::Threads) => vec![Part::Rates],
+            (true, Rig::Threads | Rig::Nvme) => vec![Part::Rates],
             (true, Rig::Veth | Rig::VirtioNet | Rig::E1000) => Part::ALL.to_vec(),
             (true, Rig::Nic) => vec![Part::Rates, Part::RoundTrips],
         };
@@ -330,6 +332,7 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
     let plan = args.plan()?;
+    check_schemes(rig, &plan.schemes)?;
     let (polling, card) = (args.polling()?, args.card()?);
     let host = host_facts(&Root::default());
     let open = OpenRun::new("signal", &args.results)?;
@@ -404,6 +407,11 @@ pub struct SimulatedSignal<'a> {
     pub windows: usize,
 }
 
+/// The disk of the rig `nvme` without `--disk`. Its latency is that of a fast SSD with flash.
+const DISK: &str = "nvme,latency=80us";
+/// Option of the guest's kernel that gives the disk a queue without interrupts.
+const POLL_QUEUE: &str = "nvme.poll_queues=1";
+
 /// Smallest and default number of CPUs of the machine: one that sends, one that receives.
 const VCPUS: u32 = 2;
 
@@ -425,6 +433,10 @@ impl SimulatedSignal<'_> {
         let watch = args.watch(model);
         let mut guest = args.guest.clone();
         guest.net = self.cards();
+        if self.rig == Rig::Nvme {
+            guest.disk = vec![self.disk(&guest.disk)?];
+            guest.append.push(POLL_QUEUE.to_owned());
+        }
         if self.rig == Rig::E1000 && guest.kernel.kernel.is_none() {
             // Debian's kernel for virtual machines has no e1000 driver.
             guest.kernel.flavour.get_or_insert(FlavourName::Full);
@@ -462,13 +474,25 @@ impl SimulatedSignal<'_> {
                 self.rig.word()
             )));
         }
+        if self.rig == Rig::Nvme {
+            self.disk(&args.guest.disk)?;
+        }
         args.model(&Cache::from_environment()?, self.model).map(drop)
+    }
+
+    /// The disk of the rig `nvme`: the only one of the machine, so that the guest's program reads no other disk.
+    fn disk(&self, given: &[Disk]) -> Result<Disk, Usage> {
+        match given {
+            [] => DISK.parse().map_err(Usage),
+            [disk] if disk.model == DiskModel::Nvme => Ok(disk.clone()),
+            _ => Err(Usage("--rig nvme reads one disk: give --disk nvme,latency=20us".to_owned())),
+        }
     }
 
     /// The network cards that the rig needs, or `None` if it needs none.
     fn cards(&self) -> Option<NicModel> {
         match self.rig {
-            Rig::Threads | Rig::Veth | Rig::Nic => None,
+            Rig::Threads | Rig::Veth | Rig::Nvme | Rig::Nic => None,
             Rig::VirtioNet => Some(NicModel::VirtioNet),
             Rig::E1000 => Some(NicModel::E1000Throttled),
         }

@@ -188,6 +188,15 @@ pub(super) fn activity_columns<'a>() -> Columns<'a, Activities<'a>> {
             activities.rate_hz(|activity| activity.card_interrupts)
         }),
         rate(
+            "disk_interrupts_hz",
+            "disk's",
+            "Interrupts of the disk on all CPUs, by /proc/interrupts, or counted by the simulator; \
+             absent without a disk.",
+        )
+        .real(|activities: &Activities<'_>| {
+            activities.rate_hz(|activity| activity.disk_interrupts)
+        }),
+        rate(
             "net_rx_hz",
             "NET_RX",
             "NET_RX softirqs on the receiving CPU, by /proc/softirqs, or counted by the \

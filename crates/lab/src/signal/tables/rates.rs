@@ -27,6 +27,15 @@ impl Row<'_> {
         Some(self.point.delivered_hz()? / signals_hz)
     }
 
+    /// Interrupts of the disk per completed read, over all windows. `None` without a disk, or without reads.
+    fn disk_interrupts_per_event(&self) -> Option<f64> {
+        let windows = &self.point.windows;
+        let counts = windows.iter().map(|window| window.activity.disk_interrupts);
+        let interrupts: u64 = counts.sum::<Option<u64>>()?;
+        let delivered: u64 = windows.iter().map(|window| window.delivered).sum();
+        (delivered > 0).then(|| interrupts as f64 / delivered as f64)
+    }
+
     /// Share of the events that were dropped, over all windows.
     fn dropped_ratio(&self) -> Option<f64> {
         let windows = &self.point.windows;
@@ -77,6 +86,12 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("events_per_signal", "Events handled per signal.")
             .shown_as("events/signal", 55)
             .real(|row: &Row<'_>| row.events_per_signal()),
+        column(
+            "disk_interrupts_per_event",
+            "Interrupts of the disk per read; absent without a disk. 0: the reader polled.",
+        )
+        .shown_as("interrupts/read", 64)
+        .real(|row: &Row<'_>| row.disk_interrupts_per_event()),
         column("offered_hz", "Events that were due per second.")
             .detail()
             .real(|row: &Row<'_>| row.point.offered_hz()),
