@@ -96,7 +96,12 @@ fn a_ledger_that_does_not_balance_is_a_marked_result() {
 fn the_time_of_a_measurement_has_all_its_parts() {
     let seconds = |plan: &lab::noise::Plan| {
         let time = plan.expected_time(&Probing::default()).expect("the bench knows it");
-        (time.loops, time.loop_time.as_secs(), time.comparison.as_secs(), time.total().as_secs())
+        (
+            time.windows,
+            time.window_time.as_secs(),
+            time.comparison.as_secs(),
+            time.total().as_secs(),
+        )
     };
     let all = vec![Loop::Detour, Loop::Fwq, Loop::Ftq];
     let all = lab::noise::Plan { loops: all, trace: true, seed: 1 };

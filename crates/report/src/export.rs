@@ -96,17 +96,26 @@ pub fn write_csv(
     (csv_rows, text): (CsvRows, CsvText),
 ) -> io::Result<u64> {
     let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(table.columns.iter().map(|column| escape::plain(&column.name)))?;
+    let names = table.columns.iter().map(|column| escape::plain(&column.name));
+    writer.write_record(names).map_err(io_error)?;
     let mut left_out = 0;
     rows.for_each_row(table, &mut |row| {
         if csv_rows == CsvRows::Sums && !is_sum(table, row) {
             left_out += 1;
             return Ok(());
         }
-        Ok(writer.write_record(row.iter().map(|value| field(value, text)))?)
+        writer.write_record(row.iter().map(|value| field(value, text))).map_err(io_error)
     })?;
     writer.flush()?;
     Ok(left_out)
+}
+
+/// The error of the file or pipe below a CSV writer, with its kind: a closed pipe is no error for the caller.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
+    }
 }
 
 /// A note for people about the rows and tables of a run that the CSV of `table` leaves out. An example: `4 rows per CPU

@@ -265,6 +265,8 @@ struct ContextFacts(BTreeMap<Vec<String>, (Option<f64>, Option<u64>)>);
 
 /// Key columns that name a context. A table may lack some of them.
 const CONTEXT_KEYS: [&str; 4] = [CONDITION, "kind", "number", "name"];
+/// The key column that names a context of `sim boot` and `sim workload`.
+const SIMULATED_CONTEXT: &str = "context";
 /// The key column that names the condition.
 const CONDITION: &str = "condition";
 
@@ -273,12 +275,15 @@ impl ContextFacts {
     fn of_run(run: &Run, ignores_condition: bool) -> ContextFacts {
         let mut facts = ContextFacts::default();
         for table in &run.tables {
-            let Some(share) = cpu_share_column(table) else { continue };
-            for row in table.rows() {
-                let is_sum = table.get(row, "cpu").is_none_or(|cpu| *cpu == Value::from("all"));
-                if is_sum && let Some(name) = context_name(table, row, ignores_condition) {
-                    let share = row.get(share).and_then(Value::number);
-                    facts.0.entry(name).or_insert((share, span_count(table, row)));
+            let is_sum = |row: &&Vec<Value>| {
+                table.get(row, "cpu").is_none_or(|cpu| *cpu == Value::from("all"))
+            };
+            let Some(shares) = Shares::of_table(table, table.rows().iter().filter(is_sum)) else {
+                continue;
+            };
+            for row in table.rows().iter().filter(is_sum) {
+                if let Some(name) = context_name(table, row, ignores_condition) {
+                    facts.0.entry(name).or_insert((shares.of_row(row), span_count(table, row)));
                 }
             }
         }
@@ -290,8 +295,43 @@ impl ContextFacts {
     }
 }
 
+/// The share of each context of a table in the CPU time of all.
+enum Shares {
+    /// The column with the share.
+    Column(usize),
+    /// The column with cycles or instructions, and its sum over all contexts.
+    PartOf(usize, f64),
+}
+
+impl Shares {
+    /// `None` if the table has no column for the shares. `rows`: those that are not of a single CPU.
+    fn of_table<'t>(table: &Table, rows: impl Iterator<Item = &'t Vec<Value>>) -> Option<Shares> {
+        if let Some(column) = cpu_share_column(table) {
+            return Some(Shares::Column(column));
+        }
+        table.column(SIMULATED_CONTEXT)?;
+        let position = |name: &str| table.columns.iter().position(|column| column.name == name);
+        let column = position("self_cycles").or_else(|| position("self_instructions"))?;
+        let all: f64 = rows
+            .filter(|row| table.get(row, SIMULATED_CONTEXT) != Some(&Value::from("all")))
+            .filter_map(|row| row.get(column)?.number())
+            .sum();
+        (all > 0.0).then_some(Shares::PartOf(column, all))
+    }
+
+    fn of_row(&self, row: &[Value]) -> Option<f64> {
+        match self {
+            Shares::Column(column) => row.get(*column)?.number(),
+            Shares::PartOf(column, all) => Some(row.get(*column)?.number()? / all),
+        }
+    }
+}
+
 /// The values that name the context of a row. `None` if the table has no contexts.
 fn context_name(table: &Table, row: &[Value], ignores_condition: bool) -> Option<Vec<String>> {
+    if table.column(SIMULATED_CONTEXT).is_some() {
+        return Some(["region", SIMULATED_CONTEXT].map(|key| text(table.get(row, key))).to_vec());
+    }
     table.column("name")?;
     let keys = CONTEXT_KEYS.iter().skip(usize::from(ignores_condition));
     Some(keys.map(|key| text(table.get(row, key))).collect())

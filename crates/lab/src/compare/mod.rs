@@ -356,11 +356,27 @@ fn is_sampled(run: &Run) -> bool {
     run.table("sampled_cycles").is_some()
 }
 
+/// Whether the models of both sides have one clock frequency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clocks {
+    Same,
+    Differ,
+}
+
+impl Clocks {
+    fn of<'r>(mut runs: impl Iterator<Item = &'r Run>) -> Clocks {
+        let first = runs.next().and_then(run_totals::clock_ghz);
+        let differs = runs.any(|run| run_totals::clock_ghz(run) != first);
+        if differs { Clocks::Differ } else { Clocks::Same }
+    }
+}
+
 /// Judges each difference of a comparison, with the error probability that one figure may use up.
 #[derive(Clone, Copy)]
 struct Judge<'p> {
     plan: &'p Plan,
     exactness: Exactness,
+    clocks: Clocks,
     /// The probability of an error beyond one end of an interval, for each figure of leading rows ([`is_leading`]).
     leading_row_tail: f64,
     /// The probability of an error beyond one end of an interval, for each figure of the other rows.
@@ -370,8 +386,13 @@ struct Judge<'p> {
 impl<'p> Judge<'p> {
     /// Shares the error probability [`FAMILY_TAIL`] among the figures of `pairs` that are judged by an interval.
     /// Leading rows get one half, and the other rows get the other half. Figures within a half get equal parts.
-    fn new(pairs: &[Pair<'_>], exactness: Exactness, plan: &'p Plan) -> Judge<'p> {
-        let mut judge = Judge { plan, exactness, leading_row_tail: 0.0, minor_row_tail: 0.0 };
+    fn new(
+        pairs: &[Pair<'_>],
+        (exactness, clocks): (Exactness, Clocks),
+        plan: &'p Plan,
+    ) -> Judge<'p> {
+        let mut judge =
+            Judge { plan, exactness, clocks, leading_row_tail: 0.0, minor_row_tail: 0.0 };
         let is_judged = |pair: &&Pair<'_>| pair.has_interval() && !judge.lacks_runs(pair);
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
@@ -414,7 +435,12 @@ impl<'p> Judge<'p> {
         let (method, interval) = self.method_and_interval(&pair, change, tail);
         let is_exact = method == Method::Exact;
         let margin = if is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
-        let verdict = match (interval, pair.column.role) {
+        let role = match self.clocks {
+            // Cycles of different lengths: fewer of them are no better.
+            Clocks::Differ if pair.column.name.contains("cycles") => Role::Figure,
+            Clocks::Differ | Clocks::Same => pair.column.role,
+        };
+        let verdict = match (interval, role) {
             (None, _) => Verdict::Undecided,
             (Some((low, high)), _) if low >= -margin && high <= margin => Verdict::Equal,
             (Some((low, _)), role) if low > 0.0 => verdict_by_role(role, true),
@@ -459,7 +485,8 @@ impl<'p> Judge<'p> {
 pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Plan) -> Verdict {
     let exactness = difference.exactness;
     let (leading_row_tail, minor_row_tail) = (difference.tail, difference.tail);
-    let judge = Judge { plan, exactness, leading_row_tail, minor_row_tail };
+    let clocks = Clocks::Same;
+    let judge = Judge { plan, exactness, clocks, leading_row_tail, minor_row_tail };
     judge.judge(difference.pair.changed(by_ratio)).verdict
 }
 
@@ -509,10 +536,16 @@ pub fn compare_series<'a>(
     } else {
         series::matched_series(base, new, |base, new| matched(base, new, wanted))?
     };
-    let mut comparison =
-        judge_pairs(first, pairs, left_out, Exactness::of(base.iter().chain(new)), plan)?;
+    let exactness = Exactness::of(base.iter().chain(new));
+    let clocks = Clocks::of(base.iter().chain(new));
+    let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;
     comparison.run_totals = run_totals::totals(base, new);
     comparison.warnings = warnings(base, new);
+    if clocks == Clocks::Differ {
+        let warning = "the models' clocks differ: fewer cycles are not less time, so numbers of cycles are called \
+                       changed, neither worse nor better";
+        comparison.warnings.push(warning.to_owned());
+    }
     comparison.warnings.extend(comparison.unreliable_rules_warning());
     if added > 0 {
         let warning = format!("{added} rows are in the second run alone; they are not compared");
@@ -542,13 +575,14 @@ fn judge_pairs<'a>(
     pairs: Vec<Pair<'a>>,
     left_out: Vec<LeftOutTable>,
     exactness: Exactness,
+    clocks: Clocks,
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
     if pairs.is_empty() {
         let no_cell = |rule: &Rule| no_cell(rule, base, &left_out);
         return Err(plan.rules.first().map_or(CompareError::Nothing, no_cell));
     }
-    let judge = Judge::new(&pairs, exactness, plan);
+    let judge = Judge::new(&pairs, (exactness, clocks), plan);
     let mut differences: Vec<Difference<'_>> =
         pairs.into_iter().map(|pair| judge.judge(pair)).collect();
     let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base, &left_out));
@@ -748,7 +782,8 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
             let changed = pairs
                 .iter()
                 .map(|pair| pair.changed(if rule.covers(pair) { signed_ratio } else { 0.0 }));
-            let comparison = judge_pairs(run, changed.collect(), Vec::new(), exactness, plan)?;
+            let comparison =
+                judge_pairs(run, changed.collect(), Vec::new(), exactness, Clocks::Same, plan)?;
             let changed_outcome = comparison.outcomes.iter().find(|outcome| outcome.rule == *rule);
             Ok(changed_outcome.is_some_and(|outcome| outcome.ruling == Ruling::Broken))
         };

@@ -35,7 +35,7 @@ type Figure = (&'static str, Option<f64>);
 
 /// The totals that all runs of both sides have. Empty if the runs have no table of contexts.
 pub(super) fn totals(base: &[Run], new: &[Run]) -> Vec<RunTotal> {
-    let mean = |figures: &[[Figure; 5]], index: usize| -> Option<f64> {
+    let mean = |figures: &[Vec<Figure>], index: usize| -> Option<f64> {
         let values: Option<Vec<f64>> = figures.iter().map(|run| run[index].1).collect();
         let values = values?;
         Some(values.iter().sum::<f64>() / values.len() as f64)
@@ -50,7 +50,7 @@ pub(super) fn totals(base: &[Run], new: &[Run]) -> Vec<RunTotal> {
 }
 
 /// The totals of a run, each `None` if its tables lack it.
-fn of_run(run: &Run) -> [Figure; 5] {
+fn of_run(run: &Run) -> Vec<Figure> {
     let contexts = run.table(CONTEXTS);
     let sum = |column: &str, is_wanted: &dyn Fn(&Table, &[Value]) -> bool| -> Option<f64> {
         let table = contexts?;
@@ -70,17 +70,32 @@ fn of_run(run: &Run) -> [Figure; 5] {
         (all > 0.0).then(|| kernel / all)
     };
     let cycles = sum("self_cycles", &|_, _| true).or_else(|| sampled_cycles(run));
-    [
+    let mut figures = vec![
         ("instructions", sum("self_instructions", &|_, _| true)),
         ("cycles", cycles),
         ("time of these cycles, ns", cycles.zip(clock_ghz(run)).map(|(cycles, ghz)| cycles / ghz)),
         ("kernel share of the instructions", share("self_instructions")),
         ("kernel share of the cycles", share("self_cycles")),
-    ]
+    ];
+    figures.extend(REASONS.map(|(name, column)| (name, sum(column, &|_, _| true))));
+    figures
 }
 
+/// What may explain a change of the cycles: names of totals, and the columns that have them.
+const REASONS: [(&str, &str); 9] = [
+    ("cycles that wait for instructions", "self_fetch_stall_cycles"),
+    ("cycles that wait for data", "self_data_stall_cycles"),
+    ("cycles lost in the pipeline", "self_pipeline_stall_cycles"),
+    ("L1I misses", "self_l1i_misses"),
+    ("L1D load misses", "self_l1d_load_misses"),
+    ("L2 misses of instructions", "self_l2_fetch_misses"),
+    ("L2 misses of data", "self_l2_data_misses"),
+    ("L3 misses", "self_l3_misses"),
+    ("mispredicted branches", "self_branch_misses"),
+];
+
 /// The clock of the run's model, as in the setting `4.7 GHz`. `None` without a model.
-fn clock_ghz(run: &Run) -> Option<f64> {
+pub(super) fn clock_ghz(run: &Run) -> Option<f64> {
     let text = run.settings.get("model")?.get("clock")?.as_str()?;
     let (number, unit) = text.split_once(' ')?;
     let per_ghz = match unit {

@@ -48,9 +48,11 @@ const IDENTITY: &str = "machine.identity.";
 /// A warning for each fact of the host and each setting that differs.
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
     let mut warnings = Vec::new();
+    // The kernel and the processor of a simulated run are those of its guest.
+    let machine = if base.bench == "sim" { "the guest's " } else { "the host's " };
     for fact in HOST_FACTS {
         let parts = differing(fact, base.host.get(fact), new.host.get(fact));
-        warnings.extend(parts.into_iter().map(|part| part.warning("the host's ")));
+        warnings.extend(parts.into_iter().map(|part| part.warning(machine)));
     }
     let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
     let names = base.settings.keys().chain(in_second_alone);

@@ -670,6 +670,52 @@ fn estimates_of_a_sample_are_judged_by_their_intervals() {
     assert_eq!(verdict("stat"), (Verdict::Undecided, Method::NoInterval));
 }
 
+/// A run of `sim boot` on a model with this clock. `contexts`: name, cycles, misses of L2.
+fn of_contexts(clock: &str, contexts: &[(&str, u64, u64)]) -> Run {
+    let columns = vec![
+        Column::new("context", Kind::Text, "").key(),
+        Column::new("cpu", Kind::Text, "").key(),
+        Column::new("self_cycles", Kind::Uint, "").cost(),
+        Column::new("self_l2_data_misses", Kind::Uint, ""),
+    ];
+    let mut table = Table::new("contexts", "", columns);
+    for &(context, cycles, misses) in contexts {
+        table.push(vec![context.into(), "all".into(), cycles.into(), misses.into()]);
+    }
+    let mut run = run_of_table("sim", table);
+    let model = serde_json::json!({ "clock": clock });
+    run.settings.insert("model".to_owned(), model);
+    run
+}
+
+#[test]
+fn contexts_of_a_machine_are_ranked_by_their_part_of_the_change() {
+    let base = of_contexts("3 GHz", &[("sort", 900_000, 100), ("RCU", 3_000, 5), ("idle", 0, 0)]);
+    let new = of_contexts("3 GHz", &[("sort", 990_000, 400), ("RCU", 9_000, 5), ("idle", 0, 0)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let worse = found.differences.iter().filter(|difference| difference.verdict == Verdict::Worse);
+    let names: Vec<String> = worse.map(|difference| difference.row_name()).collect();
+    // RCU tripled, but sort took fifteen times as many cycles more.
+    assert_eq!(names, ["sort all", "RCU all"]);
+    let total = |name: &str| {
+        let total = found.run_totals.iter().find(|total| total.name == name).unwrap();
+        (total.base, total.new)
+    };
+    // The totals say what the additional cycles may be due to.
+    assert_eq!(total("L2 misses of data"), (105.0, 405.0));
+    assert_eq!(found.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn fewer_cycles_of_a_slower_clock_are_not_better() {
+    let base = of_contexts("4.7 GHz", &[("sort", 900_000, 100)]);
+    let new = of_contexts("3.2 GHz", &[("sort", 880_000, 100)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let cycles = found.differences.iter().find(|one| one.pair.column.name == "self_cycles");
+    assert_eq!(cycles.unwrap().verdict, Verdict::Changed);
+    assert!(found.warnings[0].starts_with("the models' clocks differ"), "{:?}", found.warnings);
+}
+
 #[test]
 fn a_rule_on_a_table_that_cannot_be_compared_says_why() {
     let two_rows = sampled(&[("all", 1000.0, 1.0), ("all", 2000.0, 1.0)]);

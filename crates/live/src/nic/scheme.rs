@@ -128,7 +128,9 @@ impl Abilities {
         match &self.instances {
             Ok(instances) if instances.is_empty() => Err(Impossible {
                 reason: "it has no NAPI instance".to_owned(),
-                remedy: Some("set the interface up; a veth has one with gro on".to_owned()),
+                remedy: Some(
+                    "set the interface up; a veth has one with `ethtool -K NAME gro on`".to_owned(),
+                ),
             }),
             _ => Ok(()),
         }

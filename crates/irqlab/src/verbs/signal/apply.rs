@@ -158,7 +158,14 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
         console::warn(failure);
     }
     if !undone.failed.is_empty() {
-        bail!("not everything was restored: {RIGHTS}");
+        // The failures above have their own remedies, unless the system refused a change.
+        let lacks_rights = |failure: &String| {
+            failure.contains("(os error 1") && !rustix::process::geteuid().is_root()
+        };
+        if undone.failed.iter().any(lacks_rights) {
+            bail!("not everything was restored: {RIGHTS}");
+        }
+        bail!("not everything was restored");
     }
     if undone.restored.is_empty() && undone.gone.is_empty() {
         if let Some(elsewhere) = undone.elsewhere.first() {
