@@ -276,7 +276,7 @@ mod tests {
             names(&shown, 60),
             ["idle vector 0 local_timer self_p50_ns", "busy vector 0 local_timer self_p50_ns"]
         );
-        assert_eq!(names(&shown, 25), ["idle …al_timer self_p50_ns", "busy …al_timer self_p50_ns"]);
+        assert_eq!(names(&shown, 25), ["idle …l_timer self_p50_ns", "busy …l_timer self_p50_ns"]);
         assert_eq!(names(&shown[..1], 60), ["self_p50_ns"]);
     }
 
