@@ -15,7 +15,7 @@ use lab::flight_table;
 use live::host::remedy_for_tracing_rights;
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
-use outputs::Reservation;
+use outputs::{MakeDirectoryError, Reservation};
 use record::{Absence, Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
 use report::{CsvRows, CsvText, TerminalOptions};
 use serde_json::{Map, Value as Json};
@@ -270,17 +270,12 @@ impl OpenRun {
     ) -> anyhow::Result<OpenRun> {
         let mut open = OpenRun::open(None, printing, started)?;
         open.default_name = Some(verb.to_owned());
-        for directory in record::default_dirs(Path::new(RUNS), verb, started) {
-            if directory.symlink_metadata().is_ok() {
-                continue;
-            }
-            if open.created.is_empty() {
-                open.created = make_parent(&directory)?;
-            }
-            if let Some(reservation) = reserve(&directory)? {
-                (open.directory, open.reservation) = (Some(directory), Some(reservation));
-                break;
-            }
+        let mut directories = record::default_dirs(Path::new(RUNS), verb, started).peekable();
+        if let Some(first) = directories.peek() {
+            open.created = make_parent(first)?;
+        }
+        if let Some((directory, reservation)) = reserve_first_free(directories)? {
+            (open.directory, open.reservation) = (Some(directory), Some(reservation));
         }
         Ok(open)
     }
@@ -541,6 +536,22 @@ fn reserve(directory: &Path) -> anyhow::Result<Option<Reservation>> {
         .map_err(|error| cannot_write(directory, &io::Error::from(error)).into())
 }
 
+/// Reserves the first of the directories that neither exists nor is reserved. `None` if there is none.
+///
+/// Fails when the system refuses. A directory that comes into being meanwhile is no failure: its run had reserved it.
+fn reserve_first_free(
+    directories: impl Iterator<Item = PathBuf>,
+) -> anyhow::Result<Option<(PathBuf, Reservation)>> {
+    for directory in directories {
+        match Reservation::new(&directory) {
+            Ok(Some(reservation)) => return Ok(Some((directory, reservation))),
+            Ok(None) | Err(MakeDirectoryError::Exists) => {}
+            Err(error) => bail!(cannot_write(&directory, &io::Error::from(error))),
+        }
+    }
+    Ok(None)
+}
+
 fn cannot_write(directory: &Path, error: &io::Error) -> Usage {
     let directory = directory.display();
     Usage(format!("cannot write a run to {directory}: {error} (name another with --out)"))
@@ -652,6 +663,17 @@ fn terminal_options(directory: Option<&Path>, all_rows: bool) -> TerminalOptions
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_takes_the_first_name_that_no_other_run_has() {
+        let parent = tempfile::tempdir().unwrap();
+        let directories = ["made", "reserved", "free"].map(|name| parent.path().join(name));
+        // A run had reserved this name, and has finished since the name was chosen.
+        std::fs::create_dir(&directories[0]).unwrap();
+        let _other = Reservation::new(&directories[1]).unwrap().unwrap();
+        let found = reserve_first_free(directories.iter().cloned()).unwrap();
+        assert_eq!(found.map(|(directory, _)| directory), Some(directories[2].clone()));
+    }
 
     #[test]
     fn a_recorded_command_line_has_no_output_options() {

@@ -89,7 +89,7 @@ fn invalid_arguments_are_refused_with_the_allowed_values() {
         ("signal run --rig tap", "threads, veth, virtio-net, e1000"),
         ("signal run --rig e1000", "--on sim:MODEL"),
         ("signal run --vcpus 2", "--vcpus is for a simulated machine; add --on sim"),
-        ("signal run --schemes poll", "there is no such scheme"),
+        ("signal run --schemes iopoll", "there is no such scheme"),
         ("signal run --loads full", "idle, background, busy"),
         ("signal run --parts all", "rates, throughput, round-trips"),
         ("signal run --rates 0", "is not a rate"),
