@@ -198,7 +198,7 @@ pub struct Outcome {
 /// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
-    /// All compared cells: rows with few spans last, then by verdict in the order of [`Verdict`], then by effect on CPU time,
+    /// All compared cells: rows with few spans last, then worse and better ones, then by verdict, then by effect on CPU time,
     /// the largest first.
     pub differences: Vec<Difference<'a>>,
     /// Instructions, cycles and the kernel's shares of the whole run: of runs with the table `contexts`.
@@ -592,8 +592,13 @@ fn judge_pairs<'a>(
         let has_no_share = |difference: &Difference<'_>| difference.pair.context_share.is_none();
         let by_share = has_no_share(earlier).cmp(&has_no_share(later));
         let by_effect = later.effect().total_cmp(&earlier.effect());
-        let by_verdict = earlier.verdict.cmp(&later.verdict);
-        by_few_spans.then(by_verdict).then(by_share).then(by_effect)
+        // What became worse and what became better stand together: the largest effect is first.
+        let rank = |difference: &Difference<'_>| match difference.verdict {
+            Verdict::Worse | Verdict::Better => 0,
+            other => 1 + other as u8,
+        };
+        let by_rank = rank(earlier).cmp(&rank(later));
+        by_few_spans.then(by_rank).then(by_share).then(by_effect)
     });
     let (run_totals, warnings) = (Vec::new(), Vec::new());
     Ok(Comparison { differences, run_totals, outcomes, warnings, left_out })

@@ -216,7 +216,7 @@ fn differences_table(comparison: &Comparison<'_>, listed: Listed) -> Table {
         notes: differences_notes(comparison, listed),
         ..TableDisplay::default()
     };
-    let doc = "Each figure of both runs: rows with few spans last, the worst first, then by effect on CPU time.";
+    let doc = "Each figure of both runs: rows with few spans last, worse and better ones first, then by effect on CPU time.";
     let is_listed =
         |difference: &&Difference<'_>| listed == Listed::All || differs(difference.verdict);
     let rows = comparison.differences.iter().filter(is_listed);
