@@ -6,10 +6,10 @@ use record::Run;
 use super::{conditions, context, largest, left_out};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
-use crate::picture::bars::{Bar, draw_bars, height};
+use crate::picture::bars::{Bar, Room, draw_bars, longest_bar};
 use crate::picture::palette::{BLUE, VERMILION};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use crate::picture::sheet::{Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Maximum number of contexts of a panel.
@@ -98,21 +98,23 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ..Heading::default()
     };
     let columns = if width < NARROW_BELOW { 1 } else { 2 };
+    let panel_width = width / columns as f64;
+    let room = Room::for_bars(panels.iter().flat_map(|(.., bars)| bars), panel_width);
+    let panel_height = |(_, title, bars): &(_, &str, Vec<Bar>)| room.height(title, bars.len());
     let heights: Vec<f64> = panels
         .chunks(columns)
-        .map(|line| height(line.iter().map(|(.., bars)| bars.len()).max().unwrap_or(0)))
+        .map(|line| line.iter().map(panel_height).fold(0.0, f64::max))
         .collect();
     let sheet = draw(&heading, width, heights.iter().sum(), |area| {
         let mut top = 0.0;
         for (line, line_height) in panels.chunks(columns).zip(&heights) {
-            for (index, (column, title, bars)) in line.iter().enumerate() {
-                let panel_width = width / columns as f64;
-                let panel_height = height(bars.len()).min(*line_height);
+            for (index, panel) in line.iter().enumerate() {
+                let (column, title, bars) = panel;
                 let part = area.part(
                     (units(panel_width * index as f64), units(top)),
-                    (units(panel_width) as u32, units(panel_height) as u32),
+                    (units(panel_width) as u32, units(panel_height(panel)) as u32),
                 );
-                panel(&part, title, bars, column.ends_with("_ratio"))?;
+                draw_bars(&part, title, bars, room, axis(column, longest_bar(bars)))?;
             }
             top += line_height;
         }
@@ -121,7 +123,9 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
-fn panel(area: &Area<'_>, title: &str, bars: &[Bar], is_share: bool) -> Result<(), Undrawn> {
+/// The horizontal axis of a column's panel, up to the longest bar.
+fn axis(column: &str, longest: f64) -> Axis {
+    let is_share = column.ends_with("_ratio");
     let quantity = if is_share { Quantity::Share } else { Quantity::Count };
-    draw_bars(area, title, bars, |longest| Axis::linear("", quantity, 0.0, longest))
+    Axis::linear("", quantity, 0.0, longest)
 }

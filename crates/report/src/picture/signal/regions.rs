@@ -121,7 +121,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         end: (x.ends().1, bound_ns),
     });
     let right = room_for(bound.iter().map(|label| label.name.as_str()));
-    let size = plot_size((width, PANEL_HEIGHT), "", right);
+    let size = plot_size((width, PANEL_HEIGHT), right);
     let plane = Plane { columns: &columns, edges: edges(&columns), axes: [&x, &y], size };
     let names: Vec<(&str, Option<(f64, f64)>)> =
         colours.keys().map(|scheme| (scheme.as_str(), plane.name_position(scheme))).collect();
