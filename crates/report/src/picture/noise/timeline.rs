@@ -117,8 +117,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         cpus.into_iter().map(|cpu| CpuTimeline::new(run, cpu)).collect();
     let all_detours = || timelines.iter().flat_map(|cpu| &cpu.detours);
     let all_lost = || timelines.iter().flat_map(|cpu| &cpu.lost);
-    let causes =
-        Causes::largest(all_lost().filter_map(|lost| Some((lost.cause.clone()?, lost.lost_ns))));
+    let causes = Causes::of_run(run);
     let mut used = [false; KINDS];
     all_detours().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
     all_lost().for_each(|lost| used[causes.kind(lost.cause.as_deref())] = true);
@@ -177,7 +176,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let lines: Vec<Vec<(usize, String)>> = timelines
         .iter()
-        .map(|cpu| lines(close_up_range(&cpu.detours), &cpu.detours, &causes))
+        .map(|cpu| lines(close_up_range(&cpu.detours, window_ns), &cpu.detours, &causes))
         .collect();
     let close_up_height =
         |lines: &Vec<(usize, String)>| FRAME_HEIGHT + LINE_HEIGHT * lines.len() as f64;
@@ -193,7 +192,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                 part
             };
             draw_overview(&part(OVERVIEW_HEIGHT), cpu, window_ns, &causes)?;
-            draw_close_up(&part(close_up_height(lines)), cpu, lines, &causes)?;
+            draw_close_up(&part(close_up_height(lines)), cpu, window_ns, lines, &causes)?;
         }
         Ok(())
     })?;
@@ -239,14 +238,14 @@ fn draw_overview(
     Ok(())
 }
 
-/// Start and end of the lower panel, ns: the surroundings of the longest detour.
-fn close_up_range(detours: &[Detour]) -> (f64, f64) {
+/// Start and end of the lower panel, ns: the surroundings of the longest detour within the window.
+fn close_up_range(detours: &[Detour], window_ns: f64) -> (f64, f64) {
     let longest =
         detours.iter().max_by(|a, b| (a.to_ns - a.from_ns).total_cmp(&(b.to_ns - b.from_ns)));
     let Some(Detour { from_ns, to_ns, .. }) = longest else { return (0.0, 1.0) };
     let length_ns = ((to_ns - from_ns) * CLOSE_UP_LENGTHS).max(CLOSE_UP_MIN_NS);
     let start = (from_ns.midpoint(*to_ns) - length_ns / 2.0).max(0.0);
-    (start, start + length_ns)
+    (start, (start + length_ns).min(window_ns.max(*to_ns)))
 }
 
 /// The lines of the lower panel: kinds and names of the causes of detours between two times, in the order of kinds.
@@ -271,10 +270,11 @@ fn lines((start, end): (f64, f64), detours: &[Detour], causes: &Causes) -> Vec<(
 fn draw_close_up(
     area: &Area<'_>,
     cpu: &CpuTimeline,
+    window_ns: f64,
     lines: &[(usize, String)],
     causes: &Causes,
 ) -> Result<(), Undrawn> {
-    let (start, end) = close_up_range(&cpu.detours);
+    let (start, end) = close_up_range(&cpu.detours, window_ns);
     let names: Vec<String> = lines.iter().map(|(_, name)| shortened(name)).collect();
     let x = Axis::linear_between("time since the loop started", Quantity::Time, start, end);
     let y = Axis::names(&names);
@@ -368,6 +368,19 @@ mod tests {
         assert_eq!(cpu.detours.len(), 2);
         assert_eq!(cpu.lost.iter().map(|lost| lost.lost_ns).sum::<f64>(), 91_500_000.0);
         golden("timeline_exact", timeline(&run_of(vec![sampled, longest, lost]), WIDTH));
+    }
+
+    #[test]
+    fn the_lower_panel_ends_with_the_window() {
+        let detour = |from_ns: f64, to_ns: f64| Detour { from_ns, to_ns, cause: None };
+        let detours = [detour(1e6, 2e6), detour(90e6, 98e6)];
+        assert_eq!(close_up_range(&detours, 100e6), (62e6, 100e6));
+        assert_eq!(close_up_range(&detours, 200e6), (62e6, 126e6));
+        let ticks = (0..25).map(|index| (3, index * 4_000_000, 10_000, Some("tick".to_owned())));
+        let run = run(ticks.chain([(3, 90_000_000, 8_000_000, None)]));
+        let sheet = timeline(&run, WIDTH).unwrap().unwrap();
+        let ends: Vec<f64> = sheet.plots().iter().map(|plot| plot.axis.ends().1).collect();
+        assert_eq!(ends, [98e6, 98e6]);
     }
 
     #[test]
