@@ -38,15 +38,31 @@ const LABEL_GAP: f64 = 16.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     pub colour: RGBColor,
-    /// Index of the pattern of line and mark, modulo [`PATTERNS`]. 0 is a solid line with circles.
+    /// Index of the pattern: of a line modulo [`LINE_PATTERNS`], of a mark modulo [`PATTERNS`]. 0 is a solid line with
+    /// circles.
     pub pattern: usize,
 }
 
-/// Number of patterns.
+/// Number of patterns of marks.
 pub const PATTERNS: usize = 4;
-/// Lengths of dash and gap of each pattern, pixels. `None`: a solid line.
-const DASHES: [Option<(f64, f64)>; PATTERNS] =
-    [None, Some((7.0, 4.0)), Some((2.0, 3.0)), Some((12.0, 3.0))];
+/// Number of patterns of lines.
+pub const LINE_PATTERNS: usize = 8;
+/// Lengths of dash and gap of each pattern of lines, pixels. `None`: a solid line.
+const DASHES: [Option<(f64, f64)>; LINE_PATTERNS] = [
+    None,
+    Some((7.0, 4.0)),
+    Some((2.0, 3.0)),
+    Some((12.0, 3.0)),
+    Some((18.0, 6.0)),
+    Some((4.0, 4.0)),
+    Some((10.0, 10.0)),
+    Some((2.0, 7.0)),
+];
+
+/// The share of a line that is gaps, from 0 to 1.
+pub fn gap_share(look: Look) -> f64 {
+    DASHES[look.pattern % LINE_PATTERNS].map_or(0.0, |(dash, gap)| gap / (dash + gap))
+}
 
 /// A chart that has its title, axes and grid. Methods draw into it.
 pub struct Chart<'s> {
@@ -167,7 +183,7 @@ impl<'s> Chart<'s> {
             |point: &(f64, f64)| self.axes[0].holds(point.0) && self.axes[1].holds(point.1);
         for part in points.split(|point| !is_in_plot(point)).filter(|part| part.len() > 1) {
             let part = part.to_vec();
-            match DASHES[look.pattern % PATTERNS] {
+            match DASHES[look.pattern % LINE_PATTERNS] {
                 None => drop(self.context.draw_series([PathElement::new(part, style)])?),
                 Some((dash, gap)) => {
                     let dashes = DashedPathElement::new(part, units(dash), units(gap), style);
@@ -313,6 +329,16 @@ impl<'s> Chart<'s> {
     ) -> Result<(), Undrawn> {
         self.context.draw_series([Polygon::new(corners, style)])?;
         Ok(())
+    }
+
+    /// Writes text into the plot, in a box of the background's colour. The middle of the text is at `point`.
+    pub fn boxed_text(&mut self, text: &str, point: (f64, f64)) -> Result<(), Undrawn> {
+        let (x, y) = self.position(point);
+        let half_width = units(text_width(text, TEXT_SIZE) / 2.0 + 3.0);
+        let half_height = units(TEXT_SIZE / 2.0 + 2.0);
+        let corners = [(x - half_width, y - half_height), (x + half_width, y + half_height)];
+        self.area.draw(&Rectangle::new(corners, PAPER.filled()))?;
+        self.area.draw_text(text, &text_style(TEXT_SIZE, INK).pos(anchored(HPos::Center)), (x, y))
     }
 
     /// Writes text into the plot. The middle of the text is at `point`, moved by a number of pixels to the right and

@@ -224,6 +224,17 @@ mod tests {
     }
 
     #[test]
+    fn the_plots_of_all_conditions_are_equally_wide() {
+        let mut handlers = handlers();
+        let mut other = handlers.rows()[1].clone();
+        (other[0], other[4]) = ("busy".into(), "a name that is longer".into());
+        handlers.push(other);
+        let sheet = distribution(&run_of(vec![handlers]), WIDTH).unwrap().unwrap();
+        let [idle, busy] = sheet.plots() else { panic!("two conditions") };
+        assert_eq!(idle.x, busy.x);
+    }
+
+    #[test]
     fn efficiency_has_a_panel_for_each_ratio_that_was_measured() {
         let columns = [
             ("condition", TEXT),
