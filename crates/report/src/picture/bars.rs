@@ -22,7 +22,7 @@ const RIGHT_ROOM: f64 = 22.0;
 /// Panels have one scale if their longest bars differ by at most this factor.
 const SHARED_SCALE_FACTOR_MAX: f64 = 10.0;
 /// The note of a picture whose panels have their own scales.
-const OWN_SCALES: &str = "Each panel has its own scale, because the longest bars of the panels differ by more than \
+pub const OWN_SCALES: &str = "Each panel has its own scale, because the longest bars of the panels differ by more than \
                           ten times.";
 
 /// A bar with its texts.
@@ -103,11 +103,15 @@ pub fn longest_bar(bars: &[Bar]) -> f64 {
 /// The length of the longest bar of all panels, if one scale suits all panels. `None` if bars of a panel would be too
 /// short in that scale. See [`SHARED_SCALE_FACTOR_MAX`].
 fn shared_longest(panels: &[(String, Vec<Bar>)]) -> Option<f64> {
-    let lengths = panels.iter().map(|(_, bars)| longest_bar(bars));
-    let longest = lengths.clone().fold(0.0, f64::max);
+    shared_maximum(panels.iter().map(|(_, bars)| longest_bar(bars)))
+}
+
+/// The largest of the panels' maxima, if one scale suits all panels. See [`SHARED_SCALE_FACTOR_MAX`].
+pub fn shared_maximum(maxima: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let largest = maxima.clone().fold(0.0, f64::max);
     // A panel of empty bars has no scale that could suit it better.
-    let shortest = lengths.filter(|length| *length > 0.0).fold(longest, f64::min);
-    (longest <= SHARED_SCALE_FACTOR_MAX * shortest).then_some(longest)
+    let smallest = maxima.filter(|maximum| *maximum > 0.0).fold(largest, f64::min);
+    (largest <= SHARED_SCALE_FACTOR_MAX * smallest).then_some(largest)
 }
 
 /// Draws panels of bars below one another, on a sheet that is `width` pixels wide. A panel has a title and its bars.

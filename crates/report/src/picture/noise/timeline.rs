@@ -11,6 +11,7 @@ use record::{Run, Table};
 use super::causes::{Causes, KINDS, NO_CAUSE, OTHER_CAUSES, colour, cpus, name_in};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
+use crate::picture::bars::{OWN_SCALES, shared_maximum};
 use crate::picture::chart::{Chart, room_for, room_for_names};
 use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, shortened, units};
@@ -159,6 +160,10 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if further_cpus > 0 {
         notes.push(format!("{further_cpus} more CPUs are not drawn: see table detours."));
     }
+    let overviews: Vec<Overview> =
+        timelines.iter().map(|cpu| overview(cpu, window_ns, &causes)).collect();
+    let shared_max = shared_maximum(overviews.iter().map(|overview| overview.lost_max));
+    notes.extend(shared_max.is_none().then(|| OWN_SCALES.to_owned()));
     let mut legend = causes.legend("", &used);
     legend.remove(0);
     let heading = Heading {
@@ -184,14 +189,15 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         lines.iter().map(|lines| OVERVIEW_HEIGHT + close_up_height(lines)).sum();
     let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
-        for (cpu, lines) in timelines.iter().zip(&lines) {
+        for ((cpu, lines), overview) in timelines.iter().zip(&lines).zip(&overviews) {
             let mut part = |height: f64| {
                 let size = (units(width) as u32, units(height) as u32);
                 let part = area.part((0, units(top)), size);
                 top += height;
                 part
             };
-            draw_overview(&part(OVERVIEW_HEIGHT), cpu, window_ns, &causes)?;
+            let axis_max = shared_max.unwrap_or(overview.lost_max);
+            draw_overview(&part(OVERVIEW_HEIGHT), &cpu.name, overview, window_ns, axis_max)?;
             draw_close_up(&part(close_up_height(lines)), cpu, window_ns, lines, &causes)?;
         }
         Ok(())
@@ -199,13 +205,15 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
-/// Draws the upper panel: the share of time that each kind of cause took, in [`BARS`] parts of the window.
-fn draw_overview(
-    area: &Area<'_>,
-    cpu: &CpuTimeline,
-    window_ns: f64,
-    causes: &Causes,
-) -> Result<(), Undrawn> {
+/// The share of time that each kind of cause took, in [`BARS`] parts of the window.
+struct Overview {
+    bars: Vec<[f64; KINDS]>,
+    /// The largest share of lost time in a part, at most 1.
+    lost_max: f64,
+}
+
+/// The content of the upper panel of a CPU.
+fn overview(cpu: &CpuTimeline, window_ns: f64, causes: &Causes) -> Overview {
     let bar_ns = window_ns / BARS as f64;
     let mut bars = vec![[0.0_f64; KINDS]; BARS];
     for lost in &cpu.lost {
@@ -221,12 +229,24 @@ fn draw_overview(
         }
     }
     let lost_max = bars.iter().map(|shares| shares.iter().sum::<f64>()).fold(0.0, f64::max);
+    Overview { bars, lost_max: lost_max.min(1.0) }
+}
+
+/// Draws the upper panel, with a vertical axis up to `axis_max`.
+fn draw_overview(
+    area: &Area<'_>,
+    cpu_name: &str,
+    overview: &Overview,
+    window_ns: f64,
+    axis_max: f64,
+) -> Result<(), Undrawn> {
+    let bar_ns = window_ns / BARS as f64;
     let x = Axis::linear_to("time since the loop started", Quantity::Time, window_ns);
-    let y = Axis::linear("time lost", Quantity::Share, 0.0, lost_max.min(1.0));
-    let title = format!("CPU {}: lost time by cause", cpu.name);
+    let y = Axis::linear("time lost", Quantity::Share, 0.0, axis_max);
+    let title = format!("CPU {cpu_name}: lost time by cause");
     let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
     let (_, axis_top) = y.ends();
-    for (bar, shares) in bars.iter().enumerate() {
+    for (bar, shares) in overview.bars.iter().enumerate() {
         let mut bottom = 0.0_f64;
         for (kind, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
             let top = (bottom + share).min(axis_top);
@@ -381,6 +401,21 @@ mod tests {
         let sheet = timeline(&run, WIDTH).unwrap().unwrap();
         let ends: Vec<f64> = sheet.plots().iter().map(|plot| plot.axis.ends().1).collect();
         assert_eq!(ends, [98e6, 98e6]);
+    }
+
+    #[test]
+    fn the_upper_panels_have_one_scale() {
+        let detour =
+            |cpu, index: u64, length| (cpu, index * 4_000_000, length, Some("tick".to_owned()));
+        let detours =
+            (0..25).flat_map(|index| [detour(0, index, 100_000), detour(1, index, 300_000)]);
+        let svg = timeline(&run(detours), WIDTH).unwrap().unwrap().file();
+        assert_eq!(svg.matches(">\n60 %\n<").count(), 2, "at both vertical axes");
+        assert!(!svg.contains("own scale"));
+        let detours =
+            (0..25).flat_map(|index| [detour(0, index, 1_000), detour(1, index, 300_000)]);
+        let sheet = timeline(&run(detours), WIDTH).unwrap().unwrap();
+        assert!(sheet.heading.notes.contains(&OWN_SCALES.to_owned()));
     }
 
     #[test]
