@@ -6,7 +6,7 @@ use record::Run;
 use super::{conditions, context, largest, left_out};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
-use crate::picture::bars::{Bar, Room, draw_bars, longest_bar};
+use crate::picture::bars::{Bar, OWN_SCALES, Room, draw_bars, longest_bar, shared_maximum};
 use crate::picture::palette::{BLUE, VERMILION};
 use crate::picture::rows;
 use crate::picture::sheet::{Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
@@ -38,7 +38,7 @@ fn name(row: &Row<'_>, conditions: usize) -> String {
 fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
     let value = row.number(column).filter(|value| *value >= 0.0)?;
     let half_width = row.number(&format!("{column}_ci95"));
-    let is_share = column.ends_with("_ratio");
+    let is_share = is_share(column);
     let label = if is_share { human::percent(value) } else { human::number(value) };
     let colour = if is_share { VERMILION } else { BLUE };
     Some(Bar {
@@ -80,7 +80,12 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .iter()
         .find(|(column, ..)| *column == MEASURES[0].0)
         .and_then(|(_, _, bars)| bars.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
+    // All shares have one scale. Instructions per cycle have another unit.
+    let ratio_maxima =
+        panels.iter().filter(|(column, ..)| is_share(column)).map(|(.., bars)| longest_bar(bars));
+    let shared_ratio = shared_maximum(ratio_maxima);
     let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
+    notes.extend(shared_ratio.is_none().then(|| OWN_SCALES.to_owned()));
     notes.extend(left_out(0, dropped, "ratios"));
     let heading = Heading {
         title: match lowest_ipc {
@@ -114,7 +119,11 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                     (units(panel_width * index as f64), units(top)),
                     (units(panel_width) as u32, units(panel_height(panel)) as u32),
                 );
-                draw_bars(&part, title, bars, room, axis(column, longest_bar(bars)))?;
+                let longest = match shared_ratio {
+                    Some(shared) if is_share(column) => shared,
+                    _ => longest_bar(bars),
+                };
+                draw_bars(&part, title, bars, room, axis(column, longest))?;
             }
             top += line_height;
         }
@@ -123,9 +132,13 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
+/// Whether the numbers of a column are shares.
+fn is_share(column: &str) -> bool {
+    column.ends_with("_ratio")
+}
+
 /// The horizontal axis of a column's panel, up to the longest bar.
 fn axis(column: &str, longest: f64) -> Axis {
-    let is_share = column.ends_with("_ratio");
-    let quantity = if is_share { Quantity::Share } else { Quantity::Count };
+    let quantity = if is_share(column) { Quantity::Share } else { Quantity::Count };
     Axis::linear("", quantity, 0.0, longest)
 }
