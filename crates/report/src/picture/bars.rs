@@ -7,8 +7,8 @@ use super::axis::Axis;
 use super::chart::{Chart, Look, further_title_lines_height, room_for_names};
 use super::palette::{INK, SOFT_INK};
 use super::sheet::{
-    Area, Heading, NARROW_BELOW, Sheet, TEXT_SIZE, Undrawn, draw, panel_title, shortened,
-    text_width, units,
+    Area, Heading, MARGIN, NARROW_BELOW, PanelTitle, Sheet, TEXT_SIZE, Undrawn, draw, panel_title,
+    shortened, text_width, units,
 };
 
 /// Height of a bar with the room around it, pixels.
@@ -58,26 +58,36 @@ pub struct Room {
     names: f64,
     /// Room for labels between the longest bar and the right end of the plot.
     labels: f64,
+    /// Distance of the titles from the left end of the panel, the same in all panels.
+    titles_left: f64,
     /// Width of the panel.
     width: f64,
 }
 
 impl Room {
-    /// The room that the bars need in a panel of this width.
-    pub fn for_bars<'b>(bars: impl Iterator<Item = &'b Bar> + Clone, width: f64) -> Room {
+    /// The room that the bars need in panels of this width. If each title fits into one line above the plot, the titles
+    /// are there. Otherwise all of them start at the margin.
+    pub fn for_panels<'b>(
+        mut titles: impl Iterator<Item = &'b str>,
+        bars: impl Iterator<Item = &'b Bar> + Clone,
+        width: f64,
+    ) -> Room {
         let names: Vec<String> = bars.clone().map(|bar| shortened(&bar.name)).collect();
         let labels = bars.map(|bar| text_width(&label(bar, width), TEXT_SIZE)).fold(0.0, f64::max);
-        Room {
-            names: room_for_names(names.iter().map(String::as_str)),
-            labels: labels + 14.0,
-            width,
-        }
+        let names = room_for_names(names.iter().map(String::as_str));
+        let fits = |title: &str| panel_title(title, width, names).left == names;
+        let titles_left = if titles.all(fits) { names } else { MARGIN };
+        Room { names, labels: labels + 14.0, titles_left, width }
     }
 
     /// Height of a panel with a title and a number of bars, pixels.
     pub fn height(self, title: &str, bars: usize) -> f64 {
-        let title_lines = panel_title(title, self.width, self.names).lines.len();
+        let title_lines = self.title(title).lines.len();
         FRAME_HEIGHT + further_title_lines_height(title_lines) + BAR_STEP * bars as f64
+    }
+
+    fn title(self, title: &str) -> PanelTitle {
+        panel_title(title, self.width, self.titles_left)
     }
 
     /// Lengthens an axis that ends at the longest bar, so that the labels after the bars have room.
@@ -123,7 +133,8 @@ pub fn draw_panels(
     panels: &[(String, Vec<Bar>)],
     axis: impl Fn(f64) -> Axis,
 ) -> Result<Sheet, Undrawn> {
-    let room = Room::for_bars(panels.iter().flat_map(|(_, bars)| bars), width);
+    let titles = panels.iter().map(|(title, _)| title.as_str());
+    let room = Room::for_panels(titles, panels.iter().flat_map(|(_, bars)| bars), width);
     let shared_longest = shared_longest(panels);
     let mut heading = heading.clone();
     heading.notes.extend(shared_longest.is_none().then(|| OWN_SCALES.to_owned()));
@@ -152,7 +163,8 @@ pub fn draw_bars(
 ) -> Result<(), Undrawn> {
     let names: Vec<String> = bars.iter().map(|bar| shortened(&bar.name)).collect();
     let (x, y) = (room.extended(axis), Axis::names(&names));
-    let mut chart = Chart::with_room(area, title, [&x, &y], [room.names, RIGHT_ROOM])?;
+    let mut chart =
+        Chart::with_title(area, &room.title(title), [&x, &y], [room.names, RIGHT_ROOM])?;
     for (index, bar) in bars.iter().enumerate() {
         let middle = bars.len() as f64 - index as f64 - 0.5;
         let (low, high) = (middle - THICKNESS / 2.0, middle + THICKNESS / 2.0);
@@ -214,8 +226,12 @@ mod tests {
     #[test]
     fn a_long_title_makes_a_panel_higher() {
         let bars = panel("", 0.1).1;
-        let room = Room::for_bars(bars.iter(), NARROW);
-        let added = room.height(&"word ".repeat(20), 1) - room.height("word", 1);
+        let long = "word ".repeat(20);
+        let room = Room::for_panels([long.as_str(), "word"].into_iter(), bars.iter(), NARROW);
+        let added = room.height(&long, 1) - room.height("word", 1);
         assert_eq!(added, further_title_lines_height(2));
+        assert_eq!(room.title("word").left, room.title(&long).left);
+        let short = Room::for_panels(["word"].into_iter(), bars.iter(), NARROW);
+        assert_eq!(short.title("word").left, short.names);
     }
 }

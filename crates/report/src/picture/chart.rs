@@ -11,7 +11,7 @@ use plotters::style::{Color, RGBColor, ShapeStyle};
 use super::axis::Axis;
 use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
 use super::sheet::{
-    Area, Hover, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold,
+    Area, Hover, PanelTitle, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold,
     panel_title, shortened, text_style, text_width, units,
 };
 
@@ -132,10 +132,20 @@ impl<'s> Chart<'s> {
     pub fn with_room(
         area: &Area<'s>,
         title: &str,
+        axes: [&Axis; 2],
+        rooms: [f64; 2],
+    ) -> Result<Chart<'s>, Undrawn> {
+        let title = panel_title(title, area.size().0, rooms[0]);
+        Chart::with_title(area, &title, axes, rooms)
+    }
+
+    /// Like [`Chart::with_room`], with a title that is already broken into lines.
+    pub fn with_title(
+        area: &Area<'s>,
+        title: &PanelTitle,
         [x, y]: [&Axis; 2],
         [left, right]: [f64; 2],
     ) -> Result<Chart<'s>, Undrawn> {
-        let title = panel_title(title, area.size().0, left);
         for (number, line) in title.lines.iter().enumerate() {
             let middle = TOP_WITH_TITLE / 2.0 + TITLE_LINE_HEIGHT * number as f64;
             let style = bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left));

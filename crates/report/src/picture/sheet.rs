@@ -117,7 +117,8 @@ pub const WIDTH: f64 = 960.0;
 pub const NARROW: f64 = 500.0;
 /// On a sheet narrower than this, panels are below one another, pixels.
 pub const NARROW_BELOW: f64 = 700.0;
-const MARGIN: f64 = 16.0;
+/// Room at the left and right of the heading and of long titles, pixels.
+pub const MARGIN: f64 = 16.0;
 /// plotters divides font sizes by this factor.
 const FONT_FACTOR: f64 = 1.24;
 /// Width of a character in a name, as a part of the font's size, in the widest usual font without serifs.

@@ -104,7 +104,9 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let columns = if width < NARROW_BELOW { 1 } else { 2 };
     let panel_width = width / columns as f64;
-    let room = Room::for_bars(panels.iter().flat_map(|(.., bars)| bars), panel_width);
+    let titles = panels.iter().map(|(_, title, _)| *title);
+    let bars = panels.iter().flat_map(|(.., bars)| bars);
+    let room = Room::for_panels(titles, bars, panel_width);
     let panel_height = |(_, title, bars): &(_, &str, Vec<Bar>)| room.height(title, bars.len());
     let heights: Vec<f64> = panels
         .chunks(columns)
