@@ -217,8 +217,12 @@ impl Axis {
     }
 
     /// Drops labels until the others have room on an axis of `length` pixels. `label_size` returns the size of a
-    /// label along the axis, in pixels. Labels between powers of ten are dropped first.
+    /// label along the axis with the distance to its neighbour, in pixels. Labels between powers of ten are dropped
+    /// first. The label of zero stays. An axis of names keeps all names.
     pub fn with_fitting_labels(mut self, length: f64, label_size: impl Fn(&str) -> f64) -> Axis {
+        if self.has_names {
+            return self;
+        }
         let is_power = |number: f64| (number.log10() - number.log10().round()).abs() < 1e-9;
         let has_room = |axis: &Axis| {
             axis.ticks.windows(2).all(|pair| {
@@ -232,11 +236,12 @@ impl Axis {
             self.fine_lines.extend(others.map(|(number, _)| *number));
             self.ticks.retain(|(number, _)| is_power(*number));
         }
-        while self.ticks.len() > 2 && !has_room(&self) {
+        while self.ticks.len() > 1 && !has_room(&self) {
             let ticks = std::mem::take(&mut self.ticks);
+            let zero_index = ticks.iter().position(|(number, _)| *number == 0.0).unwrap_or(0);
             // Every second tick loses its label.
             for (index, (number, label)) in ticks.into_iter().enumerate() {
-                if index % 2 == 0 {
+                if index % 2 == zero_index % 2 {
                     self.ticks.push((number, label));
                 } else {
                     self.fine_lines.push(number);
@@ -417,6 +422,17 @@ mod tests {
         );
         let exact = Axis::logarithmic_to("a", Quantity::Rate, 700.0, 130e3);
         assert_eq!((exact.ends(), labels(&exact)[0]), ((700.0, 130e3), "1 k/s"));
+    }
+
+    #[test]
+    fn the_label_of_zero_stays_and_names_stay() {
+        let changes = Axis::changes("a", -1.0, 2.0);
+        assert_eq!(labels(&changes)[..3], ["−100 %", "−50 %", "0"]);
+        let narrow = changes.clone().with_fitting_labels(300.0, |_| 60.0);
+        assert_eq!(labels(&narrow), ["−100 %", "0", "+100 %", "+200 %"]);
+        assert_eq!(labels(&changes.with_fitting_labels(50.0, |_| 60.0)), ["0"]);
+        let names = Axis::names(&["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        assert_eq!(labels(&names.with_fitting_labels(20.0, |_| 16.0)), ["c", "b", "a"]);
     }
 
     #[test]

@@ -11,12 +11,16 @@ use plotters::style::{Color, RGBColor, ShapeStyle};
 use super::axis::Axis;
 use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
 use super::sheet::{
-    Area, Hover, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold, shortened,
-    text_style, text_width, units,
+    Area, Hover, PanelTitle, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold,
+    panel_title, shortened, text_style, text_width, units,
 };
 
-/// Room above a plot with a title, pixels.
+/// Room above a plot with a title of one line, pixels.
 const TOP_WITH_TITLE: f64 = 30.0;
+/// Height of each further line of a title, pixels.
+const TITLE_LINE_HEIGHT: f64 = 17.0;
+/// Minimum distance between the numbers at an axis, pixels: the width of a space, or more.
+const NUMBER_DISTANCE: f64 = 6.0;
 /// Room above a plot without a title, pixels.
 const TOP_WITHOUT_TITLE: f64 = 12.0;
 /// Room below a plot for the labels and the title of the horizontal axis, pixels.
@@ -34,15 +38,31 @@ const LABEL_GAP: f64 = 16.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     pub colour: RGBColor,
-    /// Index of the pattern of line and mark, modulo [`PATTERNS`]. 0 is a solid line with circles.
+    /// Index of the pattern: of a line modulo [`LINE_PATTERNS`], of a mark modulo [`PATTERNS`]. 0 is a solid line with
+    /// circles.
     pub pattern: usize,
 }
 
-/// Number of patterns.
+/// Number of patterns of marks.
 pub const PATTERNS: usize = 4;
-/// Lengths of dash and gap of each pattern, pixels. `None`: a solid line.
-const DASHES: [Option<(f64, f64)>; PATTERNS] =
-    [None, Some((7.0, 4.0)), Some((2.0, 3.0)), Some((12.0, 3.0))];
+/// Number of patterns of lines.
+pub const LINE_PATTERNS: usize = 8;
+/// Lengths of dash and gap of each pattern of lines, pixels. `None`: a solid line.
+const DASHES: [Option<(f64, f64)>; LINE_PATTERNS] = [
+    None,
+    Some((7.0, 4.0)),
+    Some((2.0, 3.0)),
+    Some((12.0, 3.0)),
+    Some((18.0, 6.0)),
+    Some((4.0, 4.0)),
+    Some((10.0, 10.0)),
+    Some((2.0, 7.0)),
+];
+
+/// The share of a line that is gaps, from 0 to 1.
+pub fn gap_share(look: Look) -> f64 {
+    DASHES[look.pattern % LINE_PATTERNS].map_or(0.0, |(dash, gap)| gap / (dash + gap))
+}
 
 /// A chart that has its title, axes and grid. Methods draw into it.
 pub struct Chart<'s> {
@@ -67,9 +87,17 @@ pub fn room_for<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
     if widest > 0.0 { widest + LABEL_GAP + 6.0 } else { RIGHT_MARGIN }
 }
 
-/// Room above a plot, pixels.
-fn top_room(title: &str) -> f64 {
-    if title.is_empty() { TOP_WITHOUT_TITLE } else { TOP_WITH_TITLE }
+/// Room above a plot with a title of this number of lines, pixels.
+fn top_room(title_lines: usize) -> f64 {
+    match title_lines {
+        0 => TOP_WITHOUT_TITLE,
+        lines => TOP_WITH_TITLE + further_title_lines_height(lines),
+    }
+}
+
+/// Height of the lines of a title after the first, pixels.
+pub fn further_title_lines_height(lines: usize) -> f64 {
+    TITLE_LINE_HEIGHT * lines.saturating_sub(1) as f64
 }
 
 /// The room that names take at the left of a plot, pixels.
@@ -77,9 +105,15 @@ pub fn room_for_names<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
     names.map(|name| text_width(name, TEXT_SIZE)).fold(0.0, f64::max) + 28.0
 }
 
-/// Width and height of the plot in an area with this width and height, pixels. `right`: room at the right of the plot.
-pub fn plot_size((width, height): (f64, f64), title: &str, right: f64) -> (f64, f64) {
-    (width - AXIS_WIDTH - right, height - top_room(title) - AXIS_HEIGHT - BOTTOM_MARGIN)
+/// Width and height of the plot of [`Chart::new`] without a title, in an area with this width and height, pixels.
+/// `right`: room at the right of the plot.
+pub fn plot_size(area_size: (f64, f64), right: f64) -> (f64, f64) {
+    inner_size(area_size, top_room(0), [AXIS_WIDTH, right])
+}
+
+/// Width and height of a plot with room at its top, left and right, pixels.
+fn inner_size((width, height): (f64, f64), top: f64, [left, right]: [f64; 2]) -> (f64, f64) {
+    (width - left - right, height - top - AXIS_HEIGHT - BOTTOM_MARGIN)
 }
 
 impl<'s> Chart<'s> {
@@ -98,20 +132,32 @@ impl<'s> Chart<'s> {
     pub fn with_room(
         area: &Area<'s>,
         title: &str,
+        axes: [&Axis; 2],
+        rooms: [f64; 2],
+    ) -> Result<Chart<'s>, Undrawn> {
+        let title = panel_title(title, area.size().0, rooms[0]);
+        Chart::with_title(area, &title, axes, rooms)
+    }
+
+    /// Like [`Chart::with_room`], with a title that is already broken into lines.
+    pub fn with_title(
+        area: &Area<'s>,
+        title: &PanelTitle,
         [x, y]: [&Axis; 2],
         [left, right]: [f64; 2],
     ) -> Result<Chart<'s>, Undrawn> {
-        if !title.is_empty() {
-            let position = (units(left), units(TOP_WITH_TITLE / 2.0));
-            area.draw_text(title, &bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left)), position)?;
+        for (number, line) in title.lines.iter().enumerate() {
+            let middle = TOP_WITH_TITLE / 2.0 + TITLE_LINE_HEIGHT * number as f64;
+            let style = bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left));
+            area.draw_text(line, &style, (units(title.left), units(middle)))?;
         }
-        let (width, height) = area.dim_in_pixel();
-        let pixels = |length: u32| f64::from(length) / f64::from(units(1.0));
-        let (width, height) = plot_size((pixels(width), pixels(height)), title, right);
-        let x = x.clone().with_fitting_labels(width, |label| text_width(label, TEXT_SIZE) + 4.0);
+        let top = top_room(title.lines.len());
+        let (width, height) = inner_size(area.size(), top, [left, right]);
+        let number_width = |label: &str| text_width(label, TEXT_SIZE) + NUMBER_DISTANCE;
+        let x = x.clone().with_fitting_labels(width, number_width);
         let y = y.clone().with_fitting_labels(height, |_| TEXT_SIZE + 4.0);
         let mut context = ChartBuilder::on(area)
-            .margin_top(units(top_room(title)))
+            .margin_top(units(top))
             .margin_right(units(right))
             .margin_left(units(12.0))
             .margin_bottom(units(BOTTOM_MARGIN))
@@ -147,7 +193,7 @@ impl<'s> Chart<'s> {
             |point: &(f64, f64)| self.axes[0].holds(point.0) && self.axes[1].holds(point.1);
         for part in points.split(|point| !is_in_plot(point)).filter(|part| part.len() > 1) {
             let part = part.to_vec();
-            match DASHES[look.pattern % PATTERNS] {
+            match DASHES[look.pattern % LINE_PATTERNS] {
                 None => drop(self.context.draw_series([PathElement::new(part, style)])?),
                 Some((dash, gap)) => {
                     let dashes = DashedPathElement::new(part, units(dash), units(gap), style);
@@ -295,6 +341,16 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
+    /// Writes text into the plot, in a box of the background's colour. The middle of the text is at `point`.
+    pub fn boxed_text(&mut self, text: &str, point: (f64, f64)) -> Result<(), Undrawn> {
+        let (x, y) = self.position(point);
+        let half_width = units(text_width(text, TEXT_SIZE) / 2.0 + 3.0);
+        let half_height = units(TEXT_SIZE / 2.0 + 2.0);
+        let corners = [(x - half_width, y - half_height), (x + half_width, y + half_height)];
+        self.area.draw(&Rectangle::new(corners, PAPER.filled()))?;
+        self.area.draw_text(text, &text_style(TEXT_SIZE, INK).pos(anchored(HPos::Center)), (x, y))
+    }
+
     /// Writes text into the plot. The middle of the text is at `point`, moved by a number of pixels to the right and
     /// down.
     pub fn centered_text(
@@ -339,6 +395,22 @@ impl<'s> Chart<'s> {
         (x - left, y - top)
     }
 
+    /// The highest and the lowest position for the middle of a curve's label, in units from the upper end of the area.
+    /// Labels stay beside the plot, away from the numbers below it, unless this number of labels has no room there.
+    fn label_range(&self, labels: usize) -> (f64, f64) {
+        let half_height = f64::from(units(TEXT_SIZE / 2.0));
+        let (_, y) = self.context.plotting_area().get_pixel_range();
+        let (_, top) = self.area.get_base_pixel();
+        let (top, bottom) = (f64::from(y.start - top), f64::from(y.end - top));
+        let beside_plot = (top + half_height, bottom - half_height);
+        let needed = f64::from(units(LABEL_STEP)) * labels.saturating_sub(1) as f64;
+        if needed <= beside_plot.1 - beside_plot.0 {
+            return beside_plot;
+        }
+        let (_, area_height) = self.area.dim_in_pixel();
+        (2.0 * half_height, f64::from(area_height) - 2.0 * half_height)
+    }
+
     /// Writes the names of curves at the right of the plot, each with a line to the end of its curve. Moves names
     /// apart that would overlap.
     pub fn label_ends(&mut self, labels: &[Label]) -> Result<(), Undrawn> {
@@ -346,9 +418,8 @@ impl<'s> Chart<'s> {
             labels.iter().map(|label| (label, self.position(label.end))).collect();
         labels.sort_by_key(|(_, (_, y))| *y);
         let preferred: Vec<f64> = labels.iter().map(|(_, (_, y))| f64::from(*y)).collect();
-        let (_, bottom) = self.area.dim_in_pixel();
-        let ends = (f64::from(units(TEXT_SIZE)), f64::from(bottom) - f64::from(units(TEXT_SIZE)));
-        let heights = spread(&preferred, f64::from(units(LABEL_STEP)), ends);
+        let heights =
+            spread(&preferred, f64::from(units(LABEL_STEP)), self.label_range(labels.len()));
         let (_, right) = self.plot_ends();
         for ((label, (x, y)), height) in labels.into_iter().zip(heights) {
             let start = right + units(LABEL_GAP);

@@ -4,10 +4,10 @@
 use record::{Run, Table};
 
 use super::axis::Axis;
-use super::bars::{Bar, draw_bars, height};
+use super::bars::{Bar, draw_panels};
 use super::palette::{BLUE, GREEN, ORANGE, VERMILION};
 use super::rows;
-use super::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
+use super::sheet::{Entry, Heading, Sheet, Undrawn};
 use crate::human::{self, Quantity};
 use crate::row::Row;
 
@@ -53,21 +53,8 @@ fn draw_levels(
         heading.notes.push(format!("Not drawn: {dropped} smaller ones; see table {}.", table.name));
     }
     heading.description += &format!(" The numbers are in table {} of the run.", table.name);
-    let total_height: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
-    let sheet = draw(&heading, width, total_height, |area| {
-        let mut top = 0.0;
-        for (title, bars) in &panels {
-            let panel_height = height(bars.len());
-            let size = (units(width) as u32, units(panel_height) as u32);
-            let part = area.part((0, units(top)), size);
-            top += panel_height;
-            draw_bars(&part, title, bars, |longest| {
-                Axis::linear(axis_title, Quantity::Count, 0.0, longest)
-            })?;
-        }
-        Ok(())
-    })?;
-    Ok(Some(sheet))
+    let axis = |longest| Axis::linear(axis_title, Quantity::Count, 0.0, longest);
+    draw_panels(&heading, width, &panels, axis).map(Some)
 }
 
 /// The picture of table `footprint`: the lines that each stimulus displaces. `None` for a run without displaced lines.
@@ -145,6 +132,24 @@ mod tests {
     use crate::picture::sheet::{NARROW, WIDTH};
     use crate::picture::tests::{golden, run_of, table};
     use record::{Kind, Value};
+
+    #[test]
+    fn levels_have_one_scale() {
+        let columns = [
+            ("level", Kind::Text),
+            ("stimulus", Kind::Text),
+            ("method", Kind::Text),
+            ("displaced_lines", Kind::Real),
+        ];
+        let row = |level: &str, method: &str, lines: f64| -> Vec<Value> {
+            vec![level.into(), "timer".into(), method.into(), lines.into()]
+        };
+        let rows = vec![row("l1d", "a method with a long name", 100.0), row("l1i", "short", 230.0)];
+        let run = run_of(vec![table("footprint", &columns, rows)]);
+        let sheet = displaced(&run, WIDTH).unwrap().unwrap();
+        let [data, instructions] = sheet.plots() else { panic!("two levels") };
+        assert_eq!((data.x, data.axis.ends()), (instructions.x, instructions.axis.ends()));
+    }
 
     #[test]
     fn an_upper_bound_says_so() {

@@ -132,6 +132,7 @@ pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::sheet::{TEXT_SIZE, text_width, units};
     use super::*;
     use record::{Column, Kind, Value};
     use serde_json::Map;
@@ -280,6 +281,7 @@ pub(crate) mod tests {
             assert_eq!(side(&all[3]), 4.0 * side(&all[0]), "all side it");
             4.0 * side(&all[0])
         });
+        check_distances_of_numbers(&all);
         // Nothing is drawn outside.
         for element in &all[4..] {
             for (key, end) in
@@ -292,6 +294,57 @@ pub(crate) mod tests {
                     "{element:?}"
                 );
             }
+        }
+    }
+
+    /// Checks that the numbers below the plots keep the distance of a space.
+    fn check_distances_of_numbers(all: &[Element]) {
+        let position = |element: &Element, name: &str| {
+            element
+                .attribute(name)
+                .map(|value| value.parse::<f64>().unwrap() / f64::from(units(1.0)))
+        };
+        // plotters hangs only these numbers from their position.
+        let is_number = |element: &&Element| {
+            element.tag == "text"
+                && element.attribute("dy") == Some("0.76em")
+                && element.attribute("transform").is_none()
+        };
+        let mut numbers: Vec<(f64, f64, &str)> = all
+            .iter()
+            .filter(is_number)
+            .filter_map(|element| {
+                Some((position(element, "y")?, position(element, "x")?, element.text.as_str()))
+            })
+            .collect();
+        numbers.sort_by(|a, b| (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap());
+        for pair in numbers.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            let widths = pair.iter().map(|(.., text)| text_width(text, TEXT_SIZE)).sum::<f64>();
+            let distance = pair[1].1 - pair[0].1 - widths / 2.0;
+            // Positions are rounded to a quarter of a pixel.
+            assert!(distance >= 5.5, "{pair:?}: {distance}");
+        }
+    }
+
+    #[test]
+    fn numbers_at_an_axis_keep_a_distance_next_to_long_names() {
+        let columns = [
+            ("kind", Kind::Text),
+            ("condition", Kind::Text),
+            ("name", Kind::Text),
+            ("l1i_miss_ratio", Kind::Real),
+            ("branch_miss_ratio", Kind::Real),
+        ];
+        let row: Vec<Value> = vec![
+            "vector".into(),
+            "idle".into(),
+            "call_function_single".into(),
+            0.58.into(),
+            0.13.into(),
+        ];
+        let run = run_of(vec![table("ratios", &columns, vec![row])]);
+        for width in [WIDTH, NARROW, 400.0] {
+            checked(&handlers::efficiency(&run, width).unwrap().unwrap().file());
         }
     }
 

@@ -21,8 +21,6 @@ pub const PALE: RGBColor = RGBColor(0xbb, 0xbb, 0xbb);
 pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// For titles and names.
 pub const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
-/// For text on a filled area. This colour is not in [`ON_DARK`], so it stays dark on a dark page.
-pub const ON_FILL: RGBColor = RGBColor(0x1b, 0x1a, 0x1a);
 /// For notes and for numbers at axes: contrast 7 to 1 on the background.
 pub const SOFT_INK: RGBColor = RGBColor(0x4d, 0x4d, 0x4d);
 /// For lines of the grid with a label.

@@ -117,7 +117,8 @@ pub const WIDTH: f64 = 960.0;
 pub const NARROW: f64 = 500.0;
 /// On a sheet narrower than this, panels are below one another, pixels.
 pub const NARROW_BELOW: f64 = 700.0;
-const MARGIN: f64 = 16.0;
+/// Room at the left and right of the heading and of long titles, pixels.
+pub const MARGIN: f64 = 16.0;
 /// plotters divides font sizes by this factor.
 const FONT_FACTOR: f64 = 1.24;
 /// Width of a character in a name, as a part of the font's size, in the widest usual font without serifs.
@@ -195,6 +196,35 @@ pub fn shortened(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect()
 }
 
+/// The title of a panel, broken into lines that fit.
+#[derive(Debug, PartialEq)]
+pub struct PanelTitle {
+    /// Distance of the lines from the left end of the panel, pixels.
+    pub left: f64,
+    pub lines: Vec<String>,
+}
+
+/// Breaks the title of a panel with this width. A title that fits into one line starts at `plot_left`, above the plot.
+/// A longer title starts at the margin. A word that is longer than the panel is cut.
+pub fn panel_title(title: &str, panel_width: f64, plot_left: f64) -> PanelTitle {
+    let character_width = TITLE_CHARACTER_WIDTH * SUBTITLE_SIZE;
+    if title.is_empty() {
+        return PanelTitle { left: plot_left, lines: Vec::new() };
+    }
+    if title.width() as f64 * character_width <= panel_width - plot_left - 4.0 {
+        return PanelTitle { left: plot_left, lines: vec![title.to_owned()] };
+    }
+    let characters_max = ((panel_width - 2.0 * MARGIN) / character_width).max(2.0) as usize;
+    let cut = |line: String| {
+        if line.chars().count() <= characters_max {
+            return line;
+        }
+        line.chars().take(characters_max - 1).chain(['…']).collect()
+    };
+    let lines = wrapped(title, panel_width, character_width);
+    PanelTitle { left: MARGIN, lines: lines.into_iter().map(cut).collect() }
+}
+
 /// Breaks text into lines that fit on a sheet with this width. `character_width`: mean width of a character, pixels.
 fn wrapped(text: &str, width: f64, character_width: f64) -> Vec<String> {
     let characters_max = ((width - 2.0 * MARGIN) / character_width) as usize;
@@ -253,10 +283,13 @@ impl Pairs {
         if self.is_narrow() { self.right } else { RIGHT_MARGIN }
     }
 
-    /// The areas of the two panels of pair `number`, counted from 0.
+    /// The areas of the two panels of pair `number`, counted from 0. Their plots are equally wide.
     pub fn areas<'s>(self, area: &Area<'s>, number: usize) -> [Area<'s>; 2] {
-        let first_width =
-            if self.is_narrow() { self.width } else { (self.width - self.right) / 2.0 };
+        let first_width = if self.is_narrow() {
+            self.width
+        } else {
+            (self.width - self.right + self.right_of_first()) / 2.0
+        };
         let top = self.height_of(number);
         let second = if self.is_narrow() { (0.0, top + self.height) } else { (first_width, top) };
         let part = |(x, y): (f64, f64), width: f64| {
@@ -370,6 +403,12 @@ impl Sheet {
         )
     }
 
+    /// The plots of the panels, in the order in which they were drawn.
+    #[cfg(test)]
+    pub(crate) fn plots(&self) -> &[Plot] {
+        &self.plots
+    }
+
     /// The picture as a part of a page, without title and notes, because the page has them as text. `id` must be
     /// unique on the page.
     pub fn inline(&self, id: &str) -> String {
@@ -432,6 +471,36 @@ fn xml(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::picture::palette::{BLUE, GREY};
+
+    #[test]
+    fn a_long_title_of_a_panel_has_several_lines() {
+        let short = PanelTitle { left: 104.0, lines: vec!["CPU 3".to_owned()] };
+        assert_eq!(panel_title("CPU 3", 500.0, 104.0), short);
+        assert_eq!(panel_title("", 500.0, 104.0).lines, Vec::<String>::new());
+        let long = "A job of the receiver's priority on the receiving CPU (load busy)";
+        assert_eq!(panel_title(long, 960.0, 104.0).lines, [long]);
+        let broken = panel_title(long, NARROW, 104.0);
+        assert_eq!(broken.left, MARGIN);
+        let lines = ["A job of the receiver's priority on the receiving CPU", "(load busy)"];
+        assert_eq!(broken.lines, lines);
+        let single_word = panel_title(&"x".repeat(200), NARROW, 104.0);
+        assert_eq!(single_word.lines, [format!("{}…", "x".repeat(55))]);
+    }
+
+    #[test]
+    fn the_plots_of_a_pair_are_equally_wide() {
+        let heading = Heading::default();
+        let pairs = Pairs { width: WIDTH, height: 100.0, right: 140.0 };
+        let mut widths = Vec::new();
+        draw(&heading, WIDTH, 100.0, |area| {
+            let rooms = [pairs.right_of_first(), pairs.right];
+            let areas = pairs.areas(area, 0);
+            widths.extend(areas.iter().zip(rooms).map(|(area, room)| area.size().0 - room));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(widths[0], widths[1]);
+    }
 
     #[test]
     fn a_part_of_a_bar_has_its_value_and_its_share() {

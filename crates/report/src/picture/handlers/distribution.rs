@@ -2,6 +2,8 @@
 //! context, on logarithmic axes. The curves come from the run's histograms or, without histograms, from its
 //! quantiles.
 
+use std::collections::BTreeMap;
+
 use record::{Run, Table};
 
 use super::{conditions, context, largest, left_out, panel_title, text};
@@ -85,6 +87,30 @@ fn exceedance(table: &Table, context_row: &Row<'_>) -> Vec<(f64, f64)> {
     points
 }
 
+/// The looks of contexts by name, the same in all panels. `panels`: the names in each panel. As far as the colours
+/// suffice, contexts of one panel differ in colour.
+fn looks(panels: &[Vec<&str>]) -> BTreeMap<String, Look> {
+    let mut colours: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut looks = BTreeMap::new();
+    for name in panels.iter().flatten() {
+        if colours.contains_key(name) {
+            continue;
+        }
+        let in_panel_with_name =
+            |other: &str| panels.iter().any(|panel| panel.contains(name) && panel.contains(&other));
+        let uses = |colour: usize| {
+            let users = || colours.iter().filter(move |(_, used)| **used == colour);
+            (users().filter(|(other, _)| in_panel_with_name(other)).count(), users().count())
+        };
+        let colour = (0..SERIES.len()).min_by_key(|colour| uses(*colour)).unwrap_or(0);
+        // Contexts of one colour differ in the pattern.
+        let pattern = (colour + uses(colour).1) % PATTERNS;
+        colours.insert(name, colour);
+        looks.insert((*name).to_owned(), Look { colour: SERIES[colour], pattern });
+    }
+    looks
+}
+
 /// The picture of self times. `None` for a run without self times.
 pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
@@ -141,18 +167,25 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let x = Axis::logarithmic("self time of a span", Quantity::Time, times.0, times.1);
     let y = Axis::logarithmic("share of spans that are longer", Quantity::Share, shares.0, 1.0);
+    let names = |(_, curves): &(String, Vec<Curve>)| -> Vec<String> {
+        curves.iter().map(|curve| curve.name.clone()).collect()
+    };
+    let names: Vec<Vec<String>> = panels.iter().map(names).collect();
+    let names: Vec<Vec<&str>> =
+        names.iter().map(|names| names.iter().map(String::as_str).collect()).collect();
+    let looks = looks(&names);
+    // All plots are equally wide.
+    let right = room_for(looks.keys().map(String::as_str));
     let sheet = draw(&heading, width, PANEL_HEIGHT * panels.len() as f64, |area| {
         for (index, (title, curves)) in panels.iter().enumerate() {
             let part = area.part(
                 (0, units(PANEL_HEIGHT) * index as i32),
                 (units(width) as u32, units(PANEL_HEIGHT) as u32),
             );
-            let right = room_for(curves.iter().map(|curve| curve.name.as_str()));
             let mut chart = Chart::new(&part, title, [&x, &y], right)?;
             let mut labels = Vec::new();
-            for (number, curve) in curves.iter().enumerate() {
-                let colour = SERIES[number % SERIES.len()];
-                let look = Look { colour, pattern: number % PATTERNS };
+            for curve in curves {
+                let Some(look) = looks.get(&curve.name).copied() else { continue };
                 chart.line(&curve.points, look, 1.8)?;
                 if curve.has_marks {
                     for point in &curve.points {
@@ -160,11 +193,30 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                     }
                 }
                 let end = curve.points[curve.points.len() - 1];
-                labels.push(Label { name: curve.name.clone(), colour, end });
+                labels.push(Label { name: curve.name.clone(), colour: look.colour, end });
             }
             chart.label_ends(&labels)?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_has_one_look_in_all_panels() {
+        let all = looks(&[vec!["RCU", "SCHED", "timer"], vec!["SCHED", "disk", "net"]]);
+        assert_eq!(all["SCHED"], Look { colour: SERIES[1], pattern: 1 });
+        let colours: Vec<_> =
+            ["RCU", "SCHED", "timer", "disk", "net"].map(|name| all[name].colour).into();
+        assert_eq!(colours, SERIES[..5]);
+        // The seventh context takes the colour of a context that is not in its panel.
+        let first: Vec<&str> = "a b c d e f".split(' ').collect();
+        let all = looks(&[first, vec!["a", "b", "g"]]);
+        assert_eq!(all["g"], Look { colour: SERIES[2], pattern: 3 });
+        assert_eq!(all["c"], Look { colour: SERIES[2], pattern: 2 });
+    }
 }

@@ -6,10 +6,10 @@ use record::Run;
 use super::{conditions, context, largest, left_out};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
-use crate::picture::bars::{Bar, draw_bars, height};
+use crate::picture::bars::{Bar, OWN_SCALES, Room, draw_bars, longest_bar, shared_maximum};
 use crate::picture::palette::{BLUE, VERMILION};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use crate::picture::sheet::{Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Maximum number of contexts of a panel.
@@ -38,7 +38,7 @@ fn name(row: &Row<'_>, conditions: usize) -> String {
 fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
     let value = row.number(column).filter(|value| *value >= 0.0)?;
     let half_width = row.number(&format!("{column}_ci95"));
-    let is_share = column.ends_with("_ratio");
+    let is_share = is_share(column);
     let label = if is_share { human::percent(value) } else { human::number(value) };
     let colour = if is_share { VERMILION } else { BLUE };
     Some(Bar {
@@ -80,7 +80,12 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .iter()
         .find(|(column, ..)| *column == MEASURES[0].0)
         .and_then(|(_, _, bars)| bars.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
+    // All shares have one scale. Instructions per cycle have another unit.
+    let ratio_maxima =
+        panels.iter().filter(|(column, ..)| is_share(column)).map(|(.., bars)| longest_bar(bars));
+    let shared_ratio = shared_maximum(ratio_maxima);
     let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
+    notes.extend(shared_ratio.is_none().then(|| OWN_SCALES.to_owned()));
     notes.extend(left_out(0, dropped, "ratios"));
     let heading = Heading {
         title: match lowest_ipc {
@@ -98,21 +103,29 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ..Heading::default()
     };
     let columns = if width < NARROW_BELOW { 1 } else { 2 };
+    let panel_width = width / columns as f64;
+    let titles = panels.iter().map(|(_, title, _)| *title);
+    let bars = panels.iter().flat_map(|(.., bars)| bars);
+    let room = Room::for_panels(titles, bars, panel_width);
+    let panel_height = |(_, title, bars): &(_, &str, Vec<Bar>)| room.height(title, bars.len());
     let heights: Vec<f64> = panels
         .chunks(columns)
-        .map(|line| height(line.iter().map(|(.., bars)| bars.len()).max().unwrap_or(0)))
+        .map(|line| line.iter().map(panel_height).fold(0.0, f64::max))
         .collect();
     let sheet = draw(&heading, width, heights.iter().sum(), |area| {
         let mut top = 0.0;
         for (line, line_height) in panels.chunks(columns).zip(&heights) {
-            for (index, (column, title, bars)) in line.iter().enumerate() {
-                let panel_width = width / columns as f64;
-                let panel_height = height(bars.len()).min(*line_height);
+            for (index, panel) in line.iter().enumerate() {
+                let (column, title, bars) = panel;
                 let part = area.part(
                     (units(panel_width * index as f64), units(top)),
-                    (units(panel_width) as u32, units(panel_height) as u32),
+                    (units(panel_width) as u32, units(panel_height(panel)) as u32),
                 );
-                panel(&part, title, bars, column.ends_with("_ratio"))?;
+                let longest = match shared_ratio {
+                    Some(shared) if is_share(column) => shared,
+                    _ => longest_bar(bars),
+                };
+                draw_bars(&part, title, bars, room, axis(column, longest))?;
             }
             top += line_height;
         }
@@ -121,7 +134,13 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
-fn panel(area: &Area<'_>, title: &str, bars: &[Bar], is_share: bool) -> Result<(), Undrawn> {
-    let quantity = if is_share { Quantity::Share } else { Quantity::Count };
-    draw_bars(area, title, bars, |longest| Axis::linear("", quantity, 0.0, longest))
+/// Whether the numbers of a column are shares.
+fn is_share(column: &str) -> bool {
+    column.ends_with("_ratio")
+}
+
+/// The horizontal axis of a column's panel, up to the longest bar.
+fn axis(column: &str, longest: f64) -> Axis {
+    let quantity = if is_share(column) { Quantity::Share } else { Quantity::Count };
+    Axis::linear("", quantity, 0.0, longest)
 }

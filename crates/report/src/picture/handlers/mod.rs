@@ -224,6 +224,44 @@ mod tests {
     }
 
     #[test]
+    fn the_plots_of_all_conditions_are_equally_wide() {
+        let mut handlers = handlers();
+        let mut other = handlers.rows()[1].clone();
+        (other[0], other[4]) = ("busy".into(), "a name that is longer".into());
+        handlers.push(other);
+        let sheet = distribution(&run_of(vec![handlers]), WIDTH).unwrap().unwrap();
+        let [idle, busy] = sheet.plots() else { panic!("two conditions") };
+        assert_eq!(idle.x, busy.x);
+    }
+
+    #[test]
+    fn shares_of_misses_have_one_scale() {
+        let columns = [
+            ("condition", TEXT),
+            ("kind", TEXT),
+            ("name", TEXT),
+            ("instructions_per_cycle", REAL),
+            ("l1i_miss_ratio", REAL),
+            ("branch_miss_ratio", REAL),
+        ];
+        let row = |instructions: f64, branches: f64| -> Vec<Value> {
+            let names: [Value; 3] = ["idle".into(), "softirq".into(), "BLOCK".into()];
+            [&names[..], &[1.5.into(), instructions.into(), branches.into()]].concat()
+        };
+        let drawn = |row: Vec<Value>| {
+            let run = run_of(vec![table("ratios", &columns, vec![row])]);
+            efficiency(&run, WIDTH).unwrap().unwrap()
+        };
+        let sheet = drawn(row(0.6, 0.13));
+        let [cycles, instructions, branches] = sheet.plots() else { panic!("three panels") };
+        assert_eq!(instructions.axis, branches.axis);
+        assert_ne!(cycles.axis.ends(), branches.axis.ends());
+        let sheet = drawn(row(0.6, 0.01));
+        assert_ne!(sheet.plots()[1].axis, sheet.plots()[2].axis);
+        assert_eq!(sheet.heading.notes.len(), 2);
+    }
+
+    #[test]
     fn efficiency_has_a_panel_for_each_ratio_that_was_measured() {
         let columns = [
             ("condition", TEXT),

@@ -31,10 +31,7 @@ struct Quantum {
 /// The picture of table `fwq_quanta`. `None` for a run without this table.
 pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
-    let causes = Causes::largest(rows(table).filter_map(|row| {
-        let cause = name_in(&row, "largest_name")?;
-        Some((cause, row.number("attributed_ns")?))
-    }));
+    let causes = Causes::of_run(run);
     let mut shortest_ns: BTreeMap<String, f64> = BTreeMap::new();
     for (cpu, time_ns) in
         rows(table).filter_map(|row| Some((row.alone("cpu"), row.number("duration_ns")?)))
@@ -43,12 +40,13 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         *shortest_ns = shortest_ns.min(time_ns);
     }
     let mut quanta: BTreeMap<String, Vec<Quantum>> = BTreeMap::new();
-    let (mut used, mut longest) = ([false; KINDS], 0.0_f64);
+    let (mut used, mut longest, mut last_start_ns) = ([false; KINDS], 0.0_f64, 0.0_f64);
     for row in rows(table) {
         let cpu = row.alone("cpu");
         let shortest_ns = shortest_ns.get(&cpu).copied().unwrap_or(0.0);
         let Some(quantum) = quantum(&row, shortest_ns, &causes) else { continue };
         longest = longest.max(quantum.duration_ns);
+        last_start_ns = last_start_ns.max(quantum.start_ns);
         quantum.kind.into_iter().for_each(|kind| used[kind] = true);
         quanta.entry(cpu).or_default().push(quantum);
     }
@@ -65,8 +63,12 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: causes.legend("within 2 % of the minimum", &used),
         description: "The duration of each quantum of fixed work against its start. ".to_owned(),
     };
+    let x = Axis::linear_to("start of the quantum", Quantity::Time, last_start_ns);
+    // A peak may be a hundred times the usual duration.
+    let shortest = shortest_ns.values().copied().fold(f64::INFINITY, f64::min);
+    let y = Axis::logarithmic("duration", Quantity::Time, shortest, longest);
     draw_cpus(heading, table, width, |area, cpu| {
-        panel(area, cpu, quanta.get(cpu).map_or(&[], Vec::as_slice))
+        panel(area, cpu, [&x, &y], quanta.get(cpu).map_or(&[], Vec::as_slice))
     })
 }
 
@@ -81,18 +83,15 @@ fn quantum(row: &Row<'_>, shortest_ns: f64, causes: &Causes) -> Option<Quantum> 
 /// Duration (ns) and kind of the longest quantum in a cell. `None` if the cell has no quantum.
 type Cell = Option<(f64, Option<usize>)>;
 
-/// Draws the panel of a CPU. The plot is a grid of cells, column by column from below.
-fn panel(area: &Area<'_>, cpu: &str, quanta: &[Quantum]) -> Result<(), Undrawn> {
-    let largest = |value: fn(&Quantum) -> f64| quanta.iter().map(value).fold(0.0, f64::max);
-    let duration_min_ns =
-        quanta.iter().map(|quantum| quantum.duration_ns).fold(f64::INFINITY, f64::min);
-    let last_start_ns = largest(|quantum| quantum.start_ns);
-    let duration_max_ns = largest(|quantum| quantum.duration_ns);
-    let x = Axis::linear_to("start of the quantum", Quantity::Time, last_start_ns);
-    // A peak may be a hundred times the usual duration.
-    let y = Axis::logarithmic("duration", Quantity::Time, duration_min_ns, duration_max_ns);
+/// Draws the panel of a CPU, with the axes of all CPUs. The plot is a grid of cells, column by column from below.
+fn panel(
+    area: &Area<'_>,
+    cpu: &str,
+    [x, y]: [&Axis; 2],
+    quanta: &[Quantum],
+) -> Result<(), Undrawn> {
     let right = room_for(std::iter::empty());
-    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
+    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [x, y], right)?;
     let (width, height) = chart.size();
     let cell_count = |length: f64| ((length / CELL_SIZE).floor() as usize).max(1);
     let (columns, lines) = (cell_count(width), cell_count(height));
@@ -120,8 +119,8 @@ fn panel(area: &Area<'_>, cpu: &str, quanta: &[Quantum]) -> Result<(), Undrawn> 
         {
             let end_line = first_line + same_kind.len();
             let corners = [
-                (edge(&x, column, columns), edge(&y, first_line, lines)),
-                (edge(&x, column + 1, columns), edge(&y, end_line, lines)),
+                (edge(x, column, columns), edge(y, first_line, lines)),
+                (edge(x, column + 1, columns), edge(y, end_line, lines)),
             ];
             first_line = end_line;
             let Some((_, kind)) = same_kind[0] else { continue };
@@ -164,6 +163,19 @@ mod tests {
         let named = Some("a<b>&\"c\"\u{1b}\u{ffff}".to_owned());
         let peaks = [(0, 100, None), (100, 900, named), (200, 500, None), (300, 101, None)];
         golden("repetitions", repetitions(&run(peaks), WIDTH));
+    }
+
+    #[test]
+    fn cpus_have_one_scale() {
+        let columns = ["cpu", "start_ns", "duration_ns"].map(|name| (name, Kind::Uint));
+        let rows =
+            [[0_u64, 0, 100_000], [0, 4_000_000, 100_500], [1, 0, 50_000], [1, 9_000, 90_000_000]];
+        let rows = rows.map(|row| row.map(Value::from).to_vec()).to_vec();
+        let run = run_of(vec![table("fwq_quanta", &columns, rows)]);
+        let sheet = repetitions(&run, WIDTH).unwrap().unwrap();
+        let [first, second] = sheet.plots() else { panic!("two CPUs") };
+        assert_eq!(first.axis, second.axis);
+        assert_eq!(sheet.file().matches(">\n100 µs\n<").count(), 2, "at both vertical axes");
     }
 
     #[test]

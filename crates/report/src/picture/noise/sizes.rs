@@ -1,10 +1,12 @@
 //! The picture `sizes` of `noise`: the number of detours by length, on logarithmic axes. Grey bars are all detours;
 //! lines divide them by the cause that took most of each detour.
 
+use std::collections::BTreeMap;
+
 use plotters::style::Color;
 use record::{Run, Table};
 
-use super::causes::{Causes, KINDS, colour, draw_cpus, name_in};
+use super::causes::{Causes, KINDS, colour, cpus, draw_cpus, name_in};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
@@ -26,13 +28,18 @@ struct Bars {
     by_kind: Vec<[f64; KINDS]>,
 }
 
+impl Bars {
+    /// The bars with detours.
+    fn filled(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        (0..BARS_MAX).filter(|&bar| self.all[bar] > 0.0)
+    }
+}
+
 /// The picture of table `detour_histogram`, with causes from [`ByCause`]. `None` for a run without this table.
 pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(sizes) = run.table("detour_histogram") else { return Ok(None) };
     let by_cause = ByCause::from_run(run);
-    let causes = Causes::largest(
-        by_cause.groups().filter_map(|group| Some((group.cause?, group.length_ns * group.count))),
-    );
+    let causes = Causes::of_run(run);
     let mut used = [false; KINDS];
     by_cause.groups().for_each(|group| used[causes.kind(group.cause.as_deref())] = true);
     let total: f64 = rows(sizes).filter_map(|row| row.number("detour_count")).sum();
@@ -46,9 +53,33 @@ pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: causes.legend("all detours", &used),
         description: "The number of detours by length, in all and by cause. ".to_owned(),
     };
-    draw_cpus(heading, sizes, width, |area, cpu| {
-        panel(area, cpu, &bars(cpu, sizes, &by_cause, &causes))
+    let all_bars: BTreeMap<String, Bars> = cpus(sizes)
+        .into_iter()
+        .map(|cpu| {
+            let bars = bars(&cpu, sizes, &by_cause, &causes);
+            (cpu, bars)
+        })
+        .collect();
+    let axes = axes(all_bars.values());
+    draw_cpus(heading, sizes, width, |area, cpu| match all_bars.get(cpu) {
+        Some(bars) => panel(area, cpu, [&axes[0], &axes[1]], bars),
+        None => Ok(()),
     })
+}
+
+/// The axes of all CPUs: lengths, and numbers of detours.
+fn axes<'b>(all_bars: impl Iterator<Item = &'b Bars>) -> [Axis; 2] {
+    let (mut first, mut last, mut count_max) = (BARS_MAX - 1, 0, 1.0_f64);
+    for bars in all_bars {
+        for bar in bars.filled() {
+            (first, last) = (first.min(bar), last.max(bar));
+            count_max = count_max.max(bars.all[bar]);
+        }
+    }
+    let first = first.min(last);
+    let x = Axis::logarithmic("length", Quantity::Time, start_of(first), start_of(last + 1));
+    // The axis starts below 1, so that the bar of a single detour has a height.
+    [x, Axis::logarithmic("detours", Quantity::Count, 0.5, count_max)]
 }
 
 /// The table from which the causes come.
@@ -143,18 +174,13 @@ fn bars(cpu: &str, sizes: &Table, by_cause: &ByCause<'_>, causes: &Causes) -> Ba
     bars
 }
 
-/// Draws the histogram of a CPU: pale bars for all detours, and an outline for each kind.
-fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
-    let filled = || (0..BARS_MAX).filter(|&bar| bars.all[bar] > 0.0);
-    let (first, last) = (filled().next().unwrap_or(0), filled().next_back().unwrap_or(0));
-    let count_max = bars.all.iter().copied().fold(1.0, f64::max);
-    let x = Axis::logarithmic("length", Quantity::Time, start_of(first), start_of(last + 1));
-    // The axis starts below 1, so that the bar of a single detour has a height.
-    let y = Axis::logarithmic("detours", Quantity::Count, 0.5, count_max);
-    let floor = y.ends().0;
+/// Draws the histogram of a CPU, with the axes of all CPUs: pale bars for all detours, and an outline for each kind.
+fn panel(area: &Area<'_>, cpu: &str, axes: [&Axis; 2], bars: &Bars) -> Result<(), Undrawn> {
+    let (first, last) = (bars.filled().next().unwrap_or(0), bars.filled().next_back().unwrap_or(0));
+    let floor = axes[1].ends().0;
     let right = room_for(std::iter::empty());
-    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
-    for bar in filled() {
+    let mut chart = Chart::new(area, &format!("CPU {cpu}"), axes, right)?;
+    for bar in bars.filled() {
         let corners = [(start_of(bar), floor), (start_of(bar + 1), bars.all[bar])];
         chart.block(corners, PALE.mix(0.6).filled())?;
     }
@@ -243,6 +269,19 @@ mod tests {
         golden("sizes_without_causes", sizes(&run, WIDTH));
         run.tables.clear();
         assert_eq!(sizes(&run, WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn cpus_have_one_scale() {
+        let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"];
+        let columns = columns.map(|name| (name, Kind::Uint));
+        let buckets = [[0_u64, 1000, 1063, 9], [1, 64_000, 67_999, 3_000]];
+        let buckets = buckets.map(|row| row.map(Value::from).to_vec()).to_vec();
+        let run = run_of(vec![table("detour_histogram", &columns, buckets)]);
+        let sheet = sizes(&run, WIDTH).unwrap().unwrap();
+        let [first, second] = sheet.plots() else { panic!("two CPUs") };
+        assert_eq!(first.axis, second.axis);
+        assert_eq!(sheet.file().matches(">\n1,000\n<").count(), 2, "at both vertical axes");
     }
 
     #[test]

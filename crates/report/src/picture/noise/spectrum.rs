@@ -1,6 +1,8 @@
 //! The picture `spectrum` of `noise`: the amplitude of the work that is lost in quanta of fixed time (FTQ), by
 //! frequency, on logarithmic axes. Outstanding lines have their frequency as a label.
 
+use std::collections::BTreeMap;
+
 use record::Run;
 
 use super::causes::draw_cpus;
@@ -35,38 +37,58 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         description: "The share of a quantum's work that is missing, by frequency. ".to_owned(),
         ..Heading::default()
     };
+    let mut points: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for row in rows(table) {
+        let point = row.number("frequency_hz").zip(row.number("amplitude_ratio"));
+        if let Some(point) = point.filter(|(hz, amplitude)| *hz > 0.0 && *amplitude >= 0.0) {
+            points.entry(row.alone("cpu")).or_default().push(point);
+        }
+    }
+    let axes = axes(points.values().flatten());
     draw_cpus(heading, table, width, |area, cpu| {
-        let cpu_rows = rows(table).filter(|row| row.alone("cpu") == cpu);
-        let points: Vec<(f64, f64)> = cpu_rows
-            .filter_map(|row| Some((row.number("frequency_hz")?, row.number("amplitude_ratio")?)))
-            .filter(|(hz, amplitude)| *hz > 0.0 && *amplitude >= 0.0)
-            .collect();
-        panel(area, cpu, &points)
+        panel(area, cpu, [&axes[0], &axes[1]], points.get(cpu).map_or(&[], Vec::as_slice))
     })
 }
 
-/// Draws the panel of a CPU. `points`: frequencies in Hz, and amplitudes.
-fn panel(area: &Area<'_>, cpu: &str, points: &[(f64, f64)]) -> Result<(), Undrawn> {
-    let strongest = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
-    let ends =
-        |fold: fn(f64, f64) -> f64, start| points.iter().map(|point| point.0).fold(start, fold);
-    let (first, last) = (ends(f64::min, f64::INFINITY), ends(f64::max, 0.0));
-    let x = Axis::logarithmic("frequency", Quantity::Frequency, first, last);
+/// The axes of all CPUs: frequencies, and amplitudes.
+fn axes<'p>(points: impl Iterator<Item = &'p (f64, f64)>) -> [Axis; 2] {
+    let (mut first, mut last) = (f64::INFINITY, 0.0_f64);
+    let (mut weakest, mut strongest) = (f64::INFINITY, 0.0_f64);
+    for &(hz, amplitude) in points {
+        (first, last) = (first.min(hz), last.max(hz));
+        (weakest, strongest) = (weakest.min(amplitude), strongest.max(amplitude));
+    }
     let axis_top = if strongest > 0.0 { strongest } else { 1.0 };
-    let weakest = points.iter().map(|(_, amplitude)| *amplitude).fold(axis_top, f64::min);
-    let weakest = weakest.max(axis_top / AXIS_FACTOR_MAX);
-    let y = Axis::logarithmic("amplitude", Quantity::Share, weakest, axis_top * 2.5);
+    let weakest = weakest.clamp(axis_top / AXIS_FACTOR_MAX, axis_top);
+    [
+        Axis::logarithmic("frequency", Quantity::Frequency, first, last),
+        Axis::logarithmic("amplitude", Quantity::Share, weakest, axis_top * 2.5),
+    ]
+}
+
+/// Draws the panel of a CPU, with the axes of all CPUs. `points`: frequencies in Hz, and amplitudes.
+fn panel(
+    area: &Area<'_>,
+    cpu: &str,
+    [x, y]: [&Axis; 2],
+    points: &[(f64, f64)],
+) -> Result<(), Undrawn> {
+    let strongest = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
     let right = room_for(std::iter::empty());
-    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
+    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [x, y], right)?;
     if strongest == 0.0 {
         let middle = (x.value_at(0.5), y.value_at(0.5));
         return chart.centered_text("no work is lost", middle, [0.0, 0.0], SOFT_INK);
     }
-    let mut curve = envelope(points, &x, chart.size().0);
+    let mut curve = envelope(points, x, chart.size().0);
     let floor = y.ends().0;
     curve.iter_mut().for_each(|point| point.1 = point.1.max(floor));
     chart.line(&curve, Look { colour: BLUE, pattern: 0 }, 1.2)?;
-    for (hz, amplitude) in outstanding(&envelope(points, &x, chart.size().0), &x) {
+    for (hz, amplitude) in outstanding(&envelope(points, x, chart.size().0), x) {
+        // A line that is weaker than the axis shows has no place for its label.
+        if amplitude < floor {
+            continue;
+        }
         let label = format!("{} Hz", human::number(hz));
         chart.centered_text(&label, (hz, amplitude), [0.0, -9.0], INK)?;
     }
@@ -143,6 +165,20 @@ mod tests {
         };
         let points: Vec<(f64, f64)> = (10..5_000).map(|hz| (hz as f64, line(hz))).collect();
         golden("spectrum", spectrum(&run(&points), WIDTH));
+    }
+
+    #[test]
+    fn cpus_have_one_scale() {
+        let columns =
+            [("cpu", Kind::Uint), ("frequency_hz", Kind::Real), ("amplitude_ratio", Kind::Real)];
+        let row = |cpu: u64, hz: f64, amplitude: f64| vec![cpu.into(), hz.into(), amplitude.into()];
+        let rows =
+            vec![row(0, 10.0, 0.5), row(0, 900.0, 0.1), row(1, 30.0, 0.01), row(1, 90.0, 0.02)];
+        let sheet = spectrum(&run_of(vec![table("spectrum", &columns, rows)]), WIDTH);
+        let sheet = sheet.unwrap().unwrap();
+        let [first, second] = sheet.plots() else { panic!("two CPUs") };
+        assert_eq!(first.axis, second.axis);
+        assert_eq!(sheet.file().matches(">\n50 %\n<").count(), 2, "at both vertical axes");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use record::{Run, Table};
 use super::causes::{Causes, KINDS, NO_CAUSE, OTHER_CAUSES, colour, cpus, name_in};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
+use crate::picture::bars::{OWN_SCALES, shared_maximum};
 use crate::picture::chart::{Chart, room_for, room_for_names};
 use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, shortened, units};
@@ -117,8 +118,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         cpus.into_iter().map(|cpu| CpuTimeline::new(run, cpu)).collect();
     let all_detours = || timelines.iter().flat_map(|cpu| &cpu.detours);
     let all_lost = || timelines.iter().flat_map(|cpu| &cpu.lost);
-    let causes =
-        Causes::largest(all_lost().filter_map(|lost| Some((lost.cause.clone()?, lost.lost_ns))));
+    let causes = Causes::of_run(run);
     let mut used = [false; KINDS];
     all_detours().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
     all_lost().for_each(|lost| used[causes.kind(lost.cause.as_deref())] = true);
@@ -160,6 +160,10 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if further_cpus > 0 {
         notes.push(format!("{further_cpus} more CPUs are not drawn: see table detours."));
     }
+    let overviews: Vec<Overview> =
+        timelines.iter().map(|cpu| overview(cpu, window_ns, &causes)).collect();
+    let shared_max = shared_maximum(overviews.iter().map(|overview| overview.lost_max));
+    notes.extend(shared_max.is_none().then(|| OWN_SCALES.to_owned()));
     let mut legend = causes.legend("", &used);
     legend.remove(0);
     let heading = Heading {
@@ -177,7 +181,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let lines: Vec<Vec<(usize, String)>> = timelines
         .iter()
-        .map(|cpu| lines(close_up_range(&cpu.detours), &cpu.detours, &causes))
+        .map(|cpu| lines(close_up_range(&cpu.detours, window_ns), &cpu.detours, &causes))
         .collect();
     let close_up_height =
         |lines: &Vec<(usize, String)>| FRAME_HEIGHT + LINE_HEIGHT * lines.len() as f64;
@@ -185,28 +189,31 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         lines.iter().map(|lines| OVERVIEW_HEIGHT + close_up_height(lines)).sum();
     let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
-        for (cpu, lines) in timelines.iter().zip(&lines) {
+        for ((cpu, lines), overview) in timelines.iter().zip(&lines).zip(&overviews) {
             let mut part = |height: f64| {
                 let size = (units(width) as u32, units(height) as u32);
                 let part = area.part((0, units(top)), size);
                 top += height;
                 part
             };
-            draw_overview(&part(OVERVIEW_HEIGHT), cpu, window_ns, &causes)?;
-            draw_close_up(&part(close_up_height(lines)), cpu, lines, &causes)?;
+            let axis_max = shared_max.unwrap_or(overview.lost_max);
+            draw_overview(&part(OVERVIEW_HEIGHT), &cpu.name, overview, window_ns, axis_max)?;
+            draw_close_up(&part(close_up_height(lines)), cpu, window_ns, lines, &causes)?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
-/// Draws the upper panel: the share of time that each kind of cause took, in [`BARS`] parts of the window.
-fn draw_overview(
-    area: &Area<'_>,
-    cpu: &CpuTimeline,
-    window_ns: f64,
-    causes: &Causes,
-) -> Result<(), Undrawn> {
+/// The share of time that each kind of cause took, in [`BARS`] parts of the window.
+struct Overview {
+    bars: Vec<[f64; KINDS]>,
+    /// The largest share of lost time in a part, at most 1.
+    lost_max: f64,
+}
+
+/// The content of the upper panel of a CPU.
+fn overview(cpu: &CpuTimeline, window_ns: f64, causes: &Causes) -> Overview {
     let bar_ns = window_ns / BARS as f64;
     let mut bars = vec![[0.0_f64; KINDS]; BARS];
     for lost in &cpu.lost {
@@ -222,12 +229,24 @@ fn draw_overview(
         }
     }
     let lost_max = bars.iter().map(|shares| shares.iter().sum::<f64>()).fold(0.0, f64::max);
+    Overview { bars, lost_max: lost_max.min(1.0) }
+}
+
+/// Draws the upper panel, with a vertical axis up to `axis_max`.
+fn draw_overview(
+    area: &Area<'_>,
+    cpu_name: &str,
+    overview: &Overview,
+    window_ns: f64,
+    axis_max: f64,
+) -> Result<(), Undrawn> {
+    let bar_ns = window_ns / BARS as f64;
     let x = Axis::linear_to("time since the loop started", Quantity::Time, window_ns);
-    let y = Axis::linear("time lost", Quantity::Share, 0.0, lost_max.min(1.0));
-    let title = format!("CPU {}: lost time by cause", cpu.name);
+    let y = Axis::linear("time lost", Quantity::Share, 0.0, axis_max);
+    let title = format!("CPU {cpu_name}: lost time by cause");
     let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
     let (_, axis_top) = y.ends();
-    for (bar, shares) in bars.iter().enumerate() {
+    for (bar, shares) in overview.bars.iter().enumerate() {
         let mut bottom = 0.0_f64;
         for (kind, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
             let top = (bottom + share).min(axis_top);
@@ -239,14 +258,14 @@ fn draw_overview(
     Ok(())
 }
 
-/// Start and end of the lower panel, ns: the surroundings of the longest detour.
-fn close_up_range(detours: &[Detour]) -> (f64, f64) {
+/// Start and end of the lower panel, ns: the surroundings of the longest detour within the window.
+fn close_up_range(detours: &[Detour], window_ns: f64) -> (f64, f64) {
     let longest =
         detours.iter().max_by(|a, b| (a.to_ns - a.from_ns).total_cmp(&(b.to_ns - b.from_ns)));
     let Some(Detour { from_ns, to_ns, .. }) = longest else { return (0.0, 1.0) };
     let length_ns = ((to_ns - from_ns) * CLOSE_UP_LENGTHS).max(CLOSE_UP_MIN_NS);
     let start = (from_ns.midpoint(*to_ns) - length_ns / 2.0).max(0.0);
-    (start, start + length_ns)
+    (start, (start + length_ns).min(window_ns.max(*to_ns)))
 }
 
 /// The lines of the lower panel: kinds and names of the causes of detours between two times, in the order of kinds.
@@ -271,10 +290,11 @@ fn lines((start, end): (f64, f64), detours: &[Detour], causes: &Causes) -> Vec<(
 fn draw_close_up(
     area: &Area<'_>,
     cpu: &CpuTimeline,
+    window_ns: f64,
     lines: &[(usize, String)],
     causes: &Causes,
 ) -> Result<(), Undrawn> {
-    let (start, end) = close_up_range(&cpu.detours);
+    let (start, end) = close_up_range(&cpu.detours, window_ns);
     let names: Vec<String> = lines.iter().map(|(_, name)| shortened(name)).collect();
     let x = Axis::linear_between("time since the loop started", Quantity::Time, start, end);
     let y = Axis::names(&names);
@@ -368,6 +388,34 @@ mod tests {
         assert_eq!(cpu.detours.len(), 2);
         assert_eq!(cpu.lost.iter().map(|lost| lost.lost_ns).sum::<f64>(), 91_500_000.0);
         golden("timeline_exact", timeline(&run_of(vec![sampled, longest, lost]), WIDTH));
+    }
+
+    #[test]
+    fn the_lower_panel_ends_with_the_window() {
+        let detour = |from_ns: f64, to_ns: f64| Detour { from_ns, to_ns, cause: None };
+        let detours = [detour(1e6, 2e6), detour(90e6, 98e6)];
+        assert_eq!(close_up_range(&detours, 100e6), (62e6, 100e6));
+        assert_eq!(close_up_range(&detours, 200e6), (62e6, 126e6));
+        let ticks = (0..25).map(|index| (3, index * 4_000_000, 10_000, Some("tick".to_owned())));
+        let run = run(ticks.chain([(3, 90_000_000, 8_000_000, None)]));
+        let sheet = timeline(&run, WIDTH).unwrap().unwrap();
+        let ends: Vec<f64> = sheet.plots().iter().map(|plot| plot.axis.ends().1).collect();
+        assert_eq!(ends, [98e6, 98e6]);
+    }
+
+    #[test]
+    fn the_upper_panels_have_one_scale() {
+        let detour =
+            |cpu, index: u64, length| (cpu, index * 4_000_000, length, Some("tick".to_owned()));
+        let detours =
+            (0..25).flat_map(|index| [detour(0, index, 100_000), detour(1, index, 300_000)]);
+        let svg = timeline(&run(detours), WIDTH).unwrap().unwrap().file();
+        assert_eq!(svg.matches(">\n60 %\n<").count(), 2, "at both vertical axes");
+        assert!(!svg.contains("own scale"));
+        let detours =
+            (0..25).flat_map(|index| [detour(0, index, 1_000), detour(1, index, 300_000)]);
+        let sheet = timeline(&run(detours), WIDTH).unwrap().unwrap();
+        assert!(sheet.heading.notes.contains(&OWN_SCALES.to_owned()));
     }
 
     #[test]

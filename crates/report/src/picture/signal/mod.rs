@@ -6,6 +6,8 @@ mod regions;
 mod sweep;
 mod throughput;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use plotters::style::RGBColor;
 use record::{Run, Table, Value};
 
@@ -16,7 +18,7 @@ pub use throughput::throughput;
 
 use crate::escape::plain;
 use crate::human::Quantity;
-use crate::picture::chart::{Chart, Label, Look, PATTERNS};
+use crate::picture::chart::{Chart, Label, Look, gap_share};
 use crate::picture::palette::{BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION};
 use crate::picture::rows;
 use crate::picture::sheet::Undrawn;
@@ -29,8 +31,15 @@ const SCHEMES_MAX: usize = 16;
 /// Sideways distance between the points of neighbouring schemes, pixels. It keeps their intervals from overlapping.
 const SIDEWAYS_STEP: f64 = 4.0;
 
-/// Factor that darkens the colour of a scheme if another scheme of its kind already has the pattern.
-const DARKER_FACTOR: f64 = 0.5;
+/// Shares of a kind's colour, mixed with white, for the schemes of the kind in the order of their names.
+const SHADES: [f64; 3] = [1.0, 0.7, 0.5];
+/// Factor that darkens the colours of further schemes of a kind, once for each use of all [`SHADES`].
+const DARKER_FACTOR: f64 = 0.6;
+/// Maximum number of times that a colour is made darker.
+const DARKER_STEPS_MAX: usize = 4;
+
+/// The tables of the pictures of `signal`. All have a column `scheme`.
+const TABLES: [&str; 6] = ["rates", "model", "curves", "regions", "throughput", "paper"];
 
 /// Kinds of schemes (the name before the colon), and their colours.
 const KIND_COLOURS: [(&str, RGBColor); 8] = [
@@ -53,31 +62,21 @@ struct Schemes {
 
 impl Schemes {
     /// Collects the schemes from the names in the drawn rows. A name may repeat.
-    fn from_names(names: impl Iterator<Item = String>) -> Schemes {
-        let mut looks: Vec<(String, Look)> = Vec::new();
+    fn new(run: &Run, names: impl Iterator<Item = String>) -> Schemes {
+        let mut drawn: Vec<String> = Vec::new();
         let mut left_out: Vec<String> = Vec::new();
         for name in names {
-            if looks.iter().any(|(known, _)| *known == name) || left_out.contains(&name) {
+            if drawn.contains(&name) || left_out.contains(&name) {
                 continue;
             }
-            if looks.len() >= SCHEMES_MAX {
+            if drawn.len() >= SCHEMES_MAX {
                 left_out.push(name);
-                continue;
+            } else {
+                drawn.push(name);
             }
-            let known_kind = KIND_COLOURS.iter().find(|(known, _)| *known == kind(&name));
-            let colour = known_kind.map_or(GREY, |(_, colour)| *colour);
-            looks.push((name, Look { colour, pattern: 0 }));
         }
-        // Patterns follow the order of names, not of rows, so that a scheme has one pattern in all pictures of a run.
-        let mut names: Vec<String> = looks.iter().map(|(name, _)| name.clone()).collect();
-        names.sort_unstable();
-        for (name, look) in &mut looks {
-            let earlier_names = names.iter().take_while(|earlier| *earlier != name);
-            let number = earlier_names.filter(|earlier| kind(earlier) == kind(name)).count();
-            // After the last pattern, the first pattern repeats in a darker colour.
-            look.pattern = number % PATTERNS;
-            look.colour = darker(look.colour, number / PATTERNS);
-        }
+        let mut all = run_looks(run);
+        let looks = drawn.into_iter().filter_map(|name| all.remove_entry(&name)).collect();
         Schemes { looks, left_out: left_out.len() }
     }
 
@@ -96,9 +95,39 @@ impl Schemes {
     }
 }
 
-/// A colour that is darker by a number of steps.
-fn darker(RGBColor(red, green, blue): RGBColor, steps: usize) -> RGBColor {
-    let part = |part: u8| (f64::from(part) * DARKER_FACTOR.powi(steps as i32)).round() as u8;
+/// The looks of all schemes in the tables of a run. Pictures take their looks from here, so that a scheme has one look
+/// in all of them.
+fn run_looks(run: &Run) -> BTreeMap<String, Look> {
+    let tables = TABLES.iter().filter_map(|table| run.table(table));
+    looks_of(tables.flat_map(rows).map(|row| text(&row, "scheme")).collect())
+}
+
+/// The looks of schemes. They follow the order of names, not of rows.
+fn looks_of(names: BTreeSet<String>) -> BTreeMap<String, Look> {
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    let mut looks = BTreeMap::new();
+    for name in names {
+        let kind_index = KIND_COLOURS.iter().position(|(known, _)| *known == kind(&name));
+        let colour = kind_index.map_or(GREY, |index| KIND_COLOURS[index].1);
+        let number = numbers.entry(kind(&name).to_owned()).or_default();
+        // Kinds differ in the pattern too, so that lines on one another can be told apart.
+        let pattern = kind_index.unwrap_or(KIND_COLOURS.len()) + *number;
+        looks.insert(name, Look { colour: shade(colour, *number), pattern });
+        *number += 1;
+    }
+    looks
+}
+
+/// The colour of scheme `number` of a kind: the kind's colour, then lighter ones, then darker ones.
+fn shade(RGBColor(red, green, blue): RGBColor, number: usize) -> RGBColor {
+    // A lighter black would be the grey of another kind.
+    let is_black = RGBColor(red, green, blue) == BLACK;
+    let share = if is_black { 1.0 } else { SHADES[number % SHADES.len()] };
+    let darker = DARKER_FACTOR.powi((number / SHADES.len()).min(DARKER_STEPS_MAX) as i32);
+    let part = |part: u8| {
+        let lighter = f64::from(part) * share + 255.0 * (1.0 - share);
+        (lighter * darker).round() as u8
+    };
     RGBColor(part(red), part(green), part(blue))
 }
 
@@ -222,13 +251,18 @@ fn draw_series(
     schemes: &Schemes,
     is_joined: bool,
 ) -> Result<(), Undrawn> {
-    for series in all {
-        let Some(look) = schemes.look(&series.scheme) else { continue };
-        let has_interval =
-            all.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
-        let index = all.iter().position(|known| known.scheme == series.scheme).unwrap_or(0) as f64;
+    let has_interval =
+        all.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
+    let mut indexed: Vec<(usize, &Series, Look)> = all
+        .iter()
+        .enumerate()
+        .filter_map(|(index, series)| Some((index, series, schemes.look(&series.scheme)?)))
+        .collect();
+    // The lines with the widest gaps are drawn last, so that lines below them can be seen.
+    indexed.sort_by(|a, b| gap_share(a.2).total_cmp(&gap_share(b.2)));
+    for (index, series, look) in indexed {
         let sideways = if is_joined && has_interval {
-            SIDEWAYS_STEP * (index - (all.len() - 1) as f64 / 2.0)
+            SIDEWAYS_STEP * (index as f64 - (all.len() - 1) as f64 / 2.0)
         } else {
             0.0
         };
@@ -310,8 +344,10 @@ fn costs(run: &Run) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::WIDTH;
+    use crate::picture::chart::LINE_PATTERNS;
+    use crate::picture::palette::hex;
     use crate::picture::tests::{checked, golden, run_of, table};
+    use crate::picture::{NARROW, WIDTH};
     use record::Kind;
     use serde_json::json;
 
@@ -442,16 +478,53 @@ mod tests {
     #[test]
     fn schemes_of_a_kind_have_looks_of_their_own() {
         let names: Vec<String> = (1..=9).map(|ms| format!("clocked:{ms}ms")).collect();
-        let schemes = Schemes::from_names(names.iter().chain(&["spin".to_owned()]).cloned());
-        for (at, (_, look)) in schemes.looks.iter().enumerate() {
-            assert!(schemes.looks[..at].iter().all(|(_, reversed)| reversed != look), "{look:?}");
+        let looks = looks_of(names.iter().chain(&["spin".to_owned()]).cloned().collect());
+        let all: Vec<&Look> = looks.values().collect();
+        for (index, look) in all.iter().enumerate() {
+            let others = &all[..index];
+            assert!(others.iter().all(|other| other.colour != look.colour), "{look:?}");
         }
-        let reversed = Schemes::from_names(names.iter().rev().cloned());
-        assert_eq!(
-            reversed.look("clocked:2ms"),
-            schemes.look("clocked:2ms"),
-            "whatever the order of rows"
-        );
+    }
+
+    #[test]
+    fn kinds_of_schemes_have_patterns_of_their_own() {
+        let looks = looks_of(KIND_COLOURS.iter().map(|(kind, _)| (*kind).to_owned()).collect());
+        let patterns: BTreeSet<usize> =
+            looks.values().map(|look| look.pattern % LINE_PATTERNS).collect();
+        assert_eq!(patterns.len(), KIND_COLOURS.len());
+        assert_eq!(looks["interrupt"], Look { colour: VERMILION, pattern: 0 });
+    }
+
+    #[test]
+    fn a_scheme_has_one_look_in_all_pictures_of_a_run() {
+        // The latency table leaves out schemes that the other tables have.
+        let mut run = run_of(vec![rates(&["clocked:2ms", "hybrid"])]);
+        let columns = [
+            ("rate_hz", Kind::Uint),
+            ("scheme", Kind::Text),
+            ("bound_from_ns", Kind::Real),
+            ("bound_to_ns", Kind::Real),
+        ];
+        let row = |rate_hz: u64, scheme: &str, from: f64, to: f64| -> Vec<Value> {
+            vec![rate_hz.into(), scheme.into(), from.into(), to.into()]
+        };
+        let region_rows = [1_000, 9_000, 90_000].iter().flat_map(|rate_hz| {
+            [
+                row(*rate_hz, "hybrid", 1e3, 1e5),
+                row(*rate_hz, "clocked:1ms", 1e5, 1e7),
+                row(*rate_hz, "clocked:2ms", 1e7, 1e9),
+            ]
+        });
+        run.tables.push(table("regions", &columns, region_rows.collect()));
+        let schemes = Schemes::new(&run, ["clocked:2ms", "hybrid"].map(str::to_owned).into_iter());
+        let second = Look { colour: shade(GREEN, 1), pattern: 5 };
+        assert_eq!(schemes.look("clocked:2ms"), Some(second));
+        for sheet in [cpu(&run, WIDTH), latency(&run, WIDTH), regions(&run, WIDTH)] {
+            let svg = sheet.unwrap().unwrap().file();
+            for colour in [BLACK, second.colour] {
+                assert!(svg.contains(&hex(colour)), "{colour:?}");
+            }
+        }
     }
 
     #[test]
@@ -480,6 +553,7 @@ mod tests {
         }
         let run = run_of(vec![table("throughput", &columns, rows)]);
         golden("throughput", throughput(&run, WIDTH));
+        golden("throughput_narrow", throughput(&run, NARROW));
     }
 
     #[test]

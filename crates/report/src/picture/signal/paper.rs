@@ -29,7 +29,7 @@ struct PaperTable {
 /// The picture of table `paper`. `None` for a run without this table.
 pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("paper") else { return Ok(None) };
-    let schemes = Schemes::from_names(rows(table).map(|row| text(&row, "scheme")));
+    let schemes = Schemes::new(run, rows(table).map(|row| text(&row, "scheme")));
     let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
     numbers.dedup();
     numbers.truncate(TABLES_MAX);

@@ -1,16 +1,16 @@
 //! The picture `regions` of `signal model` and `signal advise`: the plane of event rates and latency bounds. Each
 //! point has the colour of the scheme that keeps the bound with the least CPU use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plotters::style::{Color, RGBColor};
 use record::{Run, Table};
 
-use super::{KIND_COLOURS, kind, positive, range, text};
+use super::{positive, range, run_looks, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, plot_size, room_for};
-use crate::picture::palette::{GREY, INK, ON_FILL, PAPER, SOFT_INK};
+use crate::picture::palette::{GREY, INK, PAPER, SOFT_INK};
 use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, TEXT_SIZE, Undrawn, draw, text_width};
 
@@ -22,12 +22,6 @@ const FACTOR_ABOVE: f64 = 5.0;
 const FACTOR_BELOW: f64 = 2.0;
 /// Height that a name takes, pixels.
 const NAME_HEIGHT: f64 = 17.0;
-/// Share of a kind's colour, mixed with white, for the only scheme of the kind.
-const SINGLE_TINT: f64 = 0.55;
-/// Shares of a kind's colour for the first and the last of several schemes of the kind.
-const TINT_RANGE: (f64, f64) = (0.75, 0.2);
-/// Factor on the share of black.
-const BLACK_FACTOR: f64 = 0.55;
 
 /// A range of latency bounds within which one scheme is the best at a rate.
 struct Part {
@@ -63,28 +57,13 @@ fn columns(table: &Table) -> Vec<Column> {
     columns
 }
 
-/// The colours of the schemes. Schemes of a kind have the kind's colour with different shares of white.
-fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
-    let mut names: Vec<&String> =
+/// The colours of the schemes of the plane.
+fn colours(run: &Run, columns: &[Column]) -> BTreeMap<String, RGBColor> {
+    let names: BTreeSet<&String> =
         columns.iter().flat_map(|column| &column.parts).map(|part| &part.scheme).collect();
-    names.sort_unstable();
-    names.dedup();
-    let colour = |name: &&String| {
-        let same_kind: Vec<&&String> =
-            names.iter().filter(|known| kind(known) == kind(name)).collect();
-        let index = same_kind.iter().position(|known| known == &name).unwrap_or(0) as f64;
-        let share = match same_kind.len() {
-            1 => SINGLE_TINT,
-            count => TINT_RANGE.0 + (TINT_RANGE.1 - TINT_RANGE.0) * index / (count - 1) as f64,
-        };
-        let known_kind = KIND_COLOURS.iter().find(|(known, _)| *known == kind(name));
-        let RGBColor(red, green, blue) = known_kind.map_or(GREY, |(_, colour)| *colour);
-        // Strong black would hide the black text on it.
-        let share = if (red, green, blue) == (0, 0, 0) { share * BLACK_FACTOR } else { share };
-        let tinted = |part: u8| (f64::from(part) * share + 255.0 * (1.0 - share)).round() as u8;
-        ((*name).clone(), RGBColor(tinted(red), tinted(green), tinted(blue)))
-    };
-    names.iter().map(colour).collect()
+    let looks = run_looks(run);
+    let colour = |name: &String| looks.get(name).map_or(GREY, |look| look.colour);
+    names.into_iter().map(|name| (name.clone(), colour(name))).collect()
 }
 
 /// The picture of table `regions`. `None` for a run without this table or with only one rate.
@@ -110,7 +89,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let y =
         Axis::logarithmic(&title, Quantity::Time, bounds.0 / FACTOR_BELOW, bounds.1 * FACTOR_ABOVE);
-    let colours = colours(&columns);
+    let colours = colours(run, &columns);
     let is_simulated = rows(table).any(|row| text(&row, "method") == "simulation");
     let method = if is_simulated { "closed forms and simulations" } else { "closed forms" };
     let source = super::costs(run).map_or(String::new(), |costs| format!(" with {costs}"));
@@ -121,7 +100,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         end: (x.ends().1, bound_ns),
     });
     let right = room_for(bound.iter().map(|label| label.name.as_str()));
-    let size = plot_size((width, PANEL_HEIGHT), "", right);
+    let size = plot_size((width, PANEL_HEIGHT), right);
     let plane = Plane { columns: &columns, edges: edges(&columns), axes: [&x, &y], size };
     let names: Vec<(&str, Option<(f64, f64)>)> =
         colours.keys().map(|scheme| (scheme.as_str(), plane.name_position(scheme))).collect();
@@ -152,12 +131,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         plane.outline(&mut chart)?;
         for (scheme, position) in &names {
             if let Some((across, up)) = position {
-                chart.centered_text(
-                    scheme,
-                    (x.value_at(*across), y.value_at(*up)),
-                    [0.0, 0.0],
-                    ON_FILL,
-                )?;
+                chart.boxed_text(scheme, (x.value_at(*across), y.value_at(*up)))?;
             }
         }
         if let Some(up) = plane.middle_below() {

@@ -84,8 +84,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let has_value = |row: &Row<'_>| row.number("cpu_ratio").is_some();
     let (kept, lost) = kept_and_lost(table);
     let rows_kept = || kept.iter().copied();
-    let schemes =
-        Schemes::from_names(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
+    let schemes = Schemes::new(run, rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
     let measured = series(rows_kept(), &schemes, |row| {
         Some(Point {
             x: positive(row, "rate_hz")?,
@@ -176,8 +175,7 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
     let (kept, lost) = kept_and_lost(table);
     let rows_kept = || kept.iter().copied();
-    let schemes =
-        Schemes::from_names(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
+    let schemes = Schemes::new(run, rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
     let series_of = |load: &str, column: &str| {
         series(rows_kept().filter(|row| text(row, "load") == load), &schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, column)?);

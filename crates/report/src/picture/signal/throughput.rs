@@ -20,7 +20,7 @@ const LINEAR_FACTOR_MAX: f64 = 20.0;
 /// The picture of table `throughput`. `None` for a run without this table or with only one size.
 pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("throughput") else { return Ok(None) };
-    let schemes = Schemes::from_names(rows(table).map(|row| text(&row, "scheme")));
+    let schemes = Schemes::new(run, rows(table).map(|row| text(&row, "scheme")));
     let series_of = |load: &str| {
         series(rows(table).filter(|row| text(row, "load") == load), &schemes, |row| {
             Some(Point {
