@@ -6,6 +6,10 @@
 use std::path::Path;
 use std::process::Command;
 
+/// What the program is built from.
+const SOURCES: [&str; 6] =
+    ["crates", "machines", "papers", "workloads", "Cargo.toml", "Cargo.lock"];
+
 /// The commit's first digits in the version.
 const COMMIT_DIGITS: usize = 12;
 
@@ -21,31 +25,31 @@ fn main() {
     println!("cargo::rustc-env=IRQLAB_VERSION={version}");
 }
 
-/// The commit of the sources, with `.changed` if a file differs from it. `None` outside of a Git work tree of irqlab.
+/// The commit of the sources, with `.changed` if one of them differs from it. `None` outside of a Git work tree of irqlab.
 fn commit() -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
     // A source archive may lie in the work tree of another project.
     if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?) != root {
         return None;
     }
-    // Another commit changes one of these files.
-    let branch = git(&root, &["rev-parse", "--symbolic-full-name", "HEAD"])?;
-    for name in ["HEAD", "packed-refs", &branch] {
+    // Another commit changes one of these files. Git appends to the log at each commit and checkout; a branch's own
+    // file may be missing, and come into being with the next commit.
+    for name in ["HEAD", "logs/HEAD"] {
         let path = root.join(git(&root, &["rev-parse", "--git-path", name])?);
-        if path.exists() {
-            println!("cargo::rerun-if-changed={}", path.display());
-        }
+        println!("cargo::rerun-if-changed={}", path.display());
     }
-    for sources in ["crates", "machines", "papers", "workloads", "Cargo.toml", "Cargo.lock"] {
+    for sources in SOURCES {
         println!("cargo::rerun-if-changed={}", root.join(sources).display());
     }
     let commit = git(&root, &["rev-parse", "HEAD"])?;
-    let changes = git(&root, &["status", "--porcelain", "--untracked-files=no"])?;
+    let mut status = vec!["status", "--porcelain", "--untracked-files=no", "--"];
+    status.extend(SOURCES);
+    let changes = git(&root, &status)?;
     let changed = if changes.is_empty() { "" } else { ".changed" };
     Some(format!("{}{changed}", commit.get(..COMMIT_DIGITS)?))
 }
 
-/// What a git command prints. `None` if it fails, or if there is no git.
+/// The output of a git command. `None` if it fails, or if there is no git.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     // Without optional locks, reading the state writes nothing.
     let mut command = Command::new("git");

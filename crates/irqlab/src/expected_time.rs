@@ -1,5 +1,5 @@
-//! Says beforehand how long a measurement on this machine takes: `-d` is the time of one window, which surprises who
-//! measures several, or compares windows without and with probes.
+//! Says beforehand how long a measurement on this machine takes. It may be longer than `-d`, the time of one window:
+//! irqlab may measure several windows, and compare windows without and with probes.
 
 use lab::ExpectedTime;
 

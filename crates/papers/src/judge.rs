@@ -108,6 +108,11 @@ pub(crate) trait Figures<Cell> {
     /// The paper's figure, or the reason why it is missing. `None`: claims about this
     /// cell are not judged on published figures.
     fn published(&self, cell: &Cell) -> Option<Known>;
+
+    /// Whether the paper has the machine of the cell.
+    fn is_in_paper(&self, _cell: &Cell) -> bool {
+        true
+    }
 }
 
 /// A side of a claim.
@@ -217,22 +222,29 @@ struct Finding<Cell> {
     measured: Judged,
     /// `None` if the claim is not judged on published figures.
     published: Option<Judged>,
+    /// Whether the paper has the machines of the claim.
+    is_in_paper: bool,
 }
 
 impl<Cell> Finding<Cell> {
-    /// Whether ours agrees with the paper's. Where the paper has no figures for a claim, its text states it.
-    fn agreement(&self) -> &'static str {
+    /// Whether the measured verdict is that of the paper. `None` for a machine that the paper does not have.
+    fn agreement(&self) -> Option<&'static str> {
+        if !self.is_in_paper {
+            return None;
+        }
         let holds = |verdict: &Verdict| match verdict {
             Verdict::Holds => Some(true),
             Verdict::Fails => Some(false),
             Verdict::NotJudged(_) => None,
         };
-        let published = self.published.as_ref().map_or(Some(true), |judged| holds(&judged.verdict));
-        match (holds(&self.measured.verdict), published) {
-            (Some(measured), Some(published)) if measured == published => "agrees",
-            (Some(_), Some(_)) => "disagrees",
-            _ => "can't tell",
-        }
+        // Where the paper has no figures for a claim, its text says that the claim holds.
+        let published =
+            self.published.as_ref().and_then(|judged| holds(&judged.verdict)).unwrap_or(true);
+        Some(match holds(&self.measured.verdict) {
+            None => "can't tell",
+            Some(measured) if measured == published => "agrees",
+            Some(_) => "disagrees",
+        })
     }
 }
 
@@ -289,7 +301,9 @@ impl FindingsTable {
     ) -> Table {
         let rows = claims.into_iter().map(|claim| {
             let (measured, published) = claim.judge(figures);
-            Finding { claim, measured, published }
+            let mut cells = claim.sides.iter().filter_map(Side::cell);
+            let is_in_paper = cells.all(|cell| figures.is_in_paper(cell));
+            Finding { claim, measured, published, is_in_paper }
         });
         self.columns(selection).table("findings", self.doc, rows)
     }
@@ -365,8 +379,9 @@ impl FindingsTable {
                 }),
                 column(
                     "agreement",
-                    "agrees: the measured and the published figures give the same verdict; where the paper has no \
-                     figures, its text says that the claim holds. can't tell: one of them gives no verdict.",
+                    "agrees: the measured figures give the verdict of the published ones; where the paper has no \
+                     figures, its text says that the claim holds. can't tell: the claim is not judged. Absent for a \
+                     machine that the paper does not have.",
                 )
                 .priority(NEVER_DROPPED + 1)
                 .text(|row: &Row<Cell>| row.agreement()),
@@ -518,18 +533,20 @@ mod tests {
     fn a_finding_agrees_if_both_verdicts_are_the_same() {
         let claim = || Claim::<()>::new("", "", "", Test::Greater, []);
         let judged = |verdict| Judged { number: None, numbers: String::new(), verdict };
-        let agreement = |measured, published: Option<Verdict>| {
+        let agreement = |measured, published: Option<Verdict>, is_in_paper| {
             let (measured, published) = (judged(measured), published.map(judged));
-            Finding { claim: claim(), measured, published }.agreement()
+            Finding { claim: claim(), measured, published, is_in_paper }.agreement()
         };
         let unknown = || Verdict::NotJudged(String::new());
-        assert_eq!(agreement(Verdict::Fails, Some(Verdict::Fails)), "agrees");
-        assert_eq!(agreement(Verdict::Holds, Some(Verdict::Fails)), "disagrees");
+        assert_eq!(agreement(Verdict::Fails, Some(Verdict::Fails), true), Some("agrees"));
+        assert_eq!(agreement(Verdict::Holds, Some(Verdict::Fails), true), Some("disagrees"));
         // The paper's text states what it has no figures for.
-        assert_eq!(agreement(Verdict::Holds, None), "agrees");
-        assert_eq!(agreement(Verdict::Fails, None), "disagrees");
-        assert_eq!(agreement(Verdict::Holds, Some(unknown())), "can't tell");
-        assert_eq!(agreement(unknown(), None), "can't tell");
+        for published in [None, Some(unknown())] {
+            assert_eq!(agreement(Verdict::Holds, published.clone(), true), Some("agrees"));
+            assert_eq!(agreement(Verdict::Fails, published, true), Some("disagrees"));
+        }
+        assert_eq!(agreement(unknown(), Some(Verdict::Holds), true), Some("can't tell"));
+        assert_eq!(agreement(Verdict::Holds, None, false), None);
     }
 
     fn not_measured() -> Known {

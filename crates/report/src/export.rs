@@ -112,9 +112,10 @@ pub fn write_csv(
 
 /// The error of the file or pipe below a CSV writer, with its kind: a closed pipe is no error for the caller.
 fn io_error(error: csv::Error) -> io::Error {
+    let text = error.to_string();
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
-        kind => io::Error::other(format!("{kind:?}")),
+        _ => io::Error::other(text),
     }
 }
 

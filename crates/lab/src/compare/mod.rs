@@ -356,7 +356,7 @@ fn is_sampled(run: &Run) -> bool {
     run.table("sampled_cycles").is_some()
 }
 
-/// Whether the models of both sides have one clock frequency.
+/// Whether the models of all runs have one clock frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clocks {
     Same,
@@ -364,10 +364,11 @@ enum Clocks {
 }
 
 impl Clocks {
-    fn of<'r>(mut runs: impl Iterator<Item = &'r Run>) -> Clocks {
-        let first = runs.next().and_then(run_totals::clock_ghz);
-        let differs = runs.any(|run| run_totals::clock_ghz(run) != first);
-        if differs { Clocks::Differ } else { Clocks::Same }
+    /// A run without a model has no clock, and differs from none.
+    fn of<'r>(runs: impl Iterator<Item = &'r Run>) -> Clocks {
+        let mut clocks = runs.filter_map(run_totals::clock_ghz);
+        let first = clocks.next();
+        if clocks.any(|clock| Some(clock) != first) { Clocks::Differ } else { Clocks::Same }
     }
 }
 

@@ -49,7 +49,8 @@ const IDENTITY: &str = "machine.identity.";
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
     let mut warnings = Vec::new();
     // The kernel and the processor of a simulated run are those of its guest.
-    let machine = if base.bench == "sim" { "the guest's " } else { "the host's " };
+    let is_simulated = [base, new].iter().all(|run| run.bench == "sim");
+    let machine = if is_simulated { "the guest's " } else { "the host's " };
     for fact in HOST_FACTS {
         let parts = differing(fact, base.host.get(fact), new.host.get(fact));
         warnings.extend(parts.into_iter().map(|part| part.warning(machine)));

@@ -711,7 +711,8 @@ fn fewer_cycles_of_a_slower_clock_are_not_better() {
     let base = of_contexts("4.7 GHz", &[("sort", 900_000, 100)]);
     let new = of_contexts("3.2 GHz", &[("sort", 880_000, 100)]);
     let found = compare(&base, &new, &plan(&[])).unwrap();
-    let cycles = found.differences.iter().find(|one| one.pair.column.name == "self_cycles");
+    let cycles =
+        found.differences.iter().find(|difference| difference.pair.column.name == "self_cycles");
     assert_eq!(cycles.unwrap().verdict, Verdict::Changed);
     let is_about_clocks = |warning: &String| warning.starts_with("the models' clocks differ");
     assert!(found.warnings.iter().any(is_about_clocks), "{:?}", found.warnings);

@@ -60,6 +60,16 @@ impl Figures<Cell<'_>> for Paper {
         misses.map(Figure::from)
     }
 
+    fn is_in_paper(&self, cell: &Cell<'_>) -> bool {
+        match cell {
+            Cell::Short(run, None, ..) | Cell::Long(run, ..) => {
+                self.machines.contains_key(&run.model)
+            }
+            // The paper did not measure changed machines.
+            Cell::Short(_, Some(_), ..) => false,
+        }
+    }
+
     fn published(&self, cell: &Cell<'_>) -> Option<Known> {
         let (Cell::Short(run, ..) | Cell::Long(run, ..)) = *cell;
         self.machines.get(&run.model)?;

@@ -52,14 +52,16 @@ fn findings(run: &Run) -> Option<Answer> {
         let evidence = row.alone("evidence");
         format!(" (the first: {}, {}: {evidence})", row.alone("finding"), row.alone("claim"))
     });
+    let verb = if disagree == 1 { "disagrees" } else { "disagree" };
     let fact = format!(
-        "{agree} of {all} claims agree with the paper, {disagree} disagree{}, {unknown} cannot be told.",
+        "{agree} of {all} claims agree with the paper, {disagree} {verb}{}, {unknown} cannot be decided.",
         example.unwrap_or_default()
     );
     let has_reason = |row: &Row<'_>| matches!(row.get("reason"), Value::Text(_));
     let reason = with("can't tell").find(has_reason).map(|row| row.alone("reason"));
-    let lever =
-        reason.map(|reason| format!("The first reason why a claim cannot be told: {reason}."));
+    let lever = reason.map(|reason| {
+        format!("The first reason why a claim cannot be decided: {}.", reason.trim_end_matches('.'))
+    });
     Some(Answer { fact, lever, table: Some("findings".to_owned()) })
 }
 
@@ -408,8 +410,9 @@ fn scale(run: &Run) -> Option<Answer> {
     };
     let barrier = |row: &Row<'_>| human::ns(granularity(&row));
     let fact = format!(
-        "With {} nodes and a barrier after each {} of work, these detours slow a job down by {}.",
+        "With {} {} and a barrier after each {} of work, these detours slow a job down by {}.",
         human::number(nodes),
+        if nodes == 1.0 { "node" } else { "nodes" },
         barrier(shortest),
         slowdown(shortest)?
     );
@@ -678,10 +681,10 @@ mod tests {
             row("can't tell", Some("not measured: irqlab reproduce X measures all")),
         ];
         let answer = summarize(&run_of(vec![table("findings", &columns, rows)]));
-        let says = "2 of 5 claims agree with the paper, 1 disagree (the first: network > disk, net > disk: 3 and 5 \
-                    misses), 2 cannot be told.";
+        let says = "2 of 5 claims agree with the paper, 1 disagrees (the first: network > disk, net > disk: 3 and 5 \
+                    misses), 2 cannot be decided.";
         assert_eq!(answer.fact, says);
-        let says = "The first reason why a claim cannot be told: not measured: irqlab reproduce X measures all.";
+        let says = "The first reason why a claim cannot be decided: not measured: irqlab reproduce X measures all.";
         assert_eq!(answer.lever.as_deref(), Some(says));
     }
 

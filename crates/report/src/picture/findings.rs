@@ -1,11 +1,13 @@
 //! The picture of a paper's findings (`irqlab reproduce`): for each finding a line with a mark for each of its claims, at
 //! the measured ratio of the claim's sides. An open mark shows the paper's own ratio.
 
+use std::collections::BTreeMap;
+
 use record::{Run, Table};
 
 use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
-use super::palette::{BLUE, GREY, INK, VERMILION};
+use super::palette::{BLUE, GREY, INK, PALE, VERMILION};
 use super::rows;
 use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::human::Quantity;
@@ -26,6 +28,8 @@ const AGREEMENTS: [(&str, Look); 3] = [
     ("disagrees", Look { colour: VERMILION, pattern: 3 }),
     ("can't tell", Look { colour: GREY, pattern: 1 }),
 ];
+/// A claim about a machine that the paper does not have.
+const NOT_IN_PAPER: Look = Look { colour: PALE, pattern: 2 };
 const PUBLISHED: Look = Look { colour: INK, pattern: 0 };
 
 /// A claim with the ratios of its sides.
@@ -50,7 +54,7 @@ impl Claim {
 
     fn look(&self) -> Look {
         let known = AGREEMENTS.iter().find(|(agreement, _)| *agreement == self.agreement);
-        known.map_or(AGREEMENTS[2].1, |(_, look)| *look)
+        known.map_or(NOT_IN_PAPER, |(_, look)| *look)
     }
 }
 
@@ -63,9 +67,11 @@ struct Finding {
 /// The findings in the order of the table.
 fn findings_of(table: &Table) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
+    let mut position_by_name: BTreeMap<String, usize> = BTreeMap::new();
     for row in rows(table) {
         let (name, claim) = (row.alone("finding"), Claim::new(&row));
-        match findings.iter_mut().find(|finding| finding.name == name) {
+        let position = *position_by_name.entry(name.clone()).or_insert(findings.len());
+        match findings.get_mut(position) {
             Some(finding) => finding.claims.push(claim),
             None => findings.push(Finding { name, claims: vec![claim] }),
         }
@@ -95,18 +101,21 @@ pub fn findings(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let count = |agreement: &str| claims().filter(|claim| claim.agreement == agreement).count();
     let shown = &all[..all.len().min(FINDINGS_MAX)];
     let mut notes = vec![format!(
-        "Filled marks: the ratio of the sides of a claim, measured; open marks: by the paper's figures. Ratios beyond \
-         1/{RATIO_MAX} and {RATIO_MAX} are drawn at the edge; claims without a ratio have no mark."
+        "Filled marks: the ratio of the sides of a claim, measured; open marks: by the paper's figures. The line is \
+         where both sides are equal. Ratios beyond 1/{RATIO_MAX} and {RATIO_MAX} are drawn at the edge; claims without \
+         a ratio have no mark."
     )];
     if all.len() > shown.len() {
         notes.push(format!("Drawn are the first {} of {} findings.", shown.len(), all.len()));
     }
     let counted = AGREEMENTS.map(|(agreement, look)| (agreement, look, count(agreement)));
+    let judged: usize = counted.iter().map(|(.., count)| count).sum();
     let heading = Heading {
-        title: format!("{} of {} claims agree with the paper", counted[0].2, claims().count()),
+        title: format!("{} of {judged} claims agree with the paper", counted[0].2),
         notes,
         legend: counted
             .into_iter()
+            .chain([("not in the paper", NOT_IN_PAPER, claims().count() - judged)])
             .filter(|(.., count)| *count > 0)
             .map(|(agreement, look, count)| Entry {
                 name: format!("{count} {}", plural(agreement, count)),
@@ -185,6 +194,7 @@ mod tests {
                 row("network > disk", Some(0.7), Some(3.0), "disagrees"),
                 row("a loop on another core has no peaks", Some(90.0), None, "agrees"),
                 row("a claim that nothing measured", None, None, "can't tell"),
+                row("network > disk", Some(1.2), None, "–"),
             ],
         )]);
         golden("findings", findings(&run, WIDTH));

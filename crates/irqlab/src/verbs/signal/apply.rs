@@ -159,9 +159,9 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     }
     if !undone.failed.is_empty() {
         // The failures above have their own remedies, unless the system refused a change.
-        let lacks_rights = |failure: &String| {
-            failure.contains("(os error 1") && !rustix::process::geteuid().is_root()
-        };
+        let refusals = ["(os error 1)", "(os error 13)"]; // EPERM, EACCES
+        let lacks_rights =
+            |failure: &String| refusals.iter().any(|refusal| failure.contains(refusal));
         if undone.failed.iter().any(lacks_rights) {
             bail!("not everything was restored: {RIGHTS}");
         }

@@ -6,7 +6,7 @@ use stats::Distribution;
 
 use super::super::sample::NoiseSample;
 use super::super::split::{Class, Part};
-use super::single::cause_columns;
+use super::single::{LARGEST_CAUSE, cause_columns};
 use super::{
     DetourLoop, UNTIL_NOTE, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by,
     ended_by_column, no_rows, rate_hz, ratio,
@@ -291,10 +291,9 @@ pub fn sizes_by_cause(samples: &[NoiseSample]) -> Table {
         max_ns: u64,
         count: u64,
     }
-    let largest = "context or task with the largest part of the detours";
     let columns = Columns::all([
         cpu_column(100).of(|bucket: &Bucket<'_>| bucket.detour_loop.cpu.cpu),
-        cause_columns("largest", largest)
+        cause_columns("largest", LARGEST_CAUSE)
             .of(|bucket: &Bucket<'_>| (bucket.main, bucket.detour_loop.sample.names.as_slice())),
         column("bucket_min_ns", "Smallest length in the bucket.")
             .uint(|bucket: &Bucket<'_>| bucket.min_ns),

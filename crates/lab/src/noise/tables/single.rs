@@ -25,6 +25,10 @@ pub(super) fn cause_columns<'a>(prefix: &str, meaning: &str) -> Columns<'a, Caus
     ])
 }
 
+/// The meaning of a detour's largest cause ([`Detour::main`]), for [`cause_columns`].
+pub(super) const LARGEST_CAUSE: &str = "context or task with the largest part of the detour; of the host or the firmware, \
+                                        if these took more than half of it";
+
 /// Table `detours`: an even sample of the detours of each CPU, in the order of time.
 pub fn detours(samples: &[NoiseSample]) -> Table {
     /// A detour, and the loop that recorded it.
@@ -36,7 +40,6 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
         }
     };
     let trigger = "context of the detour's first kernel event";
-    let largest = "context or task with the largest part of the detour";
     let columns = Columns::all([
         cpu_column(100).of(|(detour_loop, _): &Row<'_>| detour_loop.cpu.cpu),
         column("start_ns", "Start of the detour, from the opening of the window.").uint(
@@ -49,7 +52,7 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
         cause_columns("trigger", trigger).of(|(detour_loop, detour): &Row<'_>| {
             (detour.trigger, detour_loop.sample.names.as_slice())
         }),
-        cause_columns("largest", largest).of(|(detour_loop, detour): &Row<'_>| {
+        cause_columns("largest", LARGEST_CAUSE).of(|(detour_loop, detour): &Row<'_>| {
             (detour.main, detour_loop.sample.names.as_slice())
         }),
         column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
