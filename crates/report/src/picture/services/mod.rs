@@ -148,9 +148,9 @@ mod tests {
             "cpi_ratio",
             "fetch_mcpi_ratio",
             "data_mcpi_ratio",
-            "cycles",
-            "pipeline_stall_cycles",
-            "branch_stall_cycles",
+            "self_cycles",
+            "self_pipeline_stall_cycles",
+            "self_branch_stall_cycles",
         ];
         let rows = vec![
             row(&["user"], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),

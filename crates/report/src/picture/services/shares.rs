@@ -23,9 +23,10 @@ fn bar(row: &Row<'_>) -> Bar {
     let cycles = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
     let share_of_cycles = |column: &str| Some((row.number(column)? / cycles?).clamp(0.0, 1.0));
     let waits = share_of_cycles("fetch_mcpi_ratio").zip(share_of_cycles("data_mcpi_ratio"));
-    let counted = row.number("cycles").filter(|cycles| *cycles > 0.0);
+    let counted = row.number("self_cycles").filter(|cycles| *cycles > 0.0);
     let share_counted = |column: &str| Some(row.number(column)? / counted?);
-    let pipeline = share_counted("pipeline_stall_cycles").zip(share_counted("branch_stall_cycles"));
+    let pipeline =
+        share_counted("self_pipeline_stall_cycles").zip(share_counted("self_branch_stall_cycles"));
     let pipeline = pipeline.map(|(stalls, branches)| [stalls, branches]);
     let causes = waits.and_then(|(fetch, data)| causes::divided([fetch, data], pipeline));
     let parts = match causes {
