@@ -34,7 +34,7 @@ pub struct Increase {
     pub polls: Option<u64>,
     /// Number of NAPI polls on the CPU that found packets.
     pub useful_polls: Option<u64>,
-    /// Number of interrupts of the given lines, on all CPUs.
+    /// Number of interrupts of the given lines, on all CPUs. `None` if /proc/interrupts lists none of these lines.
     pub of_lines: Option<u64>,
 }
 
@@ -67,13 +67,15 @@ impl KernelCounts {
         let sum_of_lines = |irqs: &[u32], counts: &Interrupts| {
             let is_counted =
                 |line: &&InterruptLine| line.number.is_some_and(|irq| irqs.contains(&irq));
-            counts.lines.iter().filter(is_counted).map(InterruptLine::total).sum()
+            let mut totals =
+                counts.lines.iter().filter(is_counted).map(InterruptLine::total).peekable();
+            totals.peek().is_some().then(|| totals.sum::<u64>())
         };
         Increase {
             interrupts: interrupts.as_ref().and_then(sum_of_cpu),
             of_lines: irqs
                 .zip(interrupts.as_ref())
-                .map(|(irqs, counts)| sum_of_lines(irqs, counts)),
+                .and_then(|(irqs, counts)| sum_of_lines(irqs, counts)),
             net_rx: softirqs.and_then(|counts| counts.count("NET_RX", cpu)),
             polls: self.polls.zip(earlier.polls).map(|(now, before)| now.saturating_sub(before)),
             useful_polls: self
