@@ -142,3 +142,28 @@ fn read(counter: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];
     (rustix::io::read(counter, &mut count) == Ok(8)).then(|| u64::from_ne_bytes(count))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn interrupts_of_lines_that_are_not_listed_are_unknown() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        fs::create_dir_all(directory.path().join("proc")).unwrap();
+        let counts = |count: u64| {
+            let text = format!("           CPU0       CPU1\n 24:  {count}  5  PCI-MSIX  nvme0q1\n");
+            fs::write(directory.path().join("proc/interrupts"), text).unwrap();
+            KernelCounts::now(&root, None)
+        };
+        let (before, after) = (counts(10), counts(17));
+        let of_lines = |irqs: Option<&[u32]>| after.since(&before, 0, irqs).of_lines;
+        assert_eq!(of_lines(Some(&[24, 25])), Some(7));
+        assert_eq!(of_lines(Some(&[25])), None);
+        assert_eq!(of_lines(Some(&[])), None);
+        assert_eq!(of_lines(None), None);
+    }
+}
