@@ -2,8 +2,8 @@
 
 use lab::experiment::{Bench, BenchError, BenchFacts, Outcome, RunContext, run};
 use lab::signal::{
-    Activity, Leftover, Load, Part, Plan, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
-    SignalBench, TransferPoint, TransferWindow,
+    Activity, Leftover, Load, Part, Plan, RatePoint, RateWindow, Rig, RoundTripPoint,
+    RoundTripWindow, SignalBench, TransferPoint, TransferWindow,
 };
 use record::{Run, Table, Value};
 use signalling::{Costs, Scheme, Workload, predict};
@@ -91,6 +91,7 @@ impl SignalBench for Ideal {
 
 fn plan(schemes: &str, parts: &[Part]) -> Plan {
     Plan {
+        rig: Rig::Threads,
         parts: parts.to_vec(),
         schemes: Scheme::list(schemes).unwrap(),
         loads: vec![Load::Background, Load::Idle],

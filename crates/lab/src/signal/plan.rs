@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
 
+use super::rig::Rig;
 use super::sample::{Load, RatePoint, RoundTripPoint, TransferPoint};
 
 /// A part of the experiment, with a table of its own.
@@ -34,6 +35,8 @@ impl Part {
 /// The points to measure: each part with each load and scheme.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The rig of the bench.
+    pub rig: Rig,
     pub parts: Vec<Part>,
     pub schemes: Vec<Scheme>,
     pub loads: Vec<Load>,

@@ -35,6 +35,8 @@ const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
 /// threshold of up to 256, and up to 255 times 100 us.
 const NVME_COMPLETIONS_MAX: u32 = 256;
 const NVME_DELAY_NS_MAX: u64 = 25_500_000;
+/// The unit of these times.
+const NVME_DELAY_UNIT_NS: u64 = 100_000;
 
 impl Rig {
     /// The rigs that need no second machine.
@@ -117,6 +119,15 @@ impl Rig {
                     same_rig("coalesced:256,25500us"),
                 )
             }
+            Scheme::Coalesced { count, delay_ns }
+                if self == Rig::Nvme && !delay_ns.is_multiple_of(NVME_DELAY_UNIT_NS) =>
+            {
+                let delay_us = delay_ns.next_multiple_of(NVME_DELAY_UNIT_NS) / 1000;
+                unavailable(
+                    "an NVMe disk holds back completions for a multiple of 100 us",
+                    same_rig(&format!("coalesced:{count},{delay_us}us")),
+                )
+            }
             Scheme::Interrupt
             | Scheme::Spin
             | Scheme::SpinYield
@@ -194,6 +205,8 @@ mod tests {
             (Rig::Threads, "poll", "without a request"),
             (Rig::Nvme, "coalesced:257,1ms", "at most 256"),
             (Rig::Nvme, "coalesced:8,26ms", "25.5 ms"),
+            (Rig::Nvme, "coalesced:8,50us", "a multiple of 100 us"),
+            (Rig::Nvme, "coalesced:8,150us", "a multiple of 100 us"),
             (Rig::Nvme, "drain", "takes all completions"),
             (Rig::Nvme, "hybrid:1,20us", "ignores io_poll_delay"),
             (Rig::Nvme, "clocked:1ms", "no clock"),

@@ -34,7 +34,7 @@ pub struct Increase {
     pub polls: Option<u64>,
     /// Number of NAPI polls on the CPU that found packets.
     pub useful_polls: Option<u64>,
-    /// Number of interrupts of the given lines, on all CPUs.
+    /// Number of interrupts of the given lines, on all CPUs. `None` if /proc/interrupts lists none of these lines.
     pub of_lines: Option<u64>,
 }
 
@@ -67,13 +67,15 @@ impl KernelCounts {
         let sum_of_lines = |irqs: &[u32], counts: &Interrupts| {
             let is_counted =
                 |line: &&InterruptLine| line.number.is_some_and(|irq| irqs.contains(&irq));
-            counts.lines.iter().filter(is_counted).map(InterruptLine::total).sum()
+            let mut totals =
+                counts.lines.iter().filter(is_counted).map(InterruptLine::total).peekable();
+            totals.peek().is_some().then(|| totals.sum::<u64>())
         };
         Increase {
             interrupts: interrupts.as_ref().and_then(sum_of_cpu),
             of_lines: irqs
                 .zip(interrupts.as_ref())
-                .map(|(irqs, counts)| sum_of_lines(irqs, counts)),
+                .and_then(|(irqs, counts)| sum_of_lines(irqs, counts)),
             net_rx: softirqs.and_then(|counts| counts.count("NET_RX", cpu)),
             polls: self.polls.zip(earlier.polls).map(|(now, before)| now.saturating_sub(before)),
             useful_polls: self
@@ -139,4 +141,29 @@ fn open(id: u64, cpu: u32, filter: &str) -> io::Result<OwnedFd> {
 fn read(counter: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];
     (rustix::io::read(counter, &mut count) == Ok(8)).then(|| u64::from_ne_bytes(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn interrupts_of_lines_that_are_not_listed_are_unknown() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        fs::create_dir_all(directory.path().join("proc")).unwrap();
+        let counts = |count: u64| {
+            let text = format!("           CPU0       CPU1\n 24:  {count}  5  PCI-MSIX  nvme0q1\n");
+            fs::write(directory.path().join("proc/interrupts"), text).unwrap();
+            KernelCounts::now(&root, None)
+        };
+        let (before, after) = (counts(10), counts(17));
+        let of_lines = |irqs: Option<&[u32]>| after.since(&before, 0, irqs).of_lines;
+        assert_eq!(of_lines(Some(&[24, 25])), Some(7));
+        assert_eq!(of_lines(Some(&[25])), None);
+        assert_eq!(of_lines(Some(&[])), None);
+        assert_eq!(of_lines(None), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! The NVMe disk of the rig `nvme`: finds it, opens it for reading, and says which schemes it has.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use signalling::Scheme;
 
 use crate::host::Root;
 
-/// Bytes of a read. Every NVMe disk has logical blocks of this size or of a part of it.
+/// Bytes of a read: a multiple of the disk's logical blocks. A disk with larger blocks is refused.
 pub const READ_BYTES: u64 = 4096;
 /// Bytes of a sector of the size in sysfs, for every disk (Documentation/ABI/stable/sysfs-block).
 const SECTOR_BYTES: u64 = 512;
@@ -44,7 +45,8 @@ fn is_nvme_disk(name: &str) -> bool {
 impl Disk {
     /// Opens the first NVMe disk for reading. `is_simulated`: a simulator observes this machine.
     ///
-    /// Fails with [`BenchError::NothingMeasurable`] if there is no NVMe disk, or it cannot be opened.
+    /// Fails with [`BenchError::NothingMeasurable`] if there is no NVMe disk, its blocks are larger than a read, or it
+    /// cannot be opened.
     pub fn open(root: &Root, is_simulated: bool) -> Result<Disk, BenchError> {
         let nothing = |reason: String, remedy: &str| BenchError::NothingMeasurable {
             reason,
@@ -62,15 +64,36 @@ impl Disk {
             let reason = format!("{device} is smaller than a read of {READ_BYTES} bytes");
             return Err(nothing(reason, "use a disk that has a size (lsblk)"));
         }
+        let logical_block =
+            root.number::<u64>(format!("sys/block/{name}/queue/logical_block_size"));
+        if let Some(bytes) = logical_block.filter(|bytes| *bytes > READ_BYTES) {
+            let reason =
+                format!("{device} has blocks of {bytes} bytes, and a read has {READ_BYTES} bytes");
+            return Err(nothing(
+                reason,
+                "format the disk with blocks of at most 4 KiB (nvme format)",
+            ));
+        }
         let mut options = File::options();
         options.read(true).custom_flags(libc::O_DIRECT);
         let file = options.open(root.path(&device)).map_err(|error| {
-            nothing(format!("cannot open {device} with O_DIRECT: {error}"), "run irqlab as root")
+            let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+            BenchError::NothingMeasurable {
+                reason: format!("cannot open {device} with O_DIRECT: {error}"),
+                remedy: is_refused.then(|| "run irqlab as root".to_owned()),
+            }
         })?;
         let has_poll_queue = root.number(format!("sys/block/{name}/queue/io_poll")) == Some(1_u32);
         let irqs = root.names(format!("sys/block/{name}/device/device/msi_irqs"));
-        let irqs = irqs.map(|irqs| irqs.iter().filter_map(|irq| irq.parse().ok()).collect());
+        let irqs: Option<Arc<[u32]>> =
+            irqs.map(|irqs| irqs.iter().filter_map(|irq| irq.parse().ok()).collect());
+        let irqs = irqs.filter(|irqs| !irqs.is_empty());
         Ok(Disk { name, file, blocks, has_poll_queue, irqs, is_simulated })
+    }
+
+    /// Its device file, as in `/dev/nvme0n1`.
+    pub fn device(&self) -> String {
+        format!("/dev/{}", self.name)
     }
 
     pub fn file(&self) -> &File {
@@ -168,6 +191,29 @@ mod tests {
             assert_eq!(simulated.check(scheme.parse().unwrap()), Ok(()));
         }
         assert_eq!(simulated.facts()[DEVICE_IRQS], json!([24, 25]));
+    }
+
+    #[test]
+    fn a_disk_with_blocks_larger_than_a_read_is_refused() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let root = machine(directory.path(), "0\n");
+        let block_size = directory.path().join("sys/block/nvme0n1/queue/logical_block_size");
+        fs::write(&block_size, "16384\n").unwrap();
+        let error = Disk::open(&root, false).unwrap_err().to_string();
+        assert!(error.contains("blocks of 16384 bytes"), "{error}");
+        fs::write(&block_size, "4096\n").unwrap();
+        assert!(Disk::open(&root, false).is_ok());
+    }
+
+    #[test]
+    fn a_disk_without_interrupt_lines_has_unknown_interrupts() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let root = machine(directory.path(), "0\n");
+        for irq in ["24", "25"] {
+            let path = directory.path().join("sys/block/nvme0n1/device/device/msi_irqs").join(irq);
+            fs::remove_file(path).unwrap();
+        }
+        assert_eq!(Disk::open(&root, false).unwrap().irqs(), None);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //!
 //! With an interrupt, the receiver sleeps in io_uring_enter(2) until a read completes or the next read is due. By
 //! polling, it asks the disk's poll queue in one io_uring_enter(2) after the other (IORING_SETUP_IOPOLL), and looks at
-//! the clock in between. So a slow read never delays the start of the next read.
+//! the clock in between. So a slow read does not delay the start of the next read, unless [`DEPTH_MAX`] reads are in
+//! flight.
 
-use std::fs::File;
+use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::io;
 use std::iter::Peekable;
@@ -29,8 +30,15 @@ use super::socket::LOOK_AGAIN;
 /// Most reads in flight. Further reads that are due wait; their latency includes the wait.
 pub const DEPTH_MAX: usize = 128;
 
+/// The seed of a window's blocks is the window's seed, XOR this constant. With the same seed, the block of a read would
+/// depend on the time between this read and the last one.
+const BLOCKS_SEED: u64 = 0x6e76_6d65_626c_6f63;
+/// The disk has failed if reads are in flight, the window has ended, and no read completes for this time.
+const COMPLETION_LIMIT_NS: u64 = 5_000_000_000;
+/// Longest sleep while the last reads are awaited.
+const LAST_READS_SLEEP_NS: u64 = 10_000_000;
+
 #[repr(C, align(4096))]
-#[derive(Clone)]
 struct Page([u8; READ_BYTES as usize]);
 
 /// Passes the schedule of the window from the sender to the receiver.
@@ -89,21 +97,46 @@ impl Idle {
     }
 }
 
+/// A read that was submitted.
+#[derive(Clone, Copy, Default)]
+struct Request {
+    /// The time at which the read was due, as [`Due::carried`] returns it.
+    carried: u64,
+    /// Bytes from the start of the disk.
+    offset: u64,
+}
+
+/// The random numbers that choose the blocks of a window's reads.
+fn random_of_blocks(seed: u64) -> Random {
+    Random::new(seed ^ BLOCKS_SEED)
+}
+
 /// The reads in flight, and the memory that the disk writes to.
 struct Reads<'a> {
     ring: IoUring,
-    file: &'a File,
+    disk: &'a Disk,
     /// One page for each read in flight. The kernel writes to a page until its read is reaped.
-    pages: Vec<Page>,
+    pages: Vec<UnsafeCell<Page>>,
     /// Pages without a read in flight.
     free: Vec<usize>,
-    /// The time at which the read of each page was due, as [`Due::carried`] returns it.
-    carried: Vec<u64>,
+    /// The last read of each page.
+    requests: Vec<Request>,
     random: Random,
-    blocks: u64,
 }
 
-impl Reads<'_> {
+impl<'a> Reads<'a> {
+    fn new(ring: IoUring, disk: &'a Disk, seed: u64) -> Reads<'a> {
+        let page = |_| UnsafeCell::new(Page([0; READ_BYTES as usize]));
+        Reads {
+            ring,
+            disk,
+            pages: (0..DEPTH_MAX).map(page).collect(),
+            free: (0..DEPTH_MAX).collect(),
+            requests: vec![Request::default(); DEPTH_MAX],
+            random: random_of_blocks(seed),
+        }
+    }
+
     fn in_flight(&self) -> usize {
         self.pages.len() - self.free.len()
     }
@@ -111,15 +144,30 @@ impl Reads<'_> {
     /// Queues a read of a random block. The next entry into the kernel submits it. Call it only with a free page.
     fn add(&mut self, due: Due) -> io::Result<()> {
         let page = self.free.pop().ok_or_else(|| io::Error::other("no free page"))?;
-        self.carried[page] = due.carried();
-        let offset = self.random.below(self.blocks) * READ_BYTES;
-        let address = self.pages[page].0.as_mut_ptr();
-        let file = Fd(self.file.as_raw_fd());
+        let offset = self.random.below(self.disk.blocks()) * READ_BYTES;
+        self.requests[page] = Request { carried: due.carried(), offset };
+        // Shared references to an `UnsafeCell` allow the kernel to write to the other pages meanwhile.
+        let address = self.pages[page].get().cast::<u8>();
+        let file = Fd(self.disk.file().as_raw_fd());
         let read = opcode::Read::new(file, address, READ_BYTES as u32).offset(offset);
-        // SAFETY: the page stays in `pages`, at its address and unused by others, until `reap` has seen the completion;
-        // `drop` does not free pages of reads in flight. The file outlives the ring.
+        // SAFETY: `pages` never grows, so the page keeps its address until `drop`, which leaks the pages if reads are
+        // still in flight. No reference to the content of a page exists, and `free` gives the page to no other read
+        // until `reap` has seen the completion. The file outlives the ring.
         let pushed = unsafe { self.ring.submission().push(&read.build().user_data(page as u64)) };
-        pushed.map_err(|_| io::Error::other("the submission queue is full"))
+        pushed.map_err(|_| {
+            self.free.push(page);
+            io::Error::other("the submission queue is full")
+        })
+    }
+
+    /// Waits a short time for completions. Polls once if the ring polls: such a ring has no timeout.
+    fn wait_for_last(&self) -> io::Result<()> {
+        if self.ring.params().is_setup_iopoll() {
+            rustix::thread::sched_yield();
+            self.submit()
+        } else {
+            self.submit_and_sleep(LAST_READS_SLEEP_NS)
+        }
     }
 
     /// Submits the queued reads, and polls once for completions if the ring polls.
@@ -137,19 +185,26 @@ impl Reads<'_> {
 
     /// Passes the completed reads to `handle`, each by its time. Returns their number.
     ///
-    /// Fails if a read failed.
+    /// Fails if a read failed. The error names the disk and the offset.
     fn reap(&mut self, mut handle: impl FnMut(u64)) -> io::Result<usize> {
         let mut reaped = 0;
         while let Some(completion) = self.ring.completion().next() {
             let page = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
-            let carried =
-                *self.carried.get(page).ok_or_else(|| io::Error::other("unknown read"))?;
+            let request = self.requests.get(page).copied();
+            let Request { carried, offset } =
+                request.ok_or_else(|| io::Error::other("unknown read"))?;
             self.free.push(page);
             reaped += 1;
+            let failed = |reason: String| {
+                let device = self.disk.device();
+                io::Error::other(format!("read of {device} at byte {offset}: {reason}"))
+            };
             match completion.result() {
-                error if error < 0 => return Err(io::Error::from_raw_os_error(-error)),
+                error if error < 0 => {
+                    return Err(failed(io::Error::from_raw_os_error(-error).to_string()));
+                }
                 bytes if bytes as u64 != READ_BYTES => {
-                    return Err(io::Error::other("a short read"));
+                    return Err(failed(format!("{bytes} bytes instead of {READ_BYTES}")));
                 }
                 _ => handle(carried),
             }
@@ -159,11 +214,12 @@ impl Reads<'_> {
 }
 
 impl Drop for Reads<'_> {
-    /// Waits for the reads in flight. Leaks their pages if it cannot, because the disk may still write to them.
+    /// Waits for the reads in flight, for [`COMPLETION_LIMIT_NS`] at most. Then leaks their pages, because the disk may
+    /// still write to them.
     fn drop(&mut self) {
+        let give_up_ns = now_ns() + COMPLETION_LIMIT_NS;
         while self.in_flight() > 0 {
-            let waited = without_interruption(self.ring.submit_and_wait(1).map(|_| ()));
-            if waited.is_err() {
+            if self.wait_for_last().is_err() || now_ns() >= give_up_ns {
                 std::mem::forget(std::mem::take(&mut self.pages));
                 return;
             }
@@ -225,6 +281,31 @@ impl DiskReader<'_> {
     }
 }
 
+impl DiskReader<'_> {
+    /// Receives the reads that are in flight when the window has ended. Without it, reads of a slow disk would count as
+    /// dropped.
+    ///
+    /// Fails if no read completes for [`COMPLETION_LIMIT_NS`]. The error names the disk.
+    fn receive_last(&mut self, events: &mut Events<'_>) -> io::Result<()> {
+        let mut give_up_ns = now_ns() + COMPLETION_LIMIT_NS;
+        while self.reads.in_flight() > 0 {
+            self.reads.wait_for_last()?;
+            let now = now_ns();
+            if self.reads.reap(|carried| events.handle(carried))? > 0 {
+                give_up_ns = now + COMPLETION_LIMIT_NS;
+            } else if now >= give_up_ns {
+                return Err(io::Error::other(format!(
+                    "{} has completed none of {} reads for {} s",
+                    self.reads.disk.device(),
+                    self.reads.in_flight(),
+                    COMPLETION_LIMIT_NS / 1_000_000_000
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Receiver for DiskReader<'_> {
     fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()> {
         let Some(schedule) = self.start.wait(events)? else { return Ok(()) };
@@ -234,14 +315,14 @@ impl Receiver for DiskReader<'_> {
             let next_ns = self.add_due(&mut schedule, now)?;
             self.wait(next_ns, now)?;
             let reaped = self.reads.reap(|carried| events.handle(carried))?;
+            // A wake-up is not counted as a signal: the timer of the next read wakes the reader, too.
             match self.idle {
-                Idle::Sleep if reaped > 0 => events.signalled(),
                 Idle::Spin if reaped == 0 => spin_loop(),
                 Idle::SpinAndYield if reaped == 0 => rustix::thread::sched_yield(),
                 _ => {}
             }
         }
-        Ok(())
+        self.receive_last(events)
     }
 }
 
@@ -264,23 +345,45 @@ fn ring(polls: bool) -> Result<IoUring, BenchError> {
 
 /// Measures a window of reads at a rate.
 ///
-/// Fails with [`BenchError::Unavailable`] if the disk or the kernel lacks the scheme, and if a read fails.
+/// Fails with [`BenchError::Unavailable`] if the disk or the kernel lacks the scheme. Fails with [`BenchError::Failed`]
+/// if a read fails or does not complete, and with the errors of the window's threads.
 pub fn rate_window(stream: &EventStream, disk: &Disk) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
     disk.check(scheme)?;
     let start = Start::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;
-    let reads = Reads {
-        ring: ring(scheme.is_by_polling())?,
-        file: disk.file(),
-        pages: vec![Page([0; READ_BYTES as usize]); DEPTH_MAX],
-        free: (0..DEPTH_MAX).collect(),
-        carried: vec![0; DEPTH_MAX],
-        random: Random::new(stream.seed),
-        blocks: disk.blocks(),
-    };
+    let reads = Reads::new(ring(scheme.is_by_polling())?, disk, stream.seed);
     let reader = DiskReader { reads, idle: Idle::of_scheme(scheme), start: &start };
     let wake = || {
         let _ = start.wake();
     };
     events::measure_schedule(stream, |schedule| start.open(schedule), reader, wake)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_of_reads_do_not_depend_on_the_gaps_between_them() {
+        const READS: usize = 20_000;
+        let correlation = |mut of_blocks: Random, mut of_gaps: Random| {
+            let pairs: Vec<(f64, f64)> = (0..READS)
+                .map(|_| (of_blocks.below(1 << 20) as f64, of_gaps.exponential()))
+                .collect();
+            let mean = |values: &dyn Fn(&(f64, f64)) -> f64| {
+                pairs.iter().map(values).sum::<f64>() / READS as f64
+            };
+            let (block, gap) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
+            let covariance = mean(&|pair| (pair.0 - block) * (pair.1 - gap));
+            let variances =
+                mean(&|pair| (pair.0 - block).powi(2)) * mean(&|pair| (pair.1 - gap).powi(2));
+            (covariance / variances.sqrt()).abs()
+        };
+        for seed in [0, 1, 7, u64::MAX] {
+            let with_own_seed = correlation(random_of_blocks(seed), Random::new(seed));
+            assert!(with_own_seed < 0.04, "{with_own_seed}");
+            // The test would see one seed for both.
+            assert!(correlation(Random::new(seed), Random::new(seed)) > 0.5);
+        }
+    }
 }

@@ -283,7 +283,8 @@ impl Receiver for RingReceiver<'_> {
                 self.receive_until_empty(events, Some((threshold, suspend_ns)))?;
             }
             Scheme::Coalesced { .. } => self.receive_all_per_signal(events)?,
-            Scheme::Spin | Scheme::Poll => self.receive_by_spinning(events, spin_loop),
+            Scheme::Spin => self.receive_by_spinning(events, spin_loop),
+            Scheme::Poll => return Err(io::Error::other("only requests to a disk are polled for")),
             Scheme::SpinYield => self.receive_by_spinning(events, rustix::thread::sched_yield),
             Scheme::Clocked { period_ns } => {
                 self.receive_by_clock(events, period_ns, NextTick::AfterLastTick);

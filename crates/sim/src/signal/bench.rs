@@ -103,7 +103,21 @@ impl SimSignal {
                 remedy: Some("irqlab signal run --rig virtio-net".to_owned()),
             });
         }
-        rig.check(window.scheme())
+        rig.check(window.scheme())?;
+        self.check_coalescing(window)
+    }
+
+    /// Checks that the disks of the machine can hold back completions if the scheme needs it: a disk with the time of a
+    /// drive cannot.
+    fn check_coalescing(&self, window: Window) -> Result<(), BenchError> {
+        let holds_back = self.settings.rig.coalescing(window.scheme()).is_some();
+        if holds_back && self.settings.guest.machine.disks.iter().any(|disk| disk.drive.is_some()) {
+            return Err(BenchError::Unavailable {
+                reason: "a simulated disk with drive= does not hold back completions".to_owned(),
+                remedy: Some("--disk nvme,latency=80us".to_owned()),
+            });
+        }
+        Ok(())
     }
 
     /// Runs a machine for a window. Runs a second machine if the first one fails: a busy host can stop QEMU so long

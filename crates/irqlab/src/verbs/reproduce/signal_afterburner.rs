@@ -103,6 +103,10 @@ fn prepare_simulated(
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let paper = Paper::built_in().context("papers/signal-afterburner.toml")?;
     let transfers = Plan {
+        rig: match &args.on {
+            None | Some(On::Live) => Rig::Veth,
+            Some(On::Sim(_)) => Rig::VirtioNet,
+        },
         parts: vec![Part::Transfers, Part::RoundTrips],
         schemes: paper.schemes(),
         loads: vec![Load::Idle, Load::Busy],

@@ -258,6 +258,7 @@ impl RunArgs {
             (true, Rig::Nic) => vec![Part::Rates, Part::RoundTrips],
         };
         Ok(Plan {
+            rig: self.rig(),
             parts,
             schemes,
             loads: unique(&self.loads),
@@ -357,6 +358,7 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     args.check_simulated()?;
     let plan = args.plan()?;
     check_schemes(args.rig(), &plan.schemes)?;
+    check_disk_time(args.rig(), &plan.schemes, &args.simulated.guest.disk)?;
     let machine = SimulatedSignal {
         model,
         rig: args.rig(),
@@ -388,6 +390,18 @@ fn check_schemes(rig: Rig, schemes: &[Scheme]) -> anyhow::Result<()> {
         bail!(BenchError::NothingMeasurable { reason, remedy });
     }
     Ok(())
+}
+
+/// Fails if a scheme needs a disk that holds back completions, and a disk has the time of a drive.
+fn check_disk_time(rig: Rig, schemes: &[Scheme], disks: &[Disk]) -> Result<(), Usage> {
+    let held_back = schemes.iter().find(|scheme| rig.coalescing(**scheme).is_some());
+    match held_back {
+        Some(scheme) if disks.iter().any(|disk| disk.drive.is_some()) => Err(Usage(format!(
+            "--disk drive= cannot be used with --schemes {scheme}: such a disk does not hold back \
+             completions; use latency="
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A measurement in a simulated machine.

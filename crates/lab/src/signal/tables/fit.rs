@@ -11,6 +11,9 @@ use super::RATES;
 use super::point::Point;
 use super::regions::region_table;
 
+/// The figures that are absent without a fit.
+const MODEL_FIGURES: &str = "the model's costs and predictions";
+
 /// The model that is fitted to the points with measured CPU use. All predictions come from closed forms.
 pub(super) struct Model {
     /// The fitted costs. `None` if no point can be fitted, or the fit failed.
@@ -37,6 +40,14 @@ fn observation(point: &Point<'_>) -> Option<Observation> {
 }
 
 impl Model {
+    /// Fits nothing, because the events are requests to a device. The absence has the reason.
+    pub fn of_a_device(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
+        let model = Model { fit: None, residuals: vec![None; points.len()] };
+        let reason = "the cost model has no time of a device";
+        let absence = Absence::new(RATES, MODEL_FIGURES, reason);
+        (model, if points.is_empty() { Vec::new() } else { vec![absence] })
+    }
+
     /// Fits the costs. If the fit fails, the model predicts nothing, and the absences have the reason.
     pub fn fitted(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
         let observations: Vec<Option<Observation>> = points.iter().map(observation).collect();
@@ -54,8 +65,7 @@ impl Model {
                 (Model { residuals: residuals.collect(), fit: Some(fit) }, Vec::new())
             }
             Err(error) => {
-                let costs = "the model's costs and predictions";
-                (without_fit(), vec![Absence::new(RATES, costs, error.to_string())])
+                (without_fit(), vec![Absence::new(RATES, MODEL_FIGURES, error.to_string())])
             }
         }
     }

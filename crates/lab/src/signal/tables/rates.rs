@@ -88,7 +88,8 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .real(|row: &Row<'_>| row.events_per_signal()),
         column(
             "disk_interrupts_per_event",
-            "Interrupts of the disk per read; absent without a disk. 0: the reader polled.",
+            "Interrupts of the disk per read; absent without a disk. 0: no interrupt; the reader \
+             polled.",
         )
         .shown_as("interrupts/read", 64)
         .real(|row: &Row<'_>| row.disk_interrupts_per_event()),
