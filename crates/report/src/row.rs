@@ -25,6 +25,11 @@ impl<'a> Row<'a> {
         self.table.get(self.values, column).unwrap_or(&Value::Absent)
     }
 
+    /// Whether the value in a column is this text.
+    pub fn has_text(&self, column: &str, text: &str) -> bool {
+        matches!(self.get(column), Value::Text(value) if value == text)
+    }
+
     pub fn number(&self, column: &str) -> Option<f64> {
         self.get(column).number()
     }

@@ -81,7 +81,7 @@ fn of_run(run: &Run) -> Vec<Figure> {
     figures
 }
 
-/// What may explain a change of the cycles: names of totals, and the columns that have them.
+/// Totals that may explain a change of the cycles: their names, and the columns that have them.
 const REASONS: [(&str, &str); 9] = [
     ("cycles that wait for instructions", "self_fetch_stall_cycles"),
     ("cycles that wait for data", "self_data_stall_cycles"),

@@ -142,7 +142,7 @@ impl Rig {
                 same_rig("interrupt"),
             ),
             Scheme::Hybrid { .. } if self == Rig::Nvme => unavailable(
-                "Linux does not sleep before it polls a disk: io_uring ignores io_poll_delay since 5.16",
+                "io_uring ignores io_poll_delay since Linux 5.16, and irqlab does not use the hybrid polling of Linux 6.13",
                 same_rig("poll"),
             ),
             Scheme::Clocked { .. } | Scheme::Deferred { .. } if self == Rig::Nvme => unavailable(

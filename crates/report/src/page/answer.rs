@@ -39,16 +39,16 @@ pub fn summarize(run: &Run) -> Answer {
 /// How many claims of a paper agree with it, and the first that disagrees. `None` for a run that reproduces no paper.
 fn findings(run: &Run) -> Option<Answer> {
     let table = run.table("findings").filter(|table| table.column("agreement").is_some())?;
-    let with = |agreement: &'static str| {
-        rows(table).filter(move |row| is_text(row, "agreement", agreement))
+    let rows_with = |agreement: &'static str| {
+        rows(table).filter(move |row| row.has_text("agreement", agreement))
     };
     let [agree, disagree, unknown] =
-        ["agrees", "disagrees", "can't tell"].map(|agreement| with(agreement).count());
+        ["agrees", "disagrees", "can't tell"].map(|agreement| rows_with(agreement).count());
     let all = agree + disagree + unknown;
     if all == 0 {
         return None;
     }
-    let example = with("disagrees").next().map(|row| {
+    let example = rows_with("disagrees").next().map(|row| {
         let evidence = row.alone("evidence");
         format!(" (the first: {}, {}: {evidence})", row.alone("finding"), row.alone("claim"))
     });
@@ -58,7 +58,7 @@ fn findings(run: &Run) -> Option<Answer> {
         example.unwrap_or_default()
     );
     let has_reason = |row: &Row<'_>| matches!(row.get("reason"), Value::Text(_));
-    let reason = with("can't tell").find(has_reason).map(|row| row.alone("reason"));
+    let reason = rows_with("can't tell").find(has_reason).map(|row| row.alone("reason"));
     let lever = reason.map(|reason| {
         format!("The first reason why a claim cannot be decided: {}.", reason.trim_end_matches('.'))
     });
@@ -102,20 +102,16 @@ fn largest<'r>(rows: impl Iterator<Item = Row<'r>>, column: &str) -> Option<Row<
     numbers.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
 }
 
-fn is_text(row: &Row<'_>, column: &str, text: &str) -> bool {
-    matches!(row.get(column), Value::Text(value) if value == text)
-}
-
 /// The context that takes most CPU time, and the gain from a shorter mean or a lower rate.
 fn handlers(run: &Run) -> Option<Answer> {
     let table = run.table("handlers")?;
-    let sums = rows(table).filter(|row| is_text(row, "cpu", "all"));
+    let sums = rows(table).filter(|row| row.has_text("cpu", "all"));
     let row = largest(sums, "self_cpu_ratio")?;
     let share = row.number("self_cpu_ratio")?;
     let (mean, rate) = (row.number("self_mean_ns")?, row.number("rate_hz")?);
     let name = context(&row);
     let in_condition = rows(table).filter(|candidate| {
-        is_text(candidate, "cpu", "all") && candidate.get("condition") == row.get("condition")
+        candidate.has_text("cpu", "all") && candidate.get("condition") == row.get("condition")
     });
     let possible_maxima = possible_extremes(in_condition, Extreme::Largest, share_of_cpu);
     let (predicate, rivals) = match &possible_maxima[..] {
@@ -364,7 +360,7 @@ fn displaced(row: &Row<'_>) -> Option<Figure> {
 fn services(run: &Run) -> Option<Answer> {
     let table = run.table("services")?;
     let is_service =
-        |row: &Row<'_>| !is_text(row, "class", "user") && !is_text(row, "class", "idle");
+        |row: &Row<'_>| !row.has_text("class", "user") && !row.has_text("class", "idle");
     let row = largest(rows(table).filter(is_service), "self_total_ns")?;
     let name = format!("{} {}", row.alone("class"), row.alone("service"));
     let share = row.number("time_ratio")?;
@@ -395,14 +391,14 @@ fn services(run: &Run) -> Option<Answer> {
 /// The slowdown of the largest job with the shortest work between barriers, and the work that suffers least.
 fn scale(run: &Run) -> Option<Answer> {
     let table = run.table("scale")?;
-    let independent = || rows(table).filter(|row| is_text(row, "detour_times", "independent"));
+    let independent = || rows(table).filter(|row| row.has_text("detour_times", "independent"));
     let nodes = independent().filter_map(|row| row.number("node_count")).fold(0.0, f64::max);
-    let of_largest: Vec<Row<'_>> =
+    let largest_jobs: Vec<Row<'_>> =
         independent().filter(|row| row.number("node_count") == Some(nodes)).collect();
     let granularity = |row: &&Row<'_>| row.number("granularity_ns").unwrap_or(0.0);
     let by_granularity = |a: &&Row<'_>, b: &&Row<'_>| granularity(a).total_cmp(&granularity(b));
     let [shortest, longest] =
-        [of_largest.iter().min_by(by_granularity)?, of_largest.iter().max_by(by_granularity)?];
+        [largest_jobs.iter().min_by(by_granularity)?, largest_jobs.iter().max_by(by_granularity)?];
     let slowdown = |row: &Row<'_>| {
         let ratio = row.number("slowdown_ratio")?;
         let bound = if *row.get("is_lower_bound") == Value::Bool(true) { "at least " } else { "" };
@@ -526,7 +522,7 @@ fn is_contaminated(row: &Row<'_>) -> bool {
 /// latency.
 fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     let value = row.number(column)?;
-    if is_text(row, "method", "closed-form") {
+    if row.has_text("method", "closed-form") {
         return Some(Figure::exact(value));
     }
     let half_width = match column {
@@ -559,7 +555,7 @@ pub fn summarize_comparison(run: &Run) -> String {
         Some(format!("{}. ", first.alone("finding")))
     });
     let lead = lead.unwrap_or_default();
-    let has_verdict = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);
+    let has_verdict = |row: &Row<'_>, verdict: &str| row.has_text("verdict", verdict);
     let count = |verdict: &str| rows(table).filter(|row| has_verdict(row, verdict)).count();
     // The table of a long comparison has no rows for equal figures, but the settings count them.
     let setting = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_u64);

@@ -1,4 +1,4 @@
-//! What the cycles of a context or a service were: names and colours that several pictures share.
+//! The causes by which pictures divide the cycles of a context or a service: names and colours that they share.
 
 use plotters::style::RGBColor;
 
@@ -21,7 +21,7 @@ pub const CAUSES: [Cause; 5] = [EXECUTES, MISPREDICTED, DEPENDENCES, INSTRUCTION
 /// Shares that exceed the whole by at most this much do so by rounding.
 const ROUNDING_RATIO: f64 = 1e-9;
 
-/// Divides all cycles by cause: the cause of each part, and its share. `waits`: the shares that wait for instructions
+/// Returns the share of each cause in all cycles. `waits`: the shares that wait for instructions
 /// and for data. `pipeline`: the share of all stalls in the pipeline, and its part after mispredicted branches, if they
 /// are known. `None` if the stalls are more than all cycles.
 pub fn divided(waits: [f64; 2], pipeline: Option<[f64; 2]>) -> Option<Vec<(f64, Cause)>> {

@@ -9,7 +9,7 @@ use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
 use super::palette::{BLUE, GREY, INK, PALE, VERMILION};
 use super::rows;
-use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, shortened_to, units};
 use crate::human::Quantity;
 use crate::row::Row;
 
@@ -79,14 +79,6 @@ fn findings_of(table: &Table) -> Vec<Finding> {
     findings
 }
 
-/// The name, cut to `length_max` characters.
-fn cut(name: &str, length_max: usize) -> String {
-    if name.chars().count() <= length_max {
-        return name.to_owned();
-    }
-    format!("{}…", name.chars().take(length_max - 1).collect::<String>())
-}
-
 /// The picture of table `findings`. `None` for a run without findings.
 pub fn findings(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("findings").filter(|table| table.column("agreement").is_some())
@@ -127,7 +119,8 @@ pub fn findings(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             .to_owned(),
     };
     let length_max = if width < NARROW_BELOW { 28 } else { 64 };
-    let names: Vec<String> = shown.iter().map(|finding| cut(&finding.name, length_max)).collect();
+    let names: Vec<String> =
+        shown.iter().map(|finding| shortened_to(length_max, &finding.name)).collect();
     let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
     let sheet = draw(&heading, width, height, |area| {
         let name_room = room_for_names(names.iter().map(String::as_str));

@@ -190,10 +190,15 @@ pub fn text_width(text: &str, size: f64) -> f64 {
 
 /// A name, cut to [`NAME_CHARS_MAX`] characters.
 pub fn shortened(name: &str) -> String {
-    if name.chars().count() <= NAME_CHARS_MAX {
+    shortened_to(NAME_CHARS_MAX, name)
+}
+
+/// A name, cut to `length_max` characters.
+pub fn shortened_to(length_max: usize, name: &str) -> String {
+    if name.chars().count() <= length_max {
         return name.to_owned();
     }
-    name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect()
+    name.chars().take(length_max.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// The title of a panel, broken into lines that fit.

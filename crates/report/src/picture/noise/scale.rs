@@ -9,7 +9,6 @@ use crate::picture::chart::{Chart, Label, Look, room_for};
 use crate::picture::palette::SERIES;
 use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn, draw};
-use crate::row::Row;
 
 /// Height of the picture without its heading, pixels.
 const HEIGHT: f64 = 320.0;
@@ -31,10 +30,6 @@ struct Line {
     points: Vec<Point>,
 }
 
-fn is_text(row: &Row<'_>, column: &str, text: &str) -> bool {
-    matches!(row.get(column), Value::Text(value) if value == text)
-}
-
 /// The lines of nodes with independent detours.
 fn lines(run: &Run) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
@@ -44,7 +39,7 @@ fn lines(run: &Run) -> Vec<Line> {
         else {
             continue;
         };
-        if !is_text(&row, "detour_times", "independent") || nodes < 1.0 || slowdown <= 0.0 {
+        if !row.has_text("detour_times", "independent") || nodes < 1.0 || slowdown <= 0.0 {
             continue;
         }
         let name = human::ns(granularity_ns);

@@ -1,4 +1,4 @@
-//! The picture `services`: each service's share of the kernel's time, a bar divided by what its cycles were.
+//! The picture `services`: each service's share of the kernel's time, a bar divided by the causes of its cycles.
 
 use record::Run;
 
