@@ -119,10 +119,14 @@ impl Activity {
     /// not matter. The ratio can exceed 1 by chance. `None` without a job, or if the control shows no progress.
     ///
     /// With a simulator's counts, the ratio is exact for any load: the time share of the job and the idle task in the
-    /// window, over their time share in the control.
+    /// window, over their time share in the control. `None` if the guest's kernel had work of its own in the control:
+    /// then the control shows no idle machine, and the CPU use could be negative.
     #[must_use]
     pub fn leftover_ratio(&self) -> Option<f64> {
         if let Some(counted) = self.counted {
+            if counted.control_is_busy() {
+                return None;
+            }
             let leftover = |busy_ns: u64, length_ns: u64| {
                 (length_ns > 0).then(|| 1.0 - busy_ns as f64 / length_ns as f64)
             };
@@ -160,6 +164,9 @@ impl Activity {
     }
 }
 
+/// Why a window of a simulated machine has no CPU use.
+pub(super) const BUSY_CONTROL: &str =
+    "work of the guest's kernel had the receiving CPU in the control";
 /// Maximum busy share of the control in an uncontaminated window of a simulated machine. Ticks take 2 % on slow models.
 const CONTROL_BUSY_RATIO_MAX: f64 = 0.1;
 /// Minimum of [`Activity::available_ratio`] in an uncontaminated window.
@@ -211,7 +218,7 @@ impl RateWindow {
         // Nothing but the guest runs on a simulated CPU, so its CPU is always available. The guest's kernel may have
         // work of its own: in the control, the leftover time would be too small, and the CPU use in the window too.
         if self.activity.counted.is_some_and(|counted| counted.control_is_busy()) {
-            return Some("work of the guest's kernel had the receiving CPU in the control");
+            return Some(BUSY_CONTROL);
         }
         let is_shared = self.activity.counted.is_none();
         let available = self.activity.available_ratio();
@@ -317,8 +324,9 @@ mod tests {
         };
         // The CPU use would be 1 - 0.9 / 0.54: below zero.
         let busy = window(1_380_000);
-        assert!(busy.activity.cpu_ratio(Load::Background).is_some_and(|ratio| ratio < -0.5));
+        assert_eq!(busy.activity.cpu_ratio(Load::Background), None);
         assert!(busy.contamination().is_some_and(|reason| reason.contains("in the control")));
         assert_eq!(window(60_000).contamination(), None);
+        assert!(window(60_000).activity.cpu_ratio(Load::Background).is_some());
     }
 }

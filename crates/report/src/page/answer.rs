@@ -453,9 +453,11 @@ fn signal(run: &Run) -> Option<Answer> {
             "{condition}, no scheme can be said to cost least: something else had a CPU in the windows of {}.",
             contaminated.join(", ")
         );
-        let lever = Some(
-            "Keep other work off both CPUs, or measure more windows (--repetitions).".to_owned(),
-        );
+        let remedy = match run.bench.as_str() {
+            "sim" => "Measure longer or more windows (-d, --repetitions).",
+            _ => "Keep other work off both CPUs, or measure more windows (--repetitions).",
+        };
+        let lever = Some(remedy.to_owned());
         return Some(Answer { fact, lever, table });
     }
     let cheapest_candidates =

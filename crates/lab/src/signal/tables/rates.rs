@@ -5,7 +5,7 @@ use record::{Columns, Format, Table, column};
 use signalling::Residual;
 use stats::Distribution;
 
-use super::super::sample::RateWindow;
+use super::super::sample::{BUSY_CONTROL, RateWindow};
 use super::RATES;
 use super::columns::{
     Activities, Latency, activity_columns, grouped_by_load, key_columns, latency_columns,
@@ -190,7 +190,9 @@ pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
         return Vec::new();
     };
     let is_simulated = windows.iter().all(|window| window.activity.counted.is_some());
-    let remedy = if is_simulated {
+    let remedy = if reason == BUSY_CONTROL {
+        "they have no CPU use: take longer windows (-d), whose control is longer, too"
+    } else if is_simulated {
         "the machine is too slow for this rate: choose a lower rate (--rates)"
     } else {
         "keep other work off both CPUs, take shorter windows (-d) or more windows (--repetitions)"
