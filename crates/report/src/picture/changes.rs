@@ -9,7 +9,9 @@ use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
 use super::palette::{BLUE, GREY, INK, ORANGE, VERMILION};
 use super::rows;
-use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use super::sheet::{
+    Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units, without_shared_parts,
+};
 use crate::human;
 use crate::row::Row;
 
@@ -73,25 +75,13 @@ fn names(changes: &[&Change], length_max: usize) -> Vec<String> {
         .take_while(|index| word_lists.iter().all(|list| list[*index] == word_lists[0][*index]))
         .count();
     word_lists.iter_mut().for_each(|list| drop(list.drain(..shared)));
-    remove_shared_parts(&mut word_lists);
+    let first_words: Vec<&str> =
+        word_lists.iter().map(|list| list.first().map_or("", String::as_str)).collect();
+    let conditions = without_shared_parts(&first_words);
+    for (list, condition) in word_lists.iter_mut().zip(conditions) {
+        list.splice(..list.len().min(1), [condition]);
+    }
     word_lists.into_iter().map(|words| shortened_in_the_middle(&words, length_max)).collect()
-}
-
-/// Removes from the first words, such as `idle/low/timer`, the parts that all of them share.
-fn remove_shared_parts(word_lists: &mut [Vec<String>]) {
-    let parts: Vec<Vec<String>> = word_lists
-        .iter()
-        .map(|list| list.first().map_or("", String::as_str).split('/').map(str::to_owned).collect())
-        .collect();
-    let Some(first) = parts.first() else { return };
-    if first.len() < 2 || parts.iter().any(|others| others.len() != first.len()) {
-        return;
-    }
-    let differs = |index: &usize| parts.iter().any(|others| others[*index] != first[*index]);
-    let kept: Vec<usize> = (0..first.len()).filter(differs).collect();
-    for (list, parts) in word_lists.iter_mut().zip(&parts) {
-        list[0] = kept.iter().map(|index| parts[*index].as_str()).collect::<Vec<_>>().join("/");
-    }
 }
 
 /// The words as a text of at most `length_max` characters. A longer text loses its middle.

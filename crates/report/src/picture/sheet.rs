@@ -201,6 +201,22 @@ pub fn shortened_to(length_max: usize, name: &str) -> String {
     name.chars().take(length_max.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// The texts, such as `idle/low/timer`, without the parts that all of them share. Texts with different numbers of parts
+/// stay as they are, and so does a single text.
+pub fn without_shared_parts(texts: &[&str]) -> Vec<String> {
+    let parts: Vec<Vec<&str>> = texts.iter().map(|text| text.split('/').collect()).collect();
+    let count = parts.first().map_or(0, Vec::len);
+    let differs = |index: &usize| parts.iter().any(|others| others[*index] != parts[0][*index]);
+    if parts.iter().any(|others| others.len() != count) || !(0..count).any(|index| differs(&index))
+    {
+        return texts.iter().map(|text| (*text).to_owned()).collect();
+    }
+    let kept: Vec<usize> = (0..count).filter(differs).collect();
+    let text_of =
+        |parts: &Vec<&str>| kept.iter().map(|index| parts[*index]).collect::<Vec<_>>().join("/");
+    parts.iter().map(text_of).collect()
+}
+
 /// The title of a panel, broken into lines that fit.
 #[derive(Debug, PartialEq)]
 pub struct PanelTitle {
@@ -476,6 +492,19 @@ fn xml(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::picture::palette::{BLUE, GREY};
+
+    #[test]
+    fn conditions_keep_the_parts_that_differ() {
+        let conditions = ["idle/low/timer", "busy/low/timer"];
+        assert_eq!(without_shared_parts(&conditions), ["idle", "busy"]);
+        assert_eq!(
+            without_shared_parts(&["idle/low/timer", "busy/high/timer"]),
+            ["idle/low", "busy/high"]
+        );
+        for same in [&["idle/low/timer"][..], &["a/b", "a"], &["a", "a"], &[]] {
+            assert_eq!(without_shared_parts(same), same);
+        }
+    }
 
     #[test]
     fn a_long_title_of_a_panel_has_several_lines() {

@@ -9,7 +9,9 @@ use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, OWN_SCALES, Room, draw_bars, longest_bar, shared_maximum};
 use crate::picture::palette::{BLUE, VERMILION};
 use crate::picture::rows;
-use crate::picture::sheet::{Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use crate::picture::sheet::{
+    Heading, NARROW_BELOW, Sheet, Undrawn, draw, units, without_shared_parts,
+};
 use crate::row::Row;
 
 /// Maximum number of contexts of a panel.
@@ -26,23 +28,35 @@ const MEASURES: [(&str, &str); 7] = [
     ("dtlb_miss_ratio", "DTLB misses, of its accesses"),
 ];
 
-/// A context's name. If the picture has several conditions, the name includes the condition.
-fn name(row: &Row<'_>, conditions: usize) -> String {
-    match conditions {
-        1 => context(row),
-        _ => format!("{}, {}", context(row), row.alone("condition")),
+/// The conditions of the picture, each with the parts of its name that tell it from the others.
+struct Conditions(Vec<(String, String)>);
+
+impl Conditions {
+    fn new(names: &[String]) -> Conditions {
+        let texts: Vec<&str> = names.iter().map(String::as_str).collect();
+        Conditions(names.iter().cloned().zip(without_shared_parts(&texts)).collect())
+    }
+
+    /// A context's name. If the picture has several conditions, the name starts with the condition.
+    fn name_of_context(&self, row: &Row<'_>) -> String {
+        if self.0.len() == 1 {
+            return context(row);
+        }
+        let condition = row.alone("condition");
+        let short = self.0.iter().find(|(name, _)| *name == condition).map(|(_, short)| short);
+        format!("{}: {}", short.unwrap_or(&condition), context(row))
     }
 }
 
 /// The bar of a context in the panel of a column. `None` if the column has no value for it.
-fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
+fn bar(row: &Row<'_>, column: &str, conditions: &Conditions) -> Option<Bar> {
     let value = row.number(column).filter(|value| *value >= 0.0)?;
     let half_width = row.number(&format!("{column}_ci95"));
     let is_share = is_share(column);
     let label = if is_share { human::percent(value) } else { human::number(value) };
     let colour = if is_share { VERMILION } else { BLUE };
     Some(Bar {
-        name: name(row, conditions),
+        name: conditions.name_of_context(row),
         parts: vec![(value, colour)],
         interval: half_width.map(|half| ((value - half).max(0.0), value + half)),
         label,
@@ -54,18 +68,19 @@ fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
 pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("ratios") else { return Ok(None) };
     let (conditions, _) = conditions(table);
+    let in_picture = Conditions::new(&conditions);
     // Contexts are in the order of their costs, the costliest first, as in the picture `costs`.
     let handlers = run.table("handlers");
     let order: Vec<String> = handlers.map_or(Vec::new(), |handlers| {
         let by_cost = |condition: &String| largest(handlers, condition, "self_total_ns");
-        conditions.iter().flat_map(by_cost).map(|row| name(&row, conditions.len())).collect()
+        conditions.iter().flat_map(by_cost).map(|row| in_picture.name_of_context(&row)).collect()
     });
     let rank =
         |name: &String| order.iter().position(|ordered| ordered == name).unwrap_or(usize::MAX);
     let (mut panels, mut dropped) = (Vec::new(), 0);
     for (column, title) in MEASURES {
         let mut bars: Vec<Bar> =
-            rows(table).filter_map(|row| bar(&row, column, conditions.len())).collect();
+            rows(table).filter_map(|row| bar(&row, column, &in_picture)).collect();
         bars.sort_by_key(|bar| rank(&bar.name));
         dropped = dropped.max(bars.len().saturating_sub(CONTEXTS_MAX));
         bars.truncate(CONTEXTS_MAX);
