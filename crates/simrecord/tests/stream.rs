@@ -6,9 +6,9 @@ use simrecord::parsed::parse;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
     AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, Check, ContextRow, Counters,
-    CountersOf, Detail, End, Group, Header, Hotplug, HotplugState, IrqName, KernelCount, Marker,
-    MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ShadowCaches,
-    Span, Task, Transition, UserFunction, Value, Values, ValuesKind,
+    CountersOf, Detail, End, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName,
+    KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region,
+    Roi, ShadowCaches, Span, Task, Transition, UserFunction, Value, Values, ValuesKind,
 };
 
 const HEADER: Header = Header {
@@ -223,9 +223,13 @@ proptest! {
 #[test]
 fn a_stream_of_another_program_or_version_is_named() {
     let mut bytes = stream(&[]);
-    bytes[16] = 9;
+    let other = FORMAT_VERSION + 1;
+    bytes[16..20].copy_from_slice(&other.to_le_bytes());
     let error = reader::read(bytes.as_slice()).unwrap_err();
-    assert!(matches!(error, ReadError::Record(0, RecordError::Version(9))), "{error}");
+    assert!(
+        matches!(error, ReadError::Record(0, RecordError::Version(found)) if found == other),
+        "{error}"
+    );
     bytes[8] = b'x';
     let error = reader::read(bytes.as_slice()).unwrap_err();
     assert!(matches!(error, ReadError::Record(0, RecordError::Magic)), "{error}");
