@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is built from.
+/// Paths of the sources, from the root of the repository.
 const SOURCES: [&str; 6] =
     ["crates", "machines", "papers", "workloads", "Cargo.toml", "Cargo.lock"];
 
@@ -32,8 +32,8 @@ fn commit() -> Option<String> {
     if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?) != root {
         return None;
     }
-    // Another commit changes one of these files. Git appends to the log at each commit and checkout; a branch's own
-    // file may be missing, and come into being with the next commit.
+    // Each commit and each checkout appends a line to logs/HEAD. The branch's own file is no help: a packed branch has
+    // none.
     for name in ["HEAD", "logs/HEAD"] {
         let path = root.join(git(&root, &["rev-parse", "--git-path", name])?);
         println!("cargo::rerun-if-changed={}", path.display());

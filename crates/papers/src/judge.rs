@@ -74,7 +74,7 @@ pub(crate) fn exactly(number: f64) -> Figure {
     Figure { mean: number, half_width: 0.0 }
 }
 
-/// The unit in which a figure is printed.
+/// Unit of a figure in the column `evidence`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     /// Printed after the number. Empty for a plain ratio.
@@ -99,7 +99,7 @@ impl Unit {
 
 /// The figures that claims compare, each named by a cell.
 pub(crate) trait Figures<Cell> {
-    /// The unit in which a cell's figures are printed. All sides of a claim have the same unit.
+    /// Unit of a cell's figures. All sides of a claim have one unit.
     fn unit(&self, cell: &Cell) -> Unit;
 
     /// The measured figure, or the reason why it is missing.

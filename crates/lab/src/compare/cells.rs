@@ -304,7 +304,7 @@ enum Shares {
 }
 
 impl Shares {
-    /// `None` if the table has no column for the shares. `rows`: those that are not of a single CPU.
+    /// `rows`: the rows that sum up all CPUs. `None` if the table has no column for the shares.
     fn of_table<'t>(table: &Table, rows: impl Iterator<Item = &'t Vec<Value>>) -> Option<Shares> {
         if let Some(column) = cpu_share_column(table) {
             return Some(Shares::Column(column));

@@ -593,7 +593,7 @@ fn judge_pairs<'a>(
         let has_no_share = |difference: &Difference<'_>| difference.pair.context_share.is_none();
         let by_share = has_no_share(earlier).cmp(&has_no_share(later));
         let by_effect = later.effect().total_cmp(&earlier.effect());
-        // What became worse and what became better stand together: the largest effect is first.
+        // Worse and better figures stand together, the largest effect first.
         let rank = |difference: &Difference<'_>| match difference.verdict {
             Verdict::Worse | Verdict::Better => 0,
             other => 1 + other as u8,

@@ -48,7 +48,7 @@ const IDENTITY: &str = "machine.identity.";
 /// A warning for each fact of the host and each setting that differs.
 pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
     let mut warnings = Vec::new();
-    // The kernel and the processor of a simulated run are those of its guest.
+    // A simulated run records the kernel and the processor of its guest.
     let is_simulated = [base, new].iter().all(|run| run.bench == "sim");
     let machine = if is_simulated { "the guest's " } else { "the host's " };
     for fact in HOST_FACTS {

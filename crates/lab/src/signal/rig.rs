@@ -35,7 +35,7 @@ const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
 /// threshold of up to 256, and up to 255 times 100 us.
 const NVME_COMPLETIONS_MAX: u32 = 256;
 const NVME_DELAY_NS_MAX: u64 = 25_500_000;
-/// The unit of these times.
+/// Unit of an NVMe disk's coalescing time.
 const NVME_DELAY_UNIT_NS: u64 = 100_000;
 
 impl Rig {

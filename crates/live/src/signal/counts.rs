@@ -34,7 +34,7 @@ pub struct Increase {
     pub polls: Option<u64>,
     /// Number of NAPI polls on the CPU that found packets.
     pub useful_polls: Option<u64>,
-    /// Number of interrupts of the given lines, on all CPUs. `None` if /proc/interrupts lists none of these lines.
+    /// Interrupts of the given lines on all CPUs. `None` if /proc/interrupts lists no given line.
     pub of_lines: Option<u64>,
 }
 

@@ -45,8 +45,8 @@ fn is_nvme_disk(name: &str) -> bool {
 impl Disk {
     /// Opens the first NVMe disk for reading. `is_simulated`: a simulator observes this machine.
     ///
-    /// Fails with [`BenchError::NothingMeasurable`] if there is no NVMe disk, its blocks are larger than a read, or it
-    /// cannot be opened.
+    /// Fails with [`BenchError::NothingMeasurable`] if there is no NVMe disk, if its blocks are larger than a read, or if
+    /// the system refuses to open the disk.
     pub fn open(root: &Root, is_simulated: bool) -> Result<Disk, BenchError> {
         let nothing = |reason: String, remedy: &str| BenchError::NothingMeasurable {
             reason,

@@ -72,7 +72,7 @@ impl Start {
     }
 }
 
-/// What the receiver does while nothing has completed.
+/// How the receiver waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
     /// Sleeps until a completion interrupts, or the next read is due.
@@ -282,8 +282,7 @@ impl DiskReader<'_> {
 }
 
 impl DiskReader<'_> {
-    /// Receives the reads that are in flight when the window has ended. Without it, reads of a slow disk would count as
-    /// dropped.
+    /// Receives the reads that are in flight when the window has ended. Otherwise, slow reads would count as dropped.
     ///
     /// Fails if no read completes for [`COMPLETION_LIMIT_NS`]. The error names the disk.
     fn receive_last(&mut self, events: &mut Events<'_>) -> io::Result<()> {

@@ -91,7 +91,7 @@ pub struct Schedule {
 /// The time at which an event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// CLOCK_MONOTONIC.
+    /// ns of CLOCK_MONOTONIC.
     pub ns: u64,
     /// Whether the latency is recorded: the event is not part of the warm-up.
     is_measured: bool,
@@ -143,8 +143,8 @@ pub fn measure(
     run(stream, enter, send, receiver, wake)
 }
 
-/// Measures a window in which the receiver starts the events itself, when `open` has passed the schedule to it. The
-/// lateness of a sender is absent. [`WindowSetup::run`] describes `wake`.
+/// Measures a window in which the receiver starts the events itself. `open` passes the schedule to the receiver. No sender
+/// can be late, so there is no lateness. [`WindowSetup::run`] describes `wake`.
 ///
 /// Has the errors of [`WindowSetup::run`].
 pub fn measure_schedule(

@@ -38,7 +38,7 @@ impl Quantity {
         Quantity::L1dMisses,
     ];
 
-    /// The unit in which findings print the quantity.
+    /// Unit of the quantity in the column `evidence` of the findings.
     pub(super) fn unit(self) -> Unit {
         match self {
             Quantity::Time => Unit::MICROSECONDS,

@@ -28,8 +28,8 @@ impl Coalescing {
     }
 
     /// Adds the request with this serial number, which is done at `done_ns`. Requests must come in the order in which
-    /// they are done. Returns when the request is reported, and the earlier requests that it completes a batch with:
-    /// they are reported at the same time, and no longer at the first time of the pair.
+    /// they are done. Returns when the request is reported. If the request fills a batch, also returns the earlier members,
+    /// each with its former report time: all members are reported now.
     pub(super) fn add(&mut self, done_ns: i64, serial: u64) -> (i64, Vec<(i64, u64)>) {
         // A batch that is reported before this request is done does not wait for it.
         let joined = self.open.take().filter(|batch| done_ns <= batch.report_ns);
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(coalescing.add(10, 1), (110, vec![]));
         // The first batch was reported at 110.
         assert_eq!(coalescing.add(111, 2), (211, vec![]));
-        // A completion at the time of the report is still part of it.
+        // A completion at the report time still joins the batch.
         assert_eq!(coalescing.add(211, 3), (211, vec![(211, 2)]));
     }
 

@@ -1,4 +1,4 @@
-//! The causes by which pictures divide the cycles of a context or a service: names and colours that they share.
+//! Causes of the cycles of a context or a service: the names and colours that all pictures use.
 
 use plotters::style::RGBColor;
 

@@ -60,8 +60,7 @@ fn change(row: &Row<'_>) -> Option<Change> {
 }
 
 /// The names of changes, without what all of them share: their first words, words `all`, and parts of the condition. A
-/// name longer than `length_max` characters keeps its first word, such as the condition, and its end: both identify the
-/// figure.
+/// name longer than `length_max` characters keeps its first word, such as the condition, and its end.
 fn names(changes: &[&Change], length_max: usize) -> Vec<String> {
     let mut word_lists: Vec<Vec<String>> = changes
         .iter()

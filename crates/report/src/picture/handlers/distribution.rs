@@ -96,11 +96,12 @@ fn looks(panels: &[Vec<&str>]) -> BTreeMap<String, Look> {
         if colours.contains_key(name) {
             continue;
         }
-        let in_panel_with_name =
-            |other: &str| panels.iter().any(|panel| panel.contains(name) && panel.contains(&other));
+        let shares_a_panel = |context: &str| {
+            panels.iter().any(|panel| panel.contains(name) && panel.contains(&context))
+        };
         let uses = |colour: usize| {
             let users = || colours.iter().filter(move |(_, used)| **used == colour);
-            (users().filter(|(other, _)| in_panel_with_name(other)).count(), users().count())
+            (users().filter(|(context, _)| shares_a_panel(context)).count(), users().count())
         };
         let colour = (0..SERIES.len()).min_by_key(|colour| uses(*colour)).unwrap_or(0);
         // Contexts of one colour differ in the pattern.

@@ -177,7 +177,7 @@ fn notes(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
     let worst_row = per_cpu().find(|row| row.alone("cpu") == worst_cpu);
     let example = worst_row.and_then(|row| {
         let worst_ns = time_ns(&row, "late_max_ns")?;
-        // Of few wake-ups, a rare quantile is the worst one, and none was later.
+        // With few wake-ups, a high quantile equals the worst wake-up: no wake-up was later.
         let is_exceeded = |late_ns: &f64| *late_ns < worst_ns;
         let quantiles = [("1 %", "late_p99_ns"), ("half", "late_p50_ns")];
         let exceeded = quantiles
