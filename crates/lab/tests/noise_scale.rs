@@ -2,14 +2,14 @@
 
 use lab::noise::scale::{Arrivals, Job, Row, ScaleError, Trace, delays, run, scale, traces};
 use proptest::prelude::*;
-use record::{Column, Kind, Run, Table};
+use record::{Column, Kind, Run, Table, Value};
 use serde_json::Map;
 use stats::{Extremes, Random};
 
 fn trace(own_ns: u64, detours: Vec<(u64, u64)>) -> Trace {
     let count = detours.len() as u64;
     let max_ns = detours.iter().map(|(_, length)| *length).max().unwrap_or(0);
-    Trace { cpu: 0, own_ns, detours, arrivals: Arrivals::Measured, count, max_ns }
+    Trace { cpu: 0, own_ns, detours, arrivals: Arrivals::Measured, count, lost: 0, max_ns }
 }
 
 fn job(nodes: &[u64], granularity_ns: u64) -> Job {
@@ -154,14 +154,20 @@ fn granularities_that_the_window_is_too_short_for_are_refused() {
     assert!(scale(&tick, &job(&[1], 9_900_000)).is_ok());
 }
 
-/// A run with the columns that `traces` reads.
+/// A run without losses, with the columns that `traces` reads.
 fn measured(window_ns: u64, detours: &[(u64, u64)], count: u64) -> Run {
+    measured_with_losses(window_ns, detours, count, 0)
+}
+
+/// A run that lost `lost` detours.
+fn measured_with_losses(window_ns: u64, detours: &[(u64, u64)], count: u64, lost: u64) -> Run {
     let uint = |name: &str| Column::new(name, Kind::Uint, "For a test.");
     let traced = Column::new("traced", Kind::Bool, "For a test.");
-    let columns = vec![uint("cpu"), traced, uint("window_ns"), uint("detour_count")];
+    let [cpu, window, detour_count] = ["cpu", "window_ns", "detour_count"].map(uint);
+    let columns = vec![cpu, traced, window, detour_count, uint("lost_record_count")];
     let mut noise = Table::new("noise", "For a test.", columns);
-    noise.push(vec![2_u64.into(), true.into(), window_ns.into(), count.into()]);
-    noise.push(vec![2_u64.into(), false.into(), 5_u64.into(), 77_u64.into()]);
+    noise.push(vec![2_u64.into(), true.into(), window_ns.into(), count.into(), lost.into()]);
+    noise.push(vec![2_u64.into(), false.into(), 5_u64.into(), 77_u64.into(), 0_u64.into()]);
     let columns = ["cpu", "start_ns", "length_ns"].map(uint).to_vec();
     let mut singles = Table::new("detours", "For a test.", columns);
     let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"].map(uint).to_vec();
@@ -215,6 +221,24 @@ fn where_there_is_a_sample_times_are_random_and_the_rate_is_right() {
     let trace = &traces(&many, None, 1).unwrap()[0];
     assert_eq!((trace.detours.len(), trace.count), (200_000, 3_000_000));
     assert_eq!(trace.own_ns, (10_000_000_000 - 3_000_000 * 1031) / 15);
+}
+
+#[test]
+fn a_run_that_lost_detours_has_lower_bounds_only() {
+    let detours: Vec<(u64, u64)> =
+        (0..1_000).map(|number| (number * 1_000_000 + 5_000, 1_000)).collect();
+    let scaled = |lost| {
+        let run_with_losses = measured_with_losses(1_000_000_000, &detours, 1_000, lost);
+        run(&run_with_losses, &job(&[1], 100_000), None, String::new(), Map::new()).unwrap()
+    };
+    let bounds = |run: &Run| -> Vec<Value> {
+        let table = &run.tables[0];
+        table.rows().iter().filter_map(|row| table.get(row, "is_lower_bound").cloned()).collect()
+    };
+    let (whole, with_losses) = (scaled(0), scaled(3));
+    assert_eq!((bounds(&whole), whole.warnings.len()), (vec![false.into(); 2], 0));
+    assert_eq!(bounds(&with_losses), vec![true.into(); 2]);
+    assert!(with_losses.warnings[0].contains("lost"), "{:?}", with_losses.warnings);
 }
 
 #[test]

@@ -19,7 +19,12 @@ const volatile struct service_config cfg SEC(".rodata.config") = {};
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* CO-RE ignores ___ and the rest of the name. */
+struct thread_info___of_services { /* arch/x86/include/asm/thread_info.h */
+	u32 status;
+} RELOCATED;
+
 struct task_struct___of_services {
+	struct thread_info___of_services thread_info;
 	int pid;
 	unsigned int flags;
 	unsigned int __state; /* Linux 5.14 */
@@ -33,6 +38,7 @@ struct pt_regs___of_services { /* arch/x86/include/asm/ptrace.h */
 	long orig_ax;
 } RELOCATED;
 
+#define TS_COMPAT 0x0002 /* arch/x86/include/asm/thread_info.h: within a system call of 32-bit code */
 #define TASK_DEAD 0x80 /* include/linux/sched.h */
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000 /* Linux 6.4: threads of vhost */
@@ -52,6 +58,20 @@ static __always_inline struct service_task *task_of(u32 pid)
 }
 
 /*
+ * Returns the position of the system call with this number in the table of 64-bit calls, which `task` is within. The
+ * numbers of 32-bit code mean other calls: these have one position.
+ */
+static __always_inline u32 call_position(struct task_struct *task, u64 number)
+{
+	struct task_struct___of_services *relocated = (void *)task;
+
+	if (bpf_core_field_exists(relocated->thread_info.status) &&
+	    (BPF_CORE_READ(relocated, thread_info.status) & TS_COMPAT))
+		return SERVICE_SYSCALL_32;
+	return number < SERVICE_SYSCALL_32 ? number : SERVICE_SYSCALLS - 1;
+}
+
+/*
  * Finds the system call of a task by the registers with which the task entered the kernel. Returns
  * its position + 1, or 0. Every other entry from user mode sets orig_ax to -1.
  */
@@ -67,7 +87,7 @@ static __always_inline u32 call_by_registers(struct task_struct *task)
 	number = BPF_CORE_READ(registers, orig_ax);
 	if (number < 0)
 		return 0;
-	return (number < SERVICE_SYSCALLS ? number : SERVICE_SYSCALLS - 1) + 1;
+	return call_position(task, number) + 1;
 }
 
 /*
@@ -246,8 +266,7 @@ TRACEPOINT("sys_enter") int syscall_in(u64 *ctx)
 		return 0;
 	program_starts(cpu);
 	drop_spans(cpu);
-	if (number >= SERVICE_SYSCALLS)
-		number = SERVICE_SYSCALLS - 1;
+	number = call_position(bpf_get_current_task_btf(), number);
 	count((u32)number);
 	task = current_task();
 	if (task) {

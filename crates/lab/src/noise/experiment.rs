@@ -299,7 +299,8 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
         warnings.extend(sample.warnings.iter().map(|text| format!("{label}: {text}")));
         if let Some(lost) = sample.traced.map(|traced| traced.lost).filter(|lost| *lost > 0) {
             warnings.push(format!(
-                "{label}: {lost} kernel events were lost; their time is in the remainder"
+                "{label}: {lost} kernel events were lost: their time counts for what ran before \
+                 them, or for the host or the firmware"
             ));
         }
         for warning in sample.cpu_warnings.iter().cloned().chain(warnings_of_cpus(sample)) {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn quantum(start_ns: u64, time_ns: u64) -> Quantum {
-        Quantum { start_ns, time_ns, named_ns: None, main: None, faulted: None }
+        Quantum::untraced(start_ns, time_ns)
     }
 
     fn activity(cpu: u32, intervals: &[(u64, u64, bool)]) -> CpuActivity {

@@ -156,6 +156,7 @@ pub struct Injected {
 /// Statistics of the trace of kernel events, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
+    /// Number of marks in the windows.
     pub marks: u64,
     /// Number of marks that were dropped because the buffer was full.
     pub lost: u64,
@@ -183,6 +184,11 @@ pub struct CpuNoise {
     /// How long the loop ran, ns.
     pub window_ns: u64,
     pub result: LoopResult,
+    /// Number of interrupts of the local timer in the window. `None` without tracing.
+    pub tick_count: Option<u64>,
+    /// How long the time lasted that `steal_ns` and `smi_count` cover, ns: the window, what precedes it (warm-up,
+    /// trials), and its end. `None` if neither was counted.
+    pub external_ns: Option<u64>,
     /// Number of records that were dropped because the buffer was full.
     pub lost_records: u64,
     /// Whether the kernel moved the loop's thread to another CPU, for example because this CPU went offline. The
@@ -192,10 +198,11 @@ pub struct CpuNoise {
     pub page_faults: Option<u64>,
     /// Context switches away from the loop by the kernel's count. `None` if the kernel does not report them.
     pub switches: Option<u64>,
-    /// Time that the host reports as stolen from this CPU, ns, in steps of /proc/stat. `None` if it is unknown.
+    /// Time that the host reports as stolen from this CPU in `external_ns`, ns, in steps of /proc/stat. `None` if it is
+    /// unknown.
     pub steal_ns: Option<u64>,
-    /// System management interrupts by the processor's count. `None` if the processor does not count them, or if
-    /// irqlab may not read the count.
+    /// System management interrupts in `external_ns` by the processor's count. `None` if the processor does not count
+    /// them, or if irqlab may not read the count.
     pub smi_count: Option<u64>,
 }
 
@@ -208,6 +215,8 @@ impl CpuNoise {
             start_ns,
             window_ns,
             result,
+            tick_count: None,
+            external_ns: None,
             lost_records: 0,
             left: false,
             page_faults: None,
@@ -262,8 +271,8 @@ pub struct QuantumCycles {
 /// The work in slots of fixed time.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
-    /// Length of a slot, ns.
-    pub slot_ns: u64,
+    /// Length of a slot, ns: a whole number of cycles of the loop's clock.
+    pub slot_length_ns: f64,
     /// Number of slots that passed.
     pub count: u64,
     /// Total work of all slots, in iterations of the loop body.
@@ -291,13 +300,12 @@ impl Fixed {
     }
 
     /// Adds the next quantum. `quanta_per_block`: see [`Fixed::quanta_per_block`]. Quanta beyond the expected number
-    /// belong to no block.
+    /// belong to the last block.
     pub fn add(&mut self, quantum: Quantum, quanta_per_block: u64) {
-        let block = (self.times.count / quanta_per_block.max(1)) as usize;
+        let block = (self.times.count / quanta_per_block.max(1)).min(BLOCKS as u64 - 1) as usize;
         match self.least_ns.get_mut(block) {
             Some(min_ns) => *min_ns = quantum.time_ns.min(*min_ns),
-            None if block < BLOCKS => self.least_ns.push(quantum.time_ns),
-            None => {}
+            None => self.least_ns.push(quantum.time_ns),
         }
         self.times.record(quantum.time_ns, quantum.start_ns);
         if self.first.len() < QUANTA_MAX {
@@ -325,18 +333,35 @@ impl Slots {
         self.count = slot.saturating_add(1);
     }
 
-    /// Ends a window. Slots that passed since the last added slot had no work.
-    pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
-        let passed = (window_ns / slot_ns.max(1)).max(self.count);
-        self.slot_ns = slot_ns;
+    /// Ends a window in which `passed` whole slots of `slot_length_ns` passed. Slots since the last added slot had no
+    /// work.
+    pub fn finish(&mut self, passed: u64, slot_length_ns: f64) {
+        let passed = passed.max(self.count);
+        self.slot_length_ns = slot_length_ns;
         self.empty += passed - self.count;
         self.count = passed;
+    }
+
+    /// Start of a slot, ns since the opening of the window.
+    #[must_use]
+    pub fn start_ns(&self, slot: u64) -> u64 {
+        (slot as f64 * self.slot_length_ns).round() as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_shortest_quantum_counts_also_beyond_the_expected_number() {
+        let mut fixed = Fixed::default();
+        let quanta_per_block = Fixed::quanta_per_block(10);
+        for time_ns in (0..10).map(|_| 100).chain([90, 80, 95]) {
+            fixed.add(Quantum::untraced(0, time_ns), quanta_per_block);
+        }
+        assert_eq!((fixed.least_ns.len(), fixed.least_ns.iter().min()), (BLOCKS, Some(&80)));
+    }
 
     #[test]
     fn slots_without_work_are_counted() {
@@ -346,7 +371,7 @@ mod tests {
         }
         assert_eq!(slots.first, [9, 10, 0, 0, 3]);
         assert_eq!((slots.empty, slots.work_sum, slots.work_max, slots.count), (2, 22, 10, 5));
-        slots.finish(700, 100);
-        assert_eq!((slots.empty, slots.count, slots.slot_ns), (4, 7, 100));
+        slots.finish(7, 100.4);
+        assert_eq!((slots.empty, slots.count, slots.start_ns(5)), (4, 7, 502));
     }
 }

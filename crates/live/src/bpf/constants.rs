@@ -85,6 +85,9 @@ shared_constants! {
     /// Number of services that are system calls. They have the first positions, by number. Position `SERVICE_SYSCALLS`
     /// - 1 also counts all system calls with higher numbers.
     SERVICE_SYSCALLS: usize = 512;
+    /// Position of all system calls of 32-bit code, whose numbers mean other calls. Linux has no 64-bit call with this
+    /// number.
+    SERVICE_SYSCALL_32: usize = 510;
     /// Position of the first softirq.
     SERVICE_SOFTIRQ: usize = 512;
     /// Position of the first system vector.

@@ -160,7 +160,7 @@ impl MarkProbes {
         Ok(std::mem::take(&mut self.inbox.borrow_mut().marks))
     }
 
-    /// Number of marks dropped so far because the ring was full.
+    /// Number of marks dropped so far because the ring was full, and of records that could not be decoded.
     ///
     /// Fails if the kernel refuses.
     pub fn lost(&self) -> Result<u64, BpfError> {
@@ -171,7 +171,7 @@ impl MarkProbes {
             .unwrap_or_default();
         let number =
             |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-        Ok(values.iter().map(number).sum::<u64>())
+        Ok(values.iter().map(number).sum::<u64>() + self.inbox.borrow().decoder.malformed)
     }
 
     /// The names of all contexts and tasks in the marks so far. The index is the number in marks.

@@ -14,7 +14,8 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
 use lab::noise::{
-    AttributionParameters, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced, Visibility,
+    AttributionParameters, ContextName, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced,
+    Visibility,
 };
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
@@ -430,6 +431,8 @@ impl LiveNoise {
         let mut activity = Vec::new();
         let lost = after.lost.unwrap_or(0).saturating_sub(before.lost.unwrap_or(0));
         let mut traced = Traced { lost, ..Traced::default() };
+        let probes = if after.lost.is_some() { self.probes.as_ref() } else { None };
+        let names = probes.map(|probes| probes.names(&self.root)).unwrap_or_default();
         for (runner, mut join) in runners.into_iter().zip(joins) {
             let cpu = runner.cpu;
             let (ring, ran) = runner.join()?;
@@ -444,9 +447,15 @@ impl LiveNoise {
             }
             let start_ns = join.start_ns.or_else(|| clocks.ns_at(ran.outcome.start)).unwrap_or(0);
             let end_ns = clocks.ns_at(ran.outcome.end).unwrap_or(0);
-            activity.push((cpu, std::mem::take(&mut join.busy), end_ns));
             let window_ns = end_ns.saturating_sub(start_ns);
-            join.finish(window_ns, self.settings.quantum_ns);
+            let slot_cycles = ran.loop_config.quantum_cycles;
+            let window_cycles = ran.outcome.end.saturating_sub(ran.outcome.start);
+            join.finish(
+                end_ns,
+                window_cycles / slot_cycles,
+                slot_cycles as f64 * 1e9 / self.clock.hz,
+            );
+            activity.push((cpu, std::mem::take(&mut join.busy), end_ns));
             let has_left = ran.stay == Stay::UntilItLeft;
             if has_left {
                 let reason = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
@@ -458,8 +467,13 @@ impl LiveNoise {
             if looping == Loop::Ftq {
                 counter_error = counter_error.max(self.counter_error(&ran.outcome, window_ns));
             }
-            traced.marks += join.marks_taken;
+            traced.marks += join.marks_in_window;
             traced.outside += join.outside;
+            traced.lost += join.forgotten_in_records;
+            let is_tick =
+                |number: u32| names.get(number as usize).is_some_and(ContextName::is_tick);
+            let ticks = join.entries.iter().filter(|(number, _)| is_tick(**number));
+            let tick_count = probes.map(|_| ticks.map(|(_, count)| count).sum());
             facts.insert(format!("iterations_on_cpu_{cpu}"), json!(ran.body_iterations));
             if let Some(core) = CoreClock::new(ran.core_cycles, self.clock.hz) {
                 core.describe(cpu, &mut facts, &mut cpu_warnings);
@@ -468,6 +482,8 @@ impl LiveNoise {
                 cpu,
                 start_ns,
                 window_ns,
+                tick_count,
+                external_ns: before.external_ns(after, cpu),
                 lost_records: ring.lost() + join.timeless,
                 left: has_left,
                 page_faults: ran.counts.map(|counts| counts.page_faults),
@@ -484,14 +500,13 @@ impl LiveNoise {
                 after.switches_to_init - before.switches_to_init
             ));
         }
-        let probes = if after.lost.is_some() { self.probes.as_ref() } else { None };
         // Every field is named: a default could hide a field that a real machine must fill.
         Ok(NoiseSample {
             looping,
             cpus,
             unmeasured,
             activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
-            names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
+            names,
             traced: probes.map(|_| traced),
             clock_rate_error: Some(counter_error),
             pairs: Vec::new(),

@@ -1,12 +1,15 @@
 //! Counts of the kernel, the hypervisor and the processor at the edges of a window: stolen time, system management
 //! interrupts (SMIs), lost marks. `bench.rs` reads them before and after the loops.
 
+use std::time::Instant;
+
 use crate::bpf::BpfError;
 use crate::host::{Root, StealFacts, smi_count, steal_facts};
 use crate::marks::MarkProbes;
 
 /// Counts of the kernel, the hypervisor and the firmware at an edge of a window.
 pub struct ExternalCounts {
+    read_at: Instant,
     steal: StealFacts,
     /// CPU and its number of SMIs, for CPUs that count them.
     smis: Vec<(u32, u32)>,
@@ -23,6 +26,7 @@ impl ExternalCounts {
     pub fn now(root: &Root, cpus: &[u32], probes: Option<&MarkProbes>) -> Result<Self, BpfError> {
         let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
         Ok(ExternalCounts {
+            read_at: Instant::now(),
             steal: steal_facts(root),
             smis: smis.collect(),
             lost: probes.map(MarkProbes::lost).transpose()?,
@@ -37,6 +41,12 @@ impl ExternalCounts {
             Some(counts.smis.iter().find(|(counted_cpu, _)| *counted_cpu == cpu)?.1)
         };
         Some(count_in(after)?.wrapping_sub(count_in(self)?).into())
+    }
+
+    /// Time until the later reading `after`, ns. `None` if neither stolen time nor SMIs of the CPU are counted.
+    pub fn external_ns(&self, after: &Self, cpu: u32) -> Option<u64> {
+        self.stolen_until(after, cpu).or(self.smis_until(after, cpu))?;
+        u64::try_from(after.read_at.saturating_duration_since(self.read_at).as_nanos()).ok()
     }
 
     /// Time that the host reports as stolen until the later reading `after`, ns; `None` if the host reports none.

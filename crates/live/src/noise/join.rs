@@ -1,14 +1,19 @@
 //! Joins the records of a loop with the kernel's marks while both arrive: attributes the time of each gap or quantum to
 //! the kernel's contexts. The observer (`runner.rs`) feeds one [`Join`] per CPU.
 
+use std::collections::BTreeMap;
+
 use lab::exceedances::Exceedance;
 use lab::noise::{
     AttributionParameters, BusyIntervals, Fixed, Gap, GapLedger, Loop, LoopResult, Mark, Part,
-    Quantum, split,
+    Quantum, What, split,
 };
 
 use crate::clock::ClockMap;
 use crate::ring::Record;
+
+/// Maximum number of marks of a CPU that wait for a later record. Beyond it, the oldest half is counted and forgotten.
+const MARKS_MAX: usize = 1 << 20;
 
 /// Joins the records of one CPU with its marks, and turns them into gaps, quanta or slots.
 pub struct Join {
@@ -26,10 +31,18 @@ pub struct Join {
     quanta_per_block: u64,
     /// When the window opened, ns: earlier marks belong to the warm-up. `None` before.
     pub start_ns: Option<u64>,
-    /// Number of marks that arrived.
-    pub marks_taken: u64,
+    /// Number of marks in the window.
+    pub marks_in_window: u64,
     /// Number of marks in the window that are within no record.
     pub outside: u64,
+    /// How often each context started in the window, by its number.
+    pub entries: BTreeMap<u32, u64>,
+    /// Number of marks that were forgotten before the record came to which they may belong.
+    pub forgotten_in_records: u64,
+    /// The last mark that was forgotten, ns.
+    forgotten_until_ns: u64,
+    /// Number of marks that were forgotten since the last record.
+    forgotten: u64,
     /// Number of records whose times could not be converted to the kernel's clock. They are lost.
     pub timeless: u64,
     /// A buffer for [`attribute`], kept to avoid an allocation per quantum.
@@ -59,8 +72,12 @@ impl Join {
             busy: BusyIntervals::default(),
             quanta_per_block: Fixed::quanta_per_block(expected_quanta),
             start_ns: None,
-            marks_taken: 0,
+            marks_in_window: 0,
             outside: 0,
+            entries: BTreeMap::new(),
+            forgotten_in_records: 0,
+            forgotten_until_ns: 0,
+            forgotten: 0,
             timeless: 0,
             parts: Vec::new(),
         }
@@ -85,11 +102,45 @@ impl Join {
 
     /// Adds the new marks of this CPU.
     pub fn add_marks(&mut self, new_marks: impl Iterator<Item = Mark>) {
-        let before = self.marks.len();
         self.marks.extend(new_marks);
-        self.marks_taken += (self.marks.len() - before) as u64;
         // The marks arrive almost in order; noise.bpf.c has the reason.
         self.marks.sort_by_key(|mark| mark.at_ns);
+        if self.marks.len() > MARKS_MAX && self.waiting.is_empty() {
+            let forgotten = self.marks.len() - MARKS_MAX / 2;
+            self.forgotten_until_ns = self.marks[forgotten - 1].at_ns;
+            self.forgotten += forgotten as u64;
+            self.take_outside(forgotten, u64::MAX);
+        }
+    }
+
+    /// Number of the marks with these positions that are in the window. `end_ns`: the end of the window.
+    fn count_in_window(&self, from: usize, to: usize, end_ns: u64) -> u64 {
+        let start_ns = self.start_ns.unwrap_or(u64::MAX);
+        let marks = self.marks[from..to].iter();
+        marks.filter(|mark| (start_ns..end_ns).contains(&mark.at_ns)).count() as u64
+    }
+
+    /// Takes the first `count` marks, which are within no record. The slots of FTQ have no marks of their own.
+    fn take_outside(&mut self, count: usize, end_ns: u64) {
+        if !matches!(self.result, LoopResult::Slots(_)) {
+            self.outside += self.count_in_window(0, count, end_ns);
+        }
+        self.take(count, end_ns);
+    }
+
+    /// Counts the first `count` marks, and removes them. `end_ns`: the end of the window.
+    fn take(&mut self, count: usize, end_ns: u64) {
+        self.marks_in_window += self.count_in_window(0, count, end_ns);
+        let start_ns = self.start_ns.unwrap_or(u64::MAX);
+        for mark in self.marks.drain(..count) {
+            if !(start_ns..end_ns).contains(&mark.at_ns) {
+                continue;
+            }
+            self.busy.mark(&mark);
+            if let What::Enter(context) = mark.what {
+                *self.entries.entry(context).or_default() += 1;
+            }
+        }
     }
 
     /// Processes the waiting records, whose marks have all arrived. `new_records` wait until the next call.
@@ -110,9 +161,7 @@ impl Join {
                 }
             }
         }
-        for mark in self.marks.drain(..used) {
-            self.busy.mark(&mark);
-        }
+        self.take(used, u64::MAX);
     }
 
     /// Adds a gap or quantum with its marks. The search for its marks starts at index `from`. Returns the index of the
@@ -120,21 +169,17 @@ impl Join {
     fn add_gap(&mut self, gap: Gap, from: usize) -> usize {
         let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
         let end = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
-        let start_ns = self.start_ns.unwrap_or(u64::MAX);
-        let skipped = &self.marks[from..first];
-        self.outside += skipped.iter().filter(|mark| mark.at_ns >= start_ns).count() as u64;
+        self.outside += self.count_in_window(from, first, u64::MAX);
+        if gap.start_ns < self.forgotten_until_ns {
+            self.forgotten_in_records += self.forgotten;
+        }
+        self.forgotten = 0;
         let marks = &self.marks[first..end];
         match &mut self.result {
             LoopResult::Gaps(ledger) if self.has_marks => ledger.add(gap, marks),
             LoopResult::Gaps(ledger) => ledger.add_bare(gap),
             LoopResult::Quanta(fixed) => {
-                let mut quantum = Quantum {
-                    start_ns: gap.start_ns,
-                    time_ns: gap.length_ns(),
-                    named_ns: None,
-                    main: None,
-                    faulted: None,
-                };
+                let mut quantum = Quantum::untraced(gap.start_ns, gap.length_ns());
                 if self.has_marks {
                     attribute(&mut quantum, gap, marks, self.parameters, &mut self.parts);
                 }
@@ -145,16 +190,17 @@ impl Join {
         end
     }
 
-    /// Ends the window, and adds the slots without work at its end.
-    pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
+    /// Ends the window at `end_ns`. `slots_passed` and `slot_length_ns`: see [`Slots::finish`](lab::noise::Slots::finish).
+    pub fn finish(&mut self, end_ns: u64, slots_passed: u64, slot_length_ns: f64) {
+        self.take_outside(self.marks.len(), end_ns);
         if let LoopResult::Slots(slots) = &mut self.result {
-            slots.finish(window_ns, slot_ns);
+            slots.finish(slots_passed, slot_length_ns);
         }
     }
 }
 
-/// Fills the fields of a quantum that come from marks: the time in known contexts, whether there was a page fault, and
-/// the part that took the most time. `parts` is a buffer.
+/// Fills the fields of a quantum that come from marks: the time in known contexts, and whether there was a page fault.
+/// `parts` is a buffer.
 fn attribute(
     quantum: &mut Quantum,
     gap: Gap,
@@ -165,10 +211,48 @@ fn attribute(
     parts.clear();
     split(gap, marks, parameters, parts);
     parts.retain(|(part, _)| matches!(part, Part::Context(_) | Part::Fault));
-    quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
     quantum.faulted = Some(parts.iter().any(|part| part.0 == Part::Fault));
-    parts.sort_unstable();
-    let sums = parts.chunk_by(|a, b| a.0 == b.0);
-    let sums = sums.map(|equal| (equal.iter().map(|part| part.1).sum::<u64>(), equal[0].0));
-    quantum.main = sums.max().map(|(_, part)| part);
+    quantum.parts = Some(parts.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::noise::KeepDetours;
+
+    use super::*;
+    use crate::clock::KernelClock;
+
+    /// A join whose window opened at 1,000 ns, with marks every 10 ns from 500 ns on.
+    fn join_with_marks(count: u64) -> Join {
+        let parameters = AttributionParameters::default();
+        let ledger = GapLedger::new(parameters, KeepDetours::with_seed(1));
+        let mut join = Join::new(Loop::Detour, true, parameters, ledger, 1);
+        join.start_ns = Some(1_000);
+        let what = |number| if number % 2 == 0 { What::Enter(7) } else { What::Leave(7) };
+        let mark = |number| Mark { at_ns: 500 + 10 * number, what: what(number) };
+        join.add_marks((0..count).map(mark));
+        join
+    }
+
+    #[test]
+    fn events_are_those_of_the_window_also_after_the_last_detour() {
+        let mut join = join_with_marks(100);
+        join.advance(Vec::new(), &ClockMap::new(KernelClock::default()));
+        join.finish(1_200, 0, 0.0);
+        assert_eq!((join.marks_in_window, join.outside), (20, 20));
+        assert_eq!(join.entries, BTreeMap::from([(7, 10)]));
+    }
+
+    #[test]
+    fn marks_that_no_record_needs_are_forgotten_and_counted() {
+        let count = MARKS_MAX as u64 + 101;
+        let mut join = join_with_marks(count);
+        assert!(join.marks.len() <= MARKS_MAX / 2);
+        // A gap that began before the last forgotten mark lacks all of them.
+        join.add_gap(Gap { start_ns: 1_500, end_ns: u64::MAX }, 0);
+        assert_eq!(join.forgotten_in_records, count - MARKS_MAX as u64 / 2);
+        let remaining = join.marks.len();
+        join.take(remaining, u64::MAX);
+        assert_eq!(join.marks_in_window, count - 50);
+    }
 }

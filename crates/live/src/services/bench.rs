@@ -19,8 +19,8 @@ use super::sums::{CpuTime, Reading, ServiceSums};
 use super::time_parts::{NOT_KNOWN, PROBES, closure, parts_of_cpu};
 use crate::bpf::layout::{
     SERVICE_FAULT_KERNEL, SERVICE_FAULT_USER, SERVICE_IDLE, SERVICE_IRQ, SERVICE_KERNEL_THREAD,
-    SERVICE_SCHEDULER, SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_UNKNOWN, SERVICE_USER,
-    SERVICE_VECTOR,
+    SERVICE_SCHEDULER, SERVICE_SOFTIRQ, SERVICE_SYSCALL_32, SERVICE_SYSCALLS, SERVICE_UNKNOWN,
+    SERVICE_USER, SERVICE_VECTOR,
 };
 use crate::handlers::agreement::{Files, nested_threaded_max};
 use crate::host::{Root, online_cpus, process_cpus};
@@ -220,12 +220,14 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
     })
 }
 
-/// The name of the system calls at a position. The last one has all numbers from there on.
+/// The name of the system calls at a position: of 32-bit code, and of all numbers from there on, together.
 fn syscall_name(position: usize) -> String {
-    if position == SERVICE_SYSCALLS - 1 {
-        return format!("{position} and above");
+    const LAST: usize = SERVICE_SYSCALLS - 1;
+    match position {
+        SERVICE_SYSCALL_32 => "calls of 32-bit code".to_owned(),
+        LAST => format!("{SERVICE_SYSCALL_32} and above"),
+        _ => lab::services::syscall_name(position),
     }
-    lab::services::syscall_name(position)
 }
 
 /// The distribution of a service's latencies. Its peak is the upper bound of the highest filled slot.
@@ -387,6 +389,7 @@ mod tests {
     #[test]
     fn system_calls_have_the_names_of_the_architecture() {
         assert_eq!(syscall_name(0), "read");
-        assert_eq!(syscall_name(511), "511 and above");
+        assert_eq!(syscall_name(510), "calls of 32-bit code");
+        assert_eq!(syscall_name(511), "510 and above");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::probes::ServiceProbes;
 use super::sums::{CpuTime, Reading};
 use super::time_parts::closure;
-use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_USER};
+use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_SYSCALL_32, SERVICE_USER};
 use crate::spawn::spawn_scoped;
 use crate::syscall_loop::ns_per_call;
 use crate::threads::{CpuClock, pin};
@@ -63,6 +63,42 @@ fn system_calls_are_counted_while_the_window_is_open() {
     probes.clear().unwrap();
     let cleared = probes.read().unwrap();
     assert!(cleared.services.is_empty() && cleared.cpus.is_empty());
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_of_32_bit_code_are_not_the_64_bit_calls_with_their_numbers() {
+    const CALLS: u64 = 1_000;
+    // getpid in the table of 32-bit calls, writev in the one of 64-bit calls.
+    const IA32_GETPID: u64 = 20;
+    // The kernel has this file where it executes 32-bit system calls.
+    if !std::path::Path::new("/proc/sys/abi/vsyscall32").exists() {
+        return needs::not_run(needs::Need::Other, "this kernel has no 32-bit system calls");
+    }
+    let Some(probes) = loaded() else { return };
+    let call = || {
+        let mut result = IA32_GETPID;
+        // SAFETY: getpid changes no memory. `int 0x80` keeps all registers but rax; old kernels clear r8 to r11.
+        unsafe {
+            std::arch::asm!(
+                "int 0x80", inout("rax") result,
+                out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+            );
+        }
+        result
+    };
+    let completed = |reading: &Reading, number: usize| {
+        let found = reading.services.iter().find(|(service, _)| *service == number);
+        found.map_or(0, |(_, sums)| sums.completed)
+    };
+    probes.open().unwrap();
+    for _ in 0..CALLS {
+        assert_eq!(call(), u64::from(std::process::id()));
+    }
+    let reading = close(&probes);
+    assert!(completed(&reading, SERVICE_SYSCALL_32) >= CALLS);
+    let writev_count = completed(&reading, libc::SYS_writev as usize);
+    assert!(writev_count < CALLS, "{writev_count} calls of writev");
 }
 
 /// Makes system calls, faults, new processes and sleep, on all CPUs.

@@ -159,8 +159,7 @@ mod tests {
         for _ in 0..1_000 {
             let next_tick = at_ns / 4_000_000 * 4_000_000 + 4_000_000;
             let time_ns = 100_000 + if next_tick <= at_ns + 100_000 { longer_ns } else { 0 };
-            let quantum =
-                Quantum { start_ns: at_ns, time_ns, named_ns: None, main: None, faulted: None };
+            let quantum = Quantum::untraced(at_ns, time_ns);
             fixed.add(quantum, 1_000);
             at_ns += time_ns;
         }

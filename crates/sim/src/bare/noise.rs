@@ -142,13 +142,7 @@ impl BareNoise {
                 block_min_ns = block_min_ns.min(time_ns);
                 fixed.times.record(time_ns, start_ns);
                 if fixed.first.len() < QUANTA_MAX {
-                    fixed.first.push(Quantum {
-                        start_ns,
-                        time_ns,
-                        named_ns: None,
-                        main: None,
-                        faulted: None,
-                    });
+                    fixed.first.push(Quantum::untraced(start_ns, time_ns));
                 }
             }
             fixed.least_ns.push(block_min_ns);
@@ -163,7 +157,7 @@ impl BareNoise {
 /// Fails if a slot is not after the slot before it, or not in the window: the records come from a guest, so they can be
 /// any numbers.
 fn slots(records: &[[u64; 2]], slot_ns: u64, repetitions: u64) -> Result<Slots, BenchError> {
-    let mut slots = Slots { slot_ns, ..Slots::default() };
+    let mut slots = Slots { slot_length_ns: slot_ns as f64, ..Slots::default() };
     for &[slot, work] in records {
         if !(slots.count..repetitions).contains(&slot) {
             let reason = format!(
@@ -252,7 +246,7 @@ mod tests {
     fn slots_are_those_of_the_window() {
         let good = slots(&[[0, 5], [1, 6], [4, 7]], 100, 5).unwrap();
         assert_eq!((good.count, good.empty, good.work_sum, good.work_max), (5, 2, 18, 7));
-        assert_eq!((good.slot_ns, good.first), (100, vec![5, 6, 0, 0, 7]));
+        assert_eq!((good.slot_length_ns, good.first), (100.0, vec![5, 6, 0, 0, 7]));
         // Numbers of slots with which memory would grow, or which come twice.
         let far = (1..1000).map(|number| [number * 100_000, 1]).collect::<Vec<_>>();
         for records in [far.as_slice(), &[[u64::MAX, 1]], &[[3, 1], [3, 1]], &[[5, 1]]] {

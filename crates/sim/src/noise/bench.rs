@@ -349,12 +349,15 @@ impl SimNoise {
             let name = format!("iterations_on_cpu_{}", loop_run.cpu);
             results.facts.insert(name, json!(loop_run.body_iterations));
         }
+        let tick_count = join.tick_count();
         results.cpu_warnings.extend(does_not_close(loop_run.cpu, &join.broken));
         results.cpus.push(CpuNoise {
             cpu: loop_run.cpu,
             start_ns: loop_run.start,
             window_ns: loop_run.end.saturating_sub(loop_run.start),
             result,
+            tick_count: Some(tick_count),
+            external_ns: None,
             lost_records: loop_run.lost,
             left: false,
             page_faults: loop_run.page_faults,

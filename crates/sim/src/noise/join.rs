@@ -6,7 +6,8 @@
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
 use lab::noise::{
-    AttributionParameters, Fixed, Gap, GapLedger, KeepDetours, Part, Quantum, QuantumCycles, Slots,
+    AttributionParameters, ContextName, Fixed, Gap, GapLedger, KeepDetours, Part, Quantum,
+    QuantumCycles, Slots,
 };
 
 use super::names::Names;
@@ -72,6 +73,25 @@ impl Join<'_> {
     pub(super) fn window(&mut self) -> Vec<Piece> {
         let loop_run = self.guest_loop.run;
         self.pieces(loop_run.start, loop_run.end)
+    }
+
+    /// Counts the interrupts of the local timer in the window. An exception or an NMI within an interrupt does not start
+    /// another one.
+    pub(super) fn tick_count(&mut self) -> u64 {
+        let window = self.window();
+        let is_tick = |piece: &Piece| {
+            let part = self.names.part(piece, self.guest_loop.run.thread, self.account);
+            let Part::Context(number) = part else { return false };
+            self.names.list.get(number as usize).is_some_and(ContextName::is_tick)
+        };
+        let is_within = |piece: &Piece| {
+            matches!(piece.context, KernelContext::Exception(_) | KernelContext::Nmi)
+        };
+        let mut pieces = window;
+        pieces.retain(|piece| !is_within(piece));
+        let ticks: Vec<bool> = pieces.iter().map(is_tick).collect();
+        // With what is within them taken out, the pieces of an interrupt are next to each other.
+        ticks.chunk_by(|a, b| a == b).filter(|run| run[0]).count() as u64
     }
 
     /// Makes the ledger of the detour loop. `taken_off_ns`: the time that the loop subtracts from each gap as its own
@@ -154,21 +174,15 @@ impl Join<'_> {
             let pieces = self.pieces(start_ns, end_ns);
             let before = self.pieces(before_ns, start_ns);
             before_ns = end_ns;
-            let mut quantum = Quantum {
-                start_ns,
-                time_ns: end_ns.saturating_sub(start_ns),
-                named_ns: None,
-                main: None,
-                faulted: None,
-            };
+            let mut quantum = Quantum::untraced(start_ns, end_ns.saturating_sub(start_ns));
             fixed.cycles.push(self.attribute_quantum(&mut quantum, &pieces, &before));
             fixed.add(quantum, quanta_per_block);
         }
         fixed
     }
 
-    /// Fills in who took time from a quantum (`named_ns`, `main`, `faulted`), and returns its cycles. Unaccounted time has a
-    /// part of its own, so it counts as named. `before`: the pieces between the previous quantum and this one.
+    /// Fills in who took time from a quantum (`parts`, `faulted`), and returns its cycles. Unaccounted time has a part of
+    /// its own, so it counts as named. `before`: the pieces between the previous quantum and this one.
     fn attribute_quantum(
         &mut self,
         quantum: &mut Quantum,
@@ -179,15 +193,10 @@ impl Join<'_> {
         let task = KernelContext::User(thread);
         let mut parts = self.parts(pieces);
         parts.retain(|part| part.0 != Part::Own);
-        // The parts are in the order of time until they are sorted below.
         let first = parts.first().map(|part| part.0);
-        quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
+        quantum.parts = Some(parts);
         let faults = |piece: &Piece| piece.context == PAGE_FAULT && piece.task == task;
         quantum.faulted = Some(pieces.iter().any(faults));
-        parts.sort_unstable();
-        let sums = parts.chunk_by(|a, b| a.0 == b.0);
-        let sums = sums.map(|same| (same.iter().map(|part| part.1).sum::<u64>(), same[0].0));
-        quantum.main = sums.max().map(|(_, part)| part);
         let cycles = |is_loop: bool| -> u64 {
             pieces
                 .iter()
@@ -259,7 +268,8 @@ impl Raw {
 pub(super) fn slots(guest_loop: &GuestLoop, slot_ns: u64) -> Slots {
     let mut slots = Slots::default();
     guest_loop.records.iter().for_each(|record| slots.add(record[0], record[1]));
-    slots.finish(guest_loop.run.end.saturating_sub(guest_loop.run.start), slot_ns);
+    let window_ns = guest_loop.run.end.saturating_sub(guest_loop.run.start);
+    slots.finish(window_ns.checked_div(slot_ns).unwrap_or(0), slot_ns as f64);
     slots
 }
 

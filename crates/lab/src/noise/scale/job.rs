@@ -42,7 +42,7 @@ pub struct Row {
     pub slowdown_ratio: f64,
     /// The 95 % interval of the slowdown. Its upper end is `None` if the largest delay is not known.
     pub interval: Option<(f64, Option<f64>)>,
-    /// Whether delays above all measured delays would matter. If so, all figures are lower bounds.
+    /// Whether delays above all measured delays would matter, or detours were lost. If so, all figures are lower bounds.
     pub is_lower_bound: bool,
 }
 
@@ -53,6 +53,7 @@ pub struct Row {
 pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
     let shortest_ns = traces.iter().map(|trace| trace.own_ns).min().unwrap_or(0);
     let max_ns = (shortest_ns / PHASES_MIN).min(*GRANULARITY_NS.end());
+    let has_losses = traces.iter().any(|trace| trace.lost > 0);
     let mut rows = Vec::new();
     for &granularity_ns in &job.granularities_ns {
         if !GRANULARITY_NS.contains(&granularity_ns) || granularity_ns > max_ns {
@@ -70,7 +71,7 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
             for &nodes in &job.nodes {
                 // Coscheduled nodes all have the delay of one node.
                 let draws = if coscheduled { 1 } else { nodes };
-                let is_lower_bound = draws > phases / ABOVE_MIN;
+                let is_lower_bound = has_losses || draws > phases / ABOVE_MIN;
                 let row = row(&delays, granularity_ns, (nodes, draws), is_lower_bound, job);
                 rows.push(Row { coscheduled, ..row });
             }

@@ -62,6 +62,11 @@ fn longest_ns(traces: &[Trace]) -> u64 {
 
 fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
     let mut cpu_warnings = CpuWarnings::default();
+    for trace in traces.iter().filter(|trace| trace.lost > 0) {
+        let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
+        let problem = "detours were lost in the measured run, so all figures are lower bounds";
+        cpu_warnings.add("", CpuWarning::new(cpu, problem).counted(trace.lost, "detours"));
+    }
     let random = traces.iter().filter(|trace| trace.arrivals == Arrivals::Random);
     for trace in random {
         let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
@@ -76,7 +81,7 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
         }
     }
     let mut warnings = cpu_warnings.lines();
-    if rows.iter().any(|row| row.is_lower_bound) {
+    if traces.iter().all(|trace| trace.lost == 0) && rows.iter().any(|row| row.is_lower_bound) {
         let longest_ns = longest_ns(traces);
         warnings.push(format!(
             "rows with '≥' are lower bounds: they depend on delays that are too rare to be \
@@ -141,8 +146,8 @@ fn table(rows: &[Row]) -> Table {
         .real(|row: &Row| row.interval.and_then(|(_, high)| high)),
         column(
             "is_lower_bound",
-            "Whether detours longer than all measured detours would matter. Then the figures are \
-             lower bounds.",
+            "Whether detours longer than all measured detours would matter, or detours were lost. \
+             Then the figures are lower bounds.",
         )
         .detail()
         .bool(|row: &Row| row.is_lower_bound),

@@ -92,6 +92,8 @@ pub struct Trace {
     pub arrivals: Arrivals,
     /// Number of measured detours. With random times, `detours` has at most 200,000 of them.
     pub count: u64,
+    /// Number of detours that the loop dropped because its buffer was full. They are in no figure.
+    pub lost: u64,
     /// Length of the longest measured detour, ns.
     pub max_ns: u64,
 }
@@ -120,11 +122,15 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
         if wanted == Some(Arrivals::Measured) && !has_all_detours {
             return Err(ScaleError::Thinned { cpu, recorded: recorded.len() as u64, count });
         }
-        if has_all_detours && wanted != Some(Arrivals::Random) {
-            return measured(cpu, window_ns, recorded);
-        }
-        let histogram = histogram(sizes, cpu, count)?;
-        at_random(cpu, window_ns, &histogram, &mut random)
+        let trace = if has_all_detours && wanted != Some(Arrivals::Random) {
+            measured(cpu, window_ns, recorded)?
+        } else {
+            let histogram = histogram(sizes, cpu, count)?;
+            at_random(cpu, window_ns, &histogram, &mut random)?
+        };
+        // Runs of early versions do not have the column.
+        let lost = number("lost_record_count").unwrap_or(0);
+        Ok(Trace { lost, ..trace })
     })
     .collect()
 }
@@ -187,7 +193,7 @@ fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Tra
         return Err(damaged("detours", format!("CPU {cpu}: nothing but detours")));
     }
     let count = detours.len() as u64;
-    Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Measured, count, max_ns })
+    Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Measured, count, lost: 0, max_ns })
 }
 
 /// The buckets of a CPU's histogram of lengths: minimum, maximum, number of detours. Fails unless the buckets have
@@ -237,7 +243,7 @@ fn at_random(
     let max_ns = histogram.iter().map(|[_, to, _]| *to).max().unwrap_or(0);
     random.shuffle(&mut lengths);
     let detours = at_poisson_times(own_ns, lengths, random);
-    Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Random, count, max_ns })
+    Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Random, count, lost: 0, max_ns })
 }
 
 /// Places detours with these lengths at the times of a Poisson process within `own_ns`. The times are sums of

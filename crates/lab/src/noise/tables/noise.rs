@@ -159,17 +159,24 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
         }),
         ms_column(
             "steal_ns",
-            "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.",
+            "Time that the host reports as stolen (/proc/stat) within external_ns, in steps of 10 ms.",
         )
         .shown_as("steal", 30)
         .uint(|row: &DetourLoop<'_>| row.cpu.steal_ns),
         column(
             "smi_count",
-            "System management interrupts that the processor counted (Intel: MSR 34H). They run \
-             firmware, without kernel events.",
+            "System management interrupts that the processor counted (Intel: MSR 34H) within \
+             external_ns. They run firmware, without kernel events.",
         )
         .shown_as("SMIs", 31)
         .uint(|row: &DetourLoop<'_>| row.cpu.smi_count),
+        column(
+            "external_ns",
+            "How long the time lasted that steal_ns and smi_count cover: the window, its warm-up, \
+             and the start and the end of the loops.",
+        )
+        .detail()
+        .uint(|row: &DetourLoop<'_>| row.cpu.external_ns),
         column(
             "context_switch_count",
             "Context switches away from the loop that the kernel counted.",

@@ -221,20 +221,20 @@ fn slot_periods(slots: &Slots) -> Vec<(Period, f64)> {
         // Another task took a quantum without any work. Its lost share is unknown.
         .filter(|(_, work)| **work > 0 && lost_ratio(**work) >= LOST_WORK_RATIO_MIN)
         .map(|(position, work)| Event {
-            at_ns: position as u64 * slots.slot_ns,
+            at_ns: slots.start_ns(position as u64),
             weight: lost_ratio(*work),
         })
         .take(EVENTS_MAX)
         .collect();
     let search = Search {
-        period_ns_min: PERIOD_NS_MIN.max(4 * slots.slot_ns),
+        period_ns_min: PERIOD_NS_MIN.max(slots.start_ns(4)),
         period_ns_max: PERIOD_NS_MAX,
         periods_max: 3,
         resultant_length_min: 0.1,
         p_value_max: 1e-6,
     };
     let Some(last) = events.last() else { return Vec::new() };
-    let searched_slots = (last.at_ns / slots.slot_ns.max(1) + 1) as f64;
+    let searched_slots = (last.at_ns as f64 / slots.slot_length_ns.max(1.0)).round() + 1.0;
     let mut found: Vec<(Period, f64)> = Vec::new();
     for period in periods_in(&events, &search) {
         // The shape of the lost work around an event causes harmonics, which are no clocks of their own.

@@ -221,14 +221,8 @@ mod tests {
         let mut fixed = Fixed::default();
         for number in 0..100 {
             let overlaps_handler = number % 10 == 5;
-            let quantum = Quantum {
-                start_ns: number * 1000,
-                time_ns: 100 + number % 2 + if overlaps_handler { longer_ns } else { 0 },
-                named_ns: None,
-                main: None,
-                faulted: None,
-            };
-            fixed.add(quantum, 10);
+            let time_ns = 100 + number % 2 + if overlaps_handler { longer_ns } else { 0 };
+            fixed.add(Quantum::untraced(number * 1000, time_ns), 10);
         }
         CpuNoise::new(cpu, 0, 100_000, LoopResult::Quanta(Box::new(fixed)))
     }

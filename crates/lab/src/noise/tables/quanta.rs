@@ -114,9 +114,9 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         column("traced", "Whether irqlab traced the kernel's events in the window.")
             .bool(|row: &TimeSlots<'_>| row.sample.traced.is_some()),
         ended_by_column().of(|row: &TimeSlots<'_>| ended_by(row.sample, row.cpu)),
-        column("quantum_ns", "Length of a quantum.")
+        column("quantum_ns", "Length of a quantum, rounded to ns.")
             .format(Format::Microseconds)
-            .uint(|row: &TimeSlots<'_>| row.slots.slot_ns),
+            .uint(|row: &TimeSlots<'_>| row.slots.start_ns(1)),
         column("quantum_count", "Quanta that passed.")
             .title("quanta")
             .uint(|row: &TimeSlots<'_>| row.slots.count),

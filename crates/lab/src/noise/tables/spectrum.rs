@@ -23,13 +23,13 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
     let mut rows = Vec::new();
     for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
         let LoopResult::Slots(slots) = &cpu.result else { continue };
-        if slots.slot_ns == 0 || slots.work_max == 0 {
+        if slots.slot_length_ns <= 0.0 || slots.work_max == 0 {
             continue;
         }
         let work_max = slots.work_max as f64;
         let lost_ratios: Vec<f64> =
             slots.first.iter().map(|work| 1.0 - *work as f64 / work_max).collect();
-        let hz = |frequency: f64| frequency * 1e9 / slots.slot_ns as f64;
+        let hz = |frequency: f64| frequency * 1e9 / slots.slot_length_ns;
         let spectrum = stats::spectrum::spectrum(&lost_ratios).into_iter();
         rows.extend(spectrum.map(|(frequency, amplitude)| (cpu.cpu, hz(frequency), amplitude)));
     }

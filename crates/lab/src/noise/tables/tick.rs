@@ -1,18 +1,19 @@
-//! Table `tick`: the direct and indirect cost of the timer tick on each CPU. The loop `fwq`, with tracing, measures the
-//! costs; the rate of the tick comes from the detour loop if that loop was traced, too.
+//! Table `tick`: the direct and indirect cost of the timer tick on each CPU. The loop `fwq`, with tracing, measures both:
+//! quanta that only a tick interrupted are compared with quanta that nothing interrupted.
 
+use attribution::ContextKind;
 use record::{Absence, Columns, Table, TableDisplay, column};
 
 use super::super::loops::Loop;
 use super::super::quantum::Quantum;
-use super::super::sample::{ContextName, CpuNoise, Fixed, LoopResult, NoiseSample};
+use super::super::sample::{ContextName, Fixed, LoopResult, NoiseSample};
 use super::super::split::Part;
 use super::aftermath::Mean;
-use super::{DetourLoop, all_rows, cpu_column, detour_loops};
+use super::{all_rows, cpu_column};
 use crate::cpu_warnings::cpus_in_words;
 
 const TABLE: &str = "tick";
-/// The kernel's name for the interrupt of the tick.
+/// The kernel's name for the interrupt of the local timer, in which ticks run.
 const TICK: &str = "local_timer";
 
 /// A row of table `tick`: rate and cost of the ticks on one CPU.
@@ -32,12 +33,16 @@ impl Row {
 fn columns<'a>() -> Columns<'a, Row> {
     Columns::all([
         cpu_column(100).of(|row: &Row| row.cpu),
-        column("tick_rate_hz", "Timer interrupts per second.")
-            .shown_as("ticks", 99)
-            .real(|row: &Row| row.rate_hz),
+        column(
+            "tick_rate_hz",
+            "Interrupts of the local timer per second in the window of the loop fwq.",
+        )
+        .shown_as("ticks", 99)
+        .real(|row: &Row| row.rate_hz),
         column(
             "direct_mean_ns",
-            "Direct cost of a tick: mean time of kernel contexts in an interrupted quantum.",
+            "Direct cost of a tick: mean time of the tick and its softirqs in a quantum that only \
+             one tick interrupted.",
         )
         .title("direct ± ci95")
         .plus_minus("direct_ci95_ns")
@@ -48,9 +53,9 @@ fn columns<'a>() -> Columns<'a, Row> {
             .real(|row: &Row| row.cost.direct.half_width),
         column(
             "indirect_mean_ns",
-            "Indirect cost of a tick: mean excess of an interrupted quantum over an undisturbed \
-             quantum, without the direct cost. It consists of kernel entry and exit, and cache \
-             and TLB pollution.",
+            "Indirect cost of a tick: mean excess of such a quantum over an undisturbed quantum, \
+             without the direct cost. It consists of kernel entry and exit, and cache and TLB \
+             pollution.",
         )
         .title("indirect ± ci95")
         .plus_minus("indirect_ci95_ns")
@@ -65,7 +70,7 @@ fn columns<'a>() -> Columns<'a, Row> {
         )
         .shown_as("of the CPU", 96)
         .real(|row: &Row| row.cpu_ratio()),
-        column("quantum_count", "Quanta of fixed work (fwq) that ticks interrupted.")
+        column("quantum_count", "Quanta of fixed work (fwq) that only one tick interrupted.")
             .shown_as("quanta", 60)
             .uint(|row: &Row| row.cost.direct.count),
         column("undisturbed_count", "Quanta that nothing interrupted.")
@@ -104,7 +109,8 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
             let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             match cost(fixed, sample) {
                 Ok(cost) => {
-                    let rate_hz = rate_hz(samples, sample, cpu);
+                    let per_second = |count: u64| count as f64 * 1e9 / cpu.window_ns as f64;
+                    let rate_hz = cpu.tick_count.filter(|_| cpu.window_ns > 0).map(per_second);
                     rows.push(Row { cpu: cpu.cpu, rate_hz, cost });
                 }
                 Err(reason) => match absent.iter_mut().find(|(known, _)| *known == reason) {
@@ -120,49 +126,52 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     (table(rows), absent.into_iter().map(to_absence).collect())
 }
 
-/// Whether a part of a window is the interrupt of the tick.
-fn is_tick(part: Part, sample: &NoiseSample) -> bool {
-    let Part::Context(number) = part else { return false };
-    let name = sample.names.get(number as usize);
-    matches!(name, Some(ContextName::Context(context)) if context.name == TICK)
+impl ContextName {
+    /// Whether the context is the interrupt of the local timer, in which the tick runs.
+    #[must_use]
+    pub fn is_tick(&self) -> bool {
+        matches!(self, ContextName::Context(context) if context.name == TICK)
+    }
+
+    fn is_softirq(&self) -> bool {
+        matches!(self, ContextName::Context(context) if context.kind == ContextKind::Softirq)
+    }
 }
 
-/// Ticks per second on the CPU of `fwq_cpu`. If the detour loop was traced on this CPU, counts the detours that contain
-/// a tick. Otherwise counts the quanta that a tick interrupted.
-fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, fwq_cpu: &CpuNoise) -> Option<f64> {
-    let per_second =
-        |count: u64, window_ns: u64| (window_ns > 0).then(|| count as f64 * 1e9 / window_ns as f64);
-    for DetourLoop { sample, cpu, ledger } in detour_loops(samples) {
-        if cpu.cpu == fwq_cpu.cpu && sample.traced.is_some() {
-            let ticks = ledger.parts.iter().filter(|(part, _)| is_tick(**part, sample));
-            return per_second(ticks.map(|(_, times)| times.count).sum(), cpu.window_ns);
-        }
-    }
-    let LoopResult::Quanta(fixed) = &fwq_cpu.result else { return None };
-    let has_tick = |quantum: &&Quantum| quantum.main.is_some_and(|main| is_tick(main, fwq));
-    let ticks = fixed.first.iter().filter(has_tick);
-    // A long window keeps only its first quanta.
-    let kept_ns = fixed.first.iter().map(|quantum| quantum.time_ns).sum();
-    per_second(ticks.count() as u64, kept_ns)
+/// Whether only one tick, with its softirqs, interrupted a quantum with these parts.
+fn is_of_one_tick(parts: &[(Part, u64)], names: &[ContextName]) -> bool {
+    let is_named = |part: Part, has_property: fn(&ContextName) -> bool| match part {
+        Part::Context(number) => names.get(number as usize).is_some_and(has_property),
+        _ => false,
+    };
+    let runs = parts.chunk_by(|a, b| a.0 == b.0);
+    let tick_count = runs.filter(|run| is_named(run[0].0, ContextName::is_tick)).count();
+    let is_first = parts.first().is_some_and(|part| is_named(part.0, ContextName::is_tick));
+    let is_of_tick = |part: &(Part, u64)| match part.0 {
+        Part::Unknown => true,
+        part => is_named(part, ContextName::is_tick) || is_named(part, ContextName::is_softirq),
+    };
+    is_first && tick_count == 1 && parts.iter().all(is_of_tick)
 }
 
 /// The cost of a tick, ns.
 struct Cost {
-    /// Time of kernel contexts in an interrupted quantum.
+    /// Time of kernel contexts in a quantum that only one tick interrupted.
     direct: Mean,
-    /// The loop's own time in an interrupted quantum, minus the time of an undisturbed quantum.
+    /// The loop's own time in such a quantum, minus the time of an undisturbed quantum.
     indirect: Mean,
     undisturbed_count: u64,
 }
 
-/// Compares quanta that a tick interrupted with undisturbed quanta. The error says why the cost is unknown.
+/// Compares quanta that only one tick interrupted with undisturbed quanta. The error says why the cost is unknown.
 fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
     let has_no_fault = |quantum: &&Quantum| quantum.faulted != Some(true);
     let (mut direct, mut own, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
     for quantum in fixed.first.iter().filter(has_no_fault) {
-        match (quantum.named_ns, quantum.main) {
-            (Some(0), _) => undisturbed.push(quantum.time_ns),
-            (Some(taken_ns), Some(main)) if is_tick(main, sample) => {
+        match &quantum.parts {
+            Some(parts) if parts.is_empty() => undisturbed.push(quantum.time_ns),
+            Some(parts) if is_of_one_tick(parts, &sample.names) => {
+                let taken_ns = parts.iter().map(|part| part.1).sum();
                 direct.push(taken_ns);
                 own.push(quantum.time_ns.saturating_sub(taken_ns));
             }
@@ -170,7 +179,8 @@ fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
         }
     }
     if direct.is_empty() {
-        return Err("no quantum was interrupted by the tick (try a longer window, -d)");
+        return Err("no quantum was interrupted by one tick alone (try a longer window, -d, or a \
+                    shorter --quantum)");
     }
     if undisturbed.is_empty() {
         return Err("every quantum was interrupted (try a shorter --quantum)");
@@ -185,49 +195,84 @@ fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use attribution::{Context, ContextKind};
+    use attribution::Context;
 
+    use super::super::super::sample::CpuNoise;
     use super::*;
 
-    fn sample() -> NoiseSample {
-        let context = Context { kind: ContextKind::Vector, number: 236, name: TICK.to_owned() };
+    const TICK_NUMBER: u32 = 0;
+    const OTHER_TASK: u32 = 1;
+    const SOFTIRQ: u32 = 2;
+    const OTHER_INTERRUPT: u32 = 3;
+
+    fn sample(cpus: Vec<CpuNoise>) -> NoiseSample {
+        let context = |kind, number, name: &str| {
+            ContextName::Context(Context { kind, number, name: name.to_owned() })
+        };
         NoiseSample {
-            names: vec![ContextName::Context(context), ContextName::Task("other".to_owned())],
-            ..NoiseSample::in_exact_clock(Loop::Fwq, Vec::new())
+            names: vec![
+                context(ContextKind::Vector, 236, TICK),
+                ContextName::Task("other".to_owned()),
+                context(ContextKind::Softirq, 9, "RCU"),
+                context(ContextKind::Vector, 253, "reschedule"),
+            ],
+            ..NoiseSample::in_exact_clock(Loop::Fwq, cpus)
         }
     }
 
-    fn quantum(time_ns: u64, named_ns: u64, main: Option<u32>) -> Quantum {
-        let main = main.map(Part::Context);
-        let faulted = Some(false);
-        Quantum { start_ns: 0, time_ns, named_ns: Some(named_ns), main, faulted }
+    fn quantum(time_ns: u64, parts: &[(u32, u64)]) -> Quantum {
+        let parts = parts.iter().map(|(number, ns)| (Part::Context(*number), *ns)).collect();
+        Quantum { parts: Some(parts), faulted: Some(false), ..Quantum::untraced(0, time_ns) }
     }
 
     #[test]
-    fn the_cost_is_what_a_quantum_with_a_tick_takes_longer() {
+    fn the_cost_is_what_a_quantum_with_one_tick_takes_longer() {
         let mut fixed = Fixed::default();
         for round in 0..10 {
-            fixed.first.push(quantum(100_000, 0, None));
-            fixed.first.push(quantum(103_500 + round % 2, 3_000, Some(0)));
-            fixed.first.push(quantum(150_000, 50_000, Some(1)));
+            fixed.first.push(quantum(100_000, &[]));
+            // The softirq that the tick raised may take longer than the tick.
+            let time_ns = 103_500 + round % 2;
+            fixed.first.push(quantum(time_ns, &[(TICK_NUMBER, 1_000), (SOFTIRQ, 2_000)]));
+            // Not the cost of one tick.
+            fixed.first.push(quantum(150_000, &[(OTHER_TASK, 50_000)]));
+            fixed.first.push(quantum(150_000, &[(TICK_NUMBER, 9_000), (OTHER_TASK, 50)]));
+            fixed.first.push(quantum(150_000, &[(OTHER_INTERRUPT, 50), (TICK_NUMBER, 9_000)]));
+            let two_ticks = [(TICK_NUMBER, 9_000), (SOFTIRQ, 10), (TICK_NUMBER, 9_000)];
+            fixed.first.push(quantum(150_000, &two_ticks));
         }
-        let cost = cost(&fixed, &sample()).unwrap();
+        let cost = cost(&fixed, &sample(Vec::new())).unwrap();
         assert_eq!((cost.direct.count, cost.undisturbed_count), (10, 10));
         assert_eq!(cost.direct.mean, 3_000.0);
         assert!((cost.indirect.mean - 500.5).abs() < 1e-6, "{:?}", cost.indirect);
     }
 
     #[test]
+    fn the_rate_is_of_all_ticks_in_the_window() {
+        let first = vec![quantum(100, &[]), quantum(104, &[(TICK_NUMBER, 3)])];
+        let fixed = LoopResult::Quanta(Box::new(Fixed { first, ..Fixed::default() }));
+        let cpu = CpuNoise::new(1, 0, 2_000_000_000, fixed);
+        let rate_hz = |tick_count| {
+            let sample = sample(vec![CpuNoise { tick_count, ..cpu.clone() }]);
+            let traced = Some(super::super::super::sample::Traced::default());
+            let (table, _) = tick(&[NoiseSample { traced, ..sample }]);
+            table.get(&table.rows()[0], "tick_rate_hz").cloned()
+        };
+        assert_eq!(rate_hz(Some(500)), Some(record::Value::Real(250.0)));
+        assert_eq!(rate_hz(None), Some(record::Value::Absent));
+    }
+
+    #[test]
     fn what_lacks_has_a_reason() {
         let cost = |quanta: &[Quantum]| {
             let fixed = Fixed { first: quanta.to_vec(), ..Fixed::default() };
-            super::cost(&fixed, &sample()).err().unwrap_or_default()
+            super::cost(&fixed, &sample(Vec::new())).err().unwrap_or_default()
         };
-        assert!(cost(&[quantum(100, 0, None)]).contains("no quantum was interrupted by the tick"));
-        assert!(cost(&[quantum(100, 10, Some(0))]).contains("every quantum was interrupted"));
+        assert!(cost(&[quantum(100, &[])]).contains("no quantum was interrupted by one tick"));
+        let interrupted = quantum(100, &[(TICK_NUMBER, 10)]);
+        assert!(cost(&[interrupted]).contains("every quantum was interrupted"));
         let (table, absent) = tick(&[]);
         assert!(table.rows().is_empty() && absent[0].reason == "the loop fwq did not run");
-        let (_, absent) = tick(&[sample()]);
+        let (_, absent) = tick(&[sample(Vec::new())]);
         assert!(absent[0].reason.contains("without probes"), "{absent:?}");
     }
 }
