@@ -124,8 +124,7 @@ fn command_line(info: u64) -> &'static [u8] {
     &bytes[..length]
 }
 
-/// The first Rust function. `info`: address of [`StartInfo`]. The first and the last line of the output are part of the
-/// protocol.
+/// The first Rust function. `info`: address of [`StartInfo`]. The host needs the first and the last line of the output.
 #[unsafe(no_mangle)]
 extern "C" fn bare_main(info: u64) -> ! {
     serial::line("irqlab-bare 1", &[]);

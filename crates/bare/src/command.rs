@@ -17,7 +17,7 @@ pub enum Loop {
 /// The instructions of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Dependent additions.
+    /// A chain of additions: each needs the result of the previous one.
     Add,
     /// Independent multiplications and rotations.
     Alu,
@@ -112,7 +112,7 @@ pub const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of repetitions.
 pub const REPETITIONS_MAX: u64 = 1 << 12;
 
-/// The program to run.
+/// The program that the command line names, with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// A loop without interrupts.
@@ -133,8 +133,7 @@ pub const RECORDS_MAX: u64 = 1 << 17;
 pub const BYTES_MAX: u64 = 256 << 20;
 
 impl Command {
-    /// Parses a command line: a program, then `name=value` in any order. Values that are missing have the defaults
-    /// below.
+    /// Parses a command line: a program, then `name=value` in any order. Missing values have the defaults below.
     ///
     /// Fails if the command is malformed, or a value is out of range. The error is a message for the host.
     pub fn parse(line: &[u8]) -> Result<Command, &'static str> {

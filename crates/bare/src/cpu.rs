@@ -1,4 +1,4 @@
-//! Instructions for which `core` has no function, and the C functions that the compiler calls.
+//! Instructions that `core` has no function for, and the C functions that the compiler calls.
 
 use core::arch::asm;
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
@@ -77,10 +77,10 @@ pub fn power_off() -> ! {
     }
 }
 
-// The compiler emits calls of these functions, and no library provides them.
+// The compiler emits calls of `memcpy`, `memset` and `memcmp`, and no library provides them.
 
 /// # Safety
-/// As C's `memcpy`.
+/// Both ranges of `bytes` bytes must be valid, and must not overlap.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8 {
     // SAFETY: the caller promises both ranges.
@@ -92,7 +92,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut 
 }
 
 /// # Safety
-/// As C's `memset`.
+/// The range of `bytes` bytes must be valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
     // SAFETY: the caller promises the range.
@@ -104,7 +104,7 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// As C's `memcmp`.
+/// Both ranges of `bytes` bytes must be valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(first: *const u8, second: *const u8, bytes: usize) -> i32 {
     for index in 0..bytes {

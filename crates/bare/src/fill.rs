@@ -40,8 +40,7 @@ global_asm!(
     ".text",
 );
 
-/// Follows `steps` links, at least one, starting with the link at address `link`. Returns the address to which the last
-/// link leads.
+/// Follows `steps` links, at least one. `link`: address of the first link. Returns the target of the last link.
 fn walk(mut link: u64, steps: u64) -> u64 {
     // SAFETY: this module wrote the links, which lead to each other. The loop changes the named registers,
     // and uses the stack as a call does.

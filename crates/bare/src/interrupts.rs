@@ -29,7 +29,7 @@ struct Work {
     data: AtomicU64,
     /// Number of data lines.
     lines: AtomicU64,
-    /// Bytes of a line.
+    /// Size of a data line in bytes.
     line: AtomicU64,
     /// Address of the routine; 0: none.
     routine: AtomicU64,

@@ -12,7 +12,7 @@ use simrecord::marker::{CLOSE, END, FULL, OPEN, mark};
 /// Addresses of the records of a window, and of the memory of the body `walk`.
 const RECORDS_ADDRESS: u64 = HIGH + (16 << 20);
 const LINKS_ADDRESS: u64 = HIGH + (32 << 20);
-/// Number of parts of a slot of fixed time, as in the live loops. The body's iterations take as long as one part.
+/// Number of parts of a slot of fixed time, as in the live loops. The body's iterations fill one part.
 const PARTS_PER_SLOT: u64 = 64;
 
 /// Runs a loop and writes its results as lines: `hz HZ`, `iterations NUMBER` (of the body in a quantum or a part of a
@@ -122,7 +122,7 @@ fn detour(parameters: &Noise, records: &mut Records) -> LoopWindow {
 struct Records {
     all: &'static mut [[u64; 2]],
     written: usize,
-    /// Records for which there was no room.
+    /// Number of records that did not fit.
     lost: u64,
 }
 

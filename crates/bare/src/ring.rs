@@ -1,5 +1,5 @@
-//! The order in which `fill.rs` touches the lines of a cache. It has the properties of `lab::footprint::order`, but
-//! uses no library.
+//! Orders the lines of a cache for `fill.rs`, which touches them. The order has the properties of
+//! `lab::footprint::order`, but this module uses no library.
 //!
 //! The lines of a set are touched one after the other, forward in one pass and backward in the next. A displaced
 //! line then costs exactly one miss in a set with LRU replacement. The order of the sets is shuffled, and also the
@@ -74,11 +74,11 @@ mod tests {
             let (forward, backward) = all.split_at(sets * ways);
             for pass in [forward, backward] {
                 assert_eq!(pass.iter().collect::<HashSet<_>>().len(), sets * ways);
-                assert!(pass.iter().all(|place| (place.way as usize) < ways));
+                assert!(pass.iter().all(|line| (line.way as usize) < ways));
             }
             for (forward_set, backward_set) in forward.chunks(ways).zip(backward.chunks(ways)) {
                 assert!(forward_set.iter().eq(backward_set.iter().rev()));
-                assert!(forward_set.iter().all(|place| place.set == forward_set[0].set));
+                assert!(forward_set.iter().all(|line| line.set == forward_set[0].set));
             }
         }
     }

@@ -4,7 +4,7 @@
 /// The opcode of `jmp rel32`. The distance counts from the end of the jump.
 const JUMP: u8 = 0xe9;
 const JUMP_BYTES: u64 = 5;
-/// The opcode of `ret`.
+/// The opcode of a near `ret`.
 const RETURN: u8 = 0xc3;
 
 /// Writes a jump from `from` to `to`, less than 2 GiB away.

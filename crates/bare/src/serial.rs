@@ -25,7 +25,7 @@ fn write_number(mut number: u64) {
     digits[first..].iter().copied().for_each(write_byte);
 }
 
-/// Writes a line.
+/// Writes a line: `word`, then the numbers in decimal, each after a space.
 pub fn line(word: &str, numbers: &[u64]) {
     word.bytes().for_each(write_byte);
     for &number in numbers {

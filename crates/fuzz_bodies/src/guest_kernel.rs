@@ -14,7 +14,7 @@ use sim::{GuestFacts, Symbols, kernel};
 use crate::scratch;
 use crate::seeds::{KALLSYMS, sample_btf};
 
-/// A kernel with few symbols and types, to which annotations refer.
+/// A kernel with few symbols and types. Annotations in the seeds refer to these.
 static FACTS: LazyLock<GuestFacts> = LazyLock::new(|| GuestFacts {
     release: "6.1".to_owned(),
     symbols: Some(Symbols::parse(KALLSYMS.as_bytes()).expect("symbols")),
@@ -76,7 +76,7 @@ pub(crate) fn btf(bytes: &[u8]) {
     }
 }
 
-/// Reads any bytes as `/proc/kallsyms`, the form in which a guest returns its kernel's symbols.
+/// Reads any bytes as the content of `/proc/kallsyms`. A guest returns its kernel's symbols in this form.
 pub(crate) fn kallsyms(bytes: &[u8]) {
     let Ok(symbols) = Symbols::parse(bytes) else { return };
     for address in [0, 1, 0xffff_ffff_8100_0000, u64::MAX] {

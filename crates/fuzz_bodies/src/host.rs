@@ -25,8 +25,7 @@ pub(crate) fn host_files(bytes: &[u8]) {
     black_box((host::irq_threads(&root), host::core_types(&root, &[0, 1])));
 }
 
-/// Writes the files of an input below a directory. Leaves out lines before the first path, and files whose path is not
-/// plain.
+/// Writes the files of an input below a directory. Omits lines before the first path, and files without a plain path.
 fn write_files(directory: &Path, bytes: &[u8]) {
     let mut open: Option<(&str, Vec<u8>)> = None;
     let mut files = Vec::new();

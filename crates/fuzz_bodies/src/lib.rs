@@ -17,7 +17,7 @@ mod words;
 pub use mutation::Mutator;
 pub use seeds::seeds;
 
-/// A fuzz target.
+/// A reader of untrusted bytes, to be fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The name of the target, of its program in `fuzz/`, and of its directory in `fuzz/corpus`.
@@ -26,7 +26,6 @@ pub struct Target {
     pub body: fn(&[u8]),
 }
 
-/// All fuzz targets.
 pub const TARGETS: [Target; 15] = [
     Target { name: "manifest", body: run::manifest },
     Target { name: "parquet", body: run::parquet },

@@ -46,8 +46,8 @@ impl Mutator {
         copy
     }
 
-    /// Makes one random change: cuts the end or a part, repeats a part, inserts foreign or special bytes, or changes a
-    /// byte.
+    /// Makes one random change: cuts the end or a part, repeats a part, inserts foreign or special bytes, or changes
+    /// one.
     fn change(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
         let start = self.below(bytes.len() + 1);
         let end = start + self.below((bytes.len() - start).min(64) + 1);

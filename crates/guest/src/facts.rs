@@ -37,7 +37,7 @@ pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) 
     println!("irqlab {facts}");
 }
 
-/// What the kernel does about each bug of processors, as pairs of a JSON object. Empty if the kernel does not state it.
+/// The kernel's mitigation of each bug of processors, as pairs of a JSON object. Empty if the kernel states none.
 fn mitigations() -> Vec<String> {
     let files = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").into_iter().flatten();
     let stated = files.flatten().filter_map(|file| {

@@ -1,5 +1,5 @@
-//! The ports to which a command writes its output: standard output goes to the third serial port, standard error to the
-//! fourth. The kernel prints nothing there, and `sim` passes the bytes on as they are.
+//! The ports for a command's output: standard output goes to the third serial port, standard error to the fourth. The
+//! kernel prints nothing there, and `sim` passes the bytes on as they are.
 //!
 //! The command has the ports themselves as its files, so no other process of the guest runs while the command writes.
 
@@ -41,7 +41,7 @@ impl Output {
         let _ = (&self.stderr).write_all(message.as_bytes());
     }
 
-    /// Waits until the ports have sent all that was written.
+    /// Waits until the ports have sent every written byte.
     pub fn drain(&self) {
         sys::drain(&self.stdout);
         sys::drain(&self.stderr);

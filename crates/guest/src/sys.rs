@@ -67,7 +67,7 @@ pub fn mount_as(mount: Mount<'_>) -> io::Result<()> {
     let [source, kind, mount_point, options] =
         [mount.source, mount.kind, mount.mount_point, mount.options].map(CString::new);
     let (source, kind, mount_point, options) = (source?, kind?, mount_point?, options?);
-    // SAFETY: all strings end in NUL and outlive the call; options of these file systems are text.
+    // SAFETY: all strings end in NUL and outlive the call. The options are text for every mounted file system.
     checked(unsafe {
         let options = options.as_ptr().cast();
         libc::mount(source.as_ptr(), mount_point.as_ptr(), kind.as_ptr(), flags, options)

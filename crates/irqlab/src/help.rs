@@ -166,8 +166,8 @@ mod tests {
             let line = line.strip_prefix("sudo ").unwrap_or(line);
             let line = line.starts_with("irqlab ").then_some(line)?;
             let line = line.split("  ").next().unwrap_or_default();
-            let words = shlex::split(line)?;
-            Some(words.into_iter().take_while(|word| word != "|" && word != ">").collect())
+            let typed = shlex::split(line)?;
+            Some(typed.into_iter().take_while(|word| word != "|" && word != ">").collect())
         };
         text.lines().filter_map(command).collect()
     }

@@ -28,7 +28,7 @@ pub enum MitigationsName {
 }
 
 impl MitigationsName {
-    /// The mitigations, with those of this host as words for the guest's kernel.
+    /// The mitigations. The mitigations of this host are words for the guest's kernel.
     ///
     /// Fails with a [`Usage`] error if this host's kernel does not state its mitigations.
     fn choose(self) -> anyhow::Result<Mitigations> {
@@ -36,9 +36,9 @@ impl MitigationsName {
             MitigationsName::Auto => Ok(Mitigations::Auto),
             MitigationsName::Off => Ok(Mitigations::Off),
             MitigationsName::Host => {
-                let words = mitigations::words_of(Path::new(mitigations::DIRECTORY));
+                let stated = mitigations::words_of(Path::new(mitigations::DIRECTORY));
                 let missing = || Usage("--mitigations host: this host's kernel states none".into());
-                Ok(Mitigations::Words(words.ok_or_else(missing)?))
+                Ok(Mitigations::Words(stated.ok_or_else(missing)?))
             }
         }
     }
@@ -65,7 +65,7 @@ pub struct IdentityArgs {
 }
 
 impl IdentityArgs {
-    /// The same processor for all models: x86-64 without mitigations.
+    /// One processor for all models: x86-64 without mitigations.
     pub fn plain() -> IdentityArgs {
         IdentityArgs { identity: Some(PLAIN.to_owned()), ..IdentityArgs::default() }
     }
@@ -112,7 +112,7 @@ impl IdentityArgs {
     }
 }
 
-/// Warns if a checkpoint's guest sees another processor than that of the model.
+/// Warns if a checkpoint's guest does not see the model's processor.
 fn warn_of_another(identity: &Identity, model: Option<&Model>, cpus: u32) {
     let of_model = model.map(|model| Identity::of_model(&model.model, cpus).name);
     if let Some(name) = of_model.filter(|name| *name != identity.name) {

@@ -99,8 +99,8 @@ pub fn with_replacement(mut error: clap::Error, arguments: &[String]) -> clap::E
         _ => None,
     });
     let starts_with = |verbs: &[&str]| {
-        let words = arguments.iter().filter(|word| !word.starts_with('-'));
-        words.take(verbs.len()).eq(verbs)
+        let non_options = arguments.iter().filter(|argument| !argument.starts_with('-'));
+        non_options.take(verbs.len()).eq(verbs)
     };
     let found = REPLACED
         .into_iter()

@@ -455,8 +455,8 @@ fn name_files(directory: &Path, attachments: &[Attachment]) {
 pub fn command_line() -> Option<(String, Json)> {
     let arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let program = ["irqlab".to_owned()].into_iter();
-    let words: Vec<String> = program.chain(without_output_options(arguments)).collect();
-    let line = shlex::try_join(words.iter().map(String::as_str)).ok()?;
+    let command: Vec<String> = program.chain(without_output_options(arguments)).collect();
+    let line = shlex::try_join(command.iter().map(String::as_str)).ok()?;
     Some((COMMAND_LINE.to_owned(), line.into()))
 }
 

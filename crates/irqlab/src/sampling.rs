@@ -113,8 +113,8 @@ impl SampleArgs {
     }
 }
 
-/// The widest relative interval among the rows of a region to which the target applies: rows with at least
-/// [`SHARE_MIN`] of the region's cycles. `None` if one of these rows has no interval.
+/// The widest relative interval among a region's rows with at least [`SHARE_MIN`] of its cycles: the target applies to
+/// such rows. `None` if a row with so large a share has no interval.
 fn widest(rows: &[SampledCycles]) -> Option<f64> {
     let all = rows.iter().find(|row| row.context.is_none())?;
     let has_target = |row: &&SampledCycles| row.cycles.total >= SHARE_MIN * all.cycles.total;

@@ -484,8 +484,8 @@ impl RunParts {
         RunParts { cache, qemu, kernel, stop, deadline, progress }
     }
 
-    /// Returns the state in which `machine` starts: the checkpoint that `--from` names, or the machine from the cache, which is
-    /// booted if the cache does not have it.
+    /// Returns the starting state of `machine`: the checkpoint that `--from` names, or the machine from the cache. If
+    /// the cache does not have the machine, boots it.
     ///
     /// Fails as [`RunParts::prepare`] does.
     fn start(&self, args: &GuestArgs, machine: &Machine) -> anyhow::Result<Start> {
@@ -561,7 +561,7 @@ impl RunParts {
     }
 }
 
-/// What a run says about its simulated machine.
+/// The facts about its simulated machine that a run records.
 pub struct MachineFacts {
     /// The block `host`.
     pub host: Map<String, Json>,
@@ -687,7 +687,7 @@ impl Simulated {
         RunParts::new(cache, qemu, kernel, stop, deadline).complete(watch, limits, set_up)
     }
 
-    /// What a run says about this machine.
+    /// The facts about this machine that a run records.
     ///
     /// Fails when the machine's checkpoint cannot be read.
     pub fn machine_facts(&self) -> anyhow::Result<MachineFacts> {

@@ -230,8 +230,8 @@ fn perform(actions: &PreparedActions, over: &OverThreshold) {
     }
 }
 
-/// Performs actions in a thread of its own while the window goes on, one after the other. Dropping it waits for the end of the
-/// running one; those that wait behind it are not performed, and a warning says how many.
+/// Performs actions in a thread of its own while the window goes on, one after the other. Dropping the performer waits
+/// for the end of the running action. Actions that still wait are not performed, and a warning gives their number.
 struct Performer {
     actions: Arc<PreparedActions>,
     /// Started at the first action, so that it inherits the CPUs of irqlab's own thread in the window.
@@ -284,8 +284,8 @@ impl Drop for Performer {
 
 /// Executes a command after its placeholders were replaced, and waits for its end.
 fn run(words: &[String], over: &OverThreshold) -> Result<(), String> {
-    let words: Vec<String> = words.iter().map(|word| replaced(word, over)).collect();
-    execute(&words, || false)
+    let command: Vec<String> = words.iter().map(|word| replaced(word, over)).collect();
+    execute(&command, || false)
 }
 
 /// Executes a command, without a shell, and waits for its end. Sends it SIGTERM after [`COMMAND_TIME_MAX`], and when
@@ -331,8 +331,8 @@ mod tests {
         let stop = parse("200us:stop").unwrap();
         assert_eq!((stop.length_ns, &stop.action), (200_000, &Action::Stop));
         let run = parse("1ms:run=echo {cpu} at:{latency_ns}").unwrap();
-        let words = ["echo", "{cpu}", "at:{latency_ns}"].map(str::to_owned).to_vec();
-        assert_eq!(run.action, Action::Run(words));
+        let command = ["echo", "{cpu}", "at:{latency_ns}"].map(str::to_owned).to_vec();
+        assert_eq!(run.action, Action::Run(command));
         let pid = Pid::from_raw(77).unwrap();
         assert_eq!(parse("1ms:signal=USR1,77").unwrap().action, Action::Signal(Signal::USR1, pid));
         for nonsense in [

@@ -242,7 +242,7 @@ fn campaigns_have_their_date_in_the_name() {
 /// A row of a table with the columns `claim` and `figure`.
 struct Claim<'a> {
     line: usize,
-    /// The text of the first of these columns, without its links.
+    /// The text of the column `claim`, without its links.
     claim: String,
     figure: &'a str,
     /// The last cell of the row.
@@ -690,7 +690,7 @@ fn tests_that_end_in_silence(files: &[File]) -> Vec<String> {
             |line: &str, name: &str| line.contains(name) && has_word(line, &format!("{name}("));
         lines.iter().any(|line| names.iter().any(|name| calls(line, name)))
     };
-    // Callers of those found last, until there are no more.
+    // Finds callers of the functions that were found last, until there are no more.
     let mut last = speakers.clone();
     while !last.is_empty() {
         let helpers = all.iter().filter(|function| !function.is_test && function.can_refuse);
@@ -742,7 +742,7 @@ fn threads_that_panic(files: &[File]) -> Vec<String> {
         let scopes: Vec<String> = code
             .split("thread::scope(|")
             .skip(1)
-            .filter_map(|rest| rest.split('|').next())
+            .filter_map(|after_bar| after_bar.split('|').next())
             .map(|scope| format!("{}.spawn(", scope.trim()))
             .collect();
         for (at, line) in code.lines().enumerate() {

@@ -1,7 +1,7 @@
 //! Kernels of group `arithmetic`: latency and throughput of instructions that stay in registers.
 //!
-//! A chain, in which each instruction depends on the one before, shows the latency. Several chains at the same time
-//! show the throughput. All kernels are loops of `straight`.
+//! In a chain, each instruction depends on the previous instruction, so a chain shows the latency. Several chains at
+//! the same time show the throughput. All kernels are loops of `straight`.
 
 use crate::straight::{Needs, Straight, kernel, straight};
 use crate::{Group, Kernel};

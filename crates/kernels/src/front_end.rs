@@ -96,7 +96,7 @@ fn loops() -> Vec<Kernel> {
     .into()
 }
 
-/// What a kernel with this code executes, for tables.
+/// The description of a kernel with this code, for tables.
 fn about(filling: Filling) -> &'static str {
     match filling {
         Filling::Nops(1) => "Straight code of NOPs of 1 byte.",

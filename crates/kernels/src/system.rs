@@ -1,7 +1,7 @@
 //! Kernels of group `system`: system calls, page faults, context switches, signals and interrupts.
 //!
-//! Kernels of a single thread are here, `pairs` has those of two threads, and `interrupts` has those with timers and
-//! other CPUs. The caller has pinned the thread that is measured to a CPU.
+//! Kernels of a single thread are here, `pairs` has kernels of two threads, and `interrupts` has kernels with timers
+//! and other CPUs. The caller has pinned the measured thread to a CPU.
 
 mod interrupts;
 mod pairs;

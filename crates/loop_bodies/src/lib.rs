@@ -57,8 +57,7 @@ pub fn ring_of_lines(links: &mut [u32], stride: usize) {
     }
 }
 
-/// Follows one link of the ring per iteration, starting with the link at index `link`. Returns the index to which the
-/// last link leads.
+/// Follows one link of the ring per iteration. `link`: index of the first link. Returns the target of the last link.
 #[inline]
 pub fn walk(links: &[u32], mut link: u32, iterations: u64) -> u32 {
     for _ in 0..iterations {

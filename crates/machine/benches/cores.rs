@@ -64,8 +64,7 @@ struct Block {
     taken: u64,
 }
 
-/// Blocks like a kernel's blocks: six instructions with one load, a store in each second
-/// block, and a branch.
+/// Blocks like a kernel's blocks: six instructions with one load, a store in each second block, and a branch.
 fn block(thrown: &mut Thrown, layout: Layout) -> Block {
     let mut register = || Register::general((thrown.throw() % 16) as u8);
     let mut instructions = vec![

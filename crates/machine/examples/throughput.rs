@@ -106,8 +106,7 @@ fn timed_ns(program: &Program, machine: &mut impl Machine) -> f64 {
     start.elapsed().as_nanos() as f64 / program.instructions as f64
 }
 
-/// Minimum and median.
-fn least_and_median(mut values: Vec<f64>) -> [f64; 2] {
+fn minimum_and_median(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     [values[0], values[values.len() / 2]]
 }
@@ -125,7 +124,7 @@ fn report(text: &str, objects: u64, rounds: usize) {
         model_ns.push(timed_ns(&program, &mut machine));
     }
     println!("{}, {objects} objects:", model.name);
-    let (replay_ns, model_ns) = (least_and_median(replay_ns), least_and_median(model_ns));
+    let (replay_ns, model_ns) = (minimum_and_median(replay_ns), minimum_and_median(model_ns));
     for (what, replay_ns, model_ns) in
         [("median", replay_ns[1], model_ns[1]), ("least", replay_ns[0], model_ns[0])]
     {

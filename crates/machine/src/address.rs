@@ -173,7 +173,6 @@ impl LineRange {
         LineAddress(self.end.0 - 1)
     }
 
-    /// The number of lines.
     #[inline(always)]
     #[must_use]
     pub fn lines(&self) -> u64 {

@@ -24,7 +24,6 @@ pub struct CodeSpan {
     pub virtual_address: VirtualAddress,
     /// Address of the first byte.
     pub physical: PhysicalAddress,
-    /// The length in bytes.
     pub bytes: u32,
 }
 
@@ -271,8 +270,7 @@ impl LastFetch {
 /// An in-order processor that executes one instruction at a time and waits for each miss, with its
 /// L1I, L1D, L2 and TLBs.
 ///
-/// - The caches are private and not coherent. Several processors are several machines, and they do not cause each other
-///   misses.
+/// - The caches are private and not coherent. Several processors are several machines, without misses caused by others.
 /// - Physical addresses may have any value below the last 4 KiB of 64 bits. A block of code contains its physical
 ///   addresses. For data, the caller translates each page of 4 KiB about once until [`BlockingMachine::flush_tlbs`].
 ///   How often the caller is asked has no influence on counts.
@@ -494,7 +492,7 @@ impl BlockingMachine {
         true
     }
 
-    /// Fetches any block.
+    /// Fetches a block that may cross lines and pages.
     #[inline(never)]
     fn fetch_block(&mut self, block: &CodeBlock) {
         self.fetch_run(&block.first_run());

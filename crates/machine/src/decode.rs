@@ -71,13 +71,13 @@ fn stores_to_fixed_addresses(instruction: &X86) -> bool {
 /// The line that `clflush`, `clflushopt` or `clwb` flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushedLine {
-    /// A byte of the line.
+    /// The address of any byte in the line.
     pub at: MemoryOperand,
     /// Whether the caches keep the line, now clean (`clwb`).
     pub keeps: bool,
 }
 
-/// An operand in memory. Register numbers are those of the encoding: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...
+/// An operand in memory. Registers have the numbers of the encoding: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOperand {
     pub base: Option<u8>,
@@ -157,7 +157,7 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// What the simulator must do for the instruction. [`Operation::Other`]: nothing.
+    /// The action that the simulator must take for the instruction. [`Operation::Other`]: none.
     #[must_use]
     pub fn operation(&self) -> Operation {
         let instruction = &self.valid;

@@ -20,7 +20,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a sector.
 pub const SECTOR_BYTES: u64 = 512;
 const CYLINDERS: u64 = 1_962;
 const HEADS: u64 = 19;
@@ -29,7 +28,7 @@ const TRACK_SECTORS: u64 = 72;
 pub const SECTORS: u64 = CYLINDERS * HEADS * TRACK_SECTORS;
 /// How many sectors later than the previous track's first sector the first sector of a track passes the heads.
 const TRACK_SKEW: u64 = 8;
-/// The same for the first track of a cylinder and the last track of the previous one.
+/// Like `TRACK_SKEW`, from the last track of a cylinder to the first track of the next cylinder.
 const CYLINDER_SKEW: u64 = 18;
 const REVOLUTIONS_PER_MINUTE: u128 = 4_002;
 const OVERHEAD_NS: u64 = 2_200_000;
@@ -43,7 +42,7 @@ const FENCE_SECTORS: u64 = 128;
 
 /// Units of time in a nanosecond, chosen so that a nanosecond and the passing of a sector are whole numbers of units.
 const UNITS_PER_NS: u128 = REVOLUTIONS_PER_MINUTE / 6 * TRACK_SECTORS as u128;
-/// Time in which a sector passes the head: 60 / 4,002 / 72 s.
+/// Time for a sector to pass the head: 60 / 4,002 / 72 s.
 const SECTOR_UNITS: u128 = 10_000_000_000;
 const REVOLUTION_UNITS: u128 = TRACK_SECTORS as u128 * SECTOR_UNITS;
 
@@ -63,7 +62,7 @@ pub fn seek_ns(cylinders: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct DriveModel {
-    /// How many times faster than the HP 97560 everything of it is.
+    /// Divides every time of the HP 97560.
     speedup: u64,
 }
 
@@ -147,7 +146,7 @@ fn arrival(sector: u64, now: Units) -> Units {
     now + (angle + REVOLUTION_UNITS - now % REVOLUTION_UNITS) % REVOLUTION_UNITS
 }
 
-/// The sectors in the cache, and those that the drive is reading ahead.
+/// The sectors in the cache, and the sectors that the drive is reading ahead.
 #[derive(Clone, Copy, Debug)]
 struct ReadAhead {
     /// The first sector in the cache.
@@ -220,7 +219,7 @@ impl Drive {
 
     fn read(&mut self, first: u64, last: u64, start: Units, ready: Units) -> Units {
         let end = (last + 1 + FENCE_SECTORS).min(SECTORS);
-        // The cache keeps this much before what is read ahead.
+        // The cache keeps these sectors before the sectors that are read ahead.
         let oldest = (last + 1).saturating_sub(CACHE_SECTORS - FENCE_SECTORS);
         let kept = self.read_ahead.filter(|kept| (kept.first..=kept.end).contains(&first));
         let (read_ahead, on_bus) = match kept {
@@ -256,7 +255,7 @@ impl Drive {
 
     /// When the head is over the track of `sector`. The request started at `start`, and the arm moves from `ready` on.
     fn moved_to(&self, sector: u64, start: Units, ready: Units) -> Units {
-        // A drive that has read all that it may stays on the track of the last sector.
+        // A drive that has read up to its end stays on the track of the last sector.
         let reached = |kept: ReadAhead| track_of(kept.next_sector(start).min(kept.end - 1));
         let track = self.read_ahead.map_or(self.track, reached);
         let distance = cylinder_of(sector).abs_diff(track / HEADS);
@@ -281,7 +280,7 @@ mod tests {
     use super::*;
 
     const CYLINDER_SECTORS: u64 = HEADS * TRACK_SECTORS;
-    /// The time in which a sector passes the head.
+    /// Time for a sector to pass the head.
     const SECTOR_NS: f64 = 60e9 / 4_002.0 / 72.0;
     const REVOLUTION_NS: f64 = 60e9 / 4_002.0;
 
@@ -322,8 +321,9 @@ mod tests {
             let shortest = (0..TRACK_SECTORS)
                 .map(|sector| {
                     let mut drive = drive();
-                    let at = drive.serve(0, read(0, 1));
-                    drive.serve(at, read(distance * CYLINDER_SECTORS + sector, 1)) - at
+                    let first_done = drive.serve(0, read(0, 1));
+                    let second = read(distance * CYLINDER_SECTORS + sector, 1);
+                    drive.serve(first_done, second) - first_done
                 })
                 .min()
                 .unwrap() as f64;
@@ -360,7 +360,7 @@ mod tests {
     fn what_was_read_ahead_comes_over_the_bus_and_the_rest_waits_for_the_head() {
         let mut drive = drive();
         let done = drive.serve(0, read(0, 16));
-        // All that the fence allows is in the cache: overhead and bus.
+        // Every sector that the fence allows is in the cache: overhead and bus.
         let later = done + 1_000_000_000;
         assert_eq!(drive.serve(later, read(16, 16)) - later, 2_200_000 + 16 * 51_200);
         // So are sectors that were read before.
@@ -368,8 +368,8 @@ mod tests {
         assert_eq!(drive.serve(later, read(0, 8)) - later, 2_200_000 + 8 * 51_200);
         // A read that is longer than the cache leaves only its end there.
         let mut long = self::drive();
-        let at = long.serve(0, read(0, 2_048));
-        assert!(long.serve(at, read(0, 8)) - at > 2_200_000 + 9 * 51_200);
+        let long_done = long.serve(0, read(0, 2_048));
+        assert!(long.serve(long_done, read(0, 8)) - long_done > 2_200_000 + 9 * 51_200);
         // The drive stopped at sector 160: the rest of this read waits for it to come by.
         let later = later + 1_000_000_000;
         let took = drive.serve(later, read(152, 16)) - later;
@@ -418,7 +418,7 @@ mod tests {
                 };
                 let start = now.max(before);
                 let done = drive.serve(now, request);
-                // Of the read and of what is read ahead before it, each may cross one cylinder more than it fills.
+                // The read and the read-ahead before it may each cross one cylinder more than they fill.
                 let sectors = count + FENCE_SECTORS;
                 let skew = (sectors / TRACK_SECTORS + 2) * TRACK_SKEW + 2 * CYLINDER_SKEW;
                 let passing = (sectors + skew) as f64 * SECTOR_NS;

@@ -1,5 +1,5 @@
-//! What a processor tells its software about itself: the table `[identity]` of a model. The guest's kernel and C library
-//! choose mitigations, string routines and spinlocks by it.
+//! A processor's identity, as its software sees it: the table `[identity]` of a model. The guest's kernel and C library
+//! choose mitigations, string routines and spinlocks by this identity.
 
 use std::collections::BTreeMap;
 
@@ -106,7 +106,7 @@ impl Vendor {
 pub struct IdentityModel {
     /// The vendor's signature, such as `AuthenticAMD`.
     pub vendor: Vendor,
-    /// The processor of QEMU that has the same instructions, as far as QEMU executes them.
+    /// QEMU's processor with the same instructions. Instructions that QEMU does not execute may differ.
     #[serde(deserialize_with = "word")]
     pub like: String,
     /// Family of the CPUID signature, with the extended family.
@@ -132,7 +132,7 @@ pub struct IdentityModel {
     /// The value of IA32_ARCH_CAPABILITIES, by the names of its bits. `None`: the processor has no such register.
     #[serde(default, deserialize_with = "arch_capabilities")]
     pub arch_capabilities: Option<u64>,
-    /// What Linux does on the processor about each bug: how `/sys/devices/system/cpu/vulnerabilities/BUG` starts there.
+    /// Linux' mitigation of each bug on the processor: the start of `/sys/devices/system/cpu/vulnerabilities/BUG`.
     #[serde(default, deserialize_with = "bugs")]
     pub mitigations: BTreeMap<String, String>,
 }

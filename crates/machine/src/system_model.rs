@@ -75,7 +75,7 @@ pub enum Prefetch {
     Stream,
 }
 
-/// Which lines of the levels above a level also holds.
+/// The lines of the levels above that a level also holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
@@ -103,10 +103,10 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dma {
-    /// Caches drop them.
+    /// Caches drop the written lines.
     #[default]
     Invalidate,
-    /// Caches keep them, with the new content.
+    /// Caches keep the written lines, with the new content.
     Update,
     /// Intel's DDIO: the last level keeps the lines with the new content, and allocates lines that it does not
     /// hold in a few of its ways. Other caches drop the lines.
@@ -117,14 +117,14 @@ pub enum Dma {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Walk {
-    /// In a fixed time.
+    /// Each page walk takes a fixed time.
     #[default]
     Fixed,
     /// Page walks load page table entries through the caches.
     Caches,
 }
 
-/// One level of cache.
+/// The parameters of a cache level.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
 pub struct LevelModel {
@@ -178,7 +178,7 @@ pub struct LevelModel {
     /// Cycles that a line occupies the path from this level to the level above. 0: no limit. For L2 and L3.
     #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
     pub line_cycles: u64,
-    /// Which lines of the levels above this level also holds. For L2 and L3.
+    /// The lines of the levels above that this level also holds. For L2 and L3.
     #[serde(default)]
     pub inclusion: Inclusion,
     /// Whether all processors share the level. Otherwise each core has its own cache. For L2 and L3.
@@ -329,10 +329,10 @@ pub struct SystemModel {
     /// A one-line description.
     #[serde(default, deserialize_with = "short_text")]
     pub about: String,
-    /// The processors that the model describes, as far as CPUID can name them.
+    /// The processors that the model describes, by their CPUID signatures.
     #[serde(default, rename = "cpuid")]
     pub processors: Vec<ProcessorRange>,
-    /// What the processor tells the guest about itself. `None`: the guest sees a processor without mitigations.
+    /// The processor's identity, as the guest sees it. `None`: the guest sees a processor without mitigations.
     #[serde(default)]
     pub identity: Option<IdentityModel>,
     #[serde(rename = "clock", alias = "clock_hz", deserialize_with = "clock")]

@@ -106,7 +106,7 @@ pub enum Outcome {
     Miss(Option<Evicted>),
 }
 
-/// One way of a set.
+/// A way of a set, with its line.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     tag: u64,
@@ -556,7 +556,7 @@ impl TagArray {
         let way = match way_of(allowed_ways, EMPTY) {
             Some(empty) => empty,
             None if self.is_lru => least_recent(allowed_ways),
-            // Other policies have no order of these ways, so consecutive lines of a set take turns.
+            // Other policies do not order the allowed ways, so consecutive lines of a set take turns.
             None => (tag / (self.set_mask + 1)) as usize % allowed_ways.len(),
         };
         let victim =
@@ -922,7 +922,7 @@ mod tests {
             }
         }
 
-        /// A line is found in whichever set the virtual address selects.
+        /// A lookup finds a line in every set that a virtual address can select.
         #[test]
         fn virtually_indexed_lines_are_found_by_their_physical_number(
             colour in 0u64..4,

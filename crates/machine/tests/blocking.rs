@@ -304,10 +304,13 @@ impl Pair {
                 assert_eq!(asked, line);
                 physical
             };
-            match write {
-                _ if is_fast => {}
-                true => self.fast.store(line, translate),
-                false => self.fast.load(line, translate),
+            if is_fast {
+                continue;
+            }
+            if write {
+                self.fast.store(line, translate);
+            } else {
+                self.fast.load(line, translate);
             }
         }
     }

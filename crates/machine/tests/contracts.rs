@@ -11,7 +11,7 @@ use proptest::prelude::*;
 /// A machine as the contracts use it. Virtual addresses equal physical ones.
 trait Machine {
     fn execute(&mut self, number: u32);
-    /// Returns the wait.
+    /// Returns the wait in cycles beyond a hit.
     fn load(&mut self, address: u64) -> u64;
     fn store(&mut self, address: u64);
     fn counts(&self) -> Counts;

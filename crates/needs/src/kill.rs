@@ -57,15 +57,14 @@ pub struct Killed<'a> {
     pub step: u32,
     /// The victim's directory, which was empty before.
     pub directory: &'a Path,
-    /// Whether the victim finished. It does so if it makes fewer than `step` of these calls.
+    /// Whether the victim finished: it makes fewer than `step` calls of this kind.
     pub finished: bool,
 }
 
-/// For a victim: the directory in which to work. `None` if the test was not started by [`at_each_step`]; then the
-/// victim must return. Also makes the additional calls that [`at_each_step`] relies on, so call this first.
+/// For a victim: its working directory. `None` if [`at_each_step`] did not start the test; then the victim must return.
+/// Also makes the additional calls that [`at_each_step`] relies on, so call this first.
 ///
-/// # Panics
-/// If /dev/null cannot be written.
+/// Panics if /dev/null cannot be written.
 #[must_use]
 pub fn directory_of_the_killed() -> Option<PathBuf> {
     let directory = std::env::var_os(DIRECTORY)?;
@@ -82,8 +81,7 @@ pub fn directory_of_the_killed() -> Option<PathBuf> {
 /// finishes. Calls `check` after each start. Returns the number of starts; `None` without strace, after
 /// printing that the test did not run.
 ///
-/// # Panics
-/// If the victim fails, [`crate::VARIABLE`] requires strace, or no directory can be created.
+/// Panics if the victim fails, [`crate::VARIABLE`] requires strace, or no directory can be created.
 #[track_caller]
 pub fn at_each_step(test: &str, mut check: impl FnMut(Killed)) -> Option<u32> {
     if !Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {

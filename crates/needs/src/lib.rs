@@ -18,7 +18,7 @@ use std::str::FromStr;
 /// The variable with the needs that must be met, separated by commas.
 pub const VARIABLE: &str = "IRQLAB_REQUIRE";
 
-/// A need of a test.
+/// A right or program that some tests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Rights to load irqlab's BPF programs, and a kernel that accepts the programs.
@@ -115,8 +115,7 @@ pub fn parse(list: &str) -> Result<Vec<Need>, String> {
 
 /// Prints that a test does not run, and why. The test should then return, and passes.
 ///
-/// # Panics
-/// If [`VARIABLE`] requires the missing need, or contains an unknown name.
+/// Panics if [`VARIABLE`] requires the missing need, or contains an unknown name.
 #[track_caller]
 pub fn not_run(need: Need, reason: impl Display) {
     let list = std::env::var(VARIABLE).unwrap_or_default();

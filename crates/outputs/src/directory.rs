@@ -24,7 +24,7 @@ const DEPTH_MAX: u32 = 8;
 pub enum MakeDirectoryError {
     /// Something of that name exists; it was not changed.
     Exists,
-    /// The system refused.
+    /// The operating system refused.
     Io { path: PathBuf, source: io::Error },
 }
 
@@ -33,7 +33,7 @@ pub enum MakeDirectoryError {
 /// Its lock shows other processes that it is in use, even in another PID namespace, where the process id in its
 /// name means something else.
 pub struct NewDirectory {
-    /// Where it is to be.
+    /// The place that [`NewDirectory::finish`] moves the directory to.
     place: Place,
     /// Its name while it is being filled.
     hidden: OsString,
@@ -55,15 +55,21 @@ impl NewDirectory {
     /// Fails when something of that name exists, or the system refuses.
     pub fn create(path: &Path) -> Result<NewDirectory, MakeDirectoryError> {
         let failed = |source| MakeDirectoryError::Io { path: path.to_owned(), source };
-        let place = Place::open(path).map_err(failed)?;
-        refuse_existing(&place, path)?;
+        let target = Place::open(path).map_err(failed)?;
+        refuse_existing(&target, path)?;
         for _ in 0..NAME_TRIES {
-            let hidden = leftovers::hidden_name(&place.name, unpredictable());
-            let note = names::note(&place.path(&hidden), Temporary::Directory);
-            let failed = |source| MakeDirectoryError::Io { path: place.path(&hidden), source };
-            match open_new(&place, &hidden) {
+            let hidden = leftovers::hidden_name(&target.name, unpredictable());
+            let note = names::note(&target.path(&hidden), Temporary::Directory);
+            let failed = |source| MakeDirectoryError::Io { path: target.path(&hidden), source };
+            match open_new(&target, &hidden) {
                 Ok(Some(directory)) => {
-                    return Ok(NewDirectory { place, hidden, directory, is_finished: false, note });
+                    return Ok(NewDirectory {
+                        place: target,
+                        hidden,
+                        directory,
+                        is_finished: false,
+                        note,
+                    });
                 }
                 Ok(None) => {}
                 Err(error) => return Err(failed(error)),

@@ -55,12 +55,12 @@ impl NewFile {
     /// Fails when the path names something that `existing` does not allow to be replaced, or
     /// anything but a regular file; when its directory does not exist or cannot be written.
     pub fn create(path: &Path, existing: Existing) -> io::Result<NewFile> {
-        let place = Place::open(path)?;
-        place.check(existing)?;
-        if let Some(file) = unnamed_in(&place.directory)? {
-            return Ok(NewFile { place, file, existing, temporary: None });
+        let target = Place::open(path)?;
+        target.check(existing)?;
+        if let Some(file) = unnamed_in(&target.directory)? {
+            return Ok(NewFile { place: target, file, existing, temporary: None });
         }
-        NewFile::named(place, existing)
+        NewFile::named(target, existing)
     }
 
     /// Creates a file with a temporary name, on a file system that has no files without a name.

@@ -41,8 +41,8 @@ impl Place {
         self.directory_path.join(name)
     }
 
-    /// Checks the target: it must be absent, or a regular file that `existing` allows to replace. Returns whether it
-    /// exists.
+    /// Returns whether the target exists. Fails unless it is absent, or a regular file that `existing` allows to
+    /// replace.
     pub fn check(&self, existing: Existing) -> io::Result<bool> {
         let stat = rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         let kind = match stat {
@@ -92,12 +92,11 @@ impl Place {
 
 /// Checks a path as [`crate::write`] does, without writing. Call it before work that takes long.
 ///
-/// Fails when the target exists and may not be replaced, or no file can be created in its
-/// directory.
+/// Fails when the target exists and may not be replaced, or no file can be created in its directory.
 pub fn check(path: &Path, existing: Existing) -> io::Result<()> {
-    let place = Place::open(path)?;
-    place.check(existing)?;
-    crate::can_create_in(&place.directory_path)
+    let target = Place::open(path)?;
+    target.check(existing)?;
+    crate::can_create_in(&target.directory_path)
 }
 
 /// Opens a directory, as the base of relative paths.

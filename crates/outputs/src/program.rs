@@ -25,8 +25,8 @@ pub fn output_of_program(command: &mut Command) -> io::Result<Output> {
     Ok(Output { status, stdout, stderr })
 }
 
-/// Reads both pipes to their ends, each as soon as it has data. A program that fills one pipe would otherwise wait
-/// forever while irqlab reads the other.
+/// Reads both pipes to their ends, at the same time. If irqlab read one pipe after the other, a program that fills the
+/// second pipe would wait forever.
 fn read_pipes(child: &mut Child) -> io::Result<[Vec<u8>; 2]> {
     let stdout = child.stdout.take().map(OwnedFd::from);
     let stderr = child.stderr.take().map(OwnedFd::from);
@@ -36,7 +36,10 @@ fn read_pipes(child: &mut Child) -> io::Result<[Vec<u8>; 2]> {
     while pipes.iter().any(Option::is_some) {
         let is_ready = wait_for_data(&pipes)?;
         for ((pipe, text), is_ready) in pipes.iter_mut().zip(&mut texts).zip(is_ready) {
-            let Some(file) = pipe.as_mut().filter(|_| is_ready) else { continue };
+            if !is_ready {
+                continue;
+            }
+            let Some(file) = pipe else { continue };
             match file.read(&mut bytes) {
                 Ok(0) => *pipe = None,
                 Ok(length) => text.extend_from_slice(&bytes[..length]),

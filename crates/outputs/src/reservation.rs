@@ -28,14 +28,14 @@ impl Reservation {
     /// Fails when something of that name exists, or the system refuses: the name may be too long.
     pub fn new(path: &Path) -> Result<Option<Reservation>, MakeDirectoryError> {
         let failed = |source| MakeDirectoryError::Io { path: path.to_owned(), source };
-        let place = Place::open(path).map_err(failed)?;
-        refuse_existing(&place, path)?;
-        let socket = match UnixDatagram::bind_addr(&address(&place).map_err(failed)?) {
+        let target = Place::open(path).map_err(failed)?;
+        refuse_existing(&target, path)?;
+        let socket = match UnixDatagram::bind_addr(&address(&target).map_err(failed)?) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => return Ok(None),
             bound => bound.ok(),
         };
         // A process that had reserved the name may have finished its directory since the first check.
-        refuse_existing(&place, path)?;
+        refuse_existing(&target, path)?;
         Ok(Some(Reservation { _socket: socket }))
     }
 }

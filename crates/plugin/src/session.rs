@@ -62,7 +62,7 @@ pub(crate) struct MarkerHit {
 pub(crate) struct Session {
     pub(crate) qemu: Qemu,
     pub(crate) options: Options,
-    /// The number of vCPUs.
+    /// The number of the guest's vCPUs.
     pub(crate) cpus: u32,
     /// The guest's registers. `None` until the first vCPU is created, or if QEMU does not show them.
     pub(crate) registers: Option<Registers>,
@@ -254,8 +254,8 @@ impl Session {
     /// Closes the open region if it has measured enough by the rule of the options ([`Options::until`]). Does so not
     /// before [`Until::early_end_ns_min`], and not inside an interrupt or exception. Called between two blocks of `vcpu`.
     ///
-    /// The guest keeps its window open for a fixed time. The rest of it is not recorded: the guest's clock jumps to its
-    /// end.
+    /// The guest keeps its window open for a fixed time. The plugin does not record the rest of the window: the guest's
+    /// clock jumps to the window's end.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
         let Some(rule) = self.options.until else { return };
         if !self.spans.are_enough() || !self.regions.is_open() || self.writer.has_ended() {

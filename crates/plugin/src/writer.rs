@@ -66,7 +66,7 @@ impl Writer {
         });
     }
 
-    /// Writes the records of counters for which `is_wanted` holds. It gets the number of the record and its counters.
+    /// Writes the wanted records of counters. `is_wanted` gets the number of a record, from 0, and its counters.
     fn counters_if(
         &mut self,
         cpu: u32,

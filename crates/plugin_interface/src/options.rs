@@ -66,8 +66,8 @@ const NODE_BYTES_MAX: usize = 24;
 /// The longest latency of a disk, in nanoseconds.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// The most completions of a disk for which an interrupt waits: NVM Express Base Specification, feature Interrupt
-/// Coalescing (08h), a threshold of eight bits that counts from 1.
+/// Maximum number of disk completions that share an interrupt. Source: NVM Express Base Specification, feature
+/// Interrupt Coalescing (08h), a threshold of eight bits that counts from 1.
 pub const COALESCED_MAX: u32 = 256;
 
 /// How long the requests of a disk take, in guest time.
@@ -83,7 +83,7 @@ pub enum DiskTime {
         /// The longest time that a completion waits, ns: at most [`LATENCY_NS_MAX`].
         delay_ns: u64,
     },
-    /// As long as this drive takes.
+    /// The times of this drive, from its model.
     Drive(DriveModel),
 }
 
@@ -108,7 +108,7 @@ pub struct MsrValue {
     pub value: u64,
 }
 
-/// What `cpuid` returns for a leaf, in place of QEMU's values.
+/// The values that `cpuid` returns for a leaf, in place of QEMU's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuidLeaf {
     /// The content of `eax` before the instruction.
@@ -169,8 +169,8 @@ pub struct Options {
     pub vcpu_slice: u64,
     /// The model, a TOML file: see `machines/`. [`Detail::Timed`] and [`Detail::Ooo`] need it.
     pub model: Option<PathBuf>,
-    /// Files with the models of shadow caches, for [`Detail::Count`]. Shadow caches see all accesses, but do not affect
-    /// time.
+    /// Files with the models of shadow caches, for [`Detail::Count`]. Shadow caches see all accesses without timing
+    /// them.
     pub also: Vec<PathBuf>,
     /// Whether there are shadow caches of all sizes, for [`Detail::Count`].
     pub curves: bool,
@@ -180,8 +180,7 @@ pub struct Options {
     pub misses: bool,
     /// How user mode is executed, for [`Detail::Ooo`].
     pub user: User,
-    /// The rule that ends a region before the guest closes it, for [`Detail::Timed`] and [`Detail::Ooo`]. `None`: no
-    /// rule.
+    /// The rule that ends a region before the guest closes it, for [`Detail::Timed`] and [`Detail::Ooo`].
     pub until: Option<Until>,
     /// How guest time advances.
     pub time: Time,
@@ -277,8 +276,7 @@ struct Row {
     allowed: &'static str,
     /// Sets the option to the value of this text. `None`: the value is not allowed.
     set: fn(&mut Options, &str) -> Option<()>,
-    /// The texts of the option's values. An option with several values is printed several times; without values, not at
-    /// all.
+    /// The texts of the option's values. The option is printed once for each value, so not at all without values.
     values: fn(&Options) -> Vec<String>,
 }
 
@@ -466,8 +464,8 @@ impl Options {
         Ok(options)
     }
 
-    /// The arguments that [`Options::parse`] parses to these options, each `key=value`. Options with their default are
-    /// left out.
+    /// The arguments that [`Options::parse`] parses to these options, each `key=value`. Omits options with default
+    /// values.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let default = Options::default();
@@ -672,10 +670,10 @@ mod tests {
 
     /// A value that an option may have, or may not.
     fn value() -> impl Strategy<Value = String> {
-        let words = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed|amd|intel";
+        let names = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed|amd|intel";
         let numbers = "[0-9]{1,10}|[1-9][0-9]{2}:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,4}";
         let others = "disk[0-9]:([0-9]{1,10}|hp97560-4x)|/[a-z,= ]{0,9}|[0-9.]{0,17}|\\PC{0,9}";
-        prop_oneof![words, numbers, others]
+        prop_oneof![names, numbers, others]
     }
 
     proptest! {

@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-/// The parameters of the choice of units. A vCPU's instructions are divided into periods, and each period has a
-/// unit.
+/// The parameters of the choice of units. A vCPU's instructions are divided into periods, with a unit in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// The length of a period, in instructions.

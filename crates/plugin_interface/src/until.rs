@@ -1,5 +1,5 @@
-//! The rule by which a window ends before its time, because it has measured enough. Users write it on the command line,
-//! `sim` passes it to the plugin, and the plugin applies it (`plugin/src/guest/enough.rs`).
+//! A rule that ends a window early, as soon as the window has measured enough. Users write the rule on the command
+//! line, `sim` passes it to the plugin, and the plugin applies it (`plugin/src/guest/enough.rs`).
 
 use std::fmt;
 use std::str::FromStr;

@@ -9,10 +9,10 @@ pub const TRACE_MAX: usize = 100_000_000;
 pub enum Arrivals<'a> {
     /// At random times, independent of one another: exponentially distributed gaps.
     Poisson,
-    /// At equal gaps.
+    /// At equal distances in time.
     Periodic,
-    /// At random times in bursts, with gaps between the bursts. The rate is the mean over bursts and gaps: it is
-    /// higher in bursts.
+    /// At random times in bursts, with gaps between the bursts. The rate is the mean over bursts and gaps; bursts have
+    /// a higher rate.
     Bursty {
         /// Mean length of a burst, ns; exponentially distributed; from 1.
         on_ns: u64,

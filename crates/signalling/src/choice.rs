@@ -10,8 +10,7 @@ use crate::evaluate::{Answer, Method};
 use crate::predict::Prediction;
 use crate::scheme::Scheme;
 
-/// Steps of a curve from one end of a range of rates to the other. A change between two points is then located
-/// by bisection.
+/// Steps of a curve from one end of a range of rates to the other. Bisection locates a change between two points.
 const POINTS: u32 = 24;
 /// Bisection steps between two points of a curve: to about 1 in 1,000 of a decade.
 const HALVINGS: u32 = 8;
@@ -23,7 +22,6 @@ const SAME_RATIO: f64 = 1e-9;
 pub enum Statistic {
     Mean,
     P50,
-    /// The 99th percentile.
     P99,
     /// The 99.9th percentile.
     P999,
@@ -47,8 +45,8 @@ impl Statistic {
             .map_or("", |(_, label)| label)
     }
 
-    /// This statistic of a prediction's latency, ns. `None`: the prediction lacks it; closed forms have almost
-    /// only the mean.
+    /// This statistic of a prediction's latency, ns. `None`: the prediction lacks it. Most closed forms have only the
+    /// mean.
     #[must_use]
     pub fn of(self, prediction: &Prediction) -> Option<f64> {
         let to_float = |ns: Option<u64>| ns.map(|ns| ns as f64);
@@ -104,7 +102,7 @@ pub struct Crossover {
     pub method: Method,
 }
 
-/// A range of rates in which a scheme keeps a latency bound.
+/// A scheme keeps a latency bound at all rates of this range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     pub scheme: Scheme,
@@ -151,8 +149,7 @@ pub fn curves_at<E>(
     Ok(curves)
 }
 
-/// The rates at which the CPU use of any two schemes crosses, ascending. Only rates below the capacity of both
-/// schemes count.
+/// The rates at which the CPU use of two schemes crosses, ascending. Both schemes keep up at every crossover.
 ///
 /// Fails with the first error of `ask`.
 pub fn crossovers<E>(
@@ -233,7 +230,7 @@ fn method(answers: &[Answer]) -> Method {
     if is_simulated { Method::Simulation } else { Method::ClosedForm }
 }
 
-/// For each scheme, the ranges of rates in which the statistic of its latency is within the bound.
+/// For each scheme, the ranges of rates over which its latency statistic is within the bound.
 ///
 /// Fails with the first error of `ask`.
 pub fn kept<E>(
@@ -315,8 +312,7 @@ pub struct Region {
     pub scheme: Scheme,
     /// Smallest bound of the range, ns: the scheme's latency.
     pub from_ns: f64,
-    /// End of the range, ns, not included: from this bound on another scheme is cheaper. `None`: no scheme is
-    /// cheaper.
+    /// End of the range, ns, not included: from this bound on another scheme is cheaper. `None`: no end.
     pub to_ns: Option<f64>,
     pub cpu_ratio: f64,
     /// How the scheme's figures were computed.

@@ -5,7 +5,7 @@ use stats::{LogLinear, Random};
 
 use crate::scheme::Scheme;
 
-/// Largest cost, ns.
+/// Upper limit of every cost, ns.
 pub const COST_MAX_NS: u64 = 1_000_000_000;
 
 /// The distribution of a cost.
@@ -49,28 +49,24 @@ pub struct CostsError {
 pub struct Costs {
     /// The paper's C: CPU time of an interrupt's entry and exit, without the handling of events.
     pub interrupt: Times,
-    /// CPU time of a clock tick, including setting the timer again. `None`: a tick costs as much as an interrupt,
-    /// as in the paper. In a virtual machine a tick costs several times more, because the host emulates the
-    /// timer.
+    /// CPU time of a clock tick, including setting the timer again. `None`: a tick has the cost of an interrupt, as in
+    /// the paper. In a virtual machine a tick costs several times more, because the host emulates the timer.
     pub tick: Option<Times>,
     /// The paper's alpha: CPU time of handling one event, above 0. All schemes share it.
     pub event: Times,
     /// CPU time of looking at the device and finding nothing, ns; from 1.
     pub poll_ns: u64,
-    /// CPU time of yielding the CPU and returning, ns. The time that other threads run meanwhile is not
-    /// included.
+    /// CPU time of yielding the CPU and returning, ns, without the time of other threads in between.
     pub yield_ns: u64,
     /// Wake-up latency, ns: from the event (or the timer's end) to the first instruction of the
     /// interrupt's entry on a CPU that handles no event. It adds to the latency, not to the CPU time.
     pub wake_ns: u64,
-    /// Latency that every event has under every scheme, such as wire and network stack, ns. It adds no CPU
-    /// time.
+    /// Latency of every event under every scheme, such as wire and network stack, ns. It adds no CPU time.
     pub fixed_ns: u64,
 }
 
 impl Costs {
-    /// Constant costs: C, alpha, an empty poll of 100 ns, a yield of 500 ns, and no wake-up or fixed
-    /// latency.
+    /// Constant costs: C, alpha, an empty poll of 100 ns, a yield of 500 ns, and no wake-up or fixed latency.
     #[must_use]
     pub fn constant(interrupt_ns: u64, event_ns: u64) -> Costs {
         Costs {
@@ -97,7 +93,7 @@ impl Costs {
     ///
     /// The error names the first cost that is outside of its range.
     pub fn check(&self) -> Result<(), CostsError> {
-        let refuse = |what, reason: String, remedy| Err(CostsError { what, reason, remedy });
+        let refuse = |cost, reason, remedy| Err(CostsError { what: cost, reason, remedy });
         let tick = self.tick.as_ref().unwrap_or(&self.interrupt);
         let times = [
             ("the cost of an interrupt", &self.interrupt),
@@ -155,7 +151,7 @@ impl Times {
         (self.mean_square_ns2() - self.mean_ns().powi(2)).max(0.0)
     }
 
-    /// Draws a time, ns.
+    /// A random time from the distribution, ns.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
         match self {
@@ -169,16 +165,14 @@ impl Times {
 }
 
 impl Empirical {
-    /// The distribution of a histogram of times in ns. `None` if the histogram is empty, or a value is above
-    /// [`COST_MAX_NS`].
+    /// The distribution of a histogram of times in ns. `None` if it is empty or has a value above [`COST_MAX_NS`].
     #[must_use]
     pub fn new(histogram: &LogLinear) -> Option<Empirical> {
         Empirical::from_buckets(&histogram.filled().collect::<Vec<_>>())
     }
 
-    /// The distribution of buckets, each given by its smallest value, its largest value and its number of
-    /// values, ns. `None` if all buckets are empty, a bucket ends before it starts, or a value is above
-    /// [`COST_MAX_NS`].
+    /// The distribution of buckets. Each bucket has its smallest value, its largest value (both ns) and its number of
+    /// values. `None` if all buckets are empty, a bucket ends before it starts, or a value is above [`COST_MAX_NS`].
     #[must_use]
     pub fn from_buckets(buckets: &[(u64, u64, u64)]) -> Option<Empirical> {
         let filled: Vec<(u64, u64, u64)> =

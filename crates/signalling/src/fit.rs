@@ -20,8 +20,7 @@ use crate::scheme::Scheme;
 
 /// Most observations of a fit.
 pub const OBSERVATIONS_MAX: usize = 10_000;
-/// A row is overloaded if its throughput is below this part of its offered rate. No closed form holds for
-/// an overloaded row.
+/// A row is overloaded if its throughput is below this part of its offered rate. Closed forms do not hold then.
 pub const KEEPS_UP_RATIO: f64 = 0.98;
 /// How often the weights are recomputed. They change little after the fourth time.
 const REWEIGHTING_COUNT: u32 = 6;
@@ -29,8 +28,7 @@ const REWEIGHTING_COUNT: u32 = 6;
 const STEPS_MAX: usize = 200;
 /// Smallest spread of relative errors that weights assume, so that a perfect fit has finite weights.
 const SPREAD_MIN: f64 = 1e-6;
-/// A cost is undetermined if the other costs' derivatives explain all of its own derivative but less than
-/// this part.
+/// A cost is undetermined if the other costs' derivatives explain its own derivative except for less than this part.
 const CONDITION_MIN: f64 = 1e-9;
 
 /// A measured row: what a scheme did at a rate.
@@ -74,8 +72,7 @@ impl Observation {
 /// Values that a fit cannot learn from the observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// CPU time of an empty poll, ns; from 1. It is an input, because a spinning CPU is fully busy however
-    /// long a poll takes.
+    /// CPU time of an empty poll, ns; from 1. A spinning CPU is fully busy at any value, so no row determines it.
     pub poll_ns: u64,
 }
 
@@ -88,13 +85,10 @@ impl Default for Start {
 /// A cost with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Name of the field in [`Costs`]: `interrupt_ns`, `tick_ns`, `event_ns`, `wake_ns`, `yield_ns`,
-    /// `fixed_ns`.
+    /// Name of the field in [`Costs`]: `interrupt_ns`, `tick_ns`, `event_ns`, `wake_ns`, `yield_ns` or `fixed_ns`.
     pub name: &'static str,
-    /// Best value, ns.
     pub value_ns: f64,
-    /// The 95 % interval, ns. `None` where the value is at its limit of 0, or where the fit has no more rows
-    /// than costs.
+    /// The 95 % interval, ns. `None` if the value is at its limit of 0, or if the fit has no more rows than costs.
     pub interval_ns: Option<(f64, f64)>,
 }
 
@@ -139,7 +133,7 @@ pub enum FitError {
         figures: usize,
         costs: usize,
     },
-    /// The rows determine only a combination of these costs (their names, separated by commas).
+    /// The rows determine only a combination of the named costs. The names are separated by commas.
     #[error(
         "cannot tell {0} apart: the rows determine only a combination of them (add rows of a clocked \
          or draining scheme at several rates)"
@@ -154,7 +148,7 @@ pub enum FitError {
     /// A value is out of its range.
     #[error("cannot use observation {row}: {reason} (correct or remove it)")]
     Invalid {
-        /// Index of the row.
+        /// Index of the observation, from 0.
         row: usize,
         reason: &'static str,
     },
@@ -327,7 +321,7 @@ fn figures(
     Some(figures)
 }
 
-/// Which figures of a row the fit ignores.
+/// The figures of a row that the fit ignores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Excluded {
     cpu: bool,
@@ -597,8 +591,7 @@ impl Problem<'_> {
         }
     }
 
-    /// The result of the fit at the best costs: intervals and residuals. Fails where the figures leave
-    /// costs undetermined.
+    /// The result of the fit at the best costs: intervals and residuals. Fails if the figures leave costs undetermined.
     fn estimate(&self, means: Means) -> Result<Fit, FitError> {
         let errors = self.errors(&means).ok_or(FitError::NoCosts)?;
         let derivatives = self.derivatives(&means, &errors);

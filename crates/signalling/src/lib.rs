@@ -1,5 +1,5 @@
-//! What it costs a CPU to learn of events by interrupts, by polling, or by a clock. Closed forms answer where
-//! they hold, an event simulation elsewhere; a fit finds the costs that explain measurements.
+//! The costs of learning of events by interrupts, by polling, or by a clock. Closed forms compute them where these
+//! forms hold, and an event simulation computes them elsewhere. A fit finds the costs that explain measurements.
 //!
 //! Pure: no IO, no clock, no globals. `irqlab signal`, the tables of the experiment `signal` (`lab`) and
 //! `papers` use it.

@@ -47,9 +47,8 @@ pub struct Workload {
     pub rate_hz: u64,
     /// Slots of the ring that holds waiting events.
     pub ring: u32,
-    /// Time slice of users' work, ns. Users' work always wants the CPU, at a lower priority than interrupts. A
-    /// spinning handler and users' work alternate in time slices of this length. `None`: there is no users'
-    /// work.
+    /// Time slice of users' work, ns. Users' work always wants the CPU, at a lower priority than interrupts. A spinning
+    /// handler and users' work alternate in time slices of this length. `None`: there is no users' work.
     pub user_slice_ns: Option<u64>,
 }
 
@@ -83,9 +82,8 @@ pub struct Prediction {
     pub leftover_ratio: f64,
     /// Events per second from which on the scheme cannot keep up, however large the ring is.
     pub capacity_hz: f64,
-    /// Part of the events that were lost because the ring or the application's queue was full. `None` in closed
-    /// forms: they assume an infinite ring, and hold only where less than about one event in a million would be
-    /// lost.
+    /// Part of the events that were lost because the ring or the application's queue was full. `None` in closed forms.
+    /// They assume an infinite ring, and hold only if less than about one event in a million would be lost.
     pub drops_ratio: Option<f64>,
 }
 
@@ -143,7 +141,7 @@ pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>
 pub(crate) struct Means {
     pub interrupt_ns: f64,
     pub interrupt_variance_ns2: f64,
-    /// Mean (ns) and variance (ns²) of the cost of a tick. `None`: a tick costs as much as an interrupt.
+    /// Mean (ns) and variance (ns²) of the cost of a tick. `None`: a tick has the cost of an interrupt.
     pub tick: Option<(f64, f64)>,
     pub event_ns: f64,
     pub event_variance_ns2: f64,
@@ -198,7 +196,7 @@ pub(crate) struct Form {
     pub utilisation_ratio: f64,
     /// Interrupts or ticks per ns.
     pub interrupts: f64,
-    /// Empty polls per ns.
+    /// Polls per ns that find no event.
     pub empty_polls: f64,
     /// Mean latency, ns; or why no closed form has it.
     pub latency_ns: Result<f64, &'static str>,

@@ -1,5 +1,5 @@
-//! The schemes by which a CPU learns of events, and their text form. The text form is public: users write it
-//! on the command line, and tables contain it.
+//! Schemes for learning of events, and their text form. The text form is public: users write it on the command line,
+//! and tables contain it.
 
 use std::fmt;
 use std::ops::RangeInclusive;

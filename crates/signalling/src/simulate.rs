@@ -56,10 +56,10 @@ pub struct Simulation<'a> {
     pub user_slice_ns: Option<u64>,
     /// `None`: an event is done when the handler has handled it.
     pub application: Option<Application>,
-    /// Number of events after which the handler gives the CPU to others. `clocked` gives it until the next tick.
-    /// All other schemes that drain the ring give it for as long as the handler had it, like a kernel thread of
-    /// the same priority. `hybrid` also does so after each round of polls. No effect on `interrupt`, `spin`
-    /// and `yield`.
+    /// Number of events after which the handler gives the CPU to others. `clocked` gives it until the next tick. In all
+    /// other schemes that drain the ring, others get the CPU for the time that the handler had it, like a kernel thread
+    /// of the same priority. `hybrid` also does so after each round of polls. No effect on `interrupt`, `spin` and
+    /// `yield`.
     pub quota: Option<u32>,
     /// Events to simulate, 1 to [`EVENTS_MAX`]; a trace may have fewer.
     pub events: u64,
@@ -88,7 +88,7 @@ pub enum SimulationError {
 /// Counts and times of a simulation after its warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
-    /// Time simulated, ns.
+    /// Simulated time after the warm-up, ns.
     pub duration_ns: u64,
     pub arrived: u64,
     /// Events that the handler handled.
@@ -208,8 +208,6 @@ impl Simulation<'_> {
     }
 }
 
-/// Runs a simulation.
-///
 /// Fails when a value is out of the range given at its field.
 pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
     simulation.check()?;
@@ -280,8 +278,7 @@ struct Cpu<'a> {
     ring: Ring,
     /// Arrival times of events that wait for the application.
     queue: VecDeque<u64>,
-    /// CPU time that the application still needs for the first event of its queue, ns. `None`: it has not
-    /// started this event.
+    /// CPU time that the application still needs for the first event of its queue, ns. `None`: it has not started.
     event_remaining_ns: Option<u64>,
     /// Events that arrived since the start, including the warm-up.
     arrived: u64,
@@ -433,7 +430,7 @@ impl<'a> Cpu<'a> {
         self.simulation.user_slice_ns.is_some() || !self.queue.is_empty()
     }
 
-    /// Gives the CPU to others for `ns`, or for less if there is no users' work and the application's queue
+    /// Gives the CPU to others for `ns`. Takes it back earlier if there is no users' work and the application's queue
     /// becomes empty.
     fn share(&mut self, ns: u64) {
         if self.simulation.user_slice_ns.is_some() {

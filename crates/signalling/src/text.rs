@@ -9,7 +9,7 @@ const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us",
 /// Prints a time in the longest unit that gives a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeText(
-    /// The time, ns.
+    /// Nanoseconds.
     pub u64,
 );
 

@@ -87,7 +87,7 @@ pub enum Step {
     Region,
     /// The check of what the region has done.
     Check,
-    /// Opening the serial ports to which a command writes.
+    /// Opening the serial ports for a command's output.
     Output,
 }
 

@@ -17,7 +17,7 @@ const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Minimum host time of a machine and of an equal run, until their speeds are compared.
 const SPEED_MEASURED_IN: Duration = Duration::from_secs(2);
 
-/// The work of a machine: what is known of its length before the machine starts.
+/// The work of a machine, with the facts about its length that are known before the machine starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineWork {
     /// Number of windows; `None` if unknown.

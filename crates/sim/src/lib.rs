@@ -62,7 +62,7 @@ pub mod watch;
 pub mod workload;
 
 pub use ::machine::memory::MissClass;
-/// The context for which a CPU executes.
+/// A CPU executes in one of these contexts at a time.
 pub use attribution::KernelContext;
 
 pub use accounting::{

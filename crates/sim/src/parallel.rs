@@ -1,5 +1,5 @@
-//! Runs independent machines at the same time, as many as the host's cores and memory allow. The benches run the
-//! machines of conditions, loops and windows with it.
+//! Runs independent machines at the same time. The host's cores and memory limit their number. The benches run the
+//! machines of conditions, loops and windows with this module.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};

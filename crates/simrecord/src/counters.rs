@@ -85,8 +85,7 @@ pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
 /// Bit mask of the counters of the level `timed`.
 pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
 
-/// Bit mask of the counters that sampled recordings lack, because only a core that executes all instructions counts
-/// them.
+/// Bit mask of the counters that sampled recordings lack. Only a core that executes all instructions counts stalls.
 pub const MASK_STALLS: u32 = 1 << FETCH_STALL_CYCLES
     | 1 << DATA_STALL_CYCLES
     | 1 << PIPELINE_STALL_CYCLES

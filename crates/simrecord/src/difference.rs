@@ -20,8 +20,7 @@ pub struct Difference {
 /// A record of a stream, or `None` if its bytes are not a record or are cut off.
 pub type Block = Option<Record>;
 
-/// Finds the first difference of two streams, with up to `around` records before and after it. `None` if the streams
-/// are equal.
+/// Finds the first difference of two streams, with up to `around` records before and after it. `None`: no difference.
 ///
 /// Fails if a stream cannot be read, or has more than [`RECORDS_MAX`] records. The error has the position of the stream
 /// in the arguments, 0 or 1.

@@ -26,8 +26,7 @@ pub const SNAPSHOT: u32 = 4;
 pub const FAST: u32 = 5;
 /// From the next block on everything is recorded again. [`OPEN`] does the same.
 pub const FULL: u32 = 6;
-/// The guest's first process waits for a request. `sim` saves a checkpoint here; the marker itself
-/// does nothing.
+/// The guest's first process waits for a request. `sim` saves a checkpoint here; the marker itself does nothing.
 pub const READY: u32 = 7;
 /// The guest's first process has prepared a workload and waits for another request. `sim` saves a
 /// checkpoint of the prepared guest here; the marker itself does nothing.

@@ -128,8 +128,6 @@ pub struct ParsedRecord {
     pub user_functions: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Parses a stream.
-///
 /// The error is the position, from 1, of the first record that cannot follow the preceding records.
 pub fn parse(stream: &Stream) -> Result<ParsedRecord, u64> {
     let mut parsed = ParsedRecord::default();

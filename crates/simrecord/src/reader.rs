@@ -15,8 +15,7 @@ pub enum ReadError {
     Record(u64, RecordError),
     /// The stream does not start with a header, or has a second header.
     Header(u64),
-    /// The stream stops without an end record, or in the middle of a record: QEMU was killed, or
-    /// the disk was full.
+    /// The stream stops without an end record, or in the middle of a record: QEMU was killed, or the disk was full.
     Incomplete(u64),
     /// A record follows the end record, or the end record counts the records wrongly.
     End(u64),

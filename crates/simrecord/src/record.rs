@@ -13,8 +13,7 @@ use std::fmt;
 
 /// Length of a record in bytes.
 pub const BYTES: usize = 64;
-/// Maximum number of records in a stream. It keeps a guest that executes markers in an endless loop from filling the
-/// disk.
+/// Maximum number of records in a stream. Without it, a guest that executes markers in an endless loop fills the disk.
 pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
@@ -73,8 +72,7 @@ numbered! {
         Count = 1,
         /// Adds cycles, misses and stalls of a model of an in-order processor with blocking caches.
         Timed = 2,
-        /// Adds cycles, misses and stalls of any model: a core (in order or out of order), caches
-        /// and predictors.
+        /// Adds cycles, misses and stalls of any model: a core (in order or out of order), caches and predictors.
         Ooo = 3,
     }
 }
@@ -100,12 +98,11 @@ numbered! {
 /// A record of the stream. Counters and values follow the record that they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first record.
+    /// The first record of a stream, and the only header in it.
     Header(Header),
     /// The guest executed a marker. Counters follow.
     Marker(Marker),
-    /// A region of interest on one CPU, or its part up to a snapshot. Counters follow, then the
-    /// region's contexts.
+    /// A region of interest on one CPU, or its part up to a snapshot. Counters follow, then the region's contexts.
     Region(Region),
     /// One context in the preceding region, on the same CPU. Its self counters follow,
     /// then its counters including nested contexts.
@@ -174,7 +171,7 @@ pub enum Record {
 /// Settings of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Number of vCPUs.
+    /// Number of the guest's vCPUs.
     pub cpus: u32,
     /// The version of QEMU's plugin API.
     pub api: u32,
@@ -184,7 +181,7 @@ pub struct Header {
     pub vcpu_slice: u64,
     /// QEMU's version: ASCII, padded with zeros.
     pub qemu: [u8; 16],
-    /// Bits `FEATURE_*`.
+    /// Optional parts of the recording: bits `FEATURE_*`.
     pub features: u32,
     /// Bit N is set if counter N ([`crate::counters`]) is counted.
     pub counters: u32,
@@ -259,9 +256,9 @@ numbered! {
         Inclusive = 3,
         /// The shadow caches of a model.
         ShadowCaches = 4,
-        /// The span itself.
+        /// The span without nested contexts.
         Span = 5,
-        /// The service itself.
+        /// The service without nested contexts.
         Service = 6,
         /// Completed requests of the service, including nested contexts.
         ServiceInclusive = 7,
@@ -289,8 +286,7 @@ pub struct Span {
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
-    /// When the span started, in cycles since the record started, on the time axis of the CPU that
-    /// started it.
+    /// When the span started, in cycles since the record started, on the time axis of the CPU that started the span.
     pub start: u64,
     /// Cycles of the span itself.
     pub self_cycles: u64,
@@ -324,7 +320,7 @@ numbered! {
     pub enum HotplugState {
         /// The CPU went offline. The region has ended for the CPU, also if the CPU comes back.
         Offline = 0,
-        /// The CPU came back.
+        /// The CPU came online again.
         Online = 1,
     }
 }
@@ -345,15 +341,13 @@ pub struct KernelCount {
     /// The CPU that the counter belongs to.
     pub cpu: u32,
     pub region: u32,
-    /// Whether the counter was read when the region closed, or when its CPU went offline. Otherwise it was read when
-    /// the region opened.
+    /// `true`: the counter was read when the region closed or its CPU went offline. `false`: when the region opened.
     pub at_close: bool,
     /// The counted interrupt, IRQ line or softirq: [`attribution::KernelContext::code`].
     pub code: u64,
     /// Value of the counter, modulo 2^32 as in the kernel.
     pub value: u64,
-    /// Whether the CPU was inside that context. If so, the kernel may or may not have counted the
-    /// current entry.
+    /// Whether the CPU was inside that context. If so, the kernel may or may not have counted the current entry.
     pub inside: bool,
 }
 
@@ -385,7 +379,7 @@ pub struct Check {
     pub icount: u64,
 }
 
-/// How a record ended.
+/// The last record of a stream: how the recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Whether a marker of the guest ended the record. If neither a marker nor an annotation ended
@@ -410,8 +404,7 @@ pub struct AnnotationRow {
     pub annotation: u32,
     /// How often the CPU reached the annotation.
     pub hits: u64,
-    /// Spans that could not be opened or closed, on all CPUs. Only the row of CPU 0 has it; it is 0
-    /// in the others.
+    /// Spans that could not be opened or closed, on all CPUs. Only the row of CPU 0 has the number; other rows have 0.
     pub refused: u64,
 }
 
@@ -459,7 +452,6 @@ pub enum Value {
 numbered! {
     /// The modes whose accesses shadow caches count apart.
     pub enum Group {
-        /// User mode.
         User = 0,
         /// The kernel without the idle task.
         Kernel = 1,
@@ -471,15 +463,14 @@ numbered! {
 numbered! {
     /// The accesses that a miss curve counts.
     pub enum AccessStream {
-        /// Instruction fetches.
+        /// Fetches of instructions.
         Instructions = 0,
         /// Loads and stores.
         Data = 1,
     }
 }
 
-/// Shadow caches of one model, summed over all CPUs. Shadow caches see all accesses without timing
-/// them.
+/// Shadow caches of one model, summed over all CPUs. Shadow caches see all accesses without timing them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowCaches {
     pub region: u32,
@@ -603,8 +594,7 @@ pub struct SyscallFunction {
     pub address: u64,
 }
 
-/// A call site of the kernel that takes locks of one kind and name, for one service. Times are in
-/// cycles.
+/// A call site of the kernel that takes locks of one kind and name, for one service. Times are in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockCounts {
     pub region: u32,
@@ -640,7 +630,7 @@ pub struct ProfileSlot {
     pub start: u64,
     /// Length of the part, in cycles.
     pub length: u64,
-    /// Cycles in the mode.
+    /// Cycles in the mode, stalled or not.
     pub time: u64,
     /// Cycles in the mode that waited for instructions.
     pub fetch_stall: u64,
@@ -749,7 +739,7 @@ pub struct SharedMisses {
     pub offset: u32,
     /// Virtual address of the bytes.
     pub address: u64,
-    /// Code of the service.
+    /// [`attribution::KernelContext::code`] of the service.
     pub code: u64,
     /// The code that missed, like the key of [`ServiceMissKind::Code`].
     pub pc: u64,
@@ -769,7 +759,7 @@ pub struct StructureName {
     /// Number of the kernel's caches that share this slab cache. Above 1, its objects have several
     /// types. 1 for file systems, 0 if unknown.
     pub shared_by: u32,
-    /// Padded with zeros.
+    /// The name in bytes, padded with zeros.
     pub name: [u8; TEXT_BYTES_MAX],
 }
 
@@ -832,8 +822,7 @@ numbered! {
         /// advance. The value has the layout of an event select: event number in bits 0 to 7 and
         /// 32 to 35, unit mask in bits 8 to 15.
         EventNotCounted = 7,
-        /// The plugin cannot drive QEMU's event loop: devices respond at times that depend on the host, and runs are
-        /// not repeatable.
+        /// The plugin cannot drive QEMU's event loop. Devices respond at times that depend on the host, so runs differ.
         DevicesNotDrained = 8,
         /// The block layer is not as expected, or a named disk is missing. Disk requests are not delayed, and complete
         /// at times that depend on the host. The value is the number of the disk, from 0.
@@ -842,8 +831,7 @@ numbered! {
         NoOverflows = 10,
         /// Device writes cannot be followed: caches keep lines that a device has overwritten.
         NoDeviceWrites = 11,
-        /// Descriptor tables cannot be found. The caches do not see the accesses that a vCPU itself makes when it
-        /// enters a handler.
+        /// Descriptor tables cannot be found. Caches do not see a vCPU's own accesses when it enters a handler.
         NoEntries = 12,
         /// Devices made more writes between two blocks than the plugin keeps. Caches keep the lines of the lost writes.
         /// The value is the number of lost writes.

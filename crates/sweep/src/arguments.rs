@@ -20,8 +20,8 @@ pub enum AxisForm {
 }
 
 impl AxisForm {
-    /// The words that the value adds to the options of the command.
-    fn words(&self, value: &str) -> Vec<String> {
+    /// The arguments that set the axis to `value`. A placeholder has none.
+    fn options(&self, value: &str) -> Vec<String> {
         let with_value = |option: &str, value: String| {
             if option.starts_with(END_OF_OPTIONS) {
                 vec![format!("{option}={value}")]
@@ -43,24 +43,23 @@ pub(crate) fn placeholder(name: &str) -> String {
     format!("{{{name}}}")
 }
 
-/// The arguments of a task: the command with its placeholders replaced, and the options of the axes at the end of the
-/// command's options.
+/// The arguments of a task. Values replace the command's placeholders, and the axes' options follow its own options.
 pub(crate) fn arguments<'a>(
     command: &[String],
     axes: impl Iterator<Item = (&'a AxisForm, &'a str)>,
 ) -> Vec<String> {
-    let mut words = command.to_vec();
+    let mut arguments = command.to_vec();
     let mut options = Vec::new();
     for (form, value) in axes {
         if let AxisForm::Placeholder { placeholder: name } = form {
             let text = placeholder(name);
-            words.iter_mut().for_each(|word| *word = word.replace(&text, value));
+            arguments.iter_mut().for_each(|word| *word = word.replace(&text, value));
         }
-        options.extend(form.words(value));
+        options.extend(form.options(value));
     }
-    let end = command.iter().position(|word| word == END_OF_OPTIONS).unwrap_or(words.len());
-    words.splice(end..end, options);
-    words
+    let end = command.iter().position(|word| word == END_OF_OPTIONS).unwrap_or(arguments.len());
+    arguments.splice(end..end, options);
+    arguments
 }
 
 /// The command without an option that an axis sets. `names`: the option's names with their dashes. `field`: removes
@@ -75,20 +74,20 @@ pub fn replace_in_command(
     let is_field = |value: Option<&str>| match field {
         None => true,
         Some(field) => value.is_some_and(|value| {
-            value.strip_prefix(field).is_some_and(|rest| rest.starts_with('='))
+            value.strip_prefix(field).is_some_and(|assignment| assignment.starts_with('='))
         }),
     };
     let mut kept = Vec::new();
-    let mut words = command.iter().peekable();
-    while let Some(word) = words.next() {
+    let mut unread = command.iter().peekable();
+    while let Some(word) = unread.next() {
         if word == END_OF_OPTIONS {
             kept.push(word.clone());
-            kept.extend(words.cloned());
+            kept.extend(unread.cloned());
             break;
         }
-        let next = words.peek().map(|next| next.as_str());
+        let next = unread.peek().map(|next| next.as_str());
         if takes_value && names.contains(word) && is_field(next) {
-            words.next();
+            unread.next();
             continue;
         }
         let attached = names.iter().find_map(|name| attached_value(word, name));
@@ -103,18 +102,18 @@ pub fn replace_in_command(
 
 /// The value in `--seed=1` or `-s1`. `None` if the word is not this option with a value.
 fn attached_value<'a>(word: &'a str, name: &str) -> Option<&'a str> {
-    let rest = word.strip_prefix(name)?;
+    let suffix = word.strip_prefix(name)?;
     if name.starts_with(END_OF_OPTIONS) {
-        return rest.strip_prefix('=');
+        return suffix.strip_prefix('=');
     }
-    (!rest.is_empty()).then(|| rest.strip_prefix('=').unwrap_or(rest))
+    (!suffix.is_empty()).then(|| suffix.strip_prefix('=').unwrap_or(suffix))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<String> {
+    fn split(line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
     }
 
@@ -128,7 +127,7 @@ mod tests {
         let mut axes: Vec<(&AxisForm, &str)> =
             axes.iter().map(|(form, value)| (form, *value)).collect();
         axes.extend([(&flag, "true"), (&flag, "false")]);
-        let line = arguments(&words("services -d 1s -- {work} -j {work}"), axes.into_iter());
+        let line = arguments(&split("services -d 1s -- {work} -j {work}"), axes.into_iter());
         let expected = "services -d 1s --seed=-1 -x 2 --set=l2.size=1M --short -- make -j make";
         assert_eq!(line.join(" "), expected);
     }
@@ -136,7 +135,7 @@ mod tests {
     #[test]
     fn an_axis_replaces_its_option_in_the_command() {
         let without = |line: &str, names: &str, takes_value: bool, field: Option<&str>| {
-            replace_in_command(&words(line), &words(names), takes_value, field).join(" ")
+            replace_in_command(&split(line), &split(names), takes_value, field).join(" ")
         };
         let line = "handlers -d 1s --duration=2s -d3s --on sim -- x -d 1s";
         assert_eq!(without(line, "--duration -d", true, None), "handlers --on sim -- x -d 1s");

@@ -55,7 +55,7 @@ impl Values {
 impl Axis {
     /// Reads an axis of a specification: a list of values, or a table with `from`, `to` and perhaps `step`.
     pub(crate) fn parse(name: &str, value: &Value) -> Result<Axis, SweepError> {
-        let wrong = |what: String| SweepError::Invalid(format!("axis {name:?}: {what}"));
+        let wrong = |reason: String| SweepError::Invalid(format!("axis {name:?}: {reason}"));
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(wrong(format!("a name has 1 to {NAME_BYTES_MAX} bytes")));
         }

@@ -20,14 +20,14 @@ const TASKS: &str = "tasks";
 /// Name of the directory of failures.
 const FAILED: &str = "failed";
 
-/// A sweep on disk.
+/// The directory of a sweep: its plan, its tasks' results and its tasks' failures.
 #[derive(Debug)]
 pub struct SweepDirectory {
     path: PathBuf,
     plan: Plan,
 }
 
-/// What is known about a task.
+/// The state of a task on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
     /// The result is recorded.
@@ -36,7 +36,7 @@ pub enum TaskState {
     Failed,
     /// A process of this user executes the task now.
     Running,
-    /// None of the above.
+    /// The task has neither a result nor a failure, and no process of this user executes it.
     Missing,
 }
 
@@ -75,7 +75,7 @@ impl SweepDirectory {
             )));
         }
         let bytes = read_bounded(&file, PLAN_BYTES_MAX)?;
-        let damaged = |what: String| SweepError::damaged(&file, what);
+        let damaged = |reason: String| SweepError::damaged(&file, reason);
         let schema: SchemaOnly =
             serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
         if schema.schema != SCHEMA {
@@ -193,7 +193,7 @@ impl SweepDirectory {
     pub fn check_task(&self, task: &Task, hashes: &mut FileHashes) -> Result<(), SweepError> {
         self.plan
             .check_id(task)
-            .map_err(|what| SweepError::damaged(&self.path.join(PLAN_FILE), what))?;
+            .map_err(|reason| SweepError::damaged(&self.path.join(PLAN_FILE), reason))?;
         let found = hashes.named_by(&self.plan.arguments(&task.values))?;
         if let Some(path) = found.keys().find(|path| !self.plan.files.contains_key(*path)) {
             return Err(SweepError::Invalid(format!(
@@ -224,7 +224,7 @@ struct SchemaOnly {
     schema: String,
 }
 
-/// The result of a removal. What is absent already needs no removal.
+/// The result of a removal. A file that is already absent is no error.
 fn unless_absent(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

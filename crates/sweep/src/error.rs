@@ -13,7 +13,7 @@ pub enum SweepError {
     /// A file of the sweep is damaged or was edited.
     #[error("{path}: {what}")]
     Damaged { path: PathBuf, what: String },
-    /// The system refused.
+    /// The operating system refused an operation on a file.
     #[error("cannot {action} {path}: {source}")]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     /// A recorded run cannot be read.

@@ -176,8 +176,8 @@ impl Execution {
         match self.directory.finish() {
             Ok(()) => Ok(Recorded::Result),
             Err(MakeDirectoryError::Exists) => {
-                let other = ResultManifest::read(&path)?;
-                let is_equal = other.tables_hash() == manifest.tables_hash();
+                let recorded = ResultManifest::read(&path)?;
+                let is_equal = recorded.tables_hash() == manifest.tables_hash();
                 Ok(Recorded::OtherResult { is_equal })
             }
             Err(error) => Err(making(&path)(error)),

@@ -26,7 +26,7 @@ const COLUMNS_FILE: &str = "columns.json";
 /// Maximum number of tables in a data set.
 const TABLES_MAX: usize = 256;
 
-/// What to do if tasks have no result.
+/// How a merge treats tasks without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingTasks {
     Refused,
@@ -53,7 +53,7 @@ struct MergedTask<'a> {
 /// A table of the data set.
 struct MergedTable {
     name: String,
-    /// Columns of the runs, without those of the axes. A run may lack some.
+    /// Columns that any run has in this table, without axis columns. A run may lack some of these columns.
     columns: Vec<Column>,
 }
 
@@ -173,8 +173,8 @@ fn add_columns(
         let merged = match tables.iter().position(|merged| merged.name == table.name) {
             Some(position) => &mut tables[position],
             None if tables.len() >= TABLES_MAX || table.name == TASKS_TABLE => {
-                let what = format!("table {}: too many tables, or a reserved name", table.name);
-                return Err(SweepError::damaged(&path, what));
+                let reason = format!("table {}: too many tables, or a reserved name", table.name);
+                return Err(SweepError::damaged(&path, reason));
             }
             None => {
                 tables.push(MergedTable { name: table.name.clone(), columns: Vec::new() });
@@ -186,11 +186,11 @@ fn add_columns(
             let known = merged.columns.iter().find(|known| known.name == column.name);
             let is_new = known.is_none();
             if known.is_some_and(|known| known.kind != column.kind) || axes.has(&column.name) {
-                let what = format!(
+                let reason = format!(
                     "table {}: column {} is {} here, and not in another task or as an axis",
                     table.name, column.name, column.kind
                 );
-                return Err(SweepError::damaged(&path, what));
+                return Err(SweepError::damaged(&path, reason));
             }
             if is_new {
                 merged.columns.push(column.clone());
@@ -220,7 +220,7 @@ impl<'a> AxisColumns<'a> {
         self.columns.iter().any(|column| column.name == name)
     }
 
-    /// The values of these columns for a task.
+    /// The task's values in the columns of the axes, in the order of `columns`.
     fn values(&self, task: &Task) -> Vec<Value> {
         let mut values = vec![Value::from(task.id.as_str())];
         for ((axis, position), column) in self.axes.iter().zip(&task.values).zip(&self.columns[1..])
@@ -322,7 +322,7 @@ fn copy_rows(
     Ok(())
 }
 
-/// Columns of the table of tasks, after those of the axes.
+/// Columns of the table of tasks. They follow the axis columns.
 fn task_columns() -> Vec<Column> {
     vec![
         Column::new("task_index", Kind::Uint, "Position of the task in the plan, as for --index."),

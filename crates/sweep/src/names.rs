@@ -14,10 +14,10 @@ const SUGGESTIONS_MAX: usize = 3;
 /// Returns `None` if the name has no letter or digit, or is too long.
 #[must_use]
 pub fn column_name(name: &str) -> Option<String> {
-    let words = name.split(|sign: char| !sign.is_ascii_alphanumeric());
-    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    let column = format!("{COLUMN_PREFIX}{}", words.join("_").to_ascii_lowercase());
-    (!words.is_empty() && column.len() <= NAME_BYTES_MAX).then_some(column)
+    let parts = name.split(|sign: char| !sign.is_ascii_alphanumeric());
+    let name_words: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    let column = format!("{COLUMN_PREFIX}{}", name_words.join("_").to_ascii_lowercase());
+    (!name_words.is_empty() && column.len() <= NAME_BYTES_MAX).then_some(column)
 }
 
 /// The most similar names by edit distance, at most three, the most similar first.
@@ -25,12 +25,12 @@ pub fn column_name(name: &str) -> Option<String> {
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let steps_max = name.len() / 3 + 1;
     let mut similar: Vec<(usize, &str)> = names
-        .map(|other| (strsim::levenshtein(name, other), other))
+        .map(|candidate| (strsim::levenshtein(name, candidate), candidate))
         .filter(|(steps, _)| *steps <= steps_max)
         .collect();
     similar.sort_unstable();
     similar.dedup();
-    similar.into_iter().take(SUGGESTIONS_MAX).map(|(_, other)| other).collect()
+    similar.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const ID_DIGITS: usize = 16;
 #[serde(transparent)]
 pub struct TaskId(String);
 
-/// An axis of a plan.
+/// An axis with its values as texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedAxis {
     /// The name in the specification.
@@ -56,7 +56,7 @@ pub struct Plan {
     pub directory: String,
     /// Whether a task measures the machine that it runs on. Such tasks disturb each other.
     pub measures_this_machine: bool,
-    /// Arguments without those of the axes.
+    /// Arguments that all tasks share. The axes add their arguments to these.
     pub command: Vec<String>,
     pub axes: Vec<PlannedAxis>,
     /// Number of combinations without a task.
@@ -80,7 +80,11 @@ impl TaskId {
     }
 
     /// The id of a task with these arguments. `files`: the files that they name, with the hashes of their contents.
-    fn of(version: &str, arguments: &[String], files: &BTreeMap<String, String>) -> TaskId {
+    fn for_arguments(
+        version: &str,
+        arguments: &[String],
+        files: &BTreeMap<String, String>,
+    ) -> TaskId {
         let plan = json!({ "version": version, "arguments": arguments, "files": files });
         let mut hash = hash_of_bytes(plan.to_string().as_bytes());
         hash.truncate(ID_DIGITS);
@@ -141,7 +145,7 @@ impl Plan {
             }
             let arguments = self.arguments(&values);
             let files = hashes.named_by(&arguments)?;
-            let id = TaskId::of(&self.version, &arguments, &files);
+            let id = TaskId::for_arguments(&self.version, &arguments, &files);
             self.files.extend(files);
             if !ids.insert(id.clone()) {
                 let line = arguments.join(" ");
@@ -166,7 +170,7 @@ impl Plan {
         values
     }
 
-    /// The arguments of a combination, without those that an execution adds.
+    /// The arguments of a combination. Executing a task adds further arguments.
     #[must_use]
     pub fn arguments(&self, values: &[u32]) -> Vec<String> {
         arguments(
@@ -226,7 +230,7 @@ impl Plan {
     /// Fails if the plan was edited, because its results would have the wrong ids.
     pub(crate) fn check_id(&self, task: &Task) -> Result<(), String> {
         let arguments = self.arguments(&task.values);
-        if TaskId::of(&self.version, &arguments, &self.files_of(task)) == task.id {
+        if TaskId::for_arguments(&self.version, &arguments, &self.files_of(task)) == task.id {
             return Ok(());
         }
         Err(format!(
@@ -310,10 +314,10 @@ mod tests {
         assert_eq!(first.tasks[0].id.as_str(), "0c63a6032d8a05c3");
         assert_eq!(plan(SPEC).unwrap(), first);
         let more = plan(&SPEC.replace("[1, 2, 3]", "[3, 2, 1, 4]")).unwrap();
-        let is_kept = |task: &Task| more.tasks.iter().any(|other| other.id == task.id);
+        let is_kept = |task: &Task| more.tasks.iter().any(|new_task| new_task.id == task.id);
         assert!(first.tasks.iter().all(is_kept), "the same combinations have the same ids");
-        let other = plan_by(SPEC, "0.2.0").unwrap();
-        assert!(first.tasks.iter().zip(&other.tasks).all(|(task, other)| task.id != other.id));
+        let upgraded = plan_by(SPEC, "0.2.0").unwrap();
+        assert!(first.tasks.iter().zip(&upgraded.tasks).all(|(old, new)| old.id != new.id));
     }
 
     #[test]

@@ -32,7 +32,7 @@ const LOG_END_BYTES: u64 = 16 << 10;
 /// Maximum length of a reason, characters.
 const REASON_CHARS_MAX: usize = 400;
 
-/// A file of a result.
+/// A file of a result, as the manifest lists it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ListedFile {
     /// Path from the directory of the result.
@@ -73,8 +73,8 @@ impl ResultManifest {
             serde_json::from_slice(&read_bounded(&path, RECORD_BYTES_MAX)?)
                 .map_err(|error| SweepError::damaged(&path, error.to_string()))?;
         if manifest.schema != SCHEMA {
-            let what = format!("schema {:?}; this version reads {SCHEMA}", manifest.schema);
-            return Err(SweepError::damaged(&path, what));
+            let reason = format!("schema {:?}; this version reads {SCHEMA}", manifest.schema);
+            return Err(SweepError::damaged(&path, reason));
         }
         Ok(manifest)
     }
@@ -85,21 +85,21 @@ impl ResultManifest {
         let differs = |file: &&ListedFile| !found.contains(file);
         if let Some(file) = self.files.iter().find(differs) {
             let path = directory.join(&file.path);
-            let exists = found.iter().any(|other| other.path == file.path);
-            let what = if exists { "was edited: its checksum differs" } else { "is missing" };
-            return Err(SweepError::damaged(&path, format!("{what} (see {RESULT_FILE})")));
+            let exists = found.iter().any(|present| present.path == file.path);
+            let reason = if exists { "was edited: its checksum differs" } else { "is missing" };
+            return Err(SweepError::damaged(&path, format!("{reason} (see {RESULT_FILE})")));
         }
         match found.iter().find(|file| !self.files.contains(file)) {
             None => Ok(()),
             Some(file) => {
-                let what = format!("was added after the task ended (see {RESULT_FILE})");
-                Err(SweepError::damaged(&directory.join(&file.path), what))
+                let reason = format!("was added after the task ended (see {RESULT_FILE})");
+                Err(SweepError::damaged(&directory.join(&file.path), reason))
             }
         }
     }
 
-    /// A hash of the tables. Two executions of a task have equal results if this hash is equal. Start times and logs
-    /// differ.
+    /// A hash of the tables. Two executions of a task have equal results if this hash is equal. Start times and logs do
+    /// not enter the hash.
     pub fn tables_hash(&self) -> String {
         let start = format!("{RUN}/tables/");
         let tables = self.files.iter().filter(|file| file.path.starts_with(&start));
@@ -130,8 +130,8 @@ fn collect_files(
         let kind = entry.file_type().map_err(SweepError::reading(&path))?;
         let name = format!("{start}{}", entry.file_name().to_string_lossy());
         if files.len() >= FILES_MAX || depth > DEPTH_MAX {
-            let what = format!("more than {FILES_MAX} files, or directories too deep");
-            return Err(SweepError::damaged(directory, what));
+            let reason = format!("more than {FILES_MAX} files, or directories too deep");
+            return Err(SweepError::damaged(directory, reason));
         }
         if kind.is_dir() {
             collect_files(&path, &format!("{name}/"), depth + 1, files)?;

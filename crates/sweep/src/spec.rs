@@ -21,7 +21,7 @@ const WORDS_MAX: usize = 1_000;
 /// A sweep as its user states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Arguments of irqlab, without those of the axes.
+    /// Arguments of irqlab that all tasks share. The axes add their arguments to these.
     pub command: Vec<String>,
     /// The axes, sorted by name.
     pub axes: Vec<Axis>,

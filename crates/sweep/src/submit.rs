@@ -11,7 +11,7 @@ const KUBERNETES_COMPLETIONS_MAX: usize = 100_000;
 /// Digits of a task's id in the name of a job. They tell two sweeps apart.
 const NAME_DIGITS: usize = 8;
 
-/// What a task may use.
+/// Limits of a task's resources, which the batch system enforces. `None`: the batch system's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
     pub time: Option<Duration>,

@@ -1,6 +1,6 @@
 //! The loop that the experiment `footprint` measures. It touches all lines of a cache level (data or code) in passes,
-//! a *chunk* of lines at a time, and reads the clock after each chunk. A second loop displaces known numbers of these
-//! lines, for calibration: the *curve* of excess time over displaced lines.
+//! a *chunk* of lines at a time, and reads the clock after each chunk. A second loop displaces known numbers of lines,
+//! for calibration: the *curve* of excess time over displaced lines.
 //!
 //! `live::footprint` uses [`Loop`], on one pinned thread. This is a crate of its own so that each build has the same
 //! instructions: the workspace optimises it in tests, too.
@@ -54,8 +54,7 @@ pub struct InterruptTimes {
     pub shortest_cycles: u64,
     /// Only a chunk that took longer than this many displaced lines may have been interrupted.
     pub gap_lines: f64,
-    /// Shortest time from the request of an interrupt to its arrival. A refill that takes longer does not fit in
-    /// between.
+    /// Shortest time from the request of an interrupt to its arrival. A longer refill does not fit in between.
     pub delay_cycles: u64,
 }
 
@@ -87,7 +86,7 @@ impl Lines {
 
 /// The touch loop of a level, with its calibration.
 pub struct Loop {
-    /// The touched lines: as many as the level has.
+    /// The touched lines. They fill the level.
     lines: Lines,
     /// Other lines, which displace the touched lines.
     conflicting: Lines,
@@ -372,8 +371,7 @@ impl Loop {
         Curve::new(points).by_clock(step_cycles)
     }
 
-    /// The excess time of a pass after this number of chunks of conflicting lines, cycles. `None` if a pass was
-    /// interrupted.
+    /// The excess time of a pass after `chunks` chunks of conflicting lines, cycles. `None`: a pass was interrupted.
     fn excess_after(&mut self, chunks: u64) -> Option<f64> {
         self.fill();
         let usual = self.timed_pass().zip(self.timed_pass());

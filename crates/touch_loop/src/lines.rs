@@ -140,8 +140,8 @@ impl Touch for DataLines {
     }
 }
 
-/// Instruction lines: jumps from line to line, over two passes. Each chunk is a function that returns the address of
-/// the next chunk.
+/// Instruction lines: jumps from line to line, over two passes. Each chunk is a function that returns the next chunk's
+/// address.
 #[derive(Debug)]
 pub struct CodeLines {
     /// Address of the next chunk's code.

@@ -49,7 +49,6 @@ pub struct Window {
     pub before: ChunkTotals,
     /// Chunks of the pass after the interrupt.
     pub after: ChunkTotals,
-    /// Number of gaps.
     pub gaps: u32,
     /// Duration of the longest gap.
     pub gap_cycles: u64,
@@ -62,7 +61,7 @@ pub struct Window {
 /// A number of chunks and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTotals {
-    /// All chunks.
+    /// Number of chunks, near and far.
     pub chunks: u64,
     /// Far chunks, see [`ChunkLimits::far`].
     pub far: u64,
@@ -154,9 +153,9 @@ const BEFORE: usize = 1;
 const AFTER: usize = 2;
 const REST: usize = 3;
 
-/// Number of chunks at the start of a window, and after a gap, that never count as gaps. They fetch the window's own code and data,
-/// which the handler of an interrupt displaced, and that can take as long as an interrupt. The time of a chunk ends before
-/// the code that classifies it, so this code is fetched in the second chunk.
+/// Number of chunks at the start of a window, and after a gap, that never count as gaps. They fetch the window's own
+/// code and data, which the handler of an interrupt displaced. Such a fetch can take the time of an interrupt. The time
+/// of a chunk ends before the code that classifies the chunk, so this code is fetched in the second chunk.
 ///
 /// An interrupt in these chunks has little effect on a result. At the start of a window, no gap is seen in a treatment,
 /// and the kernel's counts show it in a control: neither repetition counts. After a gap, a chunk that the host or another

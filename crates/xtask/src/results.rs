@@ -29,8 +29,7 @@ pub struct Results {
 impl Results {
     /// Empty results of the bench `name`, which starts now.
     ///
-    /// Checks first that the bench can record them at its end. Fails if the directory of `--out` exists or cannot be
-    /// made.
+    /// Checks first that the bench can record them at its end. Fails if `--out` exists or cannot be made.
     pub fn start(name: &str, args: &PrintArgs) -> anyhow::Result<Results> {
         if let Some(directory) = &args.out {
             let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -374,7 +374,8 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     if misses && user == User::Sampled {
         bail!(Usage("--misses and --user-mode sampled cannot be combined".to_owned()));
     }
-    let clock_hz = model.as_ref().filter(|_| args.has_model()).map(|model| model.model.clock_hz);
+    let timing_model = if args.has_model() { model.as_ref() } else { None };
+    let clock_hz = timing_model.map(|model| model.model.clock_hz);
     let warm_ups = args.warm_ups(clock_hz);
     let request = HandlersRequest {
         warms_in_samples: user == User::Sampled,

@@ -75,7 +75,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints the response. All measurements are over by then, so printing disturbs none of them.
+/// Prints the response. All measurements are over by then, so printing does not disturb them.
 fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Result<ExitCode> {
     // Printing is not measured, so it needs no detail. That saves host time.
     mark(marker::FAST, 0);

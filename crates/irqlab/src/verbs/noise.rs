@@ -155,7 +155,7 @@ enum NoiseVerb {
 
 /// Default length of a loop in quanta, as in the paper.
 const REPETITIONS: u64 = 1000;
-/// What ends a loop's window with a model before its time.
+/// The rule that ends a loop's window early, with a model.
 const UNTIL: StopRule = StopRule::Interval { half_ppm: 50_000 };
 /// The loops begin at most this long after the window opened and their warm-up, on the guest's clock, for each CPU of the
 /// machine: threads start one after the other, and the detour loop measures its iteration.
@@ -380,8 +380,8 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let mut exit = measure(args, &open, context, &mut bench)?;
     let mut ended_by_threshold = false;
     if let Some((over, ended_window)) = bench.over_threshold() {
-        let what = format!("a detour on CPU {} took {} ns", over.cpu, over.length_ns);
-        exit = conclude(&what, over, ended_window, exit);
+        let event = format!("a detour on CPU {} took {} ns", over.cpu, over.length_ns);
+        exit = conclude(&event, over, ended_window, exit);
         ended_by_threshold = ended_window;
     }
     let status = bench.end_command()?;

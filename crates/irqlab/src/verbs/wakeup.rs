@@ -133,7 +133,7 @@ pub struct WakeupArgs {
 
 /// Length of the window without -d and without a command.
 const DURATION: Duration = Duration::from_secs(10);
-/// The same in a simulated machine, which needs host time for each instruction.
+/// Like `DURATION`, in a simulated machine, which needs host time for each instruction.
 const SIMULATED_DURATION: Duration = Duration::from_millis(500);
 /// Maximum number of wake-ups of all CPUs of a simulated machine: they fit into the guest's response.
 const ALL_RECORDS_MAX: u64 = 500_000;
@@ -143,7 +143,7 @@ const SEEDS_MAX: i64 = 10_000;
 const DISK: &str = "virtio-blk,latency=100us";
 /// How long the threads run before the window.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// The same with a model, whose frequency never changes: caches and predictors learn the threads in this time.
+/// Like `WARM_UP`, with a model, whose frequency never changes: caches and predictors learn the threads in this time.
 const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(10);
 
 impl WakeupArgs {
@@ -173,7 +173,7 @@ impl WakeupArgs {
         self.seed.unwrap_or(1)
     }
 
-    /// What runs beside the threads of a simulated machine.
+    /// Load and stimulus next to the threads of a simulated machine.
     fn condition(&self) -> Condition {
         let (load, rate, stimulus) = (self.load, self.rate, self.stimulus);
         match (load, stimulus) {
@@ -194,6 +194,8 @@ impl WakeupArgs {
             Length::Command => None,
         };
         let thresholds = Threshold::lengths(&self.on_threshold);
+        let has_seed = self.seed.is_some() || self.seeds.is_some() || self.on == On::Live;
+        let seed = has_seed.then(|| self.seed_or_first());
         let settings = [
             ("version", json!(crate::VERSION)),
             ("period_ns", json!(ns(self.period))),
@@ -207,12 +209,7 @@ impl WakeupArgs {
             ("flight_record_ns", json!(self.flight_record_ns())),
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
-            (
-                "seed",
-                json!(
-                    self.seed.or(Some(1).filter(|_| self.on == On::Live || self.seeds.is_some()))
-                ),
-            ),
+            ("seed", json!(seed)),
             ("keep_worst", json!(self.keep_worst)),
             ("command", json!(self.command)),
         ];
@@ -299,8 +296,8 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     let mut exit = measure(args, &open, context, &mut bench, Redraw::EachStep)?;
     let mut ended_by_threshold = false;
     if let Some((over, ended_window)) = bench.over_threshold() {
-        let what = format!("the thread on CPU {} was {} ns late", over.cpu, over.length_ns);
-        exit = conclude(&what, over, ended_window, exit);
+        let event = format!("the thread on CPU {} was {} ns late", over.cpu, over.length_ns);
+        exit = conclude(&event, over, ended_window, exit);
         ended_by_threshold = ended_window;
     }
     let status = bench.end_command()?;

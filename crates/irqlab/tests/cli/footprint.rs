@@ -38,7 +38,7 @@ fn uint(row: &Json, column: &str) -> u64 {
 fn each_repetition_counts_or_was_removed_for_a_reason() {
     let _alone = alone();
     let workspace = Place::new();
-    // The results must have these sizes, not those that the machine detects.
+    // The results must have these sizes, not the sizes that the machine detects.
     let sizes = ["--geometry", "l1d=16KiB:4:64", "--geometry", "dtlb=32:32"];
     let arguments = ["footprint", "-q", "--json", "--stimulus", "timer", "--repetitions", "32"];
     let options = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];

@@ -82,7 +82,7 @@ fn every_verb_undoes_what_a_killed_run_left() {
     let Some(home) = Home::prepared() else { return };
     let journals = home.workspace.path().join("runtime/irqlab");
     home.own_directory(&journals);
-    // irqlab refuses most of these verbs after the cleanup. Other tests run them.
+    // After the cleanup, irqlab refuses most verbs of this list. Other tests run these verbs.
     for arguments in [
         &["doctor"][..],
         &["handlers", "--out", "."],

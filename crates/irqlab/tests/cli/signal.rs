@@ -29,10 +29,10 @@ fn model_has_the_papers_overheads_and_says_how_each_row_was_computed() {
     let warnings = run["warnings"].to_string();
     let assumed = "assumed, not measured: --interrupt-cost 4us, --event-cost 1us";
     assert!(warnings.contains(assumed), "{warnings}");
-    let given = ["--interrupt-cost", "4us", "--event-cost", "1us"];
-    let given = workspace.run(&[&arguments[..], &given].concat()).json();
-    assert!(!given["warnings"].to_string().contains("assumed"), "{given}");
-    assert_eq!(given["tables"], run["tables"]);
+    let costs = ["--interrupt-cost", "4us", "--event-cost", "1us"];
+    let with_costs = workspace.run(&[&arguments[..], &costs].concat()).json();
+    assert!(!with_costs["warnings"].to_string().contains("assumed"), "{with_costs}");
+    assert_eq!(with_costs["tables"], run["tables"]);
     let clocked = row(&run, "model", "clocked:1ms", 10_000);
     assert!((number(clocked, "cpu_ratio") - 0.014).abs() < 1e-9);
     assert!(number(clocked, "latency_p99_ns") > 900_000.0);

@@ -103,7 +103,7 @@ fn a_sweep_is_planned_executed_and_merged() {
     assert_eq!(count, 2);
 }
 
-/// The rows of each task are those of the same command alone.
+/// A task and the same command alone have equal rows.
 fn check_model_table(workspace: &Place) {
     let table = merged(workspace, "model");
     assert_eq!(table.rows().len(), 10);
@@ -156,8 +156,8 @@ fn specifications_that_cannot_be_planned_are_refused() {
     check_spec_refused("moon", "spec.toml: ");
     let workspace = planned(SPEC);
     plan(&workspace, SPEC, "sweep").assert_code(2).assert_says("exists already");
-    let other = workspace.run(&["sweep", "run", "."]);
-    other.assert_code(2).assert_says("is not a sweep");
+    let refused = workspace.run(&["sweep", "run", "."]);
+    refused.assert_code(2).assert_says("is not a sweep");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn two_runs_at_once_execute_each_task_once() {
     assert_eq!(tasks.len(), 23, "{tasks:?}");
 }
 
-/// An executed sweep and a copy of it, `sweep` and `copy`.
+/// An executed sweep `sweep`, and its copy `copy`.
 fn executed_twice() -> Place {
     let workspace = planned(SPEC);
     workspace.run(&["sweep", "run", "sweep"]).assert_code(0);

@@ -353,8 +353,8 @@ impl OnTerminal {
         OnTerminal { script, screen, reader }
     }
 
-    /// Waits for one of these texts. A text of the screen may be missing from the output: cells that
-    /// stay the same are not.
+    /// Waits until the output contains one of `texts`. A text on the screen may be missing from the output, because
+    /// only changed cells are written.
     fn shows(&self, texts: &[&str]) {
         let has_come = || texts.iter().any(|text| self.screen.lock().unwrap().contains(text));
         wait_until(texts[0], has_come);
@@ -364,7 +364,7 @@ impl OnTerminal {
         self.script.0.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
-    /// All that was written, after its end; the terminal is as it was before.
+    /// Waits for the end, and checks that the terminal is as before. Returns the whole output.
     fn ended(mut self, workspace: &Place) -> String {
         self.shows(&["code "]);
         drop(self.script.0.stdin.take());

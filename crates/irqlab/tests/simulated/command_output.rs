@@ -118,9 +118,9 @@ fn a_machine_from_a_checkpoint_writes_the_same() {
     let annotation = format!("loadavg_proc_show: checkpoint {}", middle.name);
     let command = format!("echo before; cat /proc/loadavg > /dev/null; {INTERLEAVED}");
     let options = ["--detail", "count", "--annotate", &annotation, "--json"];
-    let whole = boot(&workspace, &options, &command);
-    assert_eq!(whole.status.code(), Some(7), "{}", String::from_utf8_lossy(&whole.stderr));
+    let saved = boot(&workspace, &options, &command);
+    assert_eq!(saved.status.code(), Some(7), "{}", String::from_utf8_lossy(&saved.stderr));
     let from = ["sim", "boot", "-q", "--from", &middle.name];
-    let rest = workspace.irqlab(&from).stdin(Stdio::null()).output().expect("irqlab starts");
-    check_interleaved(&rest);
+    let continued = workspace.irqlab(&from).stdin(Stdio::null()).output().expect("irqlab starts");
+    check_interleaved(&continued);
 }

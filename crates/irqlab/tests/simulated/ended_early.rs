@@ -62,8 +62,8 @@ fn stopped_at(line: &str, until: (&str, usize), kill: Signal) -> CommandOutput {
     stderr.read_to_string(&mut err).unwrap();
     let code = child.wait().unwrap().code();
     wait_until("the machines end", || running.iter().all(|pid| !lives(*pid)));
-    let left = crate::support::names(&workspace.path().join("tmp"));
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers = crate::support::names(&workspace.path().join("tmp"));
+    assert!(leftovers.is_empty(), "{leftovers:?}");
     CommandOutput { code, out, err }
 }
 
@@ -150,7 +150,7 @@ fn a_stopped_footprint_keeps_its_repetitions() {
     }
     let line = "footprint -v -j 1 --on sim:r4400-1994 --level l1d,l1i,dtlb,itlb --stimulus timer,ipi \
                 --method refined,basic --json --out run";
-    // Some 20 windows, which are of both kinds.
+    // About 20 windows of both kinds.
     let ended = stopped_at(line, ("l1d: after window ", 6), Signal::TERM);
     // On a busy host further series end before the signal comes, but not all.
     let run = partial(&ended, "itlb");
@@ -199,7 +199,7 @@ fn limits_on_the_hosts_clock_keep_what_was_measured() {
     run(&format!("{handlers} -d 1ms --out boot")).assert_code(0);
     let early = run(&format!("{handlers} -d 600s --limit 1ms --out early"));
     early.assert_code(124).assert_says("--limit").assert_says(" before ");
-    // On a busy machine the start alone may take as long as the first limit.
+    // On a busy machine the start alone may reach the first limit.
     let late = [15, 30, 60, 120].into_iter().map(|seconds| {
         let limit = format!("--limit {seconds}s --json --out late-{seconds}");
         run(&format!("{handlers} -d 600s {limit}"))
@@ -247,7 +247,7 @@ fn a_boot_says_what_it_has_executed_and_what_limits_it() {
     if !can_simulate(&Place::new()) {
         return;
     }
-    // No other run has this command and this limit, so the cache has no times of it.
+    // No other run has this command and this limit, so the cache has no times for this run.
     let line = "sim boot --on sim:r4400-1994 --boot fast --guest-limit 599s --json --out run -- \
                 while true; do : forecast; done";
     let says = "599 s of guest time (--guest-limit); command: window 1, ";
@@ -271,8 +271,9 @@ fn a_dry_run_of_a_boot_has_the_time_of_an_equal_one() {
         assert!(plan.out.starts_with("command: until it ends; time: about "), "{}", plan.out);
         assert!(plan.out.contains("and 600 s of guest time (--guest-limit)"), "{}", plan.out);
     }
-    let other = workspace.run(&["sim", "boot", "--dry-run", "--", "echo another command"]);
-    assert!(other.out.contains("time: not known, because the cache has no times"), "{}", other.out);
+    let unknown = workspace.run(&["sim", "boot", "--dry-run", "--", "echo another command"]);
+    let says = "time: not known, because the cache has no times";
+    assert!(unknown.out.contains(says), "{}", unknown.out);
     assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }
 
@@ -325,7 +326,7 @@ fn a_guest_that_floods_its_console_stops() {
     assert!(!ended.err.contains("did not respond"), "{}", ended.err);
 }
 
-/// The limit of each machine comes in its window, so it keeps what it has of it, or fails without.
+/// The limit of each machine comes in its window. A machine keeps its results until then, or fails without results.
 #[test]
 fn a_limit_in_a_reproduction_names_the_part() {
     let workspace = Place::new();

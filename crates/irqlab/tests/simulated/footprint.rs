@@ -11,7 +11,7 @@ fn difference_ratio(row: &Json, column: &str, reference: &str) -> f64 {
 }
 
 /// Checks the paper's findings with exact counts. The network displaces more lines than the disk. A handler
-/// displaces as many lines as it misses. Times agree with counters.
+/// displaces one line per miss. Times agree with counters.
 ///
 /// The second-level cache has 8 ways here. In a direct-mapped cache, the displaced lines depend on physical
 /// addresses. Each of them costs the time of several lines of the first level, so time gives only an upper bound.

@@ -55,7 +55,7 @@ fn a_stream_comes_from_memory_whatever_was_read_before() {
     assert!(cached < LINE_CYCLES / 1.5 && stream > LINE_CYCLES * 0.95, "{cached}, {stream}");
 }
 
-/// Each kernel takes the cycles of its exits longer, and a system call, which does not exit, takes as long as before.
+/// Each kernel takes longer by the cycles of its exits. A system call does not exit, so its time stays the same.
 #[test]
 fn exits_to_a_hypervisor_take_their_cycles_where_the_model_says_so() {
     let workspace = Place::new();

@@ -144,7 +144,7 @@ fn a_disk_interrupts_for_each_read_unless_it_is_polled_or_coalesced() {
     }
     let why = absence(&run, "hybrid:1,20us, background").expect("Linux has none");
     assert!(why.contains("ignores io_poll_delay"), "{why}");
-    // The same command gives the same counts.
+    // A second run of the command gives the same counts.
     let again = measured(&workspace, &format!("{arguments} --out second"));
     assert_eq!(rows(&run, "rates"), rows(&again, "rates"));
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::{Place, can_simulate, rows};
 use serde_json::Value as Json;
 
-/// Misses of `walk.S` in the first level of data: of each line of 16 bytes in each round but the first, in which the
+/// L1D misses of `walk.S`: it misses each line of 16 bytes in each round but the first. Before the first round, the
 /// kernel has just zeroed the page.
 const MISSES: std::ops::Range<u64> = 28_000..33_500;
 

@@ -71,7 +71,7 @@ fn a_window_without_a_rule_or_without_enough_lasts_its_time() {
     }
 }
 
-/// A window that ended inside a handler would count a part of it that is no span.
+/// A window that ended inside a handler would count a part of this handler that is no span.
 #[test]
 fn the_events_of_a_window_that_ended_are_those_of_its_spans() {
     let workspace = Place::new();
@@ -136,8 +136,8 @@ fn sampled_user_mode_leaves_the_cost_of_handlers() {
     };
     let (detailed, sampled) = (run("detailed"), run("sampled"));
     for column in ["self_mean_ns", "count"] {
-        let of = |run: &Json| timer(run)[column].as_f64().unwrap();
-        let ratio = of(&sampled) / of(&detailed);
+        let value_in = |run: &Json| timer(run)[column].as_f64().unwrap();
+        let ratio = value_in(&sampled) / value_in(&detailed);
         assert!((0.9..1.1).contains(&ratio), "{column}: {ratio}");
     }
     let clock = |run: &Json| run["settings"]["clock"].to_string();

@@ -237,7 +237,7 @@ impl Body for Interprocessor {
             syscall(libc::SYS_membarrier, [BARRIER, 0, 0]);
         }
         let barrier_ticks = ticks() - started;
-        // A window is much shorter than the time for which another program takes the CPU.
+        // Another program takes the CPU for much longer than a window.
         let was_disturbed = !ran_before || !self.makes_turn();
         Executed { units: rounds as f64, ticks: Some(barrier_ticks), was_disturbed }
     }

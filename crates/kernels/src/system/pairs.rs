@@ -1,5 +1,5 @@
 //! Kernels of two threads on one CPU that wait for each other: each round has two context switches. The second thread
-//! inherits the CPU to which the measured thread is pinned.
+//! inherits the pinned CPU of the measured thread.
 //!
 //! The file also has what other kernels of group `system` need: a handler of a signal, the number of CPUs, and a way
 //! to another CPU.

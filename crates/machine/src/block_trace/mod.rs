@@ -17,7 +17,7 @@ use crate::memory::TlbFlush;
 /// An entry of a trace, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The code of a block. Blocks are numbered from 0, in the order of these entries.
+    /// The code of a block. The n-th such entry has block number n, from 0.
     Code(BlockCode),
     /// A block has executed, at least in part.
     Run(BlockRun),
@@ -29,7 +29,7 @@ pub enum Event {
     Space(u16, PhysicalAddress),
 }
 
-/// The code of a block.
+/// The code of a block, as the guest's memory contained it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCode {
     /// The parts of the block in its one or two pages.

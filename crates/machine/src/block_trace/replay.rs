@@ -22,10 +22,9 @@ pub struct RecordedBlocks {
     instructions: Instructions,
 }
 
-/// The size of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceSizes {
-    /// Different blocks.
+    /// Number of different blocks.
     pub blocks: usize,
     /// Executed instructions.
     pub instructions: Instructions,
@@ -62,7 +61,6 @@ pub enum Way {
     Slow,
 }
 
-/// A core of any kind.
 #[derive(Debug)]
 enum Core {
     Single(AnyCore),

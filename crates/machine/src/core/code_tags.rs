@@ -1,5 +1,5 @@
 //! Tags of a core's front end: the cache of decoded instructions, the line of the last fetch, and the branch predictor.
-//! `front_end` computes times from the results of these lookups. Functional warming (`out_of_order/warming.rs`) uses
+//! `front_end` computes times from the results of the lookups. Functional warming (`out_of_order/warming.rs`) uses
 //! the tags alone. Invariant: tags depend on program order, never on times.
 
 use std::ops::Range;

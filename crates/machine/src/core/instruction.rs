@@ -116,7 +116,6 @@ pub(super) const OPERATIONS: usize = 19;
 /// The order of the variants matters: `drains`, `drains_stores` and `stops_fetch` compare their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Special {
-    /// Nothing.
     #[default]
     None,
     /// Takes many micro-operations. No other instruction enters between them.
@@ -147,9 +146,7 @@ pub enum Special {
     Fence,
     /// Reads the clock after all earlier instructions: `rdtscp`.
     ReadClockOrdered,
-    /// Enters the kernel.
     SystemCall,
-    /// Leaves the kernel.
     SystemReturn,
     /// Waits for all earlier instructions and stores, delays all later ones, and takes long, such
     /// as `cpuid`.
@@ -709,7 +706,6 @@ impl Instruction {
         self.flags & NEW_DECODED_LINE != 0
     }
 
-    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u8 {
         self.bytes

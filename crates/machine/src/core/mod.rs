@@ -62,7 +62,6 @@ pub struct Access {
     pub physical: Option<PhysicalAddress>,
     /// The number of the instruction in its block, from 0.
     pub instruction: u16,
-    /// The length in bytes.
     pub bytes: u8,
     pub write: bool,
 }

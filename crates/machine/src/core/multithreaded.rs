@@ -155,8 +155,8 @@ impl MultithreadedCore {
         self.threads[thread].skip_to(cycle);
     }
 
-    /// Sets whether `thread` halts once its queued instructions have executed. A thread that wakes continues at the time of the
-    /// others.
+    /// Sets whether `thread` halts once its queued instructions have executed. A thread that wakes continues at the
+    /// other threads' time.
     pub fn set_halted(&mut self, thread: usize, halted: bool) {
         let state = &mut self.threads[thread];
         let was_halted = std::mem::replace(&mut state.is_halted, halted);

@@ -1,10 +1,10 @@
 //! Retirement in program order, and the causes of lost issue slots. All cores use it; the counts of the level `ooo`
 //! come from here.
 //!
-//! The rule comes from `simos-1995`, section 3.3. In a cycle with fewer retirements than the core is wide, the
-//! first instruction that does not retire gives the cause: it waits for data that missed, or for its instruction line.
-//! All other lost slots are charged to the pipeline. Of these, the slots while the pipeline refills after a mispredicted
-//! branch are also counted apart. Invariant: the slots add up, see [`CoreCounts`].
+//! The rule comes from `simos-1995`, section 3.3. In a cycle with fewer retirements than the core is wide, the first
+//! instruction that does not retire gives the cause: it waits for data that missed, or for its instruction line. All
+//! other lost slots are charged to the pipeline. The slots while the pipeline refills after a mispredicted branch are
+//! also counted apart. Invariant: the slots add up, see [`CoreCounts`].
 
 use super::CoreCounts;
 use super::stages::WidthLimiter;
@@ -236,7 +236,7 @@ mod tests {
             let mut refilled = 0;
             for (later, starts, waits, cause, resumes) in retired {
                 let done = (last + later).saturating_sub(5).max(refilled);
-                // A wait may start before the last retirement, as those of in-order cores do.
+                // A wait may start before the last retirement, as on in-order cores.
                 let starts_at = if starts == 8 { 1 } else { last + starts };
                 let interval = (starts_at, last + starts + waits);
                 let range = CycleRange::new(Cycle(interval.0), Cycle(interval.1));
@@ -279,7 +279,8 @@ mod tests {
                 prop_assert_eq!(counts.pipeline_stall_slots, slots_of('p') + slots_of('b'));
                 prop_assert_eq!(counts.slots(), counts.cycles * u64::from(width));
                 refilled = 0;
-                if let Some(resumed) = (last + resumes).checked_sub(10).filter(|_| resumes > 9) {
+                if resumes > 9 {
+                    let resumed = last + resumes - 10;
                     retirement.mispredicted(Cycle(resumed));
                     refilled = resumed + 1;
                 }

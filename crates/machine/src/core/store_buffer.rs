@@ -205,10 +205,12 @@ impl StoreBuffer {
         }
         let earliest = earliest.max(self.last_left).max(self.leaving.next(Cycle::START));
         let (cycle, number) = self.vectors;
-        let drained = match earliest <= cycle {
-            true if number < self.vectors_per_cycle_max => cycle,
-            true => cycle.next(),
-            false => earliest,
+        let drained = if earliest > cycle {
+            earliest
+        } else if number < self.vectors_per_cycle_max {
+            cycle
+        } else {
+            cycle.next()
         };
         self.vectors = (drained, if drained == cycle { number + 1 } else { 1 });
         drained

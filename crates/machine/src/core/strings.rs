@@ -251,8 +251,8 @@ mod tests {
         strings.executed(progress(8, 0));
         assert_eq!(strings.next(OF, STRING, &store, progress(8, 1)), Repetition::First);
         strings.executed(progress(9, 1));
-        let other = VirtualAddress(0x3000);
-        assert_eq!(strings.next(OF, other, &store, progress(9, 1)), Repetition::First);
+        let next_string = VirtualAddress(0x3000);
+        assert_eq!(strings.next(OF, next_string, &store, progress(9, 1)), Repetition::First);
     }
 
     /// The wait of each repetition in a string instruction on `times` bytes.

@@ -235,7 +235,7 @@ impl LocationCounts {
         all
     }
 
-    /// Events at locations that had no room.
+    /// Number of events at locations that had no room.
     #[must_use]
     pub fn other(&self) -> u64 {
         self.other
@@ -766,7 +766,7 @@ impl Classifier {
         let evicted_by = evictor.map(|evictor| state.contexts[usize::from(evictor)]);
         let is_further_process = context_number == FURTHER_PROCESSES;
         let class = match (before, evicted_by) {
-            // Which of the further processes evicted the line is not known.
+            // All further processes share a number, so the evicting process is unknown.
             _ if is_further_process && evictor == Some(FURTHER_PROCESSES) => MissClass::Untracked,
             (_, Some(evictor)) if context.is_same(evictor) => MissClass::SameSelf,
             (_, Some(_)) => MissClass::Other,

@@ -16,7 +16,6 @@ use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 pub(super) enum Purpose {
     /// An instruction fetch.
     Fetch,
-    /// A load or store.
     Data,
     PageWalk,
     /// The processor does not wait for the line.

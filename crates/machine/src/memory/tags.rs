@@ -50,7 +50,7 @@ pub(super) struct CoreThread {
     pub(super) thread: u64,
 }
 
-/// A level below L1.
+/// A cache level below L1: L2 or L3.
 #[derive(Clone, Debug)]
 pub(super) struct OuterLevel {
     /// A single shared cache, or a cache for each core.

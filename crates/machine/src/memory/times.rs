@@ -75,7 +75,7 @@ struct LevelTimes {
     paths_up: Vec<MemoryBus>,
 }
 
-/// A fill under way.
+/// A fill that has started, with its times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fill {
     start: Cycle,

@@ -57,7 +57,6 @@ pub enum TlbFlush {
     Page {
         /// An address in the page.
         virtual_address: VirtualAddress,
-        /// The address space.
         space: u16,
         /// Whether the page is also dropped if it is global: with `invlpg`, but not with `invpcid` of type 0.
         global: bool,
@@ -309,7 +308,7 @@ impl KnownPages {
     }
 }
 
-/// The TLBs of a core.
+/// A core's TLBs, and its caches of page table entries.
 #[derive(Clone, Debug)]
 pub(super) struct Tlbs {
     known: KnownPages,
@@ -648,18 +647,18 @@ mod tests {
         // The lowest and highest pages, and pages that differ in a single bit of the address.
         let one_bit = (12..ADDRESS_BITS).map(|bit| 1_u64 << bit);
         let addresses: Vec<u64> = one_bit.chain([0, (1 << ADDRESS_BITS) - 1]).collect();
-        let mut places = BTreeSet::new();
+        let mut entries = BTreeSet::new();
         for space in 0..1 << TABLE_SPACE_BITS {
             for address in &addresses {
-                let place = table_entry_address(VirtualAddress(*address), 0, space);
-                assert!(places.insert(place), "{space}: {address:#x}");
+                let entry = table_entry_address(VirtualAddress(*address), 0, space);
+                assert!(entries.insert(entry), "{space}: {address:#x}");
             }
         }
         for level in 1..TABLE_LEVELS {
-            let place = table_entry_address(VirtualAddress(0), level, 0);
-            assert!(places.insert(place), "{level}");
+            let entry = table_entry_address(VirtualAddress(0), level, 0);
+            assert!(entries.insert(entry), "{level}");
         }
         let end = PhysicalAddress(NESTED_TABLES);
-        assert!(places.iter().all(|place| (TABLES..end.0).contains(&place.0)));
+        assert!(entries.iter().all(|entry| (TABLES..end.0).contains(&entry.0)));
     }
 }

@@ -14,7 +14,7 @@ const TAKEN: u8 = 4;
 /// Whether each of the last branches was taken. A byte for each branch, to read one without a shift.
 #[derive(Clone, Debug)]
 struct History {
-    /// A ring.
+    /// A ring buffer of outcomes.
     taken: [bool; HISTORY_MAX],
     /// The index of the most recent branch.
     newest: usize,

@@ -9,7 +9,7 @@ const NO_BRANCH: u64 = u64::MAX;
 /// counters of the P6.
 const START: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
-/// A branch.
+/// A known branch, with its history and counters.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,

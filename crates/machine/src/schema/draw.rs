@@ -229,7 +229,7 @@ fn walk(model: &SystemModel) -> String {
     }
 }
 
-/// What exits to a hypervisor cost, and whether the simulated machine has them.
+/// The costs of exits to a hypervisor, and whether the simulated machine has such exits.
 fn host_exits(exits: HostExitsModel) -> String {
     let note = if exits.applied { "" } else { "; not applied" };
     let cost = |stated: Option<u64>| stated.map_or("not stated".to_owned(), cycles);

@@ -132,8 +132,8 @@ pub(crate) struct Cpu {
     handle: *mut c_void,
     /// Cycles during which the vCPU was halted.
     halted_cycles: u64,
-    /// Cycles that the vCPU's model or core does not count: waits at a `pause` until other vCPUs had caught up, and exits
-    /// to a hypervisor.
+    /// Cycles that the vCPU's model or core does not count: exits to a hypervisor, and waits at a `pause` for other
+    /// vCPUs.
     waited_cycles: u64,
     /// The costs of exits to a hypervisor. `None`: there is no hypervisor.
     exits: Option<HostExits>,
@@ -176,8 +176,7 @@ struct Machine {
     running: UnsafeCell<Running>,
 }
 
-/// The running vCPU, as [`running_vcpu`] has found it last. It is remembered, because it changes only at the end of a
-/// time slice.
+/// The running vCPU, as [`running_vcpu`] found it last. The vCPU changes only at the end of a time slice.
 struct Running {
     /// QEMU's variable that names the running vCPU.
     current: CurrentCpu,
@@ -311,13 +310,13 @@ impl Cpu {
         self.cycles() >= self.slice_end.cycles || self.slice_ends_in(block, self.executed())
     }
 
-    /// Whether `block`, which is about to start, has at least as many instructions as the time slice has left.
+    /// Whether the time slice ends in `block`, which is about to start.
     #[inline(always)]
     fn slice_ends_in(&self, block: &Block, executed: Instructions) -> bool {
         executed.0 + u64::from(block.length) >= self.slice_end.instructions
     }
 
-    /// Starts a time slice.
+    /// Starts a time slice of this length.
     pub(crate) fn set_slice(&mut self, slice: Slice) {
         self.slice_end = Slice {
             cycles: self.cycles().saturating_add(slice.cycles),
@@ -384,8 +383,8 @@ impl Cpu {
     /// The vCPU waits for its hypervisor before its next instruction, if the model has one and counts cycles at this level.
     /// `cycles`: chooses the cost of this exit.
     ///
-    /// Such a wait may be longer than a time slice. Meanwhile a vCPU executes one block in each round until the others have
-    /// caught up, so it may be ahead of them by the whole wait.
+    /// The wait may be longer than a time slice. Meanwhile a vCPU executes one block in each round until the others
+    /// have caught up, so it may be ahead of them by the whole wait.
     pub(crate) fn exit(&mut self, cycles: impl FnOnce(HostExits) -> u64) {
         if let Some(exits) = self.exits
             && self.engine_counts_cycles
@@ -546,8 +545,7 @@ impl Cpu {
         }
     }
 
-    /// Executed instructions, as the current level counts them. Do not compare values from before and after a change of
-    /// the level.
+    /// Executed instructions, as the current level counts them. Compare values of the same level only.
     pub(crate) fn executed(&self) -> Instructions {
         if self.engine_counts_cycles {
             self.instructions()

@@ -143,8 +143,8 @@ fn is_local_apic(physical: PhysicalAddress) -> bool {
     physical.page() == 0xfee00
 }
 
-/// What a store to a register of the local APIC costs where a hypervisor emulates it. `address`: of the register. The
-/// registers' places in the page: Intel SDM, volume 3, table 11-1.
+/// The cost of a store to a register of the local APIC if a hypervisor emulates the APIC. `address`: of the register.
+/// The registers' places in the page: Intel SDM, volume 3, table 11-1.
 fn apic_exit_cycles(exits: HostExits, address: VirtualAddress) -> u64 {
     const INTERRUPT_COMMAND: u64 = 0x300;
     const TIMER_INITIAL_COUNT: u64 = 0x380;
@@ -155,8 +155,8 @@ fn apic_exit_cycles(exits: HostExits, address: VirtualAddress) -> u64 {
     }
 }
 
-/// Keeps an access of unknown size, to an unknown page, or to two pages. Returns the physical address if it went to a
-/// device.
+/// Keeps an access of unknown size, to an unknown page, or to two pages. Returns the physical address of a device
+/// access.
 #[inline(never)]
 fn keep_rare_access(
     pipeline: &mut Pipeline,

@@ -27,8 +27,8 @@ impl Coalescing {
         Coalescing { count, delay_ns, open: None }
     }
 
-    /// Adds the request with this serial number, which is done at `done_ns`. Requests must come in the order in which
-    /// they are done. Returns when the request is reported. If the request fills a batch, also returns the earlier members,
+    /// Adds the request with this serial number, which is done at `done_ns`. Requests must come in the order of
+    /// `done_ns`. Returns when the request is reported. If the request fills a batch, also returns the earlier members,
     /// each with its former report time: all members are reported now.
     pub(super) fn add(&mut self, done_ns: i64, serial: u64) -> (i64, Vec<(i64, u64)>) {
         // A batch that is reported before this request is done does not wait for it.

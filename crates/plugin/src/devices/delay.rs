@@ -18,7 +18,7 @@ use machine::drive::{Drive, DriveRequest, SECTOR_BYTES};
 use plugin_interface::options::{Disk, DiskTime};
 use simrecord::record::Notice;
 
-/// What a request waits for.
+/// The reason why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// A time in ns, from the next [`Queue::schedule`] on.
@@ -231,8 +231,7 @@ fn lock() -> MutexGuard<'static, Delays> {
     DELAYS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Finds the nodes of the disks. `prepare` gets a node of the first disk, and makes QEMU report the requests of all
-/// disks.
+/// Finds the nodes of the disks. `prepare` gets a node of the first disk, and makes QEMU report all disks' requests.
 ///
 /// The error is the number of a disk whose nodes are not found, or 0 if `prepare` fails.
 pub(crate) fn find_disks(

@@ -54,7 +54,7 @@ impl Waiting {
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting::new());
 /// The guest's RAM in QEMU's memory, read at the first write.
 static RAM_PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
-/// The number of vCPUs.
+/// The number of the guest's vCPUs.
 static CPUS: AtomicU32 = AtomicU32::new(0);
 /// Whether writes are kept for the caches now.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);

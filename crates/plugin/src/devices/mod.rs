@@ -1,5 +1,5 @@
-//! Devices: their writes to memory, and the guest time at which their requests complete. All of it serves one aim: the
-//! guest sees devices act at the same guest time in each run.
+//! Devices: their writes to memory, and the guest time at which their requests complete. Aim: the guest sees devices
+//! act at the same guest time in each run.
 //!
 //! - `drain`: serves a CPU's request to a device before the CPU continues.
 //! - `delay`: the latency of disks: which requests are held, and until when. `disk_events` pauses and wakes these

@@ -10,8 +10,7 @@ use attribution::KernelSpan;
 use plugin_interface::until::StopRule;
 use simrecord::counters::{COUNTERS, CYCLES};
 
-/// The region has measured enough when contexts with enough spans take this share of the time of all contexts, in
-/// percent.
+/// The region has measured enough when contexts with enough spans take this percentage of the time of all contexts.
 const SHARE_PERCENT_MIN: u128 = 90;
 /// The least number of batches for a confidence interval. The most is one less than twice this number.
 const BATCHES_MIN: usize = 16;

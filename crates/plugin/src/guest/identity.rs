@@ -21,9 +21,8 @@ use crate::session::{self, Session};
 /// An instruction that asks about the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// `cpuid`.
     Cpuid,
-    /// `rdmsr`.
+    /// `rdmsr`, of a register that identifies the processor.
     Msr,
 }
 

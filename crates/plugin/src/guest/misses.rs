@@ -48,8 +48,7 @@ pub(crate) struct Misses {
 }
 
 impl Misses {
-    /// Starts to classify the misses of a memory system, from zero. `with_services`: whether they are also counted by
-    /// service.
+    /// Starts to classify the misses of a memory system, from zero. `with_services`: whether to count by service, too.
     pub(crate) fn begin(system: &mut MemorySystem, with_services: bool) -> Misses {
         system.classify_misses(ClassifierConfig {
             misses_kept: MISSES_KEPT_MAX,

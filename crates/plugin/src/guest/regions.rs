@@ -11,7 +11,7 @@ pub(crate) struct Regions {
     is_open: bool,
     /// The counts of each CPU when the last region was opened.
     opened_at: Vec<Counts>,
-    /// The counts of each CPU when it went offline in the region, which ends the region for the CPU. `None`: it did
+    /// The counts of each CPU when it went offline in the region, which ended the region for the CPU. `None`: it did
     /// not.
     offline_at: Vec<Option<Counts>>,
 }
@@ -26,8 +26,7 @@ impl Regions {
         self.is_open
     }
 
-    /// Opens the next region, unless a region is open. `counted`: the counts of each CPU. Returns whether it opened
-    /// one.
+    /// Opens the next region and returns true, unless a region is open. `counted`: the counts of each CPU.
     pub(crate) fn open(&mut self, counted: &[Counts]) -> bool {
         if self.is_open {
             return false;

@@ -117,9 +117,7 @@ pub(crate) struct ServiceMisses {
     executing: [Executing; CPUS_MAX],
     /// Rows of all kinds but code and data. They are few.
     by_kind: FxHashMap<Key, Sums>,
-    /// Rows by code.
     code: FxHashMap<Key, Sums>,
-    /// Rows by data.
     data: FxHashMap<Key, Sums>,
     shared: FxHashMap<SharedKey, Shared>,
     /// Misses that wait for the end of a page fault, by [`Executing::fault`].

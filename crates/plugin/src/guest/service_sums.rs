@@ -22,15 +22,14 @@ struct TakenLock {
     lock: u64,
 }
 
-/// Names of locks, with a number for each. Locks at the same offset in objects of the same slab cache have the same
-/// name.
+/// Names of locks, with a number for each. Locks at equal offsets in objects of the same slab cache share a name.
 #[derive(Debug, Default)]
 pub(crate) struct LockNames {
     /// Numbers by lock and call site, so that a lock is located once.
     known: BTreeMap<TakenLock, u32>,
     /// Numbers by structure and offset.
     numbers: BTreeMap<(Structure, u32), u32>,
-    /// Names by number.
+    /// The names, indexed by number.
     names: Vec<Located>,
 }
 

@@ -13,7 +13,7 @@ use machine::{Cycle, PhysicalAddress};
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
-    /// A core of its own.
+    /// A core that no other vCPU uses.
     Single(AnyCore),
     /// A thread of a core that several vCPUs share.
     Thread(Thread),

@@ -23,13 +23,12 @@ const GATE_BYTES: u64 = 16;
 const DESCRIPTOR_BYTES: u64 = 8;
 /// Offset in the TSS of the kernel's stack pointer.
 const TSS_KERNEL_STACK: u64 = 4;
-/// Offset in the TSS of the stack pointers that gates name. It is 8 bytes before the first, because their numbers start
-/// at 1.
+/// Offset in the TSS of the stack pointers that gates name, minus 8 bytes, because the numbers in gates start at 1.
 const TSS_GATE_STACKS: u64 = 0x24 - 8;
 /// Vectors of the exceptions that push an error code.
 const VECTORS_WITH_ERROR_CODE: [u64; 10] = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30];
 
-/// An entry of the IDT.
+/// An entry of the IDT: the handler of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
     vector: u64,

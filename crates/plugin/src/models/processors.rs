@@ -54,8 +54,8 @@ fn multithreaded(model: &CoreModel, number: u32, cpus: u32) -> Option<Multithrea
 impl Processors {
     /// Makes the processors of a model for `cpus` vCPUs.
     ///
-    /// Fails if the model has no core or cannot have so many processors, or the trace that the environment asks for
-    /// cannot be created.
+    /// Fails if the model has no core or does not support `cpus` processors. Also fails if the environment asks for a
+    /// trace and the trace cannot be created.
     pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
         let core = model
             .core
@@ -83,7 +83,7 @@ impl Processors {
         })
     }
 
-    /// What exits to a hypervisor cost, if guest code has such exits.
+    /// The costs of exits to a hypervisor. `None`: guest code has no such exits.
     pub(crate) fn exits(&self) -> Option<HostExits> {
         self.model.applied_exits()
     }

@@ -87,7 +87,7 @@ impl Models {
         timed.or(self.processors.as_ref().map(|processors| processors.hz))
     }
 
-    /// What exits to a hypervisor cost, if guest code has such exits.
+    /// The costs of exits to a hypervisor. `None`: guest code has no such exits.
     pub(crate) fn exits(&self) -> Option<HostExits> {
         self.processors.as_ref().and_then(Processors::exits)
     }

@@ -19,8 +19,7 @@ const RATE_SHIFT: u32 = 16;
 /// A unit moves a rate by `1 / 2^RATE_WEIGHT_SHIFT` of its difference to the unit's own rate.
 const RATE_WEIGHT_SHIFT: i64 = 3;
 /// Between units, the clock takes `1 / 2^OVERLAP_SHIFT` of the latencies of memory accesses, because accesses overlap.
-/// The estimated rate absorbs the error of this constant. Without the constant, no time would pass while a program
-/// waits.
+/// The estimated rate absorbs the error of this constant. Without it, no time would pass while a program waits.
 const OVERLAP_SHIFT: u32 = 2;
 /// The least rate: no core has more than 16 issue slots per cycle.
 const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
@@ -108,7 +107,7 @@ pub(crate) enum Scope {
     Everything,
     /// Kernel mode, the first user instructions after kernel mode, and units of user mode.
     Kernel,
-    /// Units in both modes.
+    /// Units of kernel mode and of user mode.
     Units,
 }
 
@@ -222,8 +221,8 @@ impl Sampler {
         cycles >> RATE_SHIFT
     }
 
-    /// Counts executed instructions. `is_branch_last`: whether the last of them is a branch. Returns a value if the
-    /// phase has ended.
+    /// Counts executed instructions. `is_branch_last`: whether the last instruction is a branch. `None`: the phase goes
+    /// on.
     #[inline]
     pub(crate) fn count_executed(
         &mut self,

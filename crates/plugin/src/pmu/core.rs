@@ -42,8 +42,8 @@ pub(crate) enum OverflowInterrupt {
     None,
     /// [`Pmu::take_overflows`] has not reported the overflow yet.
     Due,
-    /// The vCPU was interrupted, and the guest has not cleared the counter's bit of the global status. As long as a
-    /// counter is in this state, other overflows do not interrupt: Intel's local APIC masks its entry of the PMU, and the
+    /// The vCPU was interrupted, and the guest has not cleared the counter's bit of the global status. While a counter
+    /// is in this state, other overflows do not interrupt: Intel's local APIC masks its entry of the PMU, and the
     /// handler finds all overflows in the global status.
     Sent,
 }
@@ -127,7 +127,7 @@ impl Pmu {
         Pmu { layout, counters: counters.collect() }
     }
 
-    /// Reads a register.
+    /// The value that the guest reads from a register.
     pub(crate) fn read(&mut self, register: PmuRegister, counts: &impl EventCounts) -> u64 {
         let layout = self.layout;
         let bits_of = |pmu: &Pmu, is_set: fn(&Counter) -> bool| {

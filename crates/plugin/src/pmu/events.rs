@@ -79,8 +79,8 @@ const FAMILY_17H: [Row; 20] = [
 ];
 
 /// Intel's architectural events (SDM volume 3, 20.2.1.2), and events of Golden Cove that Linux uses for its cache events
-/// (arch/x86/events/intel/core.c, 6.1) or irqlab for misses of L2. Walks for data are not among them: Golden Cove counts
-/// those of loads and those of stores apart, and models count them together.
+/// (arch/x86/events/intel/core.c, 6.1) or irqlab for misses of L2. Walks for data are missing: Golden Cove counts the
+/// walks of loads and of stores apart, and models count them together.
 const GOLDEN_COVE: [Row; 15] = [
     (0x03c, 0x00, Event::Cycles),
     (0x0c0, 0x00, Event::Instructions),
@@ -132,7 +132,7 @@ const RAW_AMD: [Row; 10] = [
     (0xf09, 0x00, Event::Exceptions),
 ];
 
-/// The rows of a vendor's processor: its own events, and those of the simulator.
+/// The rows of a vendor's processor: the processor's events, then the simulator's events.
 fn rows_of(vendor: Vendor) -> impl Iterator<Item = &'static Row> {
     let (processor, simulator): (&[Row], &[Row]) = match vendor {
         Vendor::Amd => (&FAMILY_17H, &RAW_AMD),

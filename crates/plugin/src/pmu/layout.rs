@@ -31,7 +31,7 @@ pub(super) const HOST_ONLY: u64 = 1 << 41;
 const AMD_COUNTERS: usize = 6;
 /// AMD: the first event select of the four counters that all processors have.
 const AMD_SELECT_LEGACY: u64 = 0xc001_0000;
-/// AMD: the first of these four counters.
+/// AMD: the first counter of the four counters that all processors have.
 const AMD_VALUE_LEGACY: u64 = 0xc001_0004;
 const AMD_COUNTERS_LEGACY: u64 = 4;
 /// AMD: the first register of the extensions. Event selects and counters alternate from here.
@@ -41,8 +41,8 @@ const AMD_EXTENDED: u64 = 0xc001_0200;
 const INTEL_COUNTERS: usize = 8;
 /// Event selects of the events that Intel's fixed counters count.
 const INTEL_FIXED: [u64; 3] = [0x00c0, 0x003c, 0x013c];
-/// Linux's number for the event of Intel's fixed counter 3, which these PMUs do not have. Linux 6.1 takes for granted that
-/// Alder Lake has it.
+/// Linux's number for the event of Intel's fixed counter 3, which these PMUs do not have. Linux 6.1 assumes that Alder
+/// Lake has this counter.
 pub(super) const SLOTS: u64 = 0x0400;
 /// IA32_PMC0.
 const INTEL_VALUE: u64 = 0xc1;
@@ -77,7 +77,7 @@ const FIXED_INTERRUPT: u64 = 1 << 3;
 pub(crate) enum PmuRegister {
     /// The event select of a general counter.
     Select(usize),
-    /// A counter.
+    /// The value of a counter.
     Value(usize),
     /// Enables the fixed counters.
     FixedControl,

@@ -24,9 +24,9 @@ use simrecord::record::{Detail, Notice, Record};
 
 /// The most events that are reported as not counted.
 const REPORTED_MAX: usize = 64;
-/// The most instructions that a core of the level `ooo` executes in a cycle: repetitions of a repeated string instruction,
-/// of which QEMU counts each. Other code has at most 15 issue slots and fused pairs, and between sampled units at most 16
-/// estimated slots.
+/// The most instructions that a core of the level `ooo` executes in a cycle: repetitions of a repeated string
+/// instruction. QEMU counts each repetition. Other code has at most 15 issue slots and fused pairs, and between sampled
+/// units at most 16 estimated slots.
 const CORE_INSTRUCTIONS_PER_CYCLE_MAX: u64 = 64;
 /// The most bytes that are read of a file of the PMUs' state. A line for each counter of 16 vCPUs needs far less.
 const STATE_BYTES_MAX: u64 = 1 << 16;
@@ -241,7 +241,6 @@ impl Pmus {
         Ok(())
     }
 
-    /// The registers of these PMUs.
     pub(crate) fn layout(&self) -> RegisterLayout {
         self.layout
     }

@@ -6,7 +6,7 @@
 //! See docs/guest-pmu.md.
 //!
 //! - [`core`]: the PMU of one vCPU. [`layout`]: the registers of each vendor. [`events`]: the meaning of event numbers.
-//!   None of them depends on QEMU.
+//!   These three modules do not depend on QEMU.
 //! - [`machine`]: the PMUs of all vCPUs. [`msr`]: the instructions that use them.
 //! - [`state`]: the content of all PMUs as text, which is stored next to a checkpoint.
 

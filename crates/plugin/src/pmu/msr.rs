@@ -124,8 +124,7 @@ fn set_answer(session: &mut Session, vcpu: u32, answer: Option<Answer>) -> Optio
     Some(())
 }
 
-/// Reads a register of a vCPU's PMU. `remaining`: how many instructions of the block are still to execute, the reading
-/// one included.
+/// Reads a register of a vCPU's PMU. `remaining`: instructions of the block from the reading instruction on.
 fn read(session: &mut Session, vcpu: u32, register: PmuRegister, remaining: u32) -> Option<u64> {
     let now = session.pmu_counts(vcpu, remaining);
     session.pmus.as_mut()?.read(vcpu, register, &now)

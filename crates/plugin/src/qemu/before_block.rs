@@ -32,8 +32,7 @@ pub(crate) fn device_written() {
 /// Does the work that is due before `block`: the mode changes, the time slice is over, or a PMU counter may have
 /// overflowed. Or the guest has read its clock, a device has written memory, or a followed function returns to `block`.
 ///
-/// Order matters: devices' writes reach the caches first, and the end of the slice comes last, because it may close the
-/// region.
+/// Order matters: devices' writes reach the caches first. The end of the slice comes last: it may close the region.
 fn do_due_work(vcpu: u32, block: &Block) {
     let (slice_is_over, is_return, pmu_is_due, has_read_clock, device_wrote) =
         cpu::with_vcpu(vcpu, |cpu| {

@@ -125,8 +125,7 @@ impl ActionPoint {
     }
 }
 
-/// The number of descriptions per allocation: 8 MiB of addresses for [`Block`]. The host provides memory at the first
-/// use.
+/// The number of descriptions per allocation: 8 MiB of addresses for [`Block`]. The host provides memory at first use.
 const CHUNK_BLOCKS: usize = 1 << 17;
 
 /// Memory for descriptions, in large pages if the host has them. With small pages the host's TLB would miss at most

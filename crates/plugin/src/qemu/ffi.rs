@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 /// The API version that this plugin is written for.
 pub(crate) const API_VERSION: c_int = 7;
 
-/// A plugin's number.
+/// `qemu_plugin_id_t`: the number by which QEMU knows this plugin.
 pub(crate) type Id = u64;
 
 /// `qemu_info_t`, for a system emulator.

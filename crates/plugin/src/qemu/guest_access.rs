@@ -51,7 +51,7 @@ pub(crate) struct Callbacks {
     pub(crate) translation: TranslationCallback,
     /// The code cache is empty.
     pub(crate) flush: DataCallback,
-    /// QEMU ends.
+    /// QEMU ends, and the vCPUs have stopped.
     pub(crate) exit: DataCallback,
     /// A vCPU raises an exception, or enters a handler. `None`: the level of detail does not need this.
     pub(crate) discontinuity: Option<DiscontinuityCallback>,
@@ -340,7 +340,6 @@ impl Qemu {
         read && self.copy_out(bytes)
     }
 
-    /// Empties the buffer.
     fn clear(&mut self) {
         // SAFETY: the buffer is ours.
         unsafe { (self.api.g_byte_array_set_size)(self.buffer, 0 as c_uint) };

@@ -46,7 +46,7 @@ struct Instruction {
     action: Option<Action>,
     /// How the instruction uses the guest's PMU, if the guest has one.
     pmu: Option<msr::Use>,
-    /// What the instruction asks about the processor, if the plugin has answers of this kind.
+    /// The instruction's question about the processor, if the plugin has answers of this kind.
     question: Option<Question>,
 }
 
@@ -268,8 +268,8 @@ fn annotate_questions(session: &mut Session, instructions: &[Instruction]) {
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(question) = instruction.question {
             let remaining = (instructions.len() - index) as u32;
-            let place = (instruction.bytes, remaining);
-            identity::watch(session, instruction.handle, question, place);
+            let bytes_and_remaining = (instruction.bytes, remaining);
+            identity::watch(session, instruction.handle, question, bytes_and_remaining);
         }
     }
 }

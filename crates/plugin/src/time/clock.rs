@@ -64,7 +64,7 @@ impl LoopExit {
     /// `next.counted_ns`. At the exit, QEMU had planned to execute until the next timer, and divided these instructions
     /// equally among `cpus` vCPUs.
     /// It has executed at most `executed_ns` of the plan. The rest of the plan must suffice for a slice, because QEMU
-    /// divides the block in which the plan ends. The factor of two covers instructions that QEMU and the plugin count
+    /// divides the last block of the plan. The factor of two covers instructions that QEMU and the plugin count
     /// differently.
     fn allows_slice(&self, next: NextTimer, cpus: u32, executed_ns: u64, slice_ns: u64) -> bool {
         let now_ns = next.counted_ns.saturating_add(executed_ns);
@@ -223,9 +223,8 @@ impl Clock {
         }
     }
 
-    /// Whether the next slice of a vCPU may follow `block` at once. It may if no timer is due soon and no other vCPU
-    /// has anything to do. An exit from QEMU's loop would then change nothing, but would cost the time of hundreds of
-    /// instructions.
+    /// Whether the next slice of a vCPU may follow `block` at once: no timer is due soon and no other vCPU has anything
+    /// to do. An exit from QEMU's loop would then change nothing, but would cost the time of hundreds of instructions.
     fn next_slice_can_follow(&mut self, vcpu: u32, block: &Block) -> bool {
         let may_stay = self.parameters.guest_clock.is_some()
             && !self.parameters.exits_all

@@ -147,8 +147,8 @@ impl Rounds {
         self.shown_ns = self.shown_ns.wrapping_add_signed(ns);
     }
 
-    /// Starts the next round. The ended round is as long as its shortest slice, but not longer than planned if several
-    /// vCPUs run.
+    /// Starts the next round. The length of the ended round is the length of its shortest slice. If several vCPUs run,
+    /// the planned length is an upper limit.
     fn end_round(&mut self, since_slice_ns: impl Fn(usize) -> u64) {
         let runs = |cpu: &usize| self.runs(*cpu);
         let cpus = 0..self.is_halted.len();

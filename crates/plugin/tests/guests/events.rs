@@ -122,7 +122,7 @@ impl Counter {
         Counter { file: file as c_int, page: std::ptr::null_mut(), mapped_bytes: 0 }
     }
 
-    /// Its count.
+    /// The counter's value now.
     pub fn read(&self) -> u64 {
         let mut value = 0_u64;
         // SAFETY: reads eight bytes into a local variable.
@@ -146,9 +146,9 @@ impl Counter {
         const DATA_HEAD_WORD: usize = 1024 / 8;
         // A sample of no fields has a header alone.
         const SAMPLE_BYTES: u64 = 8;
-        let words: *const u64 = self.page.cast_const().cast();
+        let page_words: *const u64 = self.page.cast_const().cast();
         // SAFETY: the page is mapped, and has the position of the next sample there.
-        unsafe { words.add(DATA_HEAD_WORD).read_volatile() / SAMPLE_BYTES }
+        unsafe { page_words.add(DATA_HEAD_WORD).read_volatile() / SAMPLE_BYTES }
     }
 
     /// The number of the processor's counter, for `rdpmc`.

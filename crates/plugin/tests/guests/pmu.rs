@@ -170,7 +170,7 @@ fn from_cpu_to_cpu(cpus: usize) {
     }
 }
 
-/// Overflows interrupt: a task's samples are as many as its instructions hold periods.
+/// Overflows interrupt: a task has one sample per period of its instructions.
 fn samples() {
     const YIELD: u64 = 24;
     const PERIOD: u64 = 10_000;

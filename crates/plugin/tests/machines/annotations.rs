@@ -237,7 +237,7 @@ fn an_annotation_switches_the_level() {
     let [first, second, ..] = user[..] else { panic!("{user:?}") };
     assert_eq!(first, second);
     // The second loop, with the few instructions around it. At the level `fast`, guest time is the host's: on a busy host,
-    // the tick by which the task is known again comes in the second loop. Instructions before the tick count for no task.
+    // the tick that reveals the task comes in the second loop. Instructions before the tick count for no task.
     let [.., before, after, _] = user[..] else { panic!("{user:?}") };
     assert!((1..6_001_000).contains(&(after - before)), "{user:?}");
     let all: Vec<u64> = parsed.regions.iter().map(|region| region.used[INSTRUCTIONS]).collect();

@@ -129,7 +129,7 @@ fn loops_count_exactly(booted: &Booted) {
     assert_eq!(loops[1] - loops[0], 2 * 2_000_000);
 }
 
-/// The machine of these tests, or `None` if a part of it is missing.
+/// The machine of these tests, or `None` if QEMU or its kernel is missing.
 fn find() -> Option<Machine> {
     Machine::find("tests/guests/boot.rs", &[])
 }

@@ -24,7 +24,7 @@ pub const INTEL: Processor = Processor {
     pmu: "intel",
 };
 
-/// A machine to boot.
+/// The parts of a machine that a test boots: QEMU, a kernel and a first process.
 pub struct Machine {
     qemu: Vec<OsString>,
     kernel: PathBuf,
@@ -63,7 +63,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A file of this test.
+    /// The path of a file in the test's temporary directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

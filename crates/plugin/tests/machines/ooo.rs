@@ -104,7 +104,7 @@ fn near(what: &str, measured: f64, expected: f64, ratio: f64) {
     assert!(fits, "{what}: {measured}, expected {expected} within {ratio}");
 }
 
-/// A machine with the kernel's symbols, or `None` if a part of it is missing.
+/// A machine with the kernel's symbols, or `None` if QEMU or its kernel is missing.
 fn find() -> Option<Machine> {
     let machine = Machine::find("tests/guests/ooo.rs", &[])?;
     machine.symbols();
@@ -238,8 +238,7 @@ fn time_passes_on_a_vcpu_that_spins() {
     }
 }
 
-/// Shadow caches have the misses of a run with the model, if that run's time is also that of
-/// instructions.
+/// Shadow caches have the misses of a run with the model, if time advances by instructions in that run, too.
 #[test]
 fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
     let Some(machine) = find() else { return };

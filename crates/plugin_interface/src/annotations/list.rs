@@ -22,8 +22,7 @@ pub const CHECKPOINTS_MAX: u32 = 1_024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
     pub place: Place,
-    /// The actions, in the order of their execution. May be empty: how often an annotation is reached is always
-    /// counted.
+    /// The actions, in the order of their execution. May be empty: the plugin counts how often the place is reached.
     pub actions: Vec<Action>,
 }
 
@@ -43,8 +42,7 @@ pub enum Place {
 /// An action of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Open the span of this number. The place is the first instruction of a function, and the span ends when the
-    /// function returns.
+    /// Open the span of this number at the first instruction of a function. The span ends when the function returns.
     Span(u32),
     /// Open the span of this number, until [`Action::Close`].
     Open(u32),
@@ -59,7 +57,7 @@ pub enum Action {
     },
     /// Hold the machine for the checkpoint of this number, the first time that it is reached.
     Checkpoint(u32),
-    /// End the record.
+    /// End the record, and the machine.
     Stop,
 }
 

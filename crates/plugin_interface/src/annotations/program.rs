@@ -24,7 +24,7 @@ pub enum Step {
     Constant(u64),
     /// The address at this offset in the kernel's per-CPU area of the running CPU. Only as the first step.
     PerCpu(u64),
-    /// Adds, modulo 2^64.
+    /// Adds this number, modulo 2^64.
     Add(u64),
     /// Takes the number as an address, and loads this number of bytes there: 1, 2, 4 or 8, little-endian.
     Load(u8),
@@ -32,8 +32,7 @@ pub enum Step {
     Bits(u8, u8),
     /// Sign-extends a number of this many bits.
     Sign(u8),
-    /// Takes the number as an address, and reads the text there up to its zero byte, at most this many bytes. Only as
-    /// the last step.
+    /// Takes the number as an address, and reads the text there up to a zero byte, at most this many bytes. Only last.
     Text(u8),
 }
 
@@ -118,8 +117,7 @@ impl Program {
         Program::new(steps.map(Step::parse).collect::<Option<_>>()?)
     }
 
-    /// Computes the value from the current state of the guest. [`Value::Absent`] if a register or memory cannot be
-    /// read.
+    /// Computes the value from the guest's current state. [`Value::Absent`] if a register or memory cannot be read.
     pub fn run(&self, guest: &mut impl Guest) -> Value {
         let mut number = 0;
         for step in &self.0 {

@@ -34,14 +34,13 @@ const VECTORS: u64 = 256;
 /// This number plus a vector is the [`KernelContext::Function`] of the body of an interrupt: the part between the live
 /// bench's probes at entry and exit of the vector.
 pub const BODY_FIRST: u32 = 0x1_0000;
-/// This number plus a position in [`probe_name`] is the [`KernelContext::Function`] of the BPF programs at a class of
-/// tracepoints.
+/// This number plus a position in [`probe_name`] is the [`KernelContext::Function`] of a tracepoint class's BPF
+/// programs.
 pub const PROBE_FIRST: u32 = 0x2_0000;
 /// The position in [`probe_name`] of the function that opens and closes the live bench's window on a CPU
 /// (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
-/// The position of the functions that call several BPF programs at the entry of a vector. [`probe_name`] has no name
-/// for them.
+/// The position of the functions that call several BPF programs at a vector's entry. [`probe_name`] does not name them.
 pub const ENTRY_LOOP: u32 = PROBES.len() as u32;
 
 /// The name of the function that calls the BPF programs of a class of tracepoints. `None` for unknown positions.
@@ -53,7 +52,7 @@ pub fn probe_name(position: u32) -> Option<&'static str> {
 /// The plugin's action at an instruction, before the instruction executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The guest's marker.
+    /// The instruction of a marker, see [`simrecord::marker`].
     Marker,
     /// First instruction of the kernel for a system call.
     SyscallEntry {
@@ -71,13 +70,12 @@ pub enum Action {
     },
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
     Probe(u8),
-    /// `rdtsc`, `rdtscp`.
+    /// `rdtsc` or `rdtscp`: reads the time-stamp counter.
     ReadClock,
     /// A store to the local APIC, which may set its timer.
     WriteLocalApic,
-    /// `cpuid`.
     Cpuid,
-    /// `hlt`.
+    /// `hlt`: waits for an interrupt.
     Halt,
     Pause,
     /// First instruction of the switch from the task in `rdi` to the task in `rsi`.
@@ -295,8 +293,8 @@ impl KernelSymbols {
     }
 
     /// Adds the entry points of vectors without symbols of their own. From `irq_entries` on there is a stub for each
-    /// vector of device interrupts; from `spurious_entries` on there is a stub for each system vector. All stubs have
-    /// the same length.
+    /// vector of device interrupts; from `spurious_entries` on there is a stub for each system vector. All stubs are
+    /// equally long.
     fn add_stubs(&mut self, irq_entries: Option<u64>, spurious_entries: Option<u64>) {
         let (Some(first), Some(spurious)) = (irq_entries, spurious_entries) else { return };
         let count = FIRST_SYSTEM_VECTOR - FIRST_EXTERNAL_VECTOR;

@@ -32,8 +32,7 @@ pub(super) const POINTS: [(&str, Action); 22] = [
     ("handle_irq_event_percpu", Action::IrqLine),
 ];
 
-/// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one for each class of
-/// tracepoints.
+/// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one per tracepoint class.
 pub(super) const PROBES: [&str; 8] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",

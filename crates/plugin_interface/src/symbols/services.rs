@@ -137,8 +137,7 @@ const LOCK_TAKERS: [(&str, LockKind); 17] = [
     ("down_write_killable", LockKind::SemaphoreWrite),
 ];
 
-/// Slow paths of the locks above, and whether the slow path can sleep. Slow paths that can sleep are among the
-/// waits as well.
+/// Slow paths of the locks above, and whether the slow path can sleep. Slow paths that can sleep are waits as well.
 const SLOW_PATHS: [(&str, bool); 6] = [
     ("native_queued_spin_lock_slowpath", false),
     ("queued_read_lock_slowpath", false),

@@ -49,7 +49,7 @@ const INTEGERS: [(&str, u8, bool); 10] = [
 /// Maximum length of a recorded text, bytes.
 const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 
-/// The format in which a recorded value is printed.
+/// The printed format of a recorded value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// A register or a pointer, in hexadecimal.

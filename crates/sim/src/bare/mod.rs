@@ -1,5 +1,5 @@
-//! The machine without a kernel. QEMU starts the program `crates/bare` directly. It runs with interrupts off, except
-//! for those that `footprint` schedules, writes its results to the serial port, and powers the machine off.
+//! The machine without a kernel. QEMU starts the program `crates/bare` directly. The program runs with interrupts off,
+//! except for the interrupts that `footprint` schedules. It writes its results to the serial port, and powers off.
 //! `irqlab sim bare` and some reproductions of papers use it as a reference.
 //!
 //! The program has no symbols, so the plugin counts all its instructions in the context `unknown`. The program

@@ -29,9 +29,9 @@ pub(super) fn used_file(entry: &Path) -> Option<PathBuf> {
     USED_FILES.iter().map(|name| entry.join(name)).find(|path| path.is_file())
 }
 
-/// Opens an entry's [`used_file`] with a shared lock, and sets the time of its last use to now. The lock lasts
-/// as long as the file is open. `None` if the file does not exist, or if another process removed or replaced
-/// it in this moment.
+/// Opens an entry's [`used_file`] with a shared lock, and sets the time of its last use to now. Closing the file
+/// releases the lock. `None` if the file does not exist, or if another process removed or replaced the file in this
+/// moment.
 pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

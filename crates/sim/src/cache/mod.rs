@@ -47,8 +47,8 @@ fn cannot_write(root: &Path, error: io::Error) -> SimError {
 impl Cache {
     /// Opens `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
     ///
-    /// Fails when none of the three variables is set, the directory cannot be made, or another user
-    /// could change its files.
+    /// Fails when all three variables are missing, the directory cannot be made, or another user could change its
+    /// files.
     pub fn from_environment() -> Result<Cache> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let root = set("IRQLAB_CACHE")
@@ -238,8 +238,8 @@ pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
 /// Maximum length of the name of a checkpoint or a root file system.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Ends of names to which the cache gives a meaning: the lock of an entry, its staging directory, the directory that it
-/// replaces, and a temporary file. No entry may have a name with one of these ends.
+/// Reserved suffixes of names: the lock of an entry, its staging directory, the directory that it replaces, and a
+/// temporary file. No entry's name may end with a reserved suffix.
 const RESERVED_SUFFIXES: [&str; 4] = [".lock", ".aside", ".old", outputs::TEMPORARY_SUFFIX];
 
 /// Returns the reserved end of a name; `None` if it has none.

@@ -22,8 +22,8 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 struct Trusted {
     uid: u32,
     gid: u32,
-    /// Whether this process is in a user namespace. Directories above the cache may then belong to users
-    /// outside of it, such as the host's root.
+    /// Whether this process is in a user namespace. Directories above the cache may then belong to users outside of the
+    /// namespace, such as the host's root.
     in_user_namespace: bool,
 }
 

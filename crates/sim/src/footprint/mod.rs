@@ -76,7 +76,7 @@ impl SimFootprint {
         }
     }
 
-    /// Calls `action` with the request for one level of the plan, and what is known about its machine.
+    /// Calls `action` with the request for one level of the plan, and the known facts about its machine.
     fn with_machine<T>(&self, level: Level, action: impl FnOnce(&Request, Expected<'_>) -> T) -> T {
         let plan = Plan { levels: vec![level], ..self.request.plan.clone() };
         let request = FootprintRequest { plan, ..self.request.clone() };
@@ -86,7 +86,7 @@ impl SimFootprint {
         action(&Request::Footprint(request), expected)
     }
 
-    /// What the machine of each level is to do. Starts no machine.
+    /// The work of each level's machine. Starts no machine.
     ///
     /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
@@ -166,7 +166,7 @@ impl SimFootprint {
     }
 }
 
-/// What the machine of a level measured.
+/// The measurements of a level's machine.
 struct LevelOutcome {
     measured: Measured<Samples>,
     /// Facts of the bench in the guest, with the plugin's notices.

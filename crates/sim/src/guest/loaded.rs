@@ -22,8 +22,8 @@ pub struct LoadedModule {
     pub sections: BTreeMap<String, String>,
 }
 
-/// Adds the symbols of a guest's loaded modules to those of its kernel. A module whose file is not in the
-/// kernel's directory gets no names.
+/// Adds the symbols of a guest's loaded modules to its kernel's symbols. A module whose file is not in the kernel's
+/// directory gets no names.
 ///
 /// Fails when a module's file cannot be read.
 pub fn with_modules(

@@ -70,8 +70,8 @@ impl SimBench {
         Ok(Some(Verified { sources, costs: costs.collect(), warnings, probed }))
     }
 
-    /// Returns the simulator's values for a context that the probes timed. `events`: the region in which the probes
-    /// counted events, if there was one.
+    /// Returns the simulator's values for a context that the probes timed. `events`: the region with the probes' counts
+    /// of events, if there was such a region.
     fn check(
         &self,
         condition: &str,

@@ -1,7 +1,7 @@
 //! Messages of the guest's first process: lines `irqlab {JSON}` on the second serial port.
 //!
-//! `crates/guest` writes them, with the names of these variants and fields: both sides change together. [`super::vm`]
-//! reads them as events of the machine.
+//! `crates/guest` writes the messages, with the names of the variants and fields here: both sides change together.
+//! [`super::vm`] reads the messages as events of the machine.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct GuestReport {
     /// The modules that it has loaded. They come from the earlier `Message::Modules`.
     #[serde(default)]
     pub modules: Vec<LoadedModule>,
-    /// What the kernel states about each bug of processors, by the name of the bug.
+    /// The kernel's statement about each bug of processors, by the name of the bug.
     #[serde(default)]
     pub mitigations: BTreeMap<String, String>,
 }

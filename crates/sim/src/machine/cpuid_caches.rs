@@ -12,7 +12,7 @@ const SEE_LEAF_4: CpuidLeaf =
     CpuidLeaf { leaf: 2, subleaf: None, eax: 0x00fe_ff01, ebx: 0xf0, ecx: 0, edx: 0 };
 /// The leaf with a subleaf for each cache, on processors of Intel.
 const INTEL_CACHES: u32 = 4;
-/// The same, on processors of AMD with the feature TOPOEXT (AMD64 manual, volume 3, appendix E.4.15).
+/// Like [`INTEL_CACHES`], on processors of AMD with the feature TOPOEXT (AMD64 manual, volume 3, appendix E.4.15).
 const AMD_CACHES: u32 = 0x8000_001d;
 /// L1 on processors of AMD (AMD64 manual, volume 3, appendix E.4.4).
 const AMD_FIRST_CACHES: u32 = 0x8000_0005;

@@ -33,7 +33,7 @@ struct RequestedDevice {
     pci: &'static str,
 }
 
-/// What to do if the guest's kernel has no driver for a device.
+/// The remedy if the guest's kernel has no driver for a device.
 const DRIVER_REMEDY: &str = "use --flavour full, Debian's kernel with all drivers; with --kernel, one with this driver \
                              built in, or with it among the modules of --modules";
 
@@ -53,7 +53,7 @@ fn driver_option(word: &str) -> Option<&'static str> {
 }
 
 impl Machine {
-    /// Checks that the kernel has a driver for each disk and card, as far as its configuration says so.
+    /// Checks that the kernel's configuration has a driver for each disk and card. A missing configuration passes.
     ///
     /// Fails with [`SimError::Missing`], which names the first one without a driver.
     pub fn check_drivers(&self, kernel: &Kernel) -> Result<(), SimError> {
@@ -92,7 +92,7 @@ impl RequestedDevices {
         let has_driver = |requested: &&RequestedDevice| {
             driver_option(requested.word).is_none_or(|option| options.contains_key(option))
         };
-        // Every kernel of these machines has PCI: without it, the text is no whole configuration.
+        // Every kernel of a simulated machine has PCI. A text without PCI is no complete configuration.
         if !options.contains_key("PCI") {
             return Ok(());
         }

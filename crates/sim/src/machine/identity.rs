@@ -26,10 +26,10 @@ const NO_MITIGATIONS: &str = "mitigations=off";
 /// IA32_ARCH_CAPABILITIES.
 const ARCH_CAPABILITIES: u32 = 0x10a;
 
-/// Which mitigations the guest's kernel chooses.
+/// The mitigations of the guest's kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mitigations {
-    /// Those that the kernel chooses on the processor that it sees. [`PLAIN`] has none.
+    /// The kernel chooses by the processor that it sees. On [`PLAIN`], it chooses no mitigation.
     #[default]
     Auto,
     /// None.
@@ -57,7 +57,7 @@ pub struct Identity {
     cpuid: Vec<CpuidLeaf>,
     /// Words of the kernel's command line.
     words: Vec<String>,
-    /// What Linux does on the real processor, by bug.
+    /// Linux' mitigations on the real processor, by bug.
     on_processor: BTreeMap<String, String>,
 }
 
@@ -115,7 +115,7 @@ impl Identity {
         }
     }
 
-    /// The same processor, with other mitigations.
+    /// This processor, with other mitigations.
     #[must_use]
     pub fn with(self, mitigations: &Mitigations) -> Identity {
         let words = match mitigations {

@@ -11,25 +11,25 @@ use std::path::Path;
 use super::identity::Identity;
 use crate::text::printable;
 
-/// The directory in which Linux states what it does about each bug.
+/// The directory with Linux' statements on its mitigation of each bug.
 pub const DIRECTORY: &str = "/sys/devices/system/cpu/vulnerabilities";
 /// The most bytes that are read of a statement.
 const STATEMENT_BYTES_MAX: u64 = 4096;
 
-/// What is done about a bug of processors.
+/// The mitigation of a bug of processors, in the guest and on the real processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mitigation {
     /// The bug, as the kernel names its file.
     pub bug: String,
-    /// What the guest's kernel states. `None`: it does not know the bug.
+    /// The statement of the guest's kernel. `None`: the kernel does not know the bug.
     pub guest: Option<String>,
     /// How Linux' statement on the real processor starts. `None`: the model does not say.
     pub processor: Option<String>,
 }
 
 impl Mitigation {
-    /// Whether the guest does what is done on the real processor. `None`: one of the two is not known. Versions of Linux
-    /// write `safe RET` and `Safe RET`.
+    /// Whether the guest has the mitigation of the real processor. `None`: the guest's or the processor's mitigation is
+    /// not known. Versions of Linux write `safe RET` and `Safe RET`.
     #[must_use]
     pub fn agrees(&self) -> Option<bool> {
         let (guest, start) = self.guest.as_ref().zip(self.processor.as_ref())?;
@@ -37,7 +37,7 @@ impl Mitigation {
     }
 }
 
-/// Lists the bugs that the guest's kernel states, and those that the model names.
+/// Lists the bugs that the guest's kernel states or the model names.
 #[must_use]
 pub fn compared(stated: &BTreeMap<String, String>, identity: &Identity) -> Vec<Mitigation> {
     let on_processor = identity.on_processor();
@@ -50,8 +50,8 @@ pub fn compared(stated: &BTreeMap<String, String>, identity: &Identity) -> Vec<M
     bugs.into_iter().map(row).collect()
 }
 
-/// A bug, and the words of the kernel's command line that choose what is done about it. The first row whose text is in
-/// the kernel's statement counts.
+/// A bug, and the words of the kernel's command line that choose its mitigation. The first row whose text is in the
+/// kernel's statement counts.
 struct Choice {
     bug: &'static str,
     /// A part of the statement, and the words for it.
@@ -153,14 +153,14 @@ pub fn words_of(directory: &Path) -> Option<Vec<String>> {
     Some(chosen.map(|word| (*word).to_owned()).collect())
 }
 
-/// What the kernel states about each bug of `CHOICES` that it knows. Empty if the directory states nothing.
+/// The kernel's statement about each bug of `CHOICES` that it knows. Empty if the directory states nothing.
 #[must_use]
 pub fn statements(directory: &Path) -> Vec<(&'static str, String)> {
     let bugs = CHOICES.each_ref().map(|choice| choice.bug).into_iter();
     bugs.filter_map(|bug| Some((bug, statement(directory, bug)?))).collect()
 }
 
-/// What the kernel states about a bug.
+/// The kernel's statement about a bug.
 fn statement(directory: &Path, bug: &str) -> Option<String> {
     let mut text = String::new();
     let file = File::open(directory.join(bug)).ok()?;

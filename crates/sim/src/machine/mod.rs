@@ -251,7 +251,8 @@ impl Machine {
         self.nics.map_or("none", NicModel::word)
     }
 
-    /// The options of `irqlab sim checkpoint` that make such a machine, without those of its kernel and of files.
+    /// The options of `irqlab sim checkpoint` that make such a machine, without the options for its kernel and for
+    /// files.
     pub(crate) fn options(&self) -> String {
         let mut options = vec![format!("--vcpus {} --mem {}M", self.cpus, self.memory_mib)];
         options.push(format!("--identity {}", self.identity.name));

@@ -48,7 +48,7 @@ const NO_RESPONSE: &str = "the records of its loop are lost";
 /// Why the numbers of a CPU must not be used.
 const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
 
-/// What a reader must know of a CPU whose loop ran on after its window closed early.
+/// A note on a CPU whose loop ran on after its window closed early.
 const RAN_ON: &str = "the loop began late and ran on after --until had closed its window: iteration_ns, which is taken off \
                       each detour, is from before the window";
 

@@ -7,7 +7,7 @@ use lab::noise::in_guest::{Inject, LoopRun};
 use super::join::Found;
 use super::timeline::Piece;
 
-/// Returns the intervals in which other contexts than the loop executed: start and end, ns of the time-stamp counter.
+/// Returns the intervals of other contexts than the loop: start and end, ns of the time-stamp counter.
 /// Neighbouring pieces of other contexts are one interval.
 fn stalls(window: &[Piece], thread: u32) -> Vec<(u64, u64)> {
     let runs = window.chunk_by(|piece, next| piece.is_of(thread) == next.is_of(thread));

@@ -17,8 +17,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Returns the part of a detour to which a piece belongs; a new context gets the next number. `thread`: the
-    /// loop's thread.
+    /// Returns the part of a detour that a piece belongs to. A new context gets the next number. `thread`: the loop's
+    /// thread.
     pub(super) fn part(&mut self, piece: &Piece, thread: u32, account: &Accounting) -> Part {
         if piece.is_of(thread) {
             return Part::Own;

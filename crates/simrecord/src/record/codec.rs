@@ -99,8 +99,7 @@ numbered_fields!(
 
 /// The encoding of one kind of record. Words without a field are zero.
 ///
-/// `from_words` need not check bits without a field: [`Record::decode`] encodes the decoded record again, and compares
-/// the bytes.
+/// `from_words` ignores bits without a field: [`Record::decode`] encodes the decoded record again, and compares bytes.
 trait Encoding: Sized {
     /// The number of the kind of record.
     const KIND: u32;
@@ -113,8 +112,7 @@ trait Encoding: Sized {
 }
 
 /// Implements [`Encoding`] for records that hold one field per word, or text. A row has the number of the kind, the
-/// type, `[cpu]` if the record has a CPU, and the fields in the order of their words. A condition on valid records may
-/// follow.
+/// type, `[cpu]` if the record has a CPU, and the fields in the order of their words. A validity condition may follow.
 macro_rules! encodings {
     ($($kind:literal $type:ident [$($cpu:ident)?] ($($field:ident)*) $(if $condition:expr)?;)*) => {$(
         impl Encoding for $type {
@@ -182,8 +180,7 @@ encodings! {
     34 UserFunction [] (number part text);
 }
 
-/// Maps the variants of [`Record`] to the types that encode them. `Record::Notice` has no row, because it has three
-/// values.
+/// Maps the variants of [`Record`] to their types. `Record::Notice` has no row, because it has three values.
 macro_rules! variants {
     ($($variant:ident($type:ident),)*) => {
         /// The kind, the CPU, and the words after them.

@@ -256,8 +256,7 @@ const TRANSACTIONS: &str = "exec 7<>/dev/DISK_A 8<>/dev/DISK_B; for p in 1 2 3 4
     while [ $i -lt 24 ]; do i=$((i+1)); \
     dd if=/dev/zero of=/dev/$d bs=4k count=1 seek=$((i*37+r)) conv=notrunc 2>/dev/null; done; sync ) & \
     done; wait; done; md5sum /dev/DISK_A; cat /proc/uptime";
-/// Command of `build`. In each of three rounds, files are written back and dropped from memory. They are read again at
-/// the end.
+/// Command of `build`. Each of three rounds writes files back and drops them from memory. The end reads them again.
 const BUILD: &str = "mke2fs -b 4096 /dev/DISK_A >/dev/null 2>&1; mkdir -p /m; \
     mount -t ext4 /dev/DISK_A /m || mount -t ext2 /dev/DISK_A /m; for r in 1 2 3; do \
     for i in 1 2 3 4 5 6; do ( seq $r$i 3000 | sort -r > /m/$r$i.c; sync; \

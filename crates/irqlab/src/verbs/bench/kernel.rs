@@ -35,7 +35,7 @@ const MIX_WINDOWS: &str = "10";
 const POLL: Duration = Duration::from_millis(20);
 /// The release of a kernel that a run does not name.
 const UNKNOWN: &str = "unknown";
-/// What part services compares.
+/// Note on the spans that part services compares.
 const SERVICE_SPANS: &str = "part services: a service lasts from its tracepoint sys_enter to sys_exit on this machine, \
                              and from the kernel's entry to its return on the model, so short calls are longer there \
                              (part system compares the whole call)";
@@ -125,7 +125,7 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<ExitCode> {
     open.finish(&Run { bench: "sim".to_owned(), ..run }, &[])
 }
 
-/// What all parts need.
+/// Arguments and benches that all parts need.
 struct Parts<'a> {
     args: &'a KernelArgs,
     /// The simulated bench.
@@ -135,7 +135,7 @@ struct Parts<'a> {
     directory: &'a Path,
 }
 
-/// What the parts have measured.
+/// The results of the parts.
 #[derive(Default)]
 struct Compared {
     costs: Vec<Cost>,
@@ -247,45 +247,46 @@ impl Parts<'_> {
         if directory.exists() {
             bail!("{} exists: remove it, or choose another --out", directory.display());
         }
-        let mut words: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+        let mut arguments: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
         if !side.starts_with(LIVE) {
-            words.extend(self.args.simulated.iter().cloned());
+            arguments.extend(self.args.simulated.iter().cloned());
         }
-        words.extend(["--out".to_owned(), directory.display().to_string()]);
+        arguments.extend(["--out".to_owned(), directory.display().to_string()]);
         if !command.is_empty() {
-            words.push("--".to_owned());
-            words.extend(command.iter().map(|word| (*word).to_owned()));
+            arguments.push("--".to_owned());
+            arguments.extend(command.iter().map(|word| (*word).to_owned()));
         }
-        console::say(&format!("{} ({side}): irqlab {}", part.word(), words.join(" ")));
-        let what = format!("{} ({side})", part.word());
-        let status = self.status_of(&words)?;
+        console::say(&format!("{} ({side}): irqlab {}", part.word(), arguments.join(" ")));
+        let run_name = format!("{} ({side})", part.word());
+        let status = self.status_of(&arguments)?;
         if self.stop.is_requested() {
-            bail!("{what}: stopped");
+            bail!("{run_name}: stopped");
         }
         let has_lost_events = status.code() == Some(EVENTS_LOST.into());
         if !status.success() && !has_lost_events {
-            bail!("{what}: irqlab ended with {status}");
+            bail!("{run_name}: irqlab ended with {status}");
         }
         if has_lost_events {
-            compared.warnings.push(format!("{what}: events were lost, so its counts are too low"));
+            let warning = format!("{run_name}: events were lost, so its counts are too low");
+            compared.warnings.push(warning);
         }
         let run = read_run(&directory)?;
         if !run.complete {
-            bail!("{what}: the run was cut short");
+            bail!("{run_name}: the run was cut short");
         }
         // All runs of an experiment lack the same, and warn of the same with other numbers: the first one speaks for them.
         let is_repeated = side.starts_with(LIVE) && side != FIRST_LIVE;
         if !is_repeated {
             let absent = run.absent.iter().filter(|absence| matters(part, &absence.what));
             compared.absent.extend(absent.map(|absence| {
-                let name = format!("{what}: {}", absence.what);
+                let name = format!("{run_name}: {}", absence.what);
                 (name, absence.reason.clone(), absence.remedy.clone())
             }));
-            let warnings = run.warnings.iter().map(|warning| format!("{what}: {warning}"));
+            let warnings = run.warnings.iter().map(|warning| format!("{run_name}: {warning}"));
             compared.warnings.extend(warnings);
         }
         compared.host_is_virtual |= side != "sim" && run.host["virtualized"] == true;
-        compared.commands.push(format!("irqlab {}", words.join(" ")));
+        compared.commands.push(format!("irqlab {}", arguments.join(" ")));
         Ok(run)
     }
 }
@@ -304,7 +305,7 @@ fn release(host: &Map<String, Value>) -> &str {
     host.get("kernel").and_then(Value::as_str).unwrap_or(UNKNOWN)
 }
 
-/// What differs between the kernels of this machine and of the guest: version and build options.
+/// Differences between the kernels of this machine and of the guest: version and build options.
 fn kernel_warnings([host, guest]: &[Map<String, Value>; 2]) -> Vec<String> {
     let mut warnings = Vec::new();
     let [host_release, guest_release] = [host, guest].map(release);

@@ -61,7 +61,7 @@ pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run, &[])
 }
 
-/// The settings and tables of the run, from what was compared.
+/// The settings and tables of the run, from the comparison's results.
 fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpu".into(), json!(settings.cpu));

@@ -137,8 +137,8 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run, &args.pictures.draw(&run))
 }
 
-/// Refuses a preset that states exits to a hypervisor: those of another host are not this host's, and where they are applied, a
-/// fit would take them for a part of its processor.
+/// Refuses a preset that states exits to a hypervisor. The preset's host is not this host, and a fit would attribute
+/// the cycles of applied exits to its processor.
 fn refuse_exits(preset: &str, text: &str) -> anyhow::Result<()> {
     if SystemModel::parse(text)?.host_exits.is_some() {
         bail!(Usage(format!("{preset} states the exits of a host; remove its table [host_exits]")));

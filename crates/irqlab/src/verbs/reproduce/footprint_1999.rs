@@ -171,7 +171,7 @@ fn measure_part(args: &ReproduceArgs, part_of_model: &PartOfModel<'_>, stop: &St
     let (mut bench, facts) = prepare(cache, footprint, stop.clone())?;
     let mut measured = part.request.plan.measure(&mut bench, &mut |_: &Step| {})?;
     measured.note_limit(&bench);
-    // What was measured before a stop is kept.
+    // Measurements from before a stop are kept.
     let is_kept = !bench.stop_requested() || !measured.samples.series.is_empty();
     Ok(is_kept.then(|| (facts.host, bench.facts(), measured)))
 }

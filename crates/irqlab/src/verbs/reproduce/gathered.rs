@@ -104,7 +104,8 @@ impl<R> Gathered<R> {
         self.failure.get_or_insert(error);
     }
 
-    /// Records that a part ended before its plan was complete. Names what is missing and the limit that ended the part.
+    /// Records that a part ended before its plan was complete. Names the missing steps, and the limit that ended the
+    /// part.
     pub fn add_early_end<S>(&mut self, part: &str, measured: &Measured<S>) {
         if measured.complete {
             return;

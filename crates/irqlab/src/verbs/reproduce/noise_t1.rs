@@ -253,8 +253,8 @@ fn assemble(
     });
     let absent = runs.iter().filter_map(|run| {
         let reason = run.sample.as_ref().err()?.clone();
-        let what = format!("tick on {}, {}", run.tick.word(), run.placement.word());
-        Some(Absence::new("paper", what, reason))
+        let run_name = format!("tick on {}, {}", run.tick.word(), run.placement.word());
+        Some(Absence::new("paper", run_name, reason))
     });
     Run {
         schema: SCHEMA.to_owned(),

@@ -110,7 +110,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let are_schemes_named = named.is_some();
     let mut candidate_schemes = named.unwrap_or_else(|| candidates(args.latency_bound));
     let mut computed = Computed::default();
-    computed.warnings.extend(args.costs.assumed().filter(|_| args.fit.is_none()));
+    if args.fit.is_none() {
+        computed.warnings.extend(args.costs.assumed());
+    }
     if let Some(abilities) = &abilities {
         replace_by_linux_schemes(&mut candidate_schemes, are_schemes_named, &mut computed);
         if !are_schemes_named {

@@ -38,7 +38,7 @@ pub struct CostArgs {
     fixed_latency: u64,
 }
 
-/// The costs without the options: those of a usual network card and driver, as an assumption.
+/// Default costs of the options. An assumption: a usual network card and driver.
 const INTERRUPT_COST: &str = "4us";
 const EVENT_COST: &str = "1us";
 
@@ -49,7 +49,7 @@ impl CostArgs {
             (&self.interrupt_cost, "--interrupt-cost", INTERRUPT_COST),
             (&self.event_cost, "--event-cost", EVENT_COST),
         ];
-        let assumed = costs.iter().filter(|(given, ..)| given.is_none());
+        let assumed = costs.iter().filter(|(stated, ..)| stated.is_none());
         let assumed: Vec<String> =
             assumed.map(|(_, option, cost)| format!("{option} {cost}")).collect();
         (!assumed.is_empty()).then(|| {

@@ -47,8 +47,8 @@ pub fn lines(
     let mut required = match abilities.required_settings(scheme, Some(low_hz)) {
         Ok(required) => required,
         Err(impossible) => {
-            let what = format!("lines for {scheme}");
-            let absence = Absence::new("lines", what, impossible.reason);
+            let missing_lines = format!("lines for {scheme}");
+            let absence = Absence::new("lines", missing_lines, impossible.reason);
             setting_lines.absent.push(absence.with_remedy(impossible.remedy));
             return setting_lines;
         }

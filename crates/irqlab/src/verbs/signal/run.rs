@@ -380,7 +380,7 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, pictures)?.0)
 }
 
-/// Fails with the first refusal if the rig supports none of the schemes.
+/// Fails with the first refusal if the rig refuses all schemes.
 fn check_schemes(rig: Rig, schemes: &[Scheme]) -> anyhow::Result<()> {
     let refusals: Result<Vec<BenchError>, ()> =
         schemes.iter().map(|scheme| rig.check(*scheme).err().ok_or(())).collect();

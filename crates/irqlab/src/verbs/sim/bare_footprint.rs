@@ -97,7 +97,7 @@ pub struct BareFootprintArgs {
 
 /// Time limit of the machine on its own clock, s.
 const GUEST_LIMIT_S: u32 = 3600;
-/// Events of the guest's PMU (docs/guest-pmu.md): column, event, unit mask, and the mode in which they are counted.
+/// Events of the guest's PMU (docs/guest-pmu.md): column, event, unit mask, and the counted mode.
 const EVENTS: [(&str, u64, u64, u64); 6] = [
     ("pmu_l1d_user_misses", 0x60, 0xc8, USER),
     ("pmu_l1i_user_misses", 0x81, 0, USER),

@@ -29,7 +29,7 @@ pub struct ResolvedAxes {
     pub axes: Vec<(AxisForm, String)>,
 }
 
-/// What the parser says about the arguments of a task.
+/// Facts about a task, from its parsed arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedTask {
     /// Whether the task measures the machine that it runs on.
@@ -51,7 +51,7 @@ impl CommandLine {
         let (verb, name) = self.verb(command)?;
         let mut resolved = ResolvedAxes { command: command.to_vec(), axes: Vec::new() };
         for axis in axes {
-            let wrong = |what: String| Usage(format!("axis {:?}: {what}", axis.name));
+            let wrong = |reason: String| Usage(format!("axis {:?}: {reason}", axis.name));
             let (form, short_name) = if axis.name.starts_with('-') {
                 let (option, field) = split_field(&axis.name);
                 let found =
@@ -78,8 +78,8 @@ impl CommandLine {
     /// Fails if the parser refuses them.
     pub fn parse(&mut self, arguments: &[String]) -> Result<ParsedTask, Usage> {
         let with_out = with_options(arguments, ["--out=run".to_owned()]);
-        let words = std::iter::once("irqlab".to_owned()).chain(with_out);
-        let matches = self.program.try_get_matches_from_mut(words).map_err(|error| {
+        let command = std::iter::once("irqlab".to_owned()).chain(with_out);
+        let matches = self.program.try_get_matches_from_mut(command).map_err(|error| {
             let text = error.to_string();
             let text =
                 text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
@@ -163,7 +163,7 @@ fn names_of(option: &Arg) -> Vec<String> {
 fn find_option<'c>(verb: &'c Command, name: &str) -> Option<&'c Arg> {
     verb.get_arguments().find(|option| {
         !NOT_IN_TASKS.contains(&option.get_id().as_str())
-            && names_of(option).iter().any(|other| other == name)
+            && names_of(option).iter().any(|option_name| option_name == name)
     })
 }
 
@@ -284,8 +284,8 @@ mod tests {
     fn the_parser_judges_the_arguments_of_tasks() {
         let mut parser = command_line();
         let mut parse = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            parser.parse(&words).map_err(|Usage(what)| what)
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            parser.parse(&arguments).map_err(|Usage(message)| message)
         };
         let live = parse("handlers -d 1s -- make -j 4").unwrap();
         assert!(live.measures_this_machine && live.lacks_jobs);

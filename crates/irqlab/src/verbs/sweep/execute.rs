@@ -22,7 +22,7 @@ use crate::run::{DIFFERS, EVENTS_LOST};
 /// Exit codes with which irqlab has recorded a whole run: done, a threshold was reached, events were lost.
 const RECORDED_CODES: [i32; 3] = [0, DIFFERS as i32, EVENTS_LOST as i32];
 
-/// What became of a task.
+/// How the execution of a task ended.
 pub enum Outcome {
     Recorded(Recorded),
     /// The result was there already.

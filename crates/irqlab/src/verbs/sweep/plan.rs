@@ -80,7 +80,8 @@ fn check_tasks(plan: &Plan, parser: &mut CommandLine) -> Result<bool, Usage> {
     };
     let chosen = plan.tasks.iter().filter(has_new_value).take(PARSED_TASKS_MAX);
     let mut measures_this_machine = false;
-    for task in chosen.chain(plan.tasks.last().filter(|_| !has_few_tasks)) {
+    let last = if has_few_tasks { None } else { plan.tasks.last() };
+    for task in chosen.chain(last) {
         let parsed = parser.parse(&plan.arguments(&task.values))?;
         measures_this_machine |= parsed.measures_this_machine;
     }

@@ -17,7 +17,7 @@ const LINES_APART: Duration = Duration::from_secs(1);
 /// Sweeps with at most this number of tasks have a line for each task.
 const EACH_TASK_MAX: usize = 100;
 
-/// How many tasks ended in which way.
+/// Numbers of tasks by the way that they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub done: usize,
@@ -139,9 +139,11 @@ impl Pool<'_> {
         }
         progress.last_line = Some(now);
         let elapsed = now.duration_since(progress.started).as_secs_f64();
-        let left = elapsed / ended as f64 * (self.tasks.len() - ended) as f64;
-        let left = rounded(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX));
-        let left = if is_last { String::new() } else { format!(", about {left} left") };
-        console::say(&format!("{ended} of {}: {name}; {failed} failed{left}", self.tasks.len()));
+        let remaining_s = elapsed / ended as f64 * (self.tasks.len() - ended) as f64;
+        let remaining = Duration::try_from_secs_f64(remaining_s).unwrap_or(Duration::MAX);
+        let forecast =
+            if is_last { String::new() } else { format!(", about {} left", rounded(remaining)) };
+        let tasks = self.tasks.len();
+        console::say(&format!("{ended} of {tasks}: {name}; {failed} failed{forecast}"));
     }
 }

@@ -1,4 +1,4 @@
-//! `irqlab sweep status` and `retry`: what is done, what failed and why, what is missing.
+//! `irqlab sweep status` and `retry`: the tasks that are done, that failed (with reasons), and that are missing.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -40,7 +40,7 @@ impl Figure {
     ];
 
     /// The figure of a context. `None` if it was not measured, or if no span ended.
-    fn of(self, rates: &ContextRates) -> Option<f64> {
+    fn value_in(self, rates: &ContextRates) -> Option<f64> {
         let times = rates.times;
         match self {
             Figure::Rate => Some(rates.rate_hz),
@@ -148,8 +148,8 @@ impl FromStr for Rule {
         };
         let known = Figure::ALL.iter().find(|(word, _)| *word == figure.trim());
         let (_, figure) = *known.ok_or_else(|| {
-            let words = Figure::ALL.map(|(word, _)| word).join(", ");
-            format!("{:?} is no figure: allowed are {words}", figure.trim())
+            let allowed = Figure::ALL.map(|(word, _)| word).join(", ");
+            format!("{:?} is no figure: allowed are {allowed}", figure.trim())
         })?;
         let rule = Rule {
             text: text.trim().to_owned(),
@@ -176,8 +176,8 @@ impl Rule {
         if kind != "any" {
             let known = ContextKind::ALL.into_iter().find(|known| known.label() == kind);
             self.kind = Some(known.ok_or_else(|| {
-                let words = ContextKind::ALL.map(ContextKind::label).join(", ");
-                format!("{kind:?} is no kind of context: allowed are any, {words}")
+                let allowed = ContextKind::ALL.map(ContextKind::label).join(", ");
+                format!("{kind:?} is no kind of context: allowed are any, {allowed}")
             })?);
         }
         let Some(filter) = filter else { return Ok(self) };
@@ -208,7 +208,7 @@ impl Rule {
         if !is_about {
             return None;
         }
-        let value = self.figure.of(rates)?;
+        let value = self.figure.value_in(rates)?;
         let is_beyond = if self.is_upper { value > self.limit } else { value < self.limit };
         is_beyond.then_some(value)
     }
@@ -223,9 +223,9 @@ pub struct Breach {
     cpu: Option<u32>,
     /// Its figure in the last interval.
     value: f64,
-    /// Length of the intervals in which it has broken the rule without a break, ns.
+    /// Time since the context started to break the rule, in whole intervals, ns.
     held_ns: u64,
-    /// Whether it has broken the rule for as long as the rule says.
+    /// Whether `held_ns` has reached the rule's time.
     pub is_firing: bool,
 }
 
@@ -247,10 +247,10 @@ impl Breach {
     }
 }
 
-/// What has changed in the last interval.
+/// A change in the last interval.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The rule is now broken for as long as it says.
+    /// A context has now broken the rule for the rule's time.
     Fired(Breach),
     /// A breach that had fired is over.
     Ended(Breach),
@@ -266,7 +266,7 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    /// Alerts of these rules. A rule that is given twice counts once.
+    /// Alerts for `rules`. A rule that is given twice counts once.
     pub fn new(rules: &[Rule]) -> Alerts {
         let mut unique: Vec<Rule> = Vec::new();
         for rule in rules {
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_rule_has_a_context_a_figure_a_limit_and_a_time() {
-        let whole = rule("irq[name=virtio1-req.0,number=36,cpu=1].rate > 50k for 2s");
+        let parsed = rule("irq[name=virtio1-req.0,number=36,cpu=1].rate > 50k for 2s");
         let expected = Rule {
             text: "irq[name=virtio1-req.0,number=36,cpu=1].rate > 50k for 2s".to_owned(),
             kind: Some(ContextKind::HardIrq),
@@ -402,7 +402,7 @@ mod tests {
             limit: 50_000.0,
             hold_ns: 2_000_000_000,
         };
-        assert_eq!(whole, expected);
+        assert_eq!(parsed, expected);
         let short = rule("any.cpu>20%");
         assert_eq!((short.kind, short.limit, short.hold_ns), (None, 0.2, 0));
         assert_eq!(short.cpus, RuleCpus::Together);
@@ -438,7 +438,7 @@ mod tests {
     fn rates(rate_hz: f64, mean_ns: Option<f64>) -> Rates {
         let context = Context { kind: ContextKind::HardIrq, number: 36, name: "eth0".to_owned() };
         let times = Some(SelfTimes { mean_ns, cpu_ratio: 0.1, ..SelfTimes::default() });
-        let of = |cpu| ContextRates {
+        let rates_on = |cpu| ContextRates {
             cpu,
             context: context.clone(),
             timing: Timing::Probes,
@@ -446,7 +446,7 @@ mod tests {
             rate_hz,
             times,
         };
-        let contexts = vec![of(None), of(Some(0))];
+        let contexts = vec![rates_on(None), rates_on(Some(0))];
         Rates { length_ns: 1_000_000_000, contexts, ..Rates::default() }
     }
 

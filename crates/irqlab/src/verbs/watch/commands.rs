@@ -17,7 +17,7 @@ use crate::threshold::execute;
 /// Maximum number of commands that wait for their turn.
 const WAITING_MAX: usize = 16;
 
-/// Executes the command of `--run`, one at a time. Dropping it waits for all that were started, unless
+/// Executes the command of `--run`, one at a time. Dropping it waits for all started commands, unless
 /// [`Commands::stop`] was called.
 pub struct Commands {
     /// The command's words, with placeholders.
@@ -66,9 +66,9 @@ impl Commands {
                 Err(error) => return console::warn(&format!("--run: {error}")),
             }
         }
-        let words = self.words.iter().map(|word| replaced(word, breach)).collect();
+        let command = self.words.iter().map(|word| replaced(word, breach)).collect();
         if let Some((sender, _)) = &self.thread
-            && let Err(TrySendError::Full(_)) = sender.try_send(words)
+            && let Err(TrySendError::Full(_)) = sender.try_send(command)
         {
             console::warn(&format!("--run: left out, because {WAITING_MAX} commands wait"));
         }

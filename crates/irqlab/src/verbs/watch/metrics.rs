@@ -11,7 +11,7 @@ use stats::Distribution;
 use super::alert::Alerts;
 use super::throttled::Throttled;
 
-/// Which series a context has.
+/// The series that a context has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeriesOfContexts {
     /// One set over all CPUs, so that the number of series does not grow with the number of CPUs.
@@ -274,7 +274,7 @@ mod tests {
             format!("irqlab_context_self_seconds_bucket{{{labels},le=\"+Inf\"}} 3"),
             format!("irqlab_context_self_max_seconds{{{labels}}} 2.147483648"),
         ] {
-            assert_eq!(text.lines().filter(|other| **other == line).count(), 1, "{line}\n{text}");
+            assert_eq!(text.lines().filter(|found| **found == line).count(), 1, "{line}\n{text}");
         }
         assert!(!text.contains("self_seconds_bucket{kind=\"exception\""), "{text}");
     }

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 /// How often and for how long a CPU quota stopped irqlab in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
-    /// Number of the quota's periods in which threads were stopped.
+    /// Number of the quota's periods with stopped threads.
     pub periods: u64,
     /// How long threads were stopped, summed over the CPUs, ns.
     pub time_ns: u64,

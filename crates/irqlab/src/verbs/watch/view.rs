@@ -74,7 +74,7 @@ fn address_line(surroundings: &Surroundings, width: usize) -> Paragraph<'static>
         .style(Style::new().add_modifier(Modifier::DIM))
 }
 
-/// The line with the alerts that fire, as many as fit, and how many there are. Empty if none fires.
+/// The line with the number of firing alerts, and the first alerts that fit. Empty if no alert fires.
 fn alert_line(surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
     let count = format!(" ALERTS: {}", surroundings.alerts.len());
     let texts = surroundings.alerts.iter().map(|text| format!("  {}", escape::plain(text)));

@@ -72,11 +72,11 @@ fn without_fault(verb: &Verb, place: &FaultPlace) -> Option<(BTreeMap<Site, u32>
         return None;
     }
     assert_eq!(ended.code, 0, "{}: {}", verb.words, ended.err);
-    let whole = verb.output_name().map(|name| contents(&place.work(name))).unwrap_or_default();
+    let complete = verb.output_name().map(|name| contents(&place.work(name))).unwrap_or_default();
     assert_eq!(place.next_start(), None, "{}", verb.words);
-    let left = verb.output_name().and_then(|name| name.split('/').next());
-    assert_eq!(place.wrong_state(&left.into_iter().collect::<Vec<_>>()), None, "{}", verb.words);
-    Some((traced.calls, whole))
+    let output = verb.output_name().and_then(|name| name.split('/').next());
+    assert_eq!(place.wrong_state(&output.into_iter().collect::<Vec<_>>()), None, "{}", verb.words);
+    Some((traced.calls, complete))
 }
 
 /// Runs the verb with a fault. Returns whether the run reached the call, and what went wrong.
@@ -89,10 +89,10 @@ fn with_fault(
     verb.prepare(place);
     let (ended, traced) = place.traced(&verb.words(), Some(faulty));
     let wrong = FaultPlace::wrong_end(&ended).or(place.next_start());
-    let left = verb.output_name().and_then(|name| name.split('/').next());
+    let output = verb.output_name().and_then(|name| name.split('/').next());
     let wrong = wrong
         .or_else(|| verb.wrong_output(place, whole, ended.code))
-        .or_else(|| place.wrong_state(&left.into_iter().collect::<Vec<_>>()));
+        .or_else(|| place.wrong_state(&output.into_iter().collect::<Vec<_>>()));
     let FaultyCall { site, number, fault } = faulty;
     let wrong =
         wrong.map(|wrong| format!("{}: {fault:?} at call {number} of {site}: {wrong}", verb.words));
@@ -112,8 +112,8 @@ fn a_fault_at_a_system_call_leaves_all_or_nothing() {
     // The first start of a simulated machine takes half a minute.
     let is_in_extent =
         |verb: &Verb| !extent.is_short || !matches!(verb.needs, verbs::Needs::Simulator);
-    let has_words = |verb: &Verb| only.split(',').any(|words| verb.words.contains(words));
-    let is_chosen = |verb: &&Verb| is_in_extent(verb) && has_words(verb);
+    let is_named = |verb: &Verb| only.split(',').any(|text| verb.words.contains(text));
+    let is_chosen = |verb: &&Verb| is_in_extent(verb) && is_named(verb);
     for verb in VERBS.iter().filter(is_chosen) {
         let Some(mut place) = verb.place() else { continue };
         let mut echo = processes::echo(&place);

@@ -1,5 +1,5 @@
-//! A place in which verbs run under faults: a directory with others' files, temporary files, cache and journal of its
-//! own; and what must hold there after each run and the next start.
+//! A place where verbs run under faults: a directory with others' files, temporary files, cache and journal of its own.
+//! Checks the place after each run and the next start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ const STD_SPAWN: &str = "library/std/src/sys/process/unix/unix.rs";
 const LIMIT: Duration = Duration::from_secs(60);
 /// Exit codes that docs/command.md has; 137 stands for the kill.
 const CODES: [i32; 8] = [0, 1, 2, 3, 4, 5, 124, 137];
-/// The content before a run: nothing of it may change.
+/// The content before a run. No file may change.
 const OTHERS: [(&str, &str); 2] = [("others/file", "of somebody else"), ("others/.hidden", "too")];
 /// The directory of runs without --out.
 const RUNS: &str = "irqlab-runs";
@@ -40,7 +40,7 @@ fn dead_trace_instances() -> Vec<String> {
     let path = Path::new(TRACE_INSTANCES);
     let mut instances = if path.is_dir() { names(path) } else { Vec::new() };
     instances.retain(|name| {
-        let pid = name.strip_prefix("irqlab-").and_then(|rest| rest.split('-').next());
+        let pid = name.strip_prefix("irqlab-").and_then(|suffix| suffix.split('-').next());
         pid.and_then(|pid| pid.parse().ok()).is_some_and(|pid: u32| !lives(pid))
     });
     instances
@@ -196,18 +196,19 @@ impl FaultPlace {
     /// Starts a verb again, and undoes the kept changes as a user does. Returns the failures.
     pub fn next_start(&self) -> Option<String> {
         let undo = ["signal", "undo"];
-        let words = [&["machines"][..], &undo];
-        let words = if self.net.is_some() { &words[..] } else { &words[..1] };
-        let ends = words.iter().map(|words| (words, self.run(IRQLAB, words)));
+        let commands = [&["machines"][..], &undo];
+        let commands = if self.net.is_some() { &commands[..] } else { &commands[..1] };
+        let ends = commands.iter().map(|command| (command, self.run(IRQLAB, command)));
         let failed = ends.filter(|(_, ended)| ended.code != 0);
-        let failed: Vec<_> =
-            failed.map(|(words, ended)| format!("{}: {}", words.join(" "), ended.err)).collect();
+        let text =
+            |(command, ended): (&&[&str], Ended)| format!("{}: {}", command.join(" "), ended.err);
+        let failed: Vec<_> = failed.map(text).collect();
         (!failed.is_empty()).then(|| failed.join("; "))
     }
 
     /// Returns the fault of a run's end, if it has one.
     pub fn wrong_end(ended: &Ended) -> Option<String> {
-        let line = |words: &str| ended.err.lines().find(|line| line.contains(words));
+        let line = |text: &str| ended.err.lines().find(|line| line.contains(text));
         if !ended.is_in_time {
             return Some("does not end".to_owned());
         }
@@ -231,22 +232,22 @@ impl FaultPlace {
         let known = |name: &String| {
             ["others", RUNS].contains(&name.as_str()) || outputs.contains(&name.as_str())
         };
-        let mut left: Vec<String> =
+        let mut leftovers: Vec<String> =
             names(&self.work("")).into_iter().filter(|name| !known(name)).collect();
         let runs = self.work(RUNS);
         if runs.is_dir() {
-            left.extend(names(&runs).into_iter().filter(|name| name.starts_with('.')));
+            leftovers.extend(names(&runs).into_iter().filter(|name| name.starts_with('.')));
         }
-        left.extend(names(&self.root.path().join("tmp")));
+        leftovers.extend(names(&self.root.path().join("tmp")));
         let journals = match &self.net {
             Some(net) => net.names("/run/irqlab"),
             None => names(&self.root.path().join("run")),
         };
         let is_journal = |name: &String| name.ends_with(".json") || name.ends_with(".aside");
-        left.extend(journals.into_iter().filter(is_journal));
-        left.extend(dead_trace_instances());
-        if !left.is_empty() {
-            return Some(format!("left after the next start: {}", left.join(", ")));
+        leftovers.extend(journals.into_iter().filter(is_journal));
+        leftovers.extend(dead_trace_instances());
+        if !leftovers.is_empty() {
+            return Some(format!("left after the next start: {}", leftovers.join(", ")));
         }
         let now = self.settings();
         let changed = self.settings.iter().find(|(name, value)| now.get(*name) != Some(value));

@@ -65,18 +65,18 @@ fn round(place: &FaultPlace, seed: u64, whole: &[Vec<u8>]) -> Vec<String> {
     let mut random = Seeded::new(seed);
     let mut started: Vec<(&str, Child, PathBuf, Option<Duration>)> = Vec::new();
     for number in 0..PROCESSES {
-        let words = WORDS[random.below(WORDS.len())];
+        let command = WORDS[random.below(WORDS.len())];
         let err = place.err_file(number + 2);
-        let child = place.start(IRQLAB, &list(words), &err);
+        let child = place.start(IRQLAB, &list(command), &err);
         let is_killed = random.below(2) == 0;
         let life = Duration::from_millis(random.below(LIFE_MS) as u64);
-        started.push((words, child, err, is_killed.then_some(life)));
+        started.push((command, child, err, is_killed.then_some(life)));
         std::thread::sleep(Duration::from_millis(random.below(DELAY_MS) as u64));
     }
     started.sort_by_key(|(_, _, _, life)| life.unwrap_or(Duration::MAX));
     let mut wrong = Vec::new();
     let mut waited = Duration::ZERO;
-    for (words, child, err, life) in started {
+    for (command, child, err, life) in started {
         if let Some(life) = life {
             std::thread::sleep(life.saturating_sub(waited));
             waited = waited.max(life);
@@ -84,7 +84,7 @@ fn round(place: &FaultPlace, seed: u64, whole: &[Vec<u8>]) -> Vec<String> {
             let _ = kill_process(Pid::from_child(&child), Signal::KILL);
         }
         let ended = place.end(child, &err);
-        wrong.extend(FaultPlace::wrong_end(&ended).map(|what| format!("{words}: {what}")));
+        wrong.extend(FaultPlace::wrong_end(&ended).map(|fault| format!("{command}: {fault}")));
     }
     wrong.extend(place.next_start());
     wrong.extend(place.wrong_state(&OUTPUTS));
@@ -98,7 +98,7 @@ fn round(place: &FaultPlace, seed: u64, whole: &[Vec<u8>]) -> Vec<String> {
     if out.is_ok_and(|out| !whole.contains(&out)) {
         wrong.push("out is neither of the two files".to_owned());
     }
-    wrong.into_iter().map(|what| format!("{SEED_VARIABLE}={seed}: {what}")).collect()
+    wrong.into_iter().map(|fault| format!("{SEED_VARIABLE}={seed}: {fault}")).collect()
 }
 
 #[test]
@@ -106,16 +106,16 @@ fn processes_that_share_a_machine_leave_it_as_it_was() {
     let _alone = alone();
     let Some(mut place) = place() else { return };
     let mut peer = echo(&place);
-    let whole = WORDS[5..7].iter().map(|words| {
-        assert_eq!(place.run(IRQLAB, &list(words)).code, 0);
+    let complete = WORDS[5..7].iter().map(|command| {
+        assert_eq!(place.run(IRQLAB, &list(command)).code, 0);
         contents(&place.work("out")).into_values().next().unwrap_or_default()
     });
-    let whole: Vec<Vec<u8>> = whole.collect();
+    let complete: Vec<Vec<u8>> = complete.collect();
     let extent = Extent::of_environment();
     let rounds = extent.rounds() as u64;
     let (mut wrong, mut fallen) = (Vec::new(), 0);
     for seed in (extent.seed..extent.seed + rounds).chain(FOUND) {
-        let of_round = round(&place, seed, &whole);
+        let of_round = round(&place, seed, &complete);
         assert!(peer.as_ref().is_some_and(|echo| lives(echo.0.id())), "the peer has ended");
         if !of_round.is_empty() {
             // A change that this round left must not count as a fault of the next round.

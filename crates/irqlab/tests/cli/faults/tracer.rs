@@ -317,26 +317,26 @@ impl<'a> Tracer<'a> {
     fn callers(&mut self, task: libc::pid_t, image: Image, stack: u64) -> [u64; CALLERS] {
         let (mut callers, mut found) = ([0; CALLERS], 0);
         let mut page = [0_u8; PAGE_BYTES as usize];
-        let mut at = stack & !7;
-        while at < stack + STACK_BYTES_MAX {
-            let length = PAGE_BYTES - at % PAGE_BYTES;
+        let mut address = stack & !7;
+        while address < stack + STACK_BYTES_MAX {
+            let length = PAGE_BYTES - address % PAGE_BYTES;
             let part = &mut page[..length as usize];
-            if !read_memory(task, at, part) {
+            if !read_memory(task, address, part) {
                 break;
             }
             for word in part.chunks_exact(8) {
-                let address = u64::from_le_bytes(word.try_into().unwrap_or_default());
-                if (image.code_start..image.code_end).contains(&address)
-                    && self.is_caller(task, image, address)
+                let value = u64::from_le_bytes(word.try_into().unwrap_or_default());
+                if (image.code_start..image.code_end).contains(&value)
+                    && self.is_caller(task, image, value)
                 {
-                    callers[found] = address - image.base;
+                    callers[found] = value - image.base;
                     found += 1;
                     if found == CALLERS {
                         return callers;
                     }
                 }
             }
-            at += length;
+            address += length;
         }
         callers
     }
@@ -408,10 +408,12 @@ impl Functions {
 
 /// The address and name in a line of nm, if it is code.
 fn function(line: &str) -> Option<(u64, String)> {
-    let (address, rest) = line.split_once(' ')?;
-    let (kind, name) = rest.split_once(' ')?;
-    let is_code = ["t", "T", "w", "W"].contains(&kind);
-    let address = u64::from_str_radix(address, 16).ok().filter(|_| is_code)?;
+    let (address, kind_and_name) = line.split_once(' ')?;
+    let (kind, name) = kind_and_name.split_once(' ')?;
+    if !["t", "T", "w", "W"].contains(&kind) {
+        return None;
+    }
+    let address = u64::from_str_radix(address, 16).ok()?;
     Some((address, name.to_owned()))
 }
 

@@ -183,7 +183,7 @@ pub fn contents(path: &Path) -> Contents {
     }
     let below = names(path).into_iter().flat_map(|name| {
         let files = contents(&path.join(&name));
-        files.into_iter().map(move |(rest, bytes)| (format!("{name}/{rest}"), bytes))
+        files.into_iter().map(move |(path, bytes)| (format!("{name}/{path}"), bytes))
     });
     below.collect()
 }

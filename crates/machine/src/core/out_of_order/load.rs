@@ -181,10 +181,12 @@ impl OutOfOrderCore {
             }
             Source::Store(known) => {
                 self.common.retirement.counts.forwarded_loads += 1;
-                let forward = match instruction.loads_vector() {
-                    true if load.bytes > 16 => self.forward_wide,
-                    true => self.forward_vector,
-                    false => self.common.latencies.forward,
+                let forward = if !instruction.loads_vector() {
+                    self.common.latencies.forward
+                } else if load.bytes > 16 {
+                    self.forward_wide
+                } else {
+                    self.forward_vector
                 };
                 let start = issued.max(known);
                 let retried = self.retried_at(load, issued);

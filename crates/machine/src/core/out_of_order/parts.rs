@@ -1,7 +1,7 @@
 //! The parts of the timing rule that an instruction may need, and which instructions are common.
 //!
-//! [`OutOfOrderCore::step`](super::OutOfOrderCore::step) is the only definition of the rule. The compiler makes a
-//! copy of it for each [`Parts`], without the parts that its instructions never need.
+//! [`OutOfOrderCore::step`](super::OutOfOrderCore::step) is the only definition of the rule. The compiler copies the
+//! rule for each [`Parts`], without the parts that its instructions never need.
 
 use crate::core::Access;
 use crate::core::store_buffer::LINE_SHIFT;

@@ -183,12 +183,16 @@ impl OutOfOrderCore {
 /// Looks up a load or store, if its instruction loads or stores.
 #[inline(always)]
 fn warm_access<M: Memory>(instruction: &Instruction, access: &Access, memory: &mut M) {
-    let mode = match access.write {
-        false if !instruction.loads() => return,
-        true if !instruction.stores() => return,
-        false => AccessMode::load_of(instruction.special),
-        true if instruction.streams() => AccessMode::StoreAround,
-        true => AccessMode::Store,
+    let has_such_access = if access.write { instruction.stores() } else { instruction.loads() };
+    if !has_such_access {
+        return;
+    }
+    let mode = if !access.write {
+        AccessMode::load_of(instruction.special)
+    } else if instruction.streams() {
+        AccessMode::StoreAround
+    } else {
+        AccessMode::Store
     };
     memory.look_up(access, mode);
 }

@@ -22,8 +22,7 @@ use plugin_interface::annotations::{Guest, Program};
 use simrecord::counters::TIME;
 use simrecord::record::{Value, Values, ValuesKind};
 
-/// The depth of the stack of contexts from which on no spans are opened. The rest of the stack is reserved for
-/// contexts.
+/// From this depth of the stack of contexts on, no spans are opened. The rest of the stack is reserved for contexts.
 const SPAN_DEPTH_MAX: usize = DEPTH_MAX - 6;
 /// Physical addresses of devices below 1 MiB.
 const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;

@@ -1,8 +1,8 @@
 //! Reads the functions of a program's file (ELF, 64 bits, little-endian), from `.symtab`, or from `.dynsym` if there is
 //! no `.symtab`. [`Guest::read_program`](crate::guest::structures::Guest) calls it with a reader of the guest's memory.
 //!
-//! The content is untrusted, and parts of it may not be in memory. A damaged file, or a file that is no program, has no
-//! functions. All sizes are bounded.
+//! The file is untrusted, and parts of the file may not be in memory. A damaged file, or a file that is no program, has
+//! no functions. All sizes are bounded.
 
 use std::cmp::Reverse;
 
@@ -295,7 +295,7 @@ fn table(file: &mut ReadFile<'_>, offset: u64, bytes: u64) -> Option<Table> {
     Some(table)
 }
 
-/// Reads a table of the file. `None` if it is too long, or a part of it cannot be read.
+/// Reads a table of the file. `None` if the table is too long, or if not all of its bytes can be read.
 fn complete_table(file: &mut ReadFile<'_>, offset: u64, bytes: u64) -> Option<Vec<u8>> {
     table(file, offset, bytes).filter(|table| table.is_complete).map(|table| table.bytes)
 }

@@ -34,7 +34,7 @@ pub(crate) struct UserFunctions {
     numbers: BTreeMap<String, u64>,
 }
 
-/// A program's file.
+/// The file of a program or of a shared library.
 #[derive(Debug)]
 struct Program {
     name: String,

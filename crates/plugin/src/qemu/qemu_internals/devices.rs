@@ -62,8 +62,8 @@ impl EventLoop {
     /// Does deferred work, and returns whether there was any. Call it only with QEMU's big lock, and outside of
     /// coroutines.
     ///
-    /// This is `aio_bh_poll`. QEMU's `aio_poll` would also serve file descriptors, including those that wake the main
-    /// loop. With io_uring that can leave the main loop asleep for good.
+    /// This is `aio_bh_poll`. QEMU's `aio_poll` would also serve file descriptors, including the descriptors that wake
+    /// the main loop. With io_uring, the main loop could then sleep for good.
     pub(crate) fn poll(self) -> bool {
         // SAFETY: the holder of the big lock may do deferred work.
         unsafe { (self.poll)((self.get_context)()) != 0 }
@@ -202,9 +202,9 @@ impl BlockNode {
         let node = self.node as usize;
         // SAFETY: a node is an allocation of its own, so this is the number of bytes that may be read.
         let word_count = unsafe { libc::malloc_usable_size(self.node) } / size_of::<usize>();
-        let words = self.node.cast_const().cast::<usize>();
+        let node_start = self.node.cast_const().cast::<usize>();
         // SAFETY: the index is below the number of words.
-        let word = |index: usize| unsafe { words.add(index).read_volatile() };
+        let word = |index: usize| unsafe { node_start.add(index).read_volatile() };
         let request_at = |index: usize| {
             let request: [usize; REQUEST_WORDS] = memory_at(word(index))?;
             let is_of_coroutine = request[3..].contains(&coroutine);
@@ -230,7 +230,7 @@ impl BlockNode {
     }
 }
 
-/// Words of a request in which its coroutine is found.
+/// Number of words at the start of a request. Its coroutine is one of them.
 const REQUEST_WORDS: usize = 12;
 /// The word of a node that points to its newest request, once it is found.
 static LIST_WORD: AtomicUsize = AtomicUsize::new(usize::MAX);

@@ -100,8 +100,8 @@ impl Jumps {
     /// Makes the clock jump to the next timer and runs due timers, if all vCPUs are halted. Call it in the vCPUs'
     /// thread between two time slices, with QEMU's big lock.
     pub(crate) fn jump(self) -> Jump {
-        // SAFETY: the same calls that QEMU's main loop makes with the lock, and then those of the vCPUs' thread between
-        // two slices.
+        // SAFETY: QEMU's main loop makes the first calls with the lock, and the vCPUs' thread makes the other calls
+        // between two slices.
         unsafe {
             if !(self.runs)() || !(self.all_idle)() {
                 return Jump::NotIdle;

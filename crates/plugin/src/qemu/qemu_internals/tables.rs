@@ -33,7 +33,7 @@ pub(crate) struct DescriptorTables {
     pub(crate) tss: u64,
     /// The table of segments.
     pub(crate) gdt: u64,
-    /// The table of gates.
+    /// The interrupt descriptor table.
     pub(crate) idt: u64,
     /// The value of the stack pointer at the same time.
     pub(crate) stack_pointer: u64,

@@ -65,7 +65,7 @@ fn halted_in(text: &str) -> Option<bool> {
     }
 }
 
-/// The value of `RFL=`.
+/// The flags register in QEMU's dump of a vCPU: the value of `RFL=`.
 fn flags_in(text: &str) -> Option<u32> {
     let digits = text.split_once("RFL=")?.1.split_ascii_whitespace().next()?;
     u32::from_str_radix(digits, 16).ok()

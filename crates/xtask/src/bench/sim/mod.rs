@@ -1,8 +1,7 @@
 //! `cargo xtask bench sim`: measures the speed of the simulated machine on real programs, at each level of detail.
 //!
-//! A work (`works`) at a level (`levels`) is a cell of the table (`speed`). The bench measures each cell several
-//! times, as far as the budget of host time permits (`rounds`). With `--waits`, `waits` does another measurement
-//! instead.
+//! A work (`works`) at a level (`levels`) is a cell of the table (`speed`). The bench measures each cell several times,
+//! until the budget of host time is used up (`rounds`). With `--waits`, `waits` does another measurement instead.
 
 mod args;
 mod levels;
@@ -150,9 +149,9 @@ impl Series<'_> {
         self.measure_each(cells, &fast, |_, _| !remaining().is_zero());
         slow.sort_by_key(|index| self.fast_cost(cells, cells[*index].work));
         self.measure_each(cells, &slow, |cells, cell| {
-            let is_measured = |other: &&Cell| other.level == cell.level && other.rounds() > 0;
+            let is_measured = |peer: &&Cell| peer.level == cell.level && peer.rounds() > 0;
             let measured = cells.iter().filter(is_measured);
-            let costs = measured.map(|other| (other.cost, self.fast_cost(cells, other.work)));
+            let costs = measured.map(|peer| (peer.cost, self.fast_cost(cells, peer.work)));
             rounds::expected(costs, self.fast_cost(cells, cell.work)) < remaining()
         });
     }
@@ -163,8 +162,7 @@ impl Series<'_> {
         cells.iter().filter(fast).map(|cell| cell.cost).sum()
     }
 
-    /// Measures each chosen cell once. A cell that `permits` refuses or that fails is absent from then on, with the
-    /// reason.
+    /// Measures each chosen cell once. If `permits` refuses a cell or the cell fails, it is absent from then on.
     fn measure_each(
         &self,
         cells: &mut [Cell],
@@ -228,8 +226,7 @@ impl Bench {
         Ok(Some(times))
     }
 
-    /// Starts the work's machine, executes a request in it, and measures QEMU. Returns `None` if the user stopped the
-    /// bench.
+    /// Starts the work's machine, executes a request in it, and measures QEMU. `None` if the user stopped the bench.
     fn run_once(&self, work: &Work, request: &str, level: &Level) -> anyhow::Result<Option<Times>> {
         let machine = Machine { timing: level.timing, ..work.machine.clone() };
         let is_boot = matches!(work.start, Start::Boot);

@@ -65,13 +65,13 @@ impl Cell {
 /// The names of the cells that were not measured, with the reasons.
 pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String)> {
     let absence = |cell: &Cell| {
-        let what = format!("{}, {}", cell.work.text(), levels[cell.level].name);
+        let cell_name = format!("{}, {}", cell.work.text(), levels[cell.level].name);
         let reason = match (&cell.absent, cell.times.is_empty()) {
             (Some(reason), _) => reason.clone(),
             (None, true) => "not run, because of --quick or an interruption".to_owned(),
             (None, false) => return None,
         };
-        Some((what, reason))
+        Some((cell_name, reason))
     };
     cells.iter().filter_map(absence).collect()
 }
@@ -103,7 +103,7 @@ impl Cells<'_> {
 
     /// The cell of the same work at the level with this name.
     fn at_level(&self, cell: &Cell, name: &str) -> Option<&Cell> {
-        self.cells.iter().find(|other| other.work == cell.work && self.level_name(other) == name)
+        self.cells.iter().find(|peer| peer.work == cell.work && self.level_name(peer) == name)
     }
 
     /// Instructions of the guest, from level `count` if the cell's level does not count them.

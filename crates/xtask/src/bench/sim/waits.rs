@@ -25,7 +25,7 @@ use crate::results::Results;
 
 /// The machine of all commands, as `--on` takes it.
 const ON_MODEL: &str = "sim:zen3";
-/// What the guest of `sim boot` executes: a loop of the shell of about 400 million instructions.
+/// The guest's program in `sim boot`: a loop of the shell of about 400 million instructions.
 const LOOP: &str = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
 /// How long to sleep between checks whether a command has ended.
 const POLL: Duration = Duration::from_millis(20);
@@ -64,7 +64,7 @@ impl WaitName {
 
     /// The command's arguments for irqlab.
     fn command(self) -> Vec<&'static str> {
-        let words = match self {
+        let arguments = match self {
             WaitName::HandlersTimer => "handlers -d 200ms --stimulus timer",
             WaitName::HandlersDisk => "handlers -d 200ms --stimulus disk",
             WaitName::HandlersNet => "handlers -d 200ms --stimulus net",
@@ -74,7 +74,7 @@ impl WaitName {
             WaitName::BootSampled => "sim boot --detail sampled",
             WaitName::BootOoo => "sim boot --detail ooo",
         };
-        let mut command: Vec<&str> = words.split_whitespace().collect();
+        let mut command: Vec<&str> = arguments.split_whitespace().collect();
         command.extend(["--on", ON_MODEL]);
         if matches!(self, WaitName::BootSampled | WaitName::BootOoo) {
             command.extend(["--", LOOP]);
@@ -86,7 +86,7 @@ impl WaitName {
 /// The time of a command, or why it has no time.
 type Outcome = Result<Duration, String>;
 
-/// A row of the table.
+/// A row of the table: two times of one command.
 struct Wait {
     name: WaitName,
     first: Outcome,
@@ -133,8 +133,8 @@ pub fn run(args: &SimArgs) -> anyhow::Result<std::process::ExitCode> {
     for wait in &waits {
         for (time, outcome) in [("first", &wait.first), ("second", &wait.second)] {
             if let Err(reason) = outcome {
-                let what = format!("{}, {time} time", row_name(wait.name));
-                results.absent("waits", what, reason.clone());
+                let time_name = format!("{}, {time} time", row_name(wait.name));
+                results.absent("waits", time_name, reason.clone());
             }
         }
     }
@@ -334,8 +334,8 @@ mod tests {
         assert!(is_download("rootfs-1", EntryKind::Derived));
         assert!(!is_download("checkpoint-mine", EntryKind::Kept));
         assert!(!is_download("ready-1", EntryKind::Derived));
-        let place = tempfile::tempdir().unwrap();
-        let cache = Cache::at(&place.path().join("cache")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("cache")).unwrap();
         fs::create_dir_all(cache.path("kernel-1/lib")).unwrap();
         fs::write(cache.path("kernel-1/lib/module"), "x").unwrap();
         std::os::unix::fs::symlink("lib/module", cache.path("kernel-1/link")).unwrap();

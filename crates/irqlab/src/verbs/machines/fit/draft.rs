@@ -7,7 +7,7 @@ use machine::schema;
 pub(super) struct Draft {
     /// The model in TOML. It is valid at any time.
     pub(super) text: String,
-    /// The last decision on each field, in the order in which the fields were set.
+    /// The last decision on each field. Fields are in the order of their first decision.
     pub(super) fitted: Vec<Fitted>,
     /// Fields that this host cannot determine. They keep the preset's values, whatever the kernels measure.
     pub(super) undetermined: Vec<Fitted>,

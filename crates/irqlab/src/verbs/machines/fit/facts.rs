@@ -53,7 +53,7 @@ fn set_identity(draft: &mut Draft, facts: &HostFacts, processor: &Processor) {
     }
 }
 
-/// Sets clock, number of CPUs, caches and identity from what is known about the processor.
+/// Sets clock, number of CPUs, caches and identity from known facts about the processor.
 pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
     let Original { processor, cpu, .. } = original;
     draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
@@ -63,7 +63,8 @@ pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
         set_signature(draft, processor);
         let caches = ["l1d", "l1i", "l2", "l3"];
         let geometry = ["size", "ways", "line"];
-        let geometries = caches.iter().flat_map(|cache| geometry.map(|of| format!("{cache}.{of}")));
+        let geometries =
+            caches.iter().flat_map(|cache| geometry.map(|size| format!("{cache}.{size}")));
         for field in ["clock".to_owned(), "cpus".to_owned()].into_iter().chain(geometries) {
             draft.set(left(&field, "kept data do not state it"));
         }

@@ -13,14 +13,14 @@ use crate::kernels::{kept_settings, measure_host};
 use crate::options::Usage;
 use crate::run::STOPPED;
 
-/// The processor that the model shall equal: its kernels' cycles, and what is known about it.
+/// The processor that the model shall equal: cycles of kernels on it, and known facts about it.
 pub(super) struct Original {
     pub(super) processor: Processor,
     /// The processor's name.
     pub(super) cpu: String,
     pub(super) samples: Vec<KernelSample>,
     pub(super) conditions: Conditions,
-    /// What the machine states about itself. `None` with kept data.
+    /// Facts that the machine states about itself. `None` with kept data.
     pub(super) facts: Option<HostFacts>,
     /// Settings and warnings for the run.
     pub(super) settings: Map<String, Value>,
