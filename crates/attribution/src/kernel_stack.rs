@@ -331,7 +331,9 @@ impl<const N: usize> KernelStack<N> {
         self.keeps_spans = true;
     }
 
-    /// The spans that ended since the last call, without system calls.
+    /// Takes the spans that ended since spans were last taken: of all contexts except tasks and system calls, and the
+    /// runs of threads ([`KernelStack::complete_run`]). None without [`KernelStack::keep_spans`], and none outside a
+    /// region.
     pub fn take_spans(&mut self) -> impl Iterator<Item = KernelSpan<N>> + '_ {
         self.spans.drain(..)
     }
@@ -342,7 +344,8 @@ impl<const N: usize> KernelStack<N> {
         self.keeps_transitions = true;
     }
 
-    /// The transitions since the last call, in order, while a region is open.
+    /// Takes the transitions since transitions were last taken, in order. None without
+    /// [`KernelStack::keep_transitions`], and none outside a region.
     pub fn take_transitions(&mut self) -> impl Iterator<Item = ContextTransition<N>> + '_ {
         self.transitions.drain(..)
     }
@@ -353,14 +356,14 @@ impl<const N: usize> KernelStack<N> {
         self.keeps_requests = true;
     }
 
-    /// The requests that ended since the last call, and the counts of tasks that ended or changed
-    /// their kind. Only while a region is open.
+    /// Takes the requests that ended since requests were last taken, and the counts of tasks that ended or changed
+    /// their kind. None without [`KernelStack::keep_requests`], and none outside a region.
     pub fn take_requests(&mut self) -> impl Iterator<Item = RequestPart<N>> + '_ {
         self.requests.drain(..)
     }
 
-    /// The blocked time of the task that was switched in since the last call: one
-    /// span for each service that the task is in.
+    /// Takes the blocked time of the task that was switched in since blocked spans were last taken: one span for each
+    /// service that the task is in. None without [`KernelStack::keep_requests`], and none outside a region.
     pub fn take_blocked(&mut self) -> impl Iterator<Item = BlockedSpan> + '_ {
         self.blocked.drain(..)
     }

@@ -16,8 +16,12 @@ const SEED: u64 = 1;
 /// The instructions of generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filling {
-    /// NOPs of 1, 4 or 8 bytes.
-    Nops(usize),
+    /// NOPs of 1 byte.
+    Nops1,
+    /// NOPs of 4 bytes.
+    Nops4,
+    /// NOPs of 8 bytes.
+    Nops8,
     /// Additions of 4 bytes, in four chains.
     Additions,
     /// A jump in each line to the next one.
@@ -34,7 +38,7 @@ pub(crate) struct Code {
     /// Length of the code without the return.
     bytes: usize,
     instructions: u64,
-    /// Whether each window flushes the code from all caches and executes it once.
+    /// Whether each window flushes the code from all caches, as far as [`Code::flush`] does, and executes it once.
     is_flushed: bool,
 }
 
@@ -46,9 +50,9 @@ impl Code {
         let mut memory = Pages::new(bytes + LINE_BYTES, Kind::Code)?;
         let text = memory.bytes_mut();
         let instructions = match filling {
-            Filling::Nops(1) => repeat(&mut text[..bytes], &[&[0x90]]),
-            Filling::Nops(4) => repeat(&mut text[..bytes], &[&[0x0f, 0x1f, 0x40, 0]]),
-            Filling::Nops(_) => repeat(&mut text[..bytes], &[&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]]),
+            Filling::Nops1 => repeat(&mut text[..bytes], &[&[0x90]]),
+            Filling::Nops4 => repeat(&mut text[..bytes], &[&[0x0f, 0x1f, 0x40, 0]]),
+            Filling::Nops8 => repeat(&mut text[..bytes], &[&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]]),
             // add r8, 1; add r9, 1; add r10, 1; add r11, 1.
             Filling::Additions => repeat(
                 &mut text[..bytes],
@@ -101,7 +105,9 @@ impl Code {
         }
     }
 
-    /// Removes the code from all caches.
+    /// Removes the code from all caches. The line of the return stays if the return alone is in it, because `bytes` is a
+    /// multiple of a line. Measured data that irqlab keeps depend on this: flushing that line, too, would add a miss to
+    /// each window.
     fn flush(&self) {
         for line in (0..self.bytes).step_by(LINE_BYTES) {
             // SAFETY: the line is within the memory; flushing it changes no content.
@@ -142,6 +148,7 @@ fn jumps(text: &mut [u8], order: Vec<usize>) -> u64 {
 
 impl Body for Code {
     fn prepare(&mut self) {
+        // A flushed kernel has one round per window: later rounds would find the code in the caches.
         if self.is_flushed {
             self.flush();
         }
@@ -166,9 +173,9 @@ mod tests {
     #[test]
     fn code_has_as_many_instructions_as_fit_and_returns() {
         for (filling, bytes, instructions) in [
-            (Filling::Nops(1), 100, 100),
-            (Filling::Nops(4), 4096, 1024),
-            (Filling::Nops(8), 4096, 512),
+            (Filling::Nops1, 100, 100),
+            (Filling::Nops4, 4096, 1024),
+            (Filling::Nops8, 4096, 512),
             (Filling::Additions, 4096, 1024),
             (Filling::NotTaken, 4096, 1024),
             (Filling::JumpsInOrder, 4096, 64),

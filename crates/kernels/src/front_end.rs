@@ -8,21 +8,22 @@ use crate::{Group, Kernel};
 const KIB: usize = 1 << 10;
 
 pub(crate) fn kernels() -> Vec<Kernel> {
-    use Filling::{Additions, JumpsInNoOrder, JumpsInOrder, Nops, NotTaken};
+    use Filling::{Additions, JumpsInNoOrder, JumpsInOrder, Nops1, Nops4, Nops8, NotTaken};
+    const FLUSHED: &str = "Straight code of additions, flushed from all caches and executed once.";
     let list = [
-        ("nop4_12k", 12, Nops(4)),
-        ("nop4_16k", 16, Nops(4)),
-        ("nop4_28k", 28, Nops(4)),
-        ("nop4_64k", 64, Nops(4)),
-        ("nop4_256k", 256, Nops(4)),
-        ("nop4_512k", 512, Nops(4)),
-        ("nop4_2m", 2048, Nops(4)),
-        ("nop8_12k", 12, Nops(8)),
-        ("nop8_28k", 28, Nops(8)),
-        ("nop8_64k", 64, Nops(8)),
-        ("nop8_256k", 256, Nops(8)),
-        ("nop1_3k", 3, Nops(1)),
-        ("nop1_16k", 16, Nops(1)),
+        ("nop4_12k", 12, Nops4),
+        ("nop4_16k", 16, Nops4),
+        ("nop4_28k", 28, Nops4),
+        ("nop4_64k", 64, Nops4),
+        ("nop4_256k", 256, Nops4),
+        ("nop4_512k", 512, Nops4),
+        ("nop4_2m", 2048, Nops4),
+        ("nop8_12k", 12, Nops8),
+        ("nop8_28k", 28, Nops8),
+        ("nop8_64k", 64, Nops8),
+        ("nop8_256k", 256, Nops8),
+        ("nop1_3k", 3, Nops1),
+        ("nop1_16k", 16, Nops1),
         ("add4_4k", 4, Additions),
         ("add4_12k", 12, Additions),
         ("add4_28k", 28, Additions),
@@ -45,9 +46,8 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         Kernel::new(Group::FrontEnd, (name, "instruction", about(filling)), make)
     };
     let flushed = [("add4_4k_flushed", 4), ("add4_64k_flushed", 64)].map(|(name, kib)| {
-        let about = "Straight code of additions, flushed from all caches and executed once.";
         let make = move || Code::new(kib * KIB, Additions)?.flushed().body();
-        Kernel::new(Group::FrontEnd, (name, "instruction", about), make).shared()
+        Kernel::new(Group::FrontEnd, (name, "instruction", FLUSHED), make).shared()
     });
     list.map(kernel).into_iter().chain(flushed).chain(loops()).collect()
 }
@@ -99,9 +99,9 @@ fn loops() -> Vec<Kernel> {
 /// The description of a kernel with this code, for tables.
 fn about(filling: Filling) -> &'static str {
     match filling {
-        Filling::Nops(1) => "Straight code of NOPs of 1 byte.",
-        Filling::Nops(4) => "Straight code of NOPs of 4 bytes.",
-        Filling::Nops(_) => "Straight code of NOPs of 8 bytes.",
+        Filling::Nops1 => "Straight code of NOPs of 1 byte.",
+        Filling::Nops4 => "Straight code of NOPs of 4 bytes.",
+        Filling::Nops8 => "Straight code of NOPs of 8 bytes.",
         Filling::Additions => "Straight code of additions of 4 bytes, in four chains.",
         Filling::JumpsInOrder => "A jump in each line to the next one.",
         Filling::JumpsInNoOrder => "A jump in each line to another one, in no order.",

@@ -48,8 +48,9 @@ pub(crate) fn interval_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> 
     half_width.and([spread_columns(name)])
 }
 
-/// The columns from which `compare` computes wider intervals of a column. For `rate_hz`, they
-/// are `rate_ci95_dof` and `rate_drift_hz`.
+/// The columns that `compare` needs besides the half width: it compares many figures at once, so it makes each interval
+/// wider than 95 %. For the column `rate_hz`, they are `rate_ci95_dof` and `rate_drift_hz`, which [`spread_link`]
+/// names, too.
 pub(crate) fn spread_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {
     let (stem, unit) = stem_and_unit(name);
     let freedom = format!(

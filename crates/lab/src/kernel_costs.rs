@@ -1,5 +1,7 @@
-//! What the kernel costs on a processor, next to its model: rows of runs of both benches, and the tables that compare
-//! them. `irqlab bench kernel` measures the runs and shows the tables.
+//! The costs of kernel paths on a processor (host) and on its model: rows of runs of both benches, and the tables that
+//! compare them. `irqlab bench kernel` measures the runs and shows the tables.
+//!
+//! Users' programs read the columns of the tables: their names must not change.
 
 use record::display::{Format, TableDisplay};
 use record::{Columns, Table, Value, column};
@@ -34,7 +36,7 @@ impl Part {
     }
 }
 
-/// What one kernel path costs on both sides.
+/// The cost of one kernel path on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     pub part: Part,
@@ -42,16 +44,18 @@ pub struct Cost {
     pub condition: String,
     /// The kernel, interrupt context or service.
     pub name: String,
-    /// The cost on the processor and on the model, in `unit`.
+    /// The cost on the processor, in `unit`. `None` if it has no such path, or measured no time.
     pub host: Option<f64>,
+    /// The cost on the model, in `unit`. `None` as for `host`.
     pub model: Option<f64>,
-    /// The least and the greatest cost of several runs on the processor, whose median `host` is.
+    /// The least and the greatest cost of several runs on the processor, whose median `host` is. `None` for a single
+    /// run, and for kernels.
     pub host_range: Option<(f64, f64)>,
     pub unit: &'static str,
     /// How many were measured on the processor, in all runs together, and on the model. `None` for kernels, which are
     /// measured in windows.
     pub counts: Option<[u64; 2]>,
-    /// Why the two costs cannot be compared.
+    /// Why the two costs cannot be compared. `None` if they can.
     pub not_compared: Option<&'static str>,
 }
 
@@ -327,19 +331,30 @@ pub fn of_system(table: &Table) -> Vec<Cost> {
     table.rows().iter().filter_map(cost).collect()
 }
 
-/// The shares of user mode and kernel mode in the time that is not idle, from tables `modes` of two runs of `services`:
-/// mode, processor, model.
-#[must_use]
-pub fn mode_shares(host: &Table, model: &Table) -> Vec<(String, f64, f64)> {
-    let [host, model] = [host, model].map(busy_shares);
-    let both = |(mode, share): (String, f64)| {
-        let other = model.iter().find(|(other, _)| *other == mode)?.1;
-        Some((mode, share, other))
-    };
-    host.into_iter().filter_map(both).collect()
+/// The share of a mode in the time that is not idle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModeShare {
+    /// Name of the mode, such as `user` or `kernel`.
+    pub mode: String,
+    /// The share on the processor, 0 to 1.
+    pub host: f64,
+    /// The share on the model, 0 to 1.
+    pub model: f64,
 }
 
-/// Each mode but idle, and its share in the time of these modes.
+/// The shares of user mode and kernel mode in the time that is not idle, from tables `modes` of two runs of `services`.
+/// Leaves out a mode that only one of the tables has.
+#[must_use]
+pub fn mode_shares(host: &Table, model: &Table) -> Vec<ModeShare> {
+    let model_shares = busy_shares(model);
+    let share_on_both = |(mode, host): (String, f64)| {
+        let (_, model) = model_shares.iter().find(|(other, _)| *other == mode)?;
+        Some(ModeShare { mode, host, model: *model })
+    };
+    busy_shares(host).into_iter().filter_map(share_on_both).collect()
+}
+
+/// Each mode but idle, and its share in the time of these modes. `table`: table `modes` of a run of `services`.
 fn busy_shares(table: &Table) -> Vec<(String, f64)> {
     let share = |row: &Vec<Value>| match table.get(row, "mode") {
         Some(Value::Text(mode)) if mode != "idle" => {
@@ -352,16 +367,16 @@ fn busy_shares(table: &Table) -> Vec<(String, f64)> {
     shares.into_iter().map(|(mode, share)| (mode, share / busy)).collect()
 }
 
-/// The tables `kernel_parts`, `kernel_costs` and, with shares, `mode_shares`. `host_is_virtual`: the host is a virtual machine,
-/// so that paths which leave to its hypervisor have a summary of their own.
+/// The tables `kernel_parts`, `kernel_costs` and, with shares, `mode_shares`. `host_is_virtual`: the host is a virtual
+/// machine, and paths that leave to its hypervisor have a summary of their own.
 #[must_use]
-pub fn tables(costs: &[Cost], shares: &[(String, f64, f64)], host_is_virtual: bool) -> Vec<Table> {
+pub fn tables(costs: &[Cost], shares: &[ModeShare], host_is_virtual: bool) -> Vec<Table> {
     let mut tables = vec![part_table(costs, host_is_virtual), cost_table(costs)];
     tables.extend((!shares.is_empty()).then(|| mode_table(shares)));
     tables
 }
 
-/// Table `kernel_parts`: how far the model is off in each part.
+/// Table `kernel_parts`: how far the model is off in each part. `host_is_virtual`: as for [`tables`].
 fn part_table(costs: &[Cost], host_is_virtual: bool) -> Table {
     type Row = (String, Comparison);
     let factor = |name, doc| column(name, doc).format(Format::Factor);
@@ -416,8 +431,11 @@ fn part_table(costs: &[Cost], host_is_virtual: bool) -> Table {
     columns.table("kernel_parts", doc, rows)
 }
 
-/// Table `kernel_costs`: each path on both sides.
+/// Table `kernel_costs`: a row for each path, with the costs on both sides and their ratio.
 fn cost_table(costs: &[Cost]) -> Table {
+    // The positions in `Cost::counts`.
+    const HOST: usize = 0;
+    const MODEL: usize = 1;
     let count = |name, doc, side: usize| {
         column(name, doc).detail().uint(move |cost: &Cost| cost.counts.map(|counts| counts[side]))
     };
@@ -457,8 +475,8 @@ fn cost_table(costs: &[Cost]) -> Table {
             .cost()
             .detail()
             .real(|cost: &Cost| cost.ratio().map(error_factor)),
-        count("host_count", "How many were measured on the processor.", 0),
-        count("model_count", "How many were measured on the model.", 1),
+        count("host_count", "How many were measured on the processor.", HOST),
+        count("model_count", "How many were measured on the model.", MODEL),
         column("leaves_to_hypervisor", "Whether the path leaves to the hypervisor where the host is a virtual machine.")
             .detail()
             .bool(Cost::leaves_to_hypervisor),
@@ -471,23 +489,22 @@ fn cost_table(costs: &[Cost]) -> Table {
     columns.table("kernel_costs", doc, costs).displayed(display)
 }
 
-/// Table `mode_shares`: user mode, kernel mode and idle time of the services' program.
-fn mode_table(shares: &[(String, f64, f64)]) -> Table {
-    type Row = (String, f64, f64);
+/// Table `mode_shares`: user mode and kernel mode while the services' program ran, without idle time.
+fn mode_table(shares: &[ModeShare]) -> Table {
     let columns = Columns::all([
-        column("mode", "User mode or kernel mode.").key().text(|(mode, _, _): &Row| mode.clone()),
+        column("mode", "User mode or kernel mode.").key().text(|row: &ModeShare| row.mode.clone()),
         column(
             "host_time_ratio",
             "Share of the time that was not idle, of all programs on the processor.",
         )
         .title("host")
-        .real(|(_, host, _): &Row| *host),
+        .real(|row: &ModeShare| row.host),
         column(
             "model_time_ratio",
             "Share of the time that was not idle, in the simulated machine.",
         )
         .title("model")
-        .real(|(_, _, model): &Row| *model),
+        .real(|row: &ModeShare| row.model),
     ]);
     columns.table(
         "mode_shares",
@@ -529,11 +546,12 @@ mod tests {
         table
     }
 
-    /// A table of rows with some names, which are the same in all, a last name, a count, and a mean in ns.
+    /// A table with three columns of names, a count and a mean in ns. All rows have the names `shared_names` in the
+    /// first two columns. A row of `rows`: the third name, the count, the mean.
     fn table(
         name: &str,
         columns: ([&str; 3], [&str; 2]),
-        same: [&str; 2],
+        shared_names: [&str; 2],
         rows: &[(&str, u64, f64)],
     ) -> Table {
         let (names, [count, mean]) = columns;
@@ -542,7 +560,8 @@ mod tests {
         let mut table = Table::new(name, ".", of_names.into_iter().chain(of_figures).collect());
         for (name, count, mean_ns) in rows {
             let figures = [Value::Uint(*count), Value::Real(*mean_ns)];
-            table.push([same[0], same[1], name].map(text).into_iter().chain(figures).collect());
+            let names = [shared_names[0], shared_names[1], name].map(text);
+            table.push(names.into_iter().chain(figures).collect());
         }
         table
     }
@@ -553,8 +572,8 @@ mod tests {
         table("probes", columns, ["high/timer", "vector"], rows)
     }
 
-    /// A table `services` of these rows: service, completed requests, mean computation in ns.
-    fn faults(rows: &[(&str, u64, f64)]) -> Table {
+    /// A table `services` with services of class `fault`: service, completed requests, mean computation in ns.
+    fn fault_services(rows: &[(&str, u64, f64)]) -> Table {
         let columns = (["bench", "class", "service"], ["completed_count", "computation_mean_ns"]);
         table("services", columns, ["any", "fault"], rows)
     }
@@ -601,8 +620,8 @@ mod tests {
 
     #[test]
     fn kinds_of_faults_are_joined_by_mode() {
-        let host = faults(&[(IN_USER_MODE, 400, 500.0), (IN_KERNEL, 200, 900.0)]);
-        let model = faults(&[
+        let host = fault_services(&[(IN_USER_MODE, 400, 500.0), (IN_KERNEL, 200, 900.0)]);
+        let model = fault_services(&[
             ("demand-zero", 300, 400.0),
             ("minor", 100, 800.0),
             ("file (by the kernel)", 200, 1_000.0),
@@ -617,9 +636,9 @@ mod tests {
 
     #[test]
     fn a_service_that_other_programs_used_is_not_compared() {
-        let model = faults(&[(IN_USER_MODE, 300, 500.0)]);
+        let model = fault_services(&[(IN_USER_MODE, 300, 500.0)]);
         let compared = |host_count| {
-            let run = faults(&[(IN_USER_MODE, host_count, 400.0)]);
+            let run = fault_services(&[(IN_USER_MODE, host_count, 400.0)]);
             of_services(&[&run, &run], &model)[0].not_compared
         };
         assert_eq!((compared(350), compared(370)), (None, Some(OTHER_PROGRAMS)));
@@ -664,8 +683,10 @@ mod tests {
         };
         let host = modes([("user", 0.01), ("kernel", 0.03), ("idle", 0.96)]);
         let model = modes([("user", 0.25), ("kernel", 0.25), ("idle", 0.5)]);
-        let expected = [("user".to_owned(), 0.25, 0.5), ("kernel".to_owned(), 0.75, 0.5)];
-        assert_eq!(mode_shares(&host, &model), expected);
+        let shares = mode_shares(&host, &model);
+        let found: Vec<_> =
+            shares.iter().map(|row| (row.mode.as_str(), row.host, row.model)).collect();
+        assert_eq!(found, [("user", 0.25, 0.5), ("kernel", 0.75, 0.5)]);
     }
 
     #[test]

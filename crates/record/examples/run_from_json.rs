@@ -12,6 +12,7 @@ use record::{Absence, Column, Kind, Run, Table, TableDisplay, Value, write_run};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
+/// A run as text: the manifest with tables that have rows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -28,6 +29,7 @@ struct Text {
     tables: Vec<TextTable>,
 }
 
+/// A table as text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TextTable {
@@ -66,6 +68,7 @@ fn run(text: Text) -> Result<Run, String> {
     })
 }
 
+/// Fails if a row has another number of cells than the table has columns, or a cell has another kind than its column.
 fn table(text: TextTable) -> Result<Table, String> {
     let kinds: Vec<Kind> = text.columns.iter().map(|column| column.kind).collect();
     let mut table = Table::new(&text.name, &text.doc, text.columns).displayed(text.display);
@@ -82,6 +85,7 @@ fn table(text: TextTable) -> Result<Table, String> {
     Ok(table)
 }
 
+/// The cell of a column of this kind. JSON's `null` is an absent cell. `None` if the JSON value has another kind.
 fn value(kind: Kind, json: &Json) -> Option<Value> {
     match kind {
         _ if json.is_null() => Some(Value::Absent),

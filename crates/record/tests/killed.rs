@@ -9,19 +9,21 @@ use std::path::Path;
 use needs::Killed;
 use record::{Attachment, partial_dirs, read_run, remove_leftovers, write_run};
 
+/// Two attachments with different contents.
 fn attachments() -> Vec<Attachment> {
     let attachment =
         |name: &str, byte| Attachment { name: name.to_owned(), contents: vec![byte; 70_000] };
     vec![attachment("sizes.svg", b's'), attachment("trace.json", b't')]
 }
 
-/// Not a test of its own: what the next test runs as a process that is killed.
+/// Not a test of its own: the next test runs it as a process, and kills that process.
 #[test]
 fn writer_that_is_killed() {
     let Some(parent) = needs::directory_of_the_killed() else { return };
     write_run(&common::sample(), &attachments(), &parent.join("run")).unwrap();
 }
 
+/// The names of the files in a directory, hidden ones too.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

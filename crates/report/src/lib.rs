@@ -28,6 +28,6 @@ pub use exchange::{
 pub use export::{CsvRows, CsvText, csv, csv_omissions, json, json_line, write_csv, write_json};
 pub use grid::LongText;
 pub use markdown::{markdown, markdown_run};
-pub use page::{Changes, Entry, page};
+pub use page::{Comparison, Entry, page};
 pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};

@@ -164,7 +164,7 @@ fn hog_processor(mut random: Random, is_ending: &AtomicBool) {
 /// Writes to the file system of the temporary directory all the time.
 fn write_out(is_ending: &AtomicBool) {
     use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let directory = std::env::temp_dir();
     let Ok(file) = rustix::fs::open(&directory, flags, Mode::from_raw_mode(0o600)) else { return };
     let file = File::from(file);

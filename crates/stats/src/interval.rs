@@ -298,7 +298,7 @@ pub fn t_quantile(degrees_of_freedom: f64, tail: f64) -> Option<f64> {
     Some(-t.inverse_cdf(tail))
 }
 
-/// One-sided 10 % quantile of the standard normal distribution.
+/// The value that a standard normal variable exceeds with a probability of 10 %.
 const NORMAL_90: f64 = 1.281_6;
 /// Correlations of neighbours above this value count as this value: they widen an interval three times.
 const CORRELATION_MAX: f64 = 0.8;
@@ -337,12 +337,12 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
         let residuals: Vec<f64> = merged.iter().map(|batch| batch.0 - mean * batch.1).collect();
         let longer_batches: Vec<(f64, f64)> = merged.chunks(2).map(sums).collect();
         let is_last = filled_count(&longer_batches) < BATCHES_MIN;
-        let is_correlated = is_correlated(&residuals);
+        let are_correlated = are_neighbours_correlated(&residuals);
         // The test has little power with the fewest batches. Merging down to them is itself a sign of correlation.
-        if is_last && (is_correlated || merged.len() < batches.len()) {
+        if is_last && (are_correlated || merged.len() < batches.len()) {
             method = IntervalMethod::BatchMeansCorrelated;
         }
-        if is_last || !is_correlated {
+        if is_last || !are_correlated {
             break residuals;
         }
         merged = longer_batches;
@@ -413,15 +413,16 @@ pub fn drift(batches: &[(f64, f64)]) -> f64 {
     ((parts_variance - batches_variance) / (length - 1.0)).max(0.0).sqrt()
 }
 
-/// Correlation of each residual with the next one; 0 if all residuals are 0.
+/// Correlation of each residual with the next one; 0 if all residuals are 0. The residuals' sum is 0.
 fn lag_1(residuals: &[f64]) -> f64 {
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
     let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// Von Neumann's test: whether neighbouring residuals are more alike than independent residuals would be.
-fn is_correlated(residuals: &[f64]) -> bool {
+/// Von Neumann's test: whether neighbouring residuals are more alike than independent residuals would be, one-sided at
+/// 10 %. False if all residuals are 0. The residuals are in the order of time, and their sum is 0.
+fn are_neighbours_correlated(residuals: &[f64]) -> bool {
     let n = residuals.len() as f64;
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
     let ends = residuals.first().zip(residuals.last());
@@ -429,8 +430,11 @@ fn is_correlated(residuals: &[f64]) -> bool {
     if squares <= 0.0 {
         return false;
     }
+    // One minus half of von Neumann's ratio (the squared differences of neighbours over the squares). Of independent
+    // residuals, the statistic has the mean 0 and this standard deviation.
     let statistic = lag_1(residuals) + end_squares / (2.0 * squares);
-    statistic > NORMAL_90 * ((n - 2.0) / (n * n - 1.0)).sqrt()
+    let standard_deviation = ((n - 2.0) / (n * n - 1.0)).sqrt();
+    statistic > NORMAL_90 * standard_deviation
 }
 
 /// The interval of a mean from the sum of the values and the sum of their squares, as if the values were independent.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use lab::compare::{Plan, compare, tables};
 use record::{Run, read_run, read_run_parts};
-use report::{Changes, Entry};
+use report::{Comparison, Entry};
 use serde_json::{Map, json};
 
 use super::compare::{listed_for_people, run_of};
@@ -46,15 +46,15 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = args.runs.iter().map(|path| path.display().to_string()).collect();
-    let comparisons = compare_with_first(&runs, &names);
+    let results = compare_with_first(&runs, &names);
     let entries: Vec<Entry<'_>> =
         runs.iter().zip(&names).map(|(run, directory)| Entry { run, directory }).collect();
-    let changes = comparisons.iter().map(|(new, result)| Changes {
-        new: *new,
-        comparison: result.as_ref().map_err(String::as_str),
+    let comparisons = results.iter().map(|(other, result)| Comparison {
+        other: *other,
+        result: result.as_ref().map_err(String::as_str),
     });
     let page =
-        report::page(&entries, &changes.collect::<Vec<_>>()).context("cannot make the page")?;
+        report::page(&entries, &comparisons.collect::<Vec<_>>()).context("cannot make the page")?;
     output_file::write(&args.output, page.as_bytes(), args.force)?;
     if !output_file::is_stdout(&args.output) {
         console::say(&format!("report: {}", args.output.display()));

@@ -16,6 +16,7 @@ const PEER: &str = "192.0.2.2:7007";
 struct Echo(Child);
 
 impl Echo {
+    /// Starts the echo, and waits until it listens.
     fn start(net: &Net) -> Echo {
         let mut command = net.far(IRQLAB, &["echo", "--listen", PEER]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

@@ -22,13 +22,15 @@ pub trait FootprintBench: Bench {
     ) -> Result<Measured<Samples>, BenchError>;
 }
 
-/// A machine on which this process itself runs the loop, and raises the interrupts. The order of calls: `ready`, then
-/// `repeat` several times, and `trace` if the plan asks for it.
+/// A machine on which this process itself runs the loop, and raises the interrupts. The order of calls for a level and
+/// a stimulus: `ready`, then `repeat` several times, and `trace` if the plan asks for it. `forget` comes after each
+/// round of the plan, and after a failure.
 pub trait SeriesBench: Bench {
     /// Frequency of the clock that counts cycles, Hz.
     fn clock_hz(&self) -> f64;
 
-    /// Prepares memory, loop, calibration curve and stimulus for a level and a stimulus.
+    /// Prepares memory and loop of `level` with their calibration curve, and the source of the interrupts of
+    /// `stimulus`. May keep memory, loop and curve if they were prepared for this level already.
     ///
     /// Fails if the level or the stimulus is not available here.
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError>;
@@ -49,6 +51,6 @@ pub trait SeriesBench: Bench {
     /// Fails if the bench cannot observe which contexts run, or breaks.
     fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError>;
 
-    /// Discards memory, loop, curve and stimulus. The next series prepares them again.
+    /// Discards memory, loop, curve and stimulus, so that the next [`SeriesBench::ready`] prepares all of them.
     fn forget(&mut self);
 }

@@ -211,24 +211,27 @@ impl CpuInterval {
     }
 }
 
-/// The interval between two readings on each CPU with a window, by CPU.
+/// The interval between two readings on each CPU with a window, by CPU. Without `before`, or for a CPU that `before`
+/// lacks, the interval starts when the window opened.
 fn cpu_intervals(
     before: Option<&WindowSample>,
     after: &WindowSample,
 ) -> BTreeMap<u32, CpuInterval> {
-    let windows_before: BTreeMap<u32, &CpuWindow> = before
-        .map(|before| before.windows.iter().map(|window| (window.cpu, window)).collect())
+    let lengths_before_ns: BTreeMap<u32, u64> = before
+        .map(|reading| {
+            reading.windows.iter().map(|window| (window.cpu, window.length_ns)).collect()
+        })
         .unwrap_or_default();
-    let interval = |window: &CpuWindow| {
-        let before_ns = windows_before.get(&window.cpu).map_or(0, |before| before.length_ns);
+    let cpu_and_interval = |window: &CpuWindow| {
+        let length_before_ns = lengths_before_ns.get(&window.cpu).copied().unwrap_or(0);
         let interval = CpuInterval {
-            length_ns: window.length_ns.saturating_sub(before_ns),
+            length_ns: window.length_ns.saturating_sub(length_before_ns),
             went_offline: window.went_offline,
-            start_ns: window.start_ns.map(|start| start.saturating_add(before_ns)),
+            start_ns: window.start_ns.map(|start_ns| start_ns.saturating_add(length_before_ns)),
         };
         (window.cpu, interval)
     };
-    after.windows.iter().map(interval).collect()
+    after.windows.iter().map(cpu_and_interval).collect()
 }
 
 /// The interval between two readings, on one CPU or on all CPUs together.

@@ -204,7 +204,8 @@ impl GapLedger {
         self.keep(Detour { gap, trigger, main, by_class_ns }, parts);
     }
 
-    /// Adds a gap to the sums over lengths, and to the kept single gaps.
+    /// Adds a gap to the sums over lengths, and to the kept single gaps. `parts`: in the order of time; empty without
+    /// tracing. The callers add the gap to the ledger's `lost_time` and `parts`.
     fn keep(&mut self, detour: Detour, parts: &[(Part, u64)]) {
         let length_ns = detour.gap.length_ns();
         self.gaps.record(length_ns, detour.gap.start_ns);

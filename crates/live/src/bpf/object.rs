@@ -651,7 +651,11 @@ fn too_short(map: &str) -> BpfError {
     BpfError::Failed(format!("reading the BPF map {map} failed: a value is missing or too short"))
 }
 
-/// Sets the constants of an opened object's programs, and the sizes of its maps.
+/// Sets the constants of an opened object's programs, and the sizes of its maps that depend on the machine. The kernel
+/// takes both when the object is loaded. The names of maps are those of `handlers.bpf.c`; `.rodata.config` has the
+/// constants.
+///
+/// Fails with libbpf's message.
 fn configure(open: &mut OpenObject, config: &Config, rows: &RowLayout) -> Result<(), BpfError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();

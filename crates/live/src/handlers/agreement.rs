@@ -151,8 +151,9 @@ pub(crate) fn nested_threaded_max(root: &Root, [before, after]: [&Files; 2]) -> 
     increase.lines.iter().filter(is_nested).map(InterruptLine::total).sum()
 }
 
-/// Minimum and maximum count of a line on a CPU over the window, by the readings around its edges. `pick` chooses the
-/// file. `None`: a file lacks the line.
+/// Minimum and maximum of the kernel's count of a line on a CPU in the window, by the readings around its edges. `pick`
+/// chooses the file. `None`: the later reading lacks the line. A line that only the earlier reading lacks is new, and
+/// counts from 0.
 fn bounds(
     bracket: &Bracket,
     pick: fn(&Files) -> &Interrupts,
@@ -160,11 +161,12 @@ fn bounds(
     cpu: u32,
 ) -> [Option<u64>; 2] {
     let count = |files: &Files| pick(files).count(line, cpu);
-    let difference = |last: &Files, first: &Files| {
-        let (last, first) = (count(last)?, count(first).unwrap_or(0));
-        Some(u64::from((last as u32).wrapping_sub(first as u32)))
+    // The kernel's counters have 32 bits, and may wrap.
+    let increase = |later: &Files, earlier: &Files| {
+        let (later_count, earlier_count) = (count(later)?, count(earlier).unwrap_or(0));
+        Some(u64::from((later_count as u32).wrapping_sub(earlier_count as u32)))
     };
-    [difference(&bracket.closing, &bracket.opened), difference(&bracket.after, &bracket.before)]
+    [increase(&bracket.closing, &bracket.opened), increase(&bracket.after, &bracket.before)]
 }
 
 /// Whether the kernel's counters that a gate read when it opened and closed a window on a CPU lie between the readings

@@ -43,6 +43,8 @@ struct CpuLines {
     threads: u32,
 }
 
+/// Like [`known_contexts`], from the IRQ lines and the IRQ threads of the machine. A line counts on the CPUs to which
+/// it is routed, or on all CPUs if that is unknown. A line without a handler does not count.
 fn contexts_of_lines(
     irqs: &[IrqAffinity],
     irq_threads: &[IrqThread],
@@ -77,25 +79,28 @@ mod tests {
     use super::*;
     use crate::bpf::RowLayout;
 
+    /// A line with this number of handlers. `effective`: the CPUs to which it is routed. If that is unknown, all CPUs
+    /// are allowed.
     fn line(number: u32, actions: usize, effective: Option<Vec<u32>>) -> IrqAffinity {
         let actions = vec!["nvme".to_owned(); actions];
         IrqAffinity { number, actions, allowed: Some((0..512).collect()), effective }
     }
 
     #[test]
-    fn a_cpu_has_the_lines_that_go_to_it() {
+    fn a_cpu_has_the_lines_and_the_threads_of_the_lines_that_go_to_it() {
         let irqs = [
             line(1, 1, Some(vec![0])),
-            line(2, 0, Some(vec![0])), // no handler
-            line(3, 9, Some(vec![1, 7])),
+            line(2, 0, Some(vec![0])),    // no handler
+            line(3, 9, Some(vec![1, 7])), // CPU 7 is not measured
             line(4, 1, None),
         ];
         let thread = IrqThread { irq: 3, action: "nvme".to_owned() };
         let known = contexts_of_lines(&irqs, &[thread], &[0, 1, 2]);
-        let fixed = 2 * (VECTORS.len() + SOFTIRQS.len()) as u32;
-        assert_eq!(known[&0].all, fixed + 4);
-        assert_eq!(known[&1].all, fixed + 4);
-        assert_eq!(known[&2].all, fixed + 2);
+        // The calibration needs the most rows: two for each vector, softirq and line.
+        let without_lines = 2 * (VECTORS.len() + SOFTIRQS.len()) as u32;
+        let lines_by_cpu = [2, 2, 1]; // lines 1 and 4; 3 and 4; 4
+        let rows_by_cpu = lines_by_cpu.map(|lines| without_lines + 2 * lines);
+        assert_eq!([0, 1, 2].map(|cpu| known[&cpu].all), rows_by_cpu);
         let softirqs = SOFTIRQS.len() as u32;
         assert_eq!([0, 1, 2].map(|cpu| known[&cpu].nesting), [softirqs, softirqs + 1, softirqs]);
     }

@@ -104,6 +104,7 @@ impl LoadedPass {
         refused
     }
 
+    /// Attaches the hotplug program, if the kernel has its tracepoint.
     fn attach_hotplug(&mut self) {
         self.hotplug = self.probes.link(CPU_LEAVES).ok();
         self.sees_hotplug = self.hotplug.is_some();
@@ -135,12 +136,15 @@ impl LoadedPass {
         }
     }
 
+    /// Detaches the programs, so that they take no time in windows of other passes. The counts stay in the maps, and
+    /// [`LoadedPass::hotplug_tracepoint`] still describes the last attachment.
     pub(super) fn detach(&mut self) {
         self.links.clear();
         self.hotplug = None;
     }
 
-    /// The tracepoint that closes the window of a CPU that goes offline; `None` if the kernel lacks it.
+    /// The tracepoint that closed the window of a CPU that went offline, at the last attachment. `None` if the kernel
+    /// lacks it, and before the first attachment.
     pub(super) fn hotplug_tracepoint(&self) -> Option<&'static str> {
         self.sees_hotplug.then_some(HOTPLUG_TRACEPOINT)
     }

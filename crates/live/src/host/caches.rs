@@ -90,7 +90,7 @@ pub fn last_level_cache_bytes(caches: &[CacheFacts]) -> Option<u64> {
     sized.max().map(|(_, bytes)| bytes)
 }
 
-/// Parses `32768K`, `1M` or `512` to bytes; `None` for 0 or another form.
+/// Parses `32768K`, `1M`, `2G` or `512` to bytes; `None` for 0, another form, or more than 64 bits.
 fn parse_size(word: &str) -> Option<u64> {
     let (digits, shift) = match word.as_bytes().last()? {
         b'K' => (&word[..word.len() - 1], 10),
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_and_shared_caches() {
+    fn kinds_of_caches_have_their_instances_and_the_cpus_that_share_one() {
         let directory = tempfile::tempdir().unwrap();
         for cpu in 0..4u32 {
             let only_this_cpu = cpu.to_string();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed_to_bytes_and_zero_or_another_text_is_unknown() {
         assert_eq!(parse_size("48K"), Some(49_152));
         assert_eq!(parse_size("1M"), Some(1 << 20));
         for nothing in ["0K", "K", "", "-1K", "99999999999999999999K", "18446744073709551615G"] {

@@ -72,8 +72,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Renames the journal to the first free name whose number is at least `number_min`. Another irqlab, which keeps
-    /// changes of another interface, may take a name at the same time.
+    /// Renames the journal's file to the first free name whose number is at least `number_min`. Another irqlab, which
+    /// keeps changes of another interface, may take a name at the same time. `self.path` stays the old path.
+    ///
+    /// Fails if the next [`FILES_MAX`] names are taken, or if the file cannot be renamed.
     fn rename_to_first_free(&self, directory: &Path, number_min: u64) -> Result<(), JournalError> {
         for number in number_min..number_min.saturating_add(FILES_MAX as u64) {
             let new_path = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
@@ -239,8 +241,8 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, report: &mut UndoReport) {
     }
 }
 
-/// Locks the resources of a journal, and undoes its entries. If there is a later journal of the same interface, undoes
-/// nothing, and returns the path of that journal.
+/// Locks the resources of a journal, undoes its entries, and adds the outcome to `report`. If there is a later journal
+/// of the same interface, undoes nothing, and returns the path of that journal.
 fn undo_locked(
     path: &Path,
     label: &Label,
@@ -282,7 +284,8 @@ fn undo_locked(
     None
 }
 
-/// The latest journal of the same interface, if it is later than this one.
+/// The latest journal of the interface in `label` among the journals after `path` in its directory. `None` if there is
+/// none, or if `path` no longer exists.
 fn later_journal(path: &Path, label: &Label) -> Option<PathBuf> {
     let files = files_in(path.parent()?);
     let position = files.iter().position(|(_, file)| file == path)?;

@@ -149,7 +149,8 @@ fn holder_text() -> String {
     format!("{} {}\n", std::process::id(), pid_namespace().unwrap_or(0))
 }
 
-/// Reads a lock's text, and names the holder for a message.
+/// Reads a lock's text from the file's position, which must be its start, and names the holder for a message: by its
+/// number, or as "another irqlab" if the text has no number.
 fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
     let _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);

@@ -127,7 +127,7 @@ fn a_child_does_not_keep_the_locks_of_a_dead_parent() {
 }
 
 #[test]
-fn a_resource_that_another_has_is_refused_with_the_others_number() {
+fn a_resource_is_refused_with_the_number_of_its_holder_until_the_holder_ends() {
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("journal");
     let mut first = Journal::open_in(&directory).unwrap();

@@ -89,8 +89,12 @@ impl Pair {
         Ok(Pair { cards: identities, ..pair })
     }
 
-    /// Creates both namespaces, and sets up the interfaces with these names in them. `connect(near, far)` must put the
-    /// interfaces into the namespaces. Ends with the calling thread in the near namespace.
+    /// Creates both namespaces, and sets up the interfaces with these names, near and far, in them. `connect(near,
+    /// far)` must put the interfaces into the namespaces. It runs in the near namespace, and may leave it. Afterwards,
+    /// the calling thread is in the near namespace. The pair has no `cards` yet.
+    ///
+    /// Fails with [`BenchError::Unavailable`] without the rights. After a failure, the thread may be in any of the
+    /// namespaces.
     fn join(
         names: [&'static str; 2],
         connect: impl FnOnce(&File, &File) -> Result<(), BenchError>,

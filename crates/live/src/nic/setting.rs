@@ -199,12 +199,13 @@ pub(super) fn napi_text(values: &napi::Settings) -> String {
     known.collect::<Vec<_>>().join(" ")
 }
 
-/// Selects the pairs of `text` whose names are in `wanted`, in the order of `wanted`.
-pub(super) fn part_of(text: &str, wanted: &str) -> String {
-    let available = pairs(text);
-    let wanted = pairs(wanted);
-    let pair_of = |name: &str| available.iter().find(|(found, _)| *found == name);
-    let selected = wanted.iter().filter_map(|(name, _)| pair_of(name));
+/// The part of the value `text` with the names in the value `selection`, in the order of `selection`, whose own numbers
+/// do not matter. Leaves out names that `text` lacks. Both values have the form `NAME VALUE ...`.
+pub(super) fn part_of(text: &str, selection: &str) -> String {
+    let pairs_of_text = pairs(text);
+    let pair_with = |name: &str| pairs_of_text.iter().find(|(found, _)| *found == name);
+    let names = pairs(selection).into_iter().map(|(name, _)| name);
+    let selected = names.filter_map(pair_with);
     selected.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(" ")
 }
 

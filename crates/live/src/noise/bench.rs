@@ -46,10 +46,10 @@ const STARVED: &str = "the run was ended: irqlab's own thread, which reads the l
                        10 s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)";
 /// Longest total time of the comparison of the loop with and without probes.
 const COMPARED_NS_MAX: u64 = 60_000_000_000;
-/// Time between two polls for the end of a window, after its planned end.
-const POLL_PERIOD_AFTER_END: Duration = Duration::from_millis(20);
 /// Shortest time of a part of this comparison.
 const PART_NS_MIN: u64 = 10_000_000;
+/// Time between two polls for the end of a window, after its planned end.
+const POLL_PERIOD_AFTER_END: Duration = Duration::from_millis(20);
 /// Reasons why a loop ended early.
 const WENT_OFFLINE: &str = "went offline in the window: measured until then";
 const MOVED: &str = "the kernel moved the loop to another CPU (did this one go offline for a while?): measured until \
@@ -189,7 +189,9 @@ impl LiveNoise {
     }
 
     /// Loads the probes, and measures the kernel entry latency on `cpu`. If the probes cannot be loaded, the loops run
-    /// without them, and the causes of detours are absent.
+    /// without them, and the causes of detours are absent. If too few page faults are seen, the latency is unknown.
+    ///
+    /// Fails if the kernel refuses to deliver the marks of loaded probes.
     fn load_probes(&mut self, cpu: u32) -> Result<(), BenchError> {
         match MarkProbes::load() {
             Ok(probes) => {

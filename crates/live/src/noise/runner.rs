@@ -125,16 +125,20 @@ impl Runner {
 
     /// Waits for the thread and returns its ring and its outcome.
     ///
-    /// Fails if the thread died.
+    /// Fails if the thread died, or if its loop was never started ([`Runner::start_loop`]).
     pub fn join(self) -> Result<(Arc<Ring>, RunnerOutcome), BenchError> {
-        let died = || BenchError::Failed(format!("the loop's thread on CPU {} died", self.cpu));
-        let outcome = self.handle.join().ok().flatten().ok_or_else(died)?;
-        Ok((self.ring, outcome))
+        let Runner { cpu, ring, go, handle, .. } = self;
+        // Ends a thread that still waits for the start of its loop.
+        drop(go);
+        let failed =
+            |end: &str| BenchError::Failed(format!("the loop's thread on CPU {cpu} {end}"));
+        let outcome = handle.join().map_err(|_| failed("died"))?;
+        Ok((ring, outcome.ok_or_else(|| failed("ended before its loop was started"))?))
     }
 }
 
-/// The main function of a loop's thread. Sends the thread's number, or an error, to `ready`. Returns `None` if nobody
-/// lets the loop start.
+/// The main function of a loop's thread. Sends the thread's number, or an error, to `ready`. Returns `None` if the
+/// sender of `go_receiver` is dropped before it lets the loop start.
 fn loop_main(
     config: RunnerConfig,
     caller: Option<&CallerProgram>,
@@ -199,8 +203,11 @@ fn pin_with_priority(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
 }
 
 /// Starts the loops, and joins their records with the marks until all loops have ended. Stops the loops if the user
-/// requests a stop, if a detour reaches a threshold, or if the observer starves. A waiting command starts when all loops run; if it cannot start, the
-/// loops end.
+/// requests a stop, if a detour reaches a threshold, or if the observer starves. A held command (`companion`) starts
+/// when all loops run; if it cannot start, the loops end.
+///
+/// Returns [`WaitOutcome::Stopped`] for a requested stop and for a starved observer. After another early end,
+/// [`ThresholdWatch::ends_window`] or [`Companion::status`] has the reason.
 ///
 /// Fails if the kernel refuses to deliver the marks.
 pub fn collect(
@@ -380,6 +387,16 @@ mod tests {
             let (ring, _) = runner.join().unwrap();
             assert!(ring.is_starved(), "{looping}");
         }
+    }
+
+    #[test]
+    fn a_loop_that_was_never_started_is_an_error_and_does_not_hang() {
+        if !cfg!(target_arch = "x86_64") {
+            return needs::not_run(needs::Need::Tsc, "the loops are for x86-64");
+        }
+        let runner = Runner::start(long(Loop::Detour, 1), None).unwrap();
+        let error = runner.join().map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("before its loop was started"), "{error}");
     }
 
     #[test]

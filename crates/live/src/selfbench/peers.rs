@@ -187,7 +187,8 @@ impl Peer {
     }
 }
 
-/// An empty file in memory, with a second descriptor for the tool.
+/// An empty file in memory: a descriptor for reading the tool's output, and a second one for the tool. Both have one
+/// position, so the file is read only after the tool has ended, or for an error message.
 fn file_in_memory() -> io::Result<(File, File)> {
     let file = File::from(memfd_create("irqlab-output", MemfdFlags::CLOEXEC)?);
     let for_tool = file.try_clone()?;

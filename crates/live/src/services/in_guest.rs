@@ -165,12 +165,17 @@ fn failed(subject: &str) -> impl Fn(std::io::Error) -> BenchError {
 /// A reading of /proc/vmstat. The buffer is allocated before the window opens, and the text is parsed after the window.
 struct Vmstat {
     file: File,
+    /// [`VMSTAT_BYTES_MAX`] bytes.
     buffer: Vec<u8>,
     /// Bytes of the buffer that were read.
     filled: usize,
 }
 
 impl Vmstat {
+    /// Opens the file, and allocates the buffer. Writing ones causes the page faults of the buffer's memory here; the
+    /// memory of a buffer of zeros would first fault in [`Vmstat::read`].
+    ///
+    /// Fails if the file cannot be opened.
     fn open() -> Result<Vmstat, BenchError> {
         let file = File::open("/proc/vmstat").map_err(failed("/proc/vmstat"))?;
         Ok(Vmstat { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })

@@ -1,8 +1,8 @@
 //! The threads of one measured window: a sender on one CPU, a receiver on another, and perhaps a CPU-bound job
 //! on the receiver's CPU. All rigs run their windows here, by [`WindowSetup::run`].
 //!
-//! Out goes what sender and receiver measured, and the activity of the receiver's CPU in the window. Before the
-//! window, a shorter control measures the job without events.
+//! The result has the measurements of sender and receiver, and the activity of the receiver's CPU in the window. Before
+//! the window, a shorter control measures the job without events.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -267,7 +267,7 @@ impl WindowSetup {
         let receiver_gone = |_| BenchError::Failed("the receiver's thread ended early".to_owned());
         let clock = ready_receiver.recv().map_err(receiver_gone)?;
         self.at_phase(BenchPhase::Measurement);
-        let control = self.control(job);
+        let control = self.run_control(job);
         go.send(())
             .map_err(|_| BenchError::Failed("the receiver's thread ended early".to_owned()))?;
         spin_until(now_ns() + START_UP_NS + self.delay_ns, |_| {});
@@ -358,9 +358,10 @@ impl WindowSetup {
         }
     }
 
-    /// Runs the control: measures the job without events, and leaves the fields of the window at 0. `None` if
-    /// there is neither a job nor an observer.
-    fn control(&self, job: &BackgroundJob) -> Option<Leftover> {
+    /// Runs the control, on the sender's thread while the receiver waits for its start: measures the job without
+    /// events. The fields of the window stay 0. Without a job, but with an observer, all counts are 0. Runs no control
+    /// and returns `None` if there is neither a job nor an observer.
+    fn run_control(&self, job: &BackgroundJob) -> Option<Leftover> {
         if self.load == Load::Idle && self.observer.is_none() {
             return None;
         }

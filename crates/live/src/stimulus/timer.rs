@@ -21,12 +21,16 @@ use crate::host::{Root, is_online};
 
 /// Interval of the sleeping threads at the high rate, if perf sampling is refused.
 const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
-/// Longest and shortest interval between two refreshes, which set the sampling period again.
+/// Longest and shortest interval between two refreshes, which set the sampling period again. [`start_sampling`] says
+/// why.
 const REFRESH_INTERVAL_MAX: Duration = Duration::from_millis(32);
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Duration of the trial of a refresh interval.
 const REFRESH_TRIAL: Duration = Duration::from_millis(100);
 
+/// Starts the timers at the rate of the settings. Returns facts about the method.
+///
+/// Fails if a worker cannot be started.
 pub(super) fn start(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
@@ -34,7 +38,7 @@ pub(super) fn start(
     match settings.rate {
         Rate::Low => start_sleepers(settings, pool, settings.low_interval),
         Rate::High => match open_clocks(settings) {
-            Ok(clocks) => start_sampling(settings, pool, clocks),
+            Ok(events) => start_sampling(settings, pool, events),
             Err(error) => {
                 let mut facts = start_sleepers(settings, pool, FALLBACK_INTERVAL)?;
                 facts.extend(facts! {
@@ -59,6 +63,8 @@ fn start_sleepers(
     Ok(facts! { "stimulus": "timer", "method": "clock_nanosleep", "interval_ns": interval_ns })
 }
 
+/// The main function of a sleeping thread: sleeps to the next multiple of `interval` until stopped. The kernel sets a
+/// timer for each sleep.
 fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
     // The default timer slack of 50 us would delay the timers. If the change fails, only the rate suffers.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -71,8 +77,9 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
     Ok(())
 }
 
-/// Starts a worker that keeps perf's `cpu-clock` running on each measured CPU. Its sampling timer interrupts at a
-/// fixed period. There is no buffer for samples, and no thread of irqlab on the measured CPUs.
+/// Starts a worker that keeps perf's `cpu-clock` running on each measured CPU. Its sampling timer interrupts at a fixed
+/// period. There is no buffer for samples, and no thread of irqlab on the measured CPUs. `events`: the open events
+/// ([`open_clocks`]). An operation is one period of one event.
 ///
 /// perf throttles an event after a number of samples without a scheduler tick, and an idle CPU has
 /// no tick. Setting the period again (a *refresh*) lifts the throttle, and costs one function-call IPI.
@@ -82,16 +89,16 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
 fn start_sampling(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
-    clocks: Vec<OwnedFd>,
+    events: Vec<OwnedFd>,
 ) -> Result<Facts, WorkerError> {
     let period_ns = settings.timer_period.as_nanos() as u64;
-    let clocks = Clocks { events: clocks, cpus: settings.cpus.clone(), period_ns };
+    let clocks = Clocks { events, cpus: settings.cpus.clone(), period_ns };
     pool.spawn("timer", other_cpu(settings), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
-        let before = clocks.total_ns()?;
+        let before_ns = clocks.total_ns()?;
         worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });
         refresh_loop(worker, &clocks, refresh)?;
-        worker.count(clocks.total_ns()?.saturating_sub(before) / period_ns, 0);
+        worker.count(clocks.total_ns()?.saturating_sub(before_ns) / period_ns, 0);
         Ok(())
     })?;
     Ok(facts! { "stimulus": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
@@ -180,8 +187,10 @@ impl ClockReadings {
 
 /// The open perf events, one on each measured CPU.
 struct Clocks {
+    /// In the order of `cpus`.
     events: Vec<OwnedFd>,
     cpus: Vec<u32>,
+    /// The sampling period.
     period_ns: u64,
 }
 
@@ -230,6 +239,9 @@ impl Clocks {
     }
 }
 
+/// Opens and starts `cpu-clock` on each measured CPU, in the order of the settings.
+///
+/// Fails with the kernel's error, for instance without the rights.
 fn open_clocks(settings: &StimulusSettings) -> io::Result<Vec<OwnedFd>> {
     let period_ns = settings.timer_period.as_nanos() as u64;
     settings.cpus.iter().map(|&cpu| open_clock(cpu, period_ns)).collect()

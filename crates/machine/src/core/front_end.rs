@@ -105,11 +105,13 @@ pub(super) struct Fetched {
     pub(super) wait: CycleRange,
 }
 
+/// The front end of a core, with its state. The costs `*_cycles` and `taken_ends_cycle` are those of
+/// [`FrontModel`](super::FrontModel), and [`FrontEnd::branch`] applies them.
 #[derive(Clone, Debug)]
 pub(super) struct FrontEnd {
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
-    second_cycles: u64,
+    btb_second_cycles: u64,
     overruled_cycles: u64,
     indirect_cycles: u64,
     indirect_overruled_cycles: u64,
@@ -125,7 +127,8 @@ pub(super) struct FrontEnd {
     /// Nothing is fetched before this cycle.
     earliest: Cycle,
     decoded: Option<DecodedWidths>,
-    /// Maximum number of instructions per cycle in the current part of the block.
+    /// Maximum number of instructions per cycle in the current part of the block. Only a core with `decoded` changes
+    /// this and the two fields below.
     block_width: u32,
     /// Maximum number of bytes per cycle in the current part of the block. `u32::MAX`: no limit.
     block_bytes: u32,
@@ -134,26 +137,25 @@ pub(super) struct FrontEnd {
 }
 
 impl FrontEnd {
+    /// A front end before its first instruction.
     pub(super) fn new(model: &CoreModel) -> FrontEnd {
+        let front = &model.front;
+        let decoded = front.decoded.as_ref();
         FrontEnd {
-            mispredict_cycles: model.front.mispredict_cycles.into(),
-            btb_miss_cycles: model.front.btb_miss_cycles.into(),
-            second_cycles: model.front.btb_second_cycles.into(),
-            overruled_cycles: model.front.overruled_cycles.into(),
-            indirect_cycles: model.front.indirect_cycles.into(),
-            indirect_overruled_cycles: model.front.indirect_overruled_cycles.into(),
-            return_cycles: model.front.return_cycles.into(),
-            ahead: (model.front.ahead_lines > 0).then(|| RunAhead::new(model.front.ahead_lines)),
+            mispredict_cycles: front.mispredict_cycles.into(),
+            btb_miss_cycles: front.btb_miss_cycles.into(),
+            btb_second_cycles: front.btb_second_cycles.into(),
+            overruled_cycles: front.overruled_cycles.into(),
+            indirect_cycles: front.indirect_cycles.into(),
+            indirect_overruled_cycles: front.indirect_overruled_cycles.into(),
+            return_cycles: front.return_cycles.into(),
+            taken_ends_cycle: front.taken_ends_cycle,
+            ahead: (front.ahead_lines > 0).then(|| RunAhead::new(front.ahead_lines)),
             bytes: (Cycle::START, 0),
-            taken_ends_cycle: model.front.taken_ends_cycle,
             fetching: FetchLimiter::default(),
-            queue: EntryQueue::new(model.front.queue_entries),
+            queue: EntryQueue::new(front.queue_entries),
             earliest: Cycle::START,
-            decoded: model
-                .front
-                .decoded
-                .as_ref()
-                .map(|decoded| DecodedWidths::new(decoded, model.width)),
+            decoded: decoded.map(|decoded| DecodedWidths::new(decoded, model.width)),
             block_width: model.width,
             block_bytes: u32::MAX,
             is_block_decoded: false,
@@ -296,7 +298,7 @@ impl FrontEnd {
             Prediction::Overruled if is_indirect(kind) => {
                 bubble_cycles = self.indirect_cycles + self.indirect_overruled_cycles;
             }
-            Prediction::PredictedLate => bubble_cycles = self.second_cycles,
+            Prediction::PredictedLate => bubble_cycles = self.btb_second_cycles,
             Prediction::Overruled => bubble_cycles = self.overruled_cycles,
             Prediction::BtbMiss => self.resume_at(fetched + 1 + self.btb_miss_cycles),
             Prediction::Mispredicted => self.resume_at(done + self.mispredict_cycles),

@@ -29,13 +29,13 @@ pub struct PlacedRun {
 /// The peaks among a loop's quanta.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Peaks {
-    /// Number of all quanta.
+    /// Number of quanta without a page fault of the loop. All figures are of these quanta.
     pub quanta: usize,
     /// Number of peaks among the quanta.
     pub count: usize,
     /// Median time of a quantum, ns.
     pub median_ns: f64,
-    /// Slowdown of the longest quantum, as a share of the median.
+    /// Slowdown of the longest quantum, as a share of the median. 0 if no quantum is longer than the median.
     pub max_ratio: f64,
     /// Mean slowdown of the peaks, as a share of the median. `None` without peaks.
     pub mean: Option<Figure>,
@@ -58,7 +58,10 @@ impl PlacedRun {
 }
 
 impl Peaks {
-    /// Finds the peaks. `step_ns`: step of the clock that measured the quanta.
+    /// Finds the peaks among the quanta of a loop, without quanta in which the loop had a page fault. `step_ns`: step
+    /// of the clock that measured the quanta.
+    ///
+    /// Fails if no quantum is left, or if their median time is 0.
     fn find(fixed: &Fixed, step_ns: u64) -> Result<Peaks, String> {
         // A page fault of the loop itself also lengthens a quantum.
         let has_no_fault = |quantum: &&Quantum| quantum.faulted != Some(true);

@@ -10,11 +10,14 @@ use crate::judge::figure_columns;
 /// A row of the paper, and the run at its placement.
 struct Row<'s> {
     published: &'s PaperRow,
+    /// `None` if no run has this placement.
     run: Option<&'s PlacedRun>,
+    /// The peaks of the run, or the reason why they are not known.
     peaks: Result<Peaks, String>,
 }
 
 impl Row<'_> {
+    /// `None` if the peaks are not known: the field has the reason.
     fn peaks(&self) -> Option<&Peaks> {
         self.peaks.as_ref().ok()
     }

@@ -10,11 +10,13 @@ use crate::qemu::Qemu;
 use plugin_interface::symbols::{KernelCountSymbols, Offsets};
 use simrecord::record::IRQ_NAME_BYTES;
 
-/// The most lines whose names are remembered.
+/// The most lines that are remembered.
 const LINES_MAX: usize = 4_096;
 
+/// A remembered line, as it was at its first interrupt.
 #[derive(Clone, Copy, Debug)]
 struct Line {
+    /// Zeros after its end; all zeros if it could not be read.
     name: [u8; IRQ_NAME_BYTES],
     /// The offset of the line's counts in each CPU's per-CPU area. `None`: it could not be read.
     counts: Option<u64>,
@@ -30,30 +32,31 @@ pub(crate) struct IrqLines {
 }
 
 impl IrqLines {
-    /// The number of the line whose `irq_desc` is at `description`. Reads it from the guest at the first interrupt of
-    /// the line. `None` if it cannot be read.
+    /// The number of the line whose `irq_desc` is at the address `irq_desc`. `None` if the number cannot be read. Reads
+    /// the guest's memory at the line's first interrupt, and remembers the line as of then. Lines beyond [`LINES_MAX`]
+    /// are read at each interrupt.
     pub(crate) fn line_number(
         &mut self,
-        description: u64,
+        irq_desc: u64,
         offsets: &Offsets,
         qemu: &mut Qemu,
     ) -> Option<u32> {
-        if let Some(number) = self.numbers.get(&description) {
+        if let Some(number) = self.numbers.get(&irq_desc) {
             return Some(*number);
         }
         let word = |qemu: &mut Qemu, base: u64, offset: u64| {
             qemu.memory(base.wrapping_add(offset)).map(u64::from_le_bytes)
         };
-        let number = qemu.memory(description.wrapping_add(offsets.irq?)).map(u32::from_le_bytes)?;
-        let action = offsets.action.and_then(|offset| word(qemu, description, offset));
+        let number = qemu.memory(irq_desc.wrapping_add(offsets.irq?)).map(u32::from_le_bytes)?;
+        let action = offsets.action.and_then(|offset| word(qemu, irq_desc, offset));
         let name = action.zip(offsets.action_name).and_then(|(action, offset)| {
             let text = word(qemu, action, offset)?;
             qemu.memory::<IRQ_NAME_BYTES>(text)
         });
-        let counts = offsets.irq_counts.and_then(|offset| word(qemu, description, offset));
+        let counts = offsets.irq_counts.and_then(|offset| word(qemu, irq_desc, offset));
         if self.lines.len() < LINES_MAX {
             let name = name.map_or([0; IRQ_NAME_BYTES], up_to_zero);
-            self.numbers.insert(description, number);
+            self.numbers.insert(irq_desc, number);
             self.lines.insert(number, Line { name, counts });
         }
         Some(number)

@@ -42,7 +42,7 @@ pub trait Guest {
     fn register(&mut self, position: usize) -> Option<u64>;
     /// The address of the running CPU's per-CPU area.
     fn per_cpu(&mut self) -> Option<u64>;
-    /// Copies memory at `address` to `to`. Returns whether the whole range is mapped.
+    /// Copies memory at `address` to `buffer`. Returns whether the whole range is mapped.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool;
 }
 
@@ -196,7 +196,7 @@ mod tests {
 
     /// 256 bytes at 0x1f80 that count up, over the border of two pages; the second may be absent.
     struct Memory {
-        whole: bool,
+        has_second_page: bool,
         reads: usize,
     }
 
@@ -213,7 +213,7 @@ mod tests {
 
         fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
             self.reads += 1;
-            let end = if self.whole { START + 256 } else { 0x2000 };
+            let end = if self.has_second_page { START + 256 } else { 0x2000 };
             let there = (START..end).contains(&address)
                 && address.checked_add(to.len() as u64).is_some_and(|after| after <= end);
             if there {
@@ -223,29 +223,38 @@ mod tests {
         }
     }
 
-    fn run(text: &str, whole: bool) -> Value {
-        Program::parse(text).unwrap().run(&mut Memory { whole, reads: 0 })
+    /// Runs a program in a memory of two pages.
+    fn run(text: &str) -> Value {
+        Program::parse(text).unwrap().run(&mut Memory { has_second_page: true, reads: 0 })
+    }
+
+    fn run_without_second_page(text: &str) -> Value {
+        Program::parse(text).unwrap().run(&mut Memory { has_second_page: false, reads: 0 })
     }
 
     #[test]
     fn steps_do_what_they_say() {
-        assert_eq!(run("reg:rax add:10 load:2", true), Value::Number(0x1110));
-        assert_eq!(run("percpu:4 load:4", true), Value::Number(0x0706_0504));
-        assert_eq!(run("const:f5 bits:4+4", true), Value::Number(0xf));
-        assert_eq!(run("const:f5 sign:8", true), Value::Number(u64::MAX - 10));
-        assert_eq!(run("const:75 sign:8 add:ffffffffffffffff", true), Value::Number(0x74));
-        assert_eq!(run("reg:r9", true), Value::Absent);
-        assert_eq!(run("const:0 load:8", true), Value::Absent);
+        assert_eq!(run("reg:rax add:10 load:2"), Value::Number(0x1110));
+        assert_eq!(run("percpu:4 load:4"), Value::Number(0x0706_0504));
+        assert_eq!(run("const:f5 bits:4+4"), Value::Number(0xf));
+        assert_eq!(run("const:f5 sign:8"), Value::Number(u64::MAX - 10));
+        assert_eq!(run("const:75 sign:8 add:ffffffffffffffff"), Value::Number(0x74));
+        assert_eq!(run("reg:r9"), Value::Absent);
+        assert_eq!(run("const:0 load:8"), Value::Absent);
     }
 
     #[test]
-    fn a_text_at_the_end_of_memory_is_cut_off_and_a_longer_one_goes_on() {
-        let Value::Text(text) = run("const:1ffe text:8", false) else { panic!() };
+    fn a_text_goes_on_in_the_next_page_until_its_size_a_zero_or_the_end_of_memory() {
+        // The next page is absent.
+        let Value::Text(text) = run_without_second_page("const:1ffe text:8") else { panic!() };
         assert_eq!(text[..4], [0x7e, 0x7f, 0, 0]);
-        let Value::Text(text) = run("const:1ffe text:4", true) else { panic!() };
+        // The size ends the text in the next page.
+        let Value::Text(text) = run("const:1ffe text:4") else { panic!() };
         assert_eq!(text[..5], [0x7e, 0x7f, 0x80, 0x81, 0]);
-        assert_eq!(run("const:2000 text:8", false), Value::Absent);
-        assert_eq!(run(&format!("const:{START:x} text:8"), true), Value::Text([0; 32]));
+        // The text starts outside of memory.
+        assert_eq!(run_without_second_page("const:2000 text:8"), Value::Absent);
+        // The first byte is zero.
+        assert_eq!(run(&format!("const:{START:x} text:8")), Value::Text([0; 32]));
     }
 
     #[test]
@@ -295,7 +304,7 @@ mod tests {
     proptest! {
         #[test]
         fn programs_end_after_as_many_reads_as_steps_and_go_to_text_and_back(program in program()) {
-            let mut memory = Memory { whole: true, reads: 0 };
+            let mut memory = Memory { has_second_page: true, reads: 0 };
             program.run(&mut memory);
             prop_assert!(memory.reads <= STEPS_MAX + 1);
             prop_assert_eq!(Program::parse(&program.to_string()), Some(program));
@@ -304,7 +313,7 @@ mod tests {
         #[test]
         fn other_text_never_panics(text in "[a-z0-9:+ ]{0,60}") {
             if let Some(program) = Program::parse(&text) {
-                program.run(&mut Memory { whole: false, reads: 0 });
+                program.run(&mut Memory { has_second_page: false, reads: 0 });
             }
         }
     }

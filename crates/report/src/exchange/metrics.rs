@@ -4,6 +4,8 @@
 //! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
 //! Times are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table of
 //! buckets becomes histograms. Absent values have no sample.
+//!
+//! Users' queries name metrics and labels: a change of these names breaks the queries.
 
 use std::collections::BTreeSet;
 
@@ -144,28 +146,33 @@ fn valid(name: &str) -> String {
     name.chars().map(valid_character).collect()
 }
 
-/// Adds a family for each column of figures. Returns the number of families.
+/// Adds a family for each column of numbers that is no label. Returns the number of families.
 fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
-    let names: Vec<String> = label_columns.iter().map(|column| label_name(&column.name)).collect();
+    let label_names: Vec<String> =
+        label_columns.iter().map(|column| label_name(&column.name)).collect();
     let is_label = |column: &Column| label_columns.iter().any(|label| label.name == column.name);
     let mut used_names = BTreeSet::new();
     for column in table.columns.iter().filter(|column| !is_label(column)) {
         if matches!(column.kind, Kind::Text | Kind::Bool) {
             continue;
         }
-        let naming = naming(&table.name, column);
+        let Naming { name, kind, unit, divisor } = naming(&table.name, column);
         // Two columns can lead to one name, such as `x` and `x_total`. Only the first becomes a family.
-        if !used_names.insert(naming.name.clone()) {
+        if !used_names.insert(name.clone()) {
             continue;
         }
-        let mut family = metrics.family(&naming.name, naming.kind, naming.unit, &column.doc);
-        for values in table.rows() {
-            let row = Row::new(table, values);
-            let values = labels(&row, label_columns);
-            let pairs = names.iter().map(String::as_str).zip(values.iter().map(String::as_str));
-            let pairs: Vec<(&str, &str)> = pairs.filter(|(_, value)| !value.is_empty()).collect();
+        let mut family = metrics.family(&name, kind, unit, &column.doc);
+        for cells in table.rows() {
+            let row = Row::new(table, cells);
+            let label_values = labels(&row, label_columns);
+            let pairs = label_names.iter().zip(&label_values);
+            // A row has no label for an absent cell.
+            let pairs: Vec<(&str, &str)> = pairs
+                .map(|(label, value)| (label.as_str(), value.as_str()))
+                .filter(|(_, value)| !value.is_empty())
+                .collect();
             if let Some(number) = row.number(&column.name) {
-                family.sample(&pairs, number / naming.divisor);
+                family.sample(&pairs, number / divisor);
             }
         }
     }

@@ -634,7 +634,7 @@ mod tests {
         Slice { name: name.to_owned(), from_ns, length_ns, ..Slice::default() }
     }
 
-    /// The slices of each track as a viewer finds them: depth, name, start, end.
+    /// The slices of each track as a viewer finds them, in the order of their ends: depth, name, start, end.
     fn read(bytes: &[u8]) -> BTreeMap<u64, Vec<(usize, String, u64, u64)>> {
         let file = TraceFile::decode(bytes).unwrap();
         let (mut open, mut found) = (BTreeMap::<u64, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
@@ -656,13 +656,14 @@ mod tests {
         found
     }
 
+    /// A trace with one group of these slices.
     fn encoded(slices: Vec<Slice>) -> Vec<u8> {
         let track = Track { slices, ..Track::default() };
         encode(&[Group { name: "g".to_owned(), tracks: vec![track] }])
     }
 
     #[test]
-    fn slices_within_and_after_each_other_are_on_one_track() {
+    fn nested_consecutive_and_empty_slices_are_on_one_track() {
         let outer = slice("outer", 0, 10);
         let bytes = encoded(vec![slice("b", 4, 6), slice("a", 1, 3), outer, slice("empty", 10, 0)]);
         let tracks = read(&bytes);

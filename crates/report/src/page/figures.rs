@@ -4,7 +4,7 @@
 use maud::{Markup, PreEscaped, html};
 use record::Run;
 
-use super::{Changes, Entry, name_of, tables};
+use super::{Comparison, Entry, name_of, tables};
 use crate::picture::{NARROW, Picture, Undrawn, pictures, pictures_at};
 use crate::words;
 
@@ -31,17 +31,18 @@ impl RunPictures {
 /// Pictures of each run, and of each comparison.
 pub struct Figures {
     runs: Vec<RunPictures>,
-    /// Pictures of comparisons with the first run, each with the index of the compared run.
+    /// Pictures of comparisons with the first run, each with the index of the other run.
     changes: Vec<(usize, RunPictures)>,
 }
 
-/// Draws the pictures of all runs and comparisons.
-pub fn draw_all(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<Figures, Undrawn> {
+/// Draws the pictures of all runs, and of all comparisons that have a result.
+pub fn draw_all(runs: &[Entry<'_>], comparisons: &[Comparison<'_>]) -> Result<Figures, Undrawn> {
     let run_pictures =
         runs.iter().map(|entry| RunPictures::new(entry.run)).collect::<Result<_, _>>()?;
-    let comparisons =
-        changes.iter().filter_map(|change| Some((change.new, change.comparison.ok()?)));
-    let change_pictures = comparisons.map(|(new, run)| Ok((new, RunPictures::new(run)?)));
+    let results = comparisons
+        .iter()
+        .filter_map(|comparison| Some((comparison.other, comparison.result.ok()?)));
+    let change_pictures = results.map(|(other, run)| Ok((other, RunPictures::new(run)?)));
     Ok(Figures { runs: run_pictures, changes: change_pictures.collect::<Result<_, Undrawn>>()? })
 }
 
@@ -51,17 +52,14 @@ impl Figures {
         self.runs.iter().all(|pictures| pictures.wide.is_empty())
     }
 
-    /// Pictures of the comparison of the run with index `new` with the first run.
-    pub fn changes(&self, new: usize) -> Markup {
-        let pictures = self
-            .changes
-            .iter()
-            .find(|(compared, _)| *compared == new)
-            .map(|(_, pictures)| pictures);
+    /// Pictures of the comparison of the first run with the run with index `other`.
+    pub fn changes(&self, other: usize) -> Markup {
+        let pictures =
+            self.changes.iter().find(|(index, _)| *index == other).map(|(_, pictures)| pictures);
         html! {
             @if let Some(pictures) = pictures {
                 @for (wide, narrow) in pictures.wide.iter().zip(&pictures.narrow) {
-                    (figure(&[(wide, "wide"), (narrow, "narrow")], &format!("change-{}", new + 1), None, html! {}))
+                    (figure(&[(wide, "wide"), (narrow, "narrow")], &format!("change-{}", other + 1), None, html! {}))
                 }
             }
         }

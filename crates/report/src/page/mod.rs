@@ -32,18 +32,19 @@ pub struct Entry<'a> {
 
 /// A comparison of the first run of a page with another run.
 #[derive(Clone, Copy, Debug)]
-pub struct Changes<'a> {
+pub struct Comparison<'a> {
     /// Index of the other run on the page, from 0.
-    pub new: usize,
-    /// The comparison as a run of experiment `compare`, or the reason for its absence.
-    pub comparison: Result<&'a Run, &'a str>,
+    pub other: usize,
+    /// The result as a run of experiment `compare`, or the reason why the two runs could not be compared.
+    pub result: Result<&'a Run, &'a str>,
 }
 
-/// The runs as one HTML document. `changes`: comparisons of the first run with other runs.
+/// The runs as one HTML document. `comparisons`: of the first run with other runs.
 ///
 /// Fails when a picture cannot be drawn.
-pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undrawn> {
-    let figures = figures::draw_all(runs, changes)?;
+pub fn page(runs: &[Entry<'_>], comparisons: &[Comparison<'_>]) -> Result<String, Undrawn> {
+    let figures = figures::draw_all(runs, comparisons)?;
+    let has_changes = comparisons.iter().any(|comparison| comparison.result.is_ok());
     let title = title(runs);
     let style = format!("{STYLE}\n{}", colours_css());
     let document = html! {
@@ -63,11 +64,11 @@ pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undra
                 header {
                     p.product { "irqlab report" }
                     h1 { (title) }
-                    (contents(runs, changes, &figures))
+                    (contents(runs, has_changes, &figures))
                 }
                 main {
-                    (answers(runs, changes))
-                    @if !changes.is_empty() { (changes_section(runs, changes, &figures)) }
+                    (answers(runs, comparisons))
+                    @if has_changes { (changes_section(runs, comparisons, &figures)) }
                     (pictures(runs, &figures))
                     @for (index, entry) in runs.iter().enumerate() { (run_section(runs, index, *entry)) }
                 }
@@ -119,13 +120,13 @@ fn name_of(runs: &[Entry<'_>], index: usize) -> String {
     }
 }
 
-/// The table of contents, and the choice of colours.
-fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figures) -> Markup {
+/// The table of contents, and the choice of colours. `has_changes`: whether the page has a [`changes_section`].
+fn contents(runs: &[Entry<'_>], has_changes: bool, figures: &figures::Figures) -> Markup {
     html! {
         nav aria-label="Contents" {
             ul {
                 li { a href="#answers" { "Answers" } }
-                @if !changes.is_empty() { li { a href="#changes" { "What changed" } } }
+                @if has_changes { li { a href="#changes" { "What changed" } } }
                 @if !figures.is_empty() { li { a href="#pictures" { "Pictures" } } }
                 @for index in 0..runs.len() {
                     li { a href=(format!("#run-{}", index + 1)) {
@@ -146,8 +147,9 @@ fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figu
     }
 }
 
-/// The section with the answer and the warnings of each run, and the result of each comparison.
-fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
+/// The section with the answer and the warnings of each run, and the result of each comparison, or the reason why there
+/// is no result.
+fn answers(runs: &[Entry<'_>], comparisons: &[Comparison<'_>]) -> Markup {
     html! {
         section id="answers" aria-labelledby="answers-title" tabindex="-1" {
             h2 id="answers-title" { "Answers" }
@@ -169,11 +171,11 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
                     }
                 }
             }
-            @for change in changes {
+            @for comparison in comparisons {
                 div.answer {
-                    p.which { (format!("Run {} compared with run 1", change.new + 1)) }
+                    p.which { (format!("Run {} compared with run 1", comparison.other + 1)) }
                     p.sentence {
-                        @match change.comparison {
+                        @match comparison.result {
                             Ok(run) => strong { (answer::summarize_comparison(run)) },
                             Err(reason) => { "Not compared: " (plain(reason)) "." },
                         }
@@ -184,27 +186,29 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
     }
 }
 
-/// The section with the pictures and tables of each comparison with the first run.
+/// The section with the pictures and tables of each comparison with the first run. Comparisons without a result are not
+/// here: [`answers`] has the reasons.
 fn changes_section(
     runs: &[Entry<'_>],
-    changes: &[Changes<'_>],
+    comparisons: &[Comparison<'_>],
     figures: &figures::Figures,
 ) -> Markup {
     html! {
         section id="changes" aria-labelledby="changes-title" {
             h2 id="changes-title" { "What changed" }
-            @for change in changes {
-                @if let Ok(run) = change.comparison {
-                    h3 { (format!("From run 1 to run {}", change.new + 1)) }
+            @for comparison in comparisons {
+                @if let Ok(run) = comparison.result {
+                    @let number = comparison.other + 1;
+                    h3 { (format!("From run 1 to run {number}")) }
                     @let command = format!(
                         "irqlab compare {} {}",
                         words::shell_word(runs[0].directory),
-                        words::shell_word(runs[change.new].directory)
+                        words::shell_word(runs[comparison.other].directory)
                     );
-                    (figures.changes(change.new))
+                    (figures.changes(comparison.other))
                     @for warning in words::warnings(run) { p.warning { strong { "Warning: " } (warning) } }
-                    @for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
-                        (tables::table(run, table, &format!("change-{}", change.new + 1), &command))
+                    @for table in run.tables.iter().filter(|table| table.row_count() > 0) {
+                        (tables::table(run, table, &format!("change-{number}"), &command))
                     }
                 }
             }
@@ -294,5 +298,28 @@ fn run_section(runs: &[Entry<'_>], index: usize, entry: Entry<'_>) -> Markup {
                 (tables::facts("observer", &run.observer))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::run_of;
+
+    #[test]
+    fn a_page_without_a_successful_comparison_has_the_reason_but_no_section_of_changes() {
+        let run = run_of(vec![]);
+        let runs = ["a", "b", "c"].map(|directory| Entry { run: &run, directory });
+        let failed = Comparison { other: 1, result: Err("other settings") };
+        let links_and_sections = |comparisons: &[Comparison<'_>]| {
+            let page = page(&runs, comparisons).unwrap();
+            assert!(page.contains("Not compared: other settings."));
+            ["href=\"#changes\"", "section id=\"changes\""].map(|text| page.matches(text).count())
+        };
+        assert_eq!(links_and_sections(&[failed]), [0, 0]);
+        assert_eq!(
+            links_and_sections(&[failed, Comparison { other: 2, result: Ok(&run) }]),
+            [1, 1]
+        );
     }
 }

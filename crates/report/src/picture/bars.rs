@@ -224,13 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_title_makes_a_panel_higher() {
+    fn a_long_title_makes_its_panel_higher_and_moves_all_titles_to_the_margin() {
         let bars = panel("", 0.1).1;
         let long = "word ".repeat(20);
         let room = Room::for_panels([long.as_str(), "word"].into_iter(), bars.iter(), NARROW);
         let added = room.height(&long, 1) - room.height("word", 1);
-        assert_eq!(added, further_title_lines_height(2));
-        assert_eq!(room.title("word").left, room.title(&long).left);
+        let long_lines = room.title(&long).lines.len();
+        assert!(long_lines > 1);
+        assert_eq!(added, further_title_lines_height(long_lines));
+        assert_eq!([room.title("word").left, room.title(&long).left], [MARGIN; 2]);
+        // Short titles alone are above the plot.
         let short = Room::for_panels(["word"].into_iter(), bars.iter(), NARROW);
         assert_eq!(short.title("word").left, short.names);
     }

@@ -3,7 +3,7 @@
 //! Among equal verdicts the picture keeps the order of the table `differences`.
 
 use plotters::style::RGBColor;
-use record::Run;
+use record::{Run, Table};
 
 use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
@@ -22,7 +22,12 @@ const LINE_HEIGHT: f64 = 22.0;
 /// Largest change that is drawn at its place. Larger changes are drawn at the edge.
 const CHANGE_MAX: f64 = 2.0;
 
-/// The verdicts of a comparison: name, colour, and pattern of the mark.
+/// Distance of the label from a mark at the left edge, to the right, pixels.
+const LABEL_DISTANCE_AT_LEFT: f64 = 28.0;
+/// Distance of the label from a mark at the right edge, to the right, pixels. The label is at the left of the mark.
+const LABEL_DISTANCE_AT_RIGHT: f64 = -30.0;
+
+/// The verdicts of a comparison, in the order of the title and the legend: name, colour, and pattern of the mark.
 const VERDICTS: [(&str, RGBColor, usize); 5] = [
     ("worse", VERMILION, 3),
     ("changed", ORANGE, 2),
@@ -31,9 +36,10 @@ const VERDICTS: [(&str, RGBColor, usize); 5] = [
     ("equal", GREY, 1),
 ];
 
-/// The verdicts in the order in which figures are drawn.
+/// The verdicts of figures that changed, in the order in which figures are drawn. Other verdicts come after them.
 const DRAWN_ORDER: [&str; 3] = ["worse", "better", "changed"];
 
+/// Colour and pattern of a verdict's mark. An unknown verdict is grey.
 fn look(verdict: &str) -> Look {
     let entry = VERDICTS.iter().find(|(known, ..)| *known == verdict);
     entry.map_or(Look { colour: GREY, pattern: 1 }, |(_, colour, pattern)| Look {
@@ -52,6 +58,20 @@ struct Change {
     ends: Option<(f64, f64)>,
 }
 
+impl Change {
+    /// The ends of the interval. Without an interval, both are the change itself.
+    fn interval(&self) -> (f64, f64) {
+        self.ends.unwrap_or((self.ratio, self.ratio))
+    }
+
+    /// The distance from 0 to the farthest end of the interval, or to the change itself if that is larger.
+    fn largest_distance(&self) -> f64 {
+        let (low, high) = self.interval();
+        self.ratio.abs().max(low.abs()).max(high.abs())
+    }
+}
+
+/// The change of a row of the table. `None` for a figure whose change has no ratio, such as from 0.
 fn change(row: &Row<'_>) -> Option<Change> {
     let name = format!("{} {}", row.alone("row"), row.alone("column"));
     let ends = row.number("change_low_ratio").zip(row.number("change_high_ratio"));
@@ -98,7 +118,8 @@ fn shortened_in_the_middle(words: &[String], length_max: usize) -> String {
     format!("{kept}…{}", text.chars().skip(count - end).collect::<String>())
 }
 
-/// The picture of table `differences`. `None` for a run that is no comparison.
+/// The picture of table `differences`. `None` for a run that is no comparison, and for a comparison without a change to
+/// draw.
 pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
     let mut all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
@@ -106,28 +127,50 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         DRAWN_ORDER.iter().position(|verdict| *verdict == change.verdict).unwrap_or(usize::MAX)
     };
     all.sort_by_key(rank);
-    let has_changed = |change: &&Change| !matches!(change.verdict.as_str(), "equal" | "can't tell");
-    let changed_count = all.iter().filter(has_changed).count();
     let shown: Vec<&Change> = all.iter().take(FIGURES_MAX).collect();
     if shown.is_empty() {
         return Ok(None);
     }
-    let largest_distance = |change: &&Change| {
-        let (low, high) = change.ends.unwrap_or((change.ratio, change.ratio));
-        change.ratio.abs().max(low.abs()).max(high.abs())
-    };
-    let distance_max = shown.iter().map(largest_distance).fold(0.0, f64::max).min(CHANGE_MAX);
-    // The numbers of all figures of the comparison, as in its sentence: the table of a long one lists only some, and
-    // not every figure has a change to draw.
+    let largest = shown.iter().map(|change| change.largest_distance()).fold(0.0, f64::max);
+    let distance_max = largest.min(CHANGE_MAX);
+    let names = names(&shown, if width < NARROW_BELOW { 32 } else { 56 });
+    let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
+    let heading = heading(run, table, &shown, distance_max);
+    let sheet = draw(&heading, width, height, |area| {
+        let name_room = room_for_names(names.iter().map(String::as_str));
+        let intervals = || shown.iter().map(|change| change.interval());
+        let low = intervals().map(|(low, _)| low).fold(0.0, f64::min).max(-distance_max);
+        let high = intervals().map(|(_, high)| high).fold(0.0, f64::max).min(distance_max);
+        let x = Axis::changes("change from the first run", low, high);
+        let y = Axis::names(&names);
+        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
+        let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
+        let no_change = [(0.0, 0.0), (0.0, names.len() as f64)];
+        chart.line(&no_change, Look { colour: INK, pattern: 0 }, 1.2)?;
+        for (index, change) in shown.iter().enumerate() {
+            let middle = names.len() as f64 - index as f64 - 0.5;
+            draw_change(&mut chart, change, x.ends(), middle)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
+
+/// Title, notes and legend of the picture. `table`: the table `differences` of `run`. `shown`: the drawn changes.
+/// `distance_max`: the largest change that the axis shows, as a part of the first run's figure.
+fn heading(run: &Run, table: &Table, shown: &[&Change], distance_max: f64) -> Heading {
+    // The title counts all figures of the comparison. The settings have these numbers, because the table of a long
+    // comparison does not list every figure, and a figure without a ratio is not drawn.
     let setting = |name: &str| Some(run.settings.get(name)?.as_u64()? as usize);
-    let figure_count = setting("figure_count").unwrap_or(all.len());
+    let figure_count = setting("figure_count").unwrap_or(table.row_count() as usize);
     let count = |verdict: &str| {
-        let counted = rows(table).filter(|row| row.alone("verdict") == verdict).count();
+        let listed = rows(table).filter(|row| row.alone("verdict") == verdict).count();
         match verdict {
-            "can't tell" => setting("undecided_count").unwrap_or(counted),
-            _ => counted,
+            "can't tell" => setting("undecided_count").unwrap_or(listed),
+            _ => listed,
         }
     };
+    let changed_count: usize = DRAWN_ORDER.iter().map(|verdict| count(verdict)).sum();
     let counts: Vec<String> = VERDICTS
         .iter()
         .map(|(verdict, ..)| (count(verdict), *verdict))
@@ -139,67 +182,61 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          all figures; none where runs are exact, or where a figure has no interval."
             .to_owned(),
     ];
-    if all.len() > shown.len() {
+    if figure_count > shown.len() {
         notes.push(format!(
             "Drawn are {} of {} figures: worse, then better, then changed, then others; see table differences.",
             shown.len(),
             figure_count
         ));
     }
-    if shown.iter().any(|change| largest_distance(change) > distance_max) {
+    if shown.iter().any(|change| change.largest_distance() > distance_max) {
         notes.push(format!(
             "Changes beyond ±{} are drawn at the edge.",
             human::percent(distance_max)
         ));
     }
-    let drawn = VERDICTS
+    let shown_verdicts = VERDICTS
         .iter()
         .filter(|(verdict, ..)| shown.iter().any(|change| change.verdict == *verdict));
-    let legend = drawn.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
-    let heading = Heading {
+    let legend =
+        shown_verdicts.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
+    Heading {
         title: format!("{changed_count} of {figure_count} figures changed: {}", counts.join(", ")),
         notes,
         legend: legend.collect(),
         description: "A point with an interval for each figure: how much it changed. The numbers are in table \
                       differences."
             .to_owned(),
-    };
-    let names = names(&shown, if width < NARROW_BELOW { 32 } else { 56 });
-    let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
-    let sheet = draw(&heading, width, height, |area| {
-        let name_room = room_for_names(names.iter().map(String::as_str));
-        let ends = |pick: fn(&(f64, f64)) -> f64| {
-            let ends_of = |change: &&Change| change.ends.unwrap_or((change.ratio, change.ratio));
-            shown.iter().map(ends_of).map(move |ends| pick(&ends)).collect::<Vec<f64>>()
+    }
+}
+
+/// Draws a change at the height `middle` of the vertical axis: its interval, its mark, and a label if the change is
+/// beyond `axis_ends`, the ends of the horizontal axis.
+fn draw_change(
+    chart: &mut Chart<'_>,
+    change: &Change,
+    axis_ends: (f64, f64),
+    middle: f64,
+) -> Result<(), Undrawn> {
+    let look = look(&change.verdict);
+    if let Some(ends) = change.ends.filter(|(low, high)| low < high) {
+        chart.bar_whisker(middle, ends, look)?;
+    }
+    let drawn_ratio = change.ratio.clamp(axis_ends.0, axis_ends.1);
+    let is_open = false;
+    chart.mark((drawn_ratio, middle), look, is_open)?;
+    // The mark at the edge does not say how far the change goes.
+    if drawn_ratio != change.ratio {
+        let (sign, distance) = if change.ratio < 0.0 {
+            ("−", LABEL_DISTANCE_AT_LEFT)
+        } else {
+            ("+", LABEL_DISTANCE_AT_RIGHT)
         };
-        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-distance_max);
-        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(distance_max);
-        let x = Axis::changes("change from the first run", low, high);
-        let y = Axis::names(&names);
-        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
-        let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
-        let no_change = [(0.0, 0.0), (0.0, names.len() as f64)];
-        chart.line(&no_change, Look { colour: INK, pattern: 0 }, 1.2)?;
-        let (low, high) = x.ends();
-        for (index, change) in shown.iter().enumerate() {
-            let middle = names.len() as f64 - index as f64 - 0.5;
-            let look = look(&change.verdict);
-            if let Some(ends) = change.ends.filter(|ends| ends.0 < ends.1) {
-                chart.bar_whisker(middle, ends, look)?;
-            }
-            let drawn = change.ratio.clamp(low, high);
-            chart.mark((drawn, middle), look, false)?;
-            // The mark at the edge does not say how far the change goes.
-            if drawn != change.ratio {
-                let sign = if change.ratio < 0.0 { "−" } else { "+" };
-                let label = format!("{sign}{}", human::percent(change.ratio.abs()));
-                let place = chart.moved_right(drawn, if change.ratio < 0.0 { 28.0 } else { -30.0 });
-                chart.centered_text(&label, (place, middle), [0.0, 0.0], INK)?;
-            }
-        }
-        Ok(())
-    })?;
-    Ok(Some(sheet))
+        let label = format!("{sign}{}", human::percent(change.ratio.abs()));
+        let place = chart.moved_right(drawn_ratio, distance);
+        chart.centered_text(&label, (place, middle), [0.0, 0.0], INK)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -234,6 +271,26 @@ mod tests {
             values
         };
         run_of(vec![table("differences", &columns, rows.iter().map(row).collect())])
+    }
+
+    #[test]
+    fn the_title_counts_figures_without_a_ratio_and_the_note_says_that_they_are_not_drawn() {
+        let mut run = differences(&[
+            ("worse", "a", 0.5, None),
+            ("equal", "b", 0.0, None),
+            // A verdict of another version is drawn, but it is no known change.
+            ("unknown", "c", 0.1, None),
+        ]);
+        for name in ["d", "e"] {
+            let without_ratio = ["worse", name, "mean_ns"].map(Value::from).to_vec();
+            run.tables[0].push([without_ratio, vec![Value::Absent; 3]].concat());
+        }
+        let heading = |run: &Run| changes(run, WIDTH).unwrap().unwrap().heading;
+        assert_eq!(heading(&run).title, "3 of 5 figures changed: 3 worse, 1 equal");
+        assert!(heading(&run).notes[1].starts_with("Drawn are 3 of 5 figures: "));
+        run.settings.insert("figure_count".to_owned(), 9.into());
+        run.settings.insert("undecided_count".to_owned(), 5.into());
+        assert_eq!(heading(&run).title, "3 of 9 figures changed: 3 worse, 5 can't tell, 1 equal");
     }
 
     #[test]

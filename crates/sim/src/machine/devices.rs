@@ -1,4 +1,5 @@
-//! Disks and network cards of the simulated machine, as QEMU's arguments.
+//! Disks and network cards of the simulated machine: their options, QEMU's arguments for them, and the files with the
+//! contents of disks, which are opened for a run and saved for a checkpoint.
 //!
 //! Each disk consists of three of QEMU's block nodes: the data (`diskN-data`), a node at which the plugin
 //! delays requests (`diskN-delay`), and the raw disk that the guest sees (`diskN`). The latency is not part
@@ -415,18 +416,19 @@ impl Disk {
 /// Error for a file that has changed since its examination.
 const HAS_CHANGED: &str = "it has changed since it was examined";
 
-/// Opens a file for reading, if its content still has the hash.
+/// Opens a file for reading. Fails if its content no longer has the hash `sha256`. Does not compute the hash if the
+/// file still has the identity `known` of its examination; `None` always computes it.
 fn open_unchanged(path: &Path, sha256: &str, known: Option<Identity>) -> io::Result<OwnedFd> {
     let file = File::open(path)?;
-    let is_unchanged = known.is_some() && Identity::of_unchanged(&file.metadata()?) == known;
-    if !is_unchanged && hash::of_open_file(&file)? != sha256 {
+    let has_known_identity = known.is_some() && Identity::of_unchanged(&file.metadata()?) == known;
+    if !has_known_identity && hash::of_open_file(&file)? != sha256 {
         return Err(io::Error::other(HAS_CHANGED));
     }
     Ok(file.into())
 }
 
-/// Like [`copy_of`], with a check of the copy's hash. Skips the check if the file's metadata show that the file is the
-/// same as at its examination, until the end of the copy.
+/// Like [`copy_of`]. Fails if the copy's content does not have the hash `sha256`. Does not compute the hash if the file
+/// has the identity `known` of its examination before and after the copy; `None` always computes it.
 fn copy_unchanged(
     path: &Path,
     bytes: u64,
@@ -437,8 +439,8 @@ fn copy_unchanged(
     let identity = || Ok::<_, io::Error>(Identity::of_unchanged(&fs::metadata(path)?));
     let before = identity()?;
     let copy = copy_of(path, bytes, directory)?;
-    let is_unchanged = known.is_some() && before == known && identity()? == known;
-    if is_unchanged {
+    let has_known_identity = known.is_some() && before == known && identity()? == known;
+    if has_known_identity {
         return Ok(copy);
     }
     let copy = File::from(copy);
@@ -455,10 +457,11 @@ fn scratch(bytes: u64, directory: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Creates an empty file without a name (`O_TMPFILE`): it ends with its last descriptor.
+/// Creates an empty file without a name (`O_TMPFILE`): it ends with its last descriptor. Programs that this process
+/// executes do not inherit the descriptor, unless they ask for it as QEMU does.
 fn unnamed(directory: &Path) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o600);
-    Ok(rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR, mode)?)
+    Ok(rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)?)
 }
 
 /// Copies a file of `bytes` bytes to a file without a name. Shares the blocks if the file system can; otherwise copies
@@ -576,8 +579,9 @@ impl AsRawFd for DiskFile {
     }
 }
 
-/// Opens the files of disks and passes them to QEMU, which must inherit the returned descriptors. Writable disks
-/// start with the content in the directory `saved`, if there is one.
+/// Opens the files of disks, and adds them to the arguments of QEMU (`command`). The caller must let QEMU inherit the
+/// returned files under their numbers, and keep them open until QEMU has started. A disk without content
+/// ([`Backing::Null`]) has no file. Writable disks start with the content in the directory `saved`, if there is one.
 pub(crate) fn hand_over(
     disks: &[Disk],
     saved: Option<&Path>,
@@ -586,8 +590,8 @@ pub(crate) fn hand_over(
     let mut files = Vec::new();
     for (index, disk) in disks.iter().enumerate() {
         let is_writable = disk.backing.is_writable();
-        let saved = saved.map(|saved| saved.join(saved_name(index)));
-        if let Some(file) = disk.open(index, saved.as_deref())? {
+        let saved_file = saved.map(|directory| directory.join(saved_name(index)));
+        if let Some(file) = disk.open(index, saved_file.as_deref())? {
             let (number, set) = (file.as_raw_fd(), fd_set(index));
             command.arg("-add-fd").arg(format!("fd={number},set={set}"));
             files.push(DiskFile { index, is_writable, file });
@@ -733,6 +737,26 @@ mod tests {
         }
         assert_ne!(fast.described(0), disk("lsi,size=1M").described(0));
         assert_ne!(fast.described(0), fast.described(1));
+    }
+
+    #[test]
+    fn other_programs_do_not_inherit_the_files_of_disks() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk");
+        fs::write(&path, [7; 1024]).unwrap();
+        let machine_disks = ["ahci,scratch=1M".to_owned(), format!("ahci,file={}", path.display())];
+        let mut disks = machine_disks.map(|text| text.parse::<Disk>().unwrap()).to_vec();
+        let Backing::File { path, bytes, sha256, known } = disks[1].backing.clone() else {
+            panic!()
+        };
+        let backing = Backing::ReadOnly { path, bytes, sha256, known };
+        disks.push(Disk { backing, ..disks[0].clone() });
+        let files = hand_over(&disks, None, &mut Command::new("true")).unwrap();
+        assert_eq!(files.len(), 3);
+        for DiskFile { index, file, .. } in &files {
+            let flags = rustix::io::fcntl_getfd(file).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "disk {index}");
+        }
     }
 
     #[test]

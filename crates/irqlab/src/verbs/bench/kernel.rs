@@ -139,7 +139,7 @@ struct Parts<'a> {
 #[derive(Default)]
 struct Compared {
     costs: Vec<Cost>,
-    shares: Vec<(String, f64, f64)>,
+    shares: Vec<kernel_costs::ModeShare>,
     host_is_virtual: bool,
     /// The blocks `host` of a run on this machine and of one on the model, which describe the kernels.
     hosts: Option<[Map<String, Value>; 2]>,

@@ -100,9 +100,14 @@ fn prepare_simulated(
     })
 }
 
+/// Measures both plans on one bench, and writes their results as one run with the paper's tables. If the second plan
+/// fails, the run has the results of the first.
+///
+/// Fails if nothing can be measured, or if the first plan was stopped.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let paper = Paper::built_in().context("papers/signal-afterburner.toml")?;
-    let transfers = Plan {
+    // The request rate follows from the bench, which is prepared for the number of windows of this plan.
+    let transfers_without_rate = Plan {
         rig: match &args.on {
             None | Some(On::Live) => Rig::Veth,
             Some(On::Sim(_)) => Rig::VirtioNet,
@@ -120,11 +125,12 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let prepared = match &args.on {
         None | Some(On::Live) => prepare_live(args),
         Some(On::Sim(model)) => {
-            prepare_simulated(args, model.as_deref(), transfers.window_count(), &open)
+            let windows = transfers_without_rate.window_count();
+            prepare_simulated(args, model.as_deref(), windows, &open)
         }
     };
     let Prepared { mut bench, host, warning, rate_hz, request_rate_hz } = prepared?;
-    let transfers = Plan { request_rate_hz, ..transfers };
+    let transfers = Plan { request_rate_hz, ..transfers_without_rate };
     let rates = Plan {
         parts: vec![Part::Rates],
         loads: vec![Load::Background],

@@ -25,6 +25,8 @@ pub enum ConsoleOutput {
 }
 
 impl ConsoleOutput {
+    /// The console goes to a new file at `path`.
+    ///
     /// Fails when the file cannot be written, or exists and may not be replaced.
     pub fn file(path: &Path, force: ForceArgs) -> anyhow::Result<ConsoleOutput> {
         let file = Box::new(RefCell::new(output_file::create(path, force)?));
@@ -86,7 +88,8 @@ impl TextOutput {
         self.failure.borrow().is_some()
     }
 
-    /// Returns the exit code of irqlab if the reader of stdout closed the pipe, and `None` if stdout could be written.
+    /// Takes the error of stdout. Returns the exit code of irqlab if the reader of stdout closed the pipe, and `None`
+    /// if stdout could be written.
     ///
     /// Fails when stdout could not be written for another reason.
     pub fn end(&self) -> anyhow::Result<Option<ExitCode>> {
@@ -97,9 +100,9 @@ impl TextOutput {
         }
     }
 
-    /// Gives the file of the console its name.
+    /// Gives the file of the console its name, after the machine has ended. Does nothing for a console elsewhere.
     ///
-    /// Fails when the console could not be written there.
+    /// Fails when the console could not be written to the file, or the file cannot get its name. Then there is no file.
     pub fn finish(self) -> anyhow::Result<()> {
         let ConsoleOutput::File { path, file, failure } = self.console else { return Ok(()) };
         let finished = failure.into_inner().map_or_else(|| file.into_inner().finish(), Err);

@@ -1,5 +1,6 @@
-//! A place where verbs run under faults: a directory with others' files, temporary files, cache and journal of its own.
-//! Checks the place after each run and the next start.
+//! [`FaultPlace`]: a place in which verbs run under faults. It is a directory with files of somebody else, and with
+//! separate temporary files, cache and journals. [`FaultPlace::wrong_end`] checks the end of a run, and
+//! [`FaultPlace::wrong_state`] checks the place after the next start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +12,15 @@ use std::time::{Duration, Instant};
 use super::tracer::{self, FaultyCall, Traced};
 use crate::support::{IRQLAB, Net, lives, names};
 
-/// Where the standard library panics if it cannot read from its own pair of sockets whether a program was started. Linux gives no
-/// error there, so a fault shows nothing about irqlab.
+/// The file in which the standard library panics if it cannot read from its own pair of sockets whether a program was
+/// started. Linux gives no error there, so a fault there shows nothing about irqlab.
 const STD_SPAWN: &str = "library/std/src/sys/process/unix/unix.rs";
 
 /// How long a verb may take under a fault. Most take less than a second.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Exit codes that docs/command.md has; 137 stands for the kill.
 const CODES: [i32; 8] = [0, 1, 2, 3, 4, 5, 124, 137];
-/// The content before a run. No file may change.
+/// Files of somebody else in the working directory, with their contents. No run may change them.
 const OTHERS: [(&str, &str); 2] = [("others/file", "of somebody else"), ("others/.hidden", "too")];
 /// The directory of runs without --out.
 const RUNS: &str = "irqlab-runs";
@@ -48,19 +49,25 @@ fn dead_trace_instances() -> Vec<String> {
 
 /// How a run ended.
 pub struct Ended {
+    /// The exit code, or 128 plus the number of the signal that ended the run.
     pub code: i32,
+    /// The run's stderr.
     pub err: String,
+    /// Whether the run ended within [`LIMIT`]. If not, it was killed.
     pub is_in_time: bool,
 }
 
-/// The place; on a card, it is in a network namespace with `v0` and `tap0`.
+/// A place in which verbs run under faults.
 pub struct FaultPlace {
     root: tempfile::TempDir,
+    /// The network namespaces of verbs that use a card. `None` in a place without a card.
     net: Option<Net>,
+    /// The values of [`SETTINGS`] before the first run. Empty without a card.
     settings: BTreeMap<&'static str, String>,
 }
 
 impl FaultPlace {
+    /// Creates the place. `net`: network namespaces with the cards `v0` and `tap0`, for verbs that use a card.
     pub fn new(net: Option<Net>) -> FaultPlace {
         let root = tempfile::tempdir().expect("a directory");
         for name in ["work", "tmp", "cache", "run", "home"] {
@@ -101,7 +108,7 @@ impl FaultPlace {
         place
     }
 
-    /// A path in the working directory. That of a network namespace is its holder's.
+    /// A path in the working directory. With a card, this is the working directory of the network namespaces.
     pub fn work(&self, name: &str) -> PathBuf {
         match &self.net {
             Some(net) => net.place().path().join(name),
@@ -109,11 +116,12 @@ impl FaultPlace {
         }
     }
 
+    /// The network namespaces with the cards. `None` in a place without a card.
     pub fn net(&self) -> Option<&Net> {
         self.net.as_ref()
     }
 
-    /// A program with words, in the place.
+    /// A command that runs `program` with the arguments `words` in the place.
     pub fn command(&self, program: &str, words: &[&str]) -> Command {
         let mut command = match &self.net {
             Some(net) => net.near(program, words),
@@ -150,7 +158,8 @@ impl FaultPlace {
         command.process_group(0).spawn().expect("the program starts")
     }
 
-    /// Waits for its end; one that does not come to it is killed with all of its group.
+    /// Waits for the end of a program that [`FaultPlace::start`] has started. Kills it with its process group after
+    /// [`LIMIT`].
     pub fn end(&self, mut child: Child, err: &Path) -> Ended {
         let start = Instant::now();
         let mut is_in_time = true;
@@ -193,7 +202,8 @@ impl FaultPlace {
         SETTINGS.map(|name| (name, net.read(&format!("/sys/class/net/{name}")))).into()
     }
 
-    /// Starts a verb again, and undoes the kept changes as a user does. Returns the failures.
+    /// Starts a verb again, and with a card undoes the kept changes as a user does. Returns the failures, `None` if
+    /// both succeed.
     pub fn next_start(&self) -> Option<String> {
         let undo = ["signal", "undo"];
         let commands = [&["machines"][..], &undo];
@@ -206,7 +216,8 @@ impl FaultPlace {
         (!failed.is_empty()).then(|| failed.join("; "))
     }
 
-    /// Returns the fault of a run's end, if it has one.
+    /// What is wrong with a run's end: too late, a panic, or an exit code that is not documented. `None` if it is
+    /// right.
     pub fn wrong_end(ended: &Ended) -> Option<String> {
         let line = |text: &str| ended.err.lines().find(|line| line.contains(text));
         if !ended.is_in_time {
@@ -222,7 +233,8 @@ impl FaultPlace {
         (!is_documented).then(|| format!("exit code {}: {}", ended.code, ended.err.trim()))
     }
 
-    /// Returns the faults of the place after the next start. `outputs` may be in the working directory.
+    /// What is wrong with the place after [`FaultPlace::next_start`]: a changed file or setting, or a file that is
+    /// left. `None` if it is right. `outputs`: names in the working directory that the run may have created.
     pub fn wrong_state(&self, outputs: &[&str]) -> Option<String> {
         for (name, text) in OTHERS {
             if fs::read_to_string(self.work(name)).ok().as_deref() != Some(text) {

@@ -63,32 +63,34 @@ fn merged_batches(samples: &[&ContextStats]) -> Batches<JointBatch> {
 }
 
 impl EventMean {
-    /// The mean of each of the `events` events of a pass, over the spans of a group. Empty if no span has events.
+    /// The means of a pass's events over the spans of a group, in the order of the pass. `event_count`: number of
+    /// events of the pass. Empty if no span has events.
     fn of_group(
         group: &Group<'_>,
         pass: usize,
-        events: usize,
+        event_count: usize,
         probes: &ProbeOverhead,
-        batches: &Rc<Batches<JointBatch>>,
     ) -> Vec<Self> {
         let samples = &group.samples;
+        let batches = Rc::new(merged_batches(samples));
         let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
         let mean = |index: usize| {
-            let sum = |sums: fn(&ContextStats) -> &Vec<u64>| -> u64 {
-                samples.iter().filter_map(|sample| sums(sample).get(index)).sum()
+            // The event's total over the CPUs.
+            let total = |by_event: fn(&ContextStats) -> &Vec<u64>| -> u64 {
+                samples.iter().filter_map(|sample| by_event(sample).get(index)).sum()
             };
             EventMean {
                 pass,
                 index,
                 spans,
-                self_total: sum(|sample| &sample.events.own),
-                inclusive_total: sum(|sample| &sample.events.inclusive),
+                self_total: total(|sample| &sample.events.own),
+                inclusive_total: total(|sample| &sample.events.inclusive),
                 overhead: overhead(probes, pass, index, samples),
                 overhead_ci95: overhead_ci95(index, samples),
-                batches: Rc::clone(batches),
+                batches: Rc::clone(&batches),
             }
         };
-        if spans > 0 { (0..events).map(mean).collect() } else { Vec::new() }
+        if spans > 0 { (0..event_count).map(mean).collect() } else { Vec::new() }
     }
 
     /// Mean events per span, without the overhead of reading. Negative if the overhead exceeds the count.
@@ -219,8 +221,7 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         for (pass, window) in &condition.events {
             let names = &passes[*pass].events;
             for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
-                let batches = Rc::new(merged_batches(&group.samples));
-                let means = EventMean::of_group(group, *pass, names.len(), probes, &batches);
+                let means = EventMean::of_group(group, *pass, names.len(), probes);
                 rows.extend(names.iter().zip(means).map(|(event, mean)| {
                     let interval = Some(mean.interval());
                     let condition = condition.condition.label();
@@ -379,8 +380,7 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         for (pass, window) in &condition.events {
             let names = &passes[*pass].events;
             for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
-                let batches = Rc::new(merged_batches(&group.samples));
-                let means = EventMean::of_group(group, *pass, names.len(), probes, &batches);
+                let means = EventMean::of_group(group, *pass, names.len(), probes);
                 let named = names.iter().map(String::as_str).zip(means);
                 contexts.entry(group.context).or_default().extend(named);
             }

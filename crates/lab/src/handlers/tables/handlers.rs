@@ -95,7 +95,7 @@ struct Row<'a> {
     group_row: GroupRow<'a>,
     timing: Timing,
     count: u64,
-    /// Upper bound of the spans that the kernel counted without a call of a probe.
+    /// Upper bound of the number of spans that the kernel counted without a call of a probe. `None` if it is not known.
     undelivered_max: Option<u64>,
     /// The self times; meaningless unless [`Row::has_times`]. Columns use [`Row::self_times`].
     self_spans: Times,
@@ -176,11 +176,12 @@ impl<'a> Row<'a> {
         self.group().context.kind == attribution::ContextKind::HardIrq
     }
 
-    /// The share of undelivered spans in all spans, at most.
-    fn undelivered_ratio(&self) -> Option<f64> {
-        let undelivered = self.undelivered_max?;
-        let entries = self.count.saturating_add(undelivered);
-        (entries > 0).then(|| undelivered as f64 / entries as f64)
+    /// Upper bound of the share of undelivered spans among delivered and undelivered spans. `None` if their number is
+    /// not known, or without spans.
+    fn undelivered_max_ratio(&self) -> Option<f64> {
+        let undelivered_max = self.undelivered_max?;
+        let spans_max = self.count.saturating_add(undelivered_max);
+        (spans_max > 0).then(|| undelivered_max as f64 / spans_max as f64)
     }
 
     fn self_times(&self) -> Option<&Times> {
@@ -231,7 +232,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
              means and quantiles do not include these spans.",
         )
         .detail()
-        .real(|row: &Row<'_>| row.undelivered_ratio()),
+        .real(|row: &Row<'_>| row.undelivered_max_ratio()),
         column("rate_hz", "Spans per second of the window.")
             .interval(interval_link("rate_hz"))
             .priority(40)

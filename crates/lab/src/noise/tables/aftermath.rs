@@ -1,6 +1,7 @@
 //! Table `aftermath`: the direct cost and the indirect cost (cache and TLB pollution) of an interruption to a quantum
 //! of work. Only a bench that sees every cycle, the simulated one, counts the cycles of quanta. Table `tick` has the
-//! costs on the live bench. [`Mean`] serves both tables and `placement`.
+//! costs on the live bench. [`Mean`] serves both tables and `placement`. Users' programs read the columns: names and
+//! order must not change.
 
 use std::collections::BTreeMap;
 
@@ -171,6 +172,7 @@ pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
 pub(super) struct Mean {
     pub(super) count: u64,
     pub(super) mean: f64,
+    /// `None` with fewer than two values.
     pub(super) half_width: Option<f64>,
 }
 
@@ -279,6 +281,7 @@ impl InterruptedQuanta {
 mod tests {
     use super::*;
 
+    /// A quantum with `own` cycles of the loop, `taken` cycles of other contexts, and this number of interruptions.
     fn quantum(own: u64, taken: u64, departures: u64) -> QuantumCycles {
         let first = (departures > 0).then_some(Part::Context(0));
         QuantumCycles { own, taken, departures, departures_before: 0, first, switched: false }
@@ -305,8 +308,9 @@ mod tests {
     }
 
     #[test]
-    fn without_undisturbed_quanta_there_is_nothing_to_compare_with() {
-        assert_eq!(undisturbed(&[quantum(1, 1, 1), quantum(1, 1, 1)]), None);
+    fn quanta_that_are_all_interrupted_or_absent_have_no_undisturbed_mean() {
+        let interrupted = quantum(1000, 5000, 1);
+        assert_eq!(undisturbed(&[interrupted, interrupted]), None);
         assert_eq!(undisturbed(&[]), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Table `periods`: the periods of detours, and of the work lost in quanta of fixed time. `stats::periodicity`
-//! searches.
+//! Table `periods`: the periods of detours, and of the work lost in quanta of fixed time. `stats::periodicity` finds
+//! them. Users' programs read the columns: names and order must not change.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Kind and name of the trigger.
-    fn cause(&self) -> Option<(&str, String)> {
+    /// Kind and name of the trigger. `None` without a trigger, and for a context without a name.
+    fn trigger_kind_and_name(&self) -> Option<(&str, String)> {
         kind_and_name(self.trigger?, &self.sample.names)
     }
 
@@ -62,14 +62,14 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             "Kind of the context that started the detours; unattributed: no kernel event.",
         )
         .shown_as("kind", 70)
-        .text(|row: &Row<'_>| row.cause().map(|(kind, _)| kind.to_owned())),
+        .text(|row: &Row<'_>| row.trigger_kind_and_name().map(|(kind, _)| kind.to_owned())),
         column(
             "trigger_name",
             "Name of the context that started the detours; absent for quanta, and for untraced \
              detours.",
         )
         .shown_as("trigger", 100)
-        .text(|row: &Row<'_>| row.cause().map(|(_, name)| name)),
+        .text(|row: &Row<'_>| row.trigger_kind_and_name().map(|(_, name)| name)),
         column("frequency_hz", "Frequency of the events.")
             .priority(95)
             .real(|row: &Row<'_>| 1e9 / row.period.period_ns),

@@ -26,22 +26,24 @@ fn sweep(run: &Run) -> Option<&Table> {
     run.table("rates").or_else(|| run.table("model"))
 }
 
-/// Splits a sweep by rate. Returns the rows at rates with which at least one scheme keeps up; other schemes may be over
-/// capacity there. Also returns the rates at which all schemes are over capacity, ascending.
-fn kept_and_lost(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
+/// Divides a sweep by its rates. Returns the rows to draw, whose rates at least one scheme keeps up with, and the rates
+/// that no scheme keeps up with, ascending. Rows without a rate are not drawn.
+fn drawn_rows_and_too_fast_rates(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
     let is_over = |row: &Row<'_>| *row.get("is_over_capacity") == Value::Bool(true);
-    let mut lost: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
-    lost.sort_by(f64::total_cmp);
-    lost.dedup();
+    let mut rates: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
     let rows_at = |rate: f64| rows(table).filter(move |row| row.number("rate_hz") == Some(rate));
-    lost.retain(|rate| rows_at(*rate).all(|row| is_over(&row)));
-    let keeps = |row: &Row<'_>| row.number("rate_hz").is_some_and(|rate| !lost.contains(&rate));
-    (rows(table).filter(keeps).collect(), lost)
+    let is_too_fast = |rate: &f64| rows_at(*rate).all(|row| is_over(&row));
+    let too_fast: Vec<f64> = rates.into_iter().filter(is_too_fast).collect();
+    let is_drawn =
+        |row: &Row<'_>| row.number("rate_hz").is_some_and(|rate| !too_fast.contains(&rate));
+    (rows(table).filter(is_drawn).collect(), too_fast)
 }
 
 /// A note about the rates with which no scheme keeps up. `None` without such rates.
-fn too_fast(rates: &[f64]) -> Option<String> {
-    let first = Quantity::Rate.round_text(*rates.first()?);
+fn too_fast_note(too_fast: &[f64]) -> Option<String> {
+    let first = Quantity::Rate.round_text(*too_fast.first()?);
     Some(format!("From {first} on, no scheme of this run keeps up; those rates are not drawn."))
 }
 
@@ -82,10 +84,10 @@ fn title_end(
 pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| row.number("cpu_ratio").is_some();
-    let (kept, lost) = kept_and_lost(table);
-    let rows_kept = || kept.iter().copied();
-    let schemes = Schemes::new(run, rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
-    let measured = series(rows_kept(), &schemes, |row| {
+    let (rows_to_draw, too_fast) = drawn_rows_and_too_fast_rates(table);
+    let drawn_rows = || rows_to_draw.iter().copied();
+    let schemes = Schemes::new(run, drawn_rows().filter(has_value).map(|row| text(&row, "scheme")));
+    let measured = series(drawn_rows(), &schemes, |row| {
         Some(Point {
             x: positive(row, "rate_hz")?,
             y: positive(row, "cpu_ratio")?,
@@ -111,7 +113,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let is_model = table.name == "model";
     let low = cpus.0.max(CPU_MIN);
     let is_below_axis = |row: &Row<'_>| row.number("cpu_ratio") < Some(low);
-    let hidden_count = rows_kept().filter(has_value).filter(is_below_axis).count();
+    let hidden_count = drawn_rows().filter(has_value).filter(is_below_axis).count();
     let mut notes = vec![match (is_model, curves.is_empty(), costs(run)) {
         (true, _, Some(costs)) => format!("The model with {costs}. {MARKS}"),
         (true, ..) => MARKS.to_owned(),
@@ -130,12 +132,12 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     }
     if hidden_count > 0 {
         let minimum = Quantity::Share.text(low);
-        let all = rows_kept().filter(has_value).count();
+        let all = drawn_rows().filter(has_value).count();
         notes.push(format!(
             "Not drawn: {hidden_count} of {all} points, which are below {minimum} (chance can make them negative)."
         ));
     }
-    notes.extend(too_fast(&lost));
+    notes.extend(too_fast_note(&too_fast));
     notes.extend(schemes.note(&table.name));
     notes.extend(contamination_notes(run));
     let heading = Heading {
@@ -173,11 +175,11 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
-    let (kept, lost) = kept_and_lost(table);
-    let rows_kept = || kept.iter().copied();
-    let schemes = Schemes::new(run, rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
+    let (rows_to_draw, too_fast) = drawn_rows_and_too_fast_rates(table);
+    let drawn_rows = || rows_to_draw.iter().copied();
+    let schemes = Schemes::new(run, drawn_rows().filter(has_value).map(|row| text(&row, "scheme")));
     let series_of = |load: &str, column: &str| {
-        series(rows_kept().filter(|row| text(row, "load") == load), &schemes, |row| {
+        series(drawn_rows().filter(|row| text(row, "load") == load), &schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, column)?);
             Some(Point { x, y, half_width: None, source: point_source(row, "quantiles_method") })
         })
@@ -216,7 +218,7 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             rig(run).unwrap_or_default()
         )
     }];
-    notes.extend(too_fast(&lost));
+    notes.extend(too_fast_note(&too_fast));
     notes.extend(schemes.note(&table.name));
     notes.extend(contamination_notes(run));
     let lowest = panels.first().and_then(|(_, quantiles)| best(&quantiles[1], Extreme::Smallest));
