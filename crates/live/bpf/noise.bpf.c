@@ -4,8 +4,10 @@
  * context, at each task switch and at each page fault of the loop, on the CPUs with a loop. The
  * programs compute no sums. A mark is a time and a number, which user space interprets.
  *
- * The clock is read after the record is reserved. Softirq probes run with interrupts on. Marks of a
- * hard IRQ may therefore come between the two, so the reader sorts the marks of a CPU by time.
+ * Each program reads the clock first: the time until the reading is an error of every part of a gap
+ * or a wake-up that the mark starts or ends. Softirq probes run with interrupts on. Marks of a hard
+ * IRQ may therefore come between the reading and the record, so the reader sorts the marks of a CPU by
+ * time.
  */
 #include "kernel.h"
 #include "noise.h"
@@ -73,7 +75,7 @@ static __always_inline void *reserve(u32 bytes)
 }
 
 /* Does not wake the reader, which polls: a wake-up would be noise. */
-static __always_inline int mark_of(u32 cpu, u32 what, u32 key, u64 value)
+static __always_inline int mark_of(u64 at_ns, u32 cpu, u32 what, u32 key, u64 value)
 {
 	struct noise_mark *record = reserve(sizeof(*record));
 
@@ -83,16 +85,17 @@ static __always_inline int mark_of(u32 cpu, u32 what, u32 key, u64 value)
 	record->what = what;
 	record->key = key;
 	record->value = value;
-	record->at_ns = bpf_ktime_get_ns();
+	record->at_ns = at_ns;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
 static __always_inline int mark(u32 what, u32 key, u64 value)
 {
+	u64 at_ns = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 
-	return loop_here(cpu) ? mark_of(cpu, what, key, value) : 0;
+	return loop_here(cpu) ? mark_of(at_ns, cpu, what, key, value) : 0;
 }
 
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
@@ -137,12 +140,13 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 
 static __always_inline int fault(void)
 {
+	u64 at_ns = bpf_ktime_get_ns();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct noise_cpu *here = loop_here(cpu);
 
 	if (!here || (u32)bpf_get_current_pid_tgid() != here->thread)
 		return 0;
-	return mark(MARK_FAULT, 0, 0);
+	return mark_of(at_ns, cpu, MARK_FAULT, 0, 0);
 }
 
 TRACEPOINT("page_fault_user") int page_fault_of_user(void *ctx)
@@ -157,6 +161,7 @@ TRACEPOINT("page_fault_kernel") int page_fault_of_kernel(void *ctx)
 
 TRACEPOINT("sched_switch") int switched(u64 *ctx)
 {
+	u64 at_ns = bpf_ktime_get_ns();
 	struct task_struct___of_noise *next = (void *)ctx[2];
 	u32 cpu = bpf_get_smp_processor_id();
 	struct noise_cpu *here = loop_here(cpu);
@@ -167,7 +172,7 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 		return 0;
 	pid = BPF_CORE_READ(next, pid);
 	if (pid == here->thread)
-		return mark(MARK_SWITCH_BACK, 0, 0);
+		return mark_of(at_ns, cpu, MARK_SWITCH_BACK, 0, 0);
 	record = reserve(sizeof(*record));
 	if (!record)
 		return 0;
@@ -176,19 +181,20 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	record->mark.key = pid;
 	record->mark.value = BPF_CORE_READ(next, tgid);
 	bpf_core_read(&record->name, sizeof(record->name), &next->comm);
-	record->mark.at_ns = bpf_ktime_get_ns();
+	record->mark.at_ns = at_ns;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
 TRACEPOINT("sched_waking") int waking(u64 *ctx)
 {
+	u64 at_ns = bpf_ktime_get_ns();
 	struct task_struct___of_noise *woken = (void *)ctx[0];
 	u32 thread = BPF_CORE_READ(woken, pid);
 	u32 *cpu = bpf_map_lookup_elem(&sleepers, &thread);
 
 	if (!cpu)
 		return 0;
-	return mark_of(*cpu, MARK_WAKE, (u32)bpf_get_current_pid_tgid(),
+	return mark_of(at_ns, *cpu, MARK_WAKE, (u32)bpf_get_current_pid_tgid(),
 		       bpf_get_smp_processor_id());
 }

@@ -217,6 +217,8 @@ pub struct ContextTransition {
     pub context: KernelContext,
     /// The task at the bottom of the stack.
     pub task: KernelContext,
+    /// The time of the transition, in cycles on the time axis of the CPU, as [`SpanUse::ended_at_cycles`].
+    pub at_cycles: u64,
     /// Cycles that the CPU had executed before the transition. Halted cycles do not count.
     pub cycles: u64,
     /// The value of the CPU's time-stamp counter at the transition.
@@ -446,7 +448,8 @@ impl Accounting {
     fn add_transitions(&mut self, transitions: &[Transition]) -> Result<()> {
         for row in transitions {
             let (context, task) = (context_of(row.code)?, context_of(row.task)?);
-            let transition = ContextTransition { context, task, cycles: row.cycles, tsc: row.tsc };
+            let (at_cycles, cycles, tsc) = (row.at, row.cycles, row.tsc);
+            let transition = ContextTransition { context, task, at_cycles, cycles, tsc };
             self.cpu_mut(row.region, row.cpu)?.transitions.push(transition);
         }
         Ok(())

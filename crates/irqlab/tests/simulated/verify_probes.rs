@@ -1,7 +1,7 @@
 //! Compares the live bench in a simulated machine with the simulator's record. Without QEMU the test says so and
 //! passes.
 
-use crate::support::{Place, can_simulate, rows};
+use crate::support::{Place, can_simulate, check_refused, rows, uint};
 use serde_json::Value as Json;
 
 /// Maximum relative error of the mean of instructions.
@@ -42,4 +42,64 @@ fn the_probes_of_a_disk_agree_with_the_simulator() {
     let [times, events] = ["exact_self_mean_instructions", "exact_mean_instructions"]
         .map(|column| number(disk, column));
     assert!(difference_ratio(times, events) < 0.1, "{disk}");
+}
+
+#[test]
+fn options_of_the_other_experiment_are_refused() {
+    let refused = |options: &[&str], says: &str| {
+        check_refused(&[&["sim", "verify-probes"], options].concat(), says);
+    };
+    refused(&["--hog"], "--period and --hog work only with --experiment wakeup");
+    refused(
+        &["--experiment", "wakeup", "--events"],
+        "--events works only with --experiment handlers",
+    );
+    refused(&["--experiment", "wakeup", "-d", "1h"], "the guest keeps all parts of all of them");
+    refused(&["--experiment", "wakeup", "-p", "1s", "-d", "10ms"], "no thread would wake up");
+}
+
+/// Each wake-up has the same parts on both sides, and they add up to the lateness, to the nanosecond. A task of a higher
+/// priority delays some wake-ups.
+#[test]
+fn the_live_bench_of_wakeup_agrees_with_the_simulator() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["sim", "verify-probes", "-q", "--json", "--experiment", "wakeup", "--hog"];
+    let options = ["-d", "120ms", "-p", "500us", "--warm-up", "20ms"];
+    let run = workspace.run(&[&arguments[..], &options[..]].concat()).assert_code(0).json();
+    let wakeups = &rows(&run, "wakeups")[0];
+    let count = uint(wakeups, "wakeup_count");
+    assert!((200..=240).contains(&count), "{wakeups}");
+    assert_eq!(uint(wakeups, "joined_count"), count, "{wakeups}");
+    assert_eq!(uint(wakeups, "measured_only_count"), 0, "{wakeups}");
+    assert_eq!(uint(wakeups, "lost_event_count"), 0, "{wakeups}");
+    let late = uint(wakeups, "late_total_ns");
+    assert_eq!(uint(wakeups, "measured_total_ns"), late, "{wakeups}");
+    assert_eq!(uint(wakeups, "exact_total_ns"), late, "{wakeups}");
+    for table in ["parts", "causes"] {
+        let sum = |column: &str| rows(&run, table).iter().map(|row| uint(row, column)).sum::<u64>();
+        assert_eq!((sum("measured_total_ns"), sum("exact_total_ns")), (late, late), "{table}");
+        for row in rows(&run, table) {
+            assert_ne!(row["verdict"], "differs", "{row}");
+        }
+    }
+    // Both sides see the same causes in the same wake-ups, also the task that was injected.
+    let counts = |row: &Json| (uint(row, "measured_count"), uint(row, "exact_count"));
+    let hog = rows(&run, "causes")
+        .iter()
+        .find(|row| row["name"] == "irqlab-hog" && row["class"] == "tasks")
+        .unwrap_or_else(|| panic!("no injected delay: {run}"));
+    let (measured, exact) = counts(hog);
+    assert!(exact > 0 && measured == exact, "{hog}");
+    let timer = |row: &&Json| row["name"] == "local_timer" && row["stage"] == "expiry";
+    let timer = rows(&run, "causes").iter().find(timer).unwrap_or_else(|| panic!("{run}"));
+    assert_eq!(counts(timer).0, counts(timer).1, "{timer}");
+    // No wake-up is joined with another one, and no clock with another time.
+    let probe_ns = number(wakeups, "probe_cost_ns");
+    for row in rows(&run, "instants").iter().filter(|row| row["error_ns"].is_number()) {
+        assert_eq!(counts(row).0, counts(row).1, "{row}");
+        assert!(number(row, "error_max_ns") < 10.0 * probe_ns, "{row}");
+    }
 }

@@ -1,12 +1,15 @@
 //! The request to run the threads of `wakeup` in a guest, and the response with their raw records. `sim` sends the
-//! request to the irqlab in the guest, which runs the threads with the code of the live bench, without probes.
-//! `sim/src/wakeup` joins the records with the contexts that the simulator saw.
+//! request to the irqlab in the guest, which runs the threads with the code of the live bench: without probes, or with
+//! the whole live bench, to check it. `sim/src/wakeup` joins the records with the contexts that the simulator saw.
 //!
 //! The names of variants and fields, and the text of records, are the wire format. The checks of the response do not
 //! trust the guest.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use super::split::{Part, Running, Stage};
 use crate::guest_protocol::response::Response;
 use crate::handlers::Condition;
 use crate::noise::in_guest::read_piece;
@@ -43,6 +46,10 @@ pub struct WakeupRequest {
     /// Seed of the phases of load, stimulus, window and due times against each other and the kernel's ticks. `None`:
     /// everything starts as soon as it can.
     pub seed: Option<u64>,
+    /// Whether the live bench measures, too: with probes, and its parts of each wake-up in the response.
+    pub probed: bool,
+    /// Whether a thread of a higher priority takes each CPU for 100 to 500 us about every 5.5 ms; only with `probed`.
+    pub has_hog: bool,
 }
 
 /// An item of the response.
@@ -54,8 +61,54 @@ pub enum WakeupItem {
     /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time and time of the
     /// thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this reading.
     Records(String),
-    /// A warning about the load or the stimulus.
+    /// A warning about the load, the stimulus or the live bench.
     Warning(String),
+    /// What the live bench measured, before the first thread.
+    Probed(ProbedWindow),
+    /// Some parts of the wake-ups of the last thread, as [`part_record`] and [`crate::noise::in_guest::pieces`] write
+    /// them.
+    Parts(String),
+}
+
+/// What the live bench measured in the guest, without the parts of wake-ups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbedWindow {
+    /// Kind and name of each context and task, by the number in parts.
+    pub names: Vec<(String, String)>,
+    /// Number of the kernel's events that found no room.
+    pub lost_events: u64,
+    /// Number of wake-ups whose parts do not add up to the lateness.
+    pub unbalanced: u64,
+}
+
+/// A part of a wake-up as a record of three numbers: the due time, the due time plus the length of the part, both in ns,
+/// and stage and cause.
+#[must_use]
+pub fn part_record(due_ns: u64, part: Part, length_ns: u64) -> [u64; 3] {
+    let stage = STAGES.iter().position(|stage| *stage == part.stage).unwrap_or(0) as u64;
+    let (kind, number) = match part.running {
+        Running::Context(number) => (0, number),
+        Running::Task(number) => (1, number),
+        Running::Thread => (2, 0),
+        Running::Unknown => (3, 0),
+    };
+    [due_ns, due_ns.saturating_add(length_ns), stage | kind << 2 | u64::from(number) << 4]
+}
+
+const STAGES: [Stage; 3] = [Stage::Expiry, Stage::Scheduling, Stage::Return];
+
+/// Due time, part and length of a record of [`part_record`]. `None` if it is invalid.
+fn part_of(&[due_ns, end_ns, code]: &[u64; 3]) -> Option<(u64, Part, u64)> {
+    let stage = *STAGES.get(usize::try_from(code & 3).ok()?)?;
+    let number = u32::try_from(code >> 4).ok()?;
+    let running = match code >> 2 & 3 {
+        0 => Running::Context(number),
+        1 => Running::Task(number),
+        2 => Running::Thread,
+        _ => Running::Unknown,
+    };
+    let length_ns = end_ns.checked_sub(due_ns).filter(|length_ns| *length_ns <= NUMBER_MAX)?;
+    Some((due_ns, Part { stage, running }, length_ns))
 }
 
 /// A thread on one CPU.
@@ -90,6 +143,20 @@ pub struct GuestThread {
     pub run: ThreadRun,
     /// Due time, time of the reading, time-stamp counter: see [`WakeupItem::Records`].
     pub records: Vec<[u64; 3]>,
+    /// The parts that the live bench measured, as [`part_record`] writes them. Empty without probes.
+    pub part_records: Vec<[u64; 3]>,
+}
+
+impl GuestThread {
+    /// The measured parts of each wake-up in the order of time, by the due time.
+    #[must_use]
+    pub fn parts(&self) -> BTreeMap<u64, Vec<(Part, u64)>> {
+        let mut wakeups: BTreeMap<u64, Vec<(Part, u64)>> = BTreeMap::new();
+        for (due_ns, part, length_ns) in self.part_records.iter().filter_map(part_of) {
+            wakeups.entry(due_ns).or_default().push((part, length_ns));
+        }
+        wakeups
+    }
 }
 
 /// The response to a [`WakeupRequest`].
@@ -97,8 +164,10 @@ pub struct GuestThread {
 pub struct WakeupResponse {
     /// The threads that ran, in order.
     pub threads: Vec<GuestThread>,
-    /// Warnings about the load and the stimulus.
+    /// Warnings about the load, the stimulus and the live bench.
     pub warnings: Vec<String>,
+    /// What the live bench measured. `None` if it did not measure.
+    pub probed: Option<ProbedWindow>,
 }
 
 impl Response for WakeupResponse {
@@ -106,15 +175,35 @@ impl Response for WakeupResponse {
 
     fn add(&mut self, item: WakeupItem) -> Result<(), String> {
         match item {
-            WakeupItem::Thread(run) => self.threads.push(GuestThread { run, records: Vec::new() }),
+            WakeupItem::Thread(run) => {
+                self.threads.push(GuestThread {
+                    run,
+                    records: Vec::new(),
+                    part_records: Vec::new(),
+                });
+            }
+            WakeupItem::Probed(_) if self.probed.is_some() => {
+                return Err("it has two measurements of the live bench".to_owned());
+            }
+            WakeupItem::Probed(window) => self.probed = Some(window),
+            WakeupItem::Parts(text) => {
+                let last = self.threads.last_mut().ok_or("it has parts without a thread")?;
+                let first = last.part_records.len();
+                read_piece(&text, &mut last.part_records).ok_or("it has invalid parts")?;
+                if last.part_records[first..].iter().any(|record| part_of(record).is_none()) {
+                    return Err("it has invalid parts".to_owned());
+                }
+            }
             WakeupItem::Warning(text) => self.warnings.push(text),
             WakeupItem::Records(text) => {
                 let last = self.threads.last_mut().ok_or("it has records without a thread")?;
                 read_piece(&text, &mut last.records).ok_or("it has invalid records")?;
             }
         }
-        if self.threads.len() > THREADS_MAX || self.warnings.len() > THREADS_MAX {
-            return Err(format!("it has more than {THREADS_MAX} threads or warnings"));
+        let names = self.probed.as_ref().map_or(0, |probed| probed.names.len());
+        if [self.threads.len(), self.warnings.len(), names].iter().any(|count| *count > THREADS_MAX)
+        {
+            return Err(format!("it has more than {THREADS_MAX} threads, warnings or names"));
         }
         Ok(())
     }
@@ -182,7 +271,40 @@ mod tests {
         items.extend(pieces(&records).into_iter().map(WakeupItem::Records));
         let response = response_of(items).unwrap();
         assert!(response.threads[0].records.is_empty());
-        assert_eq!(response.threads[1], GuestThread { run: run(1), records });
+        let expected = GuestThread { run: run(1), records, part_records: Vec::new() };
+        assert_eq!(response.threads[1], expected);
+    }
+
+    #[test]
+    fn parts_of_the_live_bench_come_back_by_their_due_time() {
+        let part = |stage, running| Part { stage, running };
+        let first = vec![
+            (part(Stage::Expiry, Running::Task(399)), 3_000),
+            (part(Stage::Scheduling, Running::Context(2)), 1 << 33),
+        ];
+        let second = vec![
+            (part(Stage::Return, Running::Thread), 1),
+            (part(Stage::Expiry, Running::Unknown), 0),
+        ];
+        let records: Vec<[u64; 3]> = [(20_000_u64, &first), (30_000, &second)]
+            .into_iter()
+            .flat_map(|(due, parts)| {
+                parts.iter().map(move |(part, ns)| part_record(due, *part, *ns))
+            })
+            .collect();
+        let probed =
+            ProbedWindow { names: vec![("task".into(), "idle".into())], ..Default::default() };
+        let mut items = vec![WakeupItem::Probed(probed.clone()), WakeupItem::Thread(run(0))];
+        items.extend(pieces(&records).into_iter().map(WakeupItem::Parts));
+        let response = response_of(items.clone()).unwrap();
+        let parts = response.threads[0].parts();
+        assert_eq!(parts.into_iter().collect::<Vec<_>>(), [(20_000, first), (30_000, second)]);
+        assert_eq!(response.probed, Some(probed));
+        assert!(response_of([&items[..], &items[..1]].concat()).is_err(), "two measurements");
+        for wrong in [[5, 4, 0], [5, 6, 3], [5, 6, 1 << 40], [5, 6 + (1 << 41), 0]] {
+            let parts = WakeupItem::Parts(pieces(&[wrong]).concat());
+            assert!(response_of(vec![WakeupItem::Thread(run(0)), parts]).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -4,16 +4,18 @@
 //! the time of that reading, and the kernel's events between them. This module splits each wake-up into its causes.
 //!
 //! [`Plan`] is the experiment. `split` attributes the time of a wake-up, `ledger` sums up the wake-ups of a CPU, `sample`
-//! has the results, and `tables` makes the tables.
+//! has the results, and `tables` makes the tables. `probe_check` compares the live bench with exact values.
 
 pub mod experiment;
 pub mod in_guest;
 pub mod ledger;
+pub mod probe_check;
 pub mod sample;
 pub mod split;
 mod tables;
 
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
-pub use sample::{CpuWakeups, ProbeCost, SeedOutcome, WakeupSample, kind_and_name};
+pub use sample::{CpuWakeups, ProbeCost, SeedOutcome, ThreadReadings, WakeupSample, kind_and_name};
 pub use split::{CpuState, Part, Running, Stage, Wakeup};
+pub use tables::Class;

@@ -131,6 +131,17 @@ pub struct CpuWakeups {
     pub page_faults: Option<u64>,
     /// Whether the kernel moved the thread to another CPU, and it was measured until then.
     pub left: bool,
+    /// The thread's own readings, which serve to check the bench. `None` unless the bench was asked for them.
+    pub readings: Option<ThreadReadings>,
+}
+
+/// The readings of a thread at its wake-ups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadReadings {
+    /// The kernel's number of the thread.
+    pub thread: u32,
+    /// Due time and time of the reading, ns, and the time-stamp counter after the reading, of each wake-up.
+    pub records: Vec<[u64; 3]>,
 }
 
 /// Median lateness in a pair of short windows, ns: without and with marks.

@@ -24,7 +24,7 @@ const QUANTILES: [(&str, &str, u32); 4] = [
 
 /// Why a thread was late. Each part of a wake-up has one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
+pub enum Class {
     /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
     /// Interrupts and softirqs ran, the timer's own among them.
@@ -50,7 +50,8 @@ impl Class {
     ];
 
     /// Name of the class in tables. It is part of the run's format.
-    fn label(self) -> &'static str {
+    #[must_use]
+    pub fn label(self) -> &'static str {
         match self {
             Class::LateTimer => "late timer",
             Class::Interrupts => "interrupts",
@@ -63,6 +64,11 @@ impl Class {
 
     /// The class of a part. `names`: see [`WakeupSample::names`].
     fn of_part(part: Part, names: &[ContextName]) -> Class {
+        Class::of(part, |task| is_idle(task, names))
+    }
+
+    /// The class of a part. `is_idle`: whether the task with a number is the idle task.
+    pub(super) fn of(part: Part, is_idle: impl Fn(u32) -> bool) -> Class {
         match (part.stage, part.running) {
             (_, Running::Context(_)) => Class::Interrupts,
             (_, Running::Unknown) | (Stage::Expiry | Stage::Scheduling, Running::Thread) => {
@@ -70,7 +76,7 @@ impl Class {
             }
             (Stage::Return, _) => Class::Return,
             (Stage::Expiry, Running::Task(_)) => Class::LateTimer,
-            (Stage::Scheduling, Running::Task(task)) if is_idle(task, names) => Class::Switch,
+            (Stage::Scheduling, Running::Task(task)) if is_idle(task) => Class::Switch,
             (Stage::Scheduling, Running::Task(_)) => Class::Tasks,
         }
     }
@@ -660,6 +666,7 @@ mod tests {
             lost: 0,
             page_faults: Some(0),
             left: false,
+            readings: None,
         };
         WakeupSample {
             cpus: vec![cpu],

@@ -13,7 +13,9 @@ use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
 use lab::noise::ContextName;
-use lab::wakeup::{CpuWakeups, Wakeup, WakeupBench, WakeupLedger, WakeupSample, kind_and_name};
+use lab::wakeup::{
+    CpuWakeups, ThreadReadings, Wakeup, WakeupBench, WakeupLedger, WakeupSample, kind_and_name,
+};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
@@ -250,6 +252,7 @@ impl LiveWakeup {
             ),
             threads: &threads,
             joins: Vec::new(),
+            readings: self.settings.keeps_readings.then(|| vec![Vec::new(); threads.len()]),
             stop: &self.settings.stop,
             poll: self.poll_interval(),
             ends_with_command: length == Length::Command,
@@ -267,7 +270,9 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
-        let Observer { joins, schedules, kernel_clock, stopped_ns, .. } = observer;
+        let Observer { joins, readings, schedules, kernel_clock, stopped_ns, .. } = observer;
+        let numbers: Vec<(u32, u32)> =
+            threads.iter().map(|thread| (thread.cpu, thread.number)).collect();
         let end_ns = schedules[0].end_ns.min(stopped_ns.unwrap_or(u64::MAX)).min(monotonic_ns());
         let start_ns = kernel_clock.from_process_ns(schedules[0].window_ns);
         let lost_after = probes.map(MarkProbes::lost).transpose()?;
@@ -290,6 +295,11 @@ impl LiveWakeup {
             wall_clock: Some(wall_before.until(WallReading::now(), kernel_clock)),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;
+        for ((cpu, thread), records) in numbers.into_iter().zip(readings.unwrap_or_default()) {
+            if let Some(row) = sample.cpus.iter_mut().find(|row| row.cpu == cpu) {
+                row.readings = Some(ThreadReadings { thread, records });
+            }
+        }
         for cpu in &mut sample.cpus {
             take_over_threshold(watch, cpu.cpu, &mut cpu.ledger, || sample.names.clone());
         }
@@ -355,6 +365,7 @@ impl LiveWakeup {
                 lost: ring.lost(),
                 page_faults: outcome.counts.map(|counts| counts.page_faults),
                 left,
+                readings: None,
             });
         }
         Ok(())
@@ -387,6 +398,8 @@ struct Observer<'a> {
     threads: &'a [MeasuredThread],
     schedules: Vec<Schedule>,
     joins: Vec<Join>,
+    /// Due time, time of the reading and time-stamp counter of all wake-ups of each thread. `None`: they are not kept.
+    readings: Option<Vec<Vec<[u64; 3]>>>,
     stop: &'a Stop,
     poll: Duration,
     /// Whether the end of the command ends the window.
@@ -509,20 +522,26 @@ impl Observer<'_> {
     /// Passes all new records and marks to the joins. Reads first which threads have ended, then records, then marks: in
     /// this order no mark of a record is missed.
     fn poll_once(&mut self) -> Result<(), BenchError> {
-        let drained = |thread: &MeasuredThread| {
+        let mut readings = self.readings.take();
+        let mut drained = |(number, thread): (usize, &MeasuredThread)| {
             let mut wakeups = Vec::new();
-            thread.ring.drain(|[due, woke, _]| {
+            thread.ring.drain(|[due, woke, counter]| {
                 // A thread that is stopped wakes up once more.
                 if self.stopped_ns.is_some_and(|stopped_ns| due >= stopped_ns) {
                     return;
                 }
                 let [due_ns, woke_ns] = [due, woke].map(|ns| self.kernel_clock.from_process_ns(ns));
                 wakeups.push(Wakeup { due_ns, woke_ns });
+                if let Some(readings) = &mut readings {
+                    readings[number].push([due_ns, woke_ns, counter]);
+                }
             });
             wakeups
         };
         let over: Vec<bool> = self.threads.iter().map(MeasuredThread::is_over).collect();
-        let new_wakeups: Vec<Vec<Wakeup>> = self.threads.iter().map(drained).collect();
+        let new_wakeups: Vec<Vec<Wakeup>> =
+            self.threads.iter().enumerate().map(&mut drained).collect();
+        self.readings = readings;
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
         self.watch.record(&marks);
         let threads = self.threads.iter().zip(over);

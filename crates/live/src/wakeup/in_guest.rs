@@ -1,18 +1,25 @@
-//! Runs the measured threads inside a simulated machine, with the code of the live bench and without probes: the
-//! simulator sees what delays them. The guest's irqlab calls [`execute`] for a request of `sim`, which gets the raw
+//! Runs the measured threads inside a simulated machine, with the code of the live bench. Without probes, only the
+//! simulator sees what delays them; with probes, the live bench does, too, and can be compared. The guest's irqlab calls [`execute`] for a request of `sim`, which gets the raw
 //! records.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab::experiment::BenchError;
+use lab::cpu_warnings::CpuWarnings;
+use lab::experiment::{Bench, BenchError};
 use lab::handlers::Condition;
 use lab::noise::in_guest::pieces;
-use lab::wakeup::in_guest::{RECORDS_MAX, ThreadRun, WakeupItem, WakeupRequest};
+use lab::noise::{ContextName, KeepDetours};
+use lab::wakeup::in_guest::{
+    ProbedWindow, RECORDS_MAX, ThreadRun, WakeupItem, WakeupRequest, part_record,
+};
+use lab::wakeup::{ThreadReadings, WakeupBench, WakeupSample};
 use stats::Random;
 
+use super::bench::LiveWakeup;
+use super::hog::Hogs;
 use super::schedule::schedules;
-use super::settings::{Length, Policy};
+use super::settings::{Length, Policy, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
 use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
@@ -46,6 +53,118 @@ impl Phases {
     }
 }
 
+/// Runs the window of a request with the whole live bench, its probes included. The response has the parts that the live
+/// bench measured of each wake-up.
+///
+/// Fails as [`execute`] does, and if the probes cannot be loaded.
+fn probed(
+    request: &WakeupRequest,
+    mark: fn(WindowEdge),
+    at_phase: fn(BenchPhase),
+    stop: &Stop,
+) -> Result<Vec<WakeupItem>, BenchError> {
+    // The kernel checks the probes now, which needs no detail.
+    at_phase(BenchPhase::SetUp);
+    let cpus = guest_cpus(&Root::default(), request.cpus.as_deref())?;
+    let period_ns = request.period_ns.max(1);
+    let wakeups = request.duration_ns.div_ceil(period_ns) as usize + 1;
+    let mut bench = LiveWakeup::new(WakeupSettings {
+        cpus: cpus.clone(),
+        housekeeping: Vec::new(),
+        period_ns,
+        length: Length::Time(Duration::from_nanos(request.duration_ns)),
+        warm_up: Duration::from_nanos(request.warm_up_ns),
+        policy: request.policy.parse().map_err(BenchError::Failed)?,
+        wait: request.wait.parse().map_err(BenchError::Failed)?,
+        aligned: request.aligned,
+        idle_exit_max_us: None,
+        trace: true,
+        keep: KeepDetours::new(wakeups, cpus.len(), 1),
+        keeps_readings: true,
+        command: Vec::new(),
+        command_to_stderr: true,
+        stop: stop.clone(),
+    })?;
+    if !bench.sees_events() {
+        let reason = bench.facts().absent.into_iter().next().map(|absence| absence.reason);
+        return Err(BenchError::unavailable(reason.unwrap_or_default()));
+    }
+    let mut stimuli = start_stimuli(request, &cpus, stop)?;
+    let hogs =
+        request.has_hog.then(|| Hogs::start(&cpus, request.seed.unwrap_or(1))).transpose()?;
+    at_phase(BenchPhase::Measurement);
+    mark(WindowEdge::Open);
+    let sample = bench.measure(true);
+    mark(WindowEdge::Close);
+    at_phase(BenchPhase::SetUp);
+    drop(hogs);
+    let still_run = stimuli.check();
+    let finished = stimuli.stop();
+    let sample = sample?;
+    if !stop.is_requested() {
+        still_run?;
+    }
+    probed_items(&sample, finished.warnings)
+}
+
+/// The items of a window that the live bench measured. Fails if the parts are more than a response holds.
+fn probed_items(
+    sample: &WakeupSample,
+    mut warnings: Vec<String>,
+) -> Result<Vec<WakeupItem>, BenchError> {
+    warnings.extend(sample.warnings.iter().cloned());
+    let mut by_problem = CpuWarnings::default();
+    for warning in &sample.cpu_warnings {
+        by_problem.add("the live bench", warning.clone());
+    }
+    warnings.extend(by_problem.lines());
+    let names = sample.names.iter().map(ContextName::kind_and_name);
+    let probed = ProbedWindow {
+        names: names.map(|(kind, name)| (kind.to_owned(), name)).collect(),
+        lost_events: sample.lost_events.unwrap_or(0),
+        unbalanced: sample.cpus.iter().map(|cpu| cpu.ledger.unbalanced).sum(),
+    };
+    let mut items: Vec<WakeupItem> = warnings.into_iter().map(WakeupItem::Warning).collect();
+    items.push(WakeupItem::Probed(probed));
+    let scheduler = sample.facts.get("scheduler").and_then(|class| class.as_str());
+    for cpu in &sample.cpus {
+        let Some(ThreadReadings { thread, records }) = &cpu.readings else { continue };
+        items.push(WakeupItem::Thread(ThreadRun {
+            cpu: cpu.cpu,
+            thread: *thread,
+            scheduler: scheduler.unwrap_or_default().to_owned(),
+            refused_policy: None,
+            unlocked_memory: None,
+            start_ns: cpu.start_ns,
+            window_ns: sample.window_ns,
+            missed: cpu.missed,
+            lost: cpu.lost,
+            page_faults: cpu.page_faults,
+            interrupted: sample.interrupted,
+        }));
+        items.extend(pieces(records).into_iter().map(WakeupItem::Records));
+        let mut wakeups = cpu.ledger.worst.sorted();
+        wakeups.sort_by_key(|whole| whole.wakeup.due_ns);
+        let parts: Vec<[u64; 3]> = wakeups
+            .iter()
+            .flat_map(|whole| {
+                let parts = whole.parts.iter().chain(&whole.later);
+                parts.map(|(part, length_ns)| part_record(whole.wakeup.due_ns, *part, *length_ns))
+            })
+            .collect();
+        if parts.len().max(records.len()) > RECORDS_MAX {
+            return Err(BenchError::Failed(format!(
+                "the wake-ups of CPU {} have {} parts, and a response has room for {RECORDS_MAX} (use a shorter \
+                 window)",
+                cpu.cpu,
+                parts.len()
+            )));
+        }
+        items.extend(pieces(&parts).into_iter().map(WakeupItem::Parts));
+    }
+    Ok(items)
+}
+
 /// Starts the load and the stimulus of a request.
 fn start_stimuli(
     request: &WakeupRequest,
@@ -71,6 +190,9 @@ pub fn execute(
     at_phase: fn(BenchPhase),
     stop: &Stop,
 ) -> Result<Vec<WakeupItem>, BenchError> {
+    if request.probed {
+        return probed(request, mark, at_phase, stop);
+    }
     let cpus = guest_cpus(&Root::default(), request.cpus.as_deref())?;
     let policy: Policy = request.policy.parse().map_err(BenchError::Failed)?;
     let wait = request.wait.parse().map_err(BenchError::Failed)?;

@@ -2,9 +2,10 @@
 //! kernel's marks around each wake-up.
 //!
 //! `bench` is the bench, `thread` the measured thread, `schedule` its times, `join` joins its records with the marks, and
-//! `settings` has the configuration. `in_guest` runs the same threads in a simulated machine.
+//! `settings` has the configuration. `in_guest` runs the same threads in a simulated machine, and `hog` delays them there.
 
 mod bench;
+mod hog;
 mod idle_states;
 pub mod in_guest;
 mod join;

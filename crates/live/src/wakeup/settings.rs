@@ -142,6 +142,8 @@ pub struct WakeupSettings {
     pub trace: bool,
     /// Which single wake-ups of each CPU the sample keeps.
     pub keep: KeepDetours,
+    /// Whether the sample has the thread's own readings, to check the bench. Memory grows with the window.
+    pub keeps_readings: bool,
     /// The command that runs concurrently with the threads, and its arguments; empty: none.
     pub command: Vec<String>,
     /// Whether the command's output goes to stderr, because the results go to stdout.

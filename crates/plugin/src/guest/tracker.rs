@@ -17,7 +17,7 @@ use crate::guest::structures::{Guest, Structures};
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use plugin_interface::symbols::{
-    Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST,
+    Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST, WAKE_FIRST, WAKE_PROBE,
 };
 use simrecord::counters::{COUNTERS, Counts};
 
@@ -339,7 +339,7 @@ impl Tracker {
     }
 
     /// Handles that the kernel is about to call BPF programs. The programs at a vector's exit end the body of the
-    /// interrupt.
+    /// interrupt. The programs at a wake-up have a context for each woken task.
     fn enter_probe(&mut self, cpu: usize, position: u8, mut moment: Moment<'_>) {
         let stack_pointer = moment.rsp();
         let Some(return_to) = moment.word(stack_pointer) else { return };
@@ -347,8 +347,15 @@ impl Tracker {
         if u32::from(position) == VECTOR_PROBE {
             stack.leave_section(moment.now);
         }
-        let context = KernelContext::Function(PROBE_FIRST + u32::from(position));
-        stack.enter_call(context, return_to, stack_pointer, moment.now);
+        let context = KernelContext::Function(match u32::from(position) {
+            WAKE_PROBE => {
+                let woken = moment.qemu.register_value(moment.registers.rsi);
+                self.read_pid(woken, moment.qemu)
+                    .map_or(PROBE_FIRST + WAKE_PROBE, |pid| WAKE_FIRST.saturating_add(pid))
+            }
+            position => PROBE_FIRST + position,
+        });
+        self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, moment.now);
     }
 
     /// Reads the name of the task that runs on `cpu`. Does nothing if the memory cannot be read in the current mode.

@@ -40,6 +40,14 @@ pub const PROBE_FIRST: u32 = 0x2_0000;
 /// The position in [`probe_name`] of the function that opens and closes the live bench's window on a CPU
 /// (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
+/// The position in [`probe_name`] of the function that calls the programs when the kernel wakes a task. The task is its
+/// second argument, in `rsi`.
+pub const WAKE_PROBE: u32 = 8;
+/// The position in [`probe_name`] of the function that calls the programs at a task switch.
+pub const SWITCH_PROBE: u32 = 9;
+/// This number plus a task's id is the [`KernelContext::Function`] of the programs that the kernel calls when it wakes
+/// this task.
+pub const WAKE_FIRST: u32 = 0x1000_0000;
 /// The position of the functions that call several BPF programs at a vector's entry. [`probe_name`] does not name them.
 pub const ENTRY_LOOP: u32 = PROBES.len() as u32;
 
@@ -160,6 +168,9 @@ pub fn wanted() -> impl Iterator<Item = Wanted> {
 
 /// How many arguments of a function the plugin reads at its start.
 fn arguments_of(name: &str) -> u8 {
+    if probe_name(WAKE_PROBE) == Some(name) {
+        return 2;
+    }
     let point = POINTS.iter().find(|point| point.0 == name).map(|point| point.1);
     let actions = [point, services::action_of(name), services::lock_action_of(name)];
     actions.into_iter().flatten().map(Action::arguments).max().unwrap_or(0)

@@ -33,7 +33,7 @@ pub(super) const POINTS: [(&str, Action); 22] = [
 ];
 
 /// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one per tracepoint class.
-pub(super) const PROBES: [&str; 8] = [
+pub(super) const PROBES: [&str; 10] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",
     "__bpf_trace_softirq",
@@ -42,6 +42,8 @@ pub(super) const PROBES: [&str; 8] = [
     "__bpf_trace_napi_poll",
     "__bpf_trace_nmi_handler",
     "__bpf_prog_test_run_raw_tp",
+    "__bpf_trace_sched_wakeup_template",
+    "__bpf_trace_sched_switch",
 ];
 
 /// Functions that call all BPF programs at a vector's entry one after the other, if several are attached.

@@ -80,7 +80,7 @@ mod tests {
     use lab::footprint::{Level, Method, Stimulus, Verdict};
 
     fn transition(context: KernelContext, tsc: u64) -> ContextTransition {
-        ContextTransition { context, task: KernelContext::User(7), cycles: 0, tsc }
+        ContextTransition { context, task: KernelContext::User(7), at_cycles: 0, cycles: 0, tsc }
     }
 
     #[test]

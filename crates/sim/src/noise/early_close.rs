@@ -109,7 +109,8 @@ mod tests {
     /// A region that closed on CPU 0 at this time.
     fn closed_at(tsc: u64) -> RegionUse {
         let context = KernelContext::User(7);
-        let transitions = vec![ContextTransition { context, task: context, cycles: tsc, tsc }];
+        let transitions =
+            vec![ContextTransition { context, task: context, at_cycles: tsc, cycles: tsc, tsc }];
         let cpu = CpuUse { cpu: 0, transitions, ..CpuUse::default() };
         RegionUse { cpus: vec![cpu], had_enough: true, ..RegionUse::default() }
     }

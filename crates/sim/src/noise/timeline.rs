@@ -137,7 +137,7 @@ mod tests {
     const TIMER: KernelContext = KernelContext::Interrupt(0xec);
 
     fn transition(context: KernelContext, cycles: u64, tsc: u64) -> ContextTransition {
-        ContextTransition { context, task: LOOP, cycles, tsc }
+        ContextTransition { context, task: LOOP, at_cycles: cycles, cycles, tsc }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
 use lab::wakeup::{CpuWakeups, SeedOutcome, Wakeup, WakeupBench, WakeupLedger, WakeupSample};
 use serde_json::{Map, Value as Json, json};
 
-use super::join::{Names, parts};
+use super::join::{Names, parts, with_counter_at_reading};
 use crate::Accounting;
 use crate::accounting::CpuUse;
 use crate::forecast::MachineWork;
@@ -86,15 +86,16 @@ impl SeedsSummary {
 }
 
 /// Time from the opening of the window to the first due time, on the guest's clock.
-const START_NS: u64 = 20_000_000;
+pub(super) const START_NS: u64 = 20_000_000;
 /// Name of the machine in progress messages.
 const LABEL: &str = "wake-ups";
 /// Why a run that ended early has no results: the records are in the guest's response.
 const NO_RESPONSE: &str = "its wake-ups are lost";
 /// What a reader must know of a CPU whose contexts do not cover its wake-ups.
-const NOT_COVERED: &str = "broken: the record of contexts does not begin before its wake-ups";
+pub(super) const NOT_COVERED: &str =
+    "broken: the record of contexts does not begin before its wake-ups";
 
-const CLOCKS_DIFFER: &str =
+pub(super) const CLOCKS_DIFFER: &str =
     "broken: the guest's clock and its time-stamp counter advance at different rates";
 /// Largest difference of both clocks over a window: this part of it, and some ns of their readings.
 const CLOCKS_DIFFER_PARTS: u64 = 10_000;
@@ -344,7 +345,7 @@ impl SimWakeup {
     ) -> CpuWakeups {
         let run = &thread.run;
         let mut ledger = WakeupLedger::new(self.settings.keep);
-        for &[due_ns, woke_ns, woke_tsc] in &thread.records {
+        for [due_ns, woke_ns, woke_tsc] in with_counter_at_reading(&thread.records) {
             let wakeup = Wakeup { due_ns, woke_ns };
             let due_tsc = woke_tsc.saturating_sub(wakeup.late_ns());
             let window = (due_tsc, woke_tsc);
@@ -359,6 +360,7 @@ impl SimWakeup {
             lost: run.lost,
             page_faults: run.page_faults,
             left: false,
+            readings: None,
         }
     }
 }
@@ -397,7 +399,7 @@ fn counter_at_start(thread: &GuestThread) -> u64 {
 }
 
 /// Whether CLOCK_MONOTONIC and the time-stamp counter advanced by the same time between the first and the last wake-up.
-fn clocks_agree(thread: &GuestThread) -> bool {
+pub(super) fn clocks_agree(thread: &GuestThread) -> bool {
     let Some((first, last)) = thread.records.first().zip(thread.records.last()) else {
         return true;
     };
@@ -407,7 +409,7 @@ fn clocks_agree(thread: &GuestThread) -> bool {
 }
 
 /// Whether the record of contexts, which starts at `starts_ns`, begins before the thread's first due time.
-fn is_covered(thread: &GuestThread, starts_ns: Option<u64>) -> bool {
+pub(super) fn is_covered(thread: &GuestThread, starts_ns: Option<u64>) -> bool {
     thread.records.first().is_none_or(|&[due_ns, woke_ns, woke_tsc]| {
         let due_tsc = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
         starts_ns.is_some_and(|starts_ns| starts_ns <= due_tsc)

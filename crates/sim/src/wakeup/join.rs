@@ -50,7 +50,7 @@ impl Names {
     }
 
     /// What runs in a context. `task`: the task at the bottom of the stack; `thread`: the measured thread.
-    fn running(
+    pub(super) fn running(
         &mut self,
         (context, task): (KernelContext, KernelContext),
         thread: u32,
@@ -65,6 +65,27 @@ impl Names {
             other => Running::Task(self.number(other, account)),
         }
     }
+}
+
+/// Number of wake-ups before and after one, whose clocks show how far the counter is ahead.
+const NEIGHBOURS: usize = 16;
+
+/// Returns the records of a thread (due time, time of the reading, time-stamp counter) with the counter at the time of the
+/// reading: the median difference of both clocks over the neighbouring wake-ups determines it.
+///
+/// The thread reads the clock between two readings of the counter. A task that takes the CPU between them makes the
+/// recorded counter wrong by half of its time, in this wake-up.
+pub(super) fn with_counter_at_reading(records: &[[u64; 3]]) -> Vec<[u64; 3]> {
+    let ahead = |record: &[u64; 3]| record[2].wrapping_sub(record[1]).cast_signed();
+    let with_median = |(number, record): (usize, &[u64; 3])| {
+        let end = records.len().min(number + NEIGHBOURS + 1);
+        let mut near: Vec<i64> =
+            records[number.saturating_sub(NEIGHBOURS)..end].iter().map(ahead).collect();
+        let middle = near.len() / 2;
+        let (_, median, _) = near.select_nth_unstable(middle);
+        [record[0], record[1], record[1].wrapping_add_signed(*median)]
+    };
+    records.iter().enumerate().map(with_median).collect()
 }
 
 /// Time in which one context runs.
@@ -178,11 +199,28 @@ mod tests {
     const SLEEP: KernelContext = KernelContext::Syscall(230);
 
     fn transition(tsc: u64, context: KernelContext, task: KernelContext) -> ContextTransition {
-        ContextTransition { context, task, cycles: tsc, tsc }
+        ContextTransition { context, task, at_cycles: tsc, cycles: tsc, tsc }
     }
 
     fn parts_of(window: (u64, u64), transitions: &[ContextTransition]) -> Vec<(Part, u64)> {
         parts(window, transitions, 7, &mut Names::default(), &Accounting::default())
+    }
+
+    /// In the third wake-up, a task ran for 600 us between the readings. The clocks drift apart by 1 ns.
+    #[test]
+    fn a_task_between_the_readings_does_not_move_the_due_time() {
+        let mut records: Vec<[u64; 3]> = (0..60_u64)
+            .map(|number| {
+                let woke_ns = number * 1_000_000 + 50;
+                [number * 1_000_000, woke_ns, woke_ns - 40 + number / 30]
+            })
+            .collect();
+        let expected = records.clone();
+        records[2][2] += 300_000;
+        assert_eq!(with_counter_at_reading(&records)[..14], expected[..14]);
+        assert_eq!(with_counter_at_reading(&records)[46..], expected[46..]);
+        assert_eq!(with_counter_at_reading(&[]), [[0_u64; 3]; 0]);
+        assert_eq!(with_counter_at_reading(&[[1, 2, 9]]), [[1, 2, 9]]);
     }
 
     #[test]

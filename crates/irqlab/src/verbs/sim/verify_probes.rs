@@ -1,5 +1,7 @@
-//! `irqlab sim verify-probes`: runs the live bench of `handlers` inside a simulated machine. Compares its results with
-//! the exact results of the simulator, context by context.
+//! `irqlab sim verify-probes`: runs the live bench of `handlers` or of `wakeup` inside a simulated machine. Compares its
+//! results with the exact results of the simulator, context by context; of `wakeup`, part by part of each wake-up.
+
+mod wakeups;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,14 +11,16 @@ use lab::experiment::{Bench, BenchError, BenchFacts, TIME_LIMIT, missing_warning
 use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::probe_check::{CheckedContext, ProbeCost, probe_costs, probes};
 use lab::handlers::{Condition, HandlersBench, Load, Rate, Stimulus};
-use record::{Absence, Run, SCHEMA, Timestamp};
+use lab::wakeup::probe_check::ConditionCheck;
+use record::{Absence, Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::handlers::{SimBench, SimSettings, Verified};
+use sim::models::Model;
 use sim::watch::Watch;
 
 use crate::console::{ProgressLine, Redraw};
-use crate::options::{On, ResultArgs, Usage, duration, ns};
+use crate::options::{On, ResultArgs, Usage, duration, duration_between, ns};
 use crate::run::{OpenRun, STOPPED, made_by, stop_on_signals};
 use crate::simulated::{
     FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, LevelArgs, Simulated,
@@ -28,8 +32,12 @@ use crate::simulated::{
 #[command(mut_arg("guest_limit", |arg| arg.help(FINISHED_WINDOWS_GUEST_LIMIT)))]
 #[command(after_help = "Examples:
   irqlab sim verify-probes --stimulus timer -d 300ms
-  irqlab sim verify-probes --stimulus disk --disk nvme --rate low")]
+  irqlab sim verify-probes --stimulus disk --disk nvme --rate low
+  irqlab sim verify-probes --experiment wakeup --hog")]
 pub struct VerifyArgs {
+    /// Whose live bench to verify: handlers or wakeup
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Experiment::Handlers, hide_possible_values = true)]
+    experiment: Experiment,
     /// Where the live bench runs: sim:MODEL
     #[arg(long, value_name = "BENCH", default_value = "sim:r4400-1994")]
     on: On,
@@ -43,15 +51,15 @@ pub struct VerifyArgs {
     /// low, high
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "high")]
     rate: Vec<Rate>,
-    /// disk, net, timer, ipi, none
-    #[arg(
-        long,
-        alias = "source",
-        value_delimiter = ',',
-        value_name = "LIST",
-        default_value = "timer"
-    )]
+    /// disk, net, timer, ipi, none [default: timer; for wakeup, none]
+    #[arg(long, alias = "source", value_delimiter = ',', value_name = "LIST")]
     stimulus: Vec<Stimulus>,
+    /// For wakeup: time between two due times of a thread; 10us to 10s [default: 1ms]
+    #[arg(short, long, value_parser = duration_between("10us", "10s"), value_name = "TIME")]
+    period: Option<Duration>,
+    /// For wakeup: inject delays. A SCHED_FIFO thread of a higher priority takes each CPU for 100 to 500 us about every 5.5 ms
+    #[arg(long)]
+    hog: bool,
     /// How long to measure each condition, in guest time
     #[arg(short = 'd', long, value_parser = duration, default_value = "1s", value_name = "TIME")]
     duration: Duration,
@@ -71,9 +79,74 @@ pub struct VerifyArgs {
     guest: GuestArgs,
 }
 
+/// The experiment whose live bench is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Experiment {
+    Handlers,
+    Wakeup,
+}
+
+impl Experiment {
+    fn word(self) -> &'static str {
+        match self {
+            Experiment::Handlers => "handlers",
+            Experiment::Wakeup => "wakeup",
+        }
+    }
+}
+
 impl VerifyArgs {
     fn conditions(&self) -> Vec<Condition> {
-        Condition::combinations(&self.load, &self.rate, &self.stimulus)
+        let default = match self.experiment {
+            Experiment::Handlers => &[Stimulus::Timer][..],
+            Experiment::Wakeup => &[Stimulus::None],
+        };
+        let stimuli = if self.stimulus.is_empty() { default } else { &self.stimulus };
+        Condition::combinations(&self.load, &self.rate, stimuli)
+    }
+
+    /// Refuses options that the experiment does not have.
+    fn check(&self) -> Result<(), Usage> {
+        let refused = |reason: &str| Err(Usage(reason.to_owned()));
+        match self.experiment {
+            Experiment::Handlers if self.period.is_some() || self.hog => {
+                refused("--period and --hog work only with --experiment wakeup")
+            }
+            Experiment::Wakeup if self.events => {
+                refused("--events works only with --experiment handlers: wakeup reads no counters")
+            }
+            Experiment::Handlers | Experiment::Wakeup => Ok(()),
+        }
+    }
+}
+
+/// The results of a condition.
+trait Outcome {
+    fn warnings(&self) -> &[String];
+
+    /// The probes' own costs.
+    fn probed(&self) -> Json;
+
+    /// Adds the results.
+    fn keep(self, all: &mut AllResults);
+}
+
+impl Outcome for Verified {
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn probed(&self) -> Json {
+        json!({
+            "inside_ns": self.probed.in_span_ns,
+            "added_ns": self.probed.total_ns,
+            "lost": self.probed.lost,
+        })
+    }
+
+    fn keep(self, all: &mut AllResults) {
+        all.contexts.extend(self.sources);
+        all.costs.extend(self.costs);
     }
 }
 
@@ -81,6 +154,7 @@ impl VerifyArgs {
 #[derive(Default)]
 struct AllResults {
     contexts: Vec<CheckedContext>,
+    wakeups: Vec<ConditionCheck>,
     costs: Vec<ProbeCost>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -96,24 +170,18 @@ impl AllResults {
     /// Adds the outcome of a condition. `None`: the user asked to stop before its end.
     ///
     /// Fails when the bench failed.
-    fn add(
+    fn add<T: Outcome>(
         &mut self,
         label: String,
-        outcome: Result<Option<Verified>, BenchError>,
+        outcome: Result<Option<T>, BenchError>,
     ) -> anyhow::Result<()> {
         match outcome {
             Ok(None) => self.missing.push(label),
             Ok(Some(verified)) => {
-                let warnings = verified.warnings.iter().map(|text| format!("{label}: {text}"));
+                let warnings = verified.warnings().iter().map(|text| format!("{label}: {text}"));
                 self.warnings.extend(warnings);
-                let probed = json!({
-                    "inside_ns": verified.probed.in_span_ns,
-                    "added_ns": verified.probed.total_ns,
-                    "lost": verified.probed.lost,
-                });
-                self.probed.insert(label, probed);
-                self.contexts.extend(verified.sources);
-                self.costs.extend(verified.costs);
+                self.probed.insert(label, verified.probed());
+                verified.keep(self);
             }
             Err(BenchError::TimeLimit(reason)) => {
                 self.time_limit.get_or_insert_with(|| format!("{label}: {reason}"));
@@ -137,6 +205,10 @@ impl AllResults {
 
 /// Measures all conditions, prints and records the run.
 pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    if args.experiment == Experiment::Wakeup {
+        return wakeups::run(cache, args);
+    }
     let open = OpenRun::new("verify-probes", &args.results)?;
     let (mut bench, host) = bench(cache, args)?;
     let conditions = args.conditions();
@@ -160,15 +232,21 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
             None => bail!(STOPPED),
         }
     }
-    open.finish(&assemble(args, open.started(), host, bench.facts(), all), &[])
+    let tables = vec![probes(&all.contexts), probe_costs(&all.costs)];
+    open.finish(&assemble(args, open.started(), host, bench.facts(), all, tables), &[])
+}
+
+/// The model of `--on`, at a level that records every event.
+fn model(cache: &Cache, args: &VerifyArgs) -> anyhow::Result<Option<Model>> {
+    let name = args.on.simulated_model("the live bench to verify")?;
+    let name = name
+        .ok_or_else(|| Usage("--on sim has no clock to verify: use --on sim:MODEL".to_owned()))?;
+    args.level.model_of_all_events(cache, Some(name))
 }
 
 /// Prepares the bench. Also returns the block `host` of the run.
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
-    let name = args.on.simulated_model("the live bench to verify")?;
-    let name = name
-        .ok_or_else(|| Usage("--on sim has no clock to verify: use --on sim:MODEL".to_owned()))?;
-    let model = args.level.model_of_all_events(&cache, Some(name))?;
+    let model = model(&cache, args)?;
     let watch = Watch { spans: true, ..args.level.watch(model) };
     let stop = stop_on_signals()?;
     let prepared = Simulated::prepare(cache, &args.guest, args.vcpus, watch, stop, |machine| {
@@ -207,9 +285,11 @@ fn assemble(
     host: Map<String, Json>,
     facts: BenchFacts,
     all: AllResults,
+    tables: Vec<Table>,
 ) -> Run {
     let mut settings = facts.settings;
     settings.extend(made_by());
+    settings.insert("experiment".into(), json!(args.experiment.word()));
     settings.insert("duration_ns".into(), json!(args.duration.as_nanos() as u64));
     settings.insert("warm_up_ns".into(), json!(args.warm_up.as_nanos() as u64));
     let complete = all.is_complete();
@@ -232,7 +312,7 @@ fn assemble(
         observer,
         warnings,
         absent: all.absent,
-        tables: vec![probes(&all.contexts), probe_costs(&all.costs)],
+        tables,
     }
 }
 
@@ -243,16 +323,17 @@ mod tests {
     #[test]
     fn conditions_without_results_make_the_run_incomplete() {
         let mut all = AllResults::default();
-        all.add("idle/high/timer".to_owned(), Ok(None)).unwrap();
+        all.add::<Verified>("idle/high/timer".to_owned(), Ok(None)).unwrap();
         assert!(!all.is_complete() && all.ended_before_results());
         all.add("idle/low/timer".to_owned(), Ok(Some(Verified::default()))).unwrap();
         let limit = || BenchError::TimeLimit("1m is over".to_owned());
-        all.add("idle/low/disk".to_owned(), Err(limit())).unwrap();
-        all.add("idle/high/disk".to_owned(), Err(limit())).unwrap();
+        all.add::<Verified>("idle/low/disk".to_owned(), Err(limit())).unwrap();
+        all.add::<Verified>("idle/high/disk".to_owned(), Err(limit())).unwrap();
         assert!(!all.is_complete() && !all.ended_before_results());
         assert_eq!(all.missing, ["idle/high/timer", "idle/low/disk", "idle/high/disk"]);
         assert_eq!(all.time_limit.as_deref(), Some("idle/low/disk: 1m is over"));
-        assert!(all.add("idle/low/net".to_owned(), Err(BenchError::Failed("x".into()))).is_err());
+        let failed = Err(BenchError::Failed("x".into()));
+        assert!(all.add::<Verified>("idle/low/net".to_owned(), failed).is_err());
     }
 
     #[test]
@@ -261,7 +342,7 @@ mod tests {
         all.add("idle/high/timer".to_owned(), Ok(Some(Verified::default()))).unwrap();
         assert!(all.is_complete());
         let unavailable = BenchError::unavailable("no card");
-        all.add("idle/high/net".to_owned(), Err(unavailable)).unwrap();
+        all.add::<Verified>("idle/high/net".to_owned(), Err(unavailable)).unwrap();
         assert!(!all.is_complete() && all.missing.is_empty());
     }
 }

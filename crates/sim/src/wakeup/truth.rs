@@ -1,0 +1,508 @@
+//! The exact parts of wake-ups in a guest in which the live bench's probes run: what the bench would report if its probes
+//! took the time of each event when the event happens.
+//!
+//! A context lasts from the call of the BPF programs at its entry to the call of those at its exit. The kernel wakes the
+//! thread, and switches to a task, when it calls the programs of these tracepoints. The plugin follows these calls, and
+//! knows from the kernel's own functions which interrupt, softirq or task is concerned.
+
+use attribution::KernelContext;
+use lab::wakeup::probe_check::Instant;
+use lab::wakeup::{Part, Stage};
+use plugin_interface::symbols::{
+    BODY_FIRST, ENTRY_LOOP, GATE_PROBE, PROBE_FIRST, SWITCH_PROBE, WAKE_FIRST, WAKE_PROBE,
+};
+
+use super::join::Names;
+use crate::accounting::{Accounting, ContextTransition, CpuUse, RegionUse, SpanUse};
+
+/// The positions in [`plugin_interface::symbols::probe_name`] of the probes at the entry and the exit of contexts.
+const IRQ_ENTRY_PROBE: u32 = 0;
+const IRQ_EXIT_PROBE: u32 = 1;
+const SOFTIRQ_PROBE: u32 = 2;
+const VECTOR_PROBE: u32 = 3;
+/// The vector of the local timer's interrupt.
+const LOCAL_TIMER: u8 = 0xec;
+
+/// Time from a start to an end (exclusive), by the time-stamp counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Interval {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl Interval {
+    fn contains(self, tsc: u64) -> bool {
+        self.start <= tsc && tsc < self.end
+    }
+}
+
+/// The position of the probe whose programs run in a context; all wake-ups have one position. `None` for other contexts
+/// and for the gate of windows.
+pub(super) fn probe_position(context: KernelContext) -> Option<u32> {
+    match context {
+        KernelContext::Function(number) if number >= WAKE_FIRST => Some(WAKE_PROBE),
+        KernelContext::Function(number) if number >= PROBE_FIRST => {
+            Some(number - PROBE_FIRST).filter(|position| *position != GATE_PROBE)
+        }
+        _ => None,
+    }
+}
+
+/// What happened on a CPU.
+pub(super) struct CpuTruth<'a> {
+    transitions: &'a [ContextTransition],
+    /// When BPF programs ran.
+    probes: Vec<Interval>,
+    /// The contexts between their probes, by start, and for each one the latest end of it and all before it.
+    contexts: Vec<(Interval, KernelContext, u64)>,
+    /// From when on which task had the CPU.
+    tasks: Vec<(u64, KernelContext)>,
+    /// The local timer's interrupts, from the first to the last instruction.
+    timers: Vec<Interval>,
+}
+
+/// A part of a wake-up, with the time of BPF programs in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TruePart {
+    pub(super) part: Part,
+    pub(super) length_ns: u64,
+    pub(super) probes_ns: u64,
+}
+
+/// A wake-up to divide.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrueWindow {
+    /// From the due time to the thread's reading of the clock.
+    pub(super) time: Interval,
+    /// The kernel's number of the thread.
+    pub(super) thread: u32,
+    /// When the kernel woke the thread; `None` if it did not sleep.
+    pub(super) woken: Option<u64>,
+}
+
+impl<'a> CpuTruth<'a> {
+    pub(super) fn of(cpu: &'a CpuUse) -> CpuTruth<'a> {
+        let transitions = &cpu.transitions[..];
+        let mut spans: Vec<(Interval, KernelContext)> =
+            cpu.spans.iter().map(|span| (interval_of(span, transitions), span.context)).collect();
+        spans.sort_by_key(|(interval, _)| (interval.start, std::cmp::Reverse(interval.end)));
+        let at = |wanted: &[u32]| -> Vec<Interval> {
+            let is_wanted = |context: KernelContext| {
+                probe_position(context).is_some_and(|position| wanted.contains(&position))
+            };
+            spans.iter().filter(|(_, context)| is_wanted(*context)).map(|(time, _)| *time).collect()
+        };
+        let probes = spans.iter().filter(|(_, context)| probe_position(*context).is_some());
+        let timers =
+            spans.iter().filter(|(_, context)| *context == KernelContext::Interrupt(LOCAL_TIMER));
+        CpuTruth {
+            transitions,
+            probes: probes.map(|(interval, _)| *interval).collect(),
+            contexts: contexts(&spans, &at),
+            tasks: tasks(transitions, &at(&[SWITCH_PROBE])),
+            timers: timers.map(|(interval, _)| *interval).collect(),
+        }
+    }
+
+    /// Time in probes of a CPU: number of calls, and their sum in ns.
+    pub(super) fn probe_calls(&self) -> (u64, f64) {
+        let total_ns: u64 = self.probes.iter().map(|probe| probe.end - probe.start).sum();
+        (self.probes.len() as u64, total_ns as f64)
+    }
+
+    /// The parts of a wake-up in the order of time. They add up to its time.
+    pub(super) fn parts(
+        &self,
+        window: TrueWindow,
+        names: &mut Names,
+        account: &Accounting,
+    ) -> Vec<TruePart> {
+        let mut cuts = vec![window.time.start, window.time.end];
+        let open: Vec<(Interval, KernelContext)> = self.contexts_in(window.time).collect();
+        let probes = in_order(&self.probes, window.time);
+        for interval in open.iter().map(|(interval, _)| interval).chain(probes) {
+            cuts.extend([interval.start, interval.end]);
+        }
+        cuts.extend(
+            self.tasks.iter().map(|(start, _)| *start).filter(|tsc| window.time.contains(*tsc)),
+        );
+        cuts.extend(window.woken);
+        cuts.retain(|tsc| window.time.start <= *tsc && *tsc <= window.time.end);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut parts: Vec<TruePart> = Vec::new();
+        for pair in cuts.windows(2) {
+            let (start, length_ns) = (pair[0], pair[1] - pair[0]);
+            let context = open.iter().filter(|(interval, _)| interval.contains(start));
+            let context =
+                context.max_by_key(|(interval, _)| interval.start).map(|(_, context)| *context);
+            let task = self.task_at(start);
+            let running = names.running((context.unwrap_or(task), task), window.thread, account);
+            let part = Part { stage: self.stage(start, window), running };
+            let is_probe = probes.iter().any(|probe| probe.contains(start));
+            let probes_ns = if is_probe { length_ns } else { 0 };
+            match parts.last_mut() {
+                Some(last) if last.part == part => {
+                    last.length_ns += length_ns;
+                    last.probes_ns += probes_ns;
+                }
+                _ => parts.push(TruePart { part, length_ns, probes_ns }),
+            }
+        }
+        parts
+    }
+
+    /// The stage of a wake-up at an instant.
+    fn stage(&self, tsc: u64, window: TrueWindow) -> Stage {
+        let is_thread = |task: KernelContext| is_task(task, window.thread);
+        let has_cpu = is_thread(self.task_at(tsc));
+        let had_cpu = is_thread(self.task_at(window.time.start));
+        let switches = self.tasks.partition_point(|(start, _)| *start <= window.time.start);
+        let switched = self.tasks[switches..].iter().find(|(_, task)| is_thread(*task));
+        let is_switched = switched.is_some_and(|(start, _)| *start <= tsc);
+        match window.woken {
+            Some(woken) if tsc < woken => Stage::Expiry,
+            // A thread that kept the CPU needs no switch.
+            _ if has_cpu && is_switched => Stage::Return,
+            Some(_) => Stage::Scheduling,
+            None if had_cpu && !has_cpu => Stage::Scheduling,
+            None if is_switched => Stage::Scheduling,
+            None => Stage::Expiry,
+        }
+    }
+
+    /// The instants of a wake-up that occurred, each in ns after the due time.
+    pub(super) fn instants(&self, window: TrueWindow) -> Vec<(Instant, u64)> {
+        let Some(woken) = window.woken else { return Vec::new() };
+        let timer = KernelContext::Interrupt(LOCAL_TIMER);
+        let seen = self
+            .contexts_in(window.time)
+            .filter(|(interval, context)| *context == timer && interval.contains(woken))
+            .map(|(interval, _)| interval.start)
+            .max();
+        let entered = seen.and_then(|seen| {
+            let outer = self.timers.iter().filter(|timer| timer.contains(seen));
+            outer.map(|timer| timer.start).max()
+        });
+        let is_in_window = |tsc: u64| woken <= tsc && tsc < window.time.end;
+        let switched = self
+            .tasks
+            .iter()
+            .rev()
+            .find(|(start, task)| is_in_window(*start) && is_task(*task, window.thread))
+            .map(|(start, _)| *start);
+        let first = switched.and_then(|switched| {
+            let after = self.transitions.partition_point(|transition| transition.tsc < switched);
+            let user = KernelContext::User(window.thread);
+            let first =
+                self.transitions[after..].iter().find(|transition| transition.context == user);
+            first.map(|transition| transition.tsc).filter(|tsc| is_in_window(*tsc))
+        });
+        let instants = [
+            (Instant::InterruptEntered, entered),
+            (Instant::InterruptSeen, seen),
+            (Instant::Woken, Some(woken)),
+            (Instant::Switched, switched),
+            (Instant::FirstInstruction, first),
+        ];
+        // An interrupt may run already when the timer is due.
+        let after_due = |tsc: u64| tsc.saturating_sub(window.time.start);
+        instants.into_iter().filter_map(|(instant, tsc)| Some((instant, after_due(tsc?)))).collect()
+    }
+
+    fn task_at(&self, tsc: u64) -> KernelContext {
+        let after = self.tasks.partition_point(|(start, _)| *start <= tsc);
+        after.checked_sub(1).map_or(KernelContext::Unknown, |last| self.tasks[last].1)
+    }
+
+    /// The contexts that overlap a time, the latest start first.
+    fn contexts_in(&self, time: Interval) -> impl Iterator<Item = (Interval, KernelContext)> + '_ {
+        let end = self.contexts.partition_point(|(interval, _, _)| interval.start < time.end);
+        let before = self.contexts[..end].iter().rev();
+        before
+            .take_while(move |(_, _, latest_end)| *latest_end > time.start)
+            .filter(move |(interval, _, _)| interval.end > time.start)
+            .map(|(interval, context, _)| (*interval, *context))
+    }
+}
+
+/// When the kernel woke a thread, on any CPU, in order.
+pub(super) fn wake_ups(region: &RegionUse, thread: u32) -> Vec<u64> {
+    let context = KernelContext::Function(WAKE_FIRST.saturating_add(thread));
+    let starts = region.cpus.iter().flat_map(|cpu| {
+        let of_thread = cpu.spans.iter().filter(|span| span.context == context);
+        of_thread.map(|span| interval_of(span, &cpu.transitions).start)
+    });
+    let mut starts: Vec<u64> = starts.collect();
+    starts.sort_unstable();
+    starts
+}
+
+/// Whether a context at the bottom of the stack is the task with this number.
+fn is_task(task: KernelContext, number: u32) -> bool {
+    matches!(task, KernelContext::User(pid) | KernelContext::Task(pid) if pid == number)
+}
+
+/// The part of sorted probes that overlap a time. Probes overlap only where an interrupt has probes within a probe.
+fn in_order(probes: &[Interval], time: Interval) -> &[Interval] {
+    const NESTED_MAX: usize = 64;
+    let first = probes.partition_point(|probe| probe.start < time.start).saturating_sub(NESTED_MAX);
+    let end = probes.partition_point(|probe| probe.start < time.end);
+    &probes[first.min(end)..end]
+}
+
+/// The time of a span by the time-stamp counter. Each edge of a span is a transition.
+fn interval_of(span: &SpanUse, transitions: &[ContextTransition]) -> Interval {
+    let tsc_at = |cycles: u64| {
+        let after = transitions.partition_point(|transition| transition.at_cycles <= cycles);
+        after.checked_sub(1).map_or(0, |last| transitions[last].tsc)
+    };
+    let start = tsc_at(span.ended_at_cycles.saturating_sub(span.inclusive_cycles));
+    Interval { start, end: tsc_at(span.ended_at_cycles).max(start) }
+}
+
+/// The contexts between their probes, by start. `probes_at` returns the calls of probes with these positions, by start.
+fn contexts(
+    spans: &[(Interval, KernelContext)],
+    probes_at: &dyn Fn(&[u32]) -> Vec<Interval>,
+) -> Vec<(Interval, KernelContext, u64)> {
+    let [entries, exits, softirqs] =
+        [IRQ_ENTRY_PROBE, IRQ_EXIT_PROBE, SOFTIRQ_PROBE].map(|position| probes_at(&[position]));
+    let vectors = probes_at(&[VECTOR_PROBE, ENTRY_LOOP]);
+    // The start of the last call that ended before a handler, and the start of the first call after it.
+    let before = |probes: &[Interval], start: u64| {
+        let end = probes.partition_point(|probe| probe.start <= start);
+        probes[..end].iter().rev().find(|probe| probe.end <= start).map(|probe| probe.start)
+    };
+    let after = |probes: &[Interval], end: u64| {
+        probes.get(probes.partition_point(|probe| probe.start < end)).map(|probe| probe.start)
+    };
+    let context_of = |(interval, context): &(Interval, KernelContext)| {
+        let Interval { start, end } = *interval;
+        let (start, end, context) = match *context {
+            // The body starts when the programs at the entry return, and ends at the call of those at the exit.
+            KernelContext::Function(number) if (BODY_FIRST..PROBE_FIRST).contains(&number) => {
+                let vector = u8::try_from(number - BODY_FIRST).ok()?;
+                (before(&vectors, start), Some(end), KernelContext::Interrupt(vector))
+            }
+            KernelContext::Softirq(_) => {
+                (before(&softirqs, start), after(&softirqs, end), *context)
+            }
+            KernelContext::Irq(_) => (before(&entries, start), after(&exits, end), *context),
+            _ => return None,
+        };
+        Some((Interval { start: start?, end: end? }, context))
+    };
+    let mut contexts: Vec<_> = spans.iter().filter_map(context_of).collect();
+    contexts.sort_by_key(|(interval, _)| *interval);
+    let mut latest_end = 0;
+    let with_latest_end = contexts.into_iter().map(|(interval, context)| {
+        latest_end = interval.end.max(latest_end);
+        (interval, context, latest_end)
+    });
+    with_latest_end.collect()
+}
+
+/// From when on which task had the CPU. The kernel switches when it calls the programs of this tracepoint.
+fn tasks(transitions: &[ContextTransition], switches: &[Interval]) -> Vec<(u64, KernelContext)> {
+    let pid_of = |task: KernelContext| match task {
+        KernelContext::User(pid) | KernelContext::Task(pid) | KernelContext::KernelThread(pid) => {
+            Some(pid)
+        }
+        _ => None,
+    };
+    let mut tasks: Vec<(u64, KernelContext)> = Vec::new();
+    for transition in transitions {
+        let Some(&(changed_at, task)) = tasks.last() else {
+            tasks.push((transition.tsc, transition.task));
+            continue;
+        };
+        let is_same = match (pid_of(task), pid_of(transition.task)) {
+            (Some(before), Some(now)) => before == now,
+            _ => task == transition.task,
+        };
+        if is_same {
+            continue;
+        }
+        let called = switches.partition_point(|call| call.start <= transition.tsc);
+        let called = called.checked_sub(1).map(|last| switches[last].start);
+        let start = called.filter(|start| *start > changed_at).unwrap_or(transition.tsc);
+        tasks.push((start, transition.task));
+    }
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREAD: u32 = 7;
+    const USER: KernelContext = KernelContext::User(THREAD);
+    const SLEEP: KernelContext = KernelContext::Syscall(230);
+    const TIMER: KernelContext = KernelContext::Interrupt(LOCAL_TIMER);
+    const BODY: KernelContext = KernelContext::Function(BODY_FIRST + LOCAL_TIMER as u32);
+    const VECTOR: KernelContext = KernelContext::Function(PROBE_FIRST + VECTOR_PROBE);
+    const SOFTIRQ: KernelContext = KernelContext::Function(PROBE_FIRST + SOFTIRQ_PROBE);
+    const SWITCH: KernelContext = KernelContext::Function(PROBE_FIRST + SWITCH_PROBE);
+    const WAKE: KernelContext = KernelContext::Function(WAKE_FIRST + THREAD);
+    const WAKE_OTHER: KernelContext = KernelContext::Function(WAKE_FIRST + 9);
+
+    /// A CPU that executes nested contexts. The time-stamp counter is 1,000 ahead of the time axis.
+    struct Cpu {
+        cpu: CpuUse,
+        open: Vec<(u64, KernelContext)>,
+        task: KernelContext,
+    }
+
+    impl Cpu {
+        fn new(task: KernelContext) -> Cpu {
+            let mut cpu = Cpu { cpu: CpuUse::default(), open: Vec::new(), task };
+            cpu.transition(0);
+            cpu
+        }
+
+        fn transition(&mut self, at: u64) {
+            let context = self.open.last().map_or(self.task, |(_, context)| *context);
+            self.cpu.transitions.push(ContextTransition {
+                context,
+                task: self.task,
+                at_cycles: at,
+                cycles: at,
+                tsc: at + 1_000,
+            });
+        }
+
+        fn enter(&mut self, at: u64, context: KernelContext) -> &mut Cpu {
+            self.open.push((at, context));
+            self.transition(at);
+            self
+        }
+
+        fn leave(&mut self, at: u64) -> &mut Cpu {
+            let (start, context) = self.open.pop().unwrap();
+            self.cpu.spans.push(SpanUse {
+                context,
+                ended_at_cycles: at,
+                self_cycles: 0,
+                inclusive_cycles: at - start,
+                self_instructions: 0,
+            });
+            self.transition(at);
+            self
+        }
+
+        /// BPF programs run for 5.
+        fn probe(&mut self, at: u64, context: KernelContext) -> &mut Cpu {
+            self.enter(at, context).leave(at + 5)
+        }
+
+        fn switch(&mut self, at: u64, task: KernelContext, open: Vec<(u64, KernelContext)>) {
+            (self.task, self.open) = (task, open);
+            self.transition(at);
+        }
+
+        fn wake_up(&self, due: u64, woke: u64) -> (Vec<TruePart>, Vec<(Instant, u64)>) {
+            let region = RegionUse { cpus: vec![self.cpu.clone()], ..RegionUse::default() };
+            let time = Interval { start: due + 1_000, end: woke + 1_000 };
+            let woken = wake_ups(&region, THREAD).into_iter().find(|tsc| time.contains(*tsc));
+            let window = TrueWindow { time, thread: THREAD, woken };
+            let truth = CpuTruth::of(&self.cpu);
+            let parts = truth.parts(window, &mut Names::default(), &Accounting::default());
+            (parts, truth.instants(window))
+        }
+    }
+
+    fn part(
+        stage: Stage,
+        running: lab::wakeup::Running,
+        length_ns: u64,
+        probes_ns: u64,
+    ) -> TruePart {
+        TruePart { part: Part { stage, running }, length_ns, probes_ns }
+    }
+
+    /// The idle CPU is interrupted after its timer was due. The interrupt wakes another task first. A softirq runs before
+    /// the interrupt returns, and another timer's interrupt in it.
+    #[test]
+    fn parts_end_where_the_kernel_calls_the_probes() {
+        use Stage::{Expiry, Return, Scheduling};
+        use lab::wakeup::Running::{Context, Task, Thread};
+        let mut cpu = Cpu::new(KernelContext::Idle);
+        cpu.enter(110, TIMER).probe(120, VECTOR).enter(125, BODY);
+        cpu.probe(130, WAKE_OTHER).probe(140, WAKE);
+        cpu.leave(150).probe(150, VECTOR);
+        cpu.probe(160, SOFTIRQ).enter(170, KernelContext::Softirq(1));
+        cpu.enter(180, TIMER).probe(185, VECTOR).enter(190, BODY).leave(200).probe(200, VECTOR);
+        cpu.leave(210).leave(220).probe(225, SOFTIRQ).leave(240);
+        cpu.probe(250, SWITCH).switch(260, USER, vec![(0, SLEEP)]);
+        cpu.leave(280);
+        let (parts, instants) = cpu.wake_up(100, 300);
+        let (idle, timer, softirq, thread) = (Task(0), Context(1), Context(2), Thread);
+        assert_eq!(
+            parts,
+            [
+                part(Expiry, idle, 20, 0),
+                part(Expiry, timer, 20, 10),
+                part(Scheduling, timer, 10, 5),
+                part(Scheduling, idle, 10, 5),
+                part(Scheduling, softirq, 25, 5),
+                part(Scheduling, timer, 15, 5),
+                part(Scheduling, softirq, 25, 5),
+                part(Scheduling, idle, 25, 5),
+                part(Return, thread, 50, 5),
+            ]
+        );
+        assert_eq!(parts.iter().map(|part| part.length_ns).sum::<u64>(), 200);
+        let expected = [
+            (Instant::InterruptEntered, 10),
+            (Instant::InterruptSeen, 20),
+            (Instant::Woken, 40),
+            (Instant::Switched, 150),
+            (Instant::FirstInstruction, 180),
+        ];
+        assert_eq!(instants, expected);
+        let truth = CpuTruth::of(&cpu.cpu);
+        assert_eq!(truth.probe_calls(), (9, 45.0));
+    }
+
+    #[test]
+    fn a_task_of_a_higher_priority_runs_before_the_thread() {
+        use lab::wakeup::Running::{Context, Task, Thread};
+        let hog = KernelContext::User(8);
+        let mut cpu = Cpu::new(hog);
+        cpu.enter(110, TIMER).probe(120, VECTOR).enter(125, BODY).probe(140, WAKE);
+        cpu.leave(150).probe(150, VECTOR).leave(160);
+        cpu.probe(250, SWITCH).switch(260, USER, Vec::new());
+        let (parts, _) = cpu.wake_up(100, 300);
+        assert_eq!(
+            parts,
+            [
+                part(Stage::Expiry, Task(0), 20, 0),
+                part(Stage::Expiry, Context(1), 20, 5),
+                part(Stage::Scheduling, Context(1), 10, 5),
+                part(Stage::Scheduling, Task(0), 100, 5),
+                part(Stage::Return, Thread, 50, 5),
+            ]
+        );
+    }
+
+    /// The thread was due while it still ran. It loses the CPU before it could sleep.
+    #[test]
+    fn a_thread_that_did_not_sleep_waits_only_while_it_has_no_cpu() {
+        use lab::wakeup::Running::{Task, Thread};
+        let mut cpu = Cpu::new(USER);
+        cpu.probe(150, SWITCH).switch(160, KernelContext::KernelThread(9), Vec::new());
+        cpu.probe(200, SWITCH).switch(210, USER, Vec::new());
+        let (parts, instants) = cpu.wake_up(100, 300);
+        assert_eq!(
+            parts,
+            [
+                part(Stage::Expiry, Thread, 50, 0),
+                part(Stage::Scheduling, Task(0), 50, 5),
+                part(Stage::Return, Thread, 100, 5),
+            ]
+        );
+        assert!(instants.is_empty());
+        assert_eq!(cpu.wake_up(20, 60).0, [part(Stage::Expiry, Thread, 40, 0)]);
+    }
+}

@@ -1,0 +1,216 @@
+//! Checks the live bench of `wakeup`: its BPF programs measure in the guest, and the parts of each wake-up are compared
+//! with the simulator's record of the same wake-up, which is exact. `irqlab sim verify-probes --experiment wakeup` prints
+//! the comparison.
+
+use std::collections::BTreeMap;
+
+use lab::cpu_warnings::{CpuWarning, CpuWarnings};
+use lab::experiment::BenchError;
+use lab::guest_protocol::Request;
+use lab::handlers::Condition;
+use lab::handlers::probe_check::ProbeCost;
+use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
+use lab::wakeup::probe_check::{Cause, ConditionCheck, ExactPart, ExactWakeup, MeasuredWakeups};
+use plugin_interface::symbols::probe_name;
+use simrecord::counters::{CYCLES, INSTRUCTIONS};
+
+use super::bench::{CLOCKS_DIFFER, NOT_COVERED, START_NS, clocks_agree, is_covered};
+use super::join::{Names, with_counter_at_reading};
+use super::truth::{CpuTruth, Interval, TrueWindow, probe_position, wake_ups};
+use crate::accounting::{Accounting, RegionUse};
+use crate::guest_run::{Expected, GuestRun, PlannedMachines};
+use crate::parallel::{Jobs, for_each};
+
+/// The results of the live bench and of the simulator for a condition.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VerifiedWakeups {
+    pub check: ConditionCheck,
+    /// Cost of the probes, by class of tracepoints.
+    pub costs: Vec<ProbeCost>,
+    pub warnings: Vec<String>,
+}
+
+/// Has the live bench measure wake-ups in the guest, in a machine for each condition.
+pub struct WakeupVerification {
+    /// The machine. Spans and transitions must be recorded.
+    pub guest: GuestRun,
+    /// The request. Its condition is replaced.
+    pub request: WakeupRequest,
+    /// How many machines run at the same time.
+    pub jobs: Jobs,
+}
+
+impl WakeupVerification {
+    /// Measures all conditions. The outcomes are in the order of the conditions. `None`: the user asked to stop before
+    /// the end.
+    ///
+    /// An outcome is an error if the machine fails, if the live bench cannot measure there, or, with
+    /// [`BenchError::TimeLimit`], if a limit ends the machine.
+    pub fn measure(
+        &self,
+        conditions: &[Condition],
+    ) -> Vec<Result<Option<VerifiedWakeups>, BenchError>> {
+        let planned = PlannedMachines {
+            experiment: "verify-probes",
+            count: conditions.len(),
+            at_once: self.jobs.count,
+        };
+        self.guest.progress.plan(planned);
+        for_each(self.jobs, conditions, |_, condition| {
+            if self.guest.is_stopped() { Ok(None) } else { self.measure_one(*condition) }
+        })
+    }
+
+    fn measure_one(&self, condition: Condition) -> Result<Option<VerifiedWakeups>, BenchError> {
+        let guest = &self.guest;
+        let request = WakeupRequest { condition, probed: true, ..self.request.clone() };
+        let ns =
+            u128::from(START_NS) + u128::from(request.warm_up_ns) + u128::from(request.duration_ns);
+        let cycles = ns * u128::from(guest.clock_hz()) / 1_000_000_000;
+        let label = condition.label();
+        let expected = Expected {
+            label: &label,
+            window_cycles: u64::try_from(cycles).ok(),
+            windows: Some(1),
+            warm_up_cycles: None,
+        };
+        let ran = guest.run::<WakeupResponse>(&Request::Wakeup(request), expected)?;
+        let Some(ran) = ran else { return Ok(None) };
+        // A window that ended early is not compared.
+        if let Some(early) = ran.early {
+            return match guest.limit_text(early) {
+                Some(limit) => Err(BenchError::TimeLimit(limit)),
+                None => Ok(None),
+            };
+        }
+        if let Some(broken) = ran.account.broken.first() {
+            let reason = format!("the record of the machine is broken: {broken}");
+            return Err(BenchError::Failed(reason));
+        }
+        let response = ran.response.ok_or(BenchError::Failed(ran.no_response))?;
+        compare(label, &response, &ran.account, guest.clock_hz()).map(Some)
+    }
+}
+
+/// Joins the response of the live bench with the record of its machine. `clock_hz`: cycles per second.
+fn compare(
+    condition: String,
+    response: &WakeupResponse,
+    account: &Accounting,
+    clock_hz: u64,
+) -> Result<VerifiedWakeups, BenchError> {
+    let failed = |reason: &str| BenchError::Failed(reason.to_owned());
+    let region = account.regions.first().ok_or_else(|| failed("the window was never opened"))?;
+    let probed = response.probed.as_ref();
+    let probed = probed.ok_or_else(|| failed("the live bench did not measure"))?;
+    let mut check = ConditionCheck {
+        condition: condition.clone(),
+        lost_events: probed.lost_events,
+        ..ConditionCheck::default()
+    };
+    let mut by_problem = CpuWarnings::default();
+    let mut names = Names::default();
+    for thread in &response.threads {
+        let cpu = region.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
+        let cpu = cpu.ok_or_else(|| failed("a thread ran on a CPU that there is not"))?;
+        let truth = CpuTruth::of(cpu);
+        let (calls, total_ns) = truth.probe_calls();
+        check.probe_calls.0 += calls;
+        check.probe_calls.1 += total_ns;
+        if !is_covered(thread, cpu.transitions.first().map(|first| first.tsc)) {
+            by_problem.add(&condition, CpuWarning::new(thread.run.cpu, NOT_COVERED));
+        }
+        if !clocks_agree(thread) {
+            by_problem.add(&condition, CpuWarning::new(thread.run.cpu, CLOCKS_DIFFER));
+        }
+        measured(thread, &probed.names, &mut check.measured);
+        let woken = wake_ups(region, thread.run.thread);
+        check.exact.extend(exact(thread, &truth, &woken, &mut names, account));
+    }
+    let mut warnings = response.warnings.clone();
+    warnings.extend(by_problem.lines());
+    if probed.unbalanced > 0 {
+        warnings.push(format!(
+            "broken: the parts of {} wake-ups do not add up to the lateness",
+            probed.unbalanced
+        ));
+    }
+    let costs = costs(&condition, region, clock_hz);
+    Ok(VerifiedWakeups { check, costs, warnings })
+}
+
+/// Adds the parts that the live bench measured of a thread.
+fn measured(thread: &GuestThread, names: &[(String, String)], wakeups: &mut MeasuredWakeups) {
+    for (due_ns, parts) in thread.parts() {
+        let parts = parts.into_iter().map(|(part, ns)| (Cause::of(part, names), ns)).collect();
+        wakeups.insert((thread.run.cpu, due_ns), parts);
+    }
+}
+
+/// The exact parts of the wake-ups of a thread. `woken`: when the kernel woke it.
+fn exact(
+    thread: &GuestThread,
+    truth: &CpuTruth<'_>,
+    woken: &[u64],
+    names: &mut Names,
+    account: &Accounting,
+) -> Vec<ExactWakeup> {
+    let number = thread.run.thread;
+    let windows: Vec<(u64, TrueWindow)> = with_counter_at_reading(&thread.records)
+        .into_iter()
+        .map(|[due_ns, woke_ns, woke_tsc]| {
+            let start = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
+            let time = Interval { start, end: woke_tsc };
+            let first = woken.partition_point(|tsc| *tsc < start);
+            let woken = woken.get(first).copied().filter(|tsc| *tsc < woke_tsc);
+            (due_ns, TrueWindow { time, thread: number, woken })
+        })
+        .collect();
+    let parts: Vec<_> =
+        windows.iter().map(|(_, window)| truth.parts(*window, names, account)).collect();
+    let in_words: Vec<(String, String)> = names
+        .list
+        .iter()
+        .map(|name| {
+            let (kind, name) = name.kind_and_name();
+            (kind.to_owned(), name)
+        })
+        .collect();
+    let wakeups = windows.into_iter().zip(parts).map(|((due_ns, window), parts)| ExactWakeup {
+        cpu: thread.run.cpu,
+        due_ns,
+        late_ns: window.time.end - window.time.start,
+        parts: parts
+            .into_iter()
+            .map(|part| ExactPart {
+                cause: Cause::of(part.part, &in_words),
+                length_ns: part.length_ns,
+                probes_ns: part.probes_ns,
+            })
+            .collect(),
+        instants: truth.instants(window),
+    });
+    wakeups.collect()
+}
+
+/// The cost of the BPF programs in the window, by class of tracepoints.
+fn costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
+    let mut costs: BTreeMap<u32, ProbeCost> = BTreeMap::new();
+    for used in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
+        let Some(position) = probe_position(used.context) else { continue };
+        let Some(function) = probe_name(position) else { continue };
+        let cost = costs.entry(position).or_insert_with(|| ProbeCost {
+            condition: condition.to_owned(),
+            function: function.to_owned(),
+            calls: 0,
+            instructions: 0,
+            cycles: 0,
+            ns: 0.0,
+        });
+        cost.calls += used.completed;
+        cost.instructions += used.inclusive[INSTRUCTIONS];
+        cost.cycles += used.inclusive[CYCLES];
+        cost.ns = cost.cycles as f64 * 1e9 / clock_hz.max(1) as f64;
+    }
+    costs.into_values().filter(|cost| cost.calls > 0).collect()
+}
