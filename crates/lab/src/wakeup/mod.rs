@@ -15,5 +15,8 @@ mod tables;
 
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
-pub use sample::{CpuWakeups, ProbeCost, SeedOutcome, WakeupSample, kind_and_name};
+pub use sample::{
+    CpuWakeups, FunctionTime, OTHER_FUNCTIONS, ProbeCost, SeedOutcome, WakeupSample,
+    WorstFunctions, kind_and_name,
+};
 pub use split::{CpuState, Part, Running, Stage, Wakeup};

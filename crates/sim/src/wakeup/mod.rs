@@ -2,6 +2,7 @@
 //! contexts shows what used the CPU while a thread was late.
 
 mod bench;
+mod functions;
 mod join;
 
 pub use bench::{SimWakeup, SimWakeupSettings};
