@@ -526,7 +526,7 @@ pub(super) fn worst_case(sample: &WakeupSample) -> Option<String> {
         .iter()
         .take(CAUSES_IN_SENTENCE)
         .map(|((kind, name), ns)| {
-            let function = largest_function(sample, kind, name);
+            let function = largest_function(sample, (kind.as_str(), name.as_str()), *ns);
             let function = function.map_or_else(String::new, |(function, function_ns)| {
                 format!(" ({} in {function})", microseconds(function_ns))
             });
@@ -545,25 +545,33 @@ pub(super) fn worst_case(sample: &WakeupSample) -> Option<String> {
     ))
 }
 
-/// The function with the most time of its own in this context or task, and this time in ns.
+/// The innermost function that, with its callees, took at least half of the time `cause_ns` of this context or task; else
+/// the function with the most time of its own. The time is in ns.
 fn largest_function<'a>(
     sample: &'a WakeupSample,
-    kind: &str,
-    name: &str,
+    (kind, name): (&str, &str),
+    cause_ns: u64,
 ) -> Option<(&'a str, u64)> {
-    let mut sums: Vec<(&str, u64)> = Vec::new();
+    let mut self_times: Vec<(&str, u64)> = Vec::new();
+    let mut total_times: Vec<(&str, u64)> = Vec::new();
+    let add = |times: &mut Vec<(&'a str, u64)>, function: &'a str, ns: u64| match times
+        .iter_mut()
+        .find(|(known, _)| *known == function)
+    {
+        Some((_, sum_ns)) => *sum_ns += ns,
+        None => times.push((function, ns)),
+    };
     let functions = sample.worst_functions.as_ref()?.functions.iter();
     for row in functions.filter(|row| row.function != OTHER_FUNCTIONS) {
         let runs = sample.kind_and_name(row.part.running);
-        if runs.is_none_or(|(row_kind, row_name)| (row_kind, row_name.as_str()) != (kind, name)) {
-            continue;
-        }
-        match sums.iter_mut().find(|(function, _)| *function == row.function) {
-            Some((_, sum_ns)) => *sum_ns += row.self_ns,
-            None => sums.push((&row.function, row.self_ns)),
+        if runs.is_some_and(|(row_kind, row_name)| (row_kind, row_name.as_str()) == (kind, name)) {
+            add(&mut self_times, &row.function, row.self_ns);
+            add(&mut total_times, &row.function, row.total_ns.unwrap_or(row.self_ns));
         }
     }
-    sums.into_iter().max_by_key(|(_, ns)| *ns)
+    let is_half = |(_, ns): &(&str, u64)| *ns >= cause_ns.div_ceil(2);
+    let innermost = total_times.into_iter().filter(is_half).min_by_key(|(_, ns)| *ns);
+    innermost.or_else(|| self_times.into_iter().max_by_key(|(_, ns)| *ns))
 }
 
 /// Table `worst_functions`: the functions of the kernel in the worst wake-up.
@@ -641,13 +649,20 @@ pub(super) fn worst_functions(sample: &WakeupSample) -> Table {
             .shown_as("L2 misses", 57)
             .uint(|row: &Row<'_>| row.time.l2_misses),
     ]);
+    let functions = sample.worst_functions.iter().flat_map(|worst| &worst.functions);
+    let largest =
+        functions.filter(|row| row.function != OTHER_FUNCTIONS).max_by_key(|row| row.self_ns);
+    let headline = largest.map(|row| {
+        let name = row.function.replace(['{', '}'], "");
+        format!("most time of its own: {name}, {}", microseconds(row.self_ns))
+    });
     let rows = sample
         .worst_functions
         .iter()
         .flat_map(|worst| worst.functions.iter().map(|time| Row { cpu: worst.cpu, sample, time }));
     let display = TableDisplay {
         title: "functions of the kernel in the worst wake-up".to_owned(),
-        headline: "most: {self_ns} in {function} ({kind} {name}, {stage})".to_owned(),
+        headline: headline.unwrap_or_default(),
         sort_by: Some("self_ns".to_owned()),
         rows_max: Some(SHOWN),
         ..TableDisplay::default()
@@ -916,7 +931,7 @@ mod tests {
         sample.worst_functions = Some(super::super::sample::WorstFunctions {
             cpu: 3,
             functions: vec![
-                function("do_idle", idle_task, 100),
+                FunctionTime { total_ns: Some(10_100), ..function("do_idle", idle_task, 100) },
                 function("pv_halt", idle_task, 10_000),
                 function("memcpy", Running::Thread, 300),
             ],
