@@ -3,7 +3,7 @@
 //!
 //! An invariant: the self times of all functions add up to the lateness, and those of each part to the part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use attribution::KernelContext;
 use lab::wakeup::{FunctionTime, OTHER_FUNCTIONS, Part, Running};
@@ -68,6 +68,12 @@ pub(super) fn code_at(symbols: &Symbols, address: u64) -> (String, bool) {
     }
 }
 
+/// Whether the kernel's functions end in a jump to this function, which returns to their callers: a mitigation of
+/// speculative returns, which is not a caller of anything.
+fn is_return_thunk(name: &str) -> bool {
+    name.ends_with("return_thunk") || name.ends_with("safe_ret")
+}
+
 /// The functions that ran in a wake-up, in the order of their first time. `parts`: the parts of the wake-up in the order of
 /// time. `code_at`: the name of the code at an address, and whether a function starts there.
 pub(super) fn functions(
@@ -86,7 +92,12 @@ pub(super) fn functions(
         let code = block.address.map(|address| {
             *known.entry(address).or_insert_with(|| {
                 let (name, is_entry) = code_at(address);
-                (ledger.number(name), is_entry)
+                let is_return_thunk = is_return_thunk(&name);
+                let number = ledger.number(name);
+                if is_return_thunk {
+                    calls.return_thunks.insert(number);
+                }
+                (number, is_entry)
             })
         });
         codes.push(code.unwrap_or_else(|| (ledger.number(USER_MODE.to_owned()), false)));
@@ -143,6 +154,8 @@ pub(super) fn functions(
 #[derive(Debug, Default)]
 struct CallStacks {
     open: Vec<(Running, Vec<usize>)>,
+    /// The functions that only return to the caller of their caller.
+    return_thunks: BTreeSet<usize>,
     /// Whether the innermost context was open before, and was interrupted.
     is_resumed: bool,
 }
@@ -171,6 +184,10 @@ impl CallStacks {
     fn start(&mut self, function: usize, is_entry: bool) -> bool {
         let Some((_, functions)) = self.open.last_mut() else { return is_entry };
         if functions.last() == Some(&function) {
+            return false;
+        }
+        functions.pop_if(|last| self.return_thunks.contains(last));
+        if functions.last() == Some(&function) && !is_entry {
             return false;
         }
         if !is_entry && let Some(position) = functions.iter().rposition(|open| *open == function) {
@@ -390,6 +407,23 @@ mod tests {
         assert_eq!(rows[2].instructions, Some(300));
         assert_eq!((rows[2].l1_misses, rows[2].l2_misses), (Some(2), None));
         assert_eq!(rows[2].first_ns, 150);
+    }
+
+    /// f2 returns to f1 through a thunk, whose last instruction goes to a function that was not seen before.
+    #[test]
+    fn a_return_thunk_calls_nothing() {
+        let code = |address: u64| match code(address) {
+            (name, is_entry) if name == "f3" => ("srso_safe_ret".to_owned(), is_entry),
+            other => other,
+        };
+        let blocks = [block(1_000, 100), block(1_100, 200), block(1_200, 300), block(1_300, 400)];
+        let blocks = [&blocks[..], &[block(1_400, 150), block(1_600, 150)]].concat();
+        let idle = part(Stage::Expiry, Running::Task(0));
+        let rows = functions(WAKEUP, &[(idle, 600)], &blocks, COUNTED, code);
+        let totals: Vec<_> = rows.iter().map(|row| (row.function.as_str(), row.total_ns)).collect();
+        let expected =
+            [("f1", Some(600)), ("f2", Some(300)), ("srso_safe_ret", Some(100)), ("f4", Some(100))];
+        assert_eq!(totals, expected);
     }
 
     #[test]
