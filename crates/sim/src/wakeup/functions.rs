@@ -364,14 +364,16 @@ mod tests {
         Part { stage, running }
     }
 
-    fn times(rows: &[FunctionTime]) -> Vec<(Part, &str, u64, Option<u64>, Option<u64>)> {
-        let row = |row: &'_ FunctionTime| (row.part, row.self_ns, row.total_ns, row.calls);
-        rows.iter()
-            .map(|function| {
-                let (part, self_ns, total_ns, calls) = row(function);
-                (part, function.function.as_str(), self_ns, total_ns, calls)
-            })
-            .collect()
+    /// A part, a function, its own time and its time with callees, and its calls.
+    type Times<'a> = (Part, &'a str, u64, Option<u64>, Option<u64>);
+
+    fn times(rows: &[FunctionTime]) -> Vec<Times<'_>> {
+        let mut times = Vec::new();
+        for row in rows {
+            let function = row.function.as_str();
+            times.push((row.part, function, row.self_ns, row.total_ns, row.calls));
+        }
+        times
     }
 
     /// f1 is idle; the interrupt's f2 calls f3, which returns; then f1 goes on.
