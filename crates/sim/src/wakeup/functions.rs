@@ -111,6 +111,9 @@ pub(super) fn functions(
     for (number, &(part, length_ns)) in parts.iter().enumerate() {
         let part_end = part_start + length_ns;
         calls.enter(part.running);
+        if let (0, Some(function)) = (number, now) {
+            calls.start(function, false);
+        }
         // A processor that takes an interrupt executes no block until the handler's first one.
         let is_entered = number > 0 && matches!(part.running, Running::Context(_));
         if is_entered && index < blocks.len() && !calls.is_resumed() {
