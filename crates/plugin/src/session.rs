@@ -17,6 +17,7 @@ use crate::cpu::level::Level;
 use crate::cpu::{self, BlockPosition};
 use crate::devices::dma;
 use crate::guest::annotations::AnnotationCounters;
+use crate::guest::executed_blocks::ExecutedBlocks;
 use crate::guest::region_rows;
 use crate::guest::regions::Regions;
 use crate::guest::service_sums::ServiceSums;
@@ -25,7 +26,7 @@ use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
 use crate::models::Models;
 use crate::models::sampling::Scope;
 use crate::pmu::machine::{Pmus, VcpuCounts};
-use crate::qemu::block::Arena;
+use crate::qemu::block::{Arena, Block};
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use crate::time::progress::ProgressFile;
@@ -82,6 +83,7 @@ pub(crate) struct Session {
     /// The contexts of each vCPU.
     pub(crate) tracker: Tracker,
     pub(crate) spans: Spans,
+    pub(crate) executed_blocks: ExecutedBlocks,
     pub(crate) annotations: AnnotationCounters,
     /// The guest's PMUs. `None`: the guest has no PMU.
     pub(crate) pmus: Option<Pmus>,
@@ -220,12 +222,26 @@ impl Session {
         });
     }
 
+    /// `vcpu` starts `block` in the time in which its blocks are recorded.
+    pub(crate) fn record_block(&mut self, vcpu: u32, block: &Block) {
+        let counts = cpu::with_vcpu(vcpu, |cpu| cpu.counts());
+        let moment = (self.clock.tsc_at(vcpu, &counts), &counts);
+        let region = self.regions.number();
+        let Session { executed_blocks, writer, .. } = self;
+        if !self.regions.is_open() || executed_blocks.start(block, moment, region, writer) {
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_blocks_from(u64::MAX));
+        }
+    }
+
     /// Opens the next region of interest, unless one is open. `counted`: the counts of each vCPU.
     pub(crate) fn open_region(&mut self, counted: &[Counts]) {
         if !self.regions.open(counted) {
             return;
         }
         self.annotations.open_region();
+        if let Some((vcpu, from_cycles)) = self.executed_blocks.awaited() {
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_blocks_from(from_cycles));
+        }
         let warm_up_ns = self.options.until.map_or(0, |until| until.warm_up_ns);
         let warm_up_cycles = self.clock.cycles_of(warm_up_ns);
         let counted_from = counted.iter().map(|now| now[TIME].saturating_add(warm_up_cycles));

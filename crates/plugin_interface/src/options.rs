@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use machine::drive::DriveModel;
 use machine::identity::Vendor;
 use serde::{Deserialize, Serialize};
-use simrecord::record::{Detail, Roi};
+use simrecord::record::{CPUS_MAX, Detail, Roi};
 
 use crate::sampling::Sampling;
 use crate::until::Until;
@@ -156,6 +156,34 @@ impl fmt::Display for CpuidLeaf {
     }
 }
 
+/// The time in which the blocks that a CPU starts are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockWindow {
+    pub cpu: u32,
+    /// The count of the CPU's executed cycles from which on blocks are recorded, like
+    /// [`simrecord::record::Transition::cycles`].
+    pub from_cycles: u64,
+    /// The CPU's time-stamp counter: the first block at or after this time is the last one.
+    pub until_tsc: u64,
+}
+
+impl BlockWindow {
+    /// Parses `CPU:CYCLES:TSC`.
+    fn parse(text: &str) -> Option<BlockWindow> {
+        let (cpu, times) = text.split_once(':')?;
+        let (from_cycles, until_tsc) = times.split_once(':')?;
+        let cpu = cpu.parse().ok().filter(|cpu| (*cpu as usize) < CPUS_MAX)?;
+        Some(BlockWindow { cpu, from_cycles: number(from_cycles)?, until_tsc: number(until_tsc)? })
+    }
+}
+
+impl fmt::Display for BlockWindow {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BlockWindow { cpu, from_cycles, until_tsc } = self;
+        write!(out, "{cpu}:{from_cycles}:{until_tsc}")
+    }
+}
+
 /// The plugin's options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -194,6 +222,8 @@ pub struct Options {
     pub span_counts: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
+    /// The time in which the blocks that a CPU starts are recorded. `None`: no blocks are recorded.
+    pub blocks: Option<BlockWindow>,
     /// Whether services of the kernel are recorded.
     pub services: bool,
     /// Whether the locks that services take are recorded. Needs `services`.
@@ -249,6 +279,7 @@ impl Default for Options {
             spans: false,
             span_counts: false,
             transitions: false,
+            blocks: None,
             services: false,
             locks: false,
             roi: Roi::Marker,
@@ -319,7 +350,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 32] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -390,6 +421,15 @@ const ROWS: [Row; 31] = [
     words_row!("spans", "on, off or counts", spans, span_counts:
         "off" => (false, false), "on" => (true, false), "counts" => (true, true)),
     words_row!("transitions", "on or off", transitions: "on" => true, "off" => false),
+    Row {
+        name: "blocks",
+        allowed: "CPU:CYCLES:TSC",
+        set: |options, text| {
+            options.blocks = Some(BlockWindow::parse(text)?);
+            Some(())
+        },
+        values: |options| options.blocks.iter().map(BlockWindow::to_string).collect(),
+    },
     words_row!("services", "on, off or locks", services, locks:
         "off" => (false, false), "on" => (true, false), "locks" => (true, true)),
     file_row!(symbols),
@@ -587,13 +627,17 @@ mod tests {
         }
         assert!(options.pmu == Some(Vendor::Intel) && options.exits_all);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
-        let timed =
-            "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a";
+        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a,blocks=1:20:300";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
         assert_eq!(options.annotate, Some("/a".into()));
         assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
         assert!(options.spans && !options.span_counts && options.transitions);
+        let window = BlockWindow { cpu: 1, from_cycles: 20, until_tsc: 300 };
+        assert_eq!(options.blocks, Some(window));
+        for wrong in ["1:20", "16:20:300", "1:20:-1", "1:20:300:4"] {
+            assert_eq!(BlockWindow::parse(wrong), None, "{wrong}");
+        }
         let asked = "out=/r,msr=10a:8000000000000001,cpuid=4:2:1:2:3:ff,cpuid=80000006:-:0:0:1:2";
         let options = Options::parse(asked.split(',')).unwrap();
         assert_eq!(options.msrs, [MsrValue { number: 0x10a, value: 1 << 63 | 1 }]);
@@ -671,7 +715,7 @@ mod tests {
     /// A value that an option may have, or may not.
     fn value() -> impl Strategy<Value = String> {
         let names = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed|amd|intel";
-        let numbers = "[0-9]{1,10}|[1-9][0-9]{2}:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,4}";
+        let numbers = "[0-9]{1,10}|[0-9]{1,2}:[0-9]{1,9}:[0-9]{1,9}|[1-9][0-9]{2}:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,4}";
         let others = "disk[0-9]:([0-9]{1,10}|hp97560-4x)|/[a-z,= ]{0,9}|[0-9.]{0,17}|\\PC{0,9}";
         prop_oneof![names, numbers, others]
     }

@@ -23,9 +23,9 @@ use simrecord::parsed::{
 };
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
-    self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS, Group, Hotplug,
-    HotplugState, KernelCount, MissCount, MissCurvePoint, Notice, Record, SampledPart, Span,
-    Transition, Value, ValuesKind,
+    self, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS,
+    Group, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, Notice, Record,
+    SampledPart, Span, Transition, USER_MODE, Value, ValuesKind,
 };
 
 use crate::text::printable;
@@ -155,6 +155,8 @@ pub struct CpuUse {
     pub span_counts: Vec<Counts>,
     /// Changes of the context on top of its stack, in order, if they were requested.
     pub transitions: Vec<ContextTransition>,
+    /// Blocks that this CPU started, in order, if they were requested.
+    pub blocks: Vec<BlockStart>,
     /// Counters that the guest's kernel keeps itself.
     pub kernel: Vec<KernelUse>,
 }
@@ -223,6 +225,20 @@ pub struct ContextTransition {
     pub cycles: u64,
     /// The value of the CPU's time-stamp counter at the transition.
     pub tsc: u64,
+}
+
+/// A CPU starts a translated block of the kernel, or enters user mode. The counters are the CPU's at this time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockStart {
+    /// Address of the block's first instruction. `None`: user mode.
+    pub address: Option<u64>,
+    /// The CPU's time-stamp counter.
+    pub tsc: u64,
+    pub instructions: u64,
+    /// Misses of L1I and L1D. 0 without a model.
+    pub l1_misses: u64,
+    /// Misses of L2. 0 without a model with an L2.
+    pub l2_misses: u64,
 }
 
 /// How much one of the guest kernel's own counters of a CPU advances in a region.
@@ -328,6 +344,7 @@ impl Accounting {
         accounting.add_sampled(&parsed.sampled)?;
         accounting.add_spans(&parsed.spans, &parsed.span_counts, &mut broken_cpus)?;
         accounting.add_transitions(&parsed.transitions)?;
+        accounting.add_blocks(&parsed.executed_blocks)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         accounting.add_hotplug(&parsed.hotplug)?;
         let Accounting { regions, broken, .. } = &mut accounting;
@@ -451,6 +468,25 @@ impl Accounting {
             let (at_cycles, cycles, tsc) = (row.at, row.cycles, row.tsc);
             let transition = ContextTransition { context, task, at_cycles, cycles, tsc };
             self.cpu_mut(row.region, row.cpu)?.transitions.push(transition);
+        }
+        Ok(())
+    }
+
+    /// Adds the executed blocks to their CPUs, in the order of the record. Fails if they are not in the order of time.
+    fn add_blocks(&mut self, blocks: &[ExecutedBlock]) -> Result<()> {
+        for row in blocks {
+            let start = BlockStart {
+                address: (row.address != USER_MODE).then_some(row.address),
+                tsc: row.tsc,
+                instructions: row.instructions,
+                l1_misses: row.l1_misses,
+                l2_misses: row.l2_misses,
+            };
+            let starts = &mut self.cpu_mut(row.region, row.cpu)?.blocks;
+            if starts.last().is_some_and(|last| last.tsc > start.tsc) {
+                return Err(bad("executed blocks are out of order"));
+            }
+            starts.push(start);
         }
         Ok(())
     }
@@ -672,6 +708,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         spans: Vec::new(),
         span_counts: Vec::new(),
         transitions: Vec::new(),
+        blocks: Vec::new(),
         kernel: Vec::new(),
     }
 }

@@ -86,6 +86,8 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
         spans,
         span_counts,
         transitions,
+        // A short time of one window: it changes no forecast.
+        blocks: _,
         services,
         locks,
         roi,

@@ -15,6 +15,15 @@ pub const MODEL: usize = 1;
 pub const INSTRUCTIONS: usize = MODEL;
 /// Executed cycles; without a model, one for each instruction.
 pub const CYCLES: usize = MODEL + 1;
+/// Misses of L1I, of loads in L1D, and of stores in L1D.
+pub const L1_MISSES: [usize; 3] = [
+    model_counter("l1i_misses"),
+    model_counter("l1d_load_misses"),
+    model_counter("l1d_store_misses"),
+];
+/// Misses of L2 by fetches, and by loads and stores.
+pub const L2_MISSES: [usize; 2] =
+    [model_counter("l2_fetch_misses"), model_counter("l2_data_misses")];
 /// Cycles while the core waited for instructions.
 pub const FETCH_STALL_CYCLES: usize = model_counter("fetch_stall_cycles");
 /// Cycles while the core waited for data.

@@ -11,11 +11,11 @@ use attribution::KernelContext;
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
-    AnnotationRow, ContextRow, Counters, CountersOf, Hotplug, KernelCount, LockCounts, Marker,
-    MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, Record, Region, SampledPart,
-    ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals, ServiceWait, ShadowCaches,
-    SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Transition, UserFunction,
-    Value, Values,
+    AnnotationRow, ContextRow, Counters, CountersOf, ExecutedBlock, Hotplug, KernelCount,
+    LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, Record, Region,
+    SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals, ServiceWait,
+    ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Transition,
+    UserFunction, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -106,6 +106,8 @@ pub struct ParsedRecord {
     /// Self counters of the first spans. May be shorter than `spans`, or empty.
     pub span_counts: Vec<Counts>,
     pub transitions: Vec<Transition>,
+    /// The blocks that a CPU started, if they were requested.
+    pub executed_blocks: Vec<ExecutedBlock>,
     /// Counters that the guest's kernel keeps.
     pub kernel_counts: Vec<KernelCount>,
     /// CPUs that went offline or came back.
@@ -160,6 +162,7 @@ impl ParsedRecord {
             Record::Counters(counters) => self.add_counters(counters)?,
             Record::Span(span) => self.spans.push(*span),
             Record::Transition(transition) => self.transitions.push(*transition),
+            Record::ExecutedBlock(block) => self.executed_blocks.push(*block),
             Record::KernelCount(count) => self.kernel_counts.push(*count),
             Record::Hotplug(hotplug) => self.hotplug.push(*hotplug),
             Record::Task(task) => set_name(&mut self.tasks, task.pid, &task.comm),

@@ -18,9 +18,13 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 9;
+pub const FORMAT_VERSION: u32 = 10;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
+/// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
+pub const EXECUTED_BLOCKS_MAX: u32 = 1 << 20;
+/// [`ExecutedBlock::address`] of user mode.
+pub const USER_MODE: u64 = 0;
 /// Maximum number of vCPUs of a machine.
 pub const CPUS_MAX: usize = 16;
 /// Caches whose misses are classified: L1I, L1D, L2, L3, in the order of [`MissCount::cache`].
@@ -166,6 +170,8 @@ pub enum Record {
     Hotplug(Hotplug),
     /// A part of the name of a function of a user program. The parts of a name follow each other.
     UserFunction(UserFunction),
+    /// A CPU starts a translated block of the kernel, or enters user mode.
+    ExecutedBlock(ExecutedBlock),
 }
 
 /// Settings of the recording.
@@ -313,6 +319,25 @@ pub struct Transition {
     pub cycles: u64,
     /// The CPU's time-stamp counter.
     pub tsc: u64,
+}
+
+/// A CPU starts a translated block of the kernel, or enters user mode. The counters are those of the CPU at that time: the
+/// block executed what they advance until the next record of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutedBlock {
+    pub cpu: u32,
+    pub region: u32,
+    /// Virtual address of the block's first instruction. [`USER_MODE`] for any code of user mode.
+    pub address: u64,
+    /// The CPU's time-stamp counter.
+    pub tsc: u64,
+    /// Executed cycles, like [`Transition::cycles`].
+    pub cycles: u64,
+    pub instructions: u64,
+    /// Misses of L1I and L1D. 0 without a model.
+    pub l1_misses: u64,
+    /// Misses of L2 by fetches, loads and stores. 0 without a model with an L2.
+    pub l2_misses: u64,
 }
 
 numbered! {

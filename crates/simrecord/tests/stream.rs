@@ -6,9 +6,9 @@ use simrecord::parsed::parse;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
     AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, Check, ContextRow, Counters,
-    CountersOf, Detail, End, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName,
-    KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region,
-    Roi, ShadowCaches, Span, Task, Transition, UserFunction, Value, Values, ValuesKind,
+    CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState,
+    IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError,
+    Region, Roi, ShadowCaches, Span, Task, Transition, UserFunction, Value, Values, ValuesKind,
 };
 
 const HEADER: Header = Header {
@@ -154,6 +154,19 @@ fn annotations() -> impl Strategy<Value = Record> {
                 Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })
             }
         ),
+        (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {
+            let [address, tsc, cycles, instructions, l1_misses, l2_misses] = words;
+            Record::ExecutedBlock(ExecutedBlock {
+                cpu,
+                region,
+                address,
+                tsc,
+                cycles,
+                instructions,
+                l1_misses,
+                l2_misses,
+            })
+        }),
         (cpu.clone(), any::<(u32, u32)>(), any::<(u64, u64)>()).prop_map(
             |(cpu, (region, annotation), (hits, refused))| {
                 Record::Annotation(AnnotationRow { cpu, region, annotation, hits, refused })

@@ -79,10 +79,10 @@ pub struct WakeupArgs {
     /// and such wake-ups are counted). Several may be given; the exit code is 3
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
-    /// Keep the kernel's events of the last TIME of each measured CPU, for table flight_record and export --format
-    /// perfetto; 10ms to 1h, and at most 2,097,152 events
+    /// Keep what ran in the last TIME on each measured CPU, for table flight_record and export --format perfetto; 10ms to
+    /// 1h, and at most 2,097,152 events. With --seeds, TIME before the worst wake-up [default with --seeds: 5ms]
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
-          conflicts_with = "no_trace", value_name = "TIME", help_heading = LIVE)]
+          conflicts_with = "no_trace", value_name = "TIME")]
     flight_record: Option<Duration>,
     /// How many of the worst wake-ups of each CPU are kept with every part: 1 to 1000
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
@@ -92,8 +92,8 @@ pub struct WakeupArgs {
     /// the phases of threads, load and stimulus [default: all start at once]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Search the worst case: run the machine with N seeds, from --seed on, and report the one with the latest wake-up,
-    /// which runs once more and must be the same again
+    /// Search the worst case: run the machine with N seeds, from --seed on, and report the one with the latest wake-up. It
+    /// runs once more, with a record of what ran before and in this wake-up, and must be the same again
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=SEEDS_MAX), value_name = "N", help_heading = SIMULATED)]
     seeds: Option<u32>,
     /// Load on every measured CPU: idle, or busy (zlib compression)
@@ -137,6 +137,8 @@ const DURATION: Duration = Duration::from_secs(10);
 const SIMULATED_DURATION: Duration = Duration::from_millis(500);
 /// Maximum number of wake-ups of all CPUs of a simulated machine: they fit into the guest's response.
 const ALL_RECORDS_MAX: u64 = 500_000;
+/// Length of the flight record before the due time of the worst wake-up of all seeds, without `--flight-record`.
+const BEFORE_WORST: Duration = Duration::from_millis(5);
 /// The most machines of `--seeds`.
 const SEEDS_MAX: i64 = 10_000;
 /// The disk that the disk stimulus reads without `--disk`.
@@ -184,7 +186,8 @@ impl WakeupArgs {
 
     /// Length of the flight record, ns. `None`: nothing is recorded.
     fn flight_record_ns(&self) -> Option<u64> {
-        Threshold::flight_record_ns(&self.on_threshold, self.flight_record)
+        let length_ns = Threshold::flight_record_ns(&self.on_threshold, self.flight_record);
+        length_ns.or_else(|| self.seeds.map(|_| ns(BEFORE_WORST)))
     }
 
     /// The options of the command, for the settings of the run.
@@ -363,6 +366,8 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
         },
         seeds: args.seeds,
         jobs,
+        flight_record_ns: args.flight_record_ns(),
+        symbols: prepared.facts.symbols,
         keep: KeepDetours::new(args.keep_worst as usize, vcpus as usize, args.seed_or_first()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         guest: prepared.guest,

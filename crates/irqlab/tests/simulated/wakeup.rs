@@ -87,8 +87,103 @@ fn the_worst_of_several_seeds_is_found_and_the_same_again() {
     assert_eq!(uint(&rows(&run, "wakeup")[0], "late_max_ns"), uint(worst, "late_max_ns"));
     check_wakeup_sums(&run);
 
-    let alone = measured(&["--seed", &worst["seed"].to_string()]);
+    check_worst_functions(&run);
+    // The level has no caches.
+    let functions = rows(&run, "worst_functions");
+    assert!(functions.iter().all(|row| row["l1_miss_count"].is_null()), "{functions:?}");
+    assert!(functions.iter().any(|row| uint(row, "instruction_count") > 0), "{functions:?}");
+    check_flight_record(&run);
+    // The record does not start before the window.
+    let before_ns = uint(worst, "due_ns").min(5_000_000);
+    let length_ns = before_ns + uint(worst, "late_max_ns");
+    assert_eq!(uint(settings, "flight_record_length_ns"), length_ns);
+    let sentence = settings["worst_case"].as_str().unwrap();
+    let start = format!("worst of 3 machines: seed {}, ", worst["seed"]);
+    assert!(sentence.starts_with(&start), "{sentence}");
+
+    let again = measured(&["--seeds", "3", "--seed", "7"]);
+    assert_eq!(again["tables"], run["tables"]);
+
+    let alone = measured(&["--seed", &worst["seed"].to_string(), "--flight-record", "10ms"]);
     for table in ["wakeup", "causes", "worst", "worst_parts"] {
         assert_eq!(alone["tables"][table], run["tables"][table], "{table}");
     }
+    check_flight_record(&alone);
+    assert!(alone["tables"]["worst_functions"].is_null());
+}
+
+/// The observers of the second run leave time as it is on a core with caches, too; irqlab fails otherwise.
+#[test]
+fn the_worst_wake_up_of_a_core_has_functions_with_misses() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["wakeup", "-q", "--json", "--on", "sim:zen3", "-p", "500us", "-d", "5ms"];
+    let options =
+        ["--stimulus", "timer", "--rate", "low", "--low-interval", "300us", "--seeds", "2"];
+    let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+    check_wakeup_sums(&run);
+    check_worst_functions(&run);
+    check_flight_record(&run);
+    let functions = rows(&run, "worst_functions");
+    let sum = |column: &str| functions.iter().map(|row| uint(row, column)).sum::<u64>();
+    assert!(sum("instruction_count") > 1_000, "{functions:?}");
+    assert!(sum("l1_miss_count") >= sum("l2_miss_count"), "{functions:?}");
+    let has = |name: &str, context: &str| {
+        functions.iter().any(|row| row["function"] == name && row["name"] == context)
+    };
+    assert!(has("hrtimer_interrupt", "local_timer"), "{functions:?}");
+}
+
+/// Functions add up to each part of the worst wake-up, and no time is without a function.
+fn check_worst_functions(run: &Json) {
+    let worst = rows(run, "worst").iter().max_by_key(|row| uint(row, "late_ns")).unwrap();
+    let functions = rows(run, "worst_functions");
+    assert!(!functions.is_empty() && functions.len() <= 120, "{functions:?}");
+    let mut parts = std::collections::BTreeMap::new();
+    let key = |row: &Json| ["class", "stage", "kind", "name"].map(|column| row[column].to_string());
+    let is_worst = |part: &&Json| part["cpu"] == worst["cpu"] && part["rank"] == 1;
+    for part in rows(run, "worst_parts").iter().filter(is_worst) {
+        *parts.entry(key(part)).or_insert(0) += uint(part, "length_ns");
+    }
+    let mut sums = std::collections::BTreeMap::new();
+    for row in functions {
+        assert_eq!(row["cpu"], worst["cpu"]);
+        assert!(row["function"] != "not recorded", "{functions:?}");
+        let self_ns = uint(row, "self_ns");
+        let total_ns = row["total_ns"].as_u64().unwrap_or(self_ns);
+        assert!(self_ns <= total_ns && total_ns <= uint(worst, "late_ns"), "{row}");
+        *sums.entry(key(row)).or_insert(0) += self_ns;
+    }
+    assert_eq!(sums, parts);
+}
+
+/// Intervals are within the record and nest, and the worst wake-up is among them.
+fn check_flight_record(run: &Json) {
+    let record = rows(run, "flight_record");
+    let setting = |key: &str| uint(&run["settings"], key);
+    let start_ns = setting("flight_record_start_ns");
+    let end_ns = start_ns + setting("flight_record_length_ns");
+    let is_measured = |row: &&Json| row["kind"] == "late wake-up";
+    let mut open: Vec<(u64, u64)> = Vec::new();
+    let mut cpu = None;
+    for row in record.iter().filter(|row| !is_measured(row)) {
+        let (from_ns, length_ns) = (uint(row, "start_ns"), uint(row, "length_ns"));
+        let to_ns = from_ns + length_ns;
+        assert!(start_ns <= from_ns && to_ns <= end_ns, "{row}");
+        if cpu.replace(&row["cpu"]) != Some(&row["cpu"]) {
+            open.clear();
+        }
+        open.retain(|(_, outer_end_ns)| *outer_end_ns > from_ns);
+        assert!(open.iter().all(|(_, outer_end_ns)| to_ns <= *outer_end_ns), "{row}");
+        open.push((from_ns, to_ns));
+    }
+    for kind in ["thread", "task", "vector"] {
+        assert!(record.iter().any(|row| row["kind"] == kind), "{kind}: {record:?}");
+    }
+    let worst = rows(run, "worst").iter().max_by_key(|row| uint(row, "late_ns")).unwrap();
+    let is_worst =
+        |row: &&Json| row["start_ns"] == worst["due_ns"] && row["length_ns"] == worst["late_ns"];
+    assert!(record.iter().filter(is_measured).any(|row| is_worst(&row)), "{record:?}");
 }

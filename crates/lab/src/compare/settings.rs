@@ -9,7 +9,7 @@ const HOST_FACTS: [&str; 7] =
     ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
 
 /// Settings that differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
-const NOT_COMPARED: [&str; 13] = [
+const NOT_COMPARED: [&str; 14] = [
     "out",
     "on_host",
     "command_line",
@@ -23,6 +23,7 @@ const NOT_COMPARED: [&str; 13] = [
     "windows",
     "worst_seed",
     "worst_seed_runs",
+    "worst_case",
 ];
 
 /// Settings of a simulated machine that one option determines. Names of settings, and the option.

@@ -164,11 +164,13 @@ impl Experiment for Plan {
         let Some(window) = &samples.window else { return Report::default() };
         let mut absent = Vec::new();
         add_once(&mut absent, window.unmeasured.iter().map(|cpu| cpu.absence(Self::NAME)));
+        add_once(&mut absent, window.absent.iter().cloned());
         let mut tables = vec![
             tables::seeds(window),
             tables::wakeup(window),
             tables::causes(window),
             tables::worst(window),
+            tables::worst_functions(window),
             tables::distribution(window),
             tables::worst_parts(window),
         ];
@@ -178,6 +180,9 @@ impl Experiment for Plan {
             recorded.describe(&mut settings);
             warnings.extend(recorded.warnings());
             tables.push(recorded.table(tables::late_wake_ups(window)));
+        }
+        if let Some(sentence) = tables::worst_case(window) {
+            settings.insert("worst_case".to_owned(), json!(sentence));
         }
         tables.retain(|table| !table.rows().is_empty());
         settings.insert("measured_window_ns".to_owned(), json!(window.window_ns));

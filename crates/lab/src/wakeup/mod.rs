@@ -16,6 +16,9 @@ mod tables;
 
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
-pub use sample::{CpuWakeups, ProbeCost, SeedOutcome, ThreadReadings, WakeupSample, kind_and_name};
+pub use sample::{
+    CpuWakeups, FunctionTime, OTHER_FUNCTIONS, ProbeCost, SeedOutcome, ThreadReadings,
+    WakeupSample, WorstFunctions, kind_and_name,
+};
 pub use split::{CpuState, Part, Running, Stage, Wakeup};
 pub use tables::Class;

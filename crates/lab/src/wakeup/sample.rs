@@ -8,6 +8,7 @@ use super::ledger::WakeupLedger;
 use super::split::{Part, Running};
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
+use crate::experiment::Absence;
 use crate::flight_recorder::FlightRecorder;
 use crate::noise::ContextName;
 use crate::wall_clock::WallClock;
@@ -39,8 +40,58 @@ pub struct WakeupSample {
     /// The worst wake-ups of simulated machines with different seeds, of which this is the window of the worst. Empty
     /// without `--seeds`.
     pub seeds: Vec<SeedOutcome>,
+    /// The functions of the kernel in the worst wake-up. `None` if they were not recorded.
+    pub worst_functions: Option<WorstFunctions>,
+    /// What this window lacks, with the reasons.
+    pub absent: Vec<Absence>,
     /// Relates the times of the window to UTC. `None` in a simulated machine.
     pub wall_clock: Option<WallClock>,
+}
+
+/// The functions of the kernel that ran in the worst wake-up of a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorstFunctions {
+    pub cpu: u32,
+    /// In the order of their first time. Their self times add up to the lateness.
+    pub functions: Vec<FunctionTime>,
+}
+
+/// Name of the row that sums the functions without a row of their own.
+pub const OTHER_FUNCTIONS: &str = "others";
+
+/// A function in one stage and context of a wake-up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionTime {
+    pub part: Part,
+    /// Name of the function, `user mode`, [`OTHER_FUNCTIONS`], or `not recorded`.
+    pub function: String,
+    /// When the function first ran, or a function that it called, from the due time, ns.
+    pub first_ns: u64,
+    /// Time of the function itself, ns.
+    pub self_ns: u64,
+    /// Time of the function and of the functions that it called, without interrupts, ns.
+    pub total_ns: Option<u64>,
+    /// How often the CPU executed the function's first instruction after other code.
+    pub calls: Option<u64>,
+    pub instructions: Option<u64>,
+    /// Misses of L1I and L1D. `None` without a model.
+    pub l1_misses: Option<u64>,
+    /// Misses of L2. `None` without a model with an L2.
+    pub l2_misses: Option<u64>,
+}
+
+impl FunctionTime {
+    /// Adds another function of the same part, which has no total time in common with this one.
+    pub fn add(&mut self, other: &FunctionTime) {
+        let sum = |left: Option<u64>, right: Option<u64>| Some(left? + right?);
+        self.first_ns = self.first_ns.min(other.first_ns);
+        self.self_ns += other.self_ns;
+        self.total_ns = sum(self.total_ns, other.total_ns);
+        self.calls = sum(self.calls, other.calls);
+        self.instructions = sum(self.instructions, other.instructions);
+        self.l1_misses = sum(self.l1_misses, other.l1_misses);
+        self.l2_misses = sum(self.l2_misses, other.l2_misses);
+    }
 }
 
 /// The worst wake-up of the machine with a seed.

@@ -292,6 +292,8 @@ impl LiveWakeup {
             facts: Map::new(),
             flight_record: watch.take_recorder(),
             seeds: Vec::new(),
+            worst_functions: None,
+            absent: Vec::new(),
             wall_clock: Some(wall_before.until(WallReading::now(), kernel_clock)),
         };
         self.add_cpus(threads, joins, start_ns, &mut sample)?;

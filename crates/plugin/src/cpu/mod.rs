@@ -110,6 +110,8 @@ pub(crate) struct Cpu {
     slice_end: Slice,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
+    /// The count of cycles from which on the session records each block that starts.
+    blocks_from: u64,
     /// The correction in ns to the time that the guest has just read from the clock. `None`: it has read no clock.
     clock_ahead: Option<i64>,
     /// Whether the running block is the last of its time slice, and QEMU stays in its loop after the block.
@@ -272,6 +274,7 @@ impl Cpu {
         awaited_address: NO_ADDRESS,
         slice_end: Slice { cycles: u64::MAX, instructions: u64::MAX },
         pmu_deadline: u64::MAX,
+        blocks_from: u64::MAX,
         clock_ahead: None,
         is_in_last_block: false,
         branches: 0,
@@ -325,10 +328,11 @@ impl Cpu {
         self.set_due();
     }
 
-    /// Sets when work is due before a block: at once, at the end of the slice, or when the PMU must be checked.
+    /// Sets when work is due before a block: at once, at the end of the slice, when the PMU must be checked, or when
+    /// blocks are recorded.
     fn set_due(&mut self) {
         let is_due_now = self.has_read_clock() || self.is_in_last_block;
-        let due_at = self.slice_end.cycles.min(self.pmu_deadline);
+        let due_at = self.slice_end.cycles.min(self.pmu_deadline).min(self.blocks_from);
         self.due().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
     }
 
@@ -714,6 +718,17 @@ impl Cpu {
     pub(crate) fn set_pmu_deadline(&mut self, cycles: u64) {
         self.pmu_deadline = cycles;
         self.set_due();
+    }
+
+    /// Sets the count of cycles from which on the session records each block that starts. `u64::MAX`: it records none.
+    pub(crate) fn set_blocks_from(&mut self, cycles: u64) {
+        self.blocks_from = cycles;
+        self.set_due();
+    }
+
+    /// Whether the session records the block that starts.
+    pub(crate) fn records_blocks(&self) -> bool {
+        self.cycles() >= self.blocks_from
     }
 
     /// Whether the guest's PMU must be checked now.

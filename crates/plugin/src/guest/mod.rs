@@ -1,7 +1,7 @@
 //! The software that runs in the guest: what it executes, for whom, and where its data is.
 //!
 //! - Contexts: `tracker` follows the task and the stack of contexts on each CPU. `spans` writes spans and
-//!   transitions, and `irq` reads the numbers and names of IRQ lines. `memory_context` encodes a context for the
+//!   transitions, `executed_blocks` writes the blocks of a short time, and `irq` reads the numbers and names of IRQ lines. `memory_context` encodes a context for the
 //!   memory system.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
 //!   writes its rows. `enough` decides when a region has measured enough.
@@ -14,6 +14,7 @@
 
 pub(crate) mod annotations;
 pub(crate) mod enough;
+pub(crate) mod executed_blocks;
 pub(crate) mod identity;
 pub(crate) mod irq;
 pub(crate) mod markers;

@@ -30,11 +30,12 @@ pub(crate) fn device_written() {
 }
 
 /// Does the work that is due before `block`: the mode changes, the time slice is over, or a PMU counter may have
-/// overflowed. Or the guest has read its clock, a device has written memory, or a followed function returns to `block`.
+/// overflowed. Or the guest has read its clock, a device has written memory, or a followed function returns to `block`. Or
+/// blocks are recorded.
 ///
 /// Order matters: devices' writes reach the caches first. The end of the slice comes last: it may close the region.
 fn do_due_work(vcpu: u32, block: &Block) {
-    let (slice_is_over, is_return, pmu_is_due, has_read_clock, device_wrote) =
+    let (slice_is_over, is_return, pmu_is_due, has_read_clock, device_wrote, is_recorded) =
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_mode(block.in_kernel);
             if cpu.is_in_last_block() {
@@ -42,9 +43,12 @@ fn do_due_work(vcpu: u32, block: &Block) {
             }
             let (is_over, pmu_is_due) = (cpu.slice_is_over(block), cpu.pmu_is_due());
             let is_return = cpu.is_awaited_address(block.address);
-            (is_over, is_return, pmu_is_due, cpu.has_read_clock(), cpu.device_wrote())
+            let (has_read_clock, device_wrote) = (cpu.has_read_clock(), cpu.device_wrote());
+            let is_recorded = cpu.records_blocks();
+            (is_over, is_return, pmu_is_due, has_read_clock, device_wrote, is_recorded)
         });
-    if !slice_is_over && !is_return && !pmu_is_due && !has_read_clock && !device_wrote {
+    let changes_nothing = !slice_is_over && !is_return && !pmu_is_due;
+    if changes_nothing && !has_read_clock && !device_wrote && !is_recorded {
         return;
     }
     let mut guard = session::lock();
@@ -60,6 +64,9 @@ fn do_due_work(vcpu: u32, block: &Block) {
             tracker.handle_return(vcpu as usize, block.address.0, moment);
         }
         session.tracked(vcpu);
+    }
+    if is_recorded {
+        session.record_block(vcpu, block);
     }
     if pmu_is_due {
         let now = session.pmu_counts(vcpu, 0);

@@ -11,6 +11,7 @@ use crate::cpu::level::Level;
 use crate::devices::dma;
 use crate::files::parse_given;
 use crate::guest::annotations::AnnotationCounters;
+use crate::guest::executed_blocks::ExecutedBlocks;
 use crate::guest::identity;
 use crate::guest::regions::Regions;
 use crate::guest::spans::Spans;
@@ -125,6 +126,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         tsc: TscReadings::default(),
         tracker,
         spans,
+        executed_blocks: ExecutedBlocks::new(options.blocks),
         annotations: AnnotationCounters::new(annotations),
         pmus,
         regions: Regions::default(),

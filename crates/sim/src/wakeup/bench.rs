@@ -4,19 +4,28 @@ use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 
 use lab::cpu_warnings::{CpuWarning, CpuWarnings};
-use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::flight_recorder::FlightRecorder;
+use lab::flight_table;
 use lab::guest_protocol::Request;
-use lab::noise::KeepDetours;
+use lab::noise::{KeepDetours, Mark, What};
 use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
-use lab::wakeup::{CpuWakeups, SeedOutcome, Wakeup, WakeupBench, WakeupLedger, WakeupSample};
+use lab::wakeup::{
+    CpuWakeups, SeedOutcome, Wakeup, WakeupBench, WakeupLedger, WakeupSample, WorstFunctions,
+};
+use plugin_interface::options::BlockWindow;
 use serde_json::{Map, Value as Json, json};
 
-use super::join::{Names, parts, with_counter_at_reading};
+use simrecord::counters::{L1_MISSES, L2_MISSES};
+
+use super::functions::{self, Counted, WakeupOnCounter};
+use super::join::{self, Names, parts, with_counter_at_reading};
 use crate::Accounting;
 use crate::accounting::CpuUse;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
+use crate::{Accounting, Symbols};
 
 /// The settings of a [`SimWakeup`].
 pub struct SimWakeupSettings {
@@ -31,6 +40,29 @@ pub struct SimWakeupSettings {
     pub seeds: Option<u32>,
     /// How many machines run at the same time.
     pub jobs: Jobs,
+    /// Length of the flight record: the time before the end of the window. With `seeds`: the time before the due time of the
+    /// worst wake-up, at whose end the record ends. `None`: no flight record.
+    pub flight_record_ns: Option<u64>,
+    /// Symbols of the kernel, for the functions in the worst wake-up of all seeds. `None` if the kernel has none.
+    pub symbols: Option<Symbols>,
+}
+
+/// What is recorded of a machine besides its wake-ups. No observer changes guest time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Observers {
+    /// The time in which the blocks of the worst wake-up are recorded.
+    blocks: Option<BlockWindow>,
+    /// The flight record.
+    flight: Option<Flight>,
+}
+
+/// The time of a flight record.
+#[derive(Clone, Copy, Debug)]
+enum Flight {
+    /// The last ns of the window.
+    EndOfWindow(u64),
+    /// The ns before the due time of the worst wake-up, and this wake-up.
+    WorstWakeup(u64),
 }
 
 /// A machine that has run.
@@ -40,6 +72,8 @@ struct Ran {
     /// The limit that shortened the measurement.
     limit: Option<String>,
     wall_ns: u64,
+    /// The time in which another run of the machine executes the blocks of its worst wake-up. `None` if it is unknown.
+    worst_blocks: Option<BlockWindow>,
 }
 
 /// What is kept of the machine of a seed.
@@ -94,6 +128,12 @@ const NO_RESPONSE: &str = "its wake-ups are lost";
 /// What a reader must know of a CPU whose contexts do not cover its wake-ups.
 pub(super) const NOT_COVERED: &str =
     "broken: the record of contexts does not begin before its wake-ups";
+
+/// Why there are no functions and no flight record of the worst wake-up.
+const NOT_AGAIN: &str = "the machine with the latest wake-up did not run again";
+/// Why there are no functions.
+const NO_SYMBOLS: &str = "this kernel has no symbols (CONFIG_KALLSYMS)";
+const TOO_MANY_PARTS: &str = "the wake-up has more parts than irqlab keeps in the order of time";
 
 pub(super) const CLOCKS_DIFFER: &str =
     "broken: the guest's clock and its time-stamp counter advance at different rates";
@@ -162,7 +202,8 @@ impl SimWakeup {
     fn run_one(&mut self) -> Result<Option<WakeupSample>, BenchError> {
         let planned = PlannedMachines { experiment: "wakeup", count: 1, at_once: 1 };
         self.settings.guest.progress.plan(planned);
-        let ran = self.run(self.settings.request.seed)?;
+        let flight = self.settings.flight_record_ns.map(Flight::EndOfWindow);
+        let ran = self.run(self.settings.request.seed, Observers { blocks: None, flight })?;
         Ok(ran.map(|ran| self.keep(ran)))
     }
 
@@ -182,7 +223,9 @@ impl SimWakeup {
             if bench.stop_requested() {
                 return Ok(SeedRun::default());
             }
-            let Some(ran) = bench.run(*seed)? else { return Ok(SeedRun::default()) };
+            let Some(ran) = bench.run(*seed, Observers::default())? else {
+                return Ok(SeedRun::default());
+            };
             let outcome = SeedOutcome::worst_of_window(seed.unwrap_or(0), &ran.sample);
             let seed_run = SeedRun {
                 is_whole: !ran.sample.interrupted,
@@ -208,7 +251,11 @@ impl SimWakeup {
         }
         let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some((worst, first)) = worst else { return Ok(None) };
-        let again = if summary.is_whole && !ended_early { self.run_again(&worst)? } else { None };
+        let again = if summary.is_whole && !ended_early {
+            self.run_again(&worst, first.worst_blocks)?
+        } else {
+            None
+        };
         let is_repeated = again.is_some();
         let mut sample = self.keep(again.unwrap_or(first));
         self.limit = self.limit.take().or(summary.limit);
@@ -216,6 +263,10 @@ impl SimWakeup {
         sample.facts.insert("worst_seed".to_owned(), json!(worst.seed));
         sample.facts.insert("worst_seed_runs".to_owned(), json!(1 + u32::from(is_repeated)));
         if !is_repeated {
+            for (table, what) in [(flight_table::NAME, "all rows"), ("worst_functions", "all rows")]
+            {
+                sample.absent.push(Absence::new(table, what, NOT_AGAIN));
+            }
             let (done, all) = (summary.outcomes.len(), seeds.len());
             sample.warnings.push(format!(
                 "{done} of {all} seeds have results, and the machine with the latest wake-up did not run again"
@@ -227,11 +278,18 @@ impl SimWakeup {
         Ok(Some(sample))
     }
 
-    /// Runs the machine with the worst wake-up once more. `None` if a stop or a limit ended it.
+    /// Runs the machine with the worst wake-up once more, with observers. `None` if a stop or a limit ended it. `blocks`: the
+    /// time in which it executes the blocks of this wake-up.
     ///
     /// Fails if its worst wake-up is not the same again.
-    fn run_again(&self, worst: &SeedOutcome) -> Result<Option<Ran>, BenchError> {
-        let ran = match self.run(Some(worst.seed)) {
+    fn run_again(
+        &self,
+        worst: &SeedOutcome,
+        blocks: Option<BlockWindow>,
+    ) -> Result<Option<Ran>, BenchError> {
+        let flight = self.settings.flight_record_ns.map(Flight::WorstWakeup);
+        let observers = Observers { blocks, flight };
+        let ran = match self.run(Some(worst.seed), observers) {
             Err(BenchError::TimeLimit(_)) => return Ok(None),
             Err(_) if self.stop_requested() => return Ok(None),
             ran => ran?.filter(|ran| !ran.sample.interrupted),
@@ -256,8 +314,9 @@ impl SimWakeup {
     }
 
     /// Runs the machine with a seed. `None` if the user asked to stop before its window opened.
-    fn run(&self, seed: Option<u64>) -> Result<Option<Ran>, BenchError> {
-        let guest = &self.settings.guest;
+    fn run(&self, seed: Option<u64>, observers: Observers) -> Result<Option<Ran>, BenchError> {
+        let mut guest = self.settings.guest.clone();
+        guest.watch.blocks = observers.blocks;
         let ran = guest.run::<WakeupResponse>(&self.request(seed), self.expected())?;
         let Some(ran) = ran else { return Ok(None) };
         let limit = ran.early.and_then(|early| guest.limit_text(early));
@@ -270,8 +329,27 @@ impl SimWakeup {
             let reason = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(reason));
         }
-        let sample = self.sample(&response, &ran.account)?;
+        let observed = Observed { response: &response, account: &ran.account };
+        let (mut sample, worst) = self.sample(observed, observers.flight)?;
+        if observers.blocks.is_some() {
+            let symbols = self.settings.symbols.as_ref();
+            let symbols = guest.with_modules_of_boot(symbols, &ran.modules)?;
+            match symbols.zip(worst) {
+                Some((symbols, worst)) => {
+                    let functions = functions_of(worst, &sample, &ran.account, &symbols);
+                    match functions {
+                        Some(functions) => sample.worst_functions = Some(functions),
+                        None => sample.absent.push(no_functions(TOO_MANY_PARTS)),
+                    }
+                }
+                None => sample.absent.push(no_functions(NO_SYMBOLS)),
+            }
+        }
         Ok(Some(Ran {
+            worst_blocks: worst.and_then(|worst| {
+                let cpu = cpu_of(&ran.account, worst.cpu)?;
+                functions::block_window(worst, &cpu.transitions, guest.clock_hz())
+            }),
             wall_ns: u64::try_from(ran.wall.as_nanos()).unwrap_or(u64::MAX),
             notices: ran.account.notices,
             // A limit that came after the threads is not reported: it shortened nothing.
@@ -280,12 +358,12 @@ impl SimWakeup {
         }))
     }
 
-    /// Joins the threads with the record, CPU by CPU.
+    /// Joins the threads with the record, CPU by CPU. Returns the worst wake-up, too.
     fn sample(
         &self,
-        response: &WakeupResponse,
-        account: &Accounting,
-    ) -> Result<WakeupSample, BenchError> {
+        Observed { response, account }: Observed<'_>,
+        flight: Option<Flight>,
+    ) -> Result<(WakeupSample, Option<WakeupOnCounter>), BenchError> {
         let failed = |reason: &str| BenchError::Failed(reason.to_owned());
         let region = account.regions.first();
         let region = region.ok_or_else(|| failed("the window was never opened"))?;
@@ -318,10 +396,10 @@ impl SimWakeup {
             cpus.push(self.cpu(thread, cpu, &mut names, account));
         }
         let runs = || response.threads.iter().map(|thread| &thread.run);
-        Ok(WakeupSample {
+        let mut sample = WakeupSample {
             cpus,
             unmeasured: Vec::new(),
-            names: names.list,
+            names: Vec::new(),
             lost_events: Some(0),
             events: Some(events),
             window_ns: runs().map(|run| run.window_ns).max().unwrap_or(0),
@@ -331,8 +409,15 @@ impl SimWakeup {
             facts,
             flight_record: None,
             seeds: Vec::new(),
+            worst_functions: None,
+            absent: Vec::new(),
             wall_clock: None,
-        })
+        };
+        let worst = worst_wakeup(&sample, response);
+        sample.flight_record =
+            flight.and_then(|flight| flight_record(flight, worst, response, account, &mut names));
+        sample.names = names.list;
+        Ok((sample, worst.map(|(worst, _)| worst)))
     }
 
     /// The wake-ups of a thread with their parts.
@@ -363,6 +448,99 @@ impl SimWakeup {
             readings: None,
         }
     }
+}
+
+/// The response and the record of a machine.
+#[derive(Clone, Copy)]
+struct Observed<'a> {
+    response: &'a WakeupResponse,
+    account: &'a Accounting,
+}
+
+/// A CPU in the window. `None` if there is none.
+fn cpu_of(account: &Accounting, cpu: u32) -> Option<&CpuUse> {
+    account.regions.first()?.cpus.iter().find(|candidate| candidate.cpu == cpu)
+}
+
+/// The worst wake-up of a window by the time-stamp counter, and its length in ns. The same one as
+/// [`SeedOutcome::worst_of_window`] finds.
+fn worst_wakeup(
+    sample: &WakeupSample,
+    response: &WakeupResponse,
+) -> Option<(WakeupOnCounter, Wakeup)> {
+    let worst_of = |cpu: &CpuWakeups| Some((cpu.cpu, cpu.ledger.worst.sorted().first()?.wakeup));
+    let all = sample.cpus.iter().filter_map(worst_of);
+    let (cpu, wakeup) = all.min_by_key(|(cpu, wakeup)| (Reverse(wakeup.late_ns()), *cpu))?;
+    let thread = response.threads.iter().find(|thread| thread.run.cpu == cpu)?;
+    let is_worst = |record: &&[u64; 3]| (record[0], record[1]) == (wakeup.due_ns, wakeup.woke_ns);
+    let &[_, _, woke_tsc] = thread.records.iter().find(is_worst)?;
+    let due_tsc = woke_tsc.saturating_sub(wakeup.late_ns());
+    Some((WakeupOnCounter { cpu, due_tsc, woke_tsc }, wakeup))
+}
+
+/// The record of what ran on the CPUs with a thread. `None` without a wake-up.
+fn flight_record(
+    flight: Flight,
+    worst: Option<(WakeupOnCounter, Wakeup)>,
+    response: &WakeupResponse,
+    account: &Accounting,
+    names: &mut Names,
+) -> Option<FlightRecorder> {
+    let (_, worst) = worst?;
+    let (length_ns, end_ns) = match flight {
+        Flight::EndOfWindow(length_ns) => (length_ns, None),
+        Flight::WorstWakeup(before_ns) => {
+            (before_ns.saturating_add(worst.late_ns()), Some(worst.woke_ns))
+        }
+    };
+    let cpus: Vec<u32> = response.threads.iter().map(|thread| thread.run.cpu).collect();
+    let mut recorder = FlightRecorder::new(length_ns, &cpus);
+    for thread in &response.threads {
+        // The guest's clock and the counter advance at the same rate.
+        let is_worst = |record: &&[u64; 3]| record[1] == worst.woke_ns;
+        let reading = thread.records.iter().find(is_worst).or(thread.records.first());
+        let (Some(&[_, woke_ns, woke_tsc]), Some(cpu)) = (reading, cpu_of(account, thread.run.cpu))
+        else {
+            continue;
+        };
+        let offset_ns = woke_ns.wrapping_sub(woke_tsc);
+        let mut marks = join::marks(&cpu.transitions, offset_ns, thread.run.thread, names, account);
+        if let Some(end_ns) = end_ns {
+            marks.retain(|mark| mark.at_ns < end_ns);
+            // The end of no context: the record goes on until then.
+            marks.push(Mark { at_ns: end_ns, what: What::Leave(u32::MAX) });
+        }
+        let marks: Vec<(u32, Mark)> = marks.into_iter().map(|mark| (cpu.cpu, mark)).collect();
+        recorder.record(&marks);
+    }
+    Some(recorder)
+}
+
+/// The functions in the worst wake-up of the sample, `worst`. `None` if its parts are not known.
+fn functions_of(
+    worst: WakeupOnCounter,
+    sample: &WakeupSample,
+    account: &Accounting,
+    symbols: &Symbols,
+) -> Option<WorstFunctions> {
+    let ledger = &sample.cpus.iter().find(|cpu| cpu.cpu == worst.cpu)?.ledger;
+    let wakeups = ledger.worst.sorted();
+    // The parts of a wake-up with very many of them are not all in the order of time.
+    let whole = wakeups.first().filter(|whole| whole.later.is_empty())?;
+    let has_counter = |counter: usize| account.counters & (1 << counter) != 0;
+    let counted = Counted {
+        l1_misses: L1_MISSES.into_iter().all(has_counter),
+        l2_misses: L2_MISSES.into_iter().all(has_counter),
+    };
+    let blocks = &cpu_of(account, worst.cpu)?.blocks;
+    let code_at = |address| functions::code_at(symbols, address);
+    let functions = functions::functions(worst, &whole.parts, blocks, counted, code_at);
+    Some(WorstFunctions { cpu: worst.cpu, functions })
+}
+
+/// The table of functions is absent for this reason.
+fn no_functions(reason: &str) -> Absence {
+    Absence::new("worst_functions", "all rows", reason)
 }
 
 /// Whether a wake-up is later than another; of equally late ones, that of the smaller seed.
@@ -471,6 +649,8 @@ impl WakeupBench for SimWakeup {
             facts: Map::new(),
             flight_record: None,
             seeds: Vec::new(),
+            worst_functions: None,
+            absent: Vec::new(),
             wall_clock: None,
         }))
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use lab::noise::{ContextName, IDLE};
+use lab::noise::{ContextName, IDLE, Mark, What};
 use lab::wakeup::split::push;
 use lab::wakeup::{Part, Running, Stage};
 
@@ -86,6 +86,58 @@ pub(super) fn with_counter_at_reading(records: &[[u64; 3]]) -> Vec<[u64; 3]> {
         [record[0], record[1], record[1].wrapping_add_signed(*median)]
     };
     records.iter().enumerate().map(with_median).collect()
+}
+
+/// The changes of a CPU's contexts as marks of a flight record, in order. `clock_offset_ns`: what is added to the
+/// time-stamp counter to get the guest's CLOCK_MONOTONIC, modulo 2^64.
+///
+/// There is no mark of the thread's wake-up: the simulator does not see at which instruction the thread is woken.
+pub(super) fn marks(
+    transitions: &[ContextTransition],
+    clock_offset_ns: u64,
+    thread: u32,
+    names: &mut Names,
+    account: &Accounting,
+) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    let mut task = None;
+    let mut open: Vec<u32> = Vec::new();
+    for transition in transitions {
+        let at_ns = transition.tsc.wrapping_add(clock_offset_ns);
+        let mut mark = |what| marks.push(Mark { at_ns, what });
+        let bottom = match names.running((transition.task, transition.task), thread, account) {
+            Running::Thread => What::SwitchBack,
+            Running::Context(number) | Running::Task(number) => What::SwitchTo(number),
+            Running::Unknown => What::SwitchTo(names.number(KernelContext::Unknown, account)),
+        };
+        if task != Some(bottom) {
+            // A switch closes all contexts.
+            open.clear();
+            task = Some(bottom);
+            mark(bottom);
+        }
+        if !transition.context.is_interrupt_or_exception() {
+            if let Some(outermost) = open.first() {
+                mark(What::Leave(*outermost));
+            }
+            open.clear();
+            continue;
+        }
+        let context = names.number(transition.context, account);
+        match open.iter().rposition(|number| *number == context) {
+            Some(position) => {
+                if let Some(inner) = open.get(position + 1) {
+                    mark(What::Leave(*inner));
+                }
+                open.truncate(position + 1);
+            }
+            None => {
+                open.push(context);
+                mark(What::Enter(context));
+            }
+        }
+    }
+    marks
 }
 
 /// Time in which one context runs.
@@ -248,6 +300,38 @@ mod tests {
         // The thread had not gone to sleep when its timer was due.
         let late = parts_of((30, 250), &transitions);
         assert_eq!(late[0], (part(Stage::Expiry, Running::Thread), 10));
+    }
+
+    #[test]
+    fn contexts_are_marks_that_nest() {
+        let (idle, softirq) = (KernelContext::Idle, KernelContext::Softirq(3));
+        let transitions = [
+            transition(40, idle, idle),
+            transition(100, TIMER, idle),
+            transition(150, softirq, idle),
+            transition(160, KernelContext::Nmi, idle),
+            transition(165, softirq, idle),
+            transition(170, TIMER, idle),
+            transition(180, idle, idle),
+            transition(190, SLEEP, THREAD),
+            transition(195, TIMER, THREAD),
+            transition(200, idle, idle),
+        ];
+        let marks = marks(&transitions, 1_000, 7, &mut Names::default(), &Accounting::default());
+        let marks: Vec<(u64, What)> = marks.iter().map(|mark| (mark.at_ns, mark.what)).collect();
+        let expected = [
+            (1_040, What::SwitchTo(0)),
+            (1_100, What::Enter(1)),
+            (1_150, What::Enter(2)),
+            (1_160, What::Enter(3)),
+            (1_165, What::Leave(3)),
+            (1_170, What::Leave(2)),
+            (1_180, What::Leave(1)),
+            (1_190, What::SwitchBack),
+            (1_195, What::Enter(1)),
+            (1_200, What::SwitchTo(0)),
+        ];
+        assert_eq!(marks, expected);
     }
 
     /// The timer interrupts the thread on its way into the sleep, which the kernel then leaves out.

@@ -2,6 +2,7 @@
 //! contexts shows what used the CPU while a thread was late. `verify` and `truth` check the live bench in the guest.
 
 mod bench;
+mod functions;
 mod join;
 mod truth;
 mod verify;

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use lab::experiment::Absence;
 use outputs::Existing;
 
-pub use plugin_interface::options::User;
 pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
+pub use plugin_interface::options::{BlockWindow, User};
 use plugin_interface::options::{Options, Time};
 pub use plugin_interface::sampling::{PERIOD_MAX, Sampling};
 use plugin_interface::symbols::{Part, Wanted};
@@ -75,6 +75,8 @@ pub struct Watch {
     pub span_counts: bool,
     /// Whether each change of the context of a CPU is recorded.
     pub transitions: bool,
+    /// The time in which the blocks that a CPU starts are recorded. `None`: no blocks are recorded.
+    pub blocks: Option<BlockWindow>,
     /// Whether services of the kernel are recorded.
     pub services: bool,
     /// Whether the locks that services take are recorded.
@@ -137,6 +139,7 @@ impl Default for Watch {
             spans: false,
             span_counts: false,
             transitions: false,
+            blocks: None,
             services: false,
             locks: false,
             roi: Roi::Marker,
@@ -336,6 +339,7 @@ impl Recording {
             spans: watch.spans,
             span_counts: watch.spans && watch.span_counts,
             transitions: watch.transitions,
+            blocks: watch.blocks,
             services: watch.services,
             locks: watch.services && watch.locks,
             model: watch.model.as_ref().map(|model| model.path.clone()),

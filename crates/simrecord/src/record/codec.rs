@@ -8,11 +8,11 @@ mod packed;
 
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, End,
-    FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName, KernelCount, LockCounts, MAGIC,
-    Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot, Record, RecordError, Region,
-    SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
-    ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Task,
-    Transition, UserFunction, Value, Values, ValuesKind,
+    ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName, KernelCount,
+    LockCounts, MAGIC, Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot, Record,
+    RecordError, Region, SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTime,
+    ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName,
+    SyscallFunction, Task, Transition, UserFunction, Value, Values, ValuesKind,
 };
 use packed::NoticeRecord;
 
@@ -178,6 +178,7 @@ encodings! {
     30 SampledPart [cpu] (region code unit);
     33 Hotplug [cpu] (region state at);
     34 UserFunction [] (number part text);
+    35 ExecutedBlock [cpu] (region address tsc cycles instructions l1_misses l2_misses);
 }
 
 /// Maps the variants of [`Record`] to their types. `Record::Notice` has no row, because it has three values.
@@ -243,6 +244,7 @@ variants! {
     StructureName(StructureName),
     Hotplug(Hotplug),
     UserFunction(UserFunction),
+    ExecutedBlock(ExecutedBlock),
 }
 
 impl Record {
