@@ -257,10 +257,7 @@ pub fn prepare(
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let simulated = &args.simulated;
-    if simulated.guest.free_running {
-        let reason = "the loops need the simulated machine's clock, not the host's";
-        bail!(Usage(format!("--free-running cannot be used here: {reason}")));
-    }
+    simulated.guest.refuse_free_running()?;
     let vcpus = simulated.vcpus.unwrap_or(VCPUS);
     let all_cpus: Vec<u32> = (0..vcpus).collect();
     let listed = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;

@@ -478,10 +478,7 @@ impl SimulatedSignal<'_> {
             let reason = "without a model, virtual CPUs share one clock; name a model";
             bail!(Usage(format!("--on sim: {reason} (--on sim:r4400-1994)")));
         }
-        if args.guest.free_running {
-            let reason = "times must come from the simulated machine's clock, not the host's";
-            bail!(Usage(format!("--free-running cannot be used here: {reason}")));
-        }
+        args.guest.refuse_free_running()?;
         if args.guest.net.is_some() && args.guest.net != self.cards() {
             bail!(Usage(format!(
                 "--net cannot be used here: --rig {} determines the cards",

@@ -165,6 +165,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 
 /// Prepares the bench. Also returns the block `host` of the run.
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
+    args.guest.refuse_free_running()?;
     let name = args.on.simulated_model("the live bench to verify")?;
     let name = name
         .ok_or_else(|| Usage("--on sim has no clock to verify: use --on sim:MODEL".to_owned()))?;
