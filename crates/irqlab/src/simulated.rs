@@ -806,6 +806,14 @@ pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::R
     Ok(())
 }
 
+/// Adds a word to those of `--append` unless the user has given it: with `--from` the words must be those of the
+/// checkpoint.
+pub fn add_word(append: &mut Vec<String>, word: &str) {
+    if !append.iter().any(|known| known == word) {
+        append.push(word.to_owned());
+    }
+}
+
 /// The line with which the guest's shell runs a command. A single argument already is such a line. Several arguments
 /// are quoted, so that the command gets each of them unchanged.
 pub fn shell_line(arguments: &[String]) -> String {

@@ -31,7 +31,7 @@ use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
     FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, FlavourName, MachineFacts, Simulated,
-    SimulatedArgs, print_plan,
+    SimulatedArgs, add_word, print_plan,
 };
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -449,7 +449,7 @@ impl SimulatedSignal<'_> {
         guest.net = self.cards();
         if self.rig == Rig::Nvme {
             guest.disk = vec![self.disk(&guest.disk)?];
-            guest.append.push(POLL_QUEUE.to_owned());
+            add_word(&mut guest.append, POLL_QUEUE);
         }
         if self.rig == Rig::E1000 && guest.kernel.kernel.is_none() {
             // Debian's kernel for virtual machines has no e1000 driver.
