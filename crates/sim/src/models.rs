@@ -247,6 +247,26 @@ mod tests {
     }
 
     #[test]
+    fn a_field_without_effect_at_the_level_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let changed = |name: &str, change: &str, detail| {
+            find(&cache, name, &[change.to_owned()], detail).map_err(|error| error.to_string())
+        };
+        // The level `timed` refuses costs of the core, and without --detail the model runs at `ooo`.
+        for (change, part) in [
+            ("core.front.mispredict_cycles=40", "core.front"),
+            ("core.units.integer.latency_cycles=9", "core.units"),
+            ("core.events.interrupt_cycles=5000", "core.events"),
+            ("l2.shared=true", "shared"),
+        ] {
+            assert_eq!(changed("r4400-1994", change, None).unwrap().detail, Detail::Ooo);
+            let error = changed("r4400-1994", change, Some(Detail::Timed)).unwrap_err();
+            assert!(error.contains(part) && error.contains("--detail ooo runs it"), "{error}");
+        }
+    }
+
+    #[test]
     fn an_error_names_the_file_or_the_change() {
         let scratch = tempfile::tempdir().unwrap();
         let file = scratch.path().join("x.toml").display().to_string();
