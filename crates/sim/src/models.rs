@@ -181,6 +181,10 @@ fn at_level(
     let detail = detail.unwrap_or(if needs_core { Detail::Ooo } else { Detail::Timed });
     let suitable = match detail {
         Detail::Ooo if !has_core => Err("has no [core], which --detail ooo needs".to_owned()),
+        Detail::Ooo if model.instruction_cycles != 1 => Err(
+            "instruction_cycles has no effect at --detail ooo: [core] says what instructions take (leave it at 1)"
+                .to_owned(),
+        ),
         // Shadow caches need no core.
         Detail::Ooo | Detail::Count => Ok(()),
         _ => blocking.map_err(|error| {
@@ -253,6 +257,13 @@ mod tests {
         let changed = |name: &str, change: &str, detail| {
             find(&cache, name, &[change.to_owned()], detail).map_err(|error| error.to_string())
         };
+        let slow = "instruction_cycles=3";
+        assert_eq!(changed("r4400-1994", slow, None).unwrap().detail, Detail::Timed);
+        for (name, detail) in [("zen3", None), ("r4400-1994", Some(Detail::Ooo))] {
+            let error = changed(name, slow, detail).unwrap_err();
+            assert!(error.contains("instruction_cycles has no effect at --detail ooo"), "{error}");
+        }
+        assert!(changed("zen3", slow, Some(Detail::Count)).is_ok(), "shadow caches have no time");
         // The level `timed` refuses costs of the core, and without --detail the model runs at `ooo`.
         for (change, part) in [
             ("core.front.mispredict_cycles=40", "core.front"),
