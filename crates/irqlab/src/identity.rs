@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use machine::SystemModel;
 use record::Table;
 use sim::identity::{Identity, Mitigations, PLAIN};
 use sim::models::{self, Model};
@@ -114,18 +115,60 @@ impl IdentityArgs {
 
 /// Warns if a checkpoint's guest does not see the model's processor.
 fn warn_of_another(identity: &Identity, model: Option<&Model>, cpus: u32) {
-    let of_model = model.map(|model| Identity::of_model(&model.model, cpus).name);
-    if let Some(name) = of_model.filter(|name| *name != identity.name) {
-        console::warn(&format!(
-            "the guest of the checkpoint sees the processor {}, not that of the model (irqlab sim checkpoint NAME \
-             --identity {name})",
-            identity.name
-        ));
+    let warning = model.and_then(|model| difference(identity, &model.model, cpus));
+    warning.iter().for_each(|text| console::warn(text));
+}
+
+/// Describes how the processor that a checkpoint's guest sees differs from that of the model. `None` if it is the same.
+fn difference(identity: &Identity, model: &SystemModel, cpus: u32) -> Option<String> {
+    let of_model = Identity::of_model(model, cpus);
+    if of_model.is_same_processor(identity) {
+        return None;
     }
+    let (seen, name) = (&identity.name, &of_model.name);
+    Some(if seen == name {
+        format!(
+            "the guest of the checkpoint sees another {name} than the model with --set, for example other sizes of \
+             caches (irqlab machines {name} --set FIELD=VALUE --toml > MODEL.toml, then irqlab sim checkpoint NAME \
+             --identity ./MODEL.toml)"
+        )
+    } else {
+        format!(
+            "the guest of the checkpoint sees the processor {seen}, not that of the model (irqlab sim checkpoint NAME \
+             --identity {name})"
+        )
+    })
 }
 
 /// The table `mitigations`. `stated`: what the guest's kernel states about each bug; without it there is no table.
 pub fn mitigations_table(stated: &BTreeMap<String, String>, machine: &Machine) -> Option<Table> {
     let compared = mitigations::compared(stated, &machine.identity);
     (!stated.is_empty()).then(|| sim_tables::mitigations::table(&compared)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(name: &str, changes: &[&str]) -> SystemModel {
+        let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
+        models::changed(name, &changes).unwrap().1
+    }
+
+    #[test]
+    fn a_checkpoint_with_another_processor_is_named() {
+        let saved = Identity::of_model(&model("zen3", &[]), 2);
+        assert_eq!(difference(&saved, &model("zen3", &[]), 2), None);
+        // Fields that the guest does not see.
+        assert_eq!(difference(&saved, &model("zen3", &["memory_cycles=500"]), 2), None);
+        let unmitigated = saved.clone().with(&Mitigations::Off);
+        assert_eq!(difference(&unmitigated, &model("zen3", &[]), 2), None);
+        let other_model = difference(&saved, &model("zen4", &[]), 2).unwrap();
+        assert!(other_model.contains("--identity zen4"), "{other_model}");
+        let other_cache = difference(&saved, &model("zen3", &["l2.size=4MiB"]), 2).unwrap();
+        assert!(other_cache.contains("--identity ./MODEL.toml"), "{other_cache}");
+        let plain = difference(&Identity::plain(), &model("zen3", &[]), 2).unwrap();
+        assert!(plain.contains("sees the processor x86-64"), "{plain}");
+        assert_eq!(difference(&Identity::plain(), &model("t1", &[]), 2), None);
+    }
 }

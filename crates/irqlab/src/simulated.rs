@@ -145,7 +145,8 @@ pub struct GuestArgs {
     /// interrupts Linux can throttle) or rtl8139
     #[arg(long, value_name = "MODEL")]
     pub net: Option<NicModel>,
-    /// Let guest time follow the host's clock: about twice as fast, but not repeatable
+    /// Let guest time follow the host's clock: about twice as fast, but not repeatable. Only sim boot, sim shell and
+    /// sim checkpoint accept it: all other results need the machine's own clock
     #[arg(long)]
     pub free_running: bool,
     /// Start the guest from this checkpoint [default: a booted machine, which experiments keep in the cache]
@@ -178,6 +179,21 @@ impl GuestArgs {
     /// The time limit of each machine on the host's clock, or `None` for the default.
     fn wall_limit(&self) -> Option<Duration> {
         self.limit.or(self.machine_limit)
+    }
+
+    /// Refuses `--free-running`. The plugin does not know guest time that follows the host's clock, above all not how
+    /// long a CPU was idle. Verbs that report times, rates or ratios call this before they measure.
+    ///
+    /// Fails with a [`Usage`] error.
+    pub fn refuse_free_running(&self) -> Result<(), Usage> {
+        if !self.free_running {
+            return Ok(());
+        }
+        Err(Usage(
+            "--free-running cannot be used here: the results need the simulated machine's clock, not the host's \
+             (only sim boot, sim shell and sim checkpoint accept it)"
+                .to_owned(),
+        ))
     }
 
     /// The time limit of the whole command on the host's clock, from now. `None` without `--limit`.
@@ -295,16 +311,11 @@ impl UserModeArgs {
     /// How the plugin executes user mode. `default`: the mode without the option, if the model supports it.
     ///
     /// Fails with a [`Usage`] error if samples are requested and the model cannot be sampled.
-    pub fn choose(
-        self,
-        model: Option<&Model>,
-        guest: &GuestArgs,
-        default: UserMode,
-    ) -> anyhow::Result<User> {
-        let can_sample = !guest.free_running && model.is_some_and(Model::can_sample);
+    pub fn choose(self, model: Option<&Model>, default: UserMode) -> anyhow::Result<User> {
+        let can_sample = model.is_some_and(Model::can_sample);
         match self.user_mode {
             Some(UserMode::Sampled) if !can_sample => bail!(Usage(
-                "--user-mode sampled needs a model with an out-of-order core, and --detail ooo, without --free-running"
+                "--user-mode sampled needs a model with an out-of-order core, and --detail ooo"
                     .to_owned()
             )),
             Some(UserMode::Sampled) => Ok(User::Sampled),
@@ -591,7 +602,8 @@ impl Simulated {
     /// the kernel. Boots the machine unless the cache has it or `--from` names a checkpoint. `adjust` changes the
     /// machine before it boots.
     ///
-    /// Fails when a program or file is missing, or the machine cannot be built.
+    /// Fails when a program or file is missing, or the machine cannot be built. Fails with a [`Usage`] error for
+    /// `--free-running`.
     pub fn prepare(
         cache: Cache,
         args: &GuestArgs,
@@ -600,6 +612,7 @@ impl Simulated {
         stop: Stop,
         adjust: impl FnOnce(&mut Machine) -> anyhow::Result<()>,
     ) -> anyhow::Result<Simulated> {
+        args.refuse_free_running()?;
         let deadline = args.deadline();
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
@@ -626,6 +639,7 @@ impl Simulated {
         watch: Watch,
         stop: Stop,
     ) -> anyhow::Result<(Simulated, Prepared)> {
+        args.refuse_free_running()?;
         let deadline = args.deadline();
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::None.with_root())?;
@@ -790,6 +804,14 @@ pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::R
         machine.disks = vec![disk.parse().map_err(Usage)?];
     }
     Ok(())
+}
+
+/// Adds a word to those of `--append` unless the user has given it: with `--from` the words must be those of the
+/// checkpoint.
+pub fn add_word(append: &mut Vec<String>, word: &str) {
+    if !append.iter().any(|known| known == word) {
+        append.push(word.to_owned());
+    }
 }
 
 /// The line with which the guest's shell runs a command. A single argument already is such a line. Several arguments

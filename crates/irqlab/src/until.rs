@@ -21,4 +21,4 @@ impl FromStr for UntilArg {
 }
 
 /// Why a rule other than `end` is refused without a model.
-pub const NEEDS_MODEL: &str = "--until needs a model: use --on sim:MODEL, without --free-running";
+pub const NEEDS_MODEL: &str = "--until needs a model: use --on sim:MODEL";

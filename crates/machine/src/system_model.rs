@@ -467,7 +467,7 @@ impl SystemModel {
         let excess = self.beyond_blocking();
         if !excess.is_empty() {
             let problem = format!(
-                "has {}, which the timed level does not run; it runs one core with blocking, \
+                "has {}, which the timed level does not run; it runs one core, an instruction at a time, with blocking, \
                  write-back, physically indexed L1I, L1D and L2, and pages of one size",
                 excess.join(", ")
             );
@@ -501,7 +501,6 @@ impl SystemModel {
         let any_cache = |has: fn(&LevelModel) -> bool| caches().any(has);
         let excess = [
             ("cpus", self.cpus > 1),
-            ("core", self.core.as_ref().is_some_and(|core| !is_blocking(core))),
             ("no l2", self.l2.is_none()),
             ("l3", self.l3.is_some()),
             ("stlb", self.stlb.is_some()),
@@ -511,6 +510,11 @@ impl SystemModel {
             }),
             ("walk = \"caches\"", self.walk == Walk::Caches),
             ("device_read_cycles", self.device_read_cycles.is_some()),
+            ("memory_write_cycles", self.memory_write_cycles.is_some()),
+            ("cache_to_cache_cycles", self.cache_to_cache_cycles.is_some()),
+            ("upgrade_cycles", self.upgrade_cycles.is_some()),
+            ("protocol = \"msi\"", self.protocol == Protocol::Msi),
+            ("l1_hit_cycles", self.l1_hit_cycles > 1),
             ("local_device_cycles", self.local_device_cycles.is_some()),
             ("device_write_cycles", self.device_write_cycles.is_some()),
             ("memory_line_cycles", self.memory_line_cycles > 0),
@@ -522,11 +526,14 @@ impl SystemModel {
             ("prefetch", any_cache(|level| level.prefetch != Prefetch::None)),
             ("line_cycles", any_cache(|level| level.line_cycles > 0)),
             ("inclusion", any_cache(|level| level.inclusion != Inclusion::NonInclusive)),
+            ("shared", any_cache(|level| level.shared)),
             ("trace", any_cache(|level| level.trace)),
             ("dma = \"allocate\"", self.dma == Dma::Allocate),
             ("host_exits.applied = true", self.applied_exits().is_some()),
         ];
-        excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()
+        let of_core = self.core.as_ref().map(CoreModel::beyond_blocking).unwrap_or_default();
+        let others = excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name);
+        others.chain(of_core).collect()
     }
 }
 
@@ -574,10 +581,4 @@ impl BlockingModel {
         }
         Ok(())
     }
-}
-
-/// Whether a core executes one instruction after the other and waits for each miss, like the processor of the level
-/// `timed`.
-fn is_blocking(core: &CoreModel) -> bool {
-    core.width == 1 && core.data.blocking && core.window.is_none() && core.threads.is_none()
 }

@@ -6,6 +6,8 @@
 //! about the line in other arrays, at the index of the slot. The most recently used (MRU) line of each set is stored a
 //! second time, in an array without the other ways: most lookups end there after one comparison.
 
+use std::cmp::Reverse;
+
 use crate::address::{LineAddress, LineRange, VirtualAddress};
 use crate::model::{CacheModel, Replacement};
 use crate::system_model::Index;
@@ -489,6 +491,23 @@ impl TagArray {
             return Some((LineAddress(ways[way].tag), first + way));
         }
         lines.find_map(|line| Some((line, self.find_physical(line)?)))
+    }
+
+    /// All lines, those that were used least recently first. With LRU the order within each set is exact. Between sets
+    /// it is not known, because repeated uses of a set's newest line are not noted: the oldest lines of all full sets
+    /// come first, and the newest lines of all sets last. Without LRU the order within a set is that of its ways.
+    pub(crate) fn lines_by_use(&self) -> Vec<LineAddress> {
+        let mut lines = Vec::new();
+        for set in self.ways.chunks_exact(self.associativity) {
+            let mut held: Vec<Way> = set.iter().copied().filter(|way| way.tag != EMPTY).collect();
+            held.sort_by_key(|way| way.state / TICK);
+            let newest_first = held.iter().rev().enumerate();
+            lines.extend(newest_first.map(|(newer_lines, way)| {
+                (Reverse(newer_lines), way.state / TICK, LineAddress(way.tag))
+            }));
+        }
+        lines.sort_unstable();
+        lines.into_iter().map(|(_, _, line)| line).collect()
     }
 
     /// Whether a line is present. Does not touch it.

@@ -333,6 +333,36 @@ fn m10_misses_are_charged_to_who_evicted() {
 }
 
 #[test]
+fn m10_lines_from_before_the_classification_are_conflicts_or_capacity_as_all_others() {
+    // Three lines that share a set of L1D, which has two ways; and as many lines as it holds.
+    let line = |n: u64| n << 13;
+    let start = || {
+        let mut system = MemorySystem::new(&plain(R4400), 1);
+        system.access_blocking(&load(0, line(0), 0));
+        system.access_blocking(&load(0, line(1), 0));
+        system.classify_misses(ClassifierConfig {
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        system
+    };
+    let counts = |system: &MemorySystem| {
+        let counts = system.class_counts(CacheName::L1d);
+        (counts.conflict, counts.capacity)
+    };
+    let mut system = start();
+    system.access_blocking(&load(0, line(2), 0)); // cold, evicts 0
+    system.access_blocking(&load(0, line(0), 0)); // 16 KiB have room for it
+    assert_eq!(counts(&system), (1, 0));
+    let mut system = start();
+    for n in 0..1024 {
+        system.access_blocking(&load(0, line(16) + 16 * n, 0));
+    }
+    system.access_blocking(&load(0, line(0), 0));
+    assert_eq!(counts(&system), (0, 1));
+}
+
+#[test]
 fn m11_a_trace_cache_holds_code_by_entry() {
     let mut system = MemorySystem::new(&plain(P4), 1);
     let mut fetch = |address: u64, bytes: u32| {

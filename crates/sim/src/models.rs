@@ -181,6 +181,10 @@ fn at_level(
     let detail = detail.unwrap_or(if needs_core { Detail::Ooo } else { Detail::Timed });
     let suitable = match detail {
         Detail::Ooo if !has_core => Err("has no [core], which --detail ooo needs".to_owned()),
+        Detail::Ooo if model.instruction_cycles != 1 => Err(
+            "instruction_cycles has no effect at --detail ooo: [core] says what instructions take (leave it at 1)"
+                .to_owned(),
+        ),
         // Shadow caches need no core.
         Detail::Ooo | Detail::Count => Ok(()),
         _ => blocking.map_err(|error| {
@@ -243,6 +247,33 @@ mod tests {
         for bytes in [&b"name = 1"[..], &[0xff], &[b'#'; 70_000]] {
             std::fs::write(&file, bytes).unwrap();
             assert!(find(&cache, &file.display().to_string(), &[], Some(Detail::Ooo)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_field_without_effect_at_the_level_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let changed = |name: &str, change: &str, detail| {
+            find(&cache, name, &[change.to_owned()], detail).map_err(|error| error.to_string())
+        };
+        let slow = "instruction_cycles=3";
+        assert_eq!(changed("r4400-1994", slow, None).unwrap().detail, Detail::Timed);
+        for (name, detail) in [("zen3", None), ("r4400-1994", Some(Detail::Ooo))] {
+            let error = changed(name, slow, detail).unwrap_err();
+            assert!(error.contains("instruction_cycles has no effect at --detail ooo"), "{error}");
+        }
+        assert!(changed("zen3", slow, Some(Detail::Count)).is_ok(), "shadow caches have no time");
+        // The level `timed` refuses costs of the core, and without --detail the model runs at `ooo`.
+        for (change, part) in [
+            ("core.front.mispredict_cycles=40", "core.front"),
+            ("core.units.integer.latency_cycles=9", "core.units"),
+            ("core.events.interrupt_cycles=5000", "core.events"),
+            ("l2.shared=true", "shared"),
+        ] {
+            assert_eq!(changed("r4400-1994", change, None).unwrap().detail, Detail::Ooo);
+            let error = changed("r4400-1994", change, Some(Detail::Timed)).unwrap_err();
+            assert!(error.contains(part) && error.contains("--detail ooo runs it"), "{error}");
         }
     }
 

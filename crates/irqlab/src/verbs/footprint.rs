@@ -28,7 +28,7 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
-    GuestArgs, JobsArgs, MachineFacts, Simulated, SimulatedArgs, add_disk, print_plan,
+    GuestArgs, JobsArgs, MachineFacts, Simulated, SimulatedArgs, add_disk, add_word, print_plan,
 };
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
@@ -235,7 +235,7 @@ pub fn prepare(
         machine.pmu = true;
         // With less memory the kernel provides no huge pages (mm/huge_memory.c, hugepage_init).
         machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
-        machine.append.push(NO_WATCHDOG.to_owned());
+        add_word(&mut machine.append, NO_WATCHDOG);
         add_disk(machine, request.plan.stimuli.iter().any(reads_disk), disk)
     })?;
     request.geometry = geometries(&model.model);
@@ -257,10 +257,7 @@ pub fn prepare(
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let simulated = &args.simulated;
-    if simulated.guest.free_running {
-        let reason = "the loops need the simulated machine's clock, not the host's";
-        bail!(Usage(format!("--free-running cannot be used here: {reason}")));
-    }
+    simulated.guest.refuse_free_running()?;
     let vcpus = simulated.vcpus.unwrap_or(VCPUS);
     let all_cpus: Vec<u32> = (0..vcpus).collect();
     let listed = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;

@@ -216,13 +216,12 @@ impl HandlersArgs {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Whether a model decides how guest time advances.
+    /// Whether a model decides how guest time advances: `--on sim:MODEL`.
     fn has_model(&self) -> bool {
-        matches!(&self.on, On::Sim(Some(_))) && !self.simulated.guest.free_running
+        matches!(&self.on, On::Sim(Some(_)))
     }
 
-    /// How long conditions run before their windows. `clock_hz`: the model's clock; `None` without a model, and where a
-    /// model does not decide how guest time advances.
+    /// How long conditions run before their windows. `clock_hz`: the model's clock; `None` without a model.
     fn warm_ups(&self, clock_hz: Option<u64>) -> WarmUps {
         if let Some(time) = self.warm_up {
             return WarmUps { usual: time, at_low_rate: time };
@@ -359,6 +358,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
 
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    args.simulated.guest.refuse_free_running()?;
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let housekeeping = housekeeping_cpus(args, vcpus)?;
     let cache = Cache::from_environment()?;
@@ -370,12 +370,11 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     };
     // Sampled execution does not show the causes of misses.
     let user_mode = if misses { UserMode::Detailed } else { UserMode::Sampled };
-    let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, user_mode)?;
+    let user = args.user_mode.choose(model.as_ref(), user_mode)?;
     if misses && user == User::Sampled {
         bail!(Usage("--misses and --user-mode sampled cannot be combined".to_owned()));
     }
-    let timing_model = if args.has_model() { model.as_ref() } else { None };
-    let clock_hz = timing_model.map(|model| model.model.clock_hz);
+    let clock_hz = model.as_ref().map(|model| model.model.clock_hz);
     let warm_ups = args.warm_ups(clock_hz);
     let request = HandlersRequest {
         warms_in_samples: user == User::Sampled,

@@ -191,9 +191,9 @@ impl NoiseArgs {
         (self.has_model() && self.duration.is_some() && is_rule_enough).then_some(UNTIL)
     }
 
-    /// Whether a model decides how guest time advances.
+    /// Whether a model decides how guest time advances: `--on sim:MODEL`.
     fn has_model(&self) -> bool {
-        matches!(&self.on, On::Sim(Some(_))) && !self.simulated.guest.free_running
+        matches!(&self.on, On::Sim(Some(_)))
     }
 
     fn loops(&self) -> Vec<Loop> {
@@ -402,7 +402,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let cpus = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
-    let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, UserMode::Detailed)?;
+    let user = args.user_mode.choose(model.as_ref(), UserMode::Detailed)?;
     let open = OpenRun::new("noise", &args.results)?;
     let until = args.until().map(|rule| until(args, rule));
     let watch = Watch { transitions: true, user, until, ..args.simulated.watch(model) };
@@ -443,10 +443,7 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
             "-- CMD works only with --on live: a guest runs only the loops".to_owned(),
         ));
     }
-    if args.simulated.guest.free_running {
-        let reason = "the loops need the simulated machine's clock, not the host's";
-        return Err(Usage(format!("--free-running cannot be used here: {reason}")));
-    }
+    args.simulated.guest.refuse_free_running()?;
     let quanta = match args.length() {
         Length::Repetitions(number) => number,
         Length::Time(time) => ns(time) / ns(args.quantum).max(1),

@@ -145,6 +145,7 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
 
 /// Measures a workload or a command in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    args.simulated.guest.refuse_free_running()?;
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let cache = Cache::from_environment()?;
     let model = if args.misses {

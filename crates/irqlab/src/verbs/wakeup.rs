@@ -338,7 +338,7 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
     // A load executes mostly user mode, which delays nobody.
     let has_load = args.condition() != Condition::Ambient;
     let default = if has_load { UserMode::Sampled } else { UserMode::Detailed };
-    let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, default)?;
+    let user = args.user_mode.choose(model.as_ref(), default)?;
     let watch = Watch { transitions: true, user, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let mut prepared =
@@ -389,10 +389,7 @@ fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result
     if !args.on_threshold.is_empty() || args.idle_exit_max.is_some() {
         return refused("--on-threshold and --idle-exit-max work only with --on live".to_owned());
     }
-    if args.simulated.guest.free_running {
-        let reason = "the threads need the simulated machine's clock, not the host's";
-        return refused(format!("--free-running cannot be used here: {reason}"));
-    }
+    args.simulated.guest.refuse_free_running()?;
     let wakeups = ns(args.simulated_duration()).div_ceil(ns(args.period).max(1));
     let wakeups_max = (RECORDS_MAX as u64).min(ALL_RECORDS_MAX / u64::from(vcpus.max(1)));
     if wakeups > wakeups_max {

@@ -207,6 +207,32 @@ fn machines_that_cannot_be_built_are_refused() {
 }
 
 #[test]
+fn results_on_the_clock_of_the_host_are_refused() {
+    for verb in [
+        "handlers --on sim",
+        "handlers --on sim:zen3 --until 5%",
+        "services --on sim -- true",
+        "services --on sim:zen3 --misses --rootfs x -- true",
+        "noise --on sim",
+        "wakeup --on sim:zen3",
+        "footprint --on sim:zen3",
+        "signal run --on sim:zen3",
+        "sim verify-probes --on sim:zen3",
+        "bench sim-repeat",
+        "sim boot --on sim --annotate do_idle:count --annotate-log",
+    ] {
+        let words = format!("{verb} --free-running");
+        let mut words: Vec<&str> = words.split_whitespace().collect();
+        // The option comes before the command.
+        if let Some(command) = words.iter().position(|word| *word == "--") {
+            let option = words.pop().unwrap();
+            words.insert(command, option);
+        }
+        check_refused(&words, "the simulated machine's clock, not the host's");
+    }
+}
+
+#[test]
 fn formats_that_contradict_each_other_are_refused() {
     for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "storm"], &["show", "x"]]
     {

@@ -149,7 +149,6 @@ fn sampled_user_mode_leaves_the_cost_of_handlers() {
 fn rules_for_windows_and_samples_that_cannot_hold_are_refused() {
     for (line, says) in [
         ("handlers --on sim --until 5%", "--until needs a model"),
-        ("handlers --on sim:zen3 --free-running --until 5%", "--until needs a model"),
         ("handlers --on sim:zen3 --until 5% -- true", "--until cannot be combined with a command"),
         ("handlers --on sim:zen3 --until 0-spans", "N-spans with N from 1 to 1000000"),
         ("handlers --on sim:zen3 --until soon", "or end"),

@@ -39,7 +39,7 @@ impl CacheName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassifierConfig {
     /// Whether capacity and conflict misses are distinguished, which needs a fully associative
-    /// shadow cache for each cache.
+    /// shadow cache for each cache. It starts with the lines that the cache holds.
     pub shadow_caches: bool,
     /// Maximum number of single misses that are kept until [`take_misses`]. Further misses are only counted.
     ///
@@ -573,6 +573,14 @@ impl Classifier {
             misses: Vec::new(),
             not_kept: 0,
         })))
+    }
+
+    /// Fills the shadow cache of a cache with these lines, the least recently used line first.
+    pub(super) fn fill_shadow(&mut self, cache: CacheId, lines: &[LineAddress]) {
+        let Some(state) = &mut self.0 else { return };
+        if let Some(shadow) = &mut state.caches[cache.name as usize][cache.number].shadow {
+            lines.iter().for_each(|line| shadow.touch(*line));
+        }
     }
 
     #[inline(always)]

@@ -149,7 +149,8 @@ impl Tags {
         tags
     }
 
-    /// Classifies misses from now on, and forgets earlier classifications.
+    /// Classifies misses from now on, and forgets earlier classifications. Shadow caches start with the lines that the
+    /// caches hold: else every line from before would count as a capacity miss when it is missed.
     pub(super) fn classify_misses(&mut self, config: ClassifierConfig) {
         let lines = [
             self.cores.iter().map(|core| core.l1i.capacity()).collect(),
@@ -163,7 +164,27 @@ impl Tags {
         }
         self.slow_stores |= has_several_cores;
         self.classifier = Classifier::new(config, lines, self.cpus.len());
+        if config.shadow_caches {
+            self.fill_shadow_caches();
+        }
         self.may_hit_at_once = self.can_hit_at_once();
+    }
+
+    /// Fills the shadow cache of each cache with the cache's lines, in the order of their use.
+    fn fill_shadow_caches(&mut self) {
+        let Tags { cores, outer, classifier, .. } = self;
+        let mut fill = |name: CacheName, number: usize, cache: &TagArray| {
+            classifier.fill_shadow(CacheId { name, number }, &cache.lines_by_use());
+        };
+        for (number, core) in cores.iter().enumerate() {
+            fill(CacheName::L1i, number, &core.l1i);
+            fill(CacheName::L1d, number, &core.l1d);
+        }
+        for (level, caches) in outer.iter().map(|level| &level.caches).enumerate() {
+            for (number, cache) in caches.iter().enumerate() {
+                fill(CacheName::outer(level), number, cache);
+            }
+        }
     }
 
     /// The core and the thread of each processor.

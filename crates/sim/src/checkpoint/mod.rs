@@ -352,6 +352,8 @@ impl Checkpoint {
             ),
             ("--vcpus", saved.cpus.to_string(), machine.cpus.to_string()),
             ("--mem", format!("{}M", saved.memory_mib), format!("{}M", machine.memory_mib)),
+            // The kernel has read its command line, so words of the run would have no effect.
+            ("--append", saved.appended_words(), machine.appended_words()),
             ("--identity", saved.identity.name.clone(), machine.identity.name.clone()),
             ("--mitigations", words(saved), words(machine)),
             ("--disk", saved.disk_words(), machine.disk_words()),
@@ -704,7 +706,7 @@ mod tests {
     fn another_machine_is_refused_by_what_differs() {
         assert!(checkpoint().check("x", &qemu(), &machine()).is_ok());
         type Change = (fn(&mut Machine), &'static str);
-        let changes: [Change; 9] = [
+        let changes: [Change; 11] = [
             (
                 |machine| machine.kernel_sha256 = "cc".to_owned(),
                 "--flavour): made with aa, this is cc",
@@ -718,6 +720,14 @@ mod tests {
                 "--disk: made with none, this is nvme",
             ),
             (|machine| machine.nics = "e1000".parse().ok(), "--net: made with none, this is e1000"),
+            (
+                |machine| machine.append = vec!["threadirqs".to_owned(), "nohz=off".to_owned()],
+                "--append: made with none, this is threadirqs nohz=off",
+            ),
+            (
+                |machine| machine.append = vec!["threadirqs".to_owned()],
+                "512M --identity x86-64 --append threadirqs",
+            ),
             (|machine| machine.seed = 2, "seed 2"),
             (|machine| machine.pmu = true, "--pmu: made with none, this is one (--pmu)"),
         ];

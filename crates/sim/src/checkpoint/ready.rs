@@ -95,9 +95,7 @@ fn boot_or_reuse(
     if machine.timing == Timing::HostClock {
         return Ok(Start::Boot);
     }
-    let mut machine = machine.clone();
-    // The time of requests is not part of the guest's devices: a restored machine has its own.
-    machine.disks.iter_mut().for_each(|disk| (disk.latency_ns, disk.drive) = (0, None));
+    let machine = without_request_times(machine);
     let name = format!("{PREFIX}{}", key(qemu, &machine, preparation)?);
     let boot = |staging: &Path| {
         let target = Boot { machine: &machine, preparation, limits, alarm_s: GUEST_LIMIT_S };
@@ -142,6 +140,16 @@ fn boot_or_reuse(
     boot(&directory)?;
     let ready = Ready::open(&name, directory, Some(scratch))?.ok_or(error)?;
     Ok(Start::Ready(Arc::new(ready)))
+}
+
+/// Returns the machine with disks that complete each request at once. When requests complete is not part of the guest's
+/// devices, nor of the key: a restored machine has its own times.
+fn without_request_times(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    for disk in &mut machine.disks {
+        (disk.latency_ns, disk.drive, disk.coalescing) = (0, None, None);
+    }
+    machine
 }
 
 /// Returns whether the error concerns the cache only, not the machine.
@@ -227,6 +235,7 @@ fn key(qemu: &Qemu, machine: &Machine, preparation: Option<&str>) -> Result<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::Coalescing;
     use crate::machine::identity::Identity;
     use crate::machine::tests::machine;
     use crate::models;
@@ -234,6 +243,20 @@ mod tests {
 
     fn of_zen3() -> Identity {
         Identity::of_model(&models::changed("zen3", &[]).unwrap().1, 1)
+    }
+
+    #[test]
+    fn machines_that_differ_in_the_times_of_requests_boot_alike() {
+        let with_disk = |disk: &str| Machine { disks: vec![disk.parse().unwrap()], ..machine() };
+        let plain = with_disk("nvme");
+        let mut coalescing = plain.clone();
+        coalescing.disks[0].coalescing = Some(Coalescing { count: 8, delay_ns: 1_000 });
+        let drive = with_disk("nvme,drive=hp97560");
+        for timed in [with_disk("nvme,latency=80us"), drive, coalescing] {
+            assert_ne!(timed.disks, plain.disks);
+            assert_eq!(without_request_times(&timed).disks, plain.disks);
+            assert_eq!(key(&qemu(), &timed, None).unwrap(), key(&qemu(), &plain, None).unwrap(),);
+        }
     }
 
     #[test]

@@ -279,10 +279,7 @@ impl Bench for SimBench {
         settings.insert("on_host".into(), Json::Object(self.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
-        let mut warnings = self.notices.clone();
-        if config.guest.machine.timing == Timing::HostClock {
-            warnings.push("guest time follows the host's clock: no two runs are the same".into());
-        }
+        let warnings = self.notices.clone();
         BenchFacts { bench: "sim".to_owned(), settings, observer, absent: self.absent(), warnings }
     }
 
@@ -364,7 +361,6 @@ fn cpu_list(cpus: u32) -> String {
 /// Describes what guest time follows, for the settings of a run.
 fn clock(settings: &SimSettings) -> String {
     match (&settings.guest.watch.model, settings.guest.machine.timing) {
-        (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),
         (Some(model), _) => {
             let (name, hz) = (&model.model.name, model.model.clock_hz);
             let level = if model.detail == Detail::Ooo { " at level ooo" } else { "" };
@@ -381,5 +377,7 @@ fn clock(settings: &SimSettings) -> String {
             let ns = 1 << shift;
             format!("guest time, {ns} ns an instruction")
         }
+        // Verbs with this bench refuse this clock.
+        (None, Timing::HostClock) => "the host's clock".to_owned(),
     }
 }

@@ -147,6 +147,13 @@ impl Identity {
         &self.on_processor
     }
 
+    /// Whether the guest sees the same processor: vendor, features, registers and sizes of caches. The mitigations
+    /// that its kernel chose may differ.
+    #[must_use]
+    pub fn is_same_processor(&self, other: &Identity) -> bool {
+        self.described() == other.described()
+    }
+
     /// Adds the answers to the plugin's options.
     pub(crate) fn add_to(&self, options: &mut Options) {
         options.msrs.clone_from(&self.msrs);

@@ -246,6 +246,11 @@ impl Machine {
         if words.is_empty() { "none".to_owned() } else { words.join(", ") }
     }
 
+    /// The words of `--append`; `none` without words.
+    pub(crate) fn appended_words(&self) -> String {
+        if self.append.is_empty() { "none".to_owned() } else { self.append.join(" ") }
+    }
+
     /// The model of the network cards, as `--net` names it; `none` without cards.
     pub(crate) fn nic_word(&self) -> &'static str {
         self.nics.map_or("none", NicModel::word)

@@ -198,6 +198,7 @@ fn compare(
     if args.simulated.dry_run {
         bail!(Usage("--dry-run works only with experiments (leave it out)".to_owned()));
     }
+    args.simulated.guest.refuse_free_running()?;
     let cache = Cache::from_environment()?;
     let level = LevelArgs {
         detail: Some(args.simulated.level.detail.unwrap_or(DetailLevel::Ooo)),

@@ -69,6 +69,7 @@ pub struct SimRepeatArgs {
 }
 
 pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
+    args.guest.refuse_free_running()?;
     let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
     let qemu = qemu::find(&cache)?;

@@ -31,7 +31,7 @@ use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
     FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, FlavourName, MachineFacts, Simulated,
-    SimulatedArgs, print_plan,
+    SimulatedArgs, add_word, print_plan,
 };
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -449,7 +449,7 @@ impl SimulatedSignal<'_> {
         guest.net = self.cards();
         if self.rig == Rig::Nvme {
             guest.disk = vec![self.disk(&guest.disk)?];
-            guest.append.push(POLL_QUEUE.to_owned());
+            add_word(&mut guest.append, POLL_QUEUE);
         }
         if self.rig == Rig::E1000 && guest.kernel.kernel.is_none() {
             // Debian's kernel for virtual machines has no e1000 driver.
@@ -478,10 +478,7 @@ impl SimulatedSignal<'_> {
             let reason = "without a model, virtual CPUs share one clock; name a model";
             bail!(Usage(format!("--on sim: {reason} (--on sim:r4400-1994)")));
         }
-        if args.guest.free_running {
-            let reason = "times must come from the simulated machine's clock, not the host's";
-            bail!(Usage(format!("--free-running cannot be used here: {reason}")));
-        }
+        args.guest.refuse_free_running()?;
         if args.guest.net.is_some() && args.guest.net != self.cards() {
             bail!(Usage(format!(
                 "--net cannot be used here: --rig {} determines the cards",

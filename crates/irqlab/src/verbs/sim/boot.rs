@@ -221,6 +221,13 @@ pub fn boot(
     command: &[String],
 ) -> anyhow::Result<ExitCode> {
     let plugin_watch = watch.watch(cache)?;
+    if watch.annotate_log && args.guest.free_running {
+        bail!(Usage(
+            "--annotate-log and --free-running cannot be combined: the times of hits need the simulated machine's \
+             clock, not the host's"
+                .to_owned()
+        ));
+    }
     let output = watch.text_output()?;
     let code = boot_with_output(cache, args, (watch, plugin_watch), command, &output);
     // After a failure, too: the console may say why.

@@ -246,6 +246,7 @@ fn model(cache: &Cache, args: &VerifyArgs) -> anyhow::Result<Option<Model>> {
 
 /// Prepares the bench. Also returns the block `host` of the run.
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
+    args.guest.refuse_free_running()?;
     let model = model(&cache, args)?;
     let watch = Watch { spans: true, ..args.level.watch(model) };
     let stop = stop_on_signals()?;
