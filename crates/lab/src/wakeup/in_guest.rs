@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::guest_protocol::response::Response;
 use crate::handlers::Condition;
 use crate::noise::in_guest::read_piece;
+use crate::wakeup::WakeBy;
 
 /// Maximum number of wake-ups of a thread.
 pub use crate::noise::in_guest::RECORDS_MAX;
@@ -32,8 +33,12 @@ pub struct WakeupRequest {
     pub warm_up_ns: u64,
     /// The scheduling class of the threads, as on the command line.
     pub policy: String,
-    /// How the threads sleep, as on the command line.
+    /// How the threads or their wakers sleep, as on the command line.
     pub wait: String,
+    /// What wakes the threads.
+    pub wake_by: WakeBy,
+    /// The CPU of the wakers. `None` with [`WakeBy::Timer`].
+    pub waker_cpu: Option<u32>,
     /// Whether all threads are due at the same time.
     pub aligned: bool,
     /// The load and the stimulus that run beside the threads; [`Condition::Ambient`]: none.
@@ -51,8 +56,8 @@ pub struct WakeupRequest {
 pub enum WakeupItem {
     /// A thread has run. Its records follow.
     Thread(ThreadRun),
-    /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time and time of the
-    /// thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this reading.
+    /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time (with a waker: when
+    /// it sent the wake-up) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this reading.
     Records(String),
     /// A warning about the load or the stimulus.
     Warning(String),
@@ -76,12 +81,30 @@ pub struct ThreadRun {
     pub window_ns: u64,
     /// Number of periods in the window that were over before the thread ran again.
     pub missed: u64,
+    /// The thread that wakes this one; `None` if a timer does.
+    pub waker: Option<WakerRun>,
     /// Number of wake-ups that were dropped because the buffer was full.
     pub lost: u64,
     /// Page faults of the thread in the window, if the kernel reports them.
     pub page_faults: Option<u64>,
     /// Whether a request to stop ended the thread.
     pub interrupted: bool,
+}
+
+/// The waker of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakerRun {
+    pub cpu: u32,
+    /// The kernel's number of the waker.
+    pub thread: u32,
+    /// The waker's scheduling class.
+    pub scheduler: String,
+    /// Why the waker has not the class of the request; `None` if it has.
+    pub refused_policy: Option<String>,
+    /// Number of periods in the window in which the waker sent nothing, because it was late itself.
+    pub missed: u64,
+    /// Number of wake-ups in the window that found the thread not yet asleep.
+    pub not_asleep: u64,
 }
 
 /// A thread with its records.
@@ -125,8 +148,10 @@ impl Response for WakeupResponse {
         }
         let is_bounded = |thread: &GuestThread| {
             let counts = [thread.run.missed, thread.run.lost, thread.run.window_ns];
+            let of_waker =
+                thread.run.waker.iter().flat_map(|waker| [waker.missed, waker.not_asleep]);
             let late = thread.records.iter().map(|[due, woke, _]| woke - due);
-            late.chain(counts).all(|number| number <= NUMBER_MAX)
+            late.chain(counts).chain(of_waker).all(|number| number <= NUMBER_MAX)
         };
         if self.threads.iter().all(is_bounded) {
             Ok(())
@@ -164,6 +189,7 @@ mod tests {
             start_ns: 10,
             window_ns: 90,
             missed: 1,
+            waker: None,
             lost: 0,
             page_faults: None,
             interrupted: false,

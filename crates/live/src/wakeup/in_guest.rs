@@ -8,12 +8,13 @@ use std::time::Duration;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::noise::in_guest::pieces;
-use lab::wakeup::in_guest::{RECORDS_MAX, ThreadRun, WakeupItem, WakeupRequest};
+use lab::wakeup::in_guest::{RECORDS_MAX, ThreadRun, WakerRun, WakeupItem, WakeupRequest};
 use stats::Random;
 
 use super::schedule::schedules;
-use super::settings::{Length, Policy};
-use super::thread::{MeasuredThread, Stay, ThreadConfig};
+use super::settings::{Length, Policy, WakerPlace};
+use super::thread::{MeasuredThread, Stay, ThreadConfig, ThreadOutcome};
+use super::waker::Waker;
 use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
 use crate::handlers::stimuli::Stimuli;
@@ -61,6 +62,29 @@ fn start_stimuli(
     Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
 }
 
+/// What is known of a waker before it has ended.
+fn waker_run(waker: &Waker) -> WakerRun {
+    WakerRun {
+        cpu: waker.cpu,
+        thread: waker.number,
+        scheduler: waker.policy.to_string(),
+        refused_policy: waker.policy_error.clone(),
+        missed: 0,
+        not_asleep: 0,
+    }
+}
+
+/// Adds the counts of a waker that has ended.
+///
+/// Fails if it lost its CPU.
+fn counted(waker: WakerRun, outcome: &ThreadOutcome) -> Result<WakerRun, BenchError> {
+    let ended = outcome.waker.filter(|ended| ended.is_pinned).ok_or_else(|| {
+        let cpu = waker.cpu;
+        BenchError::Failed(format!("the kernel moved the waker of CPU {cpu} to another CPU"))
+    })?;
+    Ok(WakerRun { missed: ended.missed, not_asleep: outcome.not_asleep, ..waker })
+}
+
 /// Runs the threads of a request. Calls `mark` before they begin and after they have ended. Calls
 /// `at_phase` before and after a load starts; at first the phase is the measurement.
 ///
@@ -75,8 +99,10 @@ pub fn execute(
     let policy: Policy = request.policy.parse().map_err(BenchError::Failed)?;
     let wait = request.wait.parse().map_err(BenchError::Failed)?;
     let period_ns = request.period_ns.max(1);
+    let waker = WakerPlace::choose(request.wake_by, request.waker_cpu, policy, &cpus);
     let start = |&cpu: &u32| {
-        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records: RECORDS_MAX };
+        let ring_records = RECORDS_MAX;
+        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
         MeasuredThread::start(config, None)
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -107,6 +133,8 @@ pub fn execute(
     }
     let about: Vec<_> =
         threads.iter().map(|thread| (thread.cpu, thread.number, thread.policy)).collect();
+    let wakers: Vec<_> =
+        threads.iter().map(|thread| thread.waker.as_ref().map(waker_run)).collect();
     let refused: Vec<_> = threads.iter().map(|thread| thread.policy_error.clone()).collect();
     // Only the threads run until they have ended: the rings have room for all records, so nobody reads them before.
     let outcomes: Vec<_> = threads.into_iter().map(MeasuredThread::join).collect();
@@ -119,8 +147,8 @@ pub fn execute(
         still_run?;
         items.extend(warnings.into_iter().map(WakeupItem::Warning));
     }
-    let about = about.into_iter().zip(refused);
-    for ((((cpu, thread, policy), refused_policy), schedule), outcome) in
+    let about = about.into_iter().zip(refused).zip(wakers);
+    for (((((cpu, thread, policy), refused_policy), waker), schedule), outcome) in
         about.zip(schedules).zip(outcomes)
     {
         let (ring, outcome) = outcome?;
@@ -142,6 +170,7 @@ pub fn execute(
             start_ns: schedule.window_ns,
             window_ns: end_ns.saturating_sub(schedule.window_ns),
             missed: outcome.missed,
+            waker: waker.map(|waker| counted(waker, &outcome)).transpose()?,
             lost: ring.lost(),
             page_faults: outcome.counts.map(|counts| counts.page_faults),
             interrupted,
