@@ -57,7 +57,8 @@ pub enum WakeupItem {
     /// A thread has run. Its records follow.
     Thread(ThreadRun),
     /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time (with a waker: when
-    /// it sent the wake-up) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this reading.
+    /// it sent the wake-up) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this
+    /// reading.
     Records(String),
     /// A warning about the load or the stimulus.
     Warning(String),

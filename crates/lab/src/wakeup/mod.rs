@@ -5,8 +5,8 @@
 //! [`WakeBy::Futex`] and [`WakeBy::Eventfd`], another thread, the waker, sleeps until that time and wakes the measured
 //! thread.
 //!
-//! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `ledger` sums up the wake-ups of a CPU, `sample`
-//! has the results, and `tables` makes the tables.
+//! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `ledger`
+//! sums up the wake-ups of a CPU, `sample` has the results, and `tables` makes the tables.
 
 pub mod experiment;
 pub mod in_guest;

@@ -3,7 +3,8 @@
 //!
 //! `bench` is the bench, `thread` the measured thread, `schedule` its times, `join` joins its records with the marks, and
 //! `settings` has the configuration. `waker` is the thread that wakes a measured thread through a `channel`; without it, a
-//! timer does. `sleeper` waits for due times, and `thread_class` sets the scheduling class. `in_guest` runs the same threads in a simulated machine.
+//! timer does. `sleeper` waits for due times, and `thread_class` sets the scheduling class. `in_guest` runs the same
+//! threads in a simulated machine.
 
 mod bench;
 mod channel;
