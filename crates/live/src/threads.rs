@@ -205,6 +205,8 @@ pub struct ThreadCounts {
     pub page_faults: u64,
     /// Context switches, voluntary and involuntary.
     pub switches: u64,
+    /// Voluntary context switches: how often the thread gave up its CPU in order to sleep.
+    pub sleeps: u64,
 }
 
 impl ThreadCounts {
@@ -221,6 +223,7 @@ impl ThreadCounts {
         Some(ThreadCounts {
             page_faults: sum(usage.ru_minflt, usage.ru_majflt),
             switches: sum(usage.ru_nvcsw, usage.ru_nivcsw),
+            sleeps: usage.ru_nvcsw as u64,
         })
     }
 
@@ -230,6 +233,7 @@ impl ThreadCounts {
         ThreadCounts {
             page_faults: self.page_faults.saturating_sub(before.page_faults),
             switches: self.switches.saturating_sub(before.switches),
+            sleeps: self.sleeps.saturating_sub(before.sleeps),
         }
     }
 }

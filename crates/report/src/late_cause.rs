@@ -10,6 +10,8 @@ use crate::row::Row;
 pub(crate) enum Class {
     /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
+    /// Time before the kernel wakes the thread, outside of all contexts: the system call of another thread, which wakes it.
+    Waking,
     /// Interrupts and softirqs ran.
     Interrupts,
     /// Another task ran although the thread had been woken.
@@ -23,8 +25,9 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    pub const ALL: [Class; 6] = [
+    pub const ALL: [Class; 7] = [
         Class::LateTimer,
+        Class::Waking,
         Class::Interrupts,
         Class::Tasks,
         Class::Switch,
@@ -36,6 +39,7 @@ impl Class {
     pub fn label(self) -> &'static str {
         match self {
             Class::LateTimer => "late timer",
+            Class::Waking => "waking",
             Class::Interrupts => "interrupts",
             Class::Tasks => "tasks",
             Class::Switch => "switch",
@@ -99,6 +103,15 @@ impl LargestPart {
             Class::LateTimer => {
                 format!("before the timer's interrupt, while task {} ran", self.name)
             }
+            Class::Waking if self.kind == "thread" => {
+                "in the waker's system call, before the kernel woke the thread".to_owned()
+            }
+            Class::Waking => {
+                format!(
+                    "before the kernel woke the thread, while task {} had the waker's CPU",
+                    self.name
+                )
+            }
             Class::Interrupts | Class::Tasks => format!("in {} {}", self.kind, self.name),
             Class::Switch => "on the way out of the idle task".to_owned(),
             Class::Return => "on the way back to user mode".to_owned(),
@@ -137,6 +150,18 @@ mod tests {
                 "task",
                 "make",
                 "late timer: before the timer's interrupt, while task make ran",
+            ),
+            (
+                "waking",
+                "thread",
+                "the waker",
+                "waking: in the waker's system call, before the kernel woke the thread",
+            ),
+            (
+                "waking",
+                "task",
+                "make",
+                "waking: before the kernel woke the thread, while task make had the waker's CPU",
             ),
             ("interrupts", "softirq", "NET_RX", "softirq NET_RX: in softirq NET_RX"),
             ("interrupts", "irq", "36 virtio1", "irq 36 virtio1: in irq 36 virtio1"),

@@ -11,9 +11,9 @@ use lab::handlers::{Condition, Load, Rate, Stimulus};
 use lab::noise::KeepDetours;
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::wakeup::in_guest::{RECORDS_MAX, WakeupRequest};
-use lab::wakeup::{Plan, WakeupBench, WakeupSamples};
-use live::host::{HostFacts, Root, host_facts, run_host_block};
-use live::wakeup::{Length, LiveWakeup, Policy, Wait, WakeupSettings};
+use lab::wakeup::{Plan, WakeBy, WakeupBench, WakeupSamples};
+use live::host::{HostFacts, Root, format_cpu_list, host_facts, run_host_block};
+use live::wakeup::{Length, LiveWakeup, Policy, Wait, WakerPlace, WakeupSettings};
 use live::window::shell_status;
 use record::Run;
 use serde_json::{Map, Value as Json, json};
@@ -26,7 +26,7 @@ use crate::console::{self, Redraw};
 use crate::expected_time;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
-    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns,
+    guest_cpus, help_with_exit_codes, measured_and_housekeeping_cpus, ns, usable_cpus,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
@@ -41,6 +41,7 @@ use crate::threshold::{Threshold, conclude};
   irqlab wakeup --policy other --no-trace   a usual thread, without probes
   irqlab wakeup -d 1h --on-threshold 1ms:stop    until a thread is 1 ms late
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends
+  irqlab wakeup --wake-by futex             how late a thread runs that another thread wakes
   irqlab wakeup --on sim:zen3               in a simulated machine: each cycle has its cause
   irqlab wakeup --on sim:zen3 --load busy --stimulus net --seeds 200    the worst case of 200 machines"))]
 pub struct WakeupArgs {
@@ -63,9 +64,16 @@ pub struct WakeupArgs {
     /// Scheduling class of the threads: other, fifo:PRIO or rr:PRIO. Without the rights for it, other, with a warning
     #[arg(long, default_value = "fifo:95", value_name = "CLASS")]
     policy: Policy,
-    /// How the threads sleep: nanosleep (clock_nanosleep) or timerfd
+    /// How the threads, or their wakers, sleep until they are due: nanosleep (clock_nanosleep) or timerfd
     #[arg(long, default_value = "nanosleep", value_name = "HOW")]
     wait: Wait,
+    /// What wakes the threads: timer (each thread sleeps until it is due), or futex or eventfd (another thread, the waker,
+    /// sleeps until then and wakes it; the lateness begins when the waker reads the clock)
+    #[arg(long, default_value = "timer", value_name = "HOW")]
+    wake_by: WakeBy,
+    /// CPU of the wakers, one for each thread [default: one that is not measured]
+    #[arg(long, value_name = "CPU")]
+    waker_cpu: Option<u32>,
     /// All threads are due at the same time; otherwise their due times are spread over the period
     #[arg(long)]
     aligned: bool,
@@ -206,6 +214,7 @@ impl WakeupArgs {
             ("warm_up_ns", json!(ns(self.warm_up()))),
             ("policy", json!(self.policy.to_string())),
             ("wait", json!(self.wait.word())),
+            ("wake_by", json!(self.wake_by.word())),
             ("aligned", json!(self.aligned)),
             ("idle_exit_max_ns", json!(self.idle_exit_max.map(|us| u64::from(us) * 1_000))),
             ("threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
@@ -231,14 +240,60 @@ impl WakeupArgs {
         Plan { trace: !self.no_trace, compare, seed: self.seed_or_first() }
     }
 
-    fn cpus(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
-        measured_and_housekeeping_cpus(self.cpus.as_deref(), self.housekeeping.as_deref(), host)
+    fn cpus(&self, host: &HostFacts) -> anyhow::Result<ChosenCpus> {
+        let (list, housekeeping) = (self.cpus.as_deref(), self.housekeeping.as_deref());
+        let (mut measured, housekeeping) =
+            measured_and_housekeeping_cpus(list, housekeeping, host)?;
+        if let Some(cpu) = self.waker_cpu {
+            usable_cpus(Some(&cpu.to_string()))?;
+        }
+        let usable = usable_cpus(None)?;
+        let waker = self.choose_waker_cpu(&mut measured, &usable, &housekeeping)?;
+        Ok(ChosenCpus { measured, housekeeping, waker })
+    }
+
+    /// Chooses the CPU of the wakers, among the `usable` ones without a measured thread, and prefers those outside of
+    /// `housekeeping`. Without `-c`, leaves a CPU out of `measured` for the wakers if possible. `None` without wakers.
+    ///
+    /// Fails if `-c` leaves no CPU for the wakers, unless the machine has only one.
+    fn choose_waker_cpu(
+        &self,
+        measured: &mut Vec<u32>,
+        usable: &[u32],
+        housekeeping: &[u32],
+    ) -> Result<Option<u32>, Usage> {
+        if !self.wake_by.has_waker() {
+            return match self.waker_cpu {
+                Some(_) => Err(Usage("--waker-cpu needs --wake-by futex or eventfd".to_owned())),
+                None => Ok(None),
+            };
+        }
+        let is_free = |cpu: &&u32| !measured.contains(cpu);
+        let is_own = |cpu: &&u32| is_free(cpu) && !housekeeping.contains(cpu);
+        let free = usable.iter().find(is_own).or_else(|| usable.iter().find(is_free)).copied();
+        let cpu = match (self.waker_cpu.or(free), &self.cpus) {
+            (Some(cpu), _) => cpu,
+            (None, Some(_)) if usable.len() > 1 => {
+                return Err(Usage(format!(
+                    "-c has all CPUs, so none is left for the thread that wakes the measured ones by {} (leave one out \
+                     of -c, or let them share a CPU, as in --waker-cpu {})",
+                    self.wake_by.word(),
+                    usable[0]
+                )));
+            }
+            (None, _) => measured[0],
+        };
+        if self.cpus.is_none() && measured.len() > 1 {
+            measured.retain(|measured_cpu| *measured_cpu != cpu);
+        }
+        Ok(Some(cpu))
     }
 
     fn bench(&self, host: &HostFacts) -> anyhow::Result<LiveWakeup> {
-        let (cpus, housekeeping) = self.cpus(host)?;
+        let ChosenCpus { measured: cpus, housekeeping, waker } = self.cpus(host)?;
         let keep = KeepDetours::new(self.keep_worst as usize, cpus.len(), self.seed_or_first());
         Ok(LiveWakeup::new(WakeupSettings {
+            waker: WakerPlace::choose(self.wake_by, waker, self.policy, &cpus),
             cpus,
             housekeeping,
             period_ns: ns(self.period),
@@ -256,6 +311,14 @@ impl WakeupArgs {
             stop: stop_on_signals()?,
         })?)
     }
+}
+
+/// The CPUs of a measurement.
+struct ChosenCpus {
+    measured: Vec<u32>,
+    housekeeping: Vec<u32>,
+    /// CPU of the wakers. `None` without wakers.
+    waker: Option<u32>,
 }
 
 /// Parses the value of `--idle-exit-max`: whole microseconds, as in `0us`.
@@ -285,7 +348,13 @@ fn run_live(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     let thresholds = Threshold::watch(&args.on_threshold)?;
     let host = host_facts(&Root::default());
     // Refuses wrong CPUs before the run's directory is created.
-    args.cpus(&host)?;
+    let chosen = args.cpus(&host)?;
+    if let Some(cpu) = chosen.waker.filter(|_| args.waker_cpu.is_none()) {
+        let measured = format_cpu_list(&chosen.measured);
+        console::say(&format!(
+            "wakers on CPU {cpu} (--waker-cpu), measured threads on CPUs {measured} (-c)"
+        ));
+    }
     let open = OpenRun::new("wakeup", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.bench(&host)?;
@@ -331,7 +400,16 @@ fn measure(
 fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     check_simulated(args, model, vcpus)?;
-    let cpus = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
+    let mut cpus = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
+    let all_cpus: Vec<u32> = (0..vcpus).collect();
+    if let Some(cpu) = args.waker_cpu {
+        guest_cpus(&cpu.to_string(), vcpus)?;
+    }
+    let mut measured = cpus.clone().unwrap_or_else(|| all_cpus.clone());
+    let waker_cpu = args.choose_waker_cpu(&mut measured, &all_cpus, &[])?;
+    if waker_cpu.is_some() {
+        cpus = Some(measured);
+    }
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("wakeup", &args.results)?;
@@ -357,6 +435,8 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
             warm_up_ns: ns(args.warm_up()),
             policy: args.policy.word(),
             wait: args.wait.word().to_owned(),
+            wake_by: args.wake_by,
+            waker_cpu,
             aligned: args.aligned,
             condition: args.condition(),
             low_interval_ns: ns(args.low_interval),

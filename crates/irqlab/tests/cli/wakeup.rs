@@ -26,6 +26,12 @@ fn invalid_options_are_named() {
         "allowed: whole microseconds with a unit",
     );
     check_refused(&["wakeup", "--keep-worst", "0"], "1..=1000");
+    check_refused(&["wakeup", "--wake-by", "signal"], "allowed: timer, futex, eventfd");
+    check_refused(&["wakeup", "--waker-cpu", "0"], "--waker-cpu needs --wake-by futex or eventfd");
+    check_refused(
+        &["wakeup", "--wake-by", "futex", "--waker-cpu", "9999"],
+        "CPU 9999 is not online here",
+    );
 }
 
 #[test]
@@ -57,6 +63,54 @@ fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
     let page = std::fs::read_to_string(workspace.path().join("report.html")).unwrap();
     assert!(page.contains("The worst wake-up was "), "the answer");
     workspace.run(&["export", "run", "--format", "hlog", "-o", "late.hlog"]).assert_code(0);
+}
+
+/// Every period of the window is in one column. The first stage is on the waker's CPU, and no timer is a cause.
+#[test]
+fn a_thread_that_another_thread_wakes_has_parts_that_add_up_from_the_sending_on() {
+    let _alone = alone();
+    let workspace = Place::new();
+    for wake_by in ["futex", "eventfd"] {
+        let arguments = ["wakeup", "-q", "-d", "320ms", "--no-comparison", "--keep-worst", "20"];
+        let options = ["--wake-by", wake_by, "--json", "--out", wake_by];
+        let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+        let settings = &run["settings"];
+        assert_eq!(settings["wake_by"], wake_by);
+        assert!(settings["waker_cpus"].is_string(), "{settings}");
+        assert!(settings["waker_scheduler"].is_string(), "{settings}");
+        for row in rows(&run, "wakeup") {
+            let counts = ["wakeup_count", "missed_count", "waker_missed_count", "not_asleep_count"];
+            let periods: u64 = counts.iter().map(|column| uint(row, column)).sum();
+            assert_eq!(periods, 320, "{row}");
+            assert!(uint(row, "wakeup_count") > 0, "{row}");
+        }
+        let page = format!("{wake_by}.html");
+        workspace.run(&["report", wake_by, "-o", &page]).assert_code(0);
+        if let Some(reason) = absence(&run, "why the threads were late") {
+            return needs::not_run(needs::Need::Bpf, reason);
+        }
+        check_wakeup_sums(&run);
+        let causes = rows(&run, "causes");
+        assert!(causes.iter().all(|row| row["stage"] != "expiry"), "{causes:?}");
+        assert!(causes.iter().all(|row| row["class"] != "late timer"), "{causes:?}");
+        let is_waker = |row: &&Json| row["stage"] == "waking" && row["name"] == "the waker";
+        assert!(causes.iter().any(|row| is_waker(&row)), "{causes:?}");
+    }
+    let shown = workspace.run(&["wakeup", "-q", "-d", "50ms", "--no-trace", "--wake-by", "futex"]);
+    assert!(shown.assert_code(0).out.contains("woken by futex"), "{}", shown.out);
+}
+
+#[test]
+fn runs_that_differ_in_what_wakes_the_threads_are_compared_with_a_warning() {
+    let _alone = alone();
+    let workspace = Place::new();
+    for wake_by in ["timer", "futex"] {
+        let arguments = ["wakeup", "-q", "-d", "50ms", "--no-trace", "--wake-by", wake_by];
+        workspace.run(&[&arguments[..], &["--out", wake_by]].concat()).assert_code(0);
+    }
+    let compared = workspace.run(&["compare", "timer", "futex"]);
+    let warning = "setting wake_by differs: \"timer\" and \"futex\"";
+    assert!(compared.out.contains(warning), "{}", compared.out);
 }
 
 /// Ends the process when the test ends.

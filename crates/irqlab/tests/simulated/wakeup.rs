@@ -16,6 +16,7 @@ fn options_that_a_simulated_machine_lacks_are_refused() {
     refused(&["-H", "0"], "--housekeeping is for --on live");
     refused(&["--free-running"], "the simulated machine's clock, not the host's");
     refused(&["--vcpus", "2"], "without a model, virtual CPUs share one clock");
+    refused(&["--wake-by", "futex", "--waker-cpu", "1"], "no CPU 1 in the simulated machine");
     refused(&["-d", "1h"], "the guest keeps all of them until the end");
 }
 
@@ -56,6 +57,45 @@ fn the_causes_of_each_wake_up_are_exact_and_the_same_again() {
         assert_eq!((&last["stage"], &last["kind"]), (&"return".into(), &"thread".into()));
     }
     assert_eq!(first["observer"]["guest_overhead_ns"], 0);
+}
+
+/// The waker on the other CPU is never late, and its system call is a part of each wake-up.
+#[test]
+fn wake_ups_that_another_cpu_sends_are_exact_and_the_same_again() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    for (wake_by, vcpus, waker_cpu) in [("futex", "2", 0), ("eventfd", "1", 0)] {
+        let measured = |out: &str| {
+            let arguments = ["wakeup", "-q", "--json", "--on", "sim:zen3", "--vcpus", vcpus];
+            let options = ["-p", "500us", "-d", "20ms", "--keep-worst", "40", "--wake-by", wake_by];
+            let run = workspace.run(&[&arguments[..], &options, &["--out", out]].concat());
+            run.assert_code(0).json()
+        };
+        let first = measured(&format!("{wake_by}-first"));
+        assert_eq!(first["tables"], measured(&format!("{wake_by}-second"))["tables"]);
+        assert_eq!(first["settings"]["waker_cpus"], "0");
+        let [row] = rows(&first, "wakeup") else { panic!("{first}") };
+        assert_eq!(uint(row, "waker_cpu"), waker_cpu, "{row}");
+        let counts = ["wakeup_count", "missed_count", "waker_missed_count", "not_asleep_count"];
+        assert_eq!(counts.map(|column| uint(row, column)), [40, 0, 0, 0], "{row}");
+        assert_eq!(row["other_ratio"].as_f64(), Some(0.0), "{row}");
+        check_wakeup_sums(&first);
+        // With --keep-worst 40, all wake-ups are in the table.
+        for worst in rows(&first, "worst") {
+            let parts: Vec<&Json> = rows(&first, "worst_parts")
+                .iter()
+                .filter(|part| part["rank"] == worst["rank"])
+                .collect();
+            let (start, end) = (parts[0], parts[parts.len() - 1]);
+            assert_eq!((&start["stage"], &start["name"]), (&"waking".into(), &"the waker".into()));
+            assert_eq!((&end["stage"], &end["kind"]), (&"return".into(), &"thread".into()));
+            let has_idle =
+                parts.iter().any(|part| part["stage"] == "scheduling" && part["name"] == "idle");
+            assert_eq!(has_idle, vcpus == "2", "{parts:?}");
+        }
+    }
 }
 
 /// Seeds change the phases, so machines differ. The worst of them is reported, and its seed alone gives it again.

@@ -371,7 +371,12 @@ pub fn uint(row: &Json, column: &str) -> u64 {
 /// Checks a run of `wakeup`: parts add up: in each of the worst wake-ups, and over all wake-ups of each CPU.
 pub fn check_wakeup_sums(run: &Json) {
     for row in rows(run, "wakeup") {
-        let shares = ["late_timer", "interrupts", "tasks", "switch", "return", "other"];
+        // A thread has either a timer or a waker.
+        let has_waker = run["settings"]["wake_by"] != "timer";
+        let (before_waking, other) =
+            if has_waker { ("waking", "late_timer") } else { ("late_timer", "waking") };
+        assert!(row[format!("{other}_ratio")].is_null(), "{row}");
+        let shares = [before_waking, "interrupts", "tasks", "switch", "return", "other"];
         let share = |class: &&str| row[format!("{class}_ratio")].as_f64();
         let sum: f64 = shares.iter().map(|class| share(class).unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum} {row}");

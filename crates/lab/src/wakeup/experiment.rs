@@ -253,7 +253,7 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
     let unseen: u64 = window.cpus.iter().map(|cpu| cpu.ledger.unseen).sum();
     if unseen > 0 {
         warnings.push(format!(
-            "no kernel event shows the end of {unseen} wake-ups; their time after the last event is unknown (some kernels \
+            "no kernel event shows the wake-up or the end of {unseen} wake-ups; their time after the last event is unknown (some kernels \
              call no BPF program while a thread of process 1 runs)"
         ));
     }
@@ -266,6 +266,16 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
             (cpu.lost, "wake-ups were lost", "wake-ups"),
             (cpu.ledger.unbalanced, "broken: causes do not add up to the lateness", "wake-ups"),
             (cpu.missed, "periods were over before the thread ran again", "periods"),
+            (
+                cpu.waker.map_or(0, |waker| waker.missed),
+                "periods were over before the waker ran again: it sent no wake-up",
+                "periods",
+            ),
+            (
+                cpu.waker.map_or(0, |waker| waker.not_asleep),
+                "wake-ups found the thread not yet asleep, and are not in its lateness",
+                "wake-ups",
+            ),
         ];
         for (count, problem, unit) in counted {
             if count > 0 {

@@ -13,6 +13,7 @@ use super::split::{Part, Running, Stage};
 use crate::guest_protocol::response::Response;
 use crate::handlers::Condition;
 use crate::noise::in_guest::read_piece;
+use crate::wakeup::WakeBy;
 
 /// Maximum number of wake-ups of a thread.
 pub use crate::noise::in_guest::RECORDS_MAX;
@@ -35,8 +36,12 @@ pub struct WakeupRequest {
     pub warm_up_ns: u64,
     /// The scheduling class of the threads, as on the command line.
     pub policy: String,
-    /// How the threads sleep, as on the command line.
+    /// How the threads or their wakers sleep, as on the command line.
     pub wait: String,
+    /// What wakes the threads.
+    pub wake_by: WakeBy,
+    /// The CPU of the wakers. `None` with [`WakeBy::Timer`].
+    pub waker_cpu: Option<u32>,
     /// Whether all threads are due at the same time.
     pub aligned: bool,
     /// The load and the stimulus that run beside the threads; [`Condition::Ambient`]: none.
@@ -58,8 +63,9 @@ pub struct WakeupRequest {
 pub enum WakeupItem {
     /// A thread has run. Its records follow.
     Thread(ThreadRun),
-    /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time and time of the
-    /// thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this reading.
+    /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time (with a waker: when
+    /// it sent the wake-up) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this
+    /// reading.
     Records(String),
     /// A warning about the load, the stimulus or the live bench.
     Warning(String),
@@ -90,21 +96,23 @@ pub fn part_record(due_ns: u64, part: Part, length_ns: u64) -> [u64; 3] {
         Running::Context(number) => (0, number),
         Running::Task(number) => (1, number),
         Running::Thread => (2, 0),
-        Running::Unknown => (3, 0),
+        Running::Waker => (3, 0),
+        Running::Unknown => (4, 0),
     };
-    [due_ns, due_ns.saturating_add(length_ns), stage | kind << 2 | u64::from(number) << 4]
+    [due_ns, due_ns.saturating_add(length_ns), stage | kind << 2 | u64::from(number) << 5]
 }
 
-const STAGES: [Stage; 3] = [Stage::Expiry, Stage::Scheduling, Stage::Return];
+const STAGES: [Stage; 4] = [Stage::Expiry, Stage::Waking, Stage::Scheduling, Stage::Return];
 
 /// Due time, part and length of a record of [`part_record`]. `None` if it is invalid.
 fn part_of(&[due_ns, end_ns, code]: &[u64; 3]) -> Option<(u64, Part, u64)> {
     let stage = *STAGES.get(usize::try_from(code & 3).ok()?)?;
-    let number = u32::try_from(code >> 4).ok()?;
-    let running = match code >> 2 & 3 {
+    let number = u32::try_from(code >> 5).ok()?;
+    let running = match code >> 2 & 7 {
         0 => Running::Context(number),
         1 => Running::Task(number),
         2 => Running::Thread,
+        3 => Running::Waker,
         _ => Running::Unknown,
     };
     let length_ns = end_ns.checked_sub(due_ns).filter(|length_ns| *length_ns <= NUMBER_MAX)?;
@@ -129,12 +137,30 @@ pub struct ThreadRun {
     pub window_ns: u64,
     /// Number of periods in the window that were over before the thread ran again.
     pub missed: u64,
+    /// The thread that wakes this one; `None` if a timer does.
+    pub waker: Option<WakerRun>,
     /// Number of wake-ups that were dropped because the buffer was full.
     pub lost: u64,
     /// Page faults of the thread in the window, if the kernel reports them.
     pub page_faults: Option<u64>,
     /// Whether a request to stop ended the thread.
     pub interrupted: bool,
+}
+
+/// The waker of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakerRun {
+    pub cpu: u32,
+    /// The kernel's number of the waker.
+    pub thread: u32,
+    /// The waker's scheduling class.
+    pub scheduler: String,
+    /// Why the waker has not the class of the request; `None` if it has.
+    pub refused_policy: Option<String>,
+    /// Number of periods in the window in which the waker sent nothing, because it was late itself.
+    pub missed: u64,
+    /// Number of wake-ups in the window that found the thread not yet asleep.
+    pub not_asleep: u64,
 }
 
 /// A thread with its records.
@@ -214,8 +240,10 @@ impl Response for WakeupResponse {
         }
         let is_bounded = |thread: &GuestThread| {
             let counts = [thread.run.missed, thread.run.lost, thread.run.window_ns];
+            let of_waker =
+                thread.run.waker.iter().flat_map(|waker| [waker.missed, waker.not_asleep]);
             let late = thread.records.iter().map(|[due, woke, _]| woke - due);
-            late.chain(counts).all(|number| number <= NUMBER_MAX)
+            late.chain(counts).chain(of_waker).all(|number| number <= NUMBER_MAX)
         };
         if self.threads.iter().all(is_bounded) {
             Ok(())
@@ -253,6 +281,7 @@ mod tests {
             start_ns: 10,
             window_ns: 90,
             missed: 1,
+            waker: None,
             lost: 0,
             page_faults: None,
             interrupted: false,
@@ -284,6 +313,7 @@ mod tests {
         ];
         let second = vec![
             (part(Stage::Return, Running::Thread), 1),
+            (part(Stage::Waking, Running::Waker), 7),
             (part(Stage::Expiry, Running::Unknown), 0),
         ];
         let records: Vec<[u64; 3]> = [(20_000_u64, &first), (30_000, &second)]

@@ -47,7 +47,8 @@ pub struct WakeupLedger {
     pub late: Distribution,
     /// For each part: its times in the wake-ups that contain the part, ns.
     pub parts: BTreeMap<Part, Distribution>,
-    /// Number of wake-ups without a mark of the switch to the thread: marks are missing.
+    /// Number of wake-ups without a mark of the switch to the thread, or of the wake-up that a waker sent: marks are
+    /// missing.
     pub unseen: u64,
     /// How late the thread ran in the first wake-ups, at most [`FIRST_MAX`], ns.
     pub first_late_ns: Vec<u64>,
@@ -91,9 +92,24 @@ impl WakeupLedger {
 
     /// Adds a wake-up with the marks in it, which must be in the order of time.
     pub fn add(&mut self, wakeup: Wakeup, marks: &[Mark]) {
+        self.add_with(wakeup, |state, parts| state.split(wakeup, marks, parts));
+    }
+
+    /// Adds a wake-up that a waker sent, with the marks of the waker's CPU and of the thread's CPU in it, both in the
+    /// order of time.
+    pub fn add_sent(&mut self, wakeup: Wakeup, waker_marks: &[Mark], marks: &[Mark]) {
+        self.add_with(wakeup, |state, parts| state.split_sent(wakeup, waker_marks, marks, parts));
+    }
+
+    /// Adds a wake-up. `split` appends the wake-up's parts, and returns whether the marks show them.
+    fn add_with(
+        &mut self,
+        wakeup: Wakeup,
+        split: impl FnOnce(&mut CpuState, &mut Vec<(Part, u64)>) -> bool,
+    ) {
         let mut parts = std::mem::take(&mut self.parts_buffer);
         parts.clear();
-        let is_seen = self.state.split(wakeup, marks, &mut parts);
+        let is_seen = split(&mut self.state, &mut parts);
         self.unseen += u64::from(!is_seen);
         self.add_split(wakeup, &mut parts);
         self.parts_buffer = parts;

@@ -1,10 +1,13 @@
 //! `wakeup`: how late does a periodic thread run, and what delayed it?
 //!
 //! A thread on each CPU sleeps until a time, and reads the clock when it runs again. A bench returns the due time and
-//! the time of that reading, and the kernel's events between them. This module splits each wake-up into its causes.
+//! the time of that reading, and the kernel's events between them. This module splits each wake-up into its causes. With
+//! [`WakeBy::Futex`] and [`WakeBy::Eventfd`], another thread, the waker, sleeps until that time and wakes the measured
+//! thread.
 //!
-//! [`Plan`] is the experiment. `split` attributes the time of a wake-up, `ledger` sums up the wake-ups of a CPU, `sample`
-//! has the results, and `tables` makes the tables. `probe_check` compares the live bench with exact values.
+//! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `ledger`
+//! sums up the wake-ups of a CPU, `sample` has the results, and `tables` makes the tables. `probe_check` compares the live
+//! bench with exact values.
 
 pub mod experiment;
 pub mod in_guest;
@@ -13,12 +16,14 @@ pub mod probe_check;
 pub mod sample;
 pub mod split;
 mod tables;
+mod wake_by;
 
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
 pub use sample::{
-    CpuWakeups, FunctionTime, OTHER_FUNCTIONS, ProbeCost, SeedOutcome, ThreadReadings,
+    CpuWakeups, FunctionTime, OTHER_FUNCTIONS, ProbeCost, SeedOutcome, ThreadReadings, WakerCounts,
     WakeupSample, WorstFunctions, kind_and_name,
 };
 pub use split::{CpuState, Part, Running, Stage, Wakeup};
 pub use tables::Class;
+pub use wake_by::{WakeBy, shared_waker_warning};

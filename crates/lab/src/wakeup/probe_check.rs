@@ -45,6 +45,7 @@ impl Cause {
                 .cloned()
                 .unwrap_or_else(|| in_words("unknown", "no name")),
             Running::Thread => in_words("thread", "the measured thread"),
+            Running::Waker => in_words("thread", "the waker"),
             Running::Unknown => in_words("unknown", "no kernel event"),
         };
         Cause { class: Class::of(part, is_idle), stage: part.stage, running }

@@ -163,6 +163,7 @@ pub fn kind_and_name(running: Running, names: &[ContextName]) -> Option<(&str, S
             names.get(number as usize).map(ContextName::kind_and_name)
         }
         Running::Thread => Some(("thread", "the measured thread".to_owned())),
+        Running::Waker => Some(("thread", "the waker".to_owned())),
         Running::Unknown => Some(("unknown", "no kernel event".to_owned())),
     }
 }
@@ -174,8 +175,11 @@ pub struct CpuWakeups {
     /// When the window opened, ns.
     pub start_ns: u64,
     pub ledger: WakeupLedger,
-    /// Number of periods that were over before the thread ran again.
+    /// Number of periods that were over before the thread ran again. With a waker: number of sent wake-ups that came
+    /// before the thread had run after an earlier one.
     pub missed: u64,
+    /// The thread that wakes this one. `None` if a timer does.
+    pub waker: Option<WakerCounts>,
     /// Number of wake-ups that were dropped because the buffer was full.
     pub lost: u64,
     /// Page faults of the thread in the window; `None` if the kernel does not report them.
@@ -193,6 +197,17 @@ pub struct ThreadReadings {
     pub thread: u32,
     /// Due time and time of the reading, ns, and the time-stamp counter after the reading, of each wake-up.
     pub records: Vec<[u64; 3]>,
+}
+
+/// Counts of a waker in the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WakerCounts {
+    /// CPU of the waker.
+    pub cpu: u32,
+    /// Number of periods in which the waker sent nothing, because it was late itself.
+    pub missed: u64,
+    /// Number of wake-ups that found the measured thread not yet asleep. They have no lateness.
+    pub not_asleep: u64,
 }
 
 /// Median lateness in a pair of short windows, ns: without and with marks.

@@ -11,13 +11,23 @@
 //!
 //! The marks are E: enter a context, L: leave a context, W: the thread is woken, S: switch to the thread. Each nanosecond
 //! goes to the stage of the wake-up, and to the innermost context or the task that ran at that time.
+//!
+//! If another thread, the waker, wakes the thread, [`CpuState::split_sent`] divides the wake-up. The due time is then the
+//! time at which the waker sent the wake-up. The first stage is `waking`, and its parts are from the waker's CPU:
+//!
+//! ```text
+//!      sent                       W                                 S         the thread reads the clock
+//! waker's CPU:  | the waker | vector | the waker |
+//! thread's CPU:                               | idle | vector | idle | the thread  |
+//! stage:        |------------- waking --------|----- scheduling -----|-- return ---|
+//! ```
 
 use crate::noise::{Mark, What};
 
 /// A wake-up of a thread, by the kernel's monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakeup {
-    /// When the thread asked to run again, ns.
+    /// When the thread asked to run again, or when its waker sent the wake-up, ns.
     pub due_ns: u64,
     /// The thread's first reading of the clock after that, ns. Not before `due_ns`.
     pub woke_ns: u64,
@@ -36,6 +46,8 @@ impl Wakeup {
 pub enum Stage {
     /// From the due time until the kernel wakes the thread.
     Expiry,
+    /// From the time at which the waker sent the wake-up until the kernel wakes the thread.
+    Waking,
     /// From the kernel's wake-up of the thread until the switch to it.
     Scheduling,
     /// From the switch to the thread until it reads the clock.
@@ -48,6 +60,7 @@ impl Stage {
     pub fn label(self) -> &'static str {
         match self {
             Stage::Expiry => "expiry",
+            Stage::Waking => "waking",
             Stage::Scheduling => "scheduling",
             Stage::Return => "return",
         }
@@ -61,6 +74,8 @@ pub enum Running {
     Task(u32),
     /// The measured thread.
     Thread,
+    /// The thread that wakes the measured thread, from its reading of the clock until it loses its CPU.
+    Waker,
     /// No mark shows it: the CPU had none before, or marks are missing.
     #[default]
     Unknown,
@@ -118,7 +133,50 @@ impl CpuState {
     /// mark is [`Running::Unknown`].
     pub fn split(&mut self, wakeup: Wakeup, marks: &[Mark], out: &mut Vec<(Part, u64)>) -> bool {
         // Without a mark of the wake-up (the thread was still awake), the stage stays `Expiry` until the switch.
-        let mut stage = Stage::Expiry;
+        self.split_from(Stage::Expiry, wakeup, marks, out)
+    }
+
+    /// Like [`CpuState::split`], for a wake-up that a waker sent. `waker_marks`: the marks of the waker's CPU from the due
+    /// time on, in the order of time.
+    ///
+    /// Without a mark of the wake-up itself, the whole time is [`Running::Unknown`], and the result is false.
+    pub fn split_sent(
+        &mut self,
+        wakeup: Wakeup,
+        waker_marks: &[Mark],
+        marks: &[Mark],
+        out: &mut Vec<(Part, u64)>,
+    ) -> bool {
+        let Some(wake) = marks.iter().position(|mark| matches!(mark.what, What::Wake(_))) else {
+            push(out, Part { stage: Stage::Waking, running: Running::Unknown }, wakeup.late_ns());
+            self.switch(Running::Thread);
+            return false;
+        };
+        let within = |at_ns: u64, from_ns: u64| at_ns.clamp(from_ns, wakeup.woke_ns.max(from_ns));
+        let woken_ns = within(marks[wake].at_ns, wakeup.due_ns);
+        // The waker reads the clock in user mode, so no context is open on its CPU.
+        let mut waker = CpuState { task: Running::Waker, contexts: Vec::new() };
+        let mut now_ns = wakeup.due_ns;
+        for mark in waker_marks.iter().take_while(|mark| mark.at_ns < woken_ns) {
+            let at_ns = within(mark.at_ns, now_ns);
+            push(out, Part { stage: Stage::Waking, running: waker.running() }, at_ns - now_ns);
+            now_ns = at_ns;
+            waker.apply(mark.what);
+        }
+        push(out, Part { stage: Stage::Waking, running: waker.running() }, woken_ns - now_ns);
+        let (before, after) = marks.split_at(wake + 1);
+        before.iter().for_each(|mark| self.apply(mark.what));
+        self.split_from(Stage::Scheduling, Wakeup { due_ns: woken_ns, ..wakeup }, after, out)
+    }
+
+    /// Splits a wake-up that starts in `stage`: see [`CpuState::split`].
+    fn split_from(
+        &mut self,
+        mut stage: Stage,
+        wakeup: Wakeup,
+        marks: &[Mark],
+        out: &mut Vec<(Part, u64)>,
+    ) -> bool {
         let mut now_ns = wakeup.due_ns;
         // Where the parts begin in which the thread, which still ran at its due time, had lost the CPU.
         let mut left_at = None;
@@ -283,6 +341,68 @@ mod tests {
         check(&[], 80, &[], &[(part(Stage::Expiry, Running::Unknown), 80)]);
     }
 
+    /// An interrupt delays the waker in its system call, and another one runs on the thread's CPU before the wake-up.
+    #[test]
+    fn a_wake_up_that_a_waker_sends_begins_on_the_wakers_cpu() {
+        use Running::{Context, Task, Thread, Waker};
+        use Stage::{Return, Scheduling, Waking};
+        use What::{Enter, Leave, SwitchBack, SwitchTo, Wake};
+        let at = |(at_ns, what): (u64, What)| Mark { at_ns: 1_000 + at_ns, what };
+        let waker_marks =
+            [(300, Enter(NET_RX)), (450, Leave(NET_RX)), (900, SwitchTo(IDLE))].map(at);
+        let marks = [
+            (100, Enter(TIMER)),
+            (200, Leave(TIMER)),
+            (500, Wake(0)),
+            (800, Enter(TIMER)),
+            (860, Leave(TIMER)),
+            (1_000, SwitchBack),
+        ]
+        .map(at);
+        let expected = [
+            (part(Waking, Waker), 300),
+            (part(Waking, Context(NET_RX)), 150),
+            (part(Waking, Waker), 50),
+            (part(Scheduling, Task(IDLE)), 300),
+            (part(Scheduling, Context(TIMER)), 60),
+            (part(Scheduling, Task(IDLE)), 140),
+            (part(Return, Thread), 200),
+        ];
+        let wakeup = Wakeup { due_ns: 1_000, woke_ns: 2_200 };
+        let idle = || {
+            let mut state = CpuState::default();
+            state.apply(SwitchTo(IDLE));
+            state
+        };
+        let mut parts = Vec::new();
+        assert!(idle().split_sent(wakeup, &waker_marks, &marks, &mut parts));
+        assert_eq!(parts, expected);
+
+        // The event of the wake-up was lost.
+        parts.clear();
+        assert!(!idle().split_sent(wakeup, &waker_marks, &marks[3..], &mut parts));
+        assert_eq!(parts, [(part(Waking, Running::Unknown), 1_200)]);
+    }
+
+    /// The waker has a lower class than the thread, which takes the CPU from it.
+    #[test]
+    fn a_waker_on_the_threads_cpu_delays_it_until_the_switch() {
+        use What::{SwitchBack, SwitchTo, Wake};
+        const WAKER_TASK: u32 = 9;
+        let marks = [(400, Wake(0)), (700, SwitchBack)].map(|(at_ns, what)| Mark { at_ns, what });
+        let mut state = CpuState::default();
+        state.apply(SwitchTo(WAKER_TASK));
+        let mut parts = Vec::new();
+        let wakeup = Wakeup { due_ns: 0, woke_ns: 1_000 };
+        assert!(state.split_sent(wakeup, &marks, &marks, &mut parts));
+        let expected = [
+            (part(Stage::Waking, Running::Waker), 400),
+            (part(Stage::Scheduling, Running::Task(WAKER_TASK)), 300),
+            (part(Stage::Return, Running::Thread), 300),
+        ];
+        assert_eq!(parts, expected);
+    }
+
     fn any_what() -> impl Strategy<Value = What> {
         (0..7_u8, 0..5_u32).prop_map(|(kind, number)| match kind {
             0 => What::Enter(number),
@@ -306,10 +426,15 @@ mod tests {
             let mut marks: Vec<Mark> =
                 marks.into_iter().map(|(at_ns, what)| Mark { at_ns, what }).collect();
             marks.sort_by_key(|mark| mark.at_ns);
-            let mut parts = Vec::new();
-            state.split(Wakeup { due_ns: 500, woke_ns: 500 + late_ns }, &marks, &mut parts);
-            prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), late_ns);
-            prop_assert!(parts.iter().all(|part| part.1 > 0));
+            let wakeup = Wakeup { due_ns: 500, woke_ns: 500 + late_ns };
+            let (mut parts, mut sent_parts) = (Vec::new(), Vec::new());
+            state.clone().split(wakeup, &marks, &mut parts);
+            let (waker_marks, marks) = marks.split_at(marks.len() / 2);
+            state.split_sent(wakeup, waker_marks, marks, &mut sent_parts);
+            for parts in [parts, sent_parts] {
+                prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), late_ns);
+                prop_assert!(parts.iter().all(|part| part.1 > 0));
+            }
         }
     }
 }

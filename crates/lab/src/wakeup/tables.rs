@@ -27,6 +27,8 @@ const QUANTILES: [(&str, &str, u32); 4] = [
 pub enum Class {
     /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
+    /// Time before the kernel wakes the thread, outside of all contexts: the waker's system call.
+    Waking,
     /// Interrupts and softirqs ran, the timer's own among them.
     Interrupts,
     /// Another task ran although the thread had been woken.
@@ -40,8 +42,9 @@ pub enum Class {
 }
 
 impl Class {
-    const ALL: [Class; 6] = [
+    const ALL: [Class; 7] = [
         Class::LateTimer,
+        Class::Waking,
         Class::Interrupts,
         Class::Tasks,
         Class::Switch,
@@ -54,11 +57,21 @@ impl Class {
     pub fn label(self) -> &'static str {
         match self {
             Class::LateTimer => "late timer",
+            Class::Waking => "waking",
             Class::Interrupts => "interrupts",
             Class::Tasks => "tasks",
             Class::Switch => "switch",
             Class::Return => "return",
             Class::Other => "other",
+        }
+    }
+
+    /// Whether a thread can have time of this class: with a waker, no timer of the thread can be late.
+    fn can_occur(self, has_waker: bool) -> bool {
+        match self {
+            Class::LateTimer => !has_waker,
+            Class::Waking => has_waker,
+            _ => true,
         }
     }
 
@@ -74,10 +87,11 @@ impl Class {
             (_, Running::Unknown) | (Stage::Expiry | Stage::Scheduling, Running::Thread) => {
                 Class::Other
             }
+            (Stage::Waking, _) => Class::Waking,
             (Stage::Return, _) => Class::Return,
-            (Stage::Expiry, Running::Task(_)) => Class::LateTimer,
+            (Stage::Expiry, Running::Task(_) | Running::Waker) => Class::LateTimer,
             (Stage::Scheduling, Running::Task(task)) if is_idle(task) => Class::Switch,
-            (Stage::Scheduling, Running::Task(_)) => Class::Tasks,
+            (Stage::Scheduling, Running::Task(_) | Running::Waker) => Class::Tasks,
         }
     }
 }
@@ -103,9 +117,17 @@ impl<'a> Thread<'a> {
         &self.cpu.ledger.late
     }
 
-    /// Share of a class in the lateness of all wake-ups. `None` without tracing, or if there is no lateness.
+    /// Whether the sample has causes, and a thread can have time of this class.
+    fn has_class(&self, class: Class) -> bool {
+        self.sample.events.is_some() && class.can_occur(self.cpu.waker.is_some())
+    }
+
+    /// Share of a class in the lateness of all wake-ups. `None` without tracing, without lateness, or for a class that
+    /// cannot occur.
     fn class_ratio(&self, class: Class) -> Option<f64> {
-        self.sample.events?;
+        if !self.has_class(class) {
+            return None;
+        }
         let parts = self.cpu.ledger.parts.iter();
         let of_class =
             parts.filter(|(part, _)| Class::of_part(**part, &self.sample.names) == class);
@@ -166,7 +188,13 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
             Class::LateTimer => (
                 "late_timer_ratio",
                 "Share of the lateness before the timer's interrupt and outside of other contexts: the host, \
-                 disabled interrupts, an idle state, or the firmware. No kernel event tells these apart.",
+                 disabled interrupts, an idle state, or the firmware. No kernel event tells these apart. Absent if \
+                 another thread wakes this one (--wake-by).",
+            ),
+            Class::Waking => (
+                "waking_ratio",
+                "Share of the lateness on the waker's CPU, outside of interrupts: from the waker's reading of the clock \
+                 until the kernel wakes the thread. Absent with --wake-by timer.",
             ),
             Class::Interrupts => (
                 "interrupts_ratio",
@@ -208,6 +236,19 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         )
         .shown_as("missed", 85)
         .uint(|row: &Thread<'_>| row.cpu.missed),
+        column(
+            "waker_missed_count",
+            "Periods in which the waker sent no wake-up, because it was late itself. Absent with --wake-by timer.",
+        )
+        .shown_as("waker missed", 84)
+        .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.missed)),
+        column(
+            "not_asleep_count",
+            "Wake-ups that the waker sent before the thread slept: the thread went on without sleeping. No other \
+             column counts them. Absent with --wake-by timer.",
+        )
+        .shown_as("not asleep", 83)
+        .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.not_asleep)),
         us_column("late_mean_ns", "Mean lateness.")
             .shown_as("mean", 50)
             .real(|row: &Thread<'_>| row.late().mean()),
@@ -231,13 +272,16 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
                 (row.late().count > 0)
                     .then(|| row.late().peak.at.saturating_sub(row.cpu.start_ns))
             }),
+        column("waker_cpu", "CPU of the waker. Absent with --wake-by timer.")
+            .detail()
+            .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.cpu)),
         column("page_fault_count", "Page faults of the thread that the kernel counted.")
             .detail()
             .uint(|row: &Thread<'_>| row.cpu.page_faults),
         column(
             "unseen_count",
-            "Wake-ups without a kernel event that shows the switch to the thread. Their time after the last event is \
-             in other_ratio.",
+            "Wake-ups without a kernel event that shows the switch to the thread, or the wake-up by the waker. Their \
+             time after the last event is in other_ratio.",
         )
         .detail()
         .uint(|row: &Thread<'_>| row.sample.events.map(|_| row.cpu.ledger.unseen)),
@@ -255,6 +299,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
     .and(intervals);
     let notes = [
         "{settings.scheduler}",
+        "woken by {settings.wake_by}",
+        "wakers on CPU {settings.waker_cpus}, {settings.waker_scheduler}",
         "period {settings.period_ns}",
         "timer slack {settings.timer_slack_ns}",
         "before the window, in {observer.compared_pairs} pairs of short ones, median {observer.bare_late_p50_ns} without \
@@ -268,8 +314,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         notes: notes.map(str::to_owned).to_vec(),
         ..all_rows()
     };
-    let doc = "How late a periodic thread of each CPU ran: from the time at which it was due to its first reading of \
-               the clock.";
+    let doc = "How late a periodic thread of each CPU ran: from the time at which it was due, or at which another thread \
+               sent its wake-up (--wake-by), to its first reading of the clock.";
     columns.table("wakeup", doc, Thread::all(sample)).displayed(display)
 }
 
@@ -293,20 +339,21 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         cpu_column().of(|row: &Row<'_>| row.thread.cpu.cpu),
         column(
             "class",
-            "Class of the time: late timer, interrupts, tasks, switch, return or other (see table wakeup).",
+            "Class of the time: late timer, waking, interrupts, tasks, switch, return or other (see table wakeup).",
         )
         .priority(95)
         .key()
         .text(|row: &Row<'_>| Class::of_part(row.part, &row.thread.sample.names).label()),
         column(
             "stage",
-            "How far the wake-up had come: expiry (from the due time until the kernel wakes the thread), scheduling \
-             (until the kernel switches to it), return (until it reads the clock).",
+            "How far the wake-up had come: expiry (from the due time until the kernel wakes the thread) or waking (from \
+             the time at which another thread sent the wake-up, on the CPU of that thread), scheduling (until the \
+             kernel switches to it), return (until it reads the clock).",
         )
         .priority(80)
         .key()
         .text(|row: &Row<'_>| row.part.stage.label()),
-        column("kind", "Kind of what ran: irq, vector, softirq, nmi, task, thread (the measured one) or unknown.")
+        column("kind", "Kind of what ran: irq, vector, softirq, nmi, task, thread (the measured one or its waker) or unknown.")
             .priority(75)
             .key()
             .text(|row: &Row<'_>| row.kind_and_name().map(|(kind, _)| kind.to_owned())),
@@ -406,9 +453,11 @@ impl<'a> Worst<'a> {
         self.thread.sample.kind_and_name(self.whole.largest_part()?.0.running)
     }
 
-    /// Time of a class in the wake-up, ns. `None` without tracing.
+    /// Time of a class in the wake-up, ns. `None` without tracing, or for a class that cannot occur.
     fn class_ns(&self, class: Class) -> Option<u64> {
-        self.thread.sample.events?;
+        if !self.thread.has_class(class) {
+            return None;
+        }
         let parts = self.whole.parts.iter().chain(&self.whole.later);
         let of_class =
             parts.filter(|(part, _)| Class::of_part(*part, &self.thread.sample.names) == class);
@@ -442,7 +491,10 @@ pub(super) fn worst(sample: &WakeupSample) -> Table {
             us_column("late_ns", "How late the thread ran.")
                 .shown_as("late", 98)
                 .uint(|row: &Worst<'_>| row.whole.wakeup.late_ns()),
-            column("due_ns", "When the thread was due, from the opening of the window.")
+            column(
+                "due_ns",
+                "When the thread was due, or its waker sent the wake-up, from the opening of the window.",
+            )
                 .format(Format::Milliseconds)
                 .shown_as("due", 80)
                 .uint(Worst::due_ns),
@@ -840,6 +892,7 @@ mod tests {
             start_ns: 500,
             ledger,
             missed: 2,
+            waker: None,
             lost: 0,
             page_faults: Some(0),
             left: false,

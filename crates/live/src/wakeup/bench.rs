@@ -14,13 +14,14 @@ use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
 use lab::noise::ContextName;
 use lab::wakeup::{
-    CpuWakeups, ThreadReadings, Wakeup, WakeupBench, WakeupLedger, WakeupSample, kind_and_name,
+    CpuWakeups, ThreadReadings, WakerCounts, Wakeup, WakeupBench, WakeupLedger, WakeupSample,
+    kind_and_name, shared_waker_warning,
 };
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
 use super::idle_states::IdleStateLimit;
-use super::join::Join;
+use super::join::{DueGrid, Join};
 use super::schedule::{Schedule, nanoseconds, schedules};
 use super::settings::{Length, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
@@ -50,6 +51,8 @@ const POLL_ON_MEASURED_CPU_MAX: Duration = Duration::from_secs(1);
 const MARKS_PER_POLL: u64 = 100_000;
 /// Marks of a wake-up on a CPU without other work, rounded up.
 const MARKS_PER_WAKEUP: u64 = 8;
+/// Number in marks of no thread: a CPU of wakers has marks of all switches, also of those to a waker.
+const NO_THREAD: u32 = u32::MAX;
 /// Capacity of a thread's ring, in polls, and its limits in wake-ups.
 const RING_POLLS: u64 = 5;
 const RING_RECORDS_MIN: u64 = 1_024;
@@ -64,6 +67,7 @@ const STARVED: &str = "the run was ended: irqlab's own thread, which reads the r
 /// Reasons why a thread ended early, or why its records are not used.
 const WENT_OFFLINE: &str = "went offline in the window: measured until then";
 const MOVED: &str = "the kernel moved the thread to another CPU (did this one go offline for a while?): measured until then";
+const WAKER_MOVED: &str = "the kernel moved the waker to another CPU (did its CPU go offline?)";
 const LEFT_UNNOTICED: &str =
     "the kernel let the thread leave the CPU for a while (did it go offline?)";
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
@@ -178,7 +182,8 @@ impl LiveWakeup {
     /// Time between two polls: short enough for the rings.
     fn poll_interval(&self) -> Duration {
         let max = if self.observer_cpus().is_empty() { POLL_ON_MEASURED_CPU_MAX } else { POLL_MAX };
-        let per_period = MARKS_PER_WAKEUP * self.settings.cpus.len().max(1) as u64;
+        let cpus_of_wakeup = 1 + u64::from(self.settings.waker.is_some());
+        let per_period = MARKS_PER_WAKEUP * cpus_of_wakeup * self.settings.cpus.len().max(1) as u64;
         let full_ns = self.settings.period_ns.saturating_mul(MARKS_PER_POLL) / per_period;
         Duration::from_nanos(full_ns).clamp(Duration::from_millis(5), max)
     }
@@ -201,9 +206,9 @@ impl LiveWakeup {
         let rings_bytes = ring_bytes.saturating_mul(self.settings.cpus.len() as u64);
         available_memory(&self.root).check("the records of the threads", rings_bytes)?;
         for &cpu in &self.settings.cpus {
-            let WakeupSettings { policy, wait, period_ns, .. } = self.settings;
+            let WakeupSettings { policy, wait, period_ns, waker, .. } = self.settings;
             let ring_records = ring_records as usize;
-            let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records };
+            let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
             match MeasuredThread::start(config, probes.map(MarkProbes::caller)) {
                 Ok(thread) => threads.push(thread),
                 Err(_) if is_leaving(&self.root, cpu) => {
@@ -261,9 +266,11 @@ impl LiveWakeup {
             root: &self.root,
         };
         let counted_ns = observer.watch.counted_ns();
-        let outcome = observer.observe(companion, |window_ns| {
+        let (has_marks, has_waker) = (probes.is_some(), self.settings.waker.is_some());
+        let outcome = observer.observe(companion, |window_ns, first_due_ns| {
             let ledger = WakeupLedger::new(self.settings.keep).with_threshold(counted_ns);
-            Join::new(ledger, probes.is_some(), window_ns, self.settings.period_ns)
+            let due_grid = DueGrid { first_due_ns, period_ns: self.settings.period_ns };
+            Join::new(ledger, has_marks, has_waker, window_ns, due_grid)
         });
         let lost_observer_cpus = lost_observer_cpus(&self.root, &observer_cpus);
         if let Some(allowed) = allowed {
@@ -342,7 +349,19 @@ impl LiveWakeup {
                 sample.cpu_warnings.push(CpuWarning::new(cpu, &problem));
             }
             let policy = thread.policy;
+            let waker_cpu = thread.waker.as_ref().map(|waker| waker.cpu);
+            if let Some(waker) = &thread.waker {
+                sample.facts.insert("waker_scheduler".to_owned(), json!(waker.policy.to_string()));
+                if let Some(error) = &waker.policy_error {
+                    let problem =
+                        format!("the waker's scheduling class is refused ({error}): SCHED_OTHER");
+                    sample.cpu_warnings.push(CpuWarning::new(cpu, &problem));
+                }
+            }
             let (ring, outcome) = thread.join()?;
+            if outcome.waker.is_some_and(|waker| !waker.is_pinned) {
+                sample.cpu_warnings.push(CpuWarning::new(cpu, WAKER_MOVED));
+            }
             if ring.is_starved() {
                 self.settings.stop.request();
                 sample.interrupted = true;
@@ -364,6 +383,11 @@ impl LiveWakeup {
                 start_ns,
                 ledger: join.into_ledger(),
                 missed: outcome.missed,
+                waker: waker_cpu.zip(outcome.waker).map(|(cpu, waker)| WakerCounts {
+                    cpu,
+                    missed: waker.missed,
+                    not_asleep: outcome.not_asleep,
+                }),
                 lost: ring.lost(),
                 page_faults: outcome.counts.map(|counts| counts.page_faults),
                 left,
@@ -431,12 +455,18 @@ impl Observer<'_> {
     fn observe(
         &mut self,
         companion: &mut Option<Companion>,
-        join: impl Fn(u64) -> Join,
+        join: impl Fn(u64, u64) -> Join,
     ) -> Result<WaitOutcome, BenchError> {
-        let window_ns = |schedule: &Schedule| self.kernel_clock.from_process_ns(schedule.window_ns);
-        self.joins = self.schedules.iter().map(|schedule| join(window_ns(schedule))).collect();
+        let kernel_ns = |process_ns| self.kernel_clock.from_process_ns(process_ns);
+        let join = |schedule: &Schedule| {
+            join(kernel_ns(schedule.window_ns), kernel_ns(schedule.first_due_ns))
+        };
+        self.joins = self.schedules.iter().map(join).collect();
         if let Some(probes) = self.probes {
             probes.take()?; // Discards the marks of an earlier window.
+            if let Some(cpu) = self.waker_cpu() {
+                probes.announce(cpu, NO_THREAD)?;
+            }
             for thread in self.threads {
                 probes.announce(thread.cpu, thread.number)?;
                 probes.announce_sleeper(thread.cpu, thread.number)?;
@@ -454,6 +484,9 @@ impl Observer<'_> {
             }
         }
         if let Some(probes) = self.probes {
+            if let Some(cpu) = self.waker_cpu() {
+                probes.announce(cpu, 0)?;
+            }
             for thread in self.threads {
                 probes.announce(thread.cpu, 0)?;
                 probes.forget_sleeper(thread.number)?;
@@ -465,6 +498,11 @@ impl Observer<'_> {
             self.poll_once()?;
         }
         ended
+    }
+
+    /// The CPU of all wakers. `None` without wakers.
+    fn waker_cpu(&self) -> Option<u32> {
+        self.threads.iter().find_map(|thread| Some(thread.waker.as_ref()?.cpu))
     }
 
     fn stop_threads(&mut self) {
@@ -546,8 +584,11 @@ impl Observer<'_> {
         self.readings = readings;
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
         self.watch.record(&marks);
+        let waker_cpu = self.waker_cpu();
         let threads = self.threads.iter().zip(over);
         for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
+            let of_waker = marks.iter().filter(|(cpu, _)| Some(*cpu) == waker_cpu);
+            join.take_waker_marks(of_waker.map(|(_, mark)| *mark));
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
             join.advance(of_cpu.map(|(_, mark)| *mark), wakeups, is_over);
             let names = || self.probes.map(|probes| probes.names(self.root)).unwrap_or_default();
@@ -566,12 +607,17 @@ impl Bench for LiveWakeup {
         let observer_cpus = self.observer_cpus();
         settings.insert("cpus".into(), json!(self.settings.cpus));
         settings.insert("observer_cpus".into(), json!(format_cpu_list(&observer_cpus)));
+        let waker_cpu = self.settings.waker.map(|waker| waker.cpu);
+        settings.insert("waker_cpus".into(), json!(waker_cpu.map(|cpu| format_cpu_list(&[cpu]))));
         if let Some(probes) = &self.probes {
             probes.kernel_clock().describe(&mut settings);
         }
         let effect = "and may delay the measured threads";
         let mut warnings = Vec::new();
         warnings.extend(shared_cpus_warning(&self.settings.cpus, &observer_cpus, effect));
+        warnings.extend(self.settings.waker.and_then(|waker| {
+            shared_waker_warning(&self.settings.cpus, waker.cpu, &waker.policy.to_string())
+        }));
         BenchFacts {
             bench: "live".to_owned(),
             settings,

@@ -11,7 +11,7 @@ use lab::handlers::Condition;
 use lab::noise::in_guest::pieces;
 use lab::noise::{ContextName, KeepDetours};
 use lab::wakeup::in_guest::{
-    ProbedWindow, RECORDS_MAX, ThreadRun, WakeupItem, WakeupRequest, part_record,
+    ProbedWindow, RECORDS_MAX, ThreadRun, WakerRun, WakeupItem, WakeupRequest, part_record,
 };
 use lab::wakeup::{ThreadReadings, WakeupBench, WakeupSample};
 use stats::Random;
@@ -19,8 +19,9 @@ use stats::Random;
 use super::bench::LiveWakeup;
 use super::hog::Hogs;
 use super::schedule::schedules;
-use super::settings::{Length, Policy, WakeupSettings};
-use super::thread::{MeasuredThread, Stay, ThreadConfig};
+use super::settings::{Length, Policy, WakerPlace, WakeupSettings};
+use super::thread::{MeasuredThread, Stay, ThreadConfig, ThreadOutcome};
+use super::waker::Waker;
 use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
 use crate::handlers::stimuli::Stimuli;
@@ -76,6 +77,8 @@ fn probed(
         warm_up: Duration::from_nanos(request.warm_up_ns),
         policy: request.policy.parse().map_err(BenchError::Failed)?,
         wait: request.wait.parse().map_err(BenchError::Failed)?,
+        // `sim verify-probes` compares threads that timers wake.
+        waker: None,
         aligned: request.aligned,
         idle_exit_max_us: None,
         trace: true,
@@ -138,6 +141,7 @@ fn probed_items(
             start_ns: cpu.start_ns,
             window_ns: sample.window_ns,
             missed: cpu.missed,
+            waker: None,
             lost: cpu.lost,
             page_faults: cpu.page_faults,
             interrupted: sample.interrupted,
@@ -180,6 +184,29 @@ fn start_stimuli(
     Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
 }
 
+/// What is known of a waker before it has ended.
+fn waker_run(waker: &Waker) -> WakerRun {
+    WakerRun {
+        cpu: waker.cpu,
+        thread: waker.number,
+        scheduler: waker.policy.to_string(),
+        refused_policy: waker.policy_error.clone(),
+        missed: 0,
+        not_asleep: 0,
+    }
+}
+
+/// Adds the counts of a waker that has ended.
+///
+/// Fails if it lost its CPU.
+fn counted(waker: WakerRun, outcome: &ThreadOutcome) -> Result<WakerRun, BenchError> {
+    let ended = outcome.waker.filter(|ended| ended.is_pinned).ok_or_else(|| {
+        let cpu = waker.cpu;
+        BenchError::Failed(format!("the kernel moved the waker of CPU {cpu} to another CPU"))
+    })?;
+    Ok(WakerRun { missed: ended.missed, not_asleep: outcome.not_asleep, ..waker })
+}
+
 /// Runs the threads of a request. Calls `mark` before they begin and after they have ended. Calls
 /// `at_phase` before and after a load starts; at first the phase is the measurement.
 ///
@@ -197,8 +224,10 @@ pub fn execute(
     let policy: Policy = request.policy.parse().map_err(BenchError::Failed)?;
     let wait = request.wait.parse().map_err(BenchError::Failed)?;
     let period_ns = request.period_ns.max(1);
+    let waker = WakerPlace::choose(request.wake_by, request.waker_cpu, policy, &cpus);
     let start = |&cpu: &u32| {
-        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records: RECORDS_MAX };
+        let ring_records = RECORDS_MAX;
+        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
         MeasuredThread::start(config, None)
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -229,6 +258,8 @@ pub fn execute(
     }
     let about: Vec<_> =
         threads.iter().map(|thread| (thread.cpu, thread.number, thread.policy)).collect();
+    let wakers: Vec<_> =
+        threads.iter().map(|thread| thread.waker.as_ref().map(waker_run)).collect();
     let refused: Vec<_> = threads.iter().map(|thread| thread.policy_error.clone()).collect();
     // Only the threads run until they have ended: the rings have room for all records, so nobody reads them before.
     let outcomes: Vec<_> = threads.into_iter().map(MeasuredThread::join).collect();
@@ -241,8 +272,8 @@ pub fn execute(
         still_run?;
         items.extend(warnings.into_iter().map(WakeupItem::Warning));
     }
-    let about = about.into_iter().zip(refused);
-    for ((((cpu, thread, policy), refused_policy), schedule), outcome) in
+    let about = about.into_iter().zip(refused).zip(wakers);
+    for (((((cpu, thread, policy), refused_policy), waker), schedule), outcome) in
         about.zip(schedules).zip(outcomes)
     {
         let (ring, outcome) = outcome?;
@@ -264,6 +295,7 @@ pub fn execute(
             start_ns: schedule.window_ns,
             window_ns: end_ns.saturating_sub(schedule.window_ns),
             missed: outcome.missed,
+            waker: waker.map(|waker| counted(waker, &outcome)).transpose()?,
             lost: ring.lost(),
             page_faults: outcome.counts.map(|counts| counts.page_faults),
             interrupted,

@@ -10,6 +10,21 @@ use lab::wakeup::{Wakeup, WakeupLedger};
 /// interrupt delayed.
 const UNORDERED_NS_MAX: u64 = 10_000_000;
 
+/// The due times of a CPU's thread: `first_due_ns`, and every `period_ns` after it.
+#[derive(Clone, Copy, Debug)]
+pub struct DueGrid {
+    pub first_due_ns: u64,
+    pub period_ns: u64,
+}
+
+impl DueGrid {
+    /// The first due time after a time.
+    fn next_after(self, time_ns: u64) -> u64 {
+        let periods = time_ns.saturating_sub(self.first_due_ns) / self.period_ns.max(1);
+        self.first_due_ns.saturating_add((periods + 1).saturating_mul(self.period_ns))
+    }
+}
+
 /// Joins the wake-ups of one CPU with its marks.
 pub struct Join {
     /// Whether marks are recorded.
@@ -20,9 +35,11 @@ pub struct Join {
     waiting: VecDeque<(Wakeup, u32)>,
     /// Marks that the ledger has not received, by time.
     marks: VecDeque<Mark>,
+    /// Marks of the waker's CPU that the ledger does not need yet, by time. `None` if a timer wakes the thread.
+    waker_marks: Option<VecDeque<Mark>>,
     /// The earliest time at which the next wake-up can be due, ns.
     next_due_ns: u64,
-    period_ns: u64,
+    due_grid: DueGrid,
     /// Start of the window, ns.
     window_ns: u64,
     /// Number of marks in the window.
@@ -39,14 +56,21 @@ const POLLS_MAX: u32 = 3;
 
 impl Join {
     /// No wake-up is due before `window_ns`, the start of the window.
-    pub fn new(ledger: WakeupLedger, has_marks: bool, window_ns: u64, period_ns: u64) -> Self {
+    pub fn new(
+        ledger: WakeupLedger,
+        has_marks: bool,
+        has_waker: bool,
+        window_ns: u64,
+        due_grid: DueGrid,
+    ) -> Self {
         Join {
             has_marks,
             ledger,
             waiting: VecDeque::new(),
             marks: VecDeque::new(),
+            waker_marks: has_waker.then(VecDeque::new),
             next_due_ns: window_ns,
-            period_ns,
+            due_grid,
             window_ns,
             marks_in_window: 0,
             dropped: 0,
@@ -59,6 +83,16 @@ impl Join {
             self.add(wakeup);
         }
         self.ledger
+    }
+
+    /// Takes new marks of the waker's CPU. Call it before [`Join::advance`] gets the marks of the same time.
+    pub fn take_waker_marks(&mut self, marks: impl Iterator<Item = Mark>) {
+        let Some(waker_marks) = &mut self.waker_marks else { return };
+        waker_marks.extend(marks);
+        let excess = waker_marks.len().saturating_sub(MARKS_MAX);
+        waker_marks.drain(..excess);
+        self.dropped += excess as u64;
+        waker_marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
     }
 
     /// Takes the new wake-ups and the new marks of this CPU. Adds the wake-ups whose marks have all arrived to the ledger:
@@ -105,27 +139,36 @@ impl Join {
 
     /// Adds a wake-up with its marks to the ledger.
     fn add(&mut self, wakeup: Wakeup) {
-        self.next_due_ns = wakeup.due_ns.saturating_add(self.period_ns);
-        if self.has_marks {
-            self.pass_until(wakeup.due_ns);
-            let marks = self.take_until(wakeup.woke_ns);
-            self.ledger.add(wakeup, &marks);
-        } else {
+        self.next_due_ns = self.due_grid.next_after(wakeup.due_ns);
+        if !self.has_marks {
             self.ledger.add_bare(wakeup);
+            return;
+        }
+        self.pass_until(wakeup.due_ns);
+        let marks = take_until(&mut self.marks, wakeup.woke_ns);
+        match &mut self.waker_marks {
+            None => self.ledger.add(wakeup, &marks),
+            Some(waker_marks) => {
+                let waker_marks = take_until(waker_marks, wakeup.woke_ns);
+                self.ledger.add_sent(wakeup, &waker_marks, &marks);
+            }
         }
     }
 
-    /// Passes all marks before this time to the ledger.
+    /// Passes all marks before this time to the ledger. The ledger needs no marks of the waker's CPU between wake-ups.
     fn pass_until(&mut self, end_ns: u64) {
-        let marks = self.take_until(end_ns);
+        let marks = take_until(&mut self.marks, end_ns);
         self.ledger.apply_marks(&marks);
+        if let Some(waker_marks) = &mut self.waker_marks {
+            take_until(waker_marks, end_ns);
+        }
     }
+}
 
-    /// Removes the marks before this time.
-    fn take_until(&mut self, end_ns: u64) -> Vec<Mark> {
-        let end = self.marks.partition_point(|mark| mark.at_ns < end_ns);
-        self.marks.drain(..end).collect()
-    }
+/// Removes the marks before this time.
+fn take_until(marks: &mut VecDeque<Mark>, end_ns: u64) -> Vec<Mark> {
+    let end = marks.partition_point(|mark| mark.at_ns < end_ns);
+    marks.drain(..end).collect()
 }
 
 #[cfg(test)]
@@ -138,6 +181,10 @@ mod tests {
         Mark { at_ns, what }
     }
 
+    fn grid(first_due_ns: u64, period_ns: u64) -> DueGrid {
+        DueGrid { first_due_ns, period_ns }
+    }
+
     /// Takes marks and wake-ups while the thread runs.
     fn take(join: &mut Join, marks: &[Mark], wakeups: &[Wakeup]) {
         join.advance(marks.iter().copied(), wakeups.to_vec(), false);
@@ -146,7 +193,7 @@ mod tests {
     #[test]
     fn marks_that_arrive_later_and_between_wake_ups_count() {
         let ledger = WakeupLedger::new(KeepDetours::new(8, 1, 0));
-        let mut join = Join::new(ledger, true, 1_000, 100_000_000);
+        let mut join = Join::new(ledger, true, false, 1_000, grid(1_000, 100_000_000));
         take(&mut join, &[mark(10, What::SwitchTo(7))], &[]);
         let wakeup = Wakeup { due_ns: 1_000, woke_ns: 1_500 };
         take(&mut join, &[mark(1_300, What::Wake(0))], &[wakeup]);
@@ -170,10 +217,53 @@ mod tests {
         assert_eq!((ledger.late.count, ledger.unbalanced, ledger.unseen), (2, 0, 0));
     }
 
+    /// The waker sends late in its period. Its next signal is in time, so it comes less than a period later.
+    #[test]
+    fn marks_of_the_wakers_cpu_are_kept_until_the_wake_up_that_they_belong_to() {
+        let ledger = WakeupLedger::new(KeepDetours::new(8, 1, 0));
+        let mut join = Join::new(ledger, true, true, 0, grid(0, 100_000_000));
+        let mut give = |waker_marks: &[(u64, What)], marks: &[(u64, What)], wakeups: &[Wakeup]| {
+            join.take_waker_marks(waker_marks.iter().map(|&(at_ns, what)| mark(at_ns, what)));
+            let marks: Vec<Mark> = marks.iter().map(|&(at_ns, what)| mark(at_ns, what)).collect();
+            take(&mut join, &marks, wakeups);
+        };
+        let (idle, waker_task) = (7, 8);
+        let late = Wakeup { due_ns: 190_000_000, woke_ns: 190_000_900 };
+        let in_time = Wakeup { due_ns: 200_000_100, woke_ns: 200_001_000 };
+        for (number, wakeup) in [late, in_time].into_iter().enumerate() {
+            let at = wakeup.due_ns;
+            give(
+                &[
+                    (at - 500, What::SwitchTo(waker_task)),
+                    (at + 100, What::Enter(3)),
+                    (at + 150, What::Leave(3)),
+                    (at + 500, What::SwitchTo(idle)),
+                ],
+                &[
+                    (at - 100_000, What::SwitchTo(idle)),
+                    (at + 200, What::Wake(0)),
+                    (at + 600, What::SwitchBack),
+                ],
+                &[wakeup],
+            );
+            // Marks of much later times arrive before the next wake-up.
+            let later = if number == 0 { 199_999_000 } else { 290_000_000 };
+            give(&[(later, What::SwitchTo(idle))], &[(later, What::SwitchTo(idle))], &[]);
+        }
+        let ledger = join.into_ledger();
+        let total =
+            |stage, running| ledger.parts.get(&Part { stage, running }).map(|times| times.sum);
+        assert_eq!(total(Stage::Waking, Running::Waker), Some(2 * 150));
+        assert_eq!(total(Stage::Waking, Running::Context(3)), Some(2 * 50));
+        assert_eq!(total(Stage::Scheduling, Running::Task(idle)), Some(2 * 400));
+        assert_eq!(total(Stage::Return, Running::Thread), Some(300 + 300));
+        assert_eq!((ledger.late.count, ledger.unbalanced, ledger.unseen), (2, 0, 0));
+    }
+
     #[test]
     fn memory_is_bounded_before_the_window_and_after_the_thread_has_ended() {
         let ledger = WakeupLedger::new(KeepDetours::new(8, 1, 0));
-        let mut join = Join::new(ledger, true, 200_000_000, 1_000_000);
+        let mut join = Join::new(ledger, true, false, 200_000_000, grid(0, 1_000_000));
         for number in 0..100_000 {
             take(&mut join, &[mark(number * 1_000, What::SwitchTo(7))], &[]);
         }

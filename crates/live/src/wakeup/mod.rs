@@ -2,16 +2,22 @@
 //! kernel's marks around each wake-up.
 //!
 //! `bench` is the bench, `thread` the measured thread, `schedule` its times, `join` joins its records with the marks, and
-//! `settings` has the configuration. `in_guest` runs the same threads in a simulated machine, and `hog` delays them there.
+//! `settings` has the configuration. `waker` is the thread that wakes a measured thread through a `channel`; without it, a
+//! timer does. `sleeper` waits for due times, and `thread_class` sets the scheduling class. `in_guest` runs the same
+//! threads in a simulated machine, and `hog` delays them there.
 
 mod bench;
+mod channel;
 mod hog;
 mod idle_states;
 pub mod in_guest;
 mod join;
 mod schedule;
 mod settings;
+mod sleeper;
 mod thread;
+mod thread_class;
+mod waker;
 
 pub use bench::LiveWakeup;
-pub use settings::{Length, Policy, Wait, WakeupSettings};
+pub use settings::{Length, Policy, Wait, WakerPlace, WakeupSettings};

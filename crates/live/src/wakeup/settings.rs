@@ -6,8 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lab::noise::KeepDetours;
+use lab::wakeup::WakeBy;
 
-use crate::threads::{real_time, round_robin, usual_class};
+use crate::threads::{lowest_priority, real_time, round_robin, usual_class};
 use crate::window::Stop;
 
 /// The scheduling class of the measured threads.
@@ -19,9 +20,22 @@ pub enum Policy {
     Fifo(u32),
     /// SCHED_RR at a priority.
     RoundRobin(u32),
+    /// SCHED_IDLE, which runs only if no other thread wants the CPU. For wakers only.
+    Idle,
 }
 
 impl Policy {
+    /// The next lower class: a thread of this class takes the CPU from a thread of the lower class.
+    #[must_use]
+    pub fn lower(self) -> Policy {
+        match self {
+            Policy::Fifo(priority @ 2..) => Policy::Fifo(priority - 1),
+            Policy::RoundRobin(priority @ 2..) => Policy::RoundRobin(priority - 1),
+            Policy::Fifo(_) | Policy::RoundRobin(_) => Policy::Other,
+            Policy::Other | Policy::Idle => Policy::Idle,
+        }
+    }
+
     /// Whether this thread has a real-time class.
     pub(super) fn is_real_time_now() -> bool {
         // SAFETY: the call takes a number, and changes nothing.
@@ -34,6 +48,7 @@ impl Policy {
     pub fn word(self) -> String {
         match self {
             Policy::Other => "other".to_owned(),
+            Policy::Idle => "idle".to_owned(),
             Policy::Fifo(priority) => format!("fifo:{priority}"),
             Policy::RoundRobin(priority) => format!("rr:{priority}"),
         }
@@ -45,6 +60,7 @@ impl Policy {
     pub(super) fn apply(self) -> io::Result<()> {
         match self {
             Policy::Other => usual_class(),
+            Policy::Idle => lowest_priority(),
             Policy::Fifo(priority) => real_time(priority),
             Policy::RoundRobin(priority) => round_robin(priority),
         }
@@ -55,6 +71,7 @@ impl fmt::Display for Policy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Policy::Other => formatter.write_str("SCHED_OTHER"),
+            Policy::Idle => formatter.write_str("SCHED_IDLE"),
             Policy::Fifo(priority) => write!(formatter, "SCHED_FIFO {priority}"),
             Policy::RoundRobin(priority) => write!(formatter, "SCHED_RR {priority}"),
         }
@@ -111,6 +128,31 @@ impl FromStr for Wait {
     }
 }
 
+/// Where a waker runs, and how it wakes its measured thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WakerPlace {
+    pub cpu: u32,
+    pub policy: Policy,
+    /// Not [`WakeBy::Timer`].
+    pub wake_by: WakeBy,
+}
+
+impl WakerPlace {
+    /// The place of wakers on `waker_cpu` that wake threads of class `policy` on `cpus`. `None` without a waker. On a
+    /// measured CPU, wakers have a lower class, so that the measured thread takes the CPU from them.
+    #[must_use]
+    pub fn choose(
+        wake_by: WakeBy,
+        waker_cpu: Option<u32>,
+        policy: Policy,
+        cpus: &[u32],
+    ) -> Option<WakerPlace> {
+        let cpu = waker_cpu.filter(|_| wake_by.has_waker())?;
+        let policy = if cpus.contains(&cpu) { policy.lower() } else { policy };
+        Some(WakerPlace { cpu, policy, wake_by })
+    }
+}
+
 /// What ends a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
@@ -133,7 +175,10 @@ pub struct WakeupSettings {
     /// How long the threads run before the window opens.
     pub warm_up: Duration,
     pub policy: Policy,
+    /// How the threads or their wakers sleep until a due time.
     pub wait: Wait,
+    /// The wakers of the threads. `None` if timers wake the threads.
+    pub waker: Option<WakerPlace>,
     /// Whether all threads are due at the same time. Otherwise their due times are spread over the period.
     pub aligned: bool,
     /// Longest exit latency of the idle states that the kernel may use, us; `None`: no limit.
@@ -161,6 +206,9 @@ mod tests {
         assert_eq!("other".parse(), Ok(Policy::Other));
         assert_eq!("fifo:95".parse(), Ok(Policy::Fifo(95)));
         assert_eq!("rr:1".parse(), Ok(Policy::RoundRobin(1)));
+        let lower = ["fifo:95", "rr:2", "fifo:1", "other"]
+            .map(|text| text.parse::<Policy>().unwrap().lower().to_string());
+        assert_eq!(lower, ["SCHED_FIFO 94", "SCHED_RR 1", "SCHED_OTHER", "SCHED_IDLE"]);
         for nonsense in ["", "fifo", "fifo:0", "fifo:100", "rr:x", "deadline:1", "other:1"] {
             assert!(nonsense.parse::<Policy>().is_err(), "{nonsense}");
         }

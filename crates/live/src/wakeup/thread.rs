@@ -3,34 +3,28 @@
 //!
 //! After each wake-up the next due time is a whole number of periods later, and after the clock's reading. A thread that
 //! is late by several periods therefore has one wake-up, and counts the others as missed.
+//!
+//! If the thread has a waker (`waker.rs`), it waits for the waker's signals instead, and the due time is the time at which
+//! the waker sent the signal.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use lab::experiment::BenchError;
-use rustix::thread::{
-    ClockId, clock_nanosleep_absolute, current_timer_slack, set_current_timer_slack,
-};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-
+use super::channel::WakeChannel;
 use super::schedule::Schedule;
-use super::settings::{Policy, Wait};
+use super::settings::{Policy, Wait, WakerPlace};
+use super::sleeper::DueTimes;
+use super::thread_class::{apply_policy, timer_slack_now_ns};
+use super::waker::{Waker, WakerConfig, WakerOutcome};
 use crate::bpf::CallerProgram;
 use crate::clock::{monotonic_ns, now};
 use crate::marks::loop_thread;
-use crate::ring::{Ring, Verdict};
+use crate::ring::Ring;
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, runs_on};
-
-/// A thread whose due time is more than twice this time away sleeps in parts of this length, ns, so that it sees a request
-/// to stop.
-const SLEEP_PART_NS: u64 = 100_000_000;
+use lab::experiment::BenchError;
 
 /// Configuration of a thread.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +35,15 @@ pub struct ThreadConfig {
     pub period_ns: u64,
     /// Capacity of the ring, in wake-ups.
     pub ring_records: usize,
+    /// The thread that wakes this one. `None` if a timer does.
+    pub waker: Option<WakerPlace>,
 }
 
 /// The result that a thread returns.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadOutcome {
-    /// Number of periods in the window that were over before the thread ran again.
+    /// Number of periods in the window that were over before the thread ran again. With a waker: number of its signals
+    /// that came before the thread had run after an earlier one.
     pub missed: u64,
     /// Page faults and context switches of the thread in the window.
     pub counts: Option<ThreadCounts>,
@@ -54,8 +51,14 @@ pub struct ThreadOutcome {
     pub stay: Stay,
     /// Whether the thread ended before its schedule's end.
     pub ended_early: bool,
-    /// How late the kernel may let the thread's timers expire, ns. 0 in a real-time class.
+    /// How late the kernel may let the timers of the thread or its waker expire, ns. 0 in a real-time class.
     pub timer_slack_ns: u64,
+    /// The outcome of the waker. `None` if the thread has none.
+    pub waker: Option<WakerOutcome>,
+    /// Number of signals in the window that found the thread not yet asleep.
+    pub not_asleep: u64,
+    /// Number of wake-ups in the window, also of those without a record.
+    wakeups: u64,
 }
 
 /// Whether a thread stayed on its CPU.
@@ -78,6 +81,8 @@ pub struct MeasuredThread {
     pub policy: Policy,
     /// Why this is not the class of the configuration; `None` if it is.
     pub policy_error: Option<String>,
+    /// The thread that wakes this one. `None` if a timer does.
+    pub waker: Option<Waker>,
     go: Sender<Schedule>,
     handle: JoinHandle<Option<io::Result<ThreadOutcome>>>,
 }
@@ -94,15 +99,28 @@ impl MeasuredThread {
         caller: Option<Arc<CallerProgram>>,
     ) -> Result<MeasuredThread, BenchError> {
         let ring = Arc::new(Ring::new(config.ring_records));
+        let no_channel = |error| BenchError::Failed(format!("a channel from the waker: {error}"));
+        let from_waker = config.waker.map(|place| WakeChannel::new(place.wake_by)).transpose();
+        let from_waker = from_waker.map_err(no_channel)?.map(Arc::new);
+        let waker = config.waker.zip(from_waker.clone()).map(|(place, to_thread)| {
+            let ThreadConfig { wait, period_ns, .. } = config;
+            let WakerPlace { cpu, policy, .. } = place;
+            let waker_config = WakerConfig { cpu, policy, wait, period_ns };
+            Waker::start(waker_config, to_thread, Arc::clone(&ring))
+        });
+        let waker = waker.transpose()?;
         let (ready, ready_receiver) = channel();
         let (go, go_receiver) = channel();
         let (cpu, thread_ring) = (config.cpu, Arc::clone(&ring));
-        let body = move || main(config, caller.as_deref(), &thread_ring, &ready, &go_receiver);
+        let body = move || {
+            let from_waker = from_waker.as_deref();
+            main(config, caller.as_deref(), from_waker, &thread_ring, &ready, &go_receiver)
+        };
         let handle = spawn_thread("irqlab-wakeup", body).map_err(no_thread)?;
         match ready_receiver.recv() {
             Ok(Ok((number, policy_error))) => {
                 let policy = if policy_error.is_some() { Policy::Other } else { config.policy };
-                Ok(MeasuredThread { cpu, ring, number, policy, policy_error, go, handle })
+                Ok(MeasuredThread { cpu, ring, number, policy, policy_error, waker, go, handle })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(BenchError::Failed(format!("the thread on CPU {cpu} died"))),
@@ -112,10 +130,14 @@ impl MeasuredThread {
     /// Lets the thread run. If the thread has died, [`MeasuredThread::join`] reports that.
     pub fn begin(&self, schedule: Schedule) {
         let _ = self.go.send(schedule);
+        if let Some(waker) = &self.waker {
+            waker.begin(schedule);
+        }
     }
 
+    /// Whether the thread and its waker have ended.
     pub fn is_over(&self) -> bool {
-        self.handle.is_finished()
+        self.handle.is_finished() && self.waker.as_ref().is_none_or(Waker::is_over)
     }
 
     /// Waits for the end of the thread.
@@ -126,7 +148,15 @@ impl MeasuredThread {
         let died = || BenchError::Failed(format!("the thread on CPU {cpu} died"));
         let outcome = self.handle.join().ok().flatten().ok_or_else(died)?;
         let failed = |error| BenchError::Failed(format!("the thread on CPU {cpu}: {error}"));
-        Ok((self.ring, outcome.map_err(failed)?))
+        let mut outcome = outcome.map_err(failed)?;
+        if let Some(waker) = self.waker {
+            let waker = waker.join()?;
+            outcome.missed = waker.sent.saturating_sub(outcome.wakeups + outcome.not_asleep);
+            outcome.ended_early |= waker.ended_early;
+            outcome.timer_slack_ns = waker.timer_slack_ns;
+            outcome.waker = Some(waker);
+        }
+        Ok((self.ring, outcome))
     }
 }
 
@@ -134,6 +164,7 @@ impl MeasuredThread {
 fn main(
     config: ThreadConfig,
     caller: Option<&CallerProgram>,
+    from_waker: Option<&WakeChannel>,
     ring: &Ring,
     ready: &Sender<Ready>,
     go: &Receiver<Schedule>,
@@ -142,50 +173,121 @@ fn main(
         reason: error.to_string(),
         remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
     });
-    let policy_error = config.policy.apply().err().map(|error| error.to_string());
-    if policy_error.is_some() {
-        let _ = Policy::Other.apply(); // irqlab may have been started in a real-time class.
-    }
-    // A usual thread's timers may expire up to 50 us later than asked, together with others.
-    let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let policy_error = apply_policy(config.policy);
     let number = placed.and_then(|()| Ok((loop_thread(caller)?, policy_error)));
     ready.send(number).ok()?;
     let schedule = go.recv().ok()?;
-    Some(run(&config, schedule, ring))
+    Some(match from_waker {
+        None => run(&config, schedule, ring),
+        Some(from_waker) => run_woken(&config, schedule, from_waker, ring),
+    })
 }
 
 /// Sleeps and wakes until the schedule's end, or until the observer asks for the end.
 fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<ThreadOutcome> {
-    let mut sleeper = Sleeper::new(config.wait)?;
-    let (mut due_ns, mut missed) = (schedule.first_due_ns, 0);
-    let mut before = None;
-    let mut stay = Stay::ToTheEnd;
-    while due_ns < schedule.end_ns && sleep_until(&mut sleeper, due_ns, ring)? {
+    let mut due_times = DueTimes::new(schedule, config.period_ns, config.wait)?;
+    let mut recorder = Recorder::new(config, ring);
+    while let Some(due_ns) = due_times.sleep(ring)? {
         let (woke_ns, counter) = read_clocks();
-        if !runs_on(config.cpu) {
-            stay = Stay::UntilItLeft;
+        if !recorder.stays() {
             break;
         }
-        if due_ns >= schedule.window_ns {
-            ring.push([due_ns, woke_ns, counter]);
-            before = before.or_else(ThreadCounts::now);
+        if due_times.is_in_window() {
+            recorder.record([due_ns, woke_ns, counter]);
         }
         // The thread's own work counts, too: a due time that is over by now would have no sleep.
-        let late_ns = monotonic_ns().saturating_sub(due_ns);
-        let periods = (late_ns / config.period_ns).saturating_add(1);
-        let missed_from_ns = due_ns.saturating_add(config.period_ns);
-        due_ns = due_ns.saturating_add(periods.saturating_mul(config.period_ns));
-        missed += schedule.due_in_window(missed_from_ns, due_ns, config.period_ns);
+        due_times.advance();
     }
-    if stay == Stay::ToTheEnd && !is_pinned_to(config.cpu) {
-        stay = Stay::Unknown;
+    let outcome = recorder.outcome();
+    let ended_early = due_times.is_before_end();
+    Ok(ThreadOutcome { missed: due_times.missed, ended_early, ..outcome })
+}
+
+/// Waits for the signals of the waker until it closes the channel.
+fn run_woken(
+    config: &ThreadConfig,
+    schedule: Schedule,
+    from_waker: &WakeChannel,
+    ring: &Ring,
+) -> io::Result<ThreadOutcome> {
+    let _closing = from_waker.closing();
+    let mut recorder = Recorder::new(config, ring);
+    let (mut signals_seen, mut not_asleep, mut last_woke_ns) = (0, 0, 0);
+    while !from_waker.is_closed() {
+        // The kernel counts a switch if the thread really slept: not if its waker was faster.
+        let sleeps_before = sleeps();
+        from_waker.wait(&mut signals_seen)?;
+        let (woke_ns, counter) = read_clocks();
+        let has_slept = sleeps() != sleeps_before;
+        if !recorder.stays() {
+            break;
+        }
+        // The first signal since the last wake-up. None if that wake-up had consumed it, or the channel is closed.
+        let Some([due_ns, sent_ns]) = from_waker.take_first() else { continue };
+        if due_ns < schedule.window_ns {
+            continue;
+        }
+        // A waker that loses its CPU between its reading of the clock and its system call may find the thread asleep that
+        // was awake at the time of the reading.
+        let was_asleep = last_woke_ns < sent_ns && sent_ns <= woke_ns;
+        last_woke_ns = woke_ns;
+        if has_slept && was_asleep {
+            recorder.record([sent_ns, woke_ns, counter]);
+        } else {
+            not_asleep += 1;
+        }
     }
-    let ended_early = due_ns < schedule.end_ns;
-    let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
-    // The kernel reports a slack for a real-time thread, too, and does not apply it.
-    let is_real_time = Policy::is_real_time_now();
-    let timer_slack_ns = if is_real_time { 0 } else { current_timer_slack().unwrap_or(0) };
-    Ok(ThreadOutcome { missed, counts, stay, ended_early, timer_slack_ns })
+    Ok(ThreadOutcome { not_asleep, ..recorder.outcome() })
+}
+
+/// Number of times this thread gave up its CPU in order to sleep.
+fn sleeps() -> Option<u64> {
+    ThreadCounts::now().map(|counts| counts.sleeps)
+}
+
+/// Writes the wake-ups of this thread into the ring, and notices if the thread leaves its CPU.
+struct Recorder<'a> {
+    cpu: u32,
+    ring: &'a Ring,
+    wakeups: u64,
+    /// The kernel's counts at the first wake-up in the window.
+    before: Option<ThreadCounts>,
+    stay: Stay,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(config: &ThreadConfig, ring: &'a Ring) -> Recorder<'a> {
+        Recorder { cpu: config.cpu, ring, wakeups: 0, before: None, stay: Stay::ToTheEnd }
+    }
+
+    /// Whether the thread still runs on its CPU.
+    fn stays(&mut self) -> bool {
+        if !runs_on(self.cpu) {
+            self.stay = Stay::UntilItLeft;
+        }
+        self.stay == Stay::ToTheEnd
+    }
+
+    fn record(&mut self, record: [u64; 3]) {
+        self.ring.push(record);
+        self.wakeups += 1;
+        self.before = self.before.or_else(ThreadCounts::now);
+    }
+
+    /// The outcome of the thread, as if it had a schedule without missed periods.
+    fn outcome(self) -> ThreadOutcome {
+        let has_stayed = self.stay != Stay::ToTheEnd || is_pinned_to(self.cpu);
+        ThreadOutcome {
+            missed: 0,
+            counts: ThreadCounts::now().zip(self.before).map(|(now, before)| now.since(before)),
+            stay: if has_stayed { self.stay } else { Stay::Unknown },
+            ended_early: self.stay == Stay::UntilItLeft,
+            timer_slack_ns: timer_slack_now_ns(),
+            waker: None,
+            not_asleep: 0,
+            wakeups: self.wakeups,
+        }
+    }
 }
 
 /// CLOCK_MONOTONIC, ns, and the time-stamp counter at the middle of its reading.
@@ -196,76 +298,22 @@ fn read_clocks() -> (u64, u64) {
     (ns, before + now().saturating_sub(before) / 2)
 }
 
-/// Sleeps until `due_ns`, in parts if that is far away. Returns false if the observer asks for the end.
-fn sleep_until(sleeper: &mut Sleeper, due_ns: u64, ring: &Ring) -> io::Result<bool> {
-    loop {
-        let now_ns = monotonic_ns();
-        if ring.verdict(now_ns) != Verdict::Continue {
-            return Ok(false);
-        }
-        let is_last = due_ns.saturating_sub(now_ns) <= 2 * SLEEP_PART_NS;
-        sleeper.sleep_until(if is_last { due_ns } else { now_ns + SLEEP_PART_NS })?;
-        if is_last {
-            return Ok(true);
-        }
-    }
-}
-
-/// Sleeps until absolute times of CLOCK_MONOTONIC.
-enum Sleeper {
-    Nanosleep,
-    TimerFd(OwnedFd),
-}
-
-impl Sleeper {
-    fn new(wait: Wait) -> io::Result<Sleeper> {
-        Ok(match wait {
-            Wait::Nanosleep => Sleeper::Nanosleep,
-            Wait::TimerFd => {
-                Sleeper::TimerFd(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?)
-            }
-        })
-    }
-
-    /// Fails if the kernel refuses.
-    fn sleep_until(&mut self, due_ns: u64) -> io::Result<()> {
-        let due = Timespec {
-            tv_sec: (due_ns / 1_000_000_000).cast_signed(),
-            tv_nsec: (due_ns % 1_000_000_000) as _,
-        };
-        match self {
-            Sleeper::Nanosleep => loop {
-                match clock_nanosleep_absolute(ClockId::Monotonic, &due) {
-                    Err(rustix::io::Errno::INTR) => {}
-                    result => return Ok(result?),
-                }
-            },
-            Sleeper::TimerFd(timer) => {
-                let once =
-                    Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: due };
-                timerfd_settime(&*timer, TimerfdTimerFlags::ABSTIME, &once)?;
-                let mut expirations = [0; 8];
-                loop {
-                    match rustix::io::read(&*timer, &mut expirations) {
-                        Err(rustix::io::Errno::INTR) => {}
-                        result => return Ok(result.map(drop)?),
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::process_cpus;
+    use lab::wakeup::WakeBy;
 
     const PERIOD_NS: u64 = 1_000_000;
 
     /// Runs a thread with this schedule, whose times are relative to now.
-    fn run_thread(
+    fn run_thread(wait: Wait, times: [i64; 3]) -> (Vec<[u64; 3]>, ThreadOutcome) {
+        run_thread_with(wait, None, times)
+    }
+
+    fn run_thread_with(
         wait: Wait,
+        waker: Option<WakerPlace>,
         [first_due, window, end]: [i64; 3],
     ) -> (Vec<[u64; 3]>, ThreadOutcome) {
         let cpu = process_cpus().permitted[0];
@@ -275,6 +323,7 @@ mod tests {
             wait,
             period_ns: PERIOD_NS,
             ring_records: 1_024,
+            waker,
         };
         let thread = MeasuredThread::start(config, None).unwrap();
         let now_ns = monotonic_ns();
@@ -299,6 +348,39 @@ mod tests {
         }
     }
 
+    /// On a CPU of its own, and on that of the thread.
+    #[test]
+    fn every_period_of_a_waker_is_a_wake_up_or_has_a_reason_why_not() {
+        let cpus = &process_cpus().permitted;
+        for wake_by in [WakeBy::Futex, WakeBy::Eventfd] {
+            for cpu in [cpus[0], cpus[cpus.len() - 1]] {
+                let waker = WakerPlace { cpu, policy: Policy::Idle, wake_by };
+                let times = [5_000_000, 7_500_000, 60_000_000];
+                let (records, outcome) = run_thread_with(Wait::Nanosleep, Some(waker), times);
+                assert_eq!(outcome.stay, Stay::ToTheEnd, "{waker:?}");
+                assert!(records.iter().all(|[sent, woke, _]| woke >= sent), "{waker:?}");
+                let not_sent = outcome.waker.unwrap().missed;
+                let taken = records.len() as u64 + outcome.not_asleep;
+                assert_eq!(taken + outcome.missed + not_sent, 52, "{waker:?} {outcome:?}");
+                assert!(!records.is_empty(), "{waker:?} {outcome:?}");
+            }
+        }
+    }
+
+    /// The waker was late by 3 s at its first due time. It sends one signal for all due times that were over.
+    #[test]
+    fn periods_that_a_late_waker_leaves_out_are_counted() {
+        let cpu = process_cpus().permitted[0];
+        let waker = WakerPlace { cpu, policy: Policy::Other, wake_by: WakeBy::Futex };
+        let second = 1_000_000_000;
+        let times = [-3 * second, -3 * second, -second];
+        let (records, outcome) = run_thread_with(Wait::Nanosleep, Some(waker), times);
+        let taken = records.len() as u64 + outcome.not_asleep + outcome.missed;
+        assert_eq!((taken, outcome.waker.unwrap().missed), (1, 1_999));
+        // The waker's lateness of 3 s is not that of the thread.
+        assert!(records.iter().all(|[sent, woke, _]| woke - sent < second as u64), "{records:?}");
+    }
+
     /// As after SIGSTOP: the thread is late by 3 s at its first due time, before, in and beyond the window.
     #[test]
     fn periods_that_are_over_are_missed_in_the_window_only() {
@@ -317,7 +399,7 @@ mod tests {
         let cpu = process_cpus().permitted[0];
         let period_ns = 1_000_000_000_000;
         let (policy, wait) = (Policy::Other, Wait::Nanosleep);
-        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records: 16 };
+        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records: 16, waker: None };
         let thread = MeasuredThread::start(config, None).unwrap();
         let first_due_ns = monotonic_ns() + period_ns;
         thread.begin(Schedule { first_due_ns, window_ns: 0, end_ns: u64::MAX });

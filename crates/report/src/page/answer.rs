@@ -296,7 +296,8 @@ fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
         }
         // The timer's own interrupt is the usual vector here, and nothing takes it away.
         Class::Interrupts if part.kind != "vector" => sentences += remedy(&part.kind, &part.name),
-        Class::Interrupts | Class::Return | Class::Other => {}
+        Class::Waking if part.kind == "task" => sentences += remedy("task", &part.name),
+        Class::Waking | Class::Interrupts | Class::Return | Class::Other => {}
     }
     // In a simulated machine, such a pause does not exist.
     if is_virtual && run.bench == "live" && part.class == Class::Interrupts {

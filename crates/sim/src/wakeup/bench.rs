@@ -9,18 +9,17 @@ use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
 use lab::guest_protocol::Request;
 use lab::noise::{KeepDetours, Mark, What};
-use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
+use lab::wakeup::in_guest::{GuestThread, WakerRun, WakeupRequest, WakeupResponse};
 use lab::wakeup::{
-    CpuWakeups, SeedOutcome, Wakeup, WakeupBench, WakeupLedger, WakeupSample, WorstFunctions,
+    CpuWakeups, SeedOutcome, WakerCounts, Wakeup, WakeupBench, WakeupLedger, WakeupSample,
+    WorstFunctions, shared_waker_warning,
 };
 use plugin_interface::options::BlockWindow;
 use serde_json::{Map, Value as Json, json};
-
 use simrecord::counters::{L1_MISSES, L2_MISSES};
 
 use super::functions::{self, Counted, WakeupOnCounter};
-use super::join::{self, Names, parts, with_counter_at_reading};
-use crate::Accounting;
+use super::join::{self, Names, ThreadOnCpu, parts, sent_parts, with_counter_at_reading};
 use crate::accounting::CpuUse;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
@@ -393,8 +392,23 @@ impl SimWakeup {
                 let problem = format!("the guest's memory is not locked ({error})");
                 cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
             }
-            cpus.push(self.cpu(thread, cpu, &mut names, account));
+            if let Some(waker) = &thread.run.waker {
+                facts.insert("waker_scheduler".to_owned(), json!(waker.scheduler));
+                if let Some(error) = &waker.refused_policy {
+                    let problem =
+                        format!("the guest refuses the waker's scheduling class ({error})");
+                    cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
+                }
+            }
+            cpus.push(self.cpu(thread, cpu, &region.cpus, &mut names, account)?);
         }
+        // Known only now: the guest chooses the measured CPUs.
+        let measured: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
+        let waker = response.threads.iter().find_map(|thread| thread.run.waker.as_ref());
+        let mut warnings = response.warnings.clone();
+        warnings.extend(
+            waker.and_then(|waker| shared_waker_warning(&measured, waker.cpu, &waker.scheduler)),
+        );
         let runs = || response.threads.iter().map(|thread| &thread.run);
         let mut sample = WakeupSample {
             cpus,
@@ -404,7 +418,7 @@ impl SimWakeup {
             events: Some(events),
             window_ns: runs().map(|run| run.window_ns).max().unwrap_or(0),
             interrupted: runs().any(|run| run.interrupted),
-            warnings: response.warnings.clone(),
+            warnings,
             cpu_warnings,
             facts,
             flight_record: None,
@@ -425,28 +439,45 @@ impl SimWakeup {
         &self,
         thread: &GuestThread,
         cpu: &CpuUse,
+        all_cpus: &[CpuUse],
         names: &mut Names,
         account: &Accounting,
-    ) -> CpuWakeups {
+    ) -> Result<CpuWakeups, BenchError> {
         let run = &thread.run;
+        let measured = ThreadOnCpu { transitions: &cpu.transitions, thread: run.thread };
+        let waker_on_cpu = |waker: &WakerRun| -> Result<ThreadOnCpu<'_>, BenchError> {
+            let cpu = all_cpus.iter().find(|cpu| cpu.cpu == waker.cpu).ok_or_else(|| {
+                BenchError::Failed("a waker ran on a CPU that there is not".to_owned())
+            })?;
+            Ok(ThreadOnCpu { transitions: &cpu.transitions, thread: waker.thread })
+        };
+        let waker = run.waker.as_ref().map(waker_on_cpu).transpose()?;
         let mut ledger = WakeupLedger::new(self.settings.keep);
         for [due_ns, woke_ns, woke_tsc] in with_counter_at_reading(&thread.records) {
             let wakeup = Wakeup { due_ns, woke_ns };
             let due_tsc = woke_tsc.saturating_sub(wakeup.late_ns());
             let window = (due_tsc, woke_tsc);
-            let mut parts = parts(window, &cpu.transitions, run.thread, names, account);
+            let mut parts = match waker {
+                None => parts(window, &cpu.transitions, run.thread, names, account),
+                Some(waker) => sent_parts(window, waker, measured, names, account),
+            };
             ledger.add_split(wakeup, &mut parts);
         }
-        CpuWakeups {
+        Ok(CpuWakeups {
             cpu: run.cpu,
             start_ns: run.start_ns,
             ledger,
             missed: run.missed,
+            waker: run.waker.as_ref().map(|waker| WakerCounts {
+                cpu: waker.cpu,
+                missed: waker.missed,
+                not_asleep: waker.not_asleep,
+            }),
             lost: run.lost,
             page_faults: run.page_faults,
             left: false,
             readings: None,
-        }
+        })
     }
 }
 
@@ -604,6 +635,8 @@ impl Bench for SimWakeup {
         settings.insert("model".into(), json!(model));
         settings.insert("user_mode".into(), json!(config.guest.watch.user_mode()));
         settings.insert("cpus".into(), json!(config.request.cpus));
+        let waker_cpu = config.request.waker_cpu.map(|cpu| cpu.to_string());
+        settings.insert("waker_cpus".into(), json!(waker_cpu));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
         settings.insert("start".into(), json!(config.guest.start.described()));
         settings.insert("on_host".into(), Json::Object(config.on_host.clone()));

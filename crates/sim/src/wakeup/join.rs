@@ -108,7 +108,9 @@ pub(super) fn marks(
         let bottom = match names.running((transition.task, transition.task), thread, account) {
             Running::Thread => What::SwitchBack,
             Running::Context(number) | Running::Task(number) => What::SwitchTo(number),
-            Running::Unknown => What::SwitchTo(names.number(KernelContext::Unknown, account)),
+            Running::Unknown | Running::Waker => {
+                What::SwitchTo(names.number(KernelContext::Unknown, account))
+            }
         };
         if task != Some(bottom) {
             // A switch closes all contexts.
@@ -138,6 +140,26 @@ pub(super) fn marks(
         }
     }
     marks
+}
+
+/// The transitions of a CPU, and the kernel's number of the thread on it.
+#[derive(Clone, Copy)]
+pub(super) struct ThreadOnCpu<'a> {
+    pub(super) transitions: &'a [ContextTransition],
+    pub(super) thread: u32,
+}
+
+impl<'a> ThreadOnCpu<'a> {
+    /// The transitions after `start_tsc` and before `end_tsc`.
+    fn within(self, start_tsc: u64, end_tsc: u64) -> impl Iterator<Item = &'a ContextTransition> {
+        let first = self.transitions.partition_point(|transition| transition.tsc <= start_tsc);
+        self.transitions[first..].iter().take_while(move |transition| transition.tsc < end_tsc)
+    }
+
+    /// Whether the thread is the task at the bottom of the stack.
+    fn is_task(self, task: KernelContext) -> bool {
+        matches!(task, KernelContext::User(pid) | KernelContext::Task(pid) if pid == self.thread)
+    }
 }
 
 /// Time in which one context runs.
@@ -188,6 +210,67 @@ pub(super) fn parts(
         push(&mut parts, Part { stage, running: piece.running }, piece.length_ns);
     }
     parts
+}
+
+/// The vectors of the interrupts that a wake-up sends to a halted CPU: reschedule, and a call of a function.
+const WAKE_VECTORS: [u8; 2] = [0xfd, 0xfb];
+
+/// Returns the parts of a wake-up that a waker sent, like [`parts`]. `due_tsc` is when the waker sent it.
+///
+/// The simulator does not see at which instruction of its system call the waker wakes the thread. The stage `waking`
+/// ends with the first of these: the waker returns from its system call, an interrupt of the wake-up begins on the thread's
+/// CPU, or the kernel switches to the thread.
+pub(super) fn sent_parts(
+    (due_tsc, woke_tsc): (u64, u64),
+    waker: ThreadOnCpu<'_>,
+    measured: ThreadOnCpu<'_>,
+    names: &mut Names,
+    account: &Accounting,
+) -> Vec<(Part, u64)> {
+    let woken_tsc = woken_by((due_tsc, woke_tsc), waker, measured);
+    let mut parts = Vec::new();
+    let waking = pieces((due_tsc, woken_tsc), waker.transitions, waker.thread, names, account);
+    for piece in waking {
+        let is_waker = piece.running == Running::Thread;
+        let running = if is_waker { Running::Waker } else { piece.running };
+        push(&mut parts, Part { stage: Stage::Waking, running }, piece.length_ns);
+    }
+    let mut has_cpu = false;
+    let on_cpu =
+        pieces((woken_tsc, woke_tsc), measured.transitions, measured.thread, names, account);
+    for piece in on_cpu {
+        // After the switch, the thread may lose the CPU again.
+        has_cpu = match piece.running {
+            Running::Thread => true,
+            Running::Context(_) => has_cpu,
+            Running::Task(_) | Running::Waker | Running::Unknown => false,
+        };
+        let stage = if has_cpu { Stage::Return } else { Stage::Scheduling };
+        push(&mut parts, Part { stage, running: piece.running }, piece.length_ns);
+    }
+    parts
+}
+
+/// When the stage `waking` ends.
+fn woken_by(
+    (due_tsc, woke_tsc): (u64, u64),
+    waker: ThreadOnCpu<'_>,
+    measured: ThreadOnCpu<'_>,
+) -> u64 {
+    let is_call = |transition: &&ContextTransition| {
+        waker.is_task(transition.task) && matches!(transition.context, KernelContext::Syscall(_))
+    };
+    let call_end = waker
+        .within(due_tsc, woke_tsc)
+        .skip_while(|transition| !is_call(transition))
+        .find(|transition| transition.context == KernelContext::User(waker.thread));
+    let wakes = |transition: &&ContextTransition| match transition.context {
+        KernelContext::Interrupt(vector) => WAKE_VECTORS.contains(&vector),
+        _ => measured.is_task(transition.task),
+    };
+    let woken = measured.within(due_tsc, woke_tsc).find(wakes);
+    let first = call_end.into_iter().chain(woken).map(|transition| transition.tsc).min();
+    first.unwrap_or(woke_tsc).clamp(due_tsc, woke_tsc.max(due_tsc))
 }
 
 /// The last piece of the timer's interrupt that wakes the thread. `None` if there is none.
@@ -398,6 +481,71 @@ mod tests {
         assert_eq!(stages, [30, 59_870, 100]);
     }
 
+    const WAKER: KernelContext = KernelContext::User(8);
+    const CALL: KernelContext = KernelContext::Syscall(202);
+
+    fn sent_parts_of(
+        window: (u64, u64),
+        waker: &[ContextTransition],
+        measured: &[ContextTransition],
+    ) -> Vec<(Part, u64)> {
+        let waker = ThreadOnCpu { transitions: waker, thread: 8 };
+        let measured = ThreadOnCpu { transitions: measured, thread: 7 };
+        sent_parts(window, waker, measured, &mut Names::default(), &Accounting::default())
+    }
+
+    /// An interrupt delays the waker in its system call. Then it wakes the thread's halted CPU.
+    #[test]
+    fn a_waker_on_another_cpu_wakes_the_thread_by_an_interrupt() {
+        let idle = KernelContext::Idle;
+        let waker = [
+            transition(50, WAKER, WAKER),
+            transition(110, CALL, WAKER),
+            transition(120, KernelContext::Nmi, WAKER),
+            transition(130, CALL, WAKER),
+            transition(200, WAKER, WAKER),
+        ];
+        let measured = [
+            transition(40, idle, idle),
+            transition(150, KernelContext::Interrupt(0xfd), idle),
+            transition(170, idle, idle),
+            transition(190, CALL, THREAD),
+            transition(230, THREAD, THREAD),
+        ];
+        let part = |stage, running| Part { stage, running };
+        let expected = [
+            (part(Stage::Waking, Running::Waker), 20),
+            (part(Stage::Waking, Running::Context(0)), 10),
+            (part(Stage::Waking, Running::Waker), 20),
+            (part(Stage::Scheduling, Running::Context(1)), 20),
+            (part(Stage::Scheduling, Running::Task(2)), 20),
+            (part(Stage::Return, Running::Thread), 60),
+        ];
+        assert_eq!(sent_parts_of((100, 250), &waker, &measured), expected);
+        // The CPU polls in its idle task, and gets no interrupt. The waker returns before the switch.
+        let polling = [measured[0], transition(220, CALL, THREAD)];
+        let parts = sent_parts_of((100, 250), &waker, &polling);
+        let expected = [
+            (part(Stage::Scheduling, Running::Task(1)), 20),
+            (part(Stage::Return, Running::Thread), 30),
+        ];
+        assert_eq!(parts[3..], expected);
+    }
+
+    #[test]
+    fn a_waker_on_the_threads_cpu_loses_it_to_the_thread() {
+        let transitions = [
+            transition(50, WAKER, WAKER),
+            transition(110, CALL, WAKER),
+            transition(180, CALL, THREAD),
+            transition(230, THREAD, THREAD),
+        ];
+        let part = |stage, running| Part { stage, running };
+        let expected =
+            [(part(Stage::Waking, Running::Waker), 80), (part(Stage::Return, Running::Thread), 70)];
+        assert_eq!(sent_parts_of((100, 250), &transitions, &transitions), expected);
+    }
+
     fn any_context() -> impl Strategy<Value = KernelContext> {
         prop_oneof![
             Just(THREAD),
@@ -405,6 +553,9 @@ mod tests {
             Just(SLEEP),
             Just(KernelContext::Idle),
             Just(KernelContext::Nmi),
+            Just(WAKER),
+            Just(CALL),
+            Just(KernelContext::Interrupt(0xfd)),
             Just(KernelContext::KernelThread(9)),
             Just(KernelContext::Unknown),
         ]
@@ -423,8 +574,11 @@ mod tests {
                 .into_iter()
                 .map(|(tsc, context, task)| transition(tsc, context, task))
                 .collect();
-            let parts = parts_of((due, due + late), &transitions);
-            prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), late);
+            let (waker, measured) = transitions.split_at(transitions.len() / 2);
+            let sent = sent_parts_of((due, due + late), waker, measured);
+            for parts in [parts_of((due, due + late), &transitions), sent] {
+                prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), late);
+            }
         }
     }
 }

@@ -24,7 +24,8 @@ const UNDIVIDED: RGBColor = PALE;
 
 fn colour(class: Class) -> RGBColor {
     match class {
-        Class::LateTimer => VERMILION,
+        // No run has both.
+        Class::LateTimer | Class::Waking => VERMILION,
         Class::Interrupts => BLUE,
         Class::Tasks => ORANGE,
         Class::Switch => SKY,
@@ -37,6 +38,7 @@ fn colour(class: Class) -> RGBColor {
 fn legend_name(class: Class) -> &'static str {
     match class {
         Class::LateTimer => "late timer (no interrupt yet)",
+        Class::Waking => "waking (the waker's system call)",
         Class::Interrupts => "interrupts",
         Class::Tasks => "other tasks",
         Class::Switch => "switch (leaving idle)",
@@ -118,7 +120,7 @@ impl<'a> LateWakeup<'a> {
         if let Some(largest) = LargestPart::from_row(&self.row) {
             label += &format!(": {}", shortened(&largest.brief()));
             detail = format!(" took {}", human::ns(largest.length_ns));
-            if largest.class == Class::LateTimer {
+            if matches!(largest.class, Class::LateTimer | Class::Waking) {
                 detail += &format!(" while {} ran", shortened(&largest.name));
             }
         }

@@ -68,6 +68,8 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
             warm_up_ns: ns(args.warm_up),
             policy: POLICY.to_owned(),
             wait: WAIT.to_owned(),
+            wake_by: lab::wakeup::WakeBy::Timer,
+            waker_cpu: None,
             aligned: false,
             condition: lab::handlers::Condition::Ambient,
             low_interval_ns: 50_000_000,

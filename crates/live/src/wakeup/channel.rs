@@ -1,0 +1,127 @@
+//! The channel through which a waker wakes its measured thread: a private futex or an eventfd, and the times at which the
+//! waker sent its signals.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use lab::wakeup::WakeBy;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::thread::futex;
+
+use crate::clock::monotonic_ns;
+use crate::ring::Ring;
+
+/// How many signals may wait for the measured thread with their times. If there are more, only their number is known.
+const SIGNALS_MAX: usize = 1_024;
+
+/// What the measured thread sleeps on.
+enum Sleep {
+    /// The number of signals so far.
+    Futex(AtomicU32),
+    Eventfd(OwnedFd),
+}
+
+/// A channel from one waker to one measured thread.
+pub(super) struct WakeChannel {
+    sleep: Sleep,
+    /// The signals that the measured thread has not taken: due time of the waker, and the time at which it sent the signal.
+    signals: Ring,
+    is_closed: AtomicBool,
+}
+
+impl WakeChannel {
+    /// Fails if the kernel has no eventfd left.
+    pub(super) fn new(wake_by: WakeBy) -> io::Result<WakeChannel> {
+        let sleep = match wake_by {
+            WakeBy::Eventfd => Sleep::Eventfd(eventfd(0, EventfdFlags::CLOEXEC)?),
+            WakeBy::Futex | WakeBy::Timer => Sleep::Futex(AtomicU32::new(0)),
+        };
+        let (signals, is_closed) = (Ring::new(SIGNALS_MAX), AtomicBool::new(false));
+        Ok(WakeChannel { sleep, signals, is_closed })
+    }
+
+    /// Reads the clock, and wakes the measured thread directly after that. Only the waker may call this.
+    ///
+    /// Fails if the kernel refuses.
+    #[inline]
+    pub(super) fn send(&self, due_ns: u64) -> io::Result<()> {
+        let sent_ns = monotonic_ns();
+        self.signals.push([due_ns, sent_ns, 0]);
+        self.wake()
+    }
+
+    #[inline]
+    fn wake(&self) -> io::Result<()> {
+        match &self.sleep {
+            Sleep::Futex(count) => {
+                count.fetch_add(1, Ordering::Release);
+                futex::wake(count, futex::Flags::PRIVATE, 1)?;
+            }
+            Sleep::Eventfd(event) => {
+                rustix::io::write(event, &1_u64.to_ne_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is a signal. `signals_seen`: the futex's number of signals at the last call, at first 0. Only
+    /// the measured thread may call this.
+    ///
+    /// Fails if the kernel refuses.
+    #[inline]
+    pub(super) fn wait(&self, signals_seen: &mut u32) -> io::Result<()> {
+        match &self.sleep {
+            Sleep::Futex(count) => loop {
+                let signals = count.load(Ordering::Acquire);
+                if signals != *signals_seen {
+                    *signals_seen = signals;
+                    return Ok(());
+                }
+                match futex::wait(count, futex::Flags::PRIVATE, signals, None) {
+                    Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            },
+            Sleep::Eventfd(event) => {
+                let mut signals = [0; 8];
+                loop {
+                    match rustix::io::read(event, &mut signals) {
+                        Err(Errno::INTR) => {}
+                        result => return Ok(result.map(drop)?),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes all signals, and returns the due time of the first one and the time at which it was sent. Only the measured
+    /// thread may call this.
+    pub(super) fn take_first(&self) -> Option<[u64; 2]> {
+        let mut first = None;
+        self.signals.drain(|[due_ns, sent_ns, _]| {
+            first.get_or_insert([due_ns, sent_ns]);
+        });
+        first
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Closes the channel when the result is dropped, also if the thread that holds it panics.
+    pub(super) fn closing(&self) -> Closing<'_> {
+        Closing(self)
+    }
+}
+
+/// Closes a channel when it is dropped. Wakes the measured thread, which then ends.
+pub(super) struct Closing<'a>(&'a WakeChannel);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Release);
+        let _ = self.0.wake(); // A full eventfd wakes the thread, too.
+    }
+}
