@@ -451,8 +451,13 @@ mod tests {
 
     #[test]
     fn the_window_begins_before_the_due_time_and_not_after_the_next_context() {
-        let transition =
-            |tsc, context, cycles| ContextTransition { context, task: context, cycles, tsc };
+        let transition = |tsc, context, cycles| ContextTransition {
+            context,
+            task: context,
+            at_cycles: cycles,
+            cycles,
+            tsc,
+        };
         let task = KernelContext::KernelThread(9);
         let list = [transition(500, task, 40_000), transition(1_500, KernelContext::Idle, 43_000)];
         let window = |from_cycles| Some(BlockWindow { cpu: 1, from_cycles, until_tsc: 1_600 });
