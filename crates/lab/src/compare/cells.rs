@@ -107,7 +107,7 @@ pub struct Pair<'a> {
     /// The larger of both rows' shares of CPU time, or `None` if the table has no such column.
     pub cpu_share: Option<f64>,
     /// The share of CPU time of the row's context: `cpu_share`, or that of the same context in another table. `None` if no
-    /// table has one. It ranks differences.
+    /// table has one.
     pub context_share: Option<f64>,
     /// The smaller number of spans of both rows, or of the same context in another table. `None` if no table counts them.
     pub span_count: Option<u64>,

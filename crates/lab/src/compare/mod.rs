@@ -318,10 +318,11 @@ pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
 /// Rows with fewer spans than this are marked, and come last.
 pub const FEW_SPANS: u64 = 30;
 
-/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. True
-/// in tables that have no shares of CPU time.
+/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. If the row's table has no
+/// shares of CPU time, the share of the row's context counts, from another table. True if no table has one.
 fn is_leading(pair: &Pair<'_>) -> bool {
-    pair.cpu_share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
+    let share = pair.cpu_share.or(pair.context_share);
+    share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
 }
 
 /// Whether the figure changes from run to run by more than its interval, so that several runs are needed to judge it.

@@ -104,14 +104,21 @@ struct Collected {
     figures: BTreeMap<FigureName, Vec<(f64, f64)>>,
     /// The largest share of CPU time of the figure's row in any run.
     cpu_shares: BTreeMap<FigureName, f64>,
+    /// The largest share of CPU time of the row's context in any run.
+    context_shares: BTreeMap<FigureName, f64>,
 }
 
 impl Collected {
     fn add(&mut self, pair: &Pair<'_>) {
         let Some(new) = pair.new else { return };
         let name = figure_name(pair);
-        if let Some(share) = pair.cpu_share {
-            let largest = self.cpu_shares.entry(name.clone()).or_default();
+        let shares = [
+            (&mut self.cpu_shares, pair.cpu_share),
+            (&mut self.context_shares, pair.context_share),
+        ];
+        for (largest_shares, share) in shares {
+            let Some(share) = share else { continue };
+            let largest = largest_shares.entry(name.clone()).or_default();
             *largest = largest.max(share);
         }
         self.figures.entry(name).or_default().push((pair.base.value, new.value));
@@ -146,6 +153,7 @@ pub(super) fn matched_series<'a>(
         pair.base = mean_figure(&base_values, repeats.is_logarithmic);
         pair.new = Some(mean_figure(&new_values, repeats.is_logarithmic));
         pair.cpu_share = collected.cpu_shares.get(&name).copied();
+        pair.context_share = collected.context_shares.get(&name).copied();
         pair.repeats = Some(repeats);
     }
     Ok(first)

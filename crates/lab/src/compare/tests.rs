@@ -456,6 +456,51 @@ fn one_run_on_each_side_does_not_judge_rows_that_other_work_decides() {
     assert!(ruled.warnings.iter().any(|text| text.contains("rows below 1 %")));
 }
 
+/// A table without shares of CPU time, whose rows are the contexts of `run_with_shares`, with narrow intervals. Rows:
+/// context, CPU, instructions per span.
+fn table_of_events(rows: &[(&str, &str, f64)]) -> Table {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("cpu", Kind::Text, "").key(),
+        Column::new("event", Kind::Text, "").key(),
+        Column::new("self_mean", Kind::Real, "").plus_minus("self_mean_ci95").cost(),
+        Column::new("self_mean_ci95", Kind::Real, "").detail(),
+    ];
+    let mut table = Table::new("events", "", columns);
+    for (context, cpu, mean) in rows {
+        let keys = [*context, *cpu, "instructions"].map(Value::from);
+        table.push(keys.into_iter().chain([(*mean).into(), (0.001 * mean).into()]).collect());
+    }
+    table
+}
+
+#[test]
+fn one_run_does_not_judge_events_of_contexts_that_other_work_decides() {
+    let run = |start: &str, timer: f64, softirq: f64| {
+        let mut run = run_with_shares(100.0, 100.0, start);
+        let rows =
+            [("timer", "all", timer), ("softirq", "all", softirq), ("softirq", "1", softirq)];
+        run.tables.push(table_of_events(&rows));
+        run
+    };
+    let (base, new) = (run("1", 50.0, 50.0), run("2", 60.0, 100.0));
+    let method = |found: &Comparison<'_>, row: &str| {
+        let is_row = |difference: &&Difference<'_>| difference.row_name() == row;
+        let difference = found.differences.iter().find(is_row).unwrap();
+        (difference.verdict, difference.method)
+    };
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(method(&found, "timer all instructions"), (Verdict::Worse, Method::Intervals));
+    for row in ["softirq all instructions", "softirq 1 instructions"] {
+        assert_eq!(method(&found, row), (Verdict::Undecided, Method::OneRun), "{row}");
+    }
+    // A rule that names the figure is judged, with a warning.
+    let rule = plan(&["events[name=softirq].self_mean>+1%"]);
+    let ruled = compare(&base, &new, &rule).unwrap();
+    assert_eq!(ruled.outcomes[0].ruling, Ruling::Broken);
+    assert!(ruled.warnings.iter().any(|text| text.contains("rows below 1 %")));
+}
+
 /// Runs whose figures are these, each with its start.
 fn series(figures: &[(f64, f64)], start: &str) -> Vec<Run> {
     let run = |(number, (timer, softirq)): (usize, &(f64, f64))| {
