@@ -8,6 +8,7 @@ use record::interval::{Bounds, Ends, Freedom};
 use record::{Column, IntervalColumns, Role, Run, Table, Value};
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
+use super::estimates::EstimateSource;
 use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
 
@@ -114,6 +115,8 @@ pub struct Pair<'a> {
     /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
     /// quantile whose table has no figures of the window's sections.
     pub assumes_independence: bool,
+    /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
+    pub is_estimate: bool,
     /// The differences between pairs of runs, or `None` with one run on each side.
     pub repeats: Option<Repeats>,
 }
@@ -376,6 +379,7 @@ pub fn matched<'a>(
     let condition = sole_condition(base).filter(|_| sole_condition(new).is_some());
     let [base_facts, new_facts] =
         [base, new].map(|run| ContextFacts::of_run(run, condition.is_some()));
+    let [base_estimates, new_estimates] = [base, new].map(EstimateSource::of_run);
     for table in &base.tables {
         let keys = keys(table);
         let mut leave_out = |reason: &str| {
@@ -438,6 +442,10 @@ pub fn matched<'a>(
                 let Some(base) = figure(table, row, column) else { continue };
                 let new_cell = new_row.zip(*new_column);
                 let new = new_cell.and_then(|(row, column)| figure(new_table, row, column));
+                let is_estimate = base_estimates.is_estimate(table, row, column, &base)
+                    || new_cell.zip(new).is_some_and(|((row, column), figure)| {
+                        new_estimates.is_estimate(new_table, row, column, &figure)
+                    });
                 found.pairs.push(Pair {
                     table,
                     row: Rc::clone(&names),
@@ -448,6 +456,7 @@ pub fn matched<'a>(
                     context_share,
                     span_count,
                     assumes_independence: is_quantile_by_order(column),
+                    is_estimate,
                     repeats: None,
                 });
             }

@@ -1,7 +1,8 @@
 //! Compares two runs of an experiment, or several runs on each side, cell by cell. `irqlab compare`, `irqlab report`
 //! and `irqlab bench compare` use it: runs and a [`Plan`] go in, a [`Comparison`] comes out, and [`tables()`] shows it.
 //!
-//! **Exact**: a simulated machine and a model give the same figures each time. Any difference is real.
+//! **Exact**: a simulated machine and a model give the same figures each time. Any difference is real, except of
+//! estimates from a sample or from random numbers (`estimates.rs`).
 //!
 //! **By intervals**: on a live bench, the interval of a difference follows from the intervals of both cells. Means and
 //! amounts use Student's t with the degrees of freedom of both (Welch and Satterthwaite). Quantiles use their wide
@@ -16,6 +17,7 @@
 
 mod cells;
 pub mod error_rates;
+mod estimates;
 mod rules;
 mod run_totals;
 mod series;
@@ -277,22 +279,28 @@ pub enum CompareError {
     AllMissing(String),
     /// No cell of a rule can be judged.
     #[error(
-        "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, or choose a \
-         figure that has one, such as a mean)"
+        "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, with different \
+         seeds if they are simulated, or choose a figure that has one, such as a mean)"
     )]
     NoInterval(String),
 }
 
 /// Whether another run gives exactly these figures: the run is of a simulated machine, or computed.
-fn is_exact(run: &Run) -> bool {
+fn is_repeatable(run: &Run) -> bool {
     run.bench != "live"
 }
 
-/// Whether the comparison includes the cell of `row` in `column`. `exact`: all runs are exact.
+/// Whether the comparison includes the cell of `row` in `column`.
 ///
-/// Costs and benefits are compared, and other figures that people see and that are exact or have an interval. A column
-/// that a rule names is always compared, in hidden rows, too.
-fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Value]) -> bool {
+/// Costs and benefits are compared, and other figures that people see and that are repeatable or have an interval. A
+/// column that a rule names is always compared, in hidden rows, too.
+fn is_wanted(
+    plan: &Plan,
+    exactness: Exactness,
+    table: &Table,
+    column: &Column,
+    row: &[Value],
+) -> bool {
     let is_ruled = plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name));
     // Each event of a context has the same spans: the table `handlers` counts them once.
     let is_repeated = column.name == "span_count" && table.column("event").is_some();
@@ -300,7 +308,10 @@ fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Va
         Role::Figure if is_repeated => false,
         Role::Key => false,
         Role::Cost | Role::Benefit => true,
-        Role::Figure => column.display.priority > 0 && (exact || column.interval.is_some()),
+        Role::Figure => {
+            let may_be_judged = exactness == Exactness::Repeatable || column.interval.is_some();
+            column.display.priority > 0 && may_be_judged
+        }
     };
     let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
     (is_ruled || is_judged) && (plan.all_rows || is_ruled || is_shown)
@@ -330,31 +341,20 @@ fn needs_runs(pair: &Pair<'_>) -> bool {
     !is_leading(pair) || pair.assumes_independence
 }
 
-/// What a repetition of a run would give.
+/// What a repetition of the compared runs would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exactness {
     /// Different figures: the runs are of a live bench.
     Noisy,
-    /// The same figures.
-    Exact,
-    /// The same figures. Those with an interval are estimates from a sample.
-    Sampled,
+    /// The same figures. They are exact, or estimates ([`Pair::is_estimate`]).
+    Repeatable,
 }
 
 impl Exactness {
     /// The exactness of a comparison of these runs.
-    fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Exactness {
-        match (runs.clone().all(is_exact), runs.clone().any(is_sampled)) {
-            (false, _) => Exactness::Noisy,
-            (true, false) => Exactness::Exact,
-            (true, true) => Exactness::Sampled,
-        }
+    fn of<'r>(mut runs: impl Iterator<Item = &'r Run>) -> Exactness {
+        if runs.all(is_repeatable) { Exactness::Repeatable } else { Exactness::Noisy }
     }
-}
-
-/// Whether the core model executed only a sample of the instructions, so that figures with an interval are estimates.
-fn is_sampled(run: &Run) -> bool {
-    run.table("sampled_cycles").is_some()
 }
 
 /// Whether the models of all runs have one clock frequency.
@@ -395,13 +395,20 @@ impl<'p> Judge<'p> {
     ) -> Judge<'p> {
         let mut judge =
             Judge { plan, exactness, clocks, leading_row_tail: 0.0, minor_row_tail: 0.0 };
-        let is_judged = |pair: &&Pair<'_>| pair.has_interval() && !judge.lacks_runs(pair);
+        let is_judged = |pair: &&Pair<'_>| {
+            pair.has_interval() && !judge.lacks_runs(pair) && !judge.is_exact(pair)
+        };
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
         let families = u8::from(!leading.is_empty()) + u8::from(!minor.is_empty());
         let tail = |count: usize| FAMILY_TAIL / f64::from(families.max(1)) / count.max(1) as f64;
         (judge.leading_row_tail, judge.minor_row_tail) = (tail(leading.len()), tail(minor.len()));
         judge
+    }
+
+    /// Whether any difference of the figure is real.
+    fn is_exact(&self, pair: &Pair<'_>) -> bool {
+        self.exactness == Exactness::Repeatable && !pair.is_estimate && pair.repeats.is_none()
     }
 
     /// Whether the figure is not judged because each side has only one run. A figure that a rule names is always
@@ -459,15 +466,11 @@ impl<'p> Judge<'p> {
         change: f64,
         tail: f64,
     ) -> (Method, Option<(f64, f64)>) {
-        let is_exact = match self.exactness {
-            Exactness::Noisy => false,
-            Exactness::Exact => true,
-            // Equal runs give equal estimates. An estimate from too few units has no interval: it is not exact.
-            Exactness::Sampled => change == 0.0 || pair.column.interval.is_none(),
-        };
+        // Equal runs give equal estimates.
+        let are_equal = self.exactness == Exactness::Repeatable && change == 0.0;
         let method = if pair.repeats.is_some() {
             Method::Runs
-        } else if is_exact {
+        } else if self.is_exact(pair) || are_equal {
             return (Method::Exact, Some((change, change)));
         } else if self.lacks_runs(pair) {
             return (Method::OneRun, None);
@@ -528,9 +531,9 @@ pub fn compare_series<'a>(
     }
     check_conditions("first", base)?;
     check_conditions("second", new)?;
-    let is_exact = base.iter().chain(new).all(is_exact);
+    let exactness = Exactness::of(base.iter().chain(new));
     let wanted = |table: &Table, column: &Column, row: &[Value]| {
-        is_wanted(plan, is_exact, table, column, row)
+        is_wanted(plan, exactness, table, column, row)
     };
     let is_one_run = base.len() == 1 && new.len() == 1;
     let Matched { pairs, added, left_out } = if is_one_run {
@@ -538,7 +541,6 @@ pub fn compare_series<'a>(
     } else {
         series::matched_series(base, new, |base, new| matched(base, new, wanted))?
     };
-    let exactness = Exactness::of(base.iter().chain(new));
     let clocks = Clocks::of(base.iter().chain(new));
     let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;
     comparison.run_totals = run_totals::totals(base, new);

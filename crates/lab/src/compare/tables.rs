@@ -4,8 +4,8 @@
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
 use super::{
-    CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, Rule,
-    SelfTest, Verdict, row_name,
+    CPU_SHARE_MIN_RATIO, Comparison, Difference, Exactness, LeftOutTable, Limit, Method, Outcome,
+    Rule, SelfTest, Verdict, row_name,
 };
 use super::{run_totals, totals};
 
@@ -186,7 +186,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .real(|difference: &Difference<'_>| difference.change),
         column(
             "method",
-            "exact: any difference is one. intervals: Student's t of means and amounts, MOVER \
+            "exact: any difference is real. intervals: Student's t of means and amounts, MOVER \
              of quantiles, with Bonferroni's confidence for all figures together. runs: \
              Student's t of the differences of pairs of runs. no interval, one run: not judged.",
         )
@@ -282,11 +282,16 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
         ));
     }
     let has_no_interval = |difference: &&Difference<'_>| difference.method == Method::NoInterval;
-    let without_interval = comparison.differences.iter().filter(has_no_interval).count();
-    if without_interval > 0 {
+    let without_interval: Vec<&Difference<'_>> =
+        comparison.differences.iter().filter(has_no_interval).collect();
+    if let Some(first) = without_interval.first() {
+        let remedy = match first.exactness {
+            Exactness::Noisy => "measure longer (-d), or give several runs on each side",
+            Exactness::Repeatable => "give several runs on each side, with different seeds",
+        };
         notes.push(format!(
-            "{without_interval} figures are not judged, because a figure has no interval: measure longer (-d), or give \
-             several runs on each side"
+            "{} figures are not judged, because a figure has no interval: {remedy}",
+            without_interval.len()
         ));
     }
     let unlisted =

@@ -715,6 +715,130 @@ fn estimates_of_a_sample_are_judged_by_their_intervals() {
     assert_eq!(verdict("stat"), (Verdict::Undecided, Method::NoInterval));
 }
 
+/// A run of `signal model` with one row: the method of its figures and of its quantiles, CPU use, mean latency with half
+/// the width of its interval, 99th percentile, and capacity.
+fn computed(
+    [method, quantiles_method]: [&str; 2],
+    cpu_ratio: f64,
+    (latency_ns, half_ns): (f64, Option<f64>),
+    p99_ns: u64,
+    capacity_hz: f64,
+) -> Run {
+    let columns = vec![
+        Column::new("scheme", Kind::Text, "").key(),
+        Column::new("method", Kind::Text, ""),
+        Column::new("cpu_ratio", Kind::Real, "").cpu_share().cost(),
+        Column::new("latency_mean_ns", Kind::Real, "").plus_minus("half_ns").cost(),
+        Column::new("half_ns", Kind::Real, "").detail(),
+        Column::new("latency_p99_ns", Kind::Uint, "").cost(),
+        Column::new("quantiles_method", Kind::Text, "").detail(),
+        Column::new("capacity_hz", Kind::Real, "").priority(40),
+    ];
+    let mut table = Table::new("model", "", columns);
+    table.push(vec![
+        "poll".into(),
+        method.into(),
+        cpu_ratio.into(),
+        latency_ns.into(),
+        half_ns.into(),
+        p99_ns.into(),
+        quantiles_method.into(),
+        capacity_hz.into(),
+    ]);
+    run_of_table("model", table)
+}
+
+/// The verdict and the method of each column, in the order of their names.
+fn verdicts_by_column<'f>(found: &'f Comparison<'_>) -> Vec<(&'f str, Verdict, Method)> {
+    let verdict = |difference: &'f Difference<'_>| {
+        (difference.pair.column.name.as_str(), difference.verdict, difference.method)
+    };
+    let mut verdicts: Vec<_> = found.differences.iter().map(verdict).collect();
+    verdicts.sort_by_key(|(column, ..)| *column);
+    verdicts
+}
+
+#[test]
+fn figures_of_an_event_simulation_are_estimates() {
+    let simulated =
+        |cpu, latency, p99| computed(["simulation"; 2], cpu, (latency, Some(5.3)), p99, 250_000.0);
+    let (base, new) = (simulated(0.4, 4_479.0, 9_000), simulated(0.401, 4_481.0, 9_100));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let not_judged = (Verdict::Undecided, Method::NoInterval);
+    assert_eq!(
+        verdicts_by_column(&found),
+        [
+            ("capacity_hz", Verdict::Equal, Method::Exact),
+            ("cpu_ratio", not_judged.0, not_judged.1),
+            ("latency_mean_ns", Verdict::Equal, Method::Intervals),
+            ("latency_p99_ns", not_judged.0, not_judged.1),
+        ]
+    );
+    let notes = &tables(&found, &[], Listed::All).0[0].display.notes;
+    assert!(notes.iter().any(|note| note.contains("with different seeds")), "{notes:?}");
+    let ruling = |rule: &str, new: &Run| {
+        compare(&base, new, &plan(&[rule])).map(|found| found.outcomes[0].ruling)
+    };
+    assert_eq!(ruling("model.latency_mean_ns>+0.01%", &new), Ok(Ruling::InDoubt));
+    let rule = "model.cpu_ratio>+0.01%";
+    assert_eq!(ruling(rule, &new), Err(CompareError::NoInterval(rule.to_owned())));
+    // A difference beyond the intervals is real, and so is that of a figure that a formula gives.
+    let slower = computed(["simulation"; 2], 0.5, (5_479.0, Some(5.3)), 9_000, 200_000.0);
+    assert_eq!(ruling("model.latency_mean_ns>+5%", &slower), Ok(Ruling::Broken));
+    let found = compare(&base, &slower, &plan(&[])).unwrap();
+    assert_eq!(verdicts_by_column(&found)[0], ("capacity_hz", Verdict::Changed, Method::Exact));
+    // The same seed gives the same figures.
+    let found = compare(&base, &base, &plan(&[])).unwrap();
+    let exactly_equal = |difference: &Difference<'_>| {
+        (difference.verdict, difference.method) == (Verdict::Equal, Method::Exact)
+    };
+    assert!(found.differences.iter().all(exactly_equal));
+}
+
+#[test]
+fn a_formula_is_exact_and_its_simulated_quantiles_are_not() {
+    let formula =
+        |cpu, latency, p99| computed(["closed-form", "simulation"], cpu, (latency, None), p99, 1e6);
+    let (base, new) = (formula(0.4, 4_479.0, 9_000), formula(0.401, 4_480.0, 9_100));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let verdicts = verdicts_by_column(&found);
+    assert_eq!(verdicts[1], ("cpu_ratio", Verdict::Worse, Method::Exact));
+    assert_eq!(verdicts[2], ("latency_mean_ns", Verdict::Worse, Method::Exact));
+    assert_eq!(verdicts[3], ("latency_p99_ns", Verdict::Undecided, Method::NoInterval));
+    // A formula on one side and a simulation on the other.
+    let simulated = computed(["simulation"; 2], 0.401, (4_480.0, Some(5.3)), 9_100, 1e6);
+    let found = compare(&base, &simulated, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| !difference.verdict.is_difference()));
+}
+
+#[test]
+fn figures_of_a_measured_processor_are_not_exact() {
+    let run = |experiment: &str, host: f64, model: f64| {
+        let columns = vec![
+            Column::new("path", Kind::Text, "").key(),
+            Column::new("host_cost", Kind::Real, "").priority(90),
+            Column::new("model_cost", Kind::Real, "").priority(90),
+            Column::new("error_factor", Kind::Real, "").cost(),
+        ];
+        let mut table = Table::new("kernel_costs", "", columns);
+        table.push(vec!["read".into(), host.into(), model.into(), (model / host).into()]);
+        Run { experiment: experiment.to_owned(), ..run_of_table("sim", table) }
+    };
+    let verdicts = |base: &Run, new: &Run| -> Vec<Verdict> {
+        let found = compare(base, new, &plan(&[])).unwrap();
+        verdicts_by_column(&found).into_iter().map(|(_, verdict, _)| verdict).collect()
+    };
+    let sides = |experiment| [run(experiment, 100.0, 120.0), run(experiment, 101.0, 130.0)];
+    let [base, new] = sides("bench-kernel");
+    let (unjudged, changed) = (Verdict::Undecided, Verdict::Changed);
+    assert_eq!(verdicts(&base, &new), [unjudged, unjudged, changed]);
+    // Kept data of the processor are the same each time.
+    let [base, mut new] = sides("bench-model");
+    assert_eq!(verdicts(&base, &new), [Verdict::Worse, changed, changed]);
+    new.settings.insert("cpu".to_owned(), 3.into());
+    assert_eq!(verdicts(&base, &new), [unjudged, unjudged, changed]);
+}
+
 /// A run of `sim boot` on a model with this clock. `contexts`: name, cycles, misses of L2.
 fn of_contexts(clock: &str, contexts: &[(&str, u64, u64)]) -> Run {
     let columns = vec![
