@@ -40,7 +40,7 @@ pub use tables::{Listed, tables};
 pub struct Plan {
     /// Whether rows that tables hide by default are compared, too: for example, the row of each CPU.
     pub all_rows: bool,
-    /// On a live bench, figures are equal if they differ by less than this part of the first figure.
+    /// Figures that are not exact are equal if they differ by less than this part of the first figure.
     pub margin_ratio: f64,
     /// The gate's rules.
     pub rules: Vec<Rule>,
@@ -59,7 +59,7 @@ pub enum Verdict {
     Undecided,
     /// The second run lacks the row, or its figure.
     Missing,
-    /// No difference. On a live bench: the whole interval of the difference is within the margin.
+    /// No difference. For figures that are not exact: the whole interval of the difference is within the margin.
     Equal,
 }
 
@@ -396,7 +396,8 @@ impl<'p> Judge<'p> {
         let mut judge =
             Judge { plan, exactness, clocks, leading_row_tail: 0.0, minor_row_tail: 0.0 };
         let is_judged = |pair: &&Pair<'_>| {
-            pair.has_interval() && !judge.lacks_runs(pair) && !judge.is_exact(pair)
+            let has_noise = !judge.is_exact(pair) || pair.repeats.is_some();
+            pair.has_interval() && !judge.lacks_runs(pair) && has_noise
         };
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
@@ -406,9 +407,9 @@ impl<'p> Judge<'p> {
         judge
     }
 
-    /// Whether any difference of the figure is real.
+    /// Whether any difference between two runs is real.
     fn is_exact(&self, pair: &Pair<'_>) -> bool {
-        self.exactness == Exactness::Repeatable && !pair.is_estimate && pair.repeats.is_none()
+        self.exactness == Exactness::Repeatable && !pair.is_estimate
     }
 
     /// Whether the figure is not judged because each side has only one run. A figure that a rule names is always
@@ -442,8 +443,8 @@ impl<'p> Judge<'p> {
         let difference = new.value - base.value;
         let change = if difference.abs() > rounding { difference } else { 0.0 };
         let (method, interval) = self.method_and_interval(&pair, change, tail);
-        let is_exact = method == Method::Exact;
-        let margin = if is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
+        let is_exact = method == Method::Exact || self.is_exact(&pair);
+        let margin = if is_exact { rounding } else { self.plan.margin_ratio * base.value.abs() };
         let role = match self.clocks {
             // Cycles of different lengths: fewer of them are no better.
             Clocks::Differ if pair.column.name.contains("cycles") => Role::Figure,
@@ -539,12 +540,12 @@ pub fn compare_series<'a>(
     let Matched { pairs, added, left_out } = if is_one_run {
         matched(first, &new[0], wanted)
     } else {
-        series::matched_series(base, new, |base, new| matched(base, new, wanted))?
+        series::matched_series(base, new, exactness, |base, new| matched(base, new, wanted))?
     };
     let clocks = Clocks::of(base.iter().chain(new));
     let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;
     comparison.run_totals = run_totals::totals(base, new);
-    comparison.warnings = warnings(base, new);
+    comparison.warnings = warnings(base, new, exactness);
     if clocks == Clocks::Differ {
         let warning = "the models' clocks differ: fewer cycles are not less time, so numbers of cycles are called \
                        changed, neither worse nor better";
@@ -727,7 +728,7 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
 
 /// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
 /// Only the first run of each side is compared for bench, host and settings.
-fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
+fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<String> {
     let mut warnings = Vec::new();
     for (runs, side) in [(base, "first"), (new, "second")] {
         let incomplete = runs.iter().filter(|run| !run.complete).count();
@@ -740,7 +741,8 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
             }
         }
     }
-    if series::is_one_side_first(base, new) {
+    // A repeatable run has no slow changes of the machine.
+    if exactness == Exactness::Noisy && series::is_one_side_first(base, new) {
         warnings.push(
             "all runs of one side were taken before those of the other: slow changes of the machine are in the \
              differences (take the runs of both sides alternately)"

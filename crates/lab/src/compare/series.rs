@@ -4,15 +4,15 @@
 //! Problem: one run shows how much the values in its window vary, and not how much the next run will differ.
 //! Rule: the first run of one side is compared with the first run of the other, and so on, in the order of their start.
 //! The interval is Student's t of the differences of these pairs. If runs were taken alternately, slow changes of the
-//! machine cancel.
+//! machine cancel. Repeatable runs that are equal on each side are one run: they do not show how much runs differ.
 
 use std::collections::BTreeMap;
 
 use record::Run;
 use stats::interval::t_quantile;
 
-use super::CompareError;
 use super::cells::{Figure, Matched, Pair};
+use super::{CompareError, Exactness};
 
 /// Fewest pairs of runs from which an interval is computed.
 pub const PAIRS_MIN: usize = 3;
@@ -125,13 +125,31 @@ impl Collected {
     }
 }
 
+/// Whether all pairs of runs have the same two figures.
+fn are_repetitions(figures: &[(f64, f64)]) -> bool {
+    figures.windows(2).all(|pairs| pairs[0] == pairs[1])
+}
+
+/// Whether the seeds of the runs differ: that of the experiment, or that of a sample of the instructions.
+fn have_different_seeds(runs: &[Run]) -> bool {
+    let seeds = |run: &Run| {
+        let sample = run.settings.get("sampling").and_then(|sampling| sampling.get("seed"));
+        [run.settings.get("seed").cloned(), sample.cloned()]
+    };
+    runs.windows(2).any(|pair| seeds(&pair[0]) != seeds(&pair[1]))
+}
+
 /// Matches the runs of both sides in pairs, each pair by `matched`. Only rows that
 /// the first run of `base` has are compared.
+///
+/// If repeatable runs have the same figure in each pair, the pair of figures stays that of the first runs: exact figures
+/// are exact, and equal estimates show nothing of their error. They show it if the runs have different seeds.
 ///
 /// Fails if the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
 pub(super) fn matched_series<'a>(
     base: &'a [Run],
     new: &[Run],
+    exactness: Exactness,
     matched: impl for<'r> Fn(&'r Run, &Run) -> Matched<'r>,
 ) -> Result<Matched<'a>, CompareError> {
     if base.len() != new.len() {
@@ -144,10 +162,17 @@ pub(super) fn matched_series<'a>(
     for (base, new) in base.iter().zip(new) {
         matched(base, new).pairs.iter().for_each(|pair| collected.add(pair));
     }
+    let have_different_seeds = have_different_seeds(base) && have_different_seeds(new);
     let mut first = matched(&base[0], &new[0]);
     for pair in &mut first.pairs {
         let name = figure_name(pair);
         let Some(figures) = collected.figures.get(&name) else { continue };
+        let is_one_run = exactness == Exactness::Repeatable
+            && are_repetitions(figures)
+            && !(pair.is_estimate && have_different_seeds);
+        if is_one_run && pair.new.is_some() {
+            continue;
+        }
         let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
         let repeats = Repeats::from_pairs(figures);
         pair.base = mean_figure(&base_values, repeats.is_logarithmic);

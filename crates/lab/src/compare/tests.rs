@@ -542,6 +542,65 @@ fn several_runs_on_each_side_show_how_much_runs_differ() {
     assert!(!matches!(slower, Verdict::Worse), "{slower:?}");
 }
 
+/// Repeatable runs of one row, each with its mean.
+fn repeated(bench: &str, means: [f64; 3], start: &str) -> Vec<Run> {
+    let run = |mean| Run { started_utc: start.to_owned(), ..run(bench, &[("a", mean, None)]) };
+    means.map(run).to_vec()
+}
+
+#[test]
+fn repeated_exact_runs_are_compared_as_exactly_as_one() {
+    let (base, new) = (repeated("sim", [1_000.0; 3], "1"), repeated("sim", [1_001.0; 3], "2"));
+    let found = compare_series(&base, &new, &plan(&["self_mean_ns>+0.05%"])).unwrap();
+    let is_mean = |difference: &&Difference<'_>| difference.pair.column.name == "self_mean_ns";
+    let difference = found.differences.iter().find(is_mean).unwrap();
+    assert_eq!((difference.verdict, difference.method), (Verdict::Worse, Method::Exact));
+    assert_eq!((difference.change, difference.interval), (Some(1.0), Some((1.0, 1.0))));
+    assert_eq!(found.outcomes[0].ruling, Ruling::Broken);
+    assert_eq!(found.warnings, Vec::<String>::new());
+    let (tables, _) = tables(&found, &[], Listed::All);
+    assert_eq!(tables[1].display.notes, ["2 figures: 1 worse, 1 equal"]);
+    // The runs of a side differ, as those of different seeds or models: the interval shows how much, without a margin.
+    let base = repeated("sim", [1_000.0, 2_000.0, 3_000.0], "1");
+    let new = repeated("sim", [1_001.0, 2_002.1, 3_002.9], "2");
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    let difference = found.differences.iter().find(is_mean).unwrap();
+    assert_eq!((difference.verdict, difference.method), (Verdict::Worse, Method::Runs));
+    let found = compare_series(&base, &base, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Equal));
+    // On a live bench, the margin holds, and slow changes of the machine are named.
+    let (base, new) = (repeated("live", [1_000.0; 3], "1"), repeated("live", [1_001.0; 3], "2"));
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "a"), Verdict::Equal);
+    assert!(found.warnings[0].contains("slow changes of the machine"), "{:?}", found.warnings);
+}
+
+#[test]
+fn repeated_estimates_are_judged_by_runs_if_their_seeds_differ() {
+    let with_seeds = |seeds: [u64; 3], cpu: [f64; 3]| -> Vec<Run> {
+        let run = |(seed, cpu): (u64, f64)| {
+            let mut run = computed(["simulation"; 2], cpu, (4_479.0, Some(5.3)), 9_000, 1e6);
+            run.settings.insert("seed".to_owned(), seed.into());
+            run
+        };
+        seeds.into_iter().zip(cpu).map(run).collect()
+    };
+    let cpu = |base: &[Run], new: &[Run]| {
+        let found = compare_series(base, new, &plan(&[])).unwrap();
+        let (_, verdict, method) = verdicts_by_column(&found)[1];
+        (verdict, method)
+    };
+    let base = with_seeds([1, 2, 3], [0.400, 0.402, 0.401]);
+    let new = with_seeds([4, 5, 6], [0.600, 0.603, 0.601]);
+    assert_eq!(cpu(&base, &new), (Verdict::Worse, Method::Runs));
+    // Runs with one seed are one run, and show no error.
+    let (base, new) = (with_seeds([1; 3], [0.4; 3]), with_seeds([2; 3], [0.6; 3]));
+    assert_eq!(cpu(&base, &new), (Verdict::Undecided, Method::NoInterval));
+    // Figures that do not depend on the seed.
+    let (base, new) = (with_seeds([1, 2, 3], [0.4; 3]), with_seeds([4, 5, 6], [0.6; 3]));
+    assert_eq!(cpu(&base, &new), (Verdict::Worse, Method::Runs));
+}
+
 #[test]
 fn a_planted_change_is_found_and_a_real_one_is_reported() {
     let run = |mean| run("live", &[("timer", mean, Some(1.0))]);
