@@ -29,7 +29,7 @@ use crate::kernel_options;
 use record::{Column, Role, Run, Table, Value};
 
 pub use cells::{Figure, LeftOutTable, Pair};
-use cells::{Matched, matched};
+use cells::{Matched, Wanted, matched};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;
@@ -59,6 +59,8 @@ pub enum Verdict {
     Undecided,
     /// The second run lacks the row, or its figure.
     Missing,
+    /// The first run lacks the row, or its figure.
+    Added,
     /// No difference. For figures that are not exact: the whole interval of the difference is within the margin.
     Equal,
 }
@@ -73,6 +75,7 @@ impl Verdict {
             Verdict::Better => "better",
             Verdict::Undecided => "can't tell",
             Verdict::Missing => "missing",
+            Verdict::Added => "added",
             Verdict::Equal => "equal",
         }
     }
@@ -118,7 +121,7 @@ impl Method {
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
     pub pair: Pair<'a>,
-    /// Second figure less first, in the unit of the column. `None` if the second run lacks the figure.
+    /// Second figure less first, in the unit of the column. `None` if one of the runs lacks the figure.
     pub change: Option<f64>,
     /// Lower and upper end of the simultaneous interval of `change`. Both are `change` itself if the runs are exact.
     pub interval: Option<(f64, f64)>,
@@ -136,10 +139,11 @@ impl Difference<'_> {
         row_name(&self.pair)
     }
 
-    /// `difference` as a part of the first figure. `None` if the first figure is 0.
+    /// `difference` as a part of the first figure. `None` if the first figure is 0 or missing.
     #[must_use]
     pub fn ratio(&self, difference: f64) -> Option<f64> {
-        (self.pair.base.value != 0.0).then(|| difference / self.pair.base.value.abs())
+        let base = self.pair.base?.value;
+        (base != 0.0).then(|| difference / base.abs())
     }
 
     /// Whether one of the rows has too few spans for its figures to mean much.
@@ -166,7 +170,7 @@ impl Difference<'_> {
 pub enum Ruling {
     /// The whole interval of a cell is beyond the limit.
     Broken,
-    /// A cell is beyond the limit but its interval is not, or a cell is missing.
+    /// A cell is beyond the limit but its interval is not, or only one of the runs has a cell.
     InDoubt,
     /// All cells are within the limit.
     Holds,
@@ -192,6 +196,8 @@ pub struct Outcome {
     pub cells: usize,
     /// Cells that the second run lacks.
     pub missing: usize,
+    /// Cells that the first run lacks.
+    pub added: usize,
     pub ruling: Ruling,
     /// The cell that is farthest from holding: its row's name, and its change as a part of the first figure.
     pub worst: Option<(String, Option<f64>)>,
@@ -226,6 +232,17 @@ impl Comparison<'_> {
                 "{count} figures that a rule names change from run to run by more than their intervals: rows below {} % \
                  of CPU time, and quantiles of values that depend on one another (give several runs on each side)",
                 100.0 * CPU_SHARE_MIN_RATIO
+            )
+        })
+    }
+
+    /// A warning if only the second run has some of the figures.
+    fn added_warning(&self) -> Option<String> {
+        let is_added = |difference: &&Difference<'_>| difference.verdict == Verdict::Added;
+        let count = self.differences.iter().filter(is_added).count();
+        (count > 0).then(|| {
+            format!(
+                "{count} figures are in the second run alone, so they are not compared (verdict added in table differences)"
             )
         })
     }
@@ -290,31 +307,35 @@ fn is_repeatable(run: &Run) -> bool {
     run.bench != "live"
 }
 
-/// Whether the comparison includes the cell of `row` in `column`.
-///
 /// Costs and benefits are compared, and other figures that people see and that are repeatable or have an interval. A
 /// column that a rule names is always compared, in hidden rows, too.
-fn is_wanted(
-    plan: &Plan,
+struct Selection<'p> {
+    plan: &'p Plan,
     exactness: Exactness,
-    table: &Table,
-    column: &Column,
-    row: &[Value],
-) -> bool {
-    let is_ruled = plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name));
-    // Each event of a context has the same spans: the table `handlers` counts them once.
-    let is_repeated = column.name == "span_count" && table.column("event").is_some();
-    let is_judged = match column.role {
-        Role::Figure if is_repeated => false,
-        Role::Key => false,
-        Role::Cost | Role::Benefit => true,
-        Role::Figure => {
-            let may_be_judged = exactness == Exactness::Repeatable || column.interval.is_some();
-            column.display.priority > 0 && may_be_judged
-        }
-    };
-    let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
-    (is_ruled || is_judged) && (plan.all_rows || is_ruled || is_shown)
+}
+
+impl Wanted for Selection<'_> {
+    fn includes(&self, table: &Table, column: &Column, row: &[Value]) -> bool {
+        let is_ruled = self.is_ruled(table, column);
+        // Each event of a context has the same spans: the table `handlers` counts them once.
+        let is_repeated = column.name == "span_count" && table.column("event").is_some();
+        let is_judged = match column.role {
+            Role::Figure if is_repeated => false,
+            Role::Key => false,
+            Role::Cost | Role::Benefit => true,
+            Role::Figure => {
+                let may_be_judged =
+                    self.exactness == Exactness::Repeatable || column.interval.is_some();
+                column.display.priority > 0 && may_be_judged
+            }
+        };
+        let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
+        (is_ruled || is_judged) && (self.plan.all_rows || is_ruled || is_shown)
+    }
+
+    fn is_ruled(&self, table: &Table, column: &Column) -> bool {
+        self.plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name))
+    }
 }
 
 /// A difference up to this part of the first figure (or of 1, for figures below 1) is rounding, and counts as 0.
@@ -426,8 +447,9 @@ impl<'p> Judge<'p> {
     fn judge<'a>(&self, pair: Pair<'a>) -> Difference<'a> {
         let tail = if is_leading(&pair) { self.leading_row_tail } else { self.minor_row_tail };
         let exactness = self.exactness;
-        let Some(new) = pair.new else {
-            let (method, verdict) = (Method::Exact, Verdict::Missing);
+        let (Some(base), Some(new)) = (pair.base, pair.new) else {
+            let verdict = if pair.new.is_none() { Verdict::Missing } else { Verdict::Added };
+            let method = Method::Exact;
             return Difference {
                 pair,
                 change: None,
@@ -438,7 +460,6 @@ impl<'p> Judge<'p> {
                 exactness,
             };
         };
-        let base = pair.base;
         let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
         let difference = new.value - base.value;
         let change = if difference.abs() > rounding { difference } else { 0.0 };
@@ -509,7 +530,11 @@ fn verdict_by_role(role: Role, has_grown: bool) -> Verdict {
 ///
 /// Fails if the runs are of different experiments or have no figure in common. Fails if a
 /// rule names no figure that can be judged.
-pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'a>, CompareError> {
+pub fn compare<'a>(
+    base: &'a Run,
+    new: &'a Run,
+    plan: &Plan,
+) -> Result<Comparison<'a>, CompareError> {
     compare_series(std::slice::from_ref(base), std::slice::from_ref(new), plan)
 }
 
@@ -522,7 +547,7 @@ pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'
 /// When a side has no run.
 pub fn compare_series<'a>(
     base: &'a [Run],
-    new: &[Run],
+    new: &'a [Run],
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
     let first = &base[0];
@@ -533,14 +558,12 @@ pub fn compare_series<'a>(
     check_conditions("first", base)?;
     check_conditions("second", new)?;
     let exactness = Exactness::of(base.iter().chain(new));
-    let wanted = |table: &Table, column: &Column, row: &[Value]| {
-        is_wanted(plan, exactness, table, column, row)
-    };
+    let selection = Selection { plan, exactness };
     let is_one_run = base.len() == 1 && new.len() == 1;
-    let Matched { pairs, added, left_out } = if is_one_run {
-        matched(first, &new[0], wanted)
+    let Matched { pairs, left_out } = if is_one_run {
+        matched(first, &new[0], &selection)
     } else {
-        series::matched_series(base, new, exactness, |base, new| matched(base, new, wanted))?
+        series::matched_series(base, new, exactness, |base, new| matched(base, new, &selection))?
     };
     let clocks = Clocks::of(base.iter().chain(new));
     let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;
@@ -552,11 +575,63 @@ pub fn compare_series<'a>(
         comparison.warnings.push(warning.to_owned());
     }
     comparison.warnings.extend(comparison.unreliable_rules_warning());
-    if added > 0 {
-        let warning = format!("{added} rows are in the second run alone; they are not compared");
-        comparison.warnings.push(warning);
-    }
+    comparison.warnings.extend(comparison.added_warning());
+    let unchecked = plan
+        .rules
+        .iter()
+        .filter_map(|rule| uncovered_tables(rule, base, new, &comparison.left_out));
+    let unchecked: Vec<String> = comparison
+        .outcomes
+        .iter()
+        .filter_map(Outcome::unchecked_warning)
+        .chain(unchecked)
+        .collect();
+    comparison.warnings.extend(unchecked);
     Ok(comparison)
+}
+
+/// A warning if `rule` names no table, and is about a column of tables that are not compared.
+fn uncovered_tables(
+    rule: &Rule,
+    base: &[Run],
+    new: &[Run],
+    left_out: &[LeftOutTable],
+) -> Option<String> {
+    let has_column = |run: &Run, table: &LeftOutTable| {
+        run.table(&table.name).is_some_and(|table| table.column(&rule.column).is_some())
+    };
+    let is_in_both = |table: &&LeftOutTable| {
+        has_column(&base[0], table) && has_column(&new[0], table) && rule.table.is_none()
+    };
+    let reasons: Vec<String> = left_out
+        .iter()
+        .filter(is_in_both)
+        .map(|table| format!("table {} is not compared: {}", table.name, table.reason))
+        .collect();
+    (!reasons.is_empty()).then(|| {
+        format!(
+            "rule {:?} does not check all tables with {}: {}",
+            rule.text,
+            rule.column,
+            reasons.join("; ")
+        )
+    })
+}
+
+impl Outcome {
+    /// A warning if the rule could not be checked on all of its figures, because only one of the runs has them.
+    fn unchecked_warning(&self) -> Option<String> {
+        let Outcome { rule, cells, missing, added, .. } = self;
+        let unchecked = missing + added;
+        (unchecked > 0).then(|| {
+            format!(
+                "rule {:?} is not checked on {unchecked} of its {} figures: the second run lacks {missing}, the first run \
+                 lacks {added}",
+                rule.text,
+                cells + unchecked
+            )
+        })
+    }
 }
 
 /// Checks that the runs of one side are of one condition, if each has only one. Between the sides, conditions match
@@ -583,7 +658,7 @@ fn judge_pairs<'a>(
     clocks: Clocks,
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
-    if pairs.is_empty() {
+    if pairs.iter().all(|pair| pair.base.is_none()) {
         let no_cell = |rule: &Rule| no_cell(rule, base, &left_out);
         return Err(plan.rules.first().map_or(CompareError::Nothing, no_cell));
     }
@@ -670,8 +745,15 @@ fn outcome(
     if covered.is_empty() {
         return Err(no_cell(rule, base, left_out));
     }
-    let missing = covered.iter().filter(|difference| difference.change.is_none()).count();
-    if missing == covered.len() {
+    let count = |verdict: Verdict| {
+        covered.iter().filter(|difference| difference.verdict == verdict).count()
+    };
+    let (missing, added) = (count(Verdict::Missing), count(Verdict::Added));
+    if added == covered.len() {
+        let why = ": only the second run has them (compare the runs in the other order, or make the first run again)";
+        return Err(CompareError::NoCell(rule.text.clone(), why.to_owned()));
+    }
+    if missing + added == covered.len() {
         return Err(CompareError::AllMissing(rule.text.clone()));
     }
     let has_interval =
@@ -680,20 +762,20 @@ fn outcome(
         return Err(CompareError::NoInterval(rule.text.clone()));
     }
     let cell_ruling = |difference: &Difference<'_>| {
-        let first_figure = difference.pair.base.value;
+        let first_figure = difference.pair.base.map_or(0.0, |base| base.value);
         let is_beyond = |change: f64| rule.is_beyond(change, first_figure);
         match (difference.change, difference.interval) {
             (Some(_), Some((low, high))) if is_beyond(if rule.is_upper { low } else { high }) => {
                 Ruling::Broken
             }
             (Some(change), _) if is_beyond(change) => Ruling::InDoubt,
-            // The missing row may be the reason for the gate.
+            // A row that only one of the runs has may be the reason for the gate.
             (None, _) => Ruling::InDoubt,
             _ => Ruling::Holds,
         }
     };
     // The change in the unit of the limit. The smallest value is the change farthest in the direction that the rule
-    // forbids. A missing cell precedes all cells of its ruling.
+    // forbids. A cell that only one of the runs has precedes all cells of its ruling.
     let signed_change = |difference: &&Difference<'_>| {
         let Some(change) = difference.change else { return f64::NEG_INFINITY };
         let change = match rule.limit {
@@ -713,8 +795,9 @@ fn outcome(
     };
     Ok(Outcome {
         rule: rule.clone(),
-        cells: covered.len() - missing,
+        cells: covered.len() - missing - added,
         missing,
+        added,
         ruling: worst.map_or(Ruling::Holds, cell_ruling),
         worst: worst.map(name_and_ratio),
     })

@@ -91,7 +91,7 @@ fn runs_with_one_condition_each_are_compared_whatever_its_name() {
     let mut two = base.clone();
     two.tables[0].push(contexts("busy", &[("TIMER", 1, 1.0, 0.1)]).tables[0].rows()[0].clone());
     let found = compare(&two, &new, &plan(&[])).unwrap();
-    assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Missing));
+    assert!(found.differences.iter().all(|difference| difference.change.is_none()));
 }
 
 #[test]
@@ -374,7 +374,153 @@ fn what_else_differs_is_said() {
     rows.push(vec!["b".into(), 1.0.into(), Value::Absent, 1_u64.into()]);
     rows.into_iter().skip(1).for_each(|row| new.tables[0].push(row));
     let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
-    assert!(warnings.last().unwrap().contains("1 rows are in the second run alone"));
+    // Without an interval, only the cost of row `b` is compared on a live bench.
+    let says = "1 figures are in the second run alone";
+    assert!(warnings.last().unwrap().contains(says), "{warnings:?}");
+}
+
+/// The verdict on the mean of each row, by the row's name.
+fn verdicts_by_row<'f>(found: &'f Comparison<'_>) -> Vec<(String, &'f str)> {
+    let is_mean = |difference: &&Difference<'_>| difference.pair.column.name == "self_mean_ns";
+    let means = found.differences.iter().filter(is_mean);
+    let mut verdicts: Vec<_> =
+        means.map(|difference| (difference.row_name(), difference.verdict.word())).collect();
+    verdicts.sort();
+    verdicts
+}
+
+#[test]
+fn figures_of_one_run_alone_are_listed_and_counted_in_both_directions() {
+    let rows = [("a", 100.0, None), ("b", 100.0, None), ("c", 100.0, None)];
+    let (all, mut fewer) = (run("sim", &rows), run("sim", &rows[..2]));
+    // Row b has no mean, and c does not exist.
+    let column = fewer.tables[0].column("self_mean_ns").unwrap();
+    let mut without_mean = Table::new("handlers", "", fewer.tables[0].columns.clone());
+    for (index, row) in fewer.tables[0].rows().iter().enumerate() {
+        let mut row = row.clone();
+        if index == 1 {
+            row[column] = Value::Absent;
+        }
+        without_mean.push(row);
+    }
+    fewer.tables[0] = without_mean;
+    let rule = plan(&["handlers.self_mean_ns>+5%"]);
+    for (base, new, verdict, counts) in
+        [(&all, &fewer, "missing", (2, 0)), (&fewer, &all, "added", (0, 2))]
+    {
+        let found = compare(base, new, &rule).unwrap();
+        let expected = [("a", "equal"), ("b", verdict), ("c", verdict)];
+        assert_eq!(
+            verdicts_by_row(&found),
+            expected.map(|(row, verdict)| (row.to_owned(), verdict))
+        );
+        let outcome = &found.outcomes[0];
+        assert_eq!((outcome.cells, (outcome.missing, outcome.added)), (1, counts));
+        assert_eq!(
+            (outcome.ruling, outcome.worst.clone()),
+            (Ruling::InDoubt, Some(("b".to_owned(), None)))
+        );
+        let is_about_rule = |warning: &String| {
+            warning.starts_with(
+                "rule \"handlers.self_mean_ns>+5%\" is not checked on 2 of its 3 figures",
+            )
+        };
+        assert!(found.warnings.iter().any(is_about_rule), "{:?}", found.warnings);
+        let (tables, _) = tables(&found, &[], Listed::Differing);
+        let [rules, differences] = &tables[..] else { panic!("two tables") };
+        assert_eq!(rules.get(&rules.rows()[0], "added_count"), Some(&Value::Uint(counts.1 as u64)));
+        // Row c has a count, too.
+        assert_eq!(differences.rows().len(), 3, "{:?}", differences.rows());
+        assert!(differences.display.notes[0].contains(&format!("3 {verdict}")));
+        assert_eq!(differences.check_display(), Ok(()));
+    }
+    let only_added = compare(&fewer, &all, &plan(&["handlers[name=c].self_mean_ns>+5%"]));
+    let error = only_added.unwrap_err().to_string();
+    assert!(
+        error.contains("is about no figure of the first run: only the second run has"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_column_and_a_table_of_the_second_run_alone_are_not_passed_over() {
+    let base = run("sim", &[("a", 100.0, None)]);
+    let mut new = base.clone();
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+    ];
+    let mut table = Table::new("napi", "", columns);
+    table.push(vec!["poll".into(), 5.0.into()]);
+    new.tables.push(table);
+    let reasons = |base: &Run, new: &Run| -> Vec<String> {
+        let found = compare(base, new, &plan(&[])).unwrap();
+        assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Equal));
+        let (_, absent) = tables(&found, &[], Listed::All);
+        absent.into_iter().map(|absence| format!("{}: {}", absence.what, absence.reason)).collect()
+    };
+    assert_eq!(reasons(&base, &new), ["table napi: the first run does not have it"]);
+    assert_eq!(reasons(&new, &base), ["table napi: the second run does not have it"]);
+    // A rule without a table is about all tables with the column.
+    for (base, new, counts) in [(&base, &new, (0, 1)), (&new, &base, (1, 0))] {
+        let found = compare(base, new, &plan(&["self_mean_ns>+5%"])).unwrap();
+        let outcome = &found.outcomes[0];
+        assert_eq!((outcome.ruling, outcome.cells), (Ruling::InDoubt, 1));
+        assert_eq!((outcome.missing, outcome.added), counts);
+    }
+    // A column of the second run alone.
+    let mut with_column = base.clone();
+    let mut columns = base.tables[0].columns.clone();
+    columns.push(Column::new("self_p99_ns", Kind::Real, "").cost());
+    let mut table = Table::new("handlers", "", columns);
+    table.push(base.tables[0].rows()[0].iter().cloned().chain([7.0.into()]).collect());
+    with_column.tables = vec![table];
+    let found = compare(&base, &with_column, &plan(&[])).unwrap();
+    let added = found.differences.iter().find(|difference| difference.verdict == Verdict::Added);
+    assert_eq!(added.unwrap().pair.column.name, "self_p99_ns");
+}
+
+#[test]
+fn a_rule_says_which_tables_it_does_not_check() {
+    let mut twice = run("sim", &[("a", 1.0, None)]);
+    let columns = vec![
+        Column::new("cpu", Kind::Uint, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+    ];
+    let mut table = Table::new("longest", "", columns);
+    table.push(vec![0_u64.into(), 5.0.into()]);
+    table.push(vec![0_u64.into(), 6.0.into()]);
+    twice.tables.push(table);
+    let warnings = |rule| compare(&twice, &twice, &plan(&[rule])).unwrap().warnings;
+    let expected = "rule \"self_mean_ns>+5%\" does not check all tables with self_mean_ns: table longest is not compared: \
+                    several of its rows have the same cpu";
+    assert_eq!(warnings("self_mean_ns>+5%"), [expected]);
+    assert_eq!(warnings("handlers.self_mean_ns>+5%"), Vec::<String>::new());
+}
+
+#[test]
+fn no_run_of_a_series_is_passed_over() {
+    let with = |names: &[&'static str], start: &str| {
+        let rows: Vec<_> = names.iter().map(|name| (*name, 100.0, Some(1.0))).collect();
+        Run { started_utc: start.to_owned(), ..run("live", &rows) }
+    };
+    let base = [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "d"]];
+    let new = [&["a", "e"][..], &["a", "b", "d"], &["a", "b"], &["a", "b"]];
+    let runs = |sets: [&[&'static str]; 4], start: &str| sets.map(|names| with(names, start));
+    let (base, new) = (runs(base, "1"), runs(new, "1"));
+    let found = compare_series(&base, &new, &plan(&["handlers.self_mean_ns>+5%"])).unwrap();
+    let expected = [
+        ("a", "equal"),
+        // Three pairs have b, but not the first one.
+        ("b", "equal"),
+        ("c", "missing"),
+        // The sides have d in different pairs.
+        ("d", "can't tell"),
+        ("e", "added"),
+    ];
+    assert_eq!(verdicts_by_row(&found), expected.map(|(row, verdict)| (row.to_owned(), verdict)));
+    let outcome = &found.outcomes[0];
+    assert_eq!((outcome.cells, outcome.missing, outcome.added), (3, 1, 1));
 }
 
 #[test]
@@ -528,7 +674,7 @@ fn several_runs_on_each_side_show_how_much_runs_differ() {
     let difference = found.differences.iter().find(timer).unwrap();
     assert!((difference.tail - 0.025 / 4.0).abs() < 1e-12, "{}", difference.tail);
     let base_mean = f64::powf(100.0 * 110.0 * 120.0 * 130.0, 0.25);
-    assert!((difference.pair.base.value - base_mean).abs() < 1e-9);
+    assert!((difference.pair.base.unwrap().value - base_mean).abs() < 1e-9);
     let logarithms = [1.06_f64, 115.0 / 110.0, 127.0 / 120.0, 136.0 / 130.0].map(f64::ln);
     let mean = logarithms.iter().sum::<f64>() / 4.0;
     let squares: f64 = logarithms.iter().map(|value| (value - mean).powi(2)).sum();
@@ -681,12 +827,16 @@ fn the_change_of_several_runs_is_in_the_middle_of_its_interval() {
         difference.pair.row[0].1 == "timer" && difference.pair.column.name == "self_mean_ns"
     };
     let difference = found.differences.iter().find(timer).unwrap();
-    assert!((difference.pair.base.value - 250.0).abs() < 1e-9, "{:?}", difference.pair.base);
+    assert!(
+        (difference.pair.base.unwrap().value - 250.0).abs() < 1e-9,
+        "{:?}",
+        difference.pair.base
+    );
     // The mean of the differences -10, -410, -20 and -100.
     assert!((difference.change.unwrap() + 135.0).abs() < 1e-9, "{:?}", difference.change);
     let (low, high) = difference.interval.unwrap();
     assert!((f64::midpoint(low, high) + 135.0).abs() < 1e-9, "{low} {high}");
-    let (first_low, first_high) = difference.pair.base.interval.unwrap();
+    let (first_low, first_high) = difference.pair.base.unwrap().interval.unwrap();
     assert!((f64::midpoint(first_low, first_high) - 250.0).abs() < 1e-9);
 }
 
