@@ -22,6 +22,9 @@ const NO_INTERVAL: &str = "a figure has no interval";
 /// Why a finding is not judged if its figures do not differ by more than their intervals.
 const OVERLAP: &str = "the intervals overlap";
 
+/// Why a finding is not judged if two figures without an error are equal.
+const EQUAL: &str = "the figures are equal";
+
 /// Why a finding about a ratio is not judged if the ratio may be on both sides of its limit.
 const ACROSS_LIMIT: &str = "the ratio's interval crosses the limit";
 
@@ -243,11 +246,16 @@ impl<Cell> Finding<Cell> {
             Verdict::NotJudged(_) => None,
         };
         // Where the paper has no figures for a claim, its text says that the claim holds.
-        let published =
-            self.published.as_ref().and_then(|judged| holds(&judged.verdict)).unwrap_or(true);
-        Some(match holds(&self.measured.verdict) {
+        let published = match &self.published {
+            None => Some(true),
+            Some(judged) => {
+                holds(&judged.verdict).or_else(|| (!judged.has_figures()).then_some(true))
+            }
+        };
+        let verdicts = holds(&self.measured.verdict).zip(published);
+        Some(match verdicts {
             None => "can't tell",
-            Some(measured) if measured == published => "agrees",
+            Some((measured, published)) if measured == published => "agrees",
             Some(_) => "disagrees",
         })
     }
@@ -386,8 +394,8 @@ impl FindingsTable {
                 column(
                     "agreement",
                     "agrees: the measured figures give the verdict of the published ones; where the paper has no \
-                     figures, its text says that the claim holds. can't tell: the claim is not judged. Absent for a \
-                     machine that the paper does not have.",
+                     figures, its text says that the claim holds. can't tell: the claim is not judged, by the measured \
+                     figures or by the paper's. Absent for a machine that the paper does not have.",
                 )
                 .priority(NEVER_DROPPED + 1)
                 .text(|row: &Row<Cell>| row.agreement()),
@@ -421,6 +429,11 @@ impl Judged {
     /// A claim that cannot be judged by its figures, which `numbers` lists.
     fn unusable(reason: &str, numbers: String) -> Judged {
         Judged { number: None, numbers, verdict: Verdict::NotJudged(reason.to_owned()) }
+    }
+
+    /// Whether all sides of the claim have a figure.
+    fn has_figures(&self) -> bool {
+        !self.numbers.is_empty()
     }
 }
 
@@ -517,12 +530,15 @@ const NOTHING: &str = "nothing to compare: the figures are 0";
 fn greater(first: Figure, second: Figure) -> Verdict {
     // The distance between the intervals; negative if they overlap.
     let gap = (first.mean - second.mean).abs() - first.half_width - second.half_width;
+    let has_error = first.half_width > 0.0 || second.half_width > 0.0;
     if gap > 0.0 {
         Verdict::from_bool(first.mean > second.mean)
     } else if gap.is_infinite() {
         Verdict::NotJudged(NO_INTERVAL.to_owned())
-    } else {
+    } else if has_error {
         Verdict::NotJudged(OVERLAP.to_owned())
+    } else {
+        Verdict::NotJudged(EQUAL.to_owned())
     }
 }
 
@@ -597,6 +613,14 @@ mod tests {
         for published in [None, Some(unknown())] {
             assert_eq!(agreement(Verdict::Holds, published.clone(), true), Some("agrees"));
             assert_eq!(agreement(Verdict::Fails, published, true), Some("disagrees"));
+        }
+        // The paper's figures do not decide the claim.
+        let equal = greater(mean(5.0, 0.0), mean(5.0, 0.0));
+        assert_eq!(equal.verdict, Verdict::NotJudged("the figures are equal".to_owned()));
+        for measured in [Verdict::Holds, Verdict::Fails, unknown()] {
+            let (measured, published) = (judged(measured), Some(equal.clone()));
+            let finding = Finding { claim: claim(), measured, published, is_in_paper: true };
+            assert_eq!(finding.agreement(), Some("can't tell"));
         }
         assert_eq!(agreement(unknown(), Some(Verdict::Holds), true), Some("can't tell"));
         assert_eq!(agreement(Verdict::Holds, None, false), None);
