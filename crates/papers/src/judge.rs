@@ -22,6 +22,12 @@ const NO_INTERVAL: &str = "a figure has no interval";
 /// Why a finding is not judged if its figures do not differ by more than their intervals.
 const OVERLAP: &str = "the intervals overlap";
 
+/// Why a finding is not judged if two figures without an error are equal.
+const EQUAL: &str = "the figures are equal";
+
+/// Why a finding about a ratio is not judged if the ratio may be on both sides of its limit.
+const ACROSS_LIMIT: &str = "the ratio's interval crosses the limit";
+
 /// The verdict on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -52,7 +58,7 @@ impl fmt::Display for Verdict {
 pub(crate) struct Judged {
     /// The ratio of the sides that decides the verdict. `None` if it cannot be computed.
     pub(crate) number: Option<f64>,
-    /// The figures of the claim's sides, as text. Empty if a figure is missing.
+    /// The figures of the claim's sides, as text. Empty only if a figure is missing.
     pub(crate) numbers: String,
     pub(crate) verdict: Verdict,
 }
@@ -161,11 +167,13 @@ pub(crate) enum Test {
     /// The first side's interval is narrower than the second's, each relative to its mean. The first side is by the
     /// refined method, the second by the basic method. Not judged on published figures: they have no intervals.
     Narrower,
-    /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`].
+    /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`]. Not judged if the interval of
+    /// the ratio crosses that limit, or if a side is negative.
     Close,
     /// Cache lines that are longer by this factor do not reduce misses. The first side has the longer
     /// lines. With the full benefit, the ratio of the sides is 1 / factor. The test holds if the
-    /// ratio is nearer to 1 than to 1 / factor.
+    /// ratio is nearer to 1 than to 1 / factor. Not judged if the intervals of the first side and of the limit overlap, or
+    /// if a side is negative.
     NoBenefit(f64),
 }
 
@@ -238,11 +246,16 @@ impl<Cell> Finding<Cell> {
             Verdict::NotJudged(_) => None,
         };
         // Where the paper has no figures for a claim, its text says that the claim holds.
-        let published =
-            self.published.as_ref().and_then(|judged| holds(&judged.verdict)).unwrap_or(true);
-        Some(match holds(&self.measured.verdict) {
+        let published = match &self.published {
+            None => Some(true),
+            Some(judged) => {
+                holds(&judged.verdict).or_else(|| (!judged.has_figures()).then_some(true))
+            }
+        };
+        let verdicts = holds(&self.measured.verdict).zip(published);
+        Some(match verdicts {
             None => "can't tell",
-            Some(measured) if measured == published => "agrees",
+            Some((measured, published)) if measured == published => "agrees",
             Some(_) => "disagrees",
         })
     }
@@ -366,6 +379,7 @@ impl FindingsTable {
                         let effect = match reason.as_str() {
                             NO_INTERVAL => "gives it one",
                             OVERLAP => "narrows them",
+                            ACROSS_LIMIT => "narrows it",
                             _ => "",
                         };
                         Some(match self.interval_option {
@@ -380,8 +394,8 @@ impl FindingsTable {
                 column(
                     "agreement",
                     "agrees: the measured figures give the verdict of the published ones; where the paper has no \
-                     figures, its text says that the claim holds. can't tell: the claim is not judged. Absent for a \
-                     machine that the paper does not have.",
+                     figures, its text says that the claim holds. can't tell: the claim is not judged, by the measured \
+                     figures or by the paper's. Absent for a machine that the paper does not have.",
                 )
                 .priority(NEVER_DROPPED + 1)
                 .text(|row: &Row<Cell>| row.agreement()),
@@ -407,9 +421,19 @@ pub(crate) fn figure_columns<'a>(
 }
 
 impl Judged {
-    /// A claim that cannot be judged because a figure is missing or unusable.
-    fn not_judged(reason: String) -> Judged {
+    /// A claim that cannot be judged because a figure is missing.
+    fn without_figures(reason: String) -> Judged {
         Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(reason) }
+    }
+
+    /// A claim that cannot be judged by its figures, which `numbers` lists.
+    fn unusable(reason: &str, numbers: String) -> Judged {
+        Judged { number: None, numbers, verdict: Verdict::NotJudged(reason.to_owned()) }
+    }
+
+    /// Whether all sides of the claim have a figure.
+    fn has_figures(&self) -> bool {
+        !self.numbers.is_empty()
     }
 }
 
@@ -436,23 +460,18 @@ impl Test {
         let figure_text = |figure| figure_text(figure, unit);
         let sides = match sides {
             Ok(sides) => sides,
-            Err(reason) => return Judged::not_judged(reason),
+            Err(reason) => return Judged::without_figures(reason),
         };
         let pair_text =
             |first, second| format!("{} and {}", figure_text(first), figure_text(second));
         match (self, sides[..].as_ref()) {
             (Test::Greater, &[first, second]) => {
-                // The distance between the intervals; negative if they overlap.
-                let gap = (first.mean - second.mean).abs() - first.half_width - second.half_width;
-                let verdict = if gap > 0.0 {
-                    Verdict::from_bool(first.mean > second.mean)
-                } else if gap.is_infinite() {
-                    Verdict::NotJudged(NO_INTERVAL.to_owned())
-                } else {
-                    Verdict::NotJudged(OVERLAP.to_owned())
-                };
                 let number = (second.mean > 0.0).then(|| first.mean / second.mean);
-                Judged { number, numbers: pair_text(first, second), verdict }
+                Judged {
+                    number,
+                    numbers: pair_text(first, second),
+                    verdict: greater(first, second),
+                }
             }
             (Test::Narrower, &[refined, basic]) => {
                 let relative_half_width = |figure: Figure| figure.half_width / figure.mean.abs();
@@ -460,31 +479,81 @@ impl Test {
                     format!("refined {}, basic {}", figure_text(refined), figure_text(basic));
                 let (refined, basic) = (relative_half_width(refined), relative_half_width(basic));
                 if refined.is_nan() || basic.is_nan() {
-                    return Judged::not_judged(format!("a figure is 0 ± 0: {numbers}"));
+                    return Judged::unusable("a figure is 0 ± 0", numbers);
                 }
                 let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
                 Judged { number, numbers, verdict: Verdict::from_bool(refined < basic) }
             }
             (Test::Close, &[first, second, total]) => {
-                let ratio = (first.mean + second.mean) / total.mean;
                 let numbers = format!("{}; {}", pair_text(first, second), figure_text(total));
-                if !ratio.is_finite() {
-                    return Judged::not_judged(format!("nothing to compare with: {numbers}"));
+                if first.mean < 0.0 || second.mean < 0.0 || total.mean < 0.0 {
+                    return Judged::unusable(NEGATIVE, numbers);
                 }
-                let verdict = Verdict::from_bool((ratio - 1.0).abs() <= CLOSE_RATIO);
-                Judged { number: Some(ratio), numbers, verdict }
+                let sum = Figure {
+                    mean: first.mean + second.mean,
+                    half_width: first.half_width.hypot(second.half_width),
+                };
+                let ratio = sum.mean / total.mean;
+                if !ratio.is_finite() {
+                    return Judged::unusable(NOTHING, numbers);
+                }
+                // The first-order error of the ratio of independent figures (delta method).
+                let half_width = sum.half_width.hypot(ratio * total.half_width) / total.mean;
+                Judged { number: Some(ratio), numbers, verdict: close(ratio, half_width) }
             }
             (Test::NoBenefit(factor), &[long, short]) => {
-                let ratio = long.mean / short.mean;
                 let numbers = pair_text(long, short);
-                if !ratio.is_finite() || factor <= 1.0 {
-                    return Judged::not_judged(format!("nothing to compare: {numbers}"));
+                if long.mean < 0.0 || short.mean < 0.0 {
+                    return Judged::unusable(NEGATIVE, numbers);
                 }
-                let verdict = Verdict::from_bool(ratio > half_benefit_ratio(factor));
-                Judged { number: Some(ratio), numbers, verdict }
+                let ratio = long.mean / short.mean;
+                if !ratio.is_finite() || factor <= 1.0 {
+                    return Judged::unusable(NOTHING, numbers);
+                }
+                let limit = half_benefit_ratio(factor);
+                let limit =
+                    Figure { mean: limit * short.mean, half_width: limit * short.half_width };
+                Judged { number: Some(ratio), numbers, verdict: greater(long, limit) }
             }
             _ => panic!("{self:?} of {} sides", sides.len()),
         }
+    }
+}
+
+/// Why a finding is not judged if a figure that cannot be negative is negative.
+const NEGATIVE: &str = "a figure is negative: the effect is below its error";
+
+/// Why a finding is not judged if its figures are 0.
+const NOTHING: &str = "nothing to compare: the figures are 0";
+
+/// Whether the first figure is greater. Not judged if the intervals overlap.
+fn greater(first: Figure, second: Figure) -> Verdict {
+    // The distance between the intervals; negative if they overlap.
+    let gap = (first.mean - second.mean).abs() - first.half_width - second.half_width;
+    let has_error = first.half_width > 0.0 || second.half_width > 0.0;
+    if gap > 0.0 {
+        Verdict::from_bool(first.mean > second.mean)
+    } else if gap.is_infinite() {
+        Verdict::NotJudged(NO_INTERVAL.to_owned())
+    } else if has_error {
+        Verdict::NotJudged(OVERLAP.to_owned())
+    } else {
+        Verdict::NotJudged(EQUAL.to_owned())
+    }
+}
+
+/// Whether a ratio with an interval of this half width differs from 1 by at most [`CLOSE_RATIO`]. Not judged if the
+/// interval crosses that limit.
+fn close(ratio: f64, half_width: f64) -> Verdict {
+    let distance = (ratio - 1.0).abs();
+    if distance + half_width <= CLOSE_RATIO {
+        Verdict::Holds
+    } else if distance - half_width > CLOSE_RATIO {
+        Verdict::Fails
+    } else if half_width.is_infinite() {
+        Verdict::NotJudged(NO_INTERVAL.to_owned())
+    } else {
+        Verdict::NotJudged(ACROSS_LIMIT.to_owned())
     }
 }
 
@@ -545,6 +614,14 @@ mod tests {
             assert_eq!(agreement(Verdict::Holds, published.clone(), true), Some("agrees"));
             assert_eq!(agreement(Verdict::Fails, published, true), Some("disagrees"));
         }
+        // The paper's figures do not decide the claim.
+        let equal = greater(mean(5.0, 0.0), mean(5.0, 0.0));
+        assert_eq!(equal.verdict, Verdict::NotJudged("the figures are equal".to_owned()));
+        for measured in [Verdict::Holds, Verdict::Fails, unknown()] {
+            let (measured, published) = (judged(measured), Some(equal.clone()));
+            let finding = Finding { claim: claim(), measured, published, is_in_paper: true };
+            assert_eq!(finding.agreement(), Some("can't tell"));
+        }
         assert_eq!(agreement(unknown(), Some(Verdict::Holds), true), Some("can't tell"));
         assert_eq!(agreement(Verdict::Holds, None, false), None);
     }
@@ -595,6 +672,43 @@ mod tests {
         assert_eq!(twice, (Verdict::Holds, Verdict::Fails));
         let four_times = (without_benefit(70.0, 4.0), without_benefit(60.0, 4.0));
         assert_eq!(four_times, (Verdict::Holds, Verdict::Fails));
+    }
+
+    #[test]
+    fn a_ratio_at_its_limit_is_judged_beyond_its_interval_alone() {
+        let across = || Verdict::NotJudged(ACROSS_LIMIT.to_owned());
+        let verdict = |first, second, total| close([first, second], total).verdict;
+        // The interval of 0.98 ± 0.88 contains the limit of 10 %, though both intervals are wide.
+        assert_eq!(verdict(mean(60.0, 40.0), mean(38.0, 30.0), mean(100.0, 50.0)), across());
+        // The half widths of the ratio: 5 / 100 for the sum, 0.98 * 4 / 100 for the total, 0.0635 for both.
+        let within = |first| verdict(mean(first, 3.0), mean(38.0, 4.0), mean(100.0, 4.0));
+        assert_eq!(within(60.0), Verdict::Holds);
+        assert_eq!(within(57.0), across());
+        assert_eq!(within(47.0), across());
+        assert_eq!(within(45.0), Verdict::Fails);
+        let once = mean(38.0, f64::INFINITY);
+        let unknown = Verdict::NotJudged(NO_INTERVAL.to_owned());
+        assert_eq!(verdict(mean(60.0, 3.0), once.clone(), mean(100.0, 4.0)), unknown);
+        // Lines of twice the length: 80 of 100 misses remain, and the limit is 75.
+        let without_benefit =
+            |half_width| no_benefit(mean(80.0, half_width), mean(100.0, half_width), 2.0).verdict;
+        assert_eq!(without_benefit(2.0), Verdict::Holds);
+        assert_eq!(without_benefit(4.0), Verdict::NotJudged(OVERLAP.to_owned()));
+        assert_eq!(no_benefit(once, mean(100.0, 1.0), 2.0).verdict, unknown);
+    }
+
+    #[test]
+    fn negative_effects_have_no_ratio() {
+        let negative = || Verdict::NotJudged(NEGATIVE.to_owned());
+        assert_eq!(no_benefit(mean(-5.0, 0.1), mean(-3.0, 0.1), 2.0).verdict, negative());
+        assert_eq!(no_benefit(mean(-5.0, 0.1), mean(3.0, 0.1), 2.0).verdict, negative());
+        let exact = |number| mean(number, 0.0);
+        assert_eq!(close([exact(-1.0), exact(-2.0)], exact(-3.0)).verdict, negative());
+        assert_eq!(close([exact(5.0), exact(-2.0)], exact(3.0)).verdict, negative());
+        assert_eq!(close([exact(5.0), exact(0.0)], exact(5.0)).verdict, Verdict::Holds);
+        let judged = no_benefit(exact(0.0), exact(0.0), 2.0);
+        assert_eq!(judged.verdict, Verdict::NotJudged(NOTHING.to_owned()));
+        assert_eq!(judged.numbers, "0.00 ± 0.00 and 0.00 ± 0.00");
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! The cells of two runs, side by side: finds the figures that both runs have, with their intervals, and computes the
+//! The cells of two runs, side by side: finds the figures of both runs, with their intervals, and computes the
 //! interval of a difference. The parent module and `series` judge these pairs.
 
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use record::interval::{Bounds, Ends, Freedom};
 use record::{Column, IntervalColumns, Role, Run, Table, Value};
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
+use super::estimates::EstimateSource;
 use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
 
@@ -93,27 +94,32 @@ pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
     }
 }
 
-/// A cell of the first run, and the cell of the second run in the row with the same keys.
+/// A cell of the first run, and the cell of the second run in the row with the same keys. At least one of both has a
+/// figure.
 #[derive(Clone, Debug)]
 pub struct Pair<'a> {
+    /// The table of the first run, or of the second run if only that has the cell.
     pub table: &'a Table,
     /// Names and values of the key columns. All cells of a row share one list.
     pub row: Rc<[(&'a str, String)]>,
     pub column: &'a Column,
-    /// The first run's figure. With several runs on each side: the mean over the first side's runs.
-    pub base: Figure,
+    /// The first run's figure. With several runs on each side: the mean over the first side's runs. `None` if they lack the
+    /// row or the figure.
+    pub base: Option<Figure>,
     /// The second run's figure, or the mean over the second side's runs. `None` if they lack the row or the figure.
     pub new: Option<Figure>,
     /// The larger of both rows' shares of CPU time, or `None` if the table has no such column.
     pub cpu_share: Option<f64>,
     /// The share of CPU time of the row's context: `cpu_share`, or that of the same context in another table. `None` if no
-    /// table has one. It ranks differences.
+    /// table has one.
     pub context_share: Option<f64>,
     /// The smaller number of spans of both rows, or of the same context in another table. `None` if no table counts them.
     pub span_count: Option<u64>,
     /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
     /// quantile whose table has no figures of the window's sections.
     pub assumes_independence: bool,
+    /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
+    pub is_estimate: bool,
     /// The differences between pairs of runs, or `None` with one run on each side.
     pub repeats: Option<Repeats>,
 }
@@ -133,8 +139,8 @@ impl Pair<'_> {
     #[must_use]
     pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
         match &self.repeats {
-            Some(repeats) => repeats.distances(self.base.value, tail),
-            None => distances(&self.base, &self.new?, tail),
+            Some(repeats) => repeats.distances(self.base?.value, tail),
+            None => distances(&self.base?, &self.new?, tail),
         }
     }
 
@@ -143,7 +149,9 @@ impl Pair<'_> {
         match &self.repeats {
             Some(repeats) => repeats.has_interval(),
             None => {
-                self.base.interval.is_some() && self.new.is_some_and(|new| new.interval.is_some())
+                let has_interval =
+                    |figure: Option<Figure>| figure.is_some_and(|figure| figure.interval.is_some());
+                has_interval(self.base) && has_interval(self.new)
             }
         }
     }
@@ -354,104 +362,221 @@ pub struct LeftOutTable {
     pub has_judged_figures: bool,
 }
 
-/// The cells that two runs have in common, and the rows and tables that are not compared.
+/// The cells of two runs, and the tables that are not compared.
 #[derive(Debug, Default)]
 pub struct Matched<'a> {
-    /// Cells of rows that the first run has; the second run may lack them.
+    /// Cells that at least one of both runs has: first those of the first run's tables.
     pub pairs: Vec<Pair<'a>>,
-    /// Rows that only the second run has.
-    pub added: usize,
     pub left_out: Vec<LeftOutTable>,
 }
 
+/// The tables, columns and rows that a comparison includes.
+pub(super) trait Wanted {
+    /// Whether the comparison includes the cell of `row` in `column`.
+    fn includes(&self, table: &Table, column: &Column, row: &[Value]) -> bool;
+
+    /// Whether a rule is about this column.
+    fn is_ruled(&self, table: &Table, column: &Column) -> bool;
+}
+
 /// Matches the figures of `base` with the figures of `new` by table, row keys and column. If each run has one condition, the
-/// conditions match whatever their names are.
-/// Includes a cell only if `is_wanted` is true.
-pub fn matched<'a>(
-    base: &'a Run,
-    new: &Run,
-    is_wanted: impl Fn(&Table, &Column, &[Value]) -> bool,
-) -> Matched<'a> {
-    let mut found = Matched::default();
+/// conditions match whatever their names are. Of a table that only one of the runs has, only columns with a rule count.
+pub(super) fn matched<'a>(base: &'a Run, new: &'a Run, wanted: &impl Wanted) -> Matched<'a> {
     let condition = sole_condition(base).filter(|_| sole_condition(new).is_some());
-    let [base_facts, new_facts] =
-        [base, new].map(|run| ContextFacts::of_run(run, condition.is_some()));
+    let side = |run| Side {
+        facts: ContextFacts::of_run(run, condition.is_some()),
+        estimates: EstimateSource::of_run(run),
+    };
+    let sides = BothRuns { condition, base: side(base), new: side(new) };
+    let mut found = Matched::default();
     for table in &base.tables {
-        let keys = keys(table);
+        sides.match_table(Some(table), new.table(&table.name), wanted, &mut found);
+    }
+    for table in new.tables.iter().filter(|table| base.table(&table.name).is_none()) {
+        sides.match_table(None, Some(table), wanted, &mut found);
+    }
+    found
+}
+
+/// What matching needs to know of one run as a whole.
+struct Side {
+    facts: ContextFacts,
+    estimates: EstimateSource,
+}
+
+/// What matching needs to know of two runs.
+struct BothRuns<'a> {
+    /// The first run's condition, if each run has one only.
+    condition: Option<&'a str>,
+    base: Side,
+    new: Side,
+}
+
+/// A cell of one run.
+#[derive(Clone, Copy)]
+struct Cell<'a> {
+    table: &'a Table,
+    column: &'a Column,
+    row: &'a [Value],
+}
+
+impl<'a> Cell<'a> {
+    /// The cell in the row and the column of a table, if all exist.
+    fn of(
+        table: Option<&'a Table>,
+        column: Option<&'a Column>,
+        row: Option<&'a [Value]>,
+    ) -> Option<Cell<'a>> {
+        Some(Cell { table: table?, column: column?, row: row? })
+    }
+
+    fn figure(&self) -> Option<Figure> {
+        figure(self.table, self.row, self.column)
+    }
+}
+
+/// The rows of a table by their keys. Empty for a table that the run lacks.
+type Rows<'a> = BTreeMap<Vec<String>, &'a [Value]>;
+
+/// The figure columns of a table of both runs, by name: first those of the first run.
+fn column_pairs<'a>(
+    table: Option<&'a Table>,
+    new_table: Option<&'a Table>,
+) -> Vec<(Option<&'a Column>, Option<&'a Column>)> {
+    let figures = |table: Option<&'a Table>| {
+        let columns = table.map_or(&[][..], |table| &table.columns);
+        columns.iter().filter(|column| column.role != Role::Key)
+    };
+    let named = |table: Option<&'a Table>, name: &str| {
+        let table = table?;
+        table.column(name).map(|index| &table.columns[index])
+    };
+    let of_base = figures(table).map(|column| (Some(column), named(new_table, &column.name)));
+    let of_new_alone = figures(new_table).filter(|column| named(table, &column.name).is_none());
+    of_base.chain(of_new_alone.map(|column| (None, Some(column)))).collect()
+}
+
+impl<'a> BothRuns<'a> {
+    /// Matches the rows of a table that at least one of both runs has, or leaves the table out.
+    fn match_table(
+        &self,
+        table: Option<&'a Table>,
+        new_table: Option<&'a Table>,
+        wanted: &impl Wanted,
+        found: &mut Matched<'a>,
+    ) {
+        let Some(named) = table.or(new_table) else { return };
+        let keys = keys(named);
         let mut leave_out = |reason: &str| {
             let is_judged = |column: &Column| {
                 matches!(column.role, Role::Cost | Role::Benefit) || column.interval.is_some()
             };
             found.left_out.push(LeftOutTable {
-                name: table.name.clone(),
+                name: named.name.clone(),
                 reason: reason.to_owned(),
-                has_judged_figures: table.columns.iter().any(is_judged),
+                has_judged_figures: named.columns.iter().any(is_judged),
             });
         };
-        let Some(new_table) = new.table(&table.name) else {
+        if new_table.is_none() {
             leave_out("the second run does not have it");
-            continue;
-        };
-        if keys.is_empty() {
-            leave_out("none of its columns names a row");
-            continue;
+        } else if table.is_none() {
+            leave_out("the first run does not have it");
         }
-        let (Some(rows), Some(new_rows)) =
-            (rows_by_key(table, &keys), rows_by_key(new_table, &keys))
-        else {
-            leave_out(&format!("several of its rows have the same {}", keys.join(", ")));
-            continue;
+        let is_in_both = table.is_some() && new_table.is_some();
+        if keys.is_empty() {
+            if is_in_both {
+                leave_out("none of its columns names a row");
+            }
+            return;
+        }
+        let rows_of = |table: Option<&'a Table>| -> Option<Rows<'a>> {
+            table.map_or_else(|| Some(Rows::default()), |table| rows_by_key(table, &keys))
         };
-        let new_rows = match condition {
+        let (Some(rows), Some(new_rows)) = (rows_of(table), rows_of(new_table)) else {
+            if is_in_both {
+                leave_out(&format!("several of its rows have the same {}", keys.join(", ")));
+            }
+            return;
+        };
+        let new_rows = match self.condition {
             Some(condition) => with_condition(new_rows, &keys, condition),
             None => new_rows,
         };
-        found.added += new_rows.keys().filter(|key| !rows.contains_key(*key)).count();
-        let columns = table.columns.iter().filter(|column| column.role != Role::Key);
-        let column_pairs: Vec<_> = columns
-            .map(|column| {
-                let new_index = new_table.column(&column.name);
-                (column, new_index.map(|index| &new_table.columns[index]))
-            })
-            .collect();
-        let (share_column, new_share_column) =
-            (cpu_share_column(table), cpu_share_column(new_table));
-        let share = |row: &[Value], column: Option<usize>| row.get(column?).and_then(Value::number);
-        for (key, row) in &rows {
+        let columns = column_pairs(table, new_table);
+        let of_new_alone = new_rows.keys().filter(|key| !rows.contains_key(*key));
+        for key in rows.keys().chain(of_new_alone) {
+            let row_of = |rows: &Rows<'a>| rows.get(key).copied();
+            let (row, new_row) = (row_of(&rows), row_of(&new_rows));
             let names = keys.iter().copied().zip(key.iter().cloned());
             let names: Rc<[(&str, String)]> = names.collect();
-            let new_row = new_rows.get(key);
-            let new_share = new_row.and_then(|row| share(row, new_share_column));
-            let cpu_share = share(row, share_column).map(|base| base.max(new_share.unwrap_or(0.0)));
-            let name = context_name(table, row, condition.is_some());
-            let [base_fact, new_fact] =
-                [&base_facts, &new_facts].map(|facts| facts.get(name.as_ref()));
-            let context_share =
-                cpu_share.or_else(|| Some(base_fact.0?.max(new_fact.0.unwrap_or(0.0))));
-            let new_count = new_row.and_then(|row| span_count(new_table, row)).or(new_fact.1);
-            let base_count = span_count(table, row).or(base_fact.1);
-            let span_count = base_count.map(|count| count.min(new_count.unwrap_or(count)));
-            for (column, new_column) in &column_pairs {
-                if !is_wanted(table, column, row) {
+            let facts = self.row_facts((table, row), (new_table, new_row));
+            for (column, new_column) in &columns {
+                let cell = Cell::of(table, *column, row);
+                let new_cell = Cell::of(new_table, *new_column, new_row);
+                let Some(named) = cell.or(new_cell) else { continue };
+                if !wanted.includes(named.table, named.column, named.row)
+                    || !(is_in_both || wanted.is_ruled(named.table, named.column))
+                {
                     continue;
                 }
-                let Some(base) = figure(table, row, column) else { continue };
-                let new_cell = new_row.zip(*new_column);
-                let new = new_cell.and_then(|(row, column)| figure(new_table, row, column));
+                let figure = |cell: Option<Cell<'_>>| cell.and_then(|cell| cell.figure());
+                let (base, new) = (figure(cell), figure(new_cell));
+                if base.is_none() && new.is_none() {
+                    continue;
+                }
+                let is_estimate = |side: &Side, cell: Option<Cell<'_>>, figure: Option<Figure>| {
+                    cell.zip(figure).is_some_and(|(Cell { table, row, column }, figure)| {
+                        side.estimates.is_estimate(table, row, column, &figure)
+                    })
+                };
                 found.pairs.push(Pair {
-                    table,
+                    table: named.table,
                     row: Rc::clone(&names),
-                    column,
+                    column: named.column,
                     base,
                     new,
-                    cpu_share,
-                    context_share,
-                    span_count,
-                    assumes_independence: is_quantile_by_order(column),
+                    cpu_share: facts.cpu_share,
+                    context_share: facts.context_share,
+                    span_count: facts.span_count,
+                    assumes_independence: is_quantile_by_order(named.column),
+                    is_estimate: is_estimate(&self.base, cell, base)
+                        || is_estimate(&self.new, new_cell, new),
                     repeats: None,
                 });
             }
         }
     }
-    found
+
+    /// The facts of a row that at least one of both runs has: each its table, and the row if the run has it.
+    fn row_facts(
+        &self,
+        (table, row): (Option<&Table>, Option<&[Value]>),
+        (new_table, new_row): (Option<&Table>, Option<&[Value]>),
+    ) -> RowFacts {
+        let share = |table: Option<&Table>, row: Option<&[Value]>| {
+            row?.get(cpu_share_column(table?)?).and_then(Value::number)
+        };
+        let name = |table: Option<&Table>, row: Option<&[Value]>| {
+            context_name(table?, row?, self.condition.is_some())
+        };
+        let name = name(table, row).or_else(|| name(new_table, new_row));
+        let [base_fact, new_fact] =
+            [&self.base.facts, &self.new.facts].map(|facts| facts.get(name.as_ref()));
+        let count = |table: Option<&Table>, row: Option<&[Value]>| span_count(table?, row?);
+        let larger = |shares: [Option<f64>; 2]| shares.into_iter().flatten().reduce(f64::max);
+        let cpu_share = larger([share(table, row), share(new_table, new_row)]);
+        let counts = [count(table, row).or(base_fact.1), count(new_table, new_row).or(new_fact.1)];
+        RowFacts {
+            cpu_share,
+            context_share: cpu_share.or_else(|| larger([base_fact.0, new_fact.0])),
+            span_count: counts.into_iter().flatten().min(),
+        }
+    }
+}
+
+/// The facts of a row that all of its pairs share: see the fields of [`Pair`].
+struct RowFacts {
+    cpu_share: Option<f64>,
+    context_share: Option<f64>,
+    span_count: Option<u64>,
 }

@@ -1,7 +1,8 @@
 //! Compares two runs of an experiment, or several runs on each side, cell by cell. `irqlab compare`, `irqlab report`
 //! and `irqlab bench compare` use it: runs and a [`Plan`] go in, a [`Comparison`] comes out, and [`tables()`] shows it.
 //!
-//! **Exact**: a simulated machine and a model give the same figures each time. Any difference is real.
+//! **Exact**: a simulated machine and a model give the same figures each time. Any difference is real, except of
+//! estimates from a sample or from random numbers (`estimates.rs`).
 //!
 //! **By intervals**: on a live bench, the interval of a difference follows from the intervals of both cells. Means and
 //! amounts use Student's t with the degrees of freedom of both (Welch and Satterthwaite). Quantiles use their wide
@@ -16,6 +17,7 @@
 
 mod cells;
 pub mod error_rates;
+mod estimates;
 mod rules;
 mod run_totals;
 mod series;
@@ -27,7 +29,7 @@ use crate::kernel_options;
 use record::{Column, Role, Run, Table, Value};
 
 pub use cells::{Figure, LeftOutTable, Pair};
-use cells::{Matched, matched};
+use cells::{Matched, Wanted, matched};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;
@@ -38,7 +40,7 @@ pub use tables::{Listed, tables};
 pub struct Plan {
     /// Whether rows that tables hide by default are compared, too: for example, the row of each CPU.
     pub all_rows: bool,
-    /// On a live bench, figures are equal if they differ by less than this part of the first figure.
+    /// Figures that are not exact are equal if they differ by less than this part of the first figure.
     pub margin_ratio: f64,
     /// The gate's rules.
     pub rules: Vec<Rule>,
@@ -57,7 +59,9 @@ pub enum Verdict {
     Undecided,
     /// The second run lacks the row, or its figure.
     Missing,
-    /// No difference. On a live bench: the whole interval of the difference is within the margin.
+    /// The first run lacks the row, or its figure.
+    Added,
+    /// No difference. For figures that are not exact: the whole interval of the difference is within the margin.
     Equal,
 }
 
@@ -71,6 +75,7 @@ impl Verdict {
             Verdict::Better => "better",
             Verdict::Undecided => "can't tell",
             Verdict::Missing => "missing",
+            Verdict::Added => "added",
             Verdict::Equal => "equal",
         }
     }
@@ -116,7 +121,7 @@ impl Method {
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
     pub pair: Pair<'a>,
-    /// Second figure less first, in the unit of the column. `None` if the second run lacks the figure.
+    /// Second figure less first, in the unit of the column. `None` if one of the runs lacks the figure.
     pub change: Option<f64>,
     /// Lower and upper end of the simultaneous interval of `change`. Both are `change` itself if the runs are exact.
     pub interval: Option<(f64, f64)>,
@@ -134,10 +139,11 @@ impl Difference<'_> {
         row_name(&self.pair)
     }
 
-    /// `difference` as a part of the first figure. `None` if the first figure is 0.
+    /// `difference` as a part of the first figure. `None` if the first figure is 0 or missing.
     #[must_use]
     pub fn ratio(&self, difference: f64) -> Option<f64> {
-        (self.pair.base.value != 0.0).then(|| difference / self.pair.base.value.abs())
+        let base = self.pair.base?.value;
+        (base != 0.0).then(|| difference / base.abs())
     }
 
     /// Whether one of the rows has too few spans for its figures to mean much.
@@ -164,7 +170,7 @@ impl Difference<'_> {
 pub enum Ruling {
     /// The whole interval of a cell is beyond the limit.
     Broken,
-    /// A cell is beyond the limit but its interval is not, or a cell is missing.
+    /// A cell is beyond the limit but its interval is not, or only one of the runs has a cell.
     InDoubt,
     /// All cells are within the limit.
     Holds,
@@ -190,6 +196,8 @@ pub struct Outcome {
     pub cells: usize,
     /// Cells that the second run lacks.
     pub missing: usize,
+    /// Cells that the first run lacks.
+    pub added: usize,
     pub ruling: Ruling,
     /// The cell that is farthest from holding: its row's name, and its change as a part of the first figure.
     pub worst: Option<(String, Option<f64>)>,
@@ -224,6 +232,17 @@ impl Comparison<'_> {
                 "{count} figures that a rule names change from run to run by more than their intervals: rows below {} % \
                  of CPU time, and quantiles of values that depend on one another (give several runs on each side)",
                 100.0 * CPU_SHARE_MIN_RATIO
+            )
+        })
+    }
+
+    /// A warning if only the second run has some of the figures.
+    fn added_warning(&self) -> Option<String> {
+        let is_added = |difference: &&Difference<'_>| difference.verdict == Verdict::Added;
+        let count = self.differences.iter().filter(is_added).count();
+        (count > 0).then(|| {
+            format!(
+                "{count} figures are in the second run alone, so they are not compared (verdict added in table differences)"
             )
         })
     }
@@ -277,33 +296,46 @@ pub enum CompareError {
     AllMissing(String),
     /// No cell of a rule can be judged.
     #[error(
-        "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, or choose a \
-         figure that has one, such as a mean)"
+        "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, with different \
+         seeds if they are simulated, or choose a figure that has one, such as a mean)"
     )]
     NoInterval(String),
 }
 
 /// Whether another run gives exactly these figures: the run is of a simulated machine, or computed.
-fn is_exact(run: &Run) -> bool {
+fn is_repeatable(run: &Run) -> bool {
     run.bench != "live"
 }
 
-/// Whether the comparison includes the cell of `row` in `column`. `exact`: all runs are exact.
-///
-/// Costs and benefits are compared, and other figures that people see and that are exact or have an interval. A column
-/// that a rule names is always compared, in hidden rows, too.
-fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Value]) -> bool {
-    let is_ruled = plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name));
-    // Each event of a context has the same spans: the table `handlers` counts them once.
-    let is_repeated = column.name == "span_count" && table.column("event").is_some();
-    let is_judged = match column.role {
-        Role::Figure if is_repeated => false,
-        Role::Key => false,
-        Role::Cost | Role::Benefit => true,
-        Role::Figure => column.display.priority > 0 && (exact || column.interval.is_some()),
-    };
-    let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
-    (is_ruled || is_judged) && (plan.all_rows || is_ruled || is_shown)
+/// Costs and benefits are compared, and other figures that people see and that are repeatable or have an interval. A
+/// column that a rule names is always compared, in hidden rows, too.
+struct Selection<'p> {
+    plan: &'p Plan,
+    exactness: Exactness,
+}
+
+impl Wanted for Selection<'_> {
+    fn includes(&self, table: &Table, column: &Column, row: &[Value]) -> bool {
+        let is_ruled = self.is_ruled(table, column);
+        // Each event of a context has the same spans: the table `handlers` counts them once.
+        let is_repeated = column.name == "span_count" && table.column("event").is_some();
+        let is_judged = match column.role {
+            Role::Figure if is_repeated => false,
+            Role::Key => false,
+            Role::Cost | Role::Benefit => true,
+            Role::Figure => {
+                let may_be_judged =
+                    self.exactness == Exactness::Repeatable || column.interval.is_some();
+                column.display.priority > 0 && may_be_judged
+            }
+        };
+        let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
+        (is_ruled || is_judged) && (self.plan.all_rows || is_ruled || is_shown)
+    }
+
+    fn is_ruled(&self, table: &Table, column: &Column) -> bool {
+        self.plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name))
+    }
 }
 
 /// A difference up to this part of the first figure (or of 1, for figures below 1) is rounding, and counts as 0.
@@ -318,10 +350,11 @@ pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
 /// Rows with fewer spans than this are marked, and come last.
 pub const FEW_SPANS: u64 = 30;
 
-/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. True
-/// in tables that have no shares of CPU time.
+/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. If the row's table has no
+/// shares of CPU time, the share of the row's context counts, from another table. True if no table has one.
 fn is_leading(pair: &Pair<'_>) -> bool {
-    pair.cpu_share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
+    let share = pair.cpu_share.or(pair.context_share);
+    share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
 }
 
 /// Whether the figure changes from run to run by more than its interval, so that several runs are needed to judge it.
@@ -329,31 +362,20 @@ fn needs_runs(pair: &Pair<'_>) -> bool {
     !is_leading(pair) || pair.assumes_independence
 }
 
-/// What a repetition of a run would give.
+/// What a repetition of the compared runs would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exactness {
     /// Different figures: the runs are of a live bench.
     Noisy,
-    /// The same figures.
-    Exact,
-    /// The same figures. Those with an interval are estimates from a sample.
-    Sampled,
+    /// The same figures. They are exact, or estimates ([`Pair::is_estimate`]).
+    Repeatable,
 }
 
 impl Exactness {
     /// The exactness of a comparison of these runs.
-    fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Exactness {
-        match (runs.clone().all(is_exact), runs.clone().any(is_sampled)) {
-            (false, _) => Exactness::Noisy,
-            (true, false) => Exactness::Exact,
-            (true, true) => Exactness::Sampled,
-        }
+    fn of<'r>(mut runs: impl Iterator<Item = &'r Run>) -> Exactness {
+        if runs.all(is_repeatable) { Exactness::Repeatable } else { Exactness::Noisy }
     }
-}
-
-/// Whether the core model executed only a sample of the instructions, so that figures with an interval are estimates.
-fn is_sampled(run: &Run) -> bool {
-    run.table("sampled_cycles").is_some()
 }
 
 /// Whether the models of all runs have one clock frequency.
@@ -394,13 +416,21 @@ impl<'p> Judge<'p> {
     ) -> Judge<'p> {
         let mut judge =
             Judge { plan, exactness, clocks, leading_row_tail: 0.0, minor_row_tail: 0.0 };
-        let is_judged = |pair: &&Pair<'_>| pair.has_interval() && !judge.lacks_runs(pair);
+        let is_judged = |pair: &&Pair<'_>| {
+            let has_noise = !judge.is_exact(pair) || pair.repeats.is_some();
+            pair.has_interval() && !judge.lacks_runs(pair) && has_noise
+        };
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
         let families = u8::from(!leading.is_empty()) + u8::from(!minor.is_empty());
         let tail = |count: usize| FAMILY_TAIL / f64::from(families.max(1)) / count.max(1) as f64;
         (judge.leading_row_tail, judge.minor_row_tail) = (tail(leading.len()), tail(minor.len()));
         judge
+    }
+
+    /// Whether any difference between two runs is real.
+    fn is_exact(&self, pair: &Pair<'_>) -> bool {
+        self.exactness == Exactness::Repeatable && !pair.is_estimate
     }
 
     /// Whether the figure is not judged because each side has only one run. A figure that a rule names is always
@@ -417,8 +447,9 @@ impl<'p> Judge<'p> {
     fn judge<'a>(&self, pair: Pair<'a>) -> Difference<'a> {
         let tail = if is_leading(&pair) { self.leading_row_tail } else { self.minor_row_tail };
         let exactness = self.exactness;
-        let Some(new) = pair.new else {
-            let (method, verdict) = (Method::Exact, Verdict::Missing);
+        let (Some(base), Some(new)) = (pair.base, pair.new) else {
+            let verdict = if pair.new.is_none() { Verdict::Missing } else { Verdict::Added };
+            let method = Method::Exact;
             return Difference {
                 pair,
                 change: None,
@@ -429,13 +460,12 @@ impl<'p> Judge<'p> {
                 exactness,
             };
         };
-        let base = pair.base;
         let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
         let difference = new.value - base.value;
         let change = if difference.abs() > rounding { difference } else { 0.0 };
         let (method, interval) = self.method_and_interval(&pair, change, tail);
-        let is_exact = method == Method::Exact;
-        let margin = if is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
+        let is_exact = method == Method::Exact || self.is_exact(&pair);
+        let margin = if is_exact { rounding } else { self.plan.margin_ratio * base.value.abs() };
         let role = match self.clocks {
             // Cycles of different lengths: fewer of them are no better.
             Clocks::Differ if pair.column.name.contains("cycles") => Role::Figure,
@@ -458,15 +488,11 @@ impl<'p> Judge<'p> {
         change: f64,
         tail: f64,
     ) -> (Method, Option<(f64, f64)>) {
-        let is_exact = match self.exactness {
-            Exactness::Noisy => false,
-            Exactness::Exact => true,
-            // Equal runs give equal estimates. An estimate from too few units has no interval: it is not exact.
-            Exactness::Sampled => change == 0.0 || pair.column.interval.is_none(),
-        };
+        // Equal runs give equal estimates.
+        let are_equal = self.exactness == Exactness::Repeatable && change == 0.0;
         let method = if pair.repeats.is_some() {
             Method::Runs
-        } else if is_exact {
+        } else if self.is_exact(pair) || are_equal {
             return (Method::Exact, Some((change, change)));
         } else if self.lacks_runs(pair) {
             return (Method::OneRun, None);
@@ -504,7 +530,11 @@ fn verdict_by_role(role: Role, has_grown: bool) -> Verdict {
 ///
 /// Fails if the runs are of different experiments or have no figure in common. Fails if a
 /// rule names no figure that can be judged.
-pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'a>, CompareError> {
+pub fn compare<'a>(
+    base: &'a Run,
+    new: &'a Run,
+    plan: &Plan,
+) -> Result<Comparison<'a>, CompareError> {
     compare_series(std::slice::from_ref(base), std::slice::from_ref(new), plan)
 }
 
@@ -517,7 +547,7 @@ pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'
 /// When a side has no run.
 pub fn compare_series<'a>(
     base: &'a [Run],
-    new: &[Run],
+    new: &'a [Run],
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
     let first = &base[0];
@@ -527,32 +557,81 @@ pub fn compare_series<'a>(
     }
     check_conditions("first", base)?;
     check_conditions("second", new)?;
-    let is_exact = base.iter().chain(new).all(is_exact);
-    let wanted = |table: &Table, column: &Column, row: &[Value]| {
-        is_wanted(plan, is_exact, table, column, row)
-    };
-    let is_one_run = base.len() == 1 && new.len() == 1;
-    let Matched { pairs, added, left_out } = if is_one_run {
-        matched(first, &new[0], wanted)
-    } else {
-        series::matched_series(base, new, |base, new| matched(base, new, wanted))?
-    };
     let exactness = Exactness::of(base.iter().chain(new));
+    let selection = Selection { plan, exactness };
+    let is_one_run = base.len() == 1 && new.len() == 1;
+    let Matched { pairs, left_out } = if is_one_run {
+        matched(first, &new[0], &selection)
+    } else {
+        series::matched_series(base, new, exactness, |base, new| matched(base, new, &selection))?
+    };
     let clocks = Clocks::of(base.iter().chain(new));
     let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;
     comparison.run_totals = run_totals::totals(base, new);
-    comparison.warnings = warnings(base, new);
+    comparison.warnings = warnings(base, new, exactness);
     if clocks == Clocks::Differ {
         let warning = "the models' clocks differ: fewer cycles are not less time, so numbers of cycles are called \
                        changed, neither worse nor better";
         comparison.warnings.push(warning.to_owned());
     }
     comparison.warnings.extend(comparison.unreliable_rules_warning());
-    if added > 0 {
-        let warning = format!("{added} rows are in the second run alone; they are not compared");
-        comparison.warnings.push(warning);
-    }
+    comparison.warnings.extend(comparison.added_warning());
+    let unchecked = plan
+        .rules
+        .iter()
+        .filter_map(|rule| uncovered_tables(rule, base, new, &comparison.left_out));
+    let unchecked: Vec<String> = comparison
+        .outcomes
+        .iter()
+        .filter_map(Outcome::unchecked_warning)
+        .chain(unchecked)
+        .collect();
+    comparison.warnings.extend(unchecked);
     Ok(comparison)
+}
+
+/// A warning if `rule` names no table, and is about a column of tables that are not compared.
+fn uncovered_tables(
+    rule: &Rule,
+    base: &[Run],
+    new: &[Run],
+    left_out: &[LeftOutTable],
+) -> Option<String> {
+    let has_column = |run: &Run, table: &LeftOutTable| {
+        run.table(&table.name).is_some_and(|table| table.column(&rule.column).is_some())
+    };
+    let is_in_both = |table: &&LeftOutTable| {
+        has_column(&base[0], table) && has_column(&new[0], table) && rule.table.is_none()
+    };
+    let reasons: Vec<String> = left_out
+        .iter()
+        .filter(is_in_both)
+        .map(|table| format!("table {} is not compared: {}", table.name, table.reason))
+        .collect();
+    (!reasons.is_empty()).then(|| {
+        format!(
+            "rule {:?} does not check all tables with {}: {}",
+            rule.text,
+            rule.column,
+            reasons.join("; ")
+        )
+    })
+}
+
+impl Outcome {
+    /// A warning if the rule could not be checked on all of its figures, because only one of the runs has them.
+    fn unchecked_warning(&self) -> Option<String> {
+        let Outcome { rule, cells, missing, added, .. } = self;
+        let unchecked = missing + added;
+        (unchecked > 0).then(|| {
+            format!(
+                "rule {:?} is not checked on {unchecked} of its {} figures: the second run lacks {missing}, the first run \
+                 lacks {added}",
+                rule.text,
+                cells + unchecked
+            )
+        })
+    }
 }
 
 /// Checks that the runs of one side are of one condition, if each has only one. Between the sides, conditions match
@@ -579,7 +658,7 @@ fn judge_pairs<'a>(
     clocks: Clocks,
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
-    if pairs.is_empty() {
+    if pairs.iter().all(|pair| pair.base.is_none()) {
         let no_cell = |rule: &Rule| no_cell(rule, base, &left_out);
         return Err(plan.rules.first().map_or(CompareError::Nothing, no_cell));
     }
@@ -666,8 +745,15 @@ fn outcome(
     if covered.is_empty() {
         return Err(no_cell(rule, base, left_out));
     }
-    let missing = covered.iter().filter(|difference| difference.change.is_none()).count();
-    if missing == covered.len() {
+    let count = |verdict: Verdict| {
+        covered.iter().filter(|difference| difference.verdict == verdict).count()
+    };
+    let (missing, added) = (count(Verdict::Missing), count(Verdict::Added));
+    if added == covered.len() {
+        let why = ": only the second run has them (compare the runs in the other order, or make the first run again)";
+        return Err(CompareError::NoCell(rule.text.clone(), why.to_owned()));
+    }
+    if missing + added == covered.len() {
         return Err(CompareError::AllMissing(rule.text.clone()));
     }
     let has_interval =
@@ -676,20 +762,20 @@ fn outcome(
         return Err(CompareError::NoInterval(rule.text.clone()));
     }
     let cell_ruling = |difference: &Difference<'_>| {
-        let first_figure = difference.pair.base.value;
+        let first_figure = difference.pair.base.map_or(0.0, |base| base.value);
         let is_beyond = |change: f64| rule.is_beyond(change, first_figure);
         match (difference.change, difference.interval) {
             (Some(_), Some((low, high))) if is_beyond(if rule.is_upper { low } else { high }) => {
                 Ruling::Broken
             }
             (Some(change), _) if is_beyond(change) => Ruling::InDoubt,
-            // The missing row may be the reason for the gate.
+            // A row that only one of the runs has may be the reason for the gate.
             (None, _) => Ruling::InDoubt,
             _ => Ruling::Holds,
         }
     };
     // The change in the unit of the limit. The smallest value is the change farthest in the direction that the rule
-    // forbids. A missing cell precedes all cells of its ruling.
+    // forbids. A cell that only one of the runs has precedes all cells of its ruling.
     let signed_change = |difference: &&Difference<'_>| {
         let Some(change) = difference.change else { return f64::NEG_INFINITY };
         let change = match rule.limit {
@@ -709,8 +795,9 @@ fn outcome(
     };
     Ok(Outcome {
         rule: rule.clone(),
-        cells: covered.len() - missing,
+        cells: covered.len() - missing - added,
         missing,
+        added,
         ruling: worst.map_or(Ruling::Holds, cell_ruling),
         worst: worst.map(name_and_ratio),
     })
@@ -724,7 +811,7 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
 
 /// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
 /// Only the first run of each side is compared for bench, host and settings.
-fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
+fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<String> {
     let mut warnings = Vec::new();
     for (runs, side) in [(base, "first"), (new, "second")] {
         let incomplete = runs.iter().filter(|run| !run.complete).count();
@@ -737,7 +824,8 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
             }
         }
     }
-    if series::is_one_side_first(base, new) {
+    // A repeatable run has no slow changes of the machine.
+    if exactness == Exactness::Noisy && series::is_one_side_first(base, new) {
         warnings.push(
             "all runs of one side were taken before those of the other: slow changes of the machine are in the \
              differences (take the runs of both sides alternately)"

@@ -4,15 +4,16 @@
 //! Problem: one run shows how much the values in its window vary, and not how much the next run will differ.
 //! Rule: the first run of one side is compared with the first run of the other, and so on, in the order of their start.
 //! The interval is Student's t of the differences of these pairs. If runs were taken alternately, slow changes of the
-//! machine cancel.
+//! machine cancel. Repeatable runs that are equal on each side are one run: they do not show how much runs differ.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use record::Run;
 use stats::interval::t_quantile;
 
-use super::CompareError;
-use super::cells::{Figure, Matched, Pair};
+use super::cells::{Figure, LeftOutTable, Matched, Pair};
+use super::{CompareError, Exactness};
 
 /// Fewest pairs of runs from which an interval is computed.
 pub const PAIRS_MIN: usize = 3;
@@ -97,35 +98,103 @@ fn figure_name(pair: &Pair<'_>) -> FigureName {
     (pair.table.name.clone(), keys, pair.column.name.clone())
 }
 
-/// The figures of all pairs of runs, by name. A pair of runs counts for a figure only if both runs have the figure.
-#[derive(Default)]
-struct Collected {
-    /// For each pair of runs: the first side's figure and the second side's.
-    figures: BTreeMap<FigureName, Vec<(f64, f64)>>,
-    /// The largest share of CPU time of the figure's row in any run.
-    cpu_shares: BTreeMap<FigureName, f64>,
+/// A figure of the pairs of runs.
+struct Collected<'a> {
+    /// The first cells of the figure in any run, and the largest shares of CPU time.
+    pair: Pair<'a>,
+    /// For each pair of runs in which both have the figure: the first side's figure and the second side's.
+    figures: Vec<(f64, f64)>,
 }
 
-impl Collected {
-    fn add(&mut self, pair: &Pair<'_>) {
-        let Some(new) = pair.new else { return };
-        let name = figure_name(pair);
-        if let Some(share) = pair.cpu_share {
-            let largest = self.cpu_shares.entry(name.clone()).or_default();
-            *largest = largest.max(share);
-        }
-        self.figures.entry(name).or_default().push((pair.base.value, new.value));
+impl<'a> Collected<'a> {
+    fn new(pair: Pair<'a>) -> Collected<'a> {
+        let figures = figures(&pair).into_iter().collect();
+        Collected { pair, figures }
+    }
+
+    /// Adds the same figure of another pair of runs.
+    fn add(&mut self, other: &Pair<'a>) {
+        let larger = |first: Option<f64>, second: Option<f64>| {
+            first.into_iter().chain(second).reduce(f64::max)
+        };
+        let pair = &mut self.pair;
+        pair.base = pair.base.or(other.base);
+        pair.new = pair.new.or(other.new);
+        pair.cpu_share = larger(pair.cpu_share, other.cpu_share);
+        pair.context_share = larger(pair.context_share, other.context_share);
+        pair.is_estimate |= other.is_estimate;
+        self.figures.extend(figures(other));
     }
 }
 
-/// Matches the runs of both sides in pairs, each pair by `matched`. Only rows that
-/// the first run of `base` has are compared.
+/// Both figures of a pair. `None` if one of the runs lacks its figure.
+fn figures(pair: &Pair<'_>) -> Option<(f64, f64)> {
+    Some((pair.base?.value, pair.new?.value))
+}
+
+/// The figures and the tables left out of all pairs of runs, in the order of their first pair.
+#[derive(Default)]
+struct AllPairs<'a> {
+    collected: Vec<Collected<'a>>,
+    positions: BTreeMap<FigureName, usize>,
+    left_out: Vec<LeftOutTable>,
+}
+
+impl<'a> AllPairs<'a> {
+    fn add(&mut self, matched: Matched<'a>) {
+        for pair in matched.pairs {
+            match self.positions.entry(figure_name(&pair)) {
+                Entry::Occupied(position) => self.collected[*position.get()].add(&pair),
+                Entry::Vacant(vacant) => {
+                    vacant.insert(self.collected.len());
+                    self.collected.push(Collected::new(pair));
+                }
+            }
+        }
+        for table in matched.left_out {
+            if self.left_out.iter().all(|known| known.name != table.name) {
+                self.left_out.push(table);
+            }
+        }
+    }
+
+    /// The tables that no pair of runs compares.
+    fn left_out(&self) -> Vec<LeftOutTable> {
+        let is_compared = |table: &LeftOutTable| {
+            self.collected.iter().any(|collected| {
+                collected.pair.table.name == table.name && !collected.figures.is_empty()
+            })
+        };
+        self.left_out.iter().filter(|table| !is_compared(table)).cloned().collect()
+    }
+}
+
+/// Whether all pairs of runs have the same two figures.
+fn are_repetitions(figures: &[(f64, f64)]) -> bool {
+    figures.windows(2).all(|pairs| pairs[0] == pairs[1])
+}
+
+/// Whether the seeds of the runs differ: that of the experiment, or that of a sample of the instructions.
+fn have_different_seeds(runs: &[Run]) -> bool {
+    let seeds = |run: &Run| {
+        let sample = run.settings.get("sampling").and_then(|sampling| sampling.get("seed"));
+        [run.settings.get("seed").cloned(), sample.cloned()]
+    };
+    runs.windows(2).any(|pair| seeds(&pair[0]) != seeds(&pair[1]))
+}
+
+/// Matches the runs of both sides in pairs, each pair by `matched`. A figure is compared in those pairs in which both
+/// runs have it.
+///
+/// If repeatable runs have the same figure in each pair, the pair of figures stays that of the first runs: exact figures
+/// are exact, and equal estimates show nothing of their error. They show it if the runs have different seeds.
 ///
 /// Fails if the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
 pub(super) fn matched_series<'a>(
     base: &'a [Run],
-    new: &[Run],
-    matched: impl for<'r> Fn(&'r Run, &Run) -> Matched<'r>,
+    new: &'a [Run],
+    exactness: Exactness,
+    matched: impl Fn(&'a Run, &'a Run) -> Matched<'a>,
 ) -> Result<Matched<'a>, CompareError> {
     if base.len() != new.len() {
         return Err(CompareError::RunCounts(base.len(), new.len()));
@@ -133,22 +202,30 @@ pub(super) fn matched_series<'a>(
     if base.len() < PAIRS_MIN {
         return Err(CompareError::FewRuns(base.len()));
     }
-    let mut collected = Collected::default();
-    for (base, new) in base.iter().zip(new) {
-        matched(base, new).pairs.iter().for_each(|pair| collected.add(pair));
-    }
-    let mut first = matched(&base[0], &new[0]);
-    for pair in &mut first.pairs {
-        let name = figure_name(pair);
-        let Some(figures) = collected.figures.get(&name) else { continue };
-        let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
-        let repeats = Repeats::from_pairs(figures);
-        pair.base = mean_figure(&base_values, repeats.is_logarithmic);
-        pair.new = Some(mean_figure(&new_values, repeats.is_logarithmic));
-        pair.cpu_share = collected.cpu_shares.get(&name).copied();
+    let mut all = AllPairs::default();
+    base.iter().zip(new).for_each(|(base, new)| all.add(matched(base, new)));
+    let left_out = all.left_out();
+    let have_different_seeds = have_different_seeds(base) && have_different_seeds(new);
+    let pair_of_runs = |Collected { mut pair, figures }: Collected<'a>| {
+        let is_one_run = exactness == Exactness::Repeatable
+            && figures.len() == base.len()
+            && are_repetitions(&figures)
+            && !(pair.is_estimate && have_different_seeds);
+        let has_both_figures = pair.base.is_some() && pair.new.is_some();
+        if is_one_run || !has_both_figures {
+            return pair;
+        }
+        let repeats = Repeats::from_pairs(&figures);
+        if !figures.is_empty() {
+            let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
+            pair.base = Some(mean_figure(&base_values, repeats.is_logarithmic));
+            pair.new = Some(mean_figure(&new_values, repeats.is_logarithmic));
+        }
         pair.repeats = Some(repeats);
-    }
-    Ok(first)
+        pair
+    };
+    let pairs = all.collected.into_iter().map(pair_of_runs).collect();
+    Ok(Matched { pairs, left_out })
 }
 
 /// Whether all runs of one side started before all runs of the other. The difference then contains slow changes of the

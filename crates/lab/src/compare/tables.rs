@@ -4,8 +4,8 @@
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
 use super::{
-    CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, Rule,
-    SelfTest, Verdict, row_name,
+    CPU_SHARE_MIN_RATIO, Comparison, Difference, Exactness, LeftOutTable, Limit, Method, Outcome,
+    Rule, SelfTest, Verdict, row_name,
 };
 use super::{run_totals, totals};
 
@@ -17,7 +17,7 @@ const ROWS_SHOWN: u64 = 60;
 pub enum Listed {
     /// Every compared figure.
     All,
-    /// Figures that differ or are missing. The terminal shows only these by default, so a comparison of 1,000,000 rows
+    /// Figures that differ, or that only one of the runs has. The terminal shows only these by default, so a comparison of 1,000,000 rows
     /// need not build the other rows.
     Differing,
 }
@@ -75,8 +75,8 @@ fn rules_table(comparison: &Comparison<'_>) -> Table {
         column(
             "ruling",
             "broken: a figure is beyond the limit, its whole interval where it has one. in \
-             doubt: a figure is beyond it and its interval is not, or a row is missing. holds: \
-             none is.",
+             doubt: a figure is beyond it and its interval is not, or only one of the runs has a \
+             figure. holds: none is.",
         )
         .priority(99)
         .text(|outcome: &Outcome| outcome.ruling.word()),
@@ -92,6 +92,9 @@ fn rules_table(comparison: &Comparison<'_>) -> Table {
         column("worst_change_ratio", "Its change, as a part of the first run's figure.")
             .shown_as("change", 95)
             .real(|outcome: &Outcome| outcome.worst.as_ref().and_then(|(_, change)| *change)),
+        column("added_count", "Figures that the first run lacks.")
+            .shown_as("added", 69)
+            .uint(|outcome: &Outcome| outcome.added),
     ]);
     columns.table("rules", "What each rule of the gate came to.", &comparison.outcomes)
 }
@@ -116,18 +119,18 @@ fn self_test_table(tests: &[SelfTest]) -> Table {
 
 fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
     Columns::all([
-        column("differs", "Whether the figures differ, or the second run lacks its figure.")
+        column("differs", "Whether the figures differ, or only one of the runs has the figure.")
             .detail()
             .bool(|difference: &Difference<'_>| differs(difference.verdict)),
         column(
             "verdict",
             "worse, better: a cost or a benefit changed. changed: a figure that is neither. \
              equal: exactly, or by intervals within the margin. can't tell: neither. missing: \
-             the second run lacks it.",
+             the second run lacks it. added: the first run lacks it.",
         )
         .priority(99)
         .text(|difference: &Difference<'_>| difference.verdict.word()),
-        column("table", "Table of both runs.")
+        column("table", "Table of the runs.")
             .priority(60)
             .key()
             .text(|difference: &Difference<'_>| difference.pair.table.name.clone()),
@@ -143,12 +146,16 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         column("base", "The first run's figure, in the unit of the column.")
             .digits(5)
             .priority(94)
-            .real(|difference: &Difference<'_>| difference.pair.base.value),
-        column("base_low", "Lower end of its 95 % interval.")
-            .detail()
-            .real(|difference: &Difference<'_>| difference.pair.base.interval.map(|(low, _)| low)),
+            .real(|difference: &Difference<'_>| difference.pair.base.map(|base| base.value)),
+        column("base_low", "Lower end of its 95 % interval.").detail().real(
+            |difference: &Difference<'_>| {
+                difference.pair.base.and_then(|base| base.interval).map(|(low, _)| low)
+            },
+        ),
         column("base_high", "Upper end of that interval.").detail().real(
-            |difference: &Difference<'_>| difference.pair.base.interval.map(|(_, high)| high),
+            |difference: &Difference<'_>| {
+                difference.pair.base.and_then(|base| base.interval).map(|(_, high)| high)
+            },
         ),
         column("new", "The second run's figure.")
             .digits(5)
@@ -186,7 +193,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .real(|difference: &Difference<'_>| difference.change),
         column(
             "method",
-            "exact: any difference is one. intervals: Student's t of means and amounts, MOVER \
+            "exact: any difference is real. intervals: Student's t of means and amounts, MOVER \
              of quantiles, with Bonferroni's confidence for all figures together. runs: \
              Student's t of the differences of pairs of runs. no interval, one run: not judged.",
         )
@@ -198,7 +205,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
     ])
 }
 
-/// Whether the table lists the figure by default: it differs, or the second run lacks it.
+/// Whether the table lists the figure by default: it differs, or only one of the runs has it.
 fn differs(verdict: Verdict) -> bool {
     !matches!(verdict, Verdict::Equal | Verdict::Undecided)
 }
@@ -216,7 +223,7 @@ fn differences_table(comparison: &Comparison<'_>, listed: Listed) -> Table {
         notes: differences_notes(comparison, listed),
         ..TableDisplay::default()
     };
-    let doc = "Each figure of both runs: rows with few spans last, worse and better ones first, then by effect on CPU time.";
+    let doc = "Each figure of the runs: rows with few spans last, worse and better ones first, then by effect on CPU time.";
     let is_listed =
         |difference: &&Difference<'_>| listed == Listed::All || differs(difference.verdict);
     let rows = comparison.differences.iter().filter(is_listed);
@@ -244,6 +251,7 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
         Verdict::Better,
         Verdict::Undecided,
         Verdict::Missing,
+        Verdict::Added,
         Verdict::Equal,
     ];
     let counts: Vec<String> = verdicts
@@ -282,11 +290,16 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
         ));
     }
     let has_no_interval = |difference: &&Difference<'_>| difference.method == Method::NoInterval;
-    let without_interval = comparison.differences.iter().filter(has_no_interval).count();
-    if without_interval > 0 {
+    let without_interval: Vec<&Difference<'_>> =
+        comparison.differences.iter().filter(has_no_interval).collect();
+    if let Some(first) = without_interval.first() {
+        let remedy = match first.exactness {
+            Exactness::Noisy => "measure longer (-d), or give several runs on each side",
+            Exactness::Repeatable => "give several runs on each side, with different seeds",
+        };
         notes.push(format!(
-            "{without_interval} figures are not judged, because a figure has no interval: measure longer (-d), or give \
-             several runs on each side"
+            "{} figures are not judged, because a figure has no interval: {remedy}",
+            without_interval.len()
         ));
     }
     let unlisted =

@@ -91,7 +91,7 @@ fn runs_with_one_condition_each_are_compared_whatever_its_name() {
     let mut two = base.clone();
     two.tables[0].push(contexts("busy", &[("TIMER", 1, 1.0, 0.1)]).tables[0].rows()[0].clone());
     let found = compare(&two, &new, &plan(&[])).unwrap();
-    assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Missing));
+    assert!(found.differences.iter().all(|difference| difference.change.is_none()));
 }
 
 #[test]
@@ -374,7 +374,153 @@ fn what_else_differs_is_said() {
     rows.push(vec!["b".into(), 1.0.into(), Value::Absent, 1_u64.into()]);
     rows.into_iter().skip(1).for_each(|row| new.tables[0].push(row));
     let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
-    assert!(warnings.last().unwrap().contains("1 rows are in the second run alone"));
+    // Without an interval, only the cost of row `b` is compared on a live bench.
+    let says = "1 figures are in the second run alone";
+    assert!(warnings.last().unwrap().contains(says), "{warnings:?}");
+}
+
+/// The verdict on the mean of each row, by the row's name.
+fn verdicts_by_row<'f>(found: &'f Comparison<'_>) -> Vec<(String, &'f str)> {
+    let is_mean = |difference: &&Difference<'_>| difference.pair.column.name == "self_mean_ns";
+    let means = found.differences.iter().filter(is_mean);
+    let mut verdicts: Vec<_> =
+        means.map(|difference| (difference.row_name(), difference.verdict.word())).collect();
+    verdicts.sort();
+    verdicts
+}
+
+#[test]
+fn figures_of_one_run_alone_are_listed_and_counted_in_both_directions() {
+    let rows = [("a", 100.0, None), ("b", 100.0, None), ("c", 100.0, None)];
+    let (all, mut fewer) = (run("sim", &rows), run("sim", &rows[..2]));
+    // Row b has no mean, and c does not exist.
+    let column = fewer.tables[0].column("self_mean_ns").unwrap();
+    let mut without_mean = Table::new("handlers", "", fewer.tables[0].columns.clone());
+    for (index, row) in fewer.tables[0].rows().iter().enumerate() {
+        let mut row = row.clone();
+        if index == 1 {
+            row[column] = Value::Absent;
+        }
+        without_mean.push(row);
+    }
+    fewer.tables[0] = without_mean;
+    let rule = plan(&["handlers.self_mean_ns>+5%"]);
+    for (base, new, verdict, counts) in
+        [(&all, &fewer, "missing", (2, 0)), (&fewer, &all, "added", (0, 2))]
+    {
+        let found = compare(base, new, &rule).unwrap();
+        let expected = [("a", "equal"), ("b", verdict), ("c", verdict)];
+        assert_eq!(
+            verdicts_by_row(&found),
+            expected.map(|(row, verdict)| (row.to_owned(), verdict))
+        );
+        let outcome = &found.outcomes[0];
+        assert_eq!((outcome.cells, (outcome.missing, outcome.added)), (1, counts));
+        assert_eq!(
+            (outcome.ruling, outcome.worst.clone()),
+            (Ruling::InDoubt, Some(("b".to_owned(), None)))
+        );
+        let is_about_rule = |warning: &String| {
+            warning.starts_with(
+                "rule \"handlers.self_mean_ns>+5%\" is not checked on 2 of its 3 figures",
+            )
+        };
+        assert!(found.warnings.iter().any(is_about_rule), "{:?}", found.warnings);
+        let (tables, _) = tables(&found, &[], Listed::Differing);
+        let [rules, differences] = &tables[..] else { panic!("two tables") };
+        assert_eq!(rules.get(&rules.rows()[0], "added_count"), Some(&Value::Uint(counts.1 as u64)));
+        // Row c has a count, too.
+        assert_eq!(differences.rows().len(), 3, "{:?}", differences.rows());
+        assert!(differences.display.notes[0].contains(&format!("3 {verdict}")));
+        assert_eq!(differences.check_display(), Ok(()));
+    }
+    let only_added = compare(&fewer, &all, &plan(&["handlers[name=c].self_mean_ns>+5%"]));
+    let error = only_added.unwrap_err().to_string();
+    assert!(
+        error.contains("is about no figure of the first run: only the second run has"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_column_and_a_table_of_the_second_run_alone_are_not_passed_over() {
+    let base = run("sim", &[("a", 100.0, None)]);
+    let mut new = base.clone();
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+    ];
+    let mut table = Table::new("napi", "", columns);
+    table.push(vec!["poll".into(), 5.0.into()]);
+    new.tables.push(table);
+    let reasons = |base: &Run, new: &Run| -> Vec<String> {
+        let found = compare(base, new, &plan(&[])).unwrap();
+        assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Equal));
+        let (_, absent) = tables(&found, &[], Listed::All);
+        absent.into_iter().map(|absence| format!("{}: {}", absence.what, absence.reason)).collect()
+    };
+    assert_eq!(reasons(&base, &new), ["table napi: the first run does not have it"]);
+    assert_eq!(reasons(&new, &base), ["table napi: the second run does not have it"]);
+    // A rule without a table is about all tables with the column.
+    for (base, new, counts) in [(&base, &new, (0, 1)), (&new, &base, (1, 0))] {
+        let found = compare(base, new, &plan(&["self_mean_ns>+5%"])).unwrap();
+        let outcome = &found.outcomes[0];
+        assert_eq!((outcome.ruling, outcome.cells), (Ruling::InDoubt, 1));
+        assert_eq!((outcome.missing, outcome.added), counts);
+    }
+    // A column of the second run alone.
+    let mut with_column = base.clone();
+    let mut columns = base.tables[0].columns.clone();
+    columns.push(Column::new("self_p99_ns", Kind::Real, "").cost());
+    let mut table = Table::new("handlers", "", columns);
+    table.push(base.tables[0].rows()[0].iter().cloned().chain([7.0.into()]).collect());
+    with_column.tables = vec![table];
+    let found = compare(&base, &with_column, &plan(&[])).unwrap();
+    let added = found.differences.iter().find(|difference| difference.verdict == Verdict::Added);
+    assert_eq!(added.unwrap().pair.column.name, "self_p99_ns");
+}
+
+#[test]
+fn a_rule_says_which_tables_it_does_not_check() {
+    let mut twice = run("sim", &[("a", 1.0, None)]);
+    let columns = vec![
+        Column::new("cpu", Kind::Uint, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+    ];
+    let mut table = Table::new("longest", "", columns);
+    table.push(vec![0_u64.into(), 5.0.into()]);
+    table.push(vec![0_u64.into(), 6.0.into()]);
+    twice.tables.push(table);
+    let warnings = |rule| compare(&twice, &twice, &plan(&[rule])).unwrap().warnings;
+    let expected = "rule \"self_mean_ns>+5%\" does not check all tables with self_mean_ns: table longest is not compared: \
+                    several of its rows have the same cpu";
+    assert_eq!(warnings("self_mean_ns>+5%"), [expected]);
+    assert_eq!(warnings("handlers.self_mean_ns>+5%"), Vec::<String>::new());
+}
+
+#[test]
+fn no_run_of_a_series_is_passed_over() {
+    let with = |names: &[&'static str], start: &str| {
+        let rows: Vec<_> = names.iter().map(|name| (*name, 100.0, Some(1.0))).collect();
+        Run { started_utc: start.to_owned(), ..run("live", &rows) }
+    };
+    let base = [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "d"]];
+    let new = [&["a", "e"][..], &["a", "b", "d"], &["a", "b"], &["a", "b"]];
+    let runs = |sets: [&[&'static str]; 4], start: &str| sets.map(|names| with(names, start));
+    let (base, new) = (runs(base, "1"), runs(new, "1"));
+    let found = compare_series(&base, &new, &plan(&["handlers.self_mean_ns>+5%"])).unwrap();
+    let expected = [
+        ("a", "equal"),
+        // Three pairs have b, but not the first one.
+        ("b", "equal"),
+        ("c", "missing"),
+        // The sides have d in different pairs.
+        ("d", "can't tell"),
+        ("e", "added"),
+    ];
+    assert_eq!(verdicts_by_row(&found), expected.map(|(row, verdict)| (row.to_owned(), verdict)));
+    let outcome = &found.outcomes[0];
+    assert_eq!((outcome.cells, outcome.missing, outcome.added), (3, 1, 1));
 }
 
 #[test]
@@ -456,6 +602,51 @@ fn one_run_on_each_side_does_not_judge_rows_that_other_work_decides() {
     assert!(ruled.warnings.iter().any(|text| text.contains("rows below 1 %")));
 }
 
+/// A table without shares of CPU time, whose rows are the contexts of `run_with_shares`, with narrow intervals. Rows:
+/// context, CPU, instructions per span.
+fn table_of_events(rows: &[(&str, &str, f64)]) -> Table {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("cpu", Kind::Text, "").key(),
+        Column::new("event", Kind::Text, "").key(),
+        Column::new("self_mean", Kind::Real, "").plus_minus("self_mean_ci95").cost(),
+        Column::new("self_mean_ci95", Kind::Real, "").detail(),
+    ];
+    let mut table = Table::new("events", "", columns);
+    for (context, cpu, mean) in rows {
+        let keys = [*context, *cpu, "instructions"].map(Value::from);
+        table.push(keys.into_iter().chain([(*mean).into(), (0.001 * mean).into()]).collect());
+    }
+    table
+}
+
+#[test]
+fn one_run_does_not_judge_events_of_contexts_that_other_work_decides() {
+    let run = |start: &str, timer: f64, softirq: f64| {
+        let mut run = run_with_shares(100.0, 100.0, start);
+        let rows =
+            [("timer", "all", timer), ("softirq", "all", softirq), ("softirq", "1", softirq)];
+        run.tables.push(table_of_events(&rows));
+        run
+    };
+    let (base, new) = (run("1", 50.0, 50.0), run("2", 60.0, 100.0));
+    let method = |found: &Comparison<'_>, row: &str| {
+        let is_row = |difference: &&Difference<'_>| difference.row_name() == row;
+        let difference = found.differences.iter().find(is_row).unwrap();
+        (difference.verdict, difference.method)
+    };
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(method(&found, "timer all instructions"), (Verdict::Worse, Method::Intervals));
+    for row in ["softirq all instructions", "softirq 1 instructions"] {
+        assert_eq!(method(&found, row), (Verdict::Undecided, Method::OneRun), "{row}");
+    }
+    // A rule that names the figure is judged, with a warning.
+    let rule = plan(&["events[name=softirq].self_mean>+1%"]);
+    let ruled = compare(&base, &new, &rule).unwrap();
+    assert_eq!(ruled.outcomes[0].ruling, Ruling::Broken);
+    assert!(ruled.warnings.iter().any(|text| text.contains("rows below 1 %")));
+}
+
 /// Runs whose figures are these, each with its start.
 fn series(figures: &[(f64, f64)], start: &str) -> Vec<Run> {
     let run = |(number, (timer, softirq)): (usize, &(f64, f64))| {
@@ -483,7 +674,7 @@ fn several_runs_on_each_side_show_how_much_runs_differ() {
     let difference = found.differences.iter().find(timer).unwrap();
     assert!((difference.tail - 0.025 / 4.0).abs() < 1e-12, "{}", difference.tail);
     let base_mean = f64::powf(100.0 * 110.0 * 120.0 * 130.0, 0.25);
-    assert!((difference.pair.base.value - base_mean).abs() < 1e-9);
+    assert!((difference.pair.base.unwrap().value - base_mean).abs() < 1e-9);
     let logarithms = [1.06_f64, 115.0 / 110.0, 127.0 / 120.0, 136.0 / 130.0].map(f64::ln);
     let mean = logarithms.iter().sum::<f64>() / 4.0;
     let squares: f64 = logarithms.iter().map(|value| (value - mean).powi(2)).sum();
@@ -495,6 +686,65 @@ fn several_runs_on_each_side_show_how_much_runs_differ() {
     // The planted change of the second figures moves the interval with them.
     let slower = verdict_if_changed(difference, -0.06, &plan(&[]));
     assert!(!matches!(slower, Verdict::Worse), "{slower:?}");
+}
+
+/// Repeatable runs of one row, each with its mean.
+fn repeated(bench: &str, means: [f64; 3], start: &str) -> Vec<Run> {
+    let run = |mean| Run { started_utc: start.to_owned(), ..run(bench, &[("a", mean, None)]) };
+    means.map(run).to_vec()
+}
+
+#[test]
+fn repeated_exact_runs_are_compared_as_exactly_as_one() {
+    let (base, new) = (repeated("sim", [1_000.0; 3], "1"), repeated("sim", [1_001.0; 3], "2"));
+    let found = compare_series(&base, &new, &plan(&["self_mean_ns>+0.05%"])).unwrap();
+    let is_mean = |difference: &&Difference<'_>| difference.pair.column.name == "self_mean_ns";
+    let difference = found.differences.iter().find(is_mean).unwrap();
+    assert_eq!((difference.verdict, difference.method), (Verdict::Worse, Method::Exact));
+    assert_eq!((difference.change, difference.interval), (Some(1.0), Some((1.0, 1.0))));
+    assert_eq!(found.outcomes[0].ruling, Ruling::Broken);
+    assert_eq!(found.warnings, Vec::<String>::new());
+    let (tables, _) = tables(&found, &[], Listed::All);
+    assert_eq!(tables[1].display.notes, ["2 figures: 1 worse, 1 equal"]);
+    // The runs of a side differ, as those of different seeds or models: the interval shows how much, without a margin.
+    let base = repeated("sim", [1_000.0, 2_000.0, 3_000.0], "1");
+    let new = repeated("sim", [1_001.0, 2_002.1, 3_002.9], "2");
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    let difference = found.differences.iter().find(is_mean).unwrap();
+    assert_eq!((difference.verdict, difference.method), (Verdict::Worse, Method::Runs));
+    let found = compare_series(&base, &base, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| difference.verdict == Verdict::Equal));
+    // On a live bench, the margin holds, and slow changes of the machine are named.
+    let (base, new) = (repeated("live", [1_000.0; 3], "1"), repeated("live", [1_001.0; 3], "2"));
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "a"), Verdict::Equal);
+    assert!(found.warnings[0].contains("slow changes of the machine"), "{:?}", found.warnings);
+}
+
+#[test]
+fn repeated_estimates_are_judged_by_runs_if_their_seeds_differ() {
+    let with_seeds = |seeds: [u64; 3], cpu: [f64; 3]| -> Vec<Run> {
+        let run = |(seed, cpu): (u64, f64)| {
+            let mut run = computed(["simulation"; 2], cpu, (4_479.0, Some(5.3)), 9_000, 1e6);
+            run.settings.insert("seed".to_owned(), seed.into());
+            run
+        };
+        seeds.into_iter().zip(cpu).map(run).collect()
+    };
+    let cpu = |base: &[Run], new: &[Run]| {
+        let found = compare_series(base, new, &plan(&[])).unwrap();
+        let (_, verdict, method) = verdicts_by_column(&found)[1];
+        (verdict, method)
+    };
+    let base = with_seeds([1, 2, 3], [0.400, 0.402, 0.401]);
+    let new = with_seeds([4, 5, 6], [0.600, 0.603, 0.601]);
+    assert_eq!(cpu(&base, &new), (Verdict::Worse, Method::Runs));
+    // Runs with one seed are one run, and show no error.
+    let (base, new) = (with_seeds([1; 3], [0.4; 3]), with_seeds([2; 3], [0.6; 3]));
+    assert_eq!(cpu(&base, &new), (Verdict::Undecided, Method::NoInterval));
+    // Figures that do not depend on the seed.
+    let (base, new) = (with_seeds([1, 2, 3], [0.4; 3]), with_seeds([4, 5, 6], [0.6; 3]));
+    assert_eq!(cpu(&base, &new), (Verdict::Worse, Method::Runs));
 }
 
 #[test]
@@ -577,12 +827,16 @@ fn the_change_of_several_runs_is_in_the_middle_of_its_interval() {
         difference.pair.row[0].1 == "timer" && difference.pair.column.name == "self_mean_ns"
     };
     let difference = found.differences.iter().find(timer).unwrap();
-    assert!((difference.pair.base.value - 250.0).abs() < 1e-9, "{:?}", difference.pair.base);
+    assert!(
+        (difference.pair.base.unwrap().value - 250.0).abs() < 1e-9,
+        "{:?}",
+        difference.pair.base
+    );
     // The mean of the differences -10, -410, -20 and -100.
     assert!((difference.change.unwrap() + 135.0).abs() < 1e-9, "{:?}", difference.change);
     let (low, high) = difference.interval.unwrap();
     assert!((f64::midpoint(low, high) + 135.0).abs() < 1e-9, "{low} {high}");
-    let (first_low, first_high) = difference.pair.base.interval.unwrap();
+    let (first_low, first_high) = difference.pair.base.unwrap().interval.unwrap();
     assert!((f64::midpoint(first_low, first_high) - 250.0).abs() < 1e-9);
 }
 
@@ -668,6 +922,130 @@ fn estimates_of_a_sample_are_judged_by_their_intervals() {
     assert_eq!(verdict("user"), (Verdict::Equal, Method::Exact));
     // Too few units for an interval.
     assert_eq!(verdict("stat"), (Verdict::Undecided, Method::NoInterval));
+}
+
+/// A run of `signal model` with one row: the method of its figures and of its quantiles, CPU use, mean latency with half
+/// the width of its interval, 99th percentile, and capacity.
+fn computed(
+    [method, quantiles_method]: [&str; 2],
+    cpu_ratio: f64,
+    (latency_ns, half_ns): (f64, Option<f64>),
+    p99_ns: u64,
+    capacity_hz: f64,
+) -> Run {
+    let columns = vec![
+        Column::new("scheme", Kind::Text, "").key(),
+        Column::new("method", Kind::Text, ""),
+        Column::new("cpu_ratio", Kind::Real, "").cpu_share().cost(),
+        Column::new("latency_mean_ns", Kind::Real, "").plus_minus("half_ns").cost(),
+        Column::new("half_ns", Kind::Real, "").detail(),
+        Column::new("latency_p99_ns", Kind::Uint, "").cost(),
+        Column::new("quantiles_method", Kind::Text, "").detail(),
+        Column::new("capacity_hz", Kind::Real, "").priority(40),
+    ];
+    let mut table = Table::new("model", "", columns);
+    table.push(vec![
+        "poll".into(),
+        method.into(),
+        cpu_ratio.into(),
+        latency_ns.into(),
+        half_ns.into(),
+        p99_ns.into(),
+        quantiles_method.into(),
+        capacity_hz.into(),
+    ]);
+    run_of_table("model", table)
+}
+
+/// The verdict and the method of each column, in the order of their names.
+fn verdicts_by_column<'f>(found: &'f Comparison<'_>) -> Vec<(&'f str, Verdict, Method)> {
+    let verdict = |difference: &'f Difference<'_>| {
+        (difference.pair.column.name.as_str(), difference.verdict, difference.method)
+    };
+    let mut verdicts: Vec<_> = found.differences.iter().map(verdict).collect();
+    verdicts.sort_by_key(|(column, ..)| *column);
+    verdicts
+}
+
+#[test]
+fn figures_of_an_event_simulation_are_estimates() {
+    let simulated =
+        |cpu, latency, p99| computed(["simulation"; 2], cpu, (latency, Some(5.3)), p99, 250_000.0);
+    let (base, new) = (simulated(0.4, 4_479.0, 9_000), simulated(0.401, 4_481.0, 9_100));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let not_judged = (Verdict::Undecided, Method::NoInterval);
+    assert_eq!(
+        verdicts_by_column(&found),
+        [
+            ("capacity_hz", Verdict::Equal, Method::Exact),
+            ("cpu_ratio", not_judged.0, not_judged.1),
+            ("latency_mean_ns", Verdict::Equal, Method::Intervals),
+            ("latency_p99_ns", not_judged.0, not_judged.1),
+        ]
+    );
+    let notes = &tables(&found, &[], Listed::All).0[0].display.notes;
+    assert!(notes.iter().any(|note| note.contains("with different seeds")), "{notes:?}");
+    let ruling = |rule: &str, new: &Run| {
+        compare(&base, new, &plan(&[rule])).map(|found| found.outcomes[0].ruling)
+    };
+    assert_eq!(ruling("model.latency_mean_ns>+0.01%", &new), Ok(Ruling::InDoubt));
+    let rule = "model.cpu_ratio>+0.01%";
+    assert_eq!(ruling(rule, &new), Err(CompareError::NoInterval(rule.to_owned())));
+    // A difference beyond the intervals is real, and so is that of a figure that a formula gives.
+    let slower = computed(["simulation"; 2], 0.5, (5_479.0, Some(5.3)), 9_000, 200_000.0);
+    assert_eq!(ruling("model.latency_mean_ns>+5%", &slower), Ok(Ruling::Broken));
+    let found = compare(&base, &slower, &plan(&[])).unwrap();
+    assert_eq!(verdicts_by_column(&found)[0], ("capacity_hz", Verdict::Changed, Method::Exact));
+    // The same seed gives the same figures.
+    let found = compare(&base, &base, &plan(&[])).unwrap();
+    let exactly_equal = |difference: &Difference<'_>| {
+        (difference.verdict, difference.method) == (Verdict::Equal, Method::Exact)
+    };
+    assert!(found.differences.iter().all(exactly_equal));
+}
+
+#[test]
+fn a_formula_is_exact_and_its_simulated_quantiles_are_not() {
+    let formula =
+        |cpu, latency, p99| computed(["closed-form", "simulation"], cpu, (latency, None), p99, 1e6);
+    let (base, new) = (formula(0.4, 4_479.0, 9_000), formula(0.401, 4_480.0, 9_100));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let verdicts = verdicts_by_column(&found);
+    assert_eq!(verdicts[1], ("cpu_ratio", Verdict::Worse, Method::Exact));
+    assert_eq!(verdicts[2], ("latency_mean_ns", Verdict::Worse, Method::Exact));
+    assert_eq!(verdicts[3], ("latency_p99_ns", Verdict::Undecided, Method::NoInterval));
+    // A formula on one side and a simulation on the other.
+    let simulated = computed(["simulation"; 2], 0.401, (4_480.0, Some(5.3)), 9_100, 1e6);
+    let found = compare(&base, &simulated, &plan(&[])).unwrap();
+    assert!(found.differences.iter().all(|difference| !difference.verdict.is_difference()));
+}
+
+#[test]
+fn figures_of_a_measured_processor_are_not_exact() {
+    let run = |experiment: &str, host: f64, model: f64| {
+        let columns = vec![
+            Column::new("path", Kind::Text, "").key(),
+            Column::new("host_cost", Kind::Real, "").priority(90),
+            Column::new("model_cost", Kind::Real, "").priority(90),
+            Column::new("error_factor", Kind::Real, "").cost(),
+        ];
+        let mut table = Table::new("kernel_costs", "", columns);
+        table.push(vec!["read".into(), host.into(), model.into(), (model / host).into()]);
+        Run { experiment: experiment.to_owned(), ..run_of_table("sim", table) }
+    };
+    let verdicts = |base: &Run, new: &Run| -> Vec<Verdict> {
+        let found = compare(base, new, &plan(&[])).unwrap();
+        verdicts_by_column(&found).into_iter().map(|(_, verdict, _)| verdict).collect()
+    };
+    let sides = |experiment| [run(experiment, 100.0, 120.0), run(experiment, 101.0, 130.0)];
+    let [base, new] = sides("bench-kernel");
+    let (unjudged, changed) = (Verdict::Undecided, Verdict::Changed);
+    assert_eq!(verdicts(&base, &new), [unjudged, unjudged, changed]);
+    // Kept data of the processor are the same each time.
+    let [base, mut new] = sides("bench-model");
+    assert_eq!(verdicts(&base, &new), [Verdict::Worse, changed, changed]);
+    new.settings.insert("cpu".to_owned(), 3.into());
+    assert_eq!(verdicts(&base, &new), [unjudged, unjudged, changed]);
 }
 
 /// A run of `sim boot` on a model with this clock. `contexts`: name, cycles, misses of L2.

@@ -93,10 +93,12 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
             differences.iter().map(|difference| weight(difference) * value(difference)).sum()
         };
         let weights = differences.iter().map(|difference| weight(difference)).sum::<f64>();
-        let base_ns = sum(|difference| difference.pair.base.value) / weights;
+        fn first(difference: &Difference<'_>) -> f64 {
+            difference.pair.base.map_or(0.0, |base| base.value)
+        }
+        let base_ns = sum(first) / weights;
         let new_ns =
-            sum(|difference| difference.pair.base.value + difference.change.unwrap_or(0.0))
-                / weights;
+            sum(|difference| first(difference) + difference.change.unwrap_or(0.0)) / weights;
         let effects = effects.get(context).map(Vec::as_slice).unwrap_or_default();
         let effect_ratio =
             (!effects.is_empty()).then(|| effects.iter().sum::<f64>() / effects.len() as f64);

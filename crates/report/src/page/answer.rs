@@ -578,6 +578,7 @@ pub fn summarize_comparison(run: &Run) -> String {
         (better, "better", example("better")),
         (count("changed"), "changed", example("changed")),
         (count("missing"), "missing", None),
+        (count("added"), "added", None),
     ];
     let parts: Vec<String> = parts
         .into_iter()
