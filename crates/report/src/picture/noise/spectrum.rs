@@ -27,16 +27,6 @@ const CANDIDATES_MAX: usize = 256;
 /// The picture of table `spectrum`. `None` for a run without this table.
 pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("spectrum") else { return Ok(None) };
-    let heading = Heading {
-        title: "Spectrum of the work that is lost in quanta of fixed time (FTQ)".to_owned(),
-        notes: vec![
-            "Amplitude as a share of a quantum's work; where frequencies are closer than a pixel, the \
-             strongest. Outstanding lines have their frequency."
-                .to_owned(),
-        ],
-        description: "The share of a quantum's work that is missing, by frequency. ".to_owned(),
-        ..Heading::default()
-    };
     let mut points: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows(table) {
         let point = row.number("frequency_hz").zip(row.number("amplitude_ratio"));
@@ -45,6 +35,28 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         }
     }
     let axes = axes(points.values().flatten());
+    let mut notes = vec![
+        "Amplitude as a share of a quantum's work; where frequencies are closer than a pixel, the \
+         strongest. Outstanding lines have their frequency."
+            .to_owned(),
+    ];
+    let floor = axes[1].ends().0;
+    let is_below_axis = |points: &Vec<(f64, f64)>| {
+        envelope(points, &axes[0], width).iter().any(|(_, amplitude)| *amplitude < floor)
+    };
+    let has_amplitude = |points: &Vec<(f64, f64)>| points.iter().any(|point| point.1 > 0.0);
+    if points.values().any(|points| has_amplitude(points) && is_below_axis(points)) {
+        notes.push(format!(
+            "Amplitudes below {} are drawn at the lower edge; see table spectrum.",
+            human::percent(floor)
+        ));
+    }
+    let heading = Heading {
+        title: "Spectrum of the work that is lost in quanta of fixed time (FTQ)".to_owned(),
+        notes,
+        description: "The share of a quantum's work that is missing, by frequency. ".to_owned(),
+        ..Heading::default()
+    };
     draw_cpus(heading, table, width, |area, cpu| {
         panel(area, cpu, [&axes[0], &axes[1]], points.get(cpu).map_or(&[], Vec::as_slice))
     })
@@ -179,6 +191,16 @@ mod tests {
         let [first, second] = sheet.plots() else { panic!("two CPUs") };
         assert_eq!(first.axis, second.axis);
         assert_eq!(sheet.file().matches(">\n50 %\n<").count(), 2, "at both vertical axes");
+    }
+
+    #[test]
+    fn amplitudes_below_the_axis_are_said_to_be_at_its_edge() {
+        let is_said = |weakest: f64| drawn(&[(10.0, 0.5), (900.0, weakest)]).contains("lower edge");
+        assert!(is_said(1e-9));
+        assert!(is_said(0.0));
+        assert!(!is_said(0.01));
+        // A CPU that lost no work has no curve.
+        assert!(!drawn(&[(10.0, 0.0), (20.0, 0.0)]).contains("lower edge"));
     }
 
     #[test]
