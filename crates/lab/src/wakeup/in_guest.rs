@@ -113,7 +113,8 @@ fn part_of(&[due_ns, end_ns, code]: &[u64; 3]) -> Option<(u64, Part, u64)> {
         1 => Running::Task(number),
         2 => Running::Thread,
         3 => Running::Waker,
-        _ => Running::Unknown,
+        4 => Running::Unknown,
+        _ => return None,
     };
     let length_ns = end_ns.checked_sub(due_ns).filter(|length_ns| *length_ns <= NUMBER_MAX)?;
     Some((due_ns, Part { stage, running }, length_ns))
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(parts.into_iter().collect::<Vec<_>>(), [(20_000, first), (30_000, second)]);
         assert_eq!(response.probed, Some(probed));
         assert!(response_of([&items[..], &items[..1]].concat()).is_err(), "two measurements");
-        for wrong in [[5, 4, 0], [5, 6, 3], [5, 6, 1 << 40], [5, 6 + (1 << 41), 0]] {
+        for wrong in [[5, 4, 0], [5, 6, 5 << 2], [5, 6, 1 << 41], [5, 6 + (1 << 41), 0]] {
             let parts = WakeupItem::Parts(pieces(&[wrong]).concat());
             assert!(response_of(vec![WakeupItem::Thread(run(0)), parts]).is_err(), "{wrong:?}");
         }
