@@ -128,9 +128,9 @@ fn difference(identity: &Identity, model: &SystemModel, cpus: u32) -> Option<Str
     let (seen, name) = (&identity.name, &of_model.name);
     Some(if seen == name {
         format!(
-            "the guest of the checkpoint sees another {name} than the model with --set, for example other sizes of \
-             caches (irqlab machines {name} --set FIELD=VALUE --toml > MODEL.toml, then irqlab sim checkpoint NAME \
-             --identity ./MODEL.toml)"
+            "the guest of the checkpoint sees another {name} than this model, for example other sizes of caches (make a \
+             checkpoint of it: irqlab machines {name} [--set FIELD=VALUE] --toml > MODEL.toml, then irqlab sim checkpoint \
+             NAME --identity ./MODEL.toml)"
         )
     } else {
         format!(

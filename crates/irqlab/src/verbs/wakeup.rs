@@ -88,7 +88,7 @@ pub struct WakeupArgs {
     #[arg(long, allow_hyphen_values = true, value_name = "TIME:ACTION", help_heading = LIVE)]
     on_threshold: Vec<Threshold>,
     /// Keep what ran in the last TIME on each measured CPU, for table flight_record and export --format perfetto; 10ms to
-    /// 1h, and at most 2,097,152 events. With --seeds, TIME before the worst wake-up [default with --seeds: 5ms]
+    /// 1h, and at most 2,097,152 events. With --seeds, TIME before the worst wake-up [default with --seeds: 10ms]
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
           conflicts_with = "no_trace", value_name = "TIME")]
     flight_record: Option<Duration>,
@@ -146,7 +146,7 @@ const SIMULATED_DURATION: Duration = Duration::from_millis(500);
 /// Maximum number of wake-ups of all CPUs of a simulated machine: they fit into the guest's response.
 const ALL_RECORDS_MAX: u64 = 500_000;
 /// Length of the flight record before the due time of the worst wake-up of all seeds, without `--flight-record`.
-const BEFORE_WORST: Duration = Duration::from_millis(5);
+const BEFORE_WORST: Duration = Duration::from_millis(10);
 /// The most machines of `--seeds`.
 const SEEDS_MAX: i64 = 10_000;
 /// The disk that the disk stimulus reads without `--disk`.

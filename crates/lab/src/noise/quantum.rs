@@ -2,6 +2,9 @@
 
 use super::split::Part;
 
+/// Maximum number of contexts of a quantum that are kept.
+const ENTERED_MAX: usize = 8;
+
 /// One quantum of fixed work on one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantum {
@@ -9,8 +12,13 @@ pub struct Quantum {
     pub start_ns: u64,
     /// Duration of the quantum, ns.
     pub time_ns: u64,
-    /// The parts that kernel events name, in the order of time, with their lengths, ns. `None` without tracing.
-    pub parts: Option<Vec<(Part, u64)>>,
+    /// Time that kernel events name in the quantum, ns. `None` without tracing.
+    pub named_ns: Option<u64>,
+    /// The largest part that kernel events name in the quantum. `None` if they name none, and without tracing.
+    pub main: Option<Part>,
+    /// The contexts that started in the quantum, by number, in the order of time. `None` without tracing, if another task
+    /// ran, and if more than eight contexts started.
+    pub entered: Option<Vec<u32>>,
     /// Whether the loop had a page fault in the quantum. `None` without tracing.
     pub faulted: Option<bool>,
 }
@@ -19,23 +27,23 @@ impl Quantum {
     /// A quantum without tracing.
     #[must_use]
     pub fn untraced(start_ns: u64, time_ns: u64) -> Self {
-        Quantum { start_ns, time_ns, parts: None, faulted: None }
+        Quantum { start_ns, time_ns, named_ns: None, main: None, entered: None, faulted: None }
     }
 
-    /// Time that kernel events name in the quantum, ns. `None` without tracing.
-    #[must_use]
-    pub fn named_ns(&self) -> Option<u64> {
-        Some(self.parts.as_ref()?.iter().map(|part| part.1).sum())
-    }
-
-    /// What took the most time of the quantum. `None` if kernel events name nothing, and without tracing.
-    #[must_use]
-    pub fn main(&self) -> Option<Part> {
-        let mut parts = self.parts.clone()?;
+    /// Sets what kernel events tell of the quantum. `parts`: the named parts; they are sorted here. `entered`: the contexts
+    /// that started, in the order of time; `None` if another task ran.
+    pub fn set_named(
+        &mut self,
+        parts: &mut [(Part, u64)],
+        entered: Option<impl Iterator<Item = u32>>,
+    ) {
+        self.named_ns = Some(parts.iter().map(|part| part.1).sum());
         parts.sort_unstable();
         let sums = parts.chunk_by(|a, b| a.0 == b.0);
         let sums = sums.map(|equal| (equal.iter().map(|part| part.1).sum::<u64>(), equal[0].0));
-        sums.max().map(|(_, part)| part)
+        self.main = sums.max().map(|(_, part)| part);
+        let first = entered.map(|entered| entered.take(ENTERED_MAX + 1).collect::<Vec<u32>>());
+        self.entered = first.filter(|entered| entered.len() <= ENTERED_MAX);
     }
 }
 
@@ -45,12 +53,13 @@ mod tests {
 
     #[test]
     fn the_main_part_has_the_largest_sum() {
-        let parts = vec![(Part::Context(1), 30), (Part::Context(2), 40), (Part::Context(1), 30)];
-        let quantum = Quantum { parts: Some(parts), ..Quantum::untraced(0, 500) };
-        assert_eq!((quantum.named_ns(), quantum.main()), (Some(100), Some(Part::Context(1))));
-        let undisturbed = Quantum { parts: Some(Vec::new()), ..Quantum::untraced(0, 400) };
-        assert_eq!((undisturbed.named_ns(), undisturbed.main()), (Some(0), None));
-        let untraced = Quantum::untraced(0, 400);
-        assert_eq!((untraced.named_ns(), untraced.main()), (None, None));
+        let mut quantum = Quantum::untraced(0, 500);
+        assert_eq!((quantum.named_ns, quantum.main), (None, None));
+        let mut parts = [(Part::Context(1), 30), (Part::Context(2), 40), (Part::Context(1), 30)];
+        quantum.set_named(&mut parts, Some([1, 2].into_iter()));
+        assert_eq!((quantum.named_ns, quantum.main), (Some(100), Some(Part::Context(1))));
+        assert_eq!(quantum.entered, Some(vec![1, 2]));
+        quantum.set_named(&mut [], Some(0..9));
+        assert_eq!((quantum.named_ns, quantum.main, quantum.entered), (Some(0), None, None));
     }
 }

@@ -253,8 +253,8 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
     let unseen: u64 = window.cpus.iter().map(|cpu| cpu.ledger.unseen).sum();
     if unseen > 0 {
         warnings.push(format!(
-            "no kernel event shows the wake-up or the end of {unseen} wake-ups; their time after the last event is unknown (some kernels \
-             call no BPF program while a thread of process 1 runs)"
+            "{unseen} wake-ups lack a kernel event, so a part of their lateness, or all of it, is other: some kernels call \
+             no BPF program while a thread of process 1 runs"
         ));
     }
     let mut cpu_warnings = CpuWarnings::default();

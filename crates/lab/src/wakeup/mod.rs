@@ -21,8 +21,8 @@ mod wake_by;
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
 pub use sample::{
-    CpuWakeups, FunctionTime, OTHER_FUNCTIONS, ProbeCost, SeedOutcome, ThreadReadings, WakerCounts,
-    WakeupSample, WorstFunctions, kind_and_name,
+    CpuWakeups, FunctionTime, NOT_RECORDED, OTHER_FUNCTIONS, ProbeCost, SeedOutcome,
+    ThreadReadings, WakerCounts, WakeupSample, WorstFunctions, kind_and_name,
 };
 pub use split::{CpuState, Part, Running, Stage, Wakeup};
 pub use tables::Class;

@@ -98,7 +98,12 @@ impl Instant {
                 let is_interrupt = parts[woken - 1].0.class == Class::Interrupts;
                 is_interrupt.then(|| time_until(woken - 1))
             }
-            Instant::Woken => (woken < parts.len()).then(|| time_until(woken)),
+            // Without the event, the stage lasts until the switch.
+            Instant::Woken => {
+                let is_seen =
+                    parts.get(woken).is_some_and(|part| part.0.stage == Stage::Scheduling);
+                is_seen.then(|| time_until(woken))
+            }
             Instant::Switched => (switched < parts.len()).then(|| time_until(switched)),
             Instant::InterruptEntered | Instant::FirstInstruction => None,
         }
@@ -247,16 +252,18 @@ impl ComparedPart {
         mean(self.exact_total_ns as f64, self.exact_count)
     }
 
-    /// Mean by the live bench minus exact mean, ns.
+    /// Total by the live bench minus exact total, for each wake-up that has the part, ns. `None` if one side lacks the part.
     #[must_use]
     pub fn error_ns(&self) -> Option<f64> {
-        Some(self.measured_mean_ns()? - self.exact_mean_ns()?)
+        let difference = self.measured_total_ns as f64 - self.exact_total_ns as f64;
+        mean(difference, self.exact_count).filter(|_| self.measured_count > 0)
     }
 
-    /// Mean by the live bench over exact mean, minus 1.
+    /// Total by the live bench over exact total, minus 1. `None` if one side lacks the part.
     #[must_use]
     pub fn error_ratio(&self) -> Option<f64> {
-        Some(self.measured_mean_ns()? / self.exact_mean_ns()? - 1.0)
+        let is_on_both_sides = self.measured_count > 0 && self.exact_total_ns > 0;
+        is_on_both_sides.then(|| self.measured_total_ns as f64 / self.exact_total_ns as f64 - 1.0)
     }
 
     /// What is known of the agreement. `probe_cost_ns`: mean time of a call of a BPF program.
@@ -323,10 +330,16 @@ fn number_columns<'a>() -> Columns<'a, PartRow<'a>> {
         us_column("exact_mean_ns", "Mean over the wake-ups with the part, by the simulator.")
             .shown_as("exact mean", 97)
             .real(|row: &PartRow<'_>| row.part.exact_mean_ns()),
-        column("error_ns", "measured_mean_ns minus exact_mean_ns.")
+        column(
+            "error_ns",
+            "Total time by the live bench minus exact total time, over exact_count. Absent if one side lacks the part.",
+        )
             .shown_as("difference", 95)
             .real(|row: &PartRow<'_>| row.part.error_ns()),
-        column("error_ratio", "measured_mean_ns over exact_mean_ns, minus 1.")
+        column(
+            "error_ratio",
+            "Total time by the live bench over exact total time, minus 1. Absent if one side lacks the part.",
+        )
             .shown_as("error", 99)
             .real(|row: &PartRow<'_>| row.part.error_ratio()),
         column("error_max_ns", "Largest difference of both sides in a single wake-up.")
@@ -428,7 +441,7 @@ pub fn wakeups(checks: &[ConditionCheck]) -> Table {
             .uint(|check: &ConditionCheck| check.joined().count()),
         column("measured_only_count", "Wake-ups that only the live bench has.")
             .detail()
-            .uint(|check: &ConditionCheck| check.measured.len() - check.joined().count()),
+            .uint(|check: &ConditionCheck| check.measured.len().saturating_sub(check.joined().count())),
         column("lost_event_count", "Events of the kernel that the live bench lost.")
             .shown_as("lost events", 40)
             .uint(|check: &ConditionCheck| check.lost_events),

@@ -58,12 +58,14 @@ pub struct WorstFunctions {
 
 /// Name of the row that sums the functions without a row of their own.
 pub const OTHER_FUNCTIONS: &str = "others";
+/// Stands for the functions of a time in which no blocks were recorded.
+pub const NOT_RECORDED: &str = "not recorded";
 
 /// A function in one stage and context of a wake-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionTime {
     pub part: Part,
-    /// Name of the function, `user mode`, [`OTHER_FUNCTIONS`], or `not recorded`.
+    /// Name of the function, `user mode`, [`OTHER_FUNCTIONS`], or [`NOT_RECORDED`].
     pub function: String,
     /// When the function first ran, or a function that it called, from the due time, ns.
     pub first_ns: u64,

@@ -6,7 +6,9 @@ use record::{Column, Columns, Format, Keep, RowFilter, Table, TableDisplay, colu
 use stats::Distribution;
 
 use super::ledger::WholeWakeup;
-use super::sample::{CpuWakeups, FunctionTime, OTHER_FUNCTIONS, SeedOutcome, WakeupSample};
+use super::sample::{
+    CpuWakeups, FunctionTime, NOT_RECORDED, OTHER_FUNCTIONS, SeedOutcome, WakeupSample,
+};
 use super::split::{Part, Running, Stage};
 use crate::flight_table::Marked;
 use crate::noise::{ContextName, IDLE};
@@ -231,8 +233,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
             .uint(|row: &Thread<'_>| row.late().count),
         column(
             "missed_count",
-            "Periods that were over before the thread ran again. No other column counts them: a thread that is late \
-             by several periods has one wake-up.",
+            "Periods that were over before the thread ran again, or with a waker: wake-ups sent before the thread had run \
+             after an earlier one. No other column counts them: a thread that is late by several periods has one wake-up.",
         )
         .shown_as("missed", 85)
         .uint(|row: &Thread<'_>| row.cpu.missed),
@@ -280,8 +282,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
             .uint(|row: &Thread<'_>| row.cpu.page_faults),
         column(
             "unseen_count",
-            "Wake-ups without a kernel event that shows the switch to the thread, or the wake-up by the waker. Their \
-             time after the last event is in other_ratio.",
+            "Wake-ups without a kernel event that shows the switch to the thread, or the wake-up by the waker. In \
+             other_ratio is their time after the last event, or without the wake-up's event their whole lateness.",
         )
         .detail()
         .uint(|row: &Thread<'_>| row.sample.events.map(|_| row.cpu.ledger.unseen)),
@@ -620,7 +622,7 @@ fn largest_function<'a>(
         None => times.push((function, ns)),
     };
     let functions = sample.worst_functions.as_ref()?.functions.iter();
-    for row in functions.filter(|row| row.function != OTHER_FUNCTIONS) {
+    for row in functions.filter(|row| is_function(row)) {
         let runs = sample.kind_and_name(row.part.running);
         if runs.is_some_and(|(row_kind, row_name)| (row_kind, row_name.as_str()) == (kind, name)) {
             add(&mut self_times, &row.function, row.self_ns);
@@ -630,6 +632,11 @@ fn largest_function<'a>(
     let is_half = |(_, ns): &(&str, u64)| *ns >= cause_ns.div_ceil(2);
     let innermost = total_times.into_iter().filter(is_half).min_by_key(|(_, ns)| *ns);
     innermost.or_else(|| self_times.into_iter().max_by_key(|(_, ns)| *ns))
+}
+
+/// Whether the row is of a function, and not of a rest.
+fn is_function(row: &FunctionTime) -> bool {
+    ![OTHER_FUNCTIONS, NOT_RECORDED].contains(&row.function.as_str())
 }
 
 /// Table `worst_functions`: the functions of the kernel in the worst wake-up.
@@ -671,7 +678,8 @@ pub(super) fn worst_functions(sample: &WakeupSample) -> Table {
         column(
             "function",
             "Function of the kernel. `user mode`: code of a program. `others`: functions of this stage and context with less \
-             time than the 100 in the table. `not recorded`: the record of blocks was full.",
+             time than the 100 in the table. `not recorded`: the record of blocks was full. A function that takes less than \
+             1 ns has no row.",
         )
         .priority(100)
         .key()
@@ -708,8 +716,7 @@ pub(super) fn worst_functions(sample: &WakeupSample) -> Table {
             .uint(|row: &Row<'_>| row.time.l2_misses),
     ]);
     let functions = sample.worst_functions.iter().flat_map(|worst| &worst.functions);
-    let largest =
-        functions.filter(|row| row.function != OTHER_FUNCTIONS).max_by_key(|row| row.self_ns);
+    let largest = functions.filter(|row| is_function(row)).max_by_key(|row| row.self_ns);
     let headline = largest.map(|row| {
         let name = row.function.replace(['{', '}'], "");
         format!("most time of its own: {name}, {}", microseconds(row.self_ns))

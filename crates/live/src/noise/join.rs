@@ -14,6 +14,17 @@ use crate::ring::Record;
 
 /// Maximum number of marks of a CPU that wait for a later record. Beyond it, the oldest half is counted and forgotten.
 const MARKS_MAX: usize = 1 << 20;
+/// FTQ's marks wait for this long: the window may have ended since the last poll.
+const SLOT_MARKS_NS: u64 = 2_500_000_000;
+
+/// Marks that were forgotten together.
+struct Forgotten {
+    /// The time of the last one, ns.
+    until_ns: u64,
+    count: u64,
+    /// Number of those in the window, which count as outside of records.
+    outside: u64,
+}
 
 /// Joins the records of one CPU with its marks, and turns them into gaps, quanta or slots.
 pub struct Join {
@@ -37,12 +48,11 @@ pub struct Join {
     pub outside: u64,
     /// How often each context started in the window, by its number.
     pub entries: BTreeMap<u32, u64>,
-    /// Number of marks that were forgotten before the record came to which they may belong.
+    /// Number of marks that were forgotten before the record came to which they may belong: too high by at most
+    /// [`MARKS_MAX`] for a record.
     pub forgotten_in_records: u64,
-    /// The last mark that was forgotten, ns.
-    forgotten_until_ns: u64,
-    /// Number of marks that were forgotten since the last record.
-    forgotten: u64,
+    /// The marks that were forgotten since the last record.
+    forgotten: Vec<Forgotten>,
     /// Number of records whose times could not be converted to the kernel's clock. They are lost.
     pub timeless: u64,
     /// A buffer for [`attribute`], kept to avoid an allocation per quantum.
@@ -76,8 +86,7 @@ impl Join {
             outside: 0,
             entries: BTreeMap::new(),
             forgotten_in_records: 0,
-            forgotten_until_ns: 0,
-            forgotten: 0,
+            forgotten: Vec::new(),
             timeless: 0,
             parts: Vec::new(),
         }
@@ -106,10 +115,12 @@ impl Join {
         // The marks arrive almost in order; noise.bpf.c has the reason.
         self.marks.sort_by_key(|mark| mark.at_ns);
         if self.marks.len() > MARKS_MAX && self.waiting.is_empty() {
-            let forgotten = self.marks.len() - MARKS_MAX / 2;
-            self.forgotten_until_ns = self.marks[forgotten - 1].at_ns;
-            self.forgotten += forgotten as u64;
-            self.take_outside(forgotten, u64::MAX);
+            let count = self.marks.len() - MARKS_MAX / 2;
+            let until_ns = self.marks[count - 1].at_ns;
+            let outside_before = self.outside;
+            self.take_outside(count, u64::MAX);
+            let outside = self.outside - outside_before;
+            self.forgotten.push(Forgotten { until_ns, count: count as u64, outside });
         }
     }
 
@@ -161,6 +172,11 @@ impl Join {
                 }
             }
         }
+        if let (LoopResult::Slots(_), Some(newest)) = (&self.result, self.marks.last()) {
+            // No slot needs marks.
+            let old_ns = newest.at_ns.saturating_sub(SLOT_MARKS_NS);
+            used = self.marks.partition_point(|mark| mark.at_ns < old_ns);
+        }
         self.take(used, u64::MAX);
     }
 
@@ -170,10 +186,10 @@ impl Join {
         let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
         let end = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
         self.outside += self.count_in_window(from, first, u64::MAX);
-        if gap.start_ns < self.forgotten_until_ns {
-            self.forgotten_in_records += self.forgotten;
+        for forgotten in self.forgotten.drain(..).filter(|round| round.until_ns >= gap.start_ns) {
+            self.forgotten_in_records += forgotten.count;
+            self.outside -= forgotten.outside;
         }
-        self.forgotten = 0;
         let marks = &self.marks[first..end];
         match &mut self.result {
             LoopResult::Gaps(ledger) if self.has_marks => ledger.add(gap, marks),
@@ -212,7 +228,12 @@ fn attribute(
     split(gap, marks, parameters, parts);
     parts.retain(|(part, _)| matches!(part, Part::Context(_) | Part::Fault));
     quantum.faulted = Some(parts.iter().any(|part| part.0 == Part::Fault));
-    quantum.parts = Some(parts.clone());
+    let is_switched = marks.iter().any(|mark| matches!(mark.what, What::SwitchTo(_)));
+    let entered = marks.iter().filter_map(|mark| match mark.what {
+        What::Enter(context) => Some(context),
+        _ => None,
+    });
+    quantum.set_named(parts, (!is_switched).then_some(entered));
 }
 
 #[cfg(test)]
@@ -246,13 +267,32 @@ mod tests {
     #[test]
     fn marks_that_no_record_needs_are_forgotten_and_counted() {
         let count = MARKS_MAX as u64 + 101;
-        let mut join = join_with_marks(count);
-        assert!(join.marks.len() <= MARKS_MAX / 2);
-        // A gap that began before the last forgotten mark lacks all of them.
-        join.add_gap(Gap { start_ns: 1_500, end_ns: u64::MAX }, 0);
-        assert_eq!(join.forgotten_in_records, count - MARKS_MAX as u64 / 2);
-        let remaining = join.marks.len();
-        join.take(remaining, u64::MAX);
-        assert_eq!(join.marks_in_window, count - 50);
+        let forgotten = count - MARKS_MAX as u64 / 2;
+        let last_forgotten_ns = 500 + 10 * (forgotten - 1);
+        for (start_ns, lost) in [(last_forgotten_ns, forgotten), (last_forgotten_ns + 1, 0)] {
+            let mut join = join_with_marks(count);
+            assert!(join.marks.len() <= MARKS_MAX / 2);
+            join.add_gap(Gap { start_ns, end_ns: u64::MAX }, 0);
+            assert_eq!(join.forgotten_in_records, lost);
+            // 50 marks are from before the window.
+            assert_eq!(join.outside, if lost > 0 { 0 } else { forgotten - 50 });
+            let remaining = join.marks.len();
+            join.take(remaining, u64::MAX);
+            assert_eq!(join.marks_in_window, count - 50);
+        }
+    }
+
+    #[test]
+    fn slots_need_no_marks() {
+        let parameters = AttributionParameters::default();
+        let ledger = GapLedger::new(parameters, KeepDetours::with_seed(1));
+        let mut join = Join::new(Loop::Ftq, true, parameters, ledger, 1);
+        join.start_ns = Some(0);
+        let marks = (0..60).map(|second| Mark { at_ns: second * 1_000_000_000, what: What::Fault });
+        join.add_marks(marks);
+        join.advance(vec![[0, 1, 0]], &ClockMap::new(KernelClock::default()));
+        assert_eq!((join.marks_in_window, join.marks.len()), (57, 3));
+        join.finish(59_000_000_000, 0, 0.0);
+        assert_eq!((join.marks_in_window, join.outside), (59, 0));
     }
 }

@@ -356,7 +356,7 @@ impl SimNoise {
             start_ns: loop_run.start,
             window_ns: loop_run.end.saturating_sub(loop_run.start),
             result,
-            tick_count: Some(tick_count),
+            tick_count,
             external_ns: None,
             lost_records: loop_run.lost,
             left: false,

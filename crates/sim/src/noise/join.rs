@@ -75,23 +75,18 @@ impl Join<'_> {
         self.pieces(loop_run.start, loop_run.end)
     }
 
-    /// Counts the interrupts of the local timer in the window. An exception or an NMI within an interrupt does not start
-    /// another one.
-    pub(super) fn tick_count(&mut self) -> u64 {
+    /// Counts the interrupts of the local timer in the window. `None` if its contexts are not known.
+    pub(super) fn tick_count(&mut self) -> Option<u64> {
         let window = self.window();
-        let is_tick = |piece: &Piece| {
+        if window.is_empty() {
+            return None;
+        }
+        let mut is_tick = |piece: &Piece| {
             let part = self.names.part(piece, self.guest_loop.run.thread, self.account);
             let Part::Context(number) = part else { return false };
             self.names.list.get(number as usize).is_some_and(ContextName::is_tick)
         };
-        let is_within = |piece: &Piece| {
-            matches!(piece.context, KernelContext::Exception(_) | KernelContext::Nmi)
-        };
-        let mut pieces = window;
-        pieces.retain(|piece| !is_within(piece));
-        let ticks: Vec<bool> = pieces.iter().map(is_tick).collect();
-        // With what is within them taken out, the pieces of an interrupt are next to each other.
-        ticks.chunk_by(|a, b| a == b).filter(|run| run[0]).count() as u64
+        Some(entries(&window).into_iter().filter(|piece| is_tick(piece)).count() as u64)
     }
 
     /// Makes the ledger of the detour loop. `taken_off_ns`: the time that the loop subtracts from each gap as its own
@@ -181,7 +176,7 @@ impl Join<'_> {
         fixed
     }
 
-    /// Fills in who took time from a quantum (`parts`, `faulted`), and returns its cycles. Unaccounted time has a part of
+    /// Fills in who took time from a quantum (`named_ns`, `main`, `entered`, `faulted`), and returns its cycles. Unaccounted time has a part of
     /// its own, so it counts as named. `before`: the pieces between the previous quantum and this one.
     fn attribute_quantum(
         &mut self,
@@ -194,7 +189,14 @@ impl Join<'_> {
         let mut parts = self.parts(pieces);
         parts.retain(|part| part.0 != Part::Own);
         let first = parts.first().map(|part| part.0);
-        quantum.parts = Some(parts);
+        let is_switched = pieces.iter().any(|piece| piece.task != task);
+        let mut entered = Vec::new();
+        for piece in entries(pieces) {
+            if let Part::Context(number) = self.names.part(piece, thread, self.account) {
+                entered.push(number);
+            }
+        }
+        quantum.set_named(&mut parts, (!is_switched).then_some(entered.into_iter()));
         let faults = |piece: &Piece| piece.context == PAGE_FAULT && piece.task == task;
         quantum.faulted = Some(pieces.iter().any(faults));
         let cycles = |is_loop: bool| -> u64 {
@@ -210,7 +212,7 @@ impl Join<'_> {
             departures: departures(pieces, thread),
             departures_before: departures(before, thread),
             first,
-            switched: pieces.iter().any(|piece| piece.task != task),
+            switched: is_switched,
         }
     }
 }
@@ -225,6 +227,24 @@ fn keep_own_ns(parts: &mut Vec<(Part, u64)>, own_ns: u64) {
     }
     parts.push((Part::Own, own_ns - kept_ns));
     parts.retain(|part| part.1 > 0);
+}
+
+/// Returns the pieces with which an interrupt, an exception or a softirq starts. The pieces after something within it are
+/// not its start. A tick that interrupts its own softirqs is taken for the return to the first one.
+fn entries(pieces: &[Piece]) -> Vec<&Piece> {
+    let mut open: Vec<KernelContext> = Vec::new();
+    let mut entries = Vec::new();
+    for piece in pieces {
+        if !piece.context.is_interrupt_or_exception() {
+            open.clear();
+        } else if let Some(position) = open.iter().rposition(|context| *context == piece.context) {
+            open.truncate(position + 1);
+        } else {
+            open.push(piece.context);
+            entries.push(piece);
+        }
+    }
+    entries
 }
 
 /// Counts the transitions from the loop to other contexts.
@@ -276,6 +296,26 @@ pub(super) fn slots(guest_loop: &GuestLoop, slot_ns: u64) -> Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupt_starts_once_whatever_runs_within_it() {
+        let piece = |context| Piece {
+            context,
+            task: KernelContext::User(7),
+            from_ns: 0,
+            to_ns: 1,
+            cycles: 1,
+            unaccounted_ns: 0,
+        };
+        let [user, tick] = [KernelContext::User(7), KernelContext::Interrupt(0xec)];
+        let [timer, sched] = [KernelContext::Softirq(1), KernelContext::Softirq(7)];
+        let order =
+            [user, tick, timer, tick, sched, tick, user, tick, PAGE_FAULT, tick, user, tick];
+        let pieces: Vec<Piece> = order.into_iter().map(piece).collect();
+        let starts: Vec<KernelContext> =
+            entries(&pieces).iter().map(|entry| entry.context).collect();
+        assert_eq!(starts, [tick, timer, sched, tick, PAGE_FAULT, tick]);
+    }
 
     #[test]
     fn of_the_loops_own_time_the_last_stays() {

@@ -132,6 +132,10 @@ pub(super) const NOT_COVERED: &str =
 const NOT_AGAIN: &str = "the machine with the latest wake-up did not run again";
 /// Why there are no functions.
 const NO_SYMBOLS: &str = "this kernel has no symbols (CONFIG_KALLSYMS)";
+const NO_CONTEXTS: &str = "the record of contexts does not begin before the worst wake-up";
+const OTHER_CPU: &str = "the wake-up began on the waker's CPU, whose functions are not recorded (with --waker-cpu on the \
+                         measured CPU they are)";
+const NO_WAKEUP: &str = "no thread woke in the window";
 const TOO_MANY_PARTS: &str = "the wake-up has more parts than irqlab keeps in the order of time";
 
 pub(super) const CLOCKS_DIFFER: &str =
@@ -256,7 +260,11 @@ impl SimWakeup {
             None
         };
         let is_repeated = again.is_some();
+        let has_blocks = first.worst_blocks.is_some();
         let mut sample = self.keep(again.unwrap_or(first));
+        if is_repeated && !has_blocks {
+            sample.absent.push(no_functions(NO_CONTEXTS));
+        }
         self.limit = self.limit.take().or(summary.limit);
         sample.interrupted |= !is_repeated;
         sample.facts.insert("worst_seed".to_owned(), json!(worst.seed));
@@ -272,7 +280,8 @@ impl SimWakeup {
             ));
         }
         sample.warnings.extend(summary.cpu_warnings.lines());
-        sample.cpu_warnings.clear();
+        // The others are in the lines of all seeds. These make the run broken.
+        sample.cpu_warnings.retain(CpuWarning::is_broken);
         sample.seeds = summary.outcomes;
         Ok(Some(sample))
     }
@@ -324,6 +333,10 @@ impl SimWakeup {
             Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
+        // The first run's record was whole: the blocks found no room in this one.
+        if observers.blocks.is_some() && !ran.account.broken.is_empty() {
+            return Ok(None);
+        }
         if let Some(broken) = ran.account.broken.first() {
             let reason = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(reason));
@@ -334,6 +347,9 @@ impl SimWakeup {
             let symbols = self.settings.symbols.as_ref();
             let symbols = guest.with_modules_of_boot(symbols, &ran.modules)?;
             match symbols.zip(worst) {
+                Some((_, worst)) if is_sent_from_another_cpu(worst.cpu, &response) => {
+                    sample.absent.push(no_functions(OTHER_CPU));
+                }
                 Some((symbols, worst)) => {
                     let functions = functions_of(worst, &sample, &ran.account, &symbols);
                     match functions {
@@ -431,6 +447,9 @@ impl SimWakeup {
         sample.flight_record =
             flight.and_then(|flight| flight_record(flight, worst, response, account, &mut names));
         sample.names = names.list;
+        if flight.is_some() && sample.flight_record.is_none() {
+            sample.absent.push(Absence::new(flight_table::NAME, "all rows", NO_WAKEUP));
+        }
         Ok((sample, worst.map(|(worst, _)| worst)))
     }
 
@@ -503,8 +522,8 @@ fn worst_wakeup(
     let all = sample.cpus.iter().filter_map(worst_of);
     let (cpu, wakeup) = all.min_by_key(|(cpu, wakeup)| (Reverse(wakeup.late_ns()), *cpu))?;
     let thread = response.threads.iter().find(|thread| thread.run.cpu == cpu)?;
-    let is_worst = |record: &&[u64; 3]| (record[0], record[1]) == (wakeup.due_ns, wakeup.woke_ns);
-    let &[_, _, woke_tsc] = thread.records.iter().find(is_worst)?;
+    let is_worst = |record: &[u64; 3]| (record[0], record[1]) == (wakeup.due_ns, wakeup.woke_ns);
+    let [_, _, woke_tsc] = with_counter_at_reading(&thread.records).into_iter().find(is_worst)?;
     let due_tsc = woke_tsc.saturating_sub(wakeup.late_ns());
     Some((WakeupOnCounter { cpu, due_tsc, woke_tsc }, wakeup))
 }
@@ -528,8 +547,9 @@ fn flight_record(
     let mut recorder = FlightRecorder::new(length_ns, &cpus);
     for thread in &response.threads {
         // The guest's clock and the counter advance at the same rate.
+        let readings = with_counter_at_reading(&thread.records);
         let is_worst = |record: &&[u64; 3]| record[1] == worst.woke_ns;
-        let reading = thread.records.iter().find(is_worst).or(thread.records.first());
+        let reading = readings.iter().find(is_worst).or(readings.first());
         let (Some(&[_, woke_ns, woke_tsc]), Some(cpu)) = (reading, cpu_of(account, thread.run.cpu))
         else {
             continue;
@@ -569,6 +589,12 @@ fn functions_of(
     Some(WorstFunctions { cpu: worst.cpu, functions })
 }
 
+/// Whether a waker on another CPU wakes the thread of a CPU.
+fn is_sent_from_another_cpu(cpu: u32, response: &WakeupResponse) -> bool {
+    let of_cpu = response.threads.iter().filter(|thread| thread.run.cpu == cpu);
+    of_cpu.filter_map(|thread| thread.run.waker.as_ref()).any(|waker| waker.cpu != cpu)
+}
+
 /// The table of functions is absent for this reason.
 fn no_functions(reason: &str) -> Absence {
     Absence::new("worst_functions", "all rows", reason)
@@ -601,15 +627,15 @@ fn check_cpus(
 /// The time-stamp counter at the opening of the thread's window. 0 without a wake-up.
 fn counter_at_start(thread: &GuestThread) -> u64 {
     let start_ns = thread.run.start_ns;
-    let first = thread.records.first();
-    first.map_or(0, |&[_, woke_ns, counter]| {
-        counter.saturating_sub(woke_ns.saturating_sub(start_ns))
-    })
+    let first = with_counter_at_reading(&thread.records).into_iter().next();
+    first
+        .map_or(0, |[_, woke_ns, counter]| counter.saturating_sub(woke_ns.saturating_sub(start_ns)))
 }
 
 /// Whether CLOCK_MONOTONIC and the time-stamp counter advanced by the same time between the first and the last wake-up.
 pub(super) fn clocks_agree(thread: &GuestThread) -> bool {
-    let Some((first, last)) = thread.records.first().zip(thread.records.last()) else {
+    let readings = with_counter_at_reading(&thread.records);
+    let Some((first, last)) = readings.first().zip(readings.last()) else {
         return true;
     };
     let passed_ns = last[1].saturating_sub(first[1]);
@@ -619,7 +645,8 @@ pub(super) fn clocks_agree(thread: &GuestThread) -> bool {
 
 /// Whether the record of contexts, which starts at `starts_ns`, begins before the thread's first due time.
 pub(super) fn is_covered(thread: &GuestThread, starts_ns: Option<u64>) -> bool {
-    thread.records.first().is_none_or(|&[due_ns, woke_ns, woke_tsc]| {
+    let first = with_counter_at_reading(&thread.records).into_iter().next();
+    first.is_none_or(|[due_ns, woke_ns, woke_tsc]| {
         let due_tsc = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
         starts_ns.is_some_and(|starts_ns| starts_ns <= due_tsc)
     })

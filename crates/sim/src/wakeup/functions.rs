@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use attribution::KernelContext;
-use lab::wakeup::{FunctionTime, OTHER_FUNCTIONS, Part, Running};
+use lab::wakeup::{FunctionTime, NOT_RECORDED, OTHER_FUNCTIONS, Part, Running};
 use plugin_interface::options::BlockWindow;
 
 use crate::Symbols;
@@ -28,7 +28,6 @@ const ROWS_MAX: usize = 100;
 const DEPTH_MAX: usize = 64;
 /// Names of rows that are no function of the kernel.
 const USER_MODE: &str = "user mode";
-const NOT_RECORDED: &str = "not recorded";
 
 /// The time in which a machine records blocks, so that it has those of a wake-up. `transitions`: those of the wake-up's
 /// CPU in an earlier run of the machine. `None` if they do not cover the due time.

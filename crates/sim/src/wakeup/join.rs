@@ -260,12 +260,14 @@ fn woken_by(
     let is_call = |transition: &&ContextTransition| {
         waker.is_task(transition.task) && matches!(transition.context, KernelContext::Syscall(_))
     };
-    let call_end = waker
-        .within(due_tsc, woke_tsc)
-        .skip_while(|transition| !is_call(transition))
-        .find(|transition| transition.context == KernelContext::User(waker.thread));
+    let mut calls = waker.within(due_tsc, woke_tsc).skip_while(|transition| !is_call(transition));
+    let call_tsc = calls.next().map_or(due_tsc, |call| call.tsc);
+    let call_end = calls.find(|transition| transition.context == KernelContext::User(waker.thread));
     let wakes = |transition: &&ContextTransition| match transition.context {
-        KernelContext::Interrupt(vector) => WAKE_VECTORS.contains(&vector),
+        // An interrupt before the call is not of this wake-up.
+        KernelContext::Interrupt(vector) => {
+            transition.tsc >= call_tsc && WAKE_VECTORS.contains(&vector)
+        }
         _ => measured.is_task(transition.task),
     };
     let woken = measured.within(due_tsc, woke_tsc).find(wakes);

@@ -7,7 +7,6 @@ use record::{Absence, Columns, Table, TableDisplay, column};
 use super::super::loops::Loop;
 use super::super::quantum::Quantum;
 use super::super::sample::{ContextName, Fixed, LoopResult, NoiseSample};
-use super::super::split::Part;
 use super::aftermath::Mean;
 use super::{all_rows, cpu_column};
 use crate::cpu_warnings::cpus_in_words;
@@ -138,20 +137,16 @@ impl ContextName {
     }
 }
 
-/// Whether only one tick, with its softirqs, interrupted a quantum with these parts.
-fn is_of_one_tick(parts: &[(Part, u64)], names: &[ContextName]) -> bool {
-    let is_named = |part: Part, has_property: fn(&ContextName) -> bool| match part {
-        Part::Context(number) => names.get(number as usize).is_some_and(has_property),
-        _ => false,
-    };
-    let runs = parts.chunk_by(|a, b| a.0 == b.0);
-    let tick_count = runs.filter(|run| is_named(run[0].0, ContextName::is_tick)).count();
-    let is_first = parts.first().is_some_and(|part| is_named(part.0, ContextName::is_tick));
-    let is_of_tick = |part: &(Part, u64)| match part.0 {
-        Part::Unknown => true,
-        part => is_named(part, ContextName::is_tick) || is_named(part, ContextName::is_softirq),
-    };
-    is_first && tick_count == 1 && parts.iter().all(is_of_tick)
+/// Whether one tick, with the softirqs that followed it, alone interrupted a quantum in which these contexts started.
+fn is_of_one_tick(entered: &[u32], names: &[ContextName]) -> bool {
+    let name = |number: &u32| names.get(*number as usize);
+    match entered {
+        [first, others @ ..] => {
+            name(first).is_some_and(ContextName::is_tick)
+                && others.iter().all(|other| name(other).is_some_and(ContextName::is_softirq))
+        }
+        [] => false,
+    }
 }
 
 /// The cost of a tick, ns.
@@ -168,10 +163,9 @@ fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
     let has_no_fault = |quantum: &&Quantum| quantum.faulted != Some(true);
     let (mut direct, mut own, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
     for quantum in fixed.first.iter().filter(has_no_fault) {
-        match &quantum.parts {
-            Some(parts) if parts.is_empty() => undisturbed.push(quantum.time_ns),
-            Some(parts) if is_of_one_tick(parts, &sample.names) => {
-                let taken_ns = parts.iter().map(|part| part.1).sum();
+        match (quantum.named_ns, &quantum.entered) {
+            (Some(0), _) => undisturbed.push(quantum.time_ns),
+            (Some(taken_ns), Some(entered)) if is_of_one_tick(entered, &sample.names) => {
                 direct.push(taken_ns);
                 own.push(quantum.time_ns.saturating_sub(taken_ns));
             }
@@ -198,12 +192,12 @@ mod tests {
     use attribution::Context;
 
     use super::super::super::sample::CpuNoise;
+    use super::super::super::split::Part;
     use super::*;
 
     const TICK_NUMBER: u32 = 0;
-    const OTHER_TASK: u32 = 1;
-    const SOFTIRQ: u32 = 2;
-    const OTHER_INTERRUPT: u32 = 3;
+    const SOFTIRQ: u32 = 1;
+    const OTHER_INTERRUPT: u32 = 2;
 
     fn sample(cpus: Vec<CpuNoise>) -> NoiseSample {
         let context = |kind, number, name: &str| {
@@ -212,7 +206,6 @@ mod tests {
         NoiseSample {
             names: vec![
                 context(ContextKind::Vector, 236, TICK),
-                ContextName::Task("other".to_owned()),
                 context(ContextKind::Softirq, 9, "RCU"),
                 context(ContextKind::Vector, 253, "reschedule"),
             ],
@@ -220,25 +213,35 @@ mod tests {
         }
     }
 
-    fn quantum(time_ns: u64, parts: &[(u32, u64)]) -> Quantum {
-        let parts = parts.iter().map(|(number, ns)| (Part::Context(*number), *ns)).collect();
-        Quantum { parts: Some(parts), faulted: Some(false), ..Quantum::untraced(0, time_ns) }
+    /// A quantum in which these contexts started and took `taken_ns` in all.
+    fn quantum(time_ns: u64, taken_ns: u64, entered: &[u32]) -> Quantum {
+        let mut quantum = Quantum { faulted: Some(false), ..Quantum::untraced(0, time_ns) };
+        quantum.set_named(
+            &mut [(Part::Context(TICK_NUMBER), taken_ns)],
+            Some(entered.iter().copied()),
+        );
+        quantum
     }
 
     #[test]
     fn the_cost_is_what_a_quantum_with_one_tick_takes_longer() {
         let mut fixed = Fixed::default();
         for round in 0..10 {
-            fixed.first.push(quantum(100_000, &[]));
-            // The softirq that the tick raised may take longer than the tick.
+            fixed.first.push(quantum(100_000, 0, &[]));
             let time_ns = 103_500 + round % 2;
-            fixed.first.push(quantum(time_ns, &[(TICK_NUMBER, 1_000), (SOFTIRQ, 2_000)]));
+            fixed.first.push(quantum(time_ns, 3_000, &[TICK_NUMBER, SOFTIRQ, SOFTIRQ]));
             // Not the cost of one tick.
-            fixed.first.push(quantum(150_000, &[(OTHER_TASK, 50_000)]));
-            fixed.first.push(quantum(150_000, &[(TICK_NUMBER, 9_000), (OTHER_TASK, 50)]));
-            fixed.first.push(quantum(150_000, &[(OTHER_INTERRUPT, 50), (TICK_NUMBER, 9_000)]));
-            let two_ticks = [(TICK_NUMBER, 9_000), (SOFTIRQ, 10), (TICK_NUMBER, 9_000)];
-            fixed.first.push(quantum(150_000, &two_ticks));
+            for entered in [
+                &[OTHER_INTERRUPT][..],
+                &[OTHER_INTERRUPT, TICK_NUMBER],
+                &[TICK_NUMBER, TICK_NUMBER],
+                &[TICK_NUMBER, SOFTIRQ, TICK_NUMBER],
+            ] {
+                fixed.first.push(quantum(150_000, 9_000, entered));
+            }
+            // Another task ran after the tick.
+            let with_task = Quantum { entered: None, ..quantum(150_000, 9_000, &[TICK_NUMBER]) };
+            fixed.first.push(with_task);
         }
         let cost = cost(&fixed, &sample(Vec::new())).unwrap();
         assert_eq!((cost.direct.count, cost.undisturbed_count), (10, 10));
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_of_all_ticks_in_the_window() {
-        let first = vec![quantum(100, &[]), quantum(104, &[(TICK_NUMBER, 3)])];
+        let first = vec![quantum(100, 0, &[]), quantum(104, 3, &[TICK_NUMBER])];
         let fixed = LoopResult::Quanta(Box::new(Fixed { first, ..Fixed::default() }));
         let cpu = CpuNoise::new(1, 0, 2_000_000_000, fixed);
         let rate_hz = |tick_count| {
@@ -267,8 +270,8 @@ mod tests {
             let fixed = Fixed { first: quanta.to_vec(), ..Fixed::default() };
             super::cost(&fixed, &sample(Vec::new())).err().unwrap_or_default()
         };
-        assert!(cost(&[quantum(100, &[])]).contains("no quantum was interrupted by one tick"));
-        let interrupted = quantum(100, &[(TICK_NUMBER, 10)]);
+        assert!(cost(&[quantum(100, 0, &[])]).contains("no quantum was interrupted by one tick"));
+        let interrupted = quantum(100, 10, &[TICK_NUMBER]);
         assert!(cost(&[interrupted]).contains("every quantum was interrupted"));
         let (table, absent) = tick(&[]);
         assert!(table.rows().is_empty() && absent[0].reason == "the loop fwq did not run");
