@@ -524,6 +524,12 @@ mod tests {
             (part(Stage::Return, Running::Thread), 60),
         ];
         assert_eq!(sent_parts_of((100, 250), &waker, &measured), expected);
+        // An interrupt before the system call is of something else.
+        let early =
+            [transition(105, KernelContext::Interrupt(0xfd), idle), transition(108, idle, idle)];
+        let with_early = [&measured[..1], &early, &measured[1..]].concat();
+        let parts = sent_parts_of((100, 250), &waker, &with_early);
+        assert_eq!(parts[..3], expected[..3]);
         // The CPU polls in its idle task, and gets no interrupt. The waker returns before the switch.
         let polling = [measured[0], transition(220, CALL, THREAD)];
         let parts = sent_parts_of((100, 250), &waker, &polling);
