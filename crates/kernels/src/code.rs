@@ -38,7 +38,7 @@ pub(crate) struct Code {
     /// Length of the code without the return.
     bytes: usize,
     instructions: u64,
-    /// Whether each window flushes the code from all caches, as far as [`Code::flush`] does, and executes it once.
+    /// Whether each window executes the code once, after [`Code::flush`].
     is_flushed: bool,
 }
 

@@ -52,7 +52,7 @@ pub struct CompareArgs {
     /// Test the rules: compare BASE with itself and with changed figures, to prove that each rule can be broken
     #[arg(long, requires = "fail_on")]
     self_test: bool,
-    /// On a live bench: figures that differ by less count as equal
+    /// Figures that are not exact count as equal if they differ by less
     #[arg(long, allow_hyphen_values = true, value_parser = percent, default_value = "2%",
           value_name = "PERCENT")]
     margin: f64,

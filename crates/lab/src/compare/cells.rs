@@ -412,7 +412,7 @@ struct BothRuns<'a> {
     new: Side,
 }
 
-/// A cell of one run.
+/// A cell with its table, column and row.
 #[derive(Clone, Copy)]
 struct Cell<'a> {
     table: &'a Table,

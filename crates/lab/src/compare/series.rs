@@ -102,7 +102,7 @@ fn figure_name(pair: &Pair<'_>) -> FigureName {
 struct Collected<'a> {
     /// The first cells of the figure in any run, and the largest shares of CPU time.
     pair: Pair<'a>,
-    /// For each pair of runs in which both have the figure: the first side's figure and the second side's.
+    /// The figures of the first and the second run of each pair. A pair in which a run lacks the figure is left out.
     figures: Vec<(f64, f64)>,
 }
 

@@ -48,8 +48,7 @@ pub struct Join {
     pub outside: u64,
     /// How often each context started in the window, by its number.
     pub entries: BTreeMap<u32, u64>,
-    /// Number of marks that were forgotten before the record came to which they may belong: too high by at most
-    /// [`MARKS_MAX`] for a record.
+    /// Number of forgotten marks within records. For each record, the number is too high by at most [`MARKS_MAX`].
     pub forgotten_in_records: u64,
     /// The marks that were forgotten since the last record.
     forgotten: Vec<Forgotten>,

@@ -184,7 +184,7 @@ fn start_stimuli(
     Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
 }
 
-/// What is known of a waker before it has ended.
+/// A waker that has not ended. [`counted`] sets its counts.
 fn waker_run(waker: &Waker) -> WakerRun {
     WakerRun {
         cpu: waker.cpu,

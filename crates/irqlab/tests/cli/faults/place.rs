@@ -202,8 +202,8 @@ impl FaultPlace {
         SETTINGS.map(|name| (name, net.read(&format!("/sys/class/net/{name}")))).into()
     }
 
-    /// Starts a verb again, and with a card undoes the kept changes as a user does. Returns the failures, `None` if
-    /// both succeed.
+    /// Starts a verb again. With a card, also undoes the kept changes as a user does. Returns the failures; `None` without
+    /// any.
     pub fn next_start(&self) -> Option<String> {
         let undo = ["signal", "undo"];
         let commands = [&["machines"][..], &undo];

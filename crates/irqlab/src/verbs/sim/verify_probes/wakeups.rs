@@ -23,7 +23,7 @@ use crate::simulated::{Simulated, add_disk};
 
 /// Time between two due times without `--period`.
 const PERIOD: Duration = Duration::from_millis(1);
-/// Parts of a wake-up for which the guest's response has room.
+/// The guest's response has room for this many parts of each wake-up, on average.
 const PARTS_OF_A_WAKEUP: u64 = 10;
 /// The disk that the disk stimulus reads without `--disk`.
 const DISK: &str = "virtio-blk,latency=100us";
