@@ -131,6 +131,7 @@ struct Away {
     since: u64,
     /// Whether the task left to wait. If not, it was preempted.
     blocks: bool,
+    /// When a wake-up made the task ready to run. `None`: it still waits, or was preempted.
     woken_at: Option<u64>,
     /// The caller's number of the innermost waiting function, or 0 if it is not known.
     wait: u32,
@@ -246,6 +247,7 @@ pub struct KernelStackFaults {
 /// their differences at its end are the counts of the run.
 #[derive(Clone, Copy, Debug)]
 struct ThreadRun<const N: usize> {
+    /// When the run started, by the clock of the events.
     start: u64,
     /// The region at the start of the run, or 0 if no region was open.
     region: u32,
@@ -625,7 +627,7 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// Whether the task is in a function that waits.
+    /// Whether the task is in a function that waits. Forgets the functions that have returned by `stack_pointer`.
     pub fn is_in_wait(&mut self, stack_pointer: u64) -> bool {
         self.leave_waits(stack_pointer);
         !self.time.waits.is_empty()

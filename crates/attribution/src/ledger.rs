@@ -46,6 +46,7 @@ pub struct Ledger<const N: usize = 1> {
     rows: Vec<(KernelContext, Row<N>)>,
     /// Position of each context's row in `rows`.
     positions: BTreeMap<KernelContext, usize>,
+    /// See [`Ledger::refused`].
     refused: u64,
 }
 

@@ -121,6 +121,7 @@ pub struct Services<const N: usize = 1> {
     times: BTreeMap<KernelContext, ServiceRow<N>>,
     /// Number of waits and total blocked time, for each service and awaited event.
     waits: BTreeMap<(KernelContext, u32), (u64, u64)>,
+    /// How often a wait was not counted because there was no room for its row.
     waits_refused: u64,
 }
 

@@ -34,11 +34,14 @@ pub struct StackFaults {
     pub overflows: u64,
 }
 
+/// An open span. Times are in the unit of the caller's clock.
 #[derive(Clone, Copy, Debug)]
 struct Frame<K> {
     key: K,
     start: u64,
+    /// Time of the spans directly inside this one that have ended.
     nested_time: u64,
+    /// See [`ClosedSpan::descendants`].
     descendants: u32,
 }
 

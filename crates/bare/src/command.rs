@@ -32,13 +32,13 @@ pub enum Body {
 pub struct Noise {
     pub looping: Loop,
     pub body: Body,
-    /// Size of the memory that the body `walk` uses, bytes.
+    /// Size of the memory that the body `walk` uses, bytes: `WALK_BYTES_MIN` to [`BYTES_MAX`].
     pub bytes: u64,
-    /// Length of a quantum of work, or of a slot.
+    /// Length of a quantum of work, or of a slot; at least 1. Required, although the detour loop ignores it.
     pub quantum: u64,
     /// Iterations of the body in a quantum. 0: the number that takes `quantum` cycles.
     pub iterations: u64,
-    /// Quanta or slots, 1 to [`RECORDS_MAX`].
+    /// Quanta or slots, 1 to [`RECORDS_MAX`]. Required, although the detour loop ignores it.
     pub repetitions: u64,
     /// Length of the window of the detour loop.
     pub window: u64,
@@ -78,11 +78,11 @@ pub enum By {
 /// The parameters of `footprint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// Data lines that the handler touches.
+    /// Data lines that the handler touches, up to [`LINES_MAX`].
     pub data: u64,
-    /// Instruction lines that the handler touches.
+    /// Instruction lines that the handler touches, up to [`LINES_MAX`].
     pub code: u64,
-    /// Size of the cache that is filled, bytes.
+    /// Size of the cache that is filled, bytes: a multiple of `line * ways`, from 4 lines to [`CACHE_BYTES_MAX`].
     pub cache: u64,
     /// Size of a cache line, bytes: a power of two from 16 to 256.
     pub line: u64,
@@ -91,11 +91,12 @@ pub struct Footprint {
     pub by: By,
     pub side: Side,
     pub method: Method,
-    /// Number of repetitions with an interrupt, and also the number of repetitions without.
+    /// Number of repetitions with an interrupt, and also the number of repetitions without: 1 to [`REPETITIONS_MAX`].
     pub repetitions: u64,
-    /// Passes over all lines in a repetition of the refined method.
+    /// Passes over all lines in a repetition of the refined method, 2 to 2^20: the first, those while the interrupt
+    /// comes, and the last.
     pub passes: u64,
-    /// Time from scheduling the interrupt to its arrival, in steps of the local APIC's timer (ns here).
+    /// Time from scheduling the interrupt to its arrival, in steps of the local APIC's timer (ns here): 1 to 2^32 - 1.
     pub delay: u64,
     /// Waiting time of the basic method, cycles of the time-stamp counter.
     pub wait: u64,
@@ -131,9 +132,12 @@ pub struct Command {
 pub const RECORDS_MAX: u64 = 1 << 17;
 /// Maximum size of the memory of the body `walk`, bytes.
 pub const BYTES_MAX: u64 = 256 << 20;
+/// Minimum size of the memory of the body `walk`, bytes: a ring of two lines.
+const WALK_BYTES_MIN: u64 = 128;
 
 impl Command {
-    /// Parses a command line: a program, then `name=value` in any order. Missing values have the defaults below.
+    /// Parses a command line: a program, then `name=value` in any order. [`Noise`] and [`Footprint`] say
+    /// which values are required.
     ///
     /// Fails if the command is malformed, or a value is out of range. The error is a message for the host.
     pub fn parse(line: &[u8]) -> Result<Command, &'static str> {
@@ -149,7 +153,8 @@ impl Command {
     }
 }
 
-fn parse_noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str> {
+/// A missing word is `fwq` or `add`, a missing number is 0. `quantum` and `repetitions` are therefore required.
+fn parse_noise<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str> {
     let mut parameters = Noise {
         looping: Loop::Fwq,
         body: Body::Add,
@@ -161,8 +166,8 @@ fn parse_noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'stat
         threshold: 0,
         warm_up: 0,
     };
-    for word in words {
-        let (name, value) = word.split_once('=').ok_or("error word")?;
+    for argument in arguments {
+        let (name, value) = argument.split_once('=').ok_or("error word")?;
         let number = || value.parse::<u64>().map_err(|_| "error number");
         match (name, value) {
             ("loop", "fwq") => parameters.looping = Loop::Fwq,
@@ -185,11 +190,14 @@ fn parse_noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'stat
     let is_in_range = (1..=RECORDS_MAX).contains(&parameters.repetitions)
         && parameters.bytes <= BYTES_MAX
         && parameters.quantum > 0
-        && (parameters.body != Body::Walk || parameters.bytes >= 128);
+        && (parameters.body != Body::Walk || parameters.bytes >= WALK_BYTES_MIN);
     is_in_range.then_some(parameters).ok_or("error range")
 }
 
-fn parse_footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'static str> {
+/// A missing value has the default below. `cache`, `line`, `repetitions` and `delay` have none: 0 is out of range.
+fn parse_footprint<'a>(
+    arguments: impl Iterator<Item = &'a str>,
+) -> Result<Footprint, &'static str> {
     let mut parameters = Footprint {
         data: 0,
         code: 0,
@@ -206,8 +214,8 @@ fn parse_footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint
         events: [0; COUNTERS],
     };
     let mut event_count = 0;
-    for word in words {
-        let (name, value) = word.split_once('=').ok_or("error word")?;
+    for argument in arguments {
+        let (name, value) = argument.split_once('=').ok_or("error word")?;
         let number = || value.parse::<u64>().map_err(|_| "error number");
         match (name, value) {
             ("side", "data") => parameters.side = Side::Data,
@@ -225,7 +233,7 @@ fn parse_footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint
             ("passes", _) => parameters.passes = number()?,
             ("delay", _) => parameters.delay = number()?,
             ("wait", _) => parameters.wait = number()?,
-            // This word is repeated: the n-th `event` is for the n-th counter.
+            // This argument is repeated: the n-th `event` is for the n-th counter.
             ("event", _) => {
                 *parameters.events.get_mut(event_count).ok_or("error events")? = number()?;
                 event_count += 1;

@@ -24,7 +24,8 @@ const COUNTER: u32 = 0xc001_0201;
 /// Measures, and writes these lines:
 ///
 /// - `hz HZ`: the frequency of the time-stamp counter
-/// - `rep IRQ RAN TOUCH_CYCLES ALL_CYCLES COUNTER...` for each repetition
+/// - `rep IRQ RAN TOUCH_CYCLES ALL_CYCLES COUNTER...` for each repetition. IRQ is 0 for the control, and 1 with the
+///   displacement, also where the program itself displaces.
 /// - `own STACK CODE CODE_END WORK GATE DESCRIPTOR`: physical addresses that the handler always touches
 ///   ([`interrupts::touched_addresses`])
 pub fn run(parameters: &Footprint) {
@@ -51,16 +52,17 @@ pub fn run(parameters: &Footprint) {
     allow_interrupts();
     // Warm-up: the first touches of memory must not count as effects of the interrupt.
     for _ in 0..2 {
-        repetition(parameters, (&mut fill, &displacing), true, counters);
+        run_repetition(parameters, (&mut fill, &displacing), true, counters);
     }
     let mut numbers = [0; 4 + COUNTERS];
     for _ in 0..parameters.repetitions {
-        for irq in [false, true] {
-            mark(OPEN, u64::from(irq));
-            let outcome = repetition(parameters, (&mut fill, &displacing), irq, counters);
-            mark(CLOSE, u64::from(irq));
+        for has_displacement in [false, true] {
+            mark(OPEN, u64::from(has_displacement));
+            let outcome =
+                run_repetition(parameters, (&mut fill, &displacing), has_displacement, counters);
+            mark(CLOSE, u64::from(has_displacement));
             numbers[..4].copy_from_slice(&[
-                u64::from(irq),
+                u64::from(has_displacement),
                 outcome.ran,
                 outcome.touch_cycles,
                 outcome.counted_cycles,
@@ -86,8 +88,8 @@ struct Outcome {
     counted: [u64; COUNTERS],
 }
 
-/// The values of the first `counters` performance counters.
-fn read(counters: usize) -> [u64; COUNTERS] {
+/// The values of the first `counters` performance counters, at most [`COUNTERS`]. The others are 0.
+fn read_counters(counters: usize) -> [u64; COUNTERS] {
     let mut values = [0; COUNTERS];
     for (index, value) in values[..counters].iter_mut().enumerate() {
         *value = read_counter(index as u32);
@@ -95,28 +97,31 @@ fn read(counters: usize) -> [u64; COUNTERS] {
     values
 }
 
-/// Runs one repetition, with the displacement if `irq`, else as a control. The order of the phases is the method.
-fn repetition(
+/// Runs one repetition; without the displacement it is a control. The order of the phases is the method. `counters`:
+/// how many performance counters are read.
+fn run_repetition(
     parameters: &Footprint,
     (fill, displacing): (&mut Fill, &DisplacingLines),
-    irq: bool,
+    has_displacement: bool,
     counters: usize,
 ) -> Outcome {
     // Restores the cache after the work between repetitions.
     fill.touch(2);
     // Phase 1: the interrupt is scheduled. The control executes the same instructions, which schedule none.
-    let ran = interrupts::ran();
-    let is_raised = irq && parameters.by == By::Interrupt;
+    let ran_before = interrupts::ran();
+    let is_raised = has_displacement && parameters.by == By::Interrupt;
+    // The command line allows only delays that fit in 32 bits.
     interrupts::schedule(if is_raised { parameters.delay as u32 } else { 0 });
     // Phase 2: the counters start, and the cache is filled.
-    let (before, start) = (read(counters), now_after_work());
+    let (before, start) = (read_counters(counters), now_after_work());
     fill.touch(1);
     // Phase 3: the interrupt comes, or the program displaces lines.
-    if irq && parameters.by == By::Program {
+    if has_displacement && parameters.by == By::Program {
         displacing.touch();
     }
     match parameters.method {
         Method::Basic => while now_after_work() - start < parameters.wait {},
+        // Phases 2 and 4 have the other two passes.
         Method::Refined if parameters.passes > 2 => fill.touch(parameters.passes - 2),
         Method::Refined => {}
     }
@@ -124,8 +129,13 @@ fn repetition(
     let last_pass_start = now_after_work();
     fill.touch(1);
     let end = now_after_work();
-    let mut counted = read(counters);
+    let mut counted = read_counters(counters);
     counted.iter_mut().zip(before).for_each(|(after, before)| *after = after.wrapping_sub(before));
     let touch_cycles = end - last_pass_start;
-    Outcome { ran: interrupts::ran() - ran, touch_cycles, counted_cycles: end - start, counted }
+    Outcome {
+        ran: interrupts::ran() - ran_before,
+        touch_cycles,
+        counted_cycles: end - start,
+        counted,
+    }
 }

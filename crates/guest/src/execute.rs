@@ -1,4 +1,5 @@
-//! Executes requests, and marks their regions of interest for the plugin.
+//! Executes the request of the host, and marks its regions of interest for the plugin. `main` calls [`execute`] once,
+//! when the root file system is mounted.
 
 use crate::agent::Agent;
 use crate::faults::{FaultReading, Faults, lock_pages};

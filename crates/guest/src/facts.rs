@@ -1,4 +1,5 @@
 //! Reports facts of the running kernel: the message `facts` to the host, and a line on the console.
+//! `main` calls it before the request is executed.
 
 use std::fs;
 use std::path::Path;

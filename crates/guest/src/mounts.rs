@@ -1,4 +1,4 @@
-//! Mounts file systems and loads modules before anything else runs.
+//! Mounts file systems and loads modules. `main` calls it before anything else runs.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Paths, environment and exit statuses of the programs that this program starts in the guest.
+//! `work`, `shell`, `root` and `irqlab` start programs with it.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

@@ -1,5 +1,5 @@
 //! The root file system of commands: a read-only disk with a writable overlay in memory. Without a disk, commands run
-//! in the initramfs.
+//! in the initramfs. `main` mounts it before the request; `work` and `shell` enter it for each command.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -87,7 +87,8 @@ fn mount(
         .map_err(|error| format!("cannot mount {source} on {mount_point}: {error}"))
 }
 
-/// Brings up the loopback interface, over which programs talk to each other.
+/// Brings up the loopback interface, over which programs talk to each other. Without busybox the interface stays
+/// down, and only programs that need it fail.
 fn bring_up_loopback() {
     if program::has_busybox() {
         let mut process = Command::new(BUSYBOX);

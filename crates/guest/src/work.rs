@@ -1,4 +1,4 @@
-//! Runs commands, waits until the boot is over, and idles.
+//! Runs commands, waits until the boot is over, and idles, for the requests that `execute` gets.
 
 use std::fs;
 use std::process::Command;

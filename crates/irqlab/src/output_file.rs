@@ -51,7 +51,7 @@ pub fn check_or_stdout(path: &Path, force: ForceArgs) -> Result<(), Usage> {
 fn check_regular(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     refuse_parts_of_runs(path)?;
     let existing = force.existing();
-    outputs::check(path, existing).map_err(|error| Usage(described(path, existing, &error)))
+    outputs::check(path, existing).map_err(|error| Usage(error_text(path, existing, &error)))
 }
 
 /// Writes a file, which appears whole or not at all. If the path is `-`, writes to standard output.
@@ -64,7 +64,7 @@ pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<(
     refuse_parts_of_runs(path)?;
     let existing = force.existing();
     if let Err(error) = outputs::write(path, contents, existing) {
-        bail!(described(path, existing, &error));
+        bail!(error_text(path, existing, &error));
     }
     Ok(())
 }
@@ -75,11 +75,11 @@ pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<(
 pub fn create(path: &Path, force: ForceArgs) -> Result<NewFile, Usage> {
     check(path, force)?;
     let existing = force.existing();
-    NewFile::create(path, existing).map_err(|error| Usage(described(path, existing, &error)))
+    NewFile::create(path, existing).map_err(|error| Usage(error_text(path, existing, &error)))
 }
 
 /// The error message of a file that cannot be written, with its remedy if there is one.
-fn described(path: &Path, existing: Existing, error: &io::Error) -> String {
+fn error_text(path: &Path, existing: Existing, error: &io::Error) -> String {
     let is_regular = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
     let exists = error.kind() == io::ErrorKind::AlreadyExists;
     let remedy = match existing {

@@ -1,4 +1,4 @@
-//! The option `--until` of experiments in simulated machines.
+//! The option `--until` of experiments in simulated machines. `irqlab handlers` and `irqlab noise` have it.
 
 use std::str::FromStr;
 

@@ -35,7 +35,8 @@ pub(crate) fn section_link(quantile: &str) -> IntervalColumns {
 /// The lower and upper end of an interval; `None` if there are too few values to bound it.
 type Bounds = (Option<u64>, Option<u64>);
 
-/// The columns of both ends of an interval. `confidence` and `method`: parts of the columns' documentation.
+/// The columns of both ends of an interval. `quantile`: the quantile's column. `interval`: the part of the names that
+/// tells intervals apart, such as `ci95`. `confidence` and `method`: parts of the columns' documentation.
 fn bounds_columns<'a>(
     quantile: &str,
     interval: &str,
@@ -92,14 +93,14 @@ impl SectionIntervals {
 /// names that [`interval_columns`] gives them. `compare` uses the wide interval: for `self_p99_ns`, its columns are
 /// `self_p99_ci9999_low_ns` and `self_p99_ci9999_high_ns`.
 pub(crate) fn section_interval_columns<'a>(quantile: &str) -> Columns<'a, SectionIntervals> {
-    let narrow = "from the order of the values and how much the sections of the window differ (see \
+    let narrow_method = "from the order of the values and how much the sections of the window differ (see \
                   quantiles_ci95_method); absent where there are too few to bound it";
-    let wide = "between windows: `compare` uses it for many figures at once; absent also where the sections do not \
+    let wide_method = "between windows: `compare` uses it for many figures at once; absent also where the sections do not \
                 say how much they differ";
     Columns::all([
-        bounds_columns(quantile, "ci95", "95 %", narrow)
+        bounds_columns(quantile, "ci95", "95 %", narrow_method)
             .of_ref(|intervals: &SectionIntervals| &intervals.narrow),
-        bounds_columns(quantile, "ci9999", "99.99 %", wide)
+        bounds_columns(quantile, "ci9999", "99.99 %", wide_method)
             .of_ref(|intervals: &SectionIntervals| &intervals.wide),
     ])
 }

@@ -478,13 +478,17 @@ impl TagArray {
         (0..self.colours).find_map(|colour| self.find(index(colour), line.into()))
     }
 
-    /// The first present line of a range of physical lines, and its slot. Does not touch the line.
+    /// The first present line of a range of physical lines, and its slot. Does not touch the line. `evict`,
+    /// `coherence` and `compact_lru` search a cache for the lines of a range with it.
     pub(crate) fn find_first(&self, mut lines: LineRange) -> Option<(LineAddress, Slot)> {
         let (LineAddress(start), count) = (lines.first(), lines.lines());
         let set = start & self.set_mask;
-        let is_scan = self.colours == 1 && self.slices == 1 && self.knows_mru;
-        if is_scan && count <= self.set_mask + 1 - set {
-            // The lines of the range belong to adjacent sets, one each: a scan finds them in order.
+        // Only arrays of small sets know the MRU line. Large sets have hints, which are faster than a scan.
+        let can_scan = self.colours == 1 && self.slices == 1 && self.knows_mru;
+        let sets_to_end = self.set_mask + 1 - set;
+        if can_scan && count <= sets_to_end {
+            // The lines of the range belong to adjacent sets, one each: a scan finds them in order. An empty way never
+            // matches, because EMPTY is beyond every range.
             let first = set as usize * self.associativity;
             let ways = &self.ways[first..][..count as usize * self.associativity];
             let way = ways.iter().position(|way| way.tag.wrapping_sub(start) < count)?;
@@ -562,7 +566,8 @@ impl TagArray {
         self.insert(line.into(), line.into(), flags)
     }
 
-    /// Fills a line that is absent into one of the first `ways` ways of its set. Returns the victim.
+    /// Fills a line that is absent into one of the first `ways` ways of its set; at least 1. Returns the victim, or
+    /// `None` if a way was empty. For writes of devices into the last level.
     pub(crate) fn insert_within(
         &mut self,
         LineAddress(tag): LineAddress,

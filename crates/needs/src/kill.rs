@@ -38,7 +38,8 @@ const CALLS: [&str; 14] = [
 /// Calls that the test program's main thread also makes, before it starts the thread of the victim. A kill should hit
 /// the victim's thread, and strace counts the calls of each thread separately. Therefore the victim's thread first
 /// makes [`AHEAD`] additional calls, and kills start after these. The main thread makes fewer than [`AHEAD`].
-const OF_BOTH_THREADS: [&str; 2] = ["openat", "write"];
+const CALLS_OF_BOTH_THREADS: [&str; 2] = ["openat", "write"];
+/// Number of additional calls for each entry of [`CALLS_OF_BOTH_THREADS`].
 const AHEAD: u32 = 32;
 
 /// Upper bound on a victim's calls of a kind.
@@ -68,6 +69,7 @@ pub struct Killed<'a> {
 #[must_use]
 pub fn directory_of_the_killed() -> Option<PathBuf> {
     let directory = std::env::var_os(DIRECTORY)?;
+    // Each round makes one call for each entry of CALLS_OF_BOTH_THREADS.
     for _ in 0..AHEAD {
         let null = OpenOptions::new().write(true).open("/dev/null");
         let written = null.and_then(|mut null: File| null.write_all(b"ahead"));
@@ -90,7 +92,7 @@ pub fn at_each_step(test: &str, mut check: impl FnMut(Killed)) -> Option<u32> {
     }
     let mut starts = 0;
     for call in CALLS {
-        let additional_calls = if OF_BOTH_THREADS.contains(&call) { AHEAD } else { 0 };
+        let additional_calls = if CALLS_OF_BOTH_THREADS.contains(&call) { AHEAD } else { 0 };
         for step in 1.. {
             assert!(step < STEPS_MAX, "{test} makes more than {STEPS_MAX} calls of {call}");
             let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Where an output goes: a directory, opened once, and a name in it.
+//! Where an output goes: a directory, opened once, and a name in it. All writers of this crate start from a [`Place`].
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -53,7 +53,7 @@ impl Place {
             (FileType::RegularFile, Existing::Replaced) => Ok(true),
             (FileType::RegularFile, Existing::Stays) => Err(exists()),
             _ => {
-                let reason = format!("it is {}; only a regular file is replaced", described(kind));
+                let reason = format!("it is {}; only a regular file is replaced", kind_word(kind));
                 Err(io::Error::new(ErrorKind::AlreadyExists, reason))
             }
         }
@@ -117,7 +117,7 @@ pub(crate) fn exists() -> io::Error {
 }
 
 /// Names a kind of file in a message.
-fn described(kind: FileType) -> &'static str {
+fn kind_word(kind: FileType) -> &'static str {
     match kind {
         FileType::Symlink => "a symbolic link",
         FileType::Directory => "a directory",

@@ -1,4 +1,5 @@
-//! Reads and parses the files that the options name, when QEMU loads the plugin.
+//! Reads and parses the files that the options name, when QEMU loads the plugin. `install` and `recording_models` call
+//! it.
 
 use std::fs::File;
 use std::io::Read;

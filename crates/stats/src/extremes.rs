@@ -13,6 +13,7 @@ use crate::random::Random;
 pub struct Piece {
     /// The value of a step, or the lower end of a ramp.
     pub low: u64,
+    /// The piece's share of the distribution: only the ratios of weights matter. A ramp is `weight` wide.
     pub weight: u64,
     /// Whether the piece is a ramp, with uniform values from `low` to `low + weight`. A step has only the value `low`.
     pub is_ramp: bool,

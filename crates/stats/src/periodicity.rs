@@ -114,6 +114,7 @@ struct Stream {
     cell_s: f64,
     /// Sum of the squared weights.
     squares: f64,
+    /// Sum of the weights.
     weights: f64,
 }
 

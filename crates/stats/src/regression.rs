@@ -67,7 +67,9 @@ pub struct TotalEstimate {
 /// A sampled unit, or the part of a unit that belongs to the estimated total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampledUnit {
+    /// The measured value of the unit.
     pub measured: f64,
+    /// The value that the predictors give for the unit.
     pub predicted: f64,
     /// Size of the unit. The probability of sampling a unit is proportional to its size.
     pub size: f64,

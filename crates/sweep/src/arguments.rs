@@ -1,4 +1,5 @@
-//! From a command and one value on each axis to the arguments of a task.
+//! Makes the arguments of a task from a command and one value on each axis. `plan` calls it; a task's id is a hash of
+//! these arguments, so a change of their form changes all ids.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The axes of a sweep: a name and the values that it takes.
+//! The axes of a sweep: a name and the values that it takes. `spec` parses them.
 
 use toml::{Table, Value};
 

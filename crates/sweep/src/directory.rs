@@ -1,4 +1,5 @@
 //! The directory of a sweep: `sweep.json` with the plan, `tasks/ID` for each result, `failed/ID` for each failure.
+//! `irqlab sweep plan` makes it; all other verbs of `irqlab sweep` open it, some at the same time on several machines.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -186,23 +187,23 @@ impl SweepDirectory {
         )))
     }
 
-    /// Checks that the files that the task's arguments name have the contents that they had when the sweep was planned,
-    /// and that the task's id is the hash of its plan.
+    /// Checks before an execution that the task is still the planned one: its id is the hash of its plan, and the files
+    /// that its arguments name have their contents of that time. `hashes` remembers the hashes for later tasks.
     ///
-    /// Fails with the first file that differs or is absent.
+    /// Fails with the first file that is new, changed or absent.
     pub fn check_task(&self, task: &Task, hashes: &mut FileHashes) -> Result<(), SweepError> {
         self.plan
             .check_id(task)
             .map_err(|reason| SweepError::damaged(&self.path.join(PLAN_FILE), reason))?;
-        let found = hashes.named_by(&self.plan.arguments(&task.values))?;
-        if let Some(path) = found.keys().find(|path| !self.plan.files.contains_key(*path)) {
+        let present = hashes.named_by(&self.plan.arguments(&task.values))?;
+        if let Some(path) = present.keys().find(|path| !self.plan.files.contains_key(*path)) {
             return Err(SweepError::Invalid(format!(
                 "{path} was not there when the sweep was planned (plan another sweep)"
             )));
         }
         for (path, hash) in self.plan.files_of(task) {
-            let reason = match found.get(&path) {
-                Some(found) if *found == hash => continue,
+            let reason = match present.get(&path) {
+                Some(present_hash) if *present_hash == hash => continue,
                 Some(_) => {
                     "has changed since the sweep was planned (plan another sweep)".to_owned()
                 }

@@ -1,4 +1,5 @@
-//! Files that arguments name, such as a kernel or a model, and the hashes of their contents.
+//! Files that arguments name, such as a kernel or a model, and the hashes of their contents. `plan` records the hashes,
+//! and `directory` compares them before a task is executed. `result` hashes and reads the files of a result.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Names of columns for axes, and suggestions for misspelt names.
+//! Names of columns for axes, and suggestions for misspelt names. `spec` and `irqlab sweep plan` call it.
 
 use record::limits::NAME_BYTES_MAX;
 

@@ -1,4 +1,5 @@
 //! The plan of a sweep: its tasks, each with an id that is the hash of everything that determines the task.
+//! `irqlab sweep plan` makes it, [`SweepDirectory`](crate::SweepDirectory) keeps it, and every other verb reads it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

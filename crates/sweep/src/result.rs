@@ -1,4 +1,5 @@
-//! Records of executed tasks: the manifest of a result, and the reason of a failure.
+//! Records of executed tasks: the manifest of a result, and the reason of a failure. `execution` writes them;
+//! `directory`, `merge` and `status` read them.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};

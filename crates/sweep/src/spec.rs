@@ -1,4 +1,5 @@
-//! The specification of a sweep: the command, its axes, excluded combinations, and the baseline.
+//! The specification of a sweep: the command, its axes, excluded combinations, and the baseline. `irqlab sweep plan`
+//! parses it, and `plan` makes the tasks.
 
 use serde::Deserialize;
 use toml::{Table, Value};

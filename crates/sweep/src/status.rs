@@ -1,4 +1,4 @@
-//! The state of a sweep in numbers, and its failures.
+//! The state of a sweep in numbers, and its failures, for `irqlab sweep status` and `irqlab sweep run`.
 
 use crate::directory::{SweepDirectory, TaskState};
 use crate::error::SweepError;

@@ -49,6 +49,7 @@ pub struct Window {
     pub before: ChunkTotals,
     /// Chunks of the pass after the interrupt.
     pub after: ChunkTotals,
+    /// Number of gaps: chunks that took so long that something interrupted them.
     pub gaps: u32,
     /// Duration of the longest gap.
     pub gap_cycles: u64,

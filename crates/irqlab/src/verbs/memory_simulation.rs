@@ -12,11 +12,16 @@ use crate::console;
 
 pub const VERB: &str = "__memory-simulation";
 
-/// Addresses of the matrices: the two factors, and their product.
+/// Addresses of the matrices: the two factors, and their product. They are 1 MiB apart, so a matrix has up to 362 rows
+/// before it overlaps the next one.
 const MATRICES: [u64; 3] = [0x10_0000, 0x20_0000, 0x30_0000];
 const CELL_BYTES: u32 = 8;
 /// Number of rows and of columns of a block.
 const BLOCK: u64 = 8;
+/// Address of the instruction that accesses the first matrix. Each matrix has its own, because prefetchers learn
+/// strides by instruction.
+const INSTRUCTIONS: u64 = 0x1000;
+const INSTRUCTION_BYTES: u64 = 4;
 
 /// The simulated machine and the size of its problem.
 #[derive(Debug, clap::Args)]
@@ -32,12 +37,12 @@ pub struct MemorySimulationArgs {
 pub fn run(args: &MemorySimulationArgs) -> anyhow::Result<ExitCode> {
     let text = sim::models::text(&args.model)?;
     let model = SystemModel::parse(&text).context(args.model.clone())?;
-    console::print(&counted(&model, args.rows))?;
+    console::print(&counts_text(&model, args.rows))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The counts of both loop orders, one line each.
-fn counted(model: &SystemModel, rows: u64) -> String {
+fn counts_text(model: &SystemModel, rows: u64) -> String {
     let mut text = String::new();
     for (name, block) in [("row by row", rows), ("in blocks", BLOCK)] {
         let mut system = MemorySystem::new(model, 1);
@@ -82,7 +87,7 @@ fn multiply(system: &mut MemorySystem, rows: u64, block: u64) {
     }
 }
 
-/// Accesses a cell of a matrix.
+/// Accesses a cell of a matrix. `matrix`: index in [`MATRICES`]. `cell`: number of the cell, row by row.
 fn access(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) {
     let address = MATRICES[matrix] + cell * u64::from(CELL_BYTES);
     system.access_blocking(&Access {
@@ -91,8 +96,9 @@ fn access(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64)
         virtual_address: VirtualAddress(address),
         physical: PhysicalAddress(address),
         bytes: CELL_BYTES,
-        pc: VirtualAddress(0x1000 + matrix as u64 * 4),
+        pc: VirtualAddress(INSTRUCTIONS + matrix as u64 * INSTRUCTION_BYTES),
         page: PageSize::Small,
+        // A blocking processor ignores the start.
         start: Cycle::START,
     });
 }
@@ -108,7 +114,7 @@ mod tests {
     fn the_workload_expects_what_the_models_count() {
         let text = sim::models::text("r10000-1996").unwrap();
         let model = SystemModel::parse(&text).unwrap();
-        let counted = counted(&model, 96);
+        let counted = counts_text(&model, 96);
         // Each cell of the product needs a row and a column.
         assert!(counted.contains(&format!(
             "{} loads, {} stores",

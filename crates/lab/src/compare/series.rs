@@ -108,7 +108,7 @@ struct Collected<'a> {
 
 impl<'a> Collected<'a> {
     fn new(pair: Pair<'a>) -> Collected<'a> {
-        let figures = figures(&pair).into_iter().collect();
+        let figures = both_figures(&pair).into_iter().collect();
         Collected { pair, figures }
     }
 
@@ -123,12 +123,12 @@ impl<'a> Collected<'a> {
         pair.cpu_share = larger(pair.cpu_share, other.cpu_share);
         pair.context_share = larger(pair.context_share, other.context_share);
         pair.is_estimate |= other.is_estimate;
-        self.figures.extend(figures(other));
+        self.figures.extend(both_figures(other));
     }
 }
 
 /// Both figures of a pair. `None` if one of the runs lacks its figure.
-fn figures(pair: &Pair<'_>) -> Option<(f64, f64)> {
+fn both_figures(pair: &Pair<'_>) -> Option<(f64, f64)> {
     Some((pair.base?.value, pair.new?.value))
 }
 

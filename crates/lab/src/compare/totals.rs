@@ -34,11 +34,16 @@ impl Total {
     fn finding(&self) -> String {
         let change = self.change_ratio();
         let direction = if change < 0.0 { "less" } else { "more" };
-        format!("{}: {} {direction} CPU time per {}", self.name, percent(change.abs()), self.span())
+        format!(
+            "{}: {} {direction} CPU time per {}",
+            self.name,
+            percent(change.abs()),
+            self.span_word()
+        )
     }
 
-    /// What a span of the context is called.
-    fn span(&self) -> &'static str {
+    /// The word for a span of the context in its sentence, by the labels of `attribution::ContextKind`.
+    fn span_word(&self) -> &'static str {
         match self.kind.as_str() {
             "napi" => "poll",
             "exception" => "exception",
@@ -47,7 +52,7 @@ impl Total {
     }
 }
 
-/// A part as a percentage with three significant digits.
+/// A ratio as a percentage with three significant digits.
 fn percent(ratio: f64) -> String {
     let percent = 100.0 * ratio;
     let decimals = match percent {

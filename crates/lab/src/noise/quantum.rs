@@ -1,4 +1,5 @@
-//! A quantum of fixed work: one repetition of the loop `fwq`.
+//! A quantum of fixed work: one repetition of the loop `fwq`. Both benches record quanta, and the tables of single
+//! quanta and of ticks are made from them.
 
 use super::split::Part;
 

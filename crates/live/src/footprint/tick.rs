@@ -1,5 +1,5 @@
 //! The scheduler's tick on the loop's CPU: whether it runs, its period, and how long a pass of the loop may take
-//! between two ticks.
+//! between two ticks. `bench` asks it before it measures.
 
 use lab::experiment::BenchError;
 use lab::footprint::Level;

@@ -47,6 +47,7 @@ pub enum Scope {
 #[derive(Default)]
 struct Inbox {
     decoder: Decoder,
+    /// CPU and mark, in the order of the ring.
     marks: Vec<(u32, Mark)>,
 }
 

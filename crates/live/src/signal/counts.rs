@@ -19,7 +19,9 @@ const TRACEFS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 pub struct KernelCounts {
     interrupts: Option<Interrupts>,
     softirqs: Option<Interrupts>,
+    /// NAPI polls on the receiving CPU.
     polls: Option<u64>,
+    /// NAPI polls on the receiving CPU that found packets.
     useful_polls: Option<u64>,
 }
 

@@ -17,8 +17,8 @@ const WARM_UP_PART: u64 = 10;
 
 /// The sending half of a rig. All calls come from the sender's thread.
 pub trait Sender {
-    /// Sends an event that carries `due_ns`, which may have the bit [`WARM`]. Returns false if the rig has no
-    /// room for the event, which is then lost.
+    /// Sends an event that carries `due_ns`, which may have the bit [`WARM`]. `now_ns`: the present time. Both are ns
+    /// of CLOCK_MONOTONIC. Returns false if the rig has no room for the event, which is then lost.
     ///
     /// Fails if the rig cannot send.
     fn send(&mut self, due_ns: u64, now_ns: u64) -> io::Result<bool>;
@@ -38,6 +38,7 @@ pub trait Receiver {
 /// Handles the events that a [`Receiver`] receives: does their work, and records their latencies.
 pub struct Events<'a> {
     shared: &'a SharedCounts,
+    /// Work for each event: dependent additions.
     work_additions: u64,
     latency: Distribution,
 }

@@ -85,8 +85,8 @@ impl Ring {
         self.head.0.load(Ordering::SeqCst) == self.tail.0.load(Ordering::SeqCst)
     }
 
-    /// Signals if an event waits and the receiver surely sleeps. That is like the line of a device that has events:
-    /// it interrupts again when the CPU has handled the last event and returned to the interrupted code.
+    /// Signals if an event waits and the receiver surely sleeps. This models a device that holds its interrupt line
+    /// while it has events: the CPU is interrupted again once its handler has returned. `now_ns`: CLOCK_MONOTONIC.
     fn raise_when_returned(&self, now_ns: u64) -> io::Result<()> {
         let since_ns = self.asleep_since_ns.load(Ordering::SeqCst);
         if since_ns == 0 || now_ns < since_ns + RETURN_NS || self.is_empty() {
@@ -109,6 +109,7 @@ impl Ring {
     }
 }
 
+/// The sender's half of the rig. It decides when an event needs a signal, by the scheme.
 struct RingSender<'a> {
     ring: &'a Ring,
     scheme: Scheme,
@@ -140,7 +141,7 @@ impl Sender for RingSender<'_> {
                     self.ring.signal()?;
                 }
             }
-            // `Rig::check` has refused `poll`.
+            // No signal: the receiver polls, or its clock wakes it. `Rig::check` has refused `poll`.
             Scheme::Spin
             | Scheme::SpinYield
             | Scheme::Poll

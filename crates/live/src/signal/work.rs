@@ -1,4 +1,5 @@
-//! Work of a known length: the handling of an event, and the background job's iterations.
+//! Work of a known length: the handling of an event, and the background job's iterations. `events` and `background`
+//! execute it.
 
 use crate::clock::dependent_additions;
 

@@ -1,4 +1,5 @@
-//! Parses the option that names the peer of the net stimulus.
+//! Parses the option that names the peer of the net stimulus. `settings` checks the option with it, and `net` connects
+//! to the peer.
 
 /// TCP port if the peer names none: "discard".
 const DISCARD_PORT: u16 = 9;

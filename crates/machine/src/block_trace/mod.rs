@@ -41,19 +41,19 @@ pub struct BlockCode {
 /// An execution of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockRun {
-    /// The number of the block.
+    /// The number of the block, as in [`Event::Code`].
     pub block: u32,
-    /// The number of the first executed instruction.
+    /// The index of the first executed instruction in the block, from 0. The trace has 16 bits for it.
     pub first: u32,
-    /// The number of instructions from the block's start to the last executed one.
+    /// The number of instructions from the block's start to the last executed one. The trace has 16 bits for it.
     pub instructions: u32,
     /// The address that executed next.
     pub next: VirtualAddress,
-    /// The loads and stores of the executed instructions.
+    /// The loads and stores of the executed instructions, at most `u16::MAX`.
     pub accesses: Vec<Access>,
 }
 
-// The first byte of an entry.
+// The first byte of an entry tells its kind. Numbers are little-endian.
 const CODE: u8 = 1;
 const RUN: u8 = 2;
 const INTERRUPT: u8 = 3;
@@ -117,9 +117,9 @@ impl Event {
                 };
                 let first = span()?;
                 let second = if has_second { Some(span()?) } else { None };
-                let number = u32::from_le_bytes(take(trace)?);
+                let instruction_count = u32::from_le_bytes(take(trace)?);
                 let mut instructions = Vec::new();
-                for _ in 0..number {
+                for _ in 0..instruction_count {
                     let length = usize::from(byte(trace)?);
                     instructions.push(trace.split_off(..length)?.to_vec());
                 }
@@ -147,6 +147,7 @@ impl Event {
     }
 }
 
+/// Appends the entry that [`read_run`] reads. The casts lose nothing: QEMU puts at most 512 instructions into a block.
 fn write_run(run: &BlockRun, trace: &mut Vec<u8>) {
     trace.push(RUN);
     trace.extend(run.block.to_le_bytes());
@@ -162,12 +163,13 @@ fn write_run(run: &BlockRun, trace: &mut Vec<u8>) {
     }
 }
 
+/// Reads the entry that [`write_run`] appends, after its first byte.
 fn read_run(trace: &mut &[u8]) -> Option<BlockRun> {
     let block = u32::from_le_bytes(take(trace)?);
     let first = u16::from_le_bytes(take(trace)?).into();
     let instructions = u16::from_le_bytes(take(trace)?).into();
     let next = VirtualAddress(word(trace)?);
-    let number = u16::from_le_bytes(take(trace)?);
+    let access_count = u16::from_le_bytes(take(trace)?);
     let mut access = || {
         let (virtual_address, physical) = addresses(trace)?;
         let instruction = u16::from_le_bytes(take(trace)?);
@@ -175,7 +177,7 @@ fn read_run(trace: &mut &[u8]) -> Option<BlockRun> {
         let physical = (physical != DEVICE).then_some(physical);
         Some(Access { virtual_address, physical, instruction, bytes, write: write != 0 })
     };
-    let accesses = (0..number).map(|_| access()).collect::<Option<_>>()?;
+    let accesses = (0..access_count).map(|_| access()).collect::<Option<_>>()?;
     Some(BlockRun { block, first, instructions, next, accesses })
 }
 

@@ -75,10 +75,11 @@ impl DecodedWidths {
         }
     }
 
-    /// Whether the instruction at `address`, which starts a line of decoded instructions, must come in a later cycle
-    /// than the instructions before it. Instructions after a not-taken branch are in the branch's line.
+    /// Enters the line of decoded instructions that the instruction at `address` starts. Returns whether the line must
+    /// come in a later cycle than the instructions before it. Instructions after a not-taken branch are in the branch's
+    /// line.
     #[inline]
-    fn starts_cycle(&mut self, is_first_of_block: bool, address: VirtualAddress) -> bool {
+    fn enter_line(&mut self, is_first_of_block: bool, address: VirtualAddress) -> bool {
         let line = std::mem::replace(&mut self.last_line, address.block_number(CODE_LINE_SHIFT));
         self.one_line_per_cycle && !(is_first_of_block && line == self.last_line)
     }
@@ -187,7 +188,7 @@ impl FrontEnd {
             } else {
                 (decoded.miss_width, decoded.miss_bytes)
             };
-            if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction))
+            if decoded.enter_line(instruction.offset == 0, block.address_of(instruction))
                 && self.is_block_decoded
             {
                 self.fetching.end_cycle();

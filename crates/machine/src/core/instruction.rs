@@ -47,7 +47,7 @@ pub(super) const UNIT_KINDS: usize = 13;
 
 impl Unit {
     /// The kind of unit in a model that describes this kind.
-    pub(super) fn described(self) -> Unit {
+    pub(super) fn kind_in_model(self) -> Unit {
         match self {
             Unit::Shift | Unit::Select => Unit::Integer,
             other => other,
@@ -385,7 +385,11 @@ impl Instruction {
     /// Returns an operation of a unit, of 4 bytes.
     #[must_use]
     pub fn of(unit: Unit) -> Instruction {
-        Instruction { unit: Some(unit), latency: unit.described() as u8, ..Instruction::nothing(4) }
+        Instruction {
+            unit: Some(unit),
+            latency: unit.kind_in_model() as u8,
+            ..Instruction::nothing(4)
+        }
     }
 
     /// Sets the latency to the latency of `operation`.
@@ -721,13 +725,17 @@ impl Instruction {
         self.branch
     }
 
-    /// The instruction without its dependences on the stack pointer, for a core whose front end tracks it.
-    pub(super) fn without_stack(mut self) -> Instruction {
-        let pointer = Register::STACK_POINTER.0;
+    /// The instruction without its dependences on the stack pointer, for a core whose front end tracks the stack
+    /// pointer ([`Layout::follows_stack`]).
+    fn without_stack_pointer(mut self) -> Instruction {
+        let stack_pointer = Register::STACK_POINTER.0;
         let read = self.addresses.iter_mut().chain(&mut self.reads);
-        read.filter(|register| **register == pointer).for_each(|register| *register = NOTHING);
+        read.filter(|register| **register == stack_pointer)
+            .for_each(|register| *register = NOTHING);
         let written = self.writes.iter_mut().chain(&mut self.moves);
-        written.filter(|register| **register == pointer).for_each(|register| *register = NOWHERE);
+        written
+            .filter(|register| **register == stack_pointer)
+            .for_each(|register| *register = NOWHERE);
         self
     }
 }
@@ -864,7 +872,7 @@ impl Template {
             let mut instruction = *instruction;
             let is_second = fuses && number + 1 == instructions.len();
             if layout.follows_stack && instruction.flags & STACK != 0 {
-                instruction = instruction.without_stack();
+                instruction = instruction.without_stack_pointer();
             }
             if instruction.special == Special::Direction && !layout.sets_direction_slowly {
                 instruction.special = Special::None;
@@ -873,7 +881,7 @@ impl Template {
                 instruction.unit = None;
             }
             if !layout.binds_to_ports {
-                instruction.unit = instruction.unit.map(Unit::described);
+                instruction.unit = instruction.unit.map(Unit::kind_in_model);
             }
             if instruction.unit == Some(Unit::Shuffle) && !layout.has_shuffle_unit {
                 instruction.unit = Some(Unit::Vector);

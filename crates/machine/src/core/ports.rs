@@ -513,6 +513,7 @@ impl PortScheduler {
     }
 
     /// Whether the scheduler for operations of a unit is full at the present. `None`: an instruction without a unit.
+    /// May clear the entries of passed cycles, which changes no answer.
     #[inline(always)]
     pub(super) fn is_full(&mut self, unit: Option<Unit>) -> bool {
         // Before passed cycles are cleared, fewer may wait than are counted.

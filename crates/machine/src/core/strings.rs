@@ -133,15 +133,16 @@ impl Strings {
         self.lines == lines && self.bytes + bytes <= self.model.chunk_bytes
     }
 
-    /// Counts a chunk. Returns whether it is the last chunk that enters in its cycle.
+    /// Enters a chunk: call it once for each repetition that is not [`Repetition::Within`]. Returns whether the chunk
+    /// is the last that enters in its cycle, so that the next one needs a new cycle.
     #[inline]
-    pub(super) fn ends_cycle(&mut self) -> bool {
+    pub(super) fn enter_chunk(&mut self) -> bool {
         self.chunks += 1;
-        let ends = self.chunks >= self.model.chunks_per_cycle;
-        if ends {
+        let is_last_of_cycle = self.chunks >= self.model.chunks_per_cycle;
+        if is_last_of_cycle {
             self.chunks = 0;
         }
-        ends
+        is_last_of_cycle
     }
 
     /// Cycles that the next instruction waits after the repetition that was classified last. `None`: no wait.
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn chunks_per_cycle_are_limited() {
         let mut strings = Strings::new(model(32));
-        let ends: Vec<bool> = (0..4).map(|_| strings.ends_cycle()).collect();
+        let ends: Vec<bool> = (0..4).map(|_| strings.enter_chunk()).collect();
         assert_eq!(ends, [false, true, false, true]);
     }
 }

@@ -110,6 +110,7 @@ struct Entry {
 /// A tagged table that has an entry for a branch, and the entry's prediction.
 #[derive(Clone, Copy)]
 struct Found {
+    /// Number of the table, from 0.
     table: usize,
     taken: bool,
 }

@@ -7,7 +7,7 @@ use crate::system_model::{
     CYCLES_MAX, Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk, WritePolicy,
 };
 
-/// A guest's tick must have a thousandth of a second for its exits, of the four that Debian's kernels have between ticks.
+/// A guest's tick may spend a second divided by this on its exits: 1 ms. Debian's kernels tick every 4 ms.
 const TICKS_PER_SECOND: u64 = 1000;
 /// Maximum number of processor ranges of a model.
 const PROCESSORS_MAX: usize = 16;
@@ -157,7 +157,7 @@ fn check_host_exits(model: &SystemModel) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Checks that a machine of a model can have `cores` cores: devices can allocate lines only in a level that all cores
+/// Checks that a machine of a model can have `cores` cores. Devices can allocate lines only in a level that all cores
 /// share.
 pub(super) fn check_cores(model: &SystemModel, cores: u32) -> Result<(), ModelError> {
     let Some(last) = model.outer().last() else {
@@ -173,7 +173,8 @@ pub(super) fn check_cores(model: &SystemModel, cores: u32) -> Result<(), ModelEr
     Ok(())
 }
 
-/// Checks that devices can allocate lines in the last level, if they shall.
+/// With `dma = "allocate"`: checks that there is a level below L1, that all cores share the last level, and that it
+/// has `dma_ways` ways or more.
 fn check_dma(model: &SystemModel) -> Result<(), ModelError> {
     check_cores(model, model.cores())?;
     match model.outer().last() {

@@ -36,6 +36,7 @@ struct Gate {
     selector: u16,
     /// The number of the stack that the gate names, from 1. 0: it names none.
     stack: u8,
+    /// The virtual address of the handler.
     handler: u64,
 }
 

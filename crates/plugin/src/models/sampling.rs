@@ -71,6 +71,7 @@ pub(crate) struct PhaseEnd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitPart {
     pub(crate) region: u32,
+    /// The number of the unit.
     pub(crate) unit: u64,
     /// [`KernelContext::code`].
     pub(crate) code: u64,
@@ -88,8 +89,10 @@ pub(crate) struct Moment {
 /// The part of the measured unit that one context has executed so far.
 #[derive(Clone, Copy, Debug)]
 struct Part {
+    /// [`KernelContext::code`].
     code: u64,
     counts: Counts,
+    /// Issue slots that the core used in the part.
     slots: u64,
     waited_cycles: u64,
 }

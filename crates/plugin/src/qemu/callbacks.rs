@@ -1,6 +1,6 @@
-//! The functions that QEMU calls at events of the machine: a vCPU is created, a block is translated, or the plugin acts
-//! at an instruction. Or a vCPU takes an interrupt, code is dropped, or QEMU ends. Each function locks the session and
-//! passes the event on. The callbacks of each block and access are in `cpu`.
+//! The functions that QEMU calls at rare events of the machine. A vCPU is created, or takes an interrupt. A block is
+//! translated, code is dropped, or QEMU ends. An instruction at which the plugin acts is about to execute. Each
+//! function locks the session and passes the event on. The callbacks of each block and access are in `cpu`.
 //!
 //! A panic in an `extern "C"` function aborts the process, so no panic crosses into C.
 
@@ -103,7 +103,8 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
     }
 }
 
-/// QEMU translates a block.
+/// QEMU is about to translate a block. The handle `block` is valid until this function returns. Starts guest time if no
+/// earlier event has.
 extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {

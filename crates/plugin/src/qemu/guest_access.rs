@@ -153,8 +153,8 @@ impl Qemu {
         (bytes, length.min(bytes.len()))
     }
 
-    /// Calls `callback` whenever the block starts. `register_access` says how the callback may access registers, for
-    /// example [`READS_REGISTERS`].
+    /// Makes QEMU call `callback` with `data` whenever the block starts. `register_access` says how the callback may
+    /// access registers, for example [`READS_REGISTERS`].
     pub(crate) fn on_block(
         &self,
         block: TranslatedBlock,
@@ -173,7 +173,8 @@ impl Qemu {
         }
     }
 
-    /// Calls `callback`, which may read registers, before the instruction.
+    /// Makes QEMU call `callback` with `data` before each execution of the instruction. The callback may read
+    /// registers.
     pub(crate) fn on_instruction(
         &self,
         instruction: TranslatedInstruction,
@@ -183,8 +184,8 @@ impl Qemu {
         self.on_instruction_with(instruction, callback, READS_REGISTERS, data);
     }
 
-    /// Like [`Qemu::on_instruction`], with another access to registers: `NO_REGISTERS`, `WRITES_REGISTERS` or
-    /// `WRITES_PC`.
+    /// Like [`Qemu::on_instruction`]. `register_access` says how the callback may access registers: [`NO_REGISTERS`],
+    /// [`READS_REGISTERS`], or `WRITES_REGISTERS` or `WRITES_PC` of `ffi`.
     pub(crate) fn on_instruction_with(
         &self,
         instruction: TranslatedInstruction,
@@ -192,13 +193,13 @@ impl Qemu {
         register_access: c_int,
         data: *mut c_void,
     ) {
-        let register = self.api.qemu_plugin_register_vcpu_insn_exec_cb;
+        let register_callback = self.api.qemu_plugin_register_vcpu_insn_exec_cb;
         // SAFETY: the instruction is valid; `data` lives until the code cache is flushed.
-        unsafe { register(instruction.0, callback, register_access, data) };
+        unsafe { register_callback(instruction.0, callback, register_access, data) };
     }
 
-    /// Calls `callback` after each access of the instruction. `kinds` selects reads, writes or both, for example
-    /// [`crate::qemu::ffi::READS`].
+    /// Makes QEMU call `callback` with `data` after each access of the instruction. `kinds` selects reads, writes or
+    /// both, for example [`crate::qemu::ffi::READS`].
     pub(crate) fn on_memory(
         &self,
         instruction: TranslatedInstruction,

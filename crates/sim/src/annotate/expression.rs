@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Consumes `token` if it comes next; returns whether it did.
-    fn takes(&mut self, token: &str) -> bool {
+    fn take_token(&mut self, token: &str) -> bool {
         let before = self.position;
         self.skip_spaces();
         if self.remaining().starts_with(token) {
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.takes(token) { Ok(()) } else { Err(self.wrong(&format!("{token:?}"))) }
+        if self.take_token(token) { Ok(()) } else { Err(self.wrong(&format!("{token:?}"))) }
     }
 
     /// Returns an error that names the wanted token and the text at the position.
@@ -159,10 +159,10 @@ impl<'a> Reader<'a> {
 
     /// Parses a name, a number, an address, a cast, `str(...)`, or an expression in parentheses.
     fn primary(&mut self, depth: usize) -> Result<Expression, String> {
-        if self.takes("&") {
+        if self.take_token("&") {
             return Ok(Expression::AddressOf(self.name()?));
         }
-        if self.takes("(") {
+        if self.take_token("(") {
             let before = self.position;
             if let Some(name) = self.pointer_type() {
                 let operand = self.expression(depth + 1)?;
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
         } else {
             first_word
         };
-        (self.takes("*") && self.takes(")")).then_some(name)
+        (self.take_token("*") && self.take_token(")")).then_some(name)
     }
 }
 

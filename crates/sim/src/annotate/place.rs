@@ -1,4 +1,5 @@
-//! Finds the places of annotations in a kernel: symbols, addresses, events, markers.
+//! Finds the places of annotations in a kernel: symbols, addresses, events, markers. `annotate::Annotations::read`
+//! calls it for each annotation.
 
 use plugin_interface::annotations::Place;
 

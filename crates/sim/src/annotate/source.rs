@@ -1,4 +1,5 @@
-//! The source text of annotations: on the command line, or in a TOML file.
+//! The source text of annotations: on the command line, or in a TOML file. `annotate::Annotations::read` parses it
+//! first.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
 //! Hashes of large files that change rarely, such as disk images and packages, kept in the cache.
+//! `rootfs` and the disks of a machine use them, so that a run does not read gigabytes again.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

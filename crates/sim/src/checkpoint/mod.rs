@@ -358,7 +358,7 @@ impl Checkpoint {
             ("--mitigations", words(saved), words(machine)),
             ("--disk", saved.disk_words(), machine.disk_words()),
             ("--net", saved.nic_word().to_owned(), machine.nic_word().to_owned()),
-            ("--pmu", pmu::described(saved).to_owned(), pmu::described(machine).to_owned()),
+            ("--pmu", pmu::pmu_word(saved).to_owned(), pmu::pmu_word(machine).to_owned()),
         ];
         let differing = by_option.into_iter().filter(|(_, saved, current)| saved != current);
         let mut differing: Vec<_> = differing.collect();

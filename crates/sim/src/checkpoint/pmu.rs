@@ -20,7 +20,7 @@ pub(super) const CONTENT: &str = "pmu";
 const BYTES_MAX: u64 = 1 << 16;
 
 /// Describes whether a machine has a PMU, for [`super::Checkpoint::check`].
-pub(super) fn described(machine: &Machine) -> &'static str {
+pub(super) fn pmu_word(machine: &Machine) -> &'static str {
     if machine.pmu { "one (--pmu)" } else { "none" }
 }
 

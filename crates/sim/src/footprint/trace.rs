@@ -1,4 +1,5 @@
 //! Fills the trace of a repetition from the simulator's context transitions: which context ran on each CPU, and when.
+//! The bench calls it for each traced repetition.
 
 use attribution::KernelContext;
 use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};

@@ -1,4 +1,5 @@
-//! The kernel of the guest: a stock kernel of Debian, or the user's own.
+//! The kernel of the guest: a stock kernel of Debian, or the user's own. Machines boot it, and `facts` keeps its
+//! symbols and types by its hash.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -313,8 +313,9 @@ impl Disk {
         nodes.chain(devices.flat_map(|device| ["-device".to_owned(), device])).collect()
     }
 
-    /// Describes the disk as the guest sees it.
-    pub(crate) fn described(&self, index: usize) -> String {
+    /// Describes the disk as the guest sees it, for [`Machine::device_set`](super::Machine::device_set). Without the
+    /// time of requests.
+    pub(crate) fn key_text(&self, index: usize) -> String {
         let content = match &self.backing {
             Backing::Null { bytes } => format!("{bytes} bytes of nothing"),
             Backing::File { bytes, sha256, .. } => {
@@ -699,7 +700,7 @@ mod tests {
         let coalescing = Some(Coalescing { count: 8, delay_ns: 9 });
         let coalesced = Disk { coalescing, ..disk.clone() };
         assert_eq!(coalesced.for_plugin(0).time.to_string(), "100000+8+9");
-        assert_eq!(coalesced.described(0), disk.described(0));
+        assert_eq!(coalesced.key_text(0), disk.key_text(0));
         let too_many = Some(Coalescing { count: 257, delay_ns: 9 });
         assert!(Disk { coalescing: too_many, ..disk.clone() }.check_time().is_err());
         let old: Disk = "lsi,drive=hp97560-4x".parse().unwrap();
@@ -732,11 +733,11 @@ mod tests {
         let disk = |text: &str| text.parse::<Disk>().unwrap();
         let fast = disk("lsi");
         for slow in [disk("lsi,latency=1ms"), disk("lsi,drive=hp97560")] {
-            assert_eq!(fast.described(0), slow.described(0));
+            assert_eq!(fast.key_text(0), slow.key_text(0));
             assert_eq!(fast.arguments(0), slow.arguments(0));
         }
-        assert_ne!(fast.described(0), disk("lsi,size=1M").described(0));
-        assert_ne!(fast.described(0), fast.described(1));
+        assert_ne!(fast.key_text(0), disk("lsi,size=1M").key_text(0));
+        assert_ne!(fast.key_text(0), fast.key_text(1));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The plugin's message that it holds the machine for a checkpoint: a line on QEMU's standard error output.
+//! The plugin's message that it holds the machine for a checkpoint: a line on QEMU's standard error output. `vm` reads
+//! it.
 
 use crate::text::LineSplitter;
 

@@ -151,7 +151,7 @@ impl Identity {
     /// that its kernel chose may differ.
     #[must_use]
     pub fn is_same_processor(&self, other: &Identity) -> bool {
-        self.described() == other.described()
+        self.key_text() == other.key_text()
     }
 
     /// Adds the answers to the plugin's options.
@@ -160,8 +160,10 @@ impl Identity {
         options.cpuid.clone_from(&self.cpuid);
     }
 
-    /// Describes everything that the guest can see, as a part of keys.
-    pub(super) fn described(&self) -> String {
+    /// Describes everything of the processor that the guest can see, for
+    /// [`Machine::device_set`](super::Machine::device_set): a change of this text makes all checkpoints and cached
+    /// machines unusable. Without the words of the kernel's command line.
+    pub(super) fn key_text(&self) -> String {
         let Identity { like, properties, shown, msrs, cpuid, .. } = self;
         let msrs = msrs.iter().map(|msr| format!("msr={msr}"));
         let cpuid = cpuid.iter().map(|leaf| format!("cpuid={leaf}"));
@@ -247,8 +249,8 @@ mod tests {
     #[test]
     fn what_a_changed_cache_says_is_part_of_the_key() {
         let larger = models::changed("zen3", &["l2.size=1MiB".to_owned()]).unwrap().1;
-        assert_ne!(Identity::of_model(&larger, 2).described(), identity("zen3").described());
+        assert_ne!(Identity::of_model(&larger, 2).key_text(), identity("zen3").key_text());
         let nested = models::changed("zen3", &["nested.page=4KiB".to_owned()]).unwrap().1;
-        assert!(!Identity::of_model(&nested, 2).described().contains("hypervisor=off"));
+        assert!(!Identity::of_model(&nested, 2).key_text().contains("hypervisor=off"));
     }
 }

@@ -230,11 +230,11 @@ impl Machine {
             Timing::Instructions { shift } => format!("one instruction = 2^{shift} ns"),
             Timing::HostClock => "host clock".to_owned(),
         };
-        let cpu = self.identity.described();
+        let cpu = self.identity.key_text();
         let ports = self.serial_ports().len();
         let mut parts =
             vec![format!("cpu {cpu}, {timing}, seed {}, {ports} serial ports", self.seed)];
-        parts.extend(self.disks.iter().enumerate().map(|(index, disk)| disk.described(index)));
+        parts.extend(self.disks.iter().enumerate().map(|(index, disk)| disk.key_text(index)));
         parts.extend(self.nics.map(|nics| nics.arguments().join(" ")));
         parts.extend(self.devices.iter().cloned());
         parts.join(" ")

@@ -116,7 +116,7 @@ impl Watch {
     pub fn clock_hz(&self, timing: Timing) -> u64 {
         match (&self.model, timing) {
             (Some(model), _) => model.model.clock_hz,
-            // Without a model a cycle is an instruction, and takes as long.
+            // Without a model a cycle is an instruction, which takes `2^shift` ns, or 1 ns by the host's clock.
             (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
             (None, Timing::HostClock) => 1_000_000_000,
         }

@@ -145,6 +145,7 @@ struct Compared {
     hosts: Option<[Map<String, Value>; 2]>,
     commands: Vec<String>,
     warnings: Vec<String>,
+    /// Parts, kernels, contexts and services that could not be measured: name, reason, remedy.
     absent: Vec<(String, String, Option<String>)>,
 }
 

@@ -224,7 +224,7 @@ fn measure(
     label: &str,
     only: &[String],
 ) -> anyhow::Result<Vec<KernelSample>> {
-    console::say(&format!("simulating {label}: {}", counted(only)));
+    console::say(&format!("simulating {label}: {}", kernel_count_text(only)));
     Ok(measure_model(simulated, label, only, 1)?.context(STOPPED)?.samples)
 }
 
@@ -235,7 +235,7 @@ fn measure_text(text: &str, label: &str, only: &[String]) -> anyhow::Result<Vec<
 }
 
 /// The number of kernels that `only` selects, in words.
-fn counted(only: &[String]) -> String {
+fn kernel_count_text(only: &[String]) -> String {
     match (only, selected(&[])) {
         ([], Ok(all)) => format!("all {} kernels", all.len()),
         (names, _) => format!("{} kernels", names.len()),

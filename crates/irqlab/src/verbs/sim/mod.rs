@@ -227,11 +227,12 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
 fn set_up(cache: &Cache, flavour: Flavour, again: bool) -> anyhow::Result<ExitCode> {
     let qemu = setup::setup(cache, flavour, again, &console::say)?;
     let kernel = kernel::debian(cache, flavour, &console::say)?;
-    console::print(&format!("{}\n{}\n", described(&qemu), kernel.image.display()))?;
+    console::print(&format!("{}\n{}\n", program_line(&qemu), kernel.image.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn described(qemu: &Qemu) -> String {
+/// Version and path of QEMU.
+fn program_line(qemu: &Qemu) -> String {
     format!("{} ({})", qemu.version_text, qemu.program().display())
 }
 

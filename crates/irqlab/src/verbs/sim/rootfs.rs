@@ -53,7 +53,7 @@ pub fn run(cache: &Cache, args: &RootfsArgs) -> anyhow::Result<ExitCode> {
     }
     let image = rootfs::image(cache, &spec, args.again, &console::say)?;
     rootfs::keep_as(cache, &args.name, &image)?;
-    console::print(&described(&image))?;
+    console::print(&image_text(&image))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,7 +81,7 @@ pub fn find(cache: &Cache, name: &str) -> anyhow::Result<RootImage> {
 }
 
 /// A description of the image for people: file, size, checksum and packages.
-fn described(image: &RootImage) -> String {
+fn image_text(image: &RootImage) -> String {
     let mut text = format!(
         "image    {} ({})\n         sha256 {}\npackages {}\n",
         image.path.display(),

@@ -120,23 +120,23 @@ impl VerifyArgs {
     }
 }
 
-/// The results of a condition.
-trait Outcome {
+/// The results of a condition, of the bench of `handlers` or of `wakeup`.
+trait ConditionResult {
     fn warnings(&self) -> &[String];
 
-    /// The probes' own costs.
-    fn probed(&self) -> Json;
+    /// The probes' own costs, for the run's block `observer`.
+    fn costs_json(&self) -> Json;
 
-    /// Adds the results.
-    fn keep(self, all: &mut AllResults);
+    /// Adds the rows of the tables.
+    fn add_rows_to(self, all: &mut AllResults);
 }
 
-impl Outcome for Verified {
+impl ConditionResult for Verified {
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn probed(&self) -> Json {
+    fn costs_json(&self) -> Json {
         json!({
             "inside_ns": self.probed.in_span_ns,
             "added_ns": self.probed.total_ns,
@@ -144,7 +144,7 @@ impl Outcome for Verified {
         })
     }
 
-    fn keep(self, all: &mut AllResults) {
+    fn add_rows_to(self, all: &mut AllResults) {
         all.contexts.extend(self.sources);
         all.costs.extend(self.costs);
     }
@@ -155,11 +155,12 @@ impl Outcome for Verified {
 struct AllResults {
     contexts: Vec<CheckedContext>,
     wakeups: Vec<ConditionCheck>,
+    /// Rows of table `probe_costs`.
     costs: Vec<ProbeCost>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
-    /// The probes' own costs, by condition.
-    probed: Map<String, Json>,
+    /// The probes' own costs, for the run's block `observer`. Each condition with results has an entry.
+    costs_by_condition: Map<String, Json>,
     /// Conditions that a request to stop or a limit left out or cut short.
     missing: Vec<String>,
     /// The first limit that was reached, with the condition that it cut short.
@@ -167,10 +168,11 @@ struct AllResults {
 }
 
 impl AllResults {
-    /// Adds the outcome of a condition. `None`: the user asked to stop before its end.
+    /// Adds the outcome of a condition. `None`: the user asked to stop before its end. A condition that this machine
+    /// cannot measure becomes an absence.
     ///
-    /// Fails when the bench failed.
-    fn add<T: Outcome>(
+    /// Fails with [`BenchError::Failed`] only.
+    fn add<T: ConditionResult>(
         &mut self,
         label: String,
         outcome: Result<Option<T>, BenchError>,
@@ -180,8 +182,8 @@ impl AllResults {
             Ok(Some(verified)) => {
                 let warnings = verified.warnings().iter().map(|text| format!("{label}: {text}"));
                 self.warnings.extend(warnings);
-                self.probed.insert(label, verified.probed());
-                verified.keep(self);
+                self.costs_by_condition.insert(label, verified.costs_json());
+                verified.add_rows_to(self);
             }
             Err(BenchError::TimeLimit(reason)) => {
                 self.time_limit.get_or_insert_with(|| format!("{label}: {reason}"));
@@ -195,7 +197,7 @@ impl AllResults {
 
     /// Whether a request to stop or a limit ended the run before any condition was measured.
     fn ended_before_results(&self) -> bool {
-        !self.missing.is_empty() && self.probed.is_empty()
+        !self.missing.is_empty() && self.costs_by_condition.is_empty()
     }
 
     fn is_complete(&self) -> bool {
@@ -295,7 +297,7 @@ fn assemble(
     settings.insert("warm_up_ns".into(), json!(args.warm_up.as_nanos() as u64));
     let complete = all.is_complete();
     let mut observer = facts.observer;
-    observer.insert("probes".into(), Json::Object(all.probed));
+    observer.insert("probes".into(), Json::Object(all.costs_by_condition));
     if let Some(limit) = &all.time_limit {
         settings.insert(TIME_LIMIT.to_owned(), json!(limit));
     }

@@ -214,7 +214,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         console::warn(&failure);
         return Ok(ExitCode::from(exit.status.max(1)));
     }
-    console::say(&figures(accounting, prepared_s, run_s));
+    console::say(&speed_line(accounting, prepared_s, run_s));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -228,8 +228,9 @@ fn list(format: Format) -> anyhow::Result<ExitCode> {
     print_list(format, &text, rows)
 }
 
-/// A line with the instructions of the region of interest, and how fast they were simulated.
-fn figures(account: &Accounting, prepared_s: f64, run_s: f64) -> String {
+/// A line with the instructions of the region of interest, and how fast they were simulated. `prepared_s`: host time
+/// until the machine was ready, s. `run_s`: host time of the run, s.
+fn speed_line(account: &Accounting, prepared_s: f64, run_s: f64) -> String {
     let cpus = account.regions.iter().flat_map(|region| &region.cpus);
     let instructions: u64 = cpus.map(|cpu| cpu.used[INSTRUCTIONS]).sum();
     let mips = instructions as f64 / run_s / 1e6;

@@ -1,4 +1,5 @@
-//! `irqlab sweep plan`: from a specification to a directory with a task for each combination.
+//! `irqlab sweep plan`: makes a directory with a task for each combination of a specification. The parser of irqlab's
+//! own command line checks the tasks before the directory is written.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,8 +18,8 @@ use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
 
-/// Maximum number of tasks that the parser judges. In a larger sweep, these are the first tasks that have a value which
-/// no earlier task has, and the last task.
+/// The parser checks all tasks of a sweep with up to this many tasks. In a larger sweep, it checks the first tasks with
+/// a value that no earlier task has, at most this many, and the last task.
 const PARSED_TASKS_MAX: usize = 10_000;
 /// Number of values of an axis that are printed.
 const PRINTED_VALUES: usize = 8;
@@ -61,31 +62,44 @@ pub fn run(args: &PlanArgs, command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Parses the arguments of tasks, at most [`PARSED_TASKS_MAX`]. Returns whether any of them measures this machine.
+/// Parses the arguments of [`tasks_to_parse`]. Returns whether any parsed task measures this machine.
 ///
 /// Fails with the first task that the parser refuses.
 fn check_tasks(plan: &Plan, parser: &mut CommandLine) -> Result<bool, Usage> {
-    let has_few_tasks = plan.tasks.len() <= PARSED_TASKS_MAX;
-    let mut is_seen: Vec<Vec<bool>> =
-        plan.axes.iter().map(|axis| vec![false; axis.values.len()]).collect();
-    let has_new_value = |task: &&Task| {
-        let mut has_new_value = false;
-        for (seen, value) in is_seen.iter_mut().zip(&task.values) {
-            if let Some(seen) = seen.get_mut(*value as usize) {
-                has_new_value |= !*seen;
-                *seen = true;
-            }
-        }
-        has_new_value || has_few_tasks
-    };
-    let chosen = plan.tasks.iter().filter(has_new_value).take(PARSED_TASKS_MAX);
     let mut measures_this_machine = false;
-    let last = if has_few_tasks { None } else { plan.tasks.last() };
-    for task in chosen.chain(last) {
+    for task in tasks_to_parse(plan) {
         let parsed = parser.parse(&plan.arguments(&task.values))?;
         measures_this_machine |= parsed.measures_this_machine;
     }
     Ok(measures_this_machine)
+}
+
+/// The tasks that the parser checks, in the order of the plan: see [`PARSED_TASKS_MAX`].
+fn tasks_to_parse(plan: &Plan) -> Vec<&Task> {
+    if plan.tasks.len() <= PARSED_TASKS_MAX {
+        return plan.tasks.iter().collect();
+    }
+    // Whether an earlier task has a value, by axis and position of the value.
+    let mut is_seen: Vec<Vec<bool>> =
+        plan.axes.iter().map(|axis| vec![false; axis.values.len()]).collect();
+    let mut chosen: Vec<&Task> = Vec::new();
+    for task in &plan.tasks {
+        let mut has_new_value = false;
+        for (seen_values, position) in is_seen.iter_mut().zip(&task.values) {
+            if let Some(is_value_seen) = seen_values.get_mut(*position as usize) {
+                has_new_value |= !*is_value_seen;
+                *is_value_seen = true;
+            }
+        }
+        if has_new_value {
+            chosen.push(task);
+        }
+        if chosen.len() == PARSED_TASKS_MAX {
+            break;
+        }
+    }
+    chosen.extend(plan.tasks.last());
+    chosen
 }
 
 fn read_text(path: &Path) -> anyhow::Result<String> {

@@ -22,7 +22,9 @@ const EACH_TASK_MAX: usize = 100;
 pub struct Counts {
     pub done: usize,
     pub failed: usize,
+    /// Another process executes them.
     pub elsewhere: usize,
+    /// The sweep was stopped before their end.
     pub stopped: usize,
 }
 

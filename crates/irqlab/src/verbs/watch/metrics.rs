@@ -36,16 +36,28 @@ pub struct Constants {
 /// State of the alerts at the end of an interval.
 #[derive(Clone, Debug, Default)]
 pub struct AlertCounts {
-    /// Each rule with how often it has fired, and how many contexts make it fire now.
-    rules: Vec<(String, u64, usize)>,
+    rules: Vec<RuleCounts>,
+}
+
+/// The counts of one rule of `--alert`.
+#[derive(Clone, Debug)]
+struct RuleCounts {
+    /// The rule as the user wrote it: the label `rule`.
+    rule: String,
+    /// How often the rule has fired since the start.
+    fired_count: u64,
+    /// Number of contexts that make the rule fire now.
+    firing_contexts: usize,
 }
 
 impl AlertCounts {
     pub fn of(alerts: &Alerts) -> AlertCounts {
-        let counts = alerts.counts();
-        AlertCounts {
-            rules: counts.map(|(rule, fired, now)| (rule.to_owned(), fired, now)).collect(),
-        }
+        let counts = alerts.counts().map(|(rule, fired_count, firing_contexts)| RuleCounts {
+            rule: rule.to_owned(),
+            fired_count,
+            firing_contexts,
+        });
+        AlertCounts { rules: counts.collect() }
     }
 }
 
@@ -131,20 +143,20 @@ pub fn metrics(
     metrics.finish()
 }
 
-/// Adds two metrics for each rule of an alert.
+/// Adds two families, each with a sample for each rule. Adds none without rules.
 fn add_alert_metrics(metrics: &mut Metrics, alerts: &AlertCounts) {
     if alerts.rules.is_empty() {
         return;
     }
     let help = "Contexts that break a rule of --alert now, for as long as the rule says.";
     let mut firing = metrics.family("irqlab_alert_firing_contexts", MetricKind::Gauge, None, help);
-    for (rule, _, now) in &alerts.rules {
-        firing.sample(&[("rule", rule)], *now as f64);
+    for counts in &alerts.rules {
+        firing.sample(&[("rule", counts.rule.as_str())], counts.firing_contexts as f64);
     }
     let help = "How often a rule of --alert has fired.";
     let mut fired = metrics.family("irqlab_alerts", MetricKind::Counter, None, help);
-    for (rule, count, _) in &alerts.rules {
-        fired.sample(&[("rule", rule)], *count as f64);
+    for counts in &alerts.rules {
+        fired.sample(&[("rule", counts.rule.as_str())], counts.fired_count as f64);
     }
 }
 
@@ -262,7 +274,9 @@ mod tests {
         let fault = stats(ContextKind::Exception, "fault", Timing::CountOnly, &[]);
         let contexts = vec![irq(&[255, 256]), irq(&[1 << 31]), fault];
         let reading = WindowSample { contexts, ..WindowSample::default() };
-        let alerts = AlertCounts { rules: vec![("irq[name=a].rate > 5".to_owned(), 7, 2)] };
+        let rule = "irq[name=a].rate > 5".to_owned();
+        let alerts =
+            AlertCounts { rules: vec![RuleCounts { rule, fired_count: 7, firing_contexts: 2 }] };
         let text = metrics(Exposition::OpenMetrics, &Constants::default(), &reading, &alerts);
         let labels = "kind=\"irq\",name=\"a\\\"b\",number=\"7\"";
         for line in [

@@ -120,7 +120,7 @@ fn memory_limit(root: &Root, level: &Level) -> Option<MemoryLimit> {
     Some(MemoryLimit { limit_bytes, available_bytes: available(), file })
 }
 
-/// The CPU quota that one level sets; `None` if it sets none.
+/// The CPU quota that one level sets; `None` if the level sets none. Both versions state times in us.
 fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
     let (file, quota_us, period_us) = match level.version {
         Version::V1 => {
@@ -131,8 +131,9 @@ fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
         }
         Version::V2 => {
             let file = level.file("cpu.max");
+            // The quota and the period, such as `100000 100000`. `max` in place of the quota does not parse as a
+            // number.
             let text = root.word(&file)?;
-            // `max` in place of the quota does not parse as a number.
             let (quota, period) = text.split_once(' ')?;
             (file, quota.parse().ok()?, period.trim().parse().ok()?)
         }

@@ -35,8 +35,11 @@ impl Run {
 #[derive(Clone, Copy)]
 struct Span {
     irq: u32,
+    /// The interrupted thread.
     thread: u32,
+    /// Time of the entry, ns.
     entry: u64,
+    /// Time of the exit, ns.
     exit: u64,
 }
 

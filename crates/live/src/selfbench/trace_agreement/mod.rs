@@ -81,7 +81,7 @@ pub struct TraceAgreementSettings {
     pub helper: Option<PathBuf>,
 }
 
-/// Handler runs in the trace, in irqlab's window. Sums in ns.
+/// Handler runs in the trace, in irqlab's window. Times are sums over all runs, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceSums {
     /// Number of handler runs.
@@ -96,7 +96,7 @@ pub struct TraceSums {
     pub brackets: u64,
 }
 
-/// The sums of one line over all CPUs. Sums in ns.
+/// The sums of one IRQ line over all CPUs. Times are sums over all interrupts, ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineSums {
     pub name: String,
@@ -239,7 +239,7 @@ pub fn measure(
         }
         progress(round);
         let mut lines = windows.with_trace()?;
-        windows.alone(&mut lines)?;
+        windows.without_trace(&mut lines)?;
         disk.check()?;
         for (irq, line) in &lines {
             result.lines.entry(*irq).or_default().add(line);

@@ -1,5 +1,6 @@
 //! Measures the windows with and without trace. The order in which probes and trace events are attached is the method
-//! itself (see `mod.rs`), and must not change.
+//! itself, and must not change. `mod.rs` describes the method, names the trace instances G, H and I, and alternates the
+//! two kinds of windows.
 
 use std::collections::{BTreeMap, HashSet};
 use std::thread;
@@ -64,15 +65,15 @@ impl<'a> Windows<'a> {
 
     /// Measures a window with irqlab's probes and all three instances. Returns the sums by IRQ line.
     pub fn with_trace(&self) -> Result<BTreeMap<u32, LineSums>, BenchError> {
-        let [around, first, second] = &self.instances;
+        let [outer, first, second] = &self.instances;
         for &cpu in self.cpus {
-            take_events(around, self.types, cpu)?; // Discards the events of earlier windows.
+            take_events(outer, self.types, cpu)?; // Discards the events of earlier windows.
         }
-        around.set_event(ENTRY, true)?;
+        outer.set_event(ENTRY, true)?;
         first.set_event(EXIT, true)?;
         second.set_event(EXIT, true)?;
         let links = self.link(PROBES)?;
-        around.set_event(EXIT, true)?;
+        outer.set_event(EXIT, true)?;
         first.set_event(ENTRY, true)?;
         second.set_event(ENTRY, true)?;
         let counted = self.window();
@@ -91,7 +92,7 @@ impl<'a> Windows<'a> {
     }
 
     /// Measures a window without any trace, and adds it to `lines`.
-    pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
+    pub fn without_trace(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
         let _links = self.link(PROBES)?;
         for row in self.window()?.rows {
             let Some(irq) = row.key.checked_sub(KEY_IRQ) else { continue };
@@ -102,7 +103,7 @@ impl<'a> Windows<'a> {
         Ok(())
     }
 
-    /// Number of events that irqlab lost in all windows.
+    /// Number of events that irqlab lost in all windows so far.
     pub fn lost(&self) -> Result<u64, BenchError> {
         Ok(self.probes.misses()?)
     }
@@ -134,10 +135,10 @@ impl<'a> Windows<'a> {
         let mut traced: BTreeMap<u32, [TraceSums; 2]> = BTreeMap::new();
         for &cpu in self.cpus {
             let take = |instance| take_events(instance, self.types, cpu);
-            let [around, first, second] = &self.instances;
-            let (around, first, second) = (take(around)?, take(first)?, take(second)?);
+            let [outer, first, second] = &self.instances;
+            let (outer, first, second) = (take(outer)?, take(first)?, take(second)?);
             let Some(state) = states.get(cpu as usize) else { continue };
-            for run in matched([&around, &first, &second]) {
+            for run in matched([&outer, &first, &second]) {
                 if run.is_within(state.armed_ns, state.disarmed_ns) {
                     let is_in_init = threads_of_init.contains(&run.thread);
                     run.add_to(&mut traced.entry(run.irq).or_default()[usize::from(is_in_init)]);
@@ -157,7 +158,8 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// Adds a row of irqlab's maps to the sums of its IRQ line.
+/// Adds a row of irqlab's maps, which has the interrupts of one CPU, to the sums of its IRQ line. Leaves out rows of
+/// other contexts.
 fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
     let Some(irq) = row.key.checked_sub(KEY_IRQ) else { return };
     let line = lines.entry(irq).or_default();

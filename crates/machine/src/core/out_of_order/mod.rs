@@ -63,11 +63,13 @@ pub struct OutOfOrderCore {
     root_interval: Option<u32>,
     /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition.
     flags_interval: Option<u32>,
+    /// Latency of forwarding into a vector register, cycles.
     forward_vector: u64,
-    /// Latency of forwarding more than 16 bytes.
+    /// Latency of forwarding more than 16 bytes, cycles.
     forward_wide: u64,
     /// Cycles after which a load retries that issued before the address of its store was known. 0: no load retries.
     forward_again: u64,
+    /// Cycles that a load waits where no single store can forward the whole value.
     forward_fail: u64,
     entering: WidthLimiter,
     ports: PortScheduler,

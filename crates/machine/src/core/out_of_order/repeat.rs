@@ -69,7 +69,7 @@ impl OutOfOrderCore {
         let is_within = repetition == Repetition::Within;
         Some(FoundRepetition {
             is_within,
-            ends_cycle: !is_within && strings.ends_cycle(),
+            ends_cycle: !is_within && strings.enter_chunk(),
             wait_cycles: strings.wait_cycles(operation, repetition),
         })
     }

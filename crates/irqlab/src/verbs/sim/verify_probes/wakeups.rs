@@ -1,4 +1,5 @@
 //! `irqlab sim verify-probes --experiment wakeup`: the live bench of `wakeup` in a simulated machine.
+//! `verify_probes::run` calls [`run`] for it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use sim::Cache;
 use sim::wakeup::{VerifiedWakeups, WakeupVerification};
 use sim::watch::Watch;
 
-use super::{AllResults, Outcome, VerifyArgs, assemble, model};
+use super::{AllResults, ConditionResult, VerifyArgs, assemble, model};
 use crate::options::{Usage, ns};
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{Simulated, add_disk};
@@ -31,16 +32,16 @@ const DISK: &str = "virtio-blk,latency=100us";
 const POLICY: &str = "fifo:95";
 const WAIT: &str = "nanosleep";
 
-impl Outcome for VerifiedWakeups {
+impl ConditionResult for VerifiedWakeups {
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn probed(&self) -> Json {
+    fn costs_json(&self) -> Json {
         json!({"probe_cost_ns": self.check.probe_cost_ns(), "lost": self.check.lost_events})
     }
 
-    fn keep(self, all: &mut AllResults) {
+    fn add_rows_to(self, all: &mut AllResults) {
         all.wakeups.push(self.check);
         all.costs.extend(self.costs);
     }
