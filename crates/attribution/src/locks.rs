@@ -4,6 +4,9 @@
 //!
 //! A call site is the return address of a lock function. A free lock is taken when the function is called. A lock that
 //! another CPU or task holds is taken when the function's slow path returns.
+//!
+//! Not every release is seen: compilers inline some. A task that takes a lock without the slow path shows that the
+//! earlier holder has released the lock. The time of that holder is then unknown, and is charged to nobody.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +60,7 @@ pub struct LockRow {
     pub contended: u64,
     /// Total time in the slow path.
     pub waited: u64,
-    /// How often a lock that was taken here was released.
+    /// How often the release of a lock that was taken here was seen.
     pub releases: u64,
     /// Total time from taking to release, of the locks in `releases`.
     pub held: u64,
@@ -79,14 +82,25 @@ type RowKey = (LockClient, LockPlace);
 /// The smallest call site in their order: the start of a range of all call sites of a client.
 const PLACE_MIN: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0, name: 0 };
 
+/// The holder of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holder {
+    key: RowKey,
+    task: u64,
+    /// When the task took the lock.
+    since: u64,
+}
+
 /// A task's last call of a function that takes a lock.
 #[derive(Clone, Copy, Debug)]
 struct Acquisition {
     key: RowKey,
     /// Address of the lock.
     lock: u64,
-    /// Since when [`Locks::take`] has assumed that the task holds the lock. `None`: another holder was known.
-    assumed_since: Option<u64>,
+    /// When the function was called.
+    called_at: u64,
+    /// The holder that was known at the call. [`Locks::take`] has assumed that this holder has released the lock unseen.
+    holder_before: Option<Holder>,
     /// When the slow path started. `None` if it did not start (yet).
     slow_since: Option<u64>,
 }
@@ -95,9 +109,8 @@ struct Acquisition {
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     rows: BTreeMap<RowKey, LockRow>,
-    /// The holder of each lock and the time since which it is held, keyed by the lock's
-    /// address. Locks held by readers are not listed.
-    held: BTreeMap<u64, (RowKey, u64)>,
+    /// The holder of each lock, by the lock's address. Locks held by readers are not listed.
+    held: BTreeMap<u64, Holder>,
     /// Addresses of the locks that each open page fault took. Some may have been released.
     held_by_faults: BTreeMap<LockClient, Vec<u64>>,
     /// The acquisition of each task. The flag: whether the task may sleep for the lock. A task can have two
@@ -107,8 +120,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// The task calls a function that takes the lock at address `lock`, for `client`. Assumes that the lock is free
-    /// unless a holder is known; [`Locks::contend`] corrects this.
+    /// The task calls a function that takes the lock at address `lock`, for `client`. Assumes that the lock is free,
+    /// even if a holder is known; [`Locks::contend`] corrects this.
     pub fn take(&mut self, place: LockPlace, client: LockClient, task: u64, lock: u64, now: u64) {
         let key = (client, place);
         let is_known = self.rows.contains_key(&key);
@@ -117,24 +130,25 @@ impl Locks {
             return;
         }
         self.rows.entry(key).or_default().acquires += 1;
-        let is_assumed_free = !self.held.contains_key(&lock);
-        if self.taking.len() < HELD_MAX {
-            let assumed_since = is_assumed_free.then_some(now);
-            let acquisition = Acquisition { key, lock, assumed_since, slow_since: None };
-            self.taking.insert((task, place.kind.sleeps()), acquisition);
-        }
-        if is_assumed_free {
-            self.hold(key, lock, now);
-        }
-    }
-
-    /// The client of `key` holds the lock from `now` on. Does nothing for readers: several can hold a lock at once.
-    fn hold(&mut self, key: RowKey, lock: u64, now: u64) {
-        let (client, place) = key;
-        if place.kind.is_shared() || self.held.len() >= HELD_MAX {
+        let taking = (task, place.kind.sleeps());
+        if self.taking.len() >= HELD_MAX && !self.taking.contains_key(&taking) {
+            // The slow path could not correct the holder.
             return;
         }
-        self.held.insert(lock, (key, now));
+        let holder_before = self.held.get(&lock).copied();
+        let acquisition =
+            Acquisition { key, lock, called_at: now, holder_before, slow_since: None };
+        self.taking.insert(taking, acquisition);
+        self.hold(lock, Holder { key, task, since: now });
+    }
+
+    /// `holder` holds the lock from now on. Does nothing for readers: several can hold a lock at once.
+    fn hold(&mut self, lock: u64, holder: Holder) {
+        let (client, place) = holder.key;
+        if place.kind.is_shared() || self.held.len() >= HELD_MAX && !self.held.contains_key(&lock) {
+            return;
+        }
+        self.held.insert(lock, holder);
         if matches!(client, LockClient::Fault { .. }) {
             self.held_by_faults.entry(client).or_default().push(lock);
         }
@@ -148,13 +162,15 @@ impl Locks {
             return None;
         }
         acquisition.slow_since = Some(now);
-        let (key, assumed_since) = (acquisition.key, acquisition.assumed_since.take());
+        let Acquisition { key, called_at, .. } = *acquisition;
+        let holder_before = acquisition.holder_before.take();
         self.rows.get_mut(&key)?.contended += 1;
         // `take` assumed that the lock was free, and noted this task as the holder since then.
-        if let Some(since) = assumed_since
-            && self.held.get(&lock) == Some(&(key, since))
-        {
-            self.held.remove(&lock);
+        if self.held.get(&lock) == Some(&Holder { key, task, since: called_at }) {
+            match holder_before {
+                Some(holder) => self.held.insert(lock, holder),
+                None => self.held.remove(&lock),
+            };
         }
         Some(key.1.kind)
     }
@@ -167,17 +183,39 @@ impl Locks {
             return;
         };
         row.waited += now.saturating_sub(since);
-        self.hold(key, lock, now);
+        self.hold(lock, Holder { key, task, since: now });
     }
 
-    /// The lock at this address is released. Its held time is charged to the row of its known holder, if there is one.
-    pub fn release(&mut self, lock: u64, now: u64) {
-        if let Some((key, since)) = self.held.remove(&lock)
-            && let Some(row) = self.rows.get_mut(&key)
-        {
+    /// The task releases the lock at this address, or keeps it only to read. The held time is charged to the row of the
+    /// known holder, if there is one.
+    pub fn release(&mut self, task: u64, lock: u64, now: u64) {
+        let Some(known) = self.held.get(&lock).copied() else { return };
+        let holder = match self.holder_before(known, task, lock) {
+            Some(holder) => holder,
+            None => {
+                self.held.remove(&lock);
+                known
+            }
+        };
+        if let Some(row) = self.rows.get_mut(&holder.key) {
             row.releases += 1;
-            row.held += now.saturating_sub(since);
+            row.held += now.saturating_sub(holder.since);
         }
+    }
+
+    /// The holder before `known`, if `known` was about to take the lock while `task` still held it. The machine may switch
+    /// to another CPU between the call of the function that takes a lock and its slow path.
+    fn holder_before(&mut self, known: Holder, task: u64, lock: u64) -> Option<Holder> {
+        if known.task == task {
+            return None;
+        }
+        let taking = (known.task, known.key.1.kind.sleeps());
+        let acquisition = self.taking.get_mut(&taking)?;
+        let is_last = acquisition.lock == lock && acquisition.called_at == known.since;
+        if !is_last || acquisition.holder_before?.task != task {
+            return None;
+        }
+        acquisition.holder_before.take()
     }
 
     /// A page fault of a task has ended, and its service is now known: charges all
@@ -193,8 +231,8 @@ impl Locks {
             }
         }
         for lock in self.held_by_faults.remove(&fault).unwrap_or_default() {
-            if let Some((key, _)) = self.held.get_mut(&lock).filter(|(key, _)| key.0 == fault) {
-                key.0 = client;
+            if let Some(holder) = self.held.get_mut(&lock).filter(|holder| holder.key.0 == fault) {
+                holder.key.0 = client;
             }
         }
         for sleeps in [false, true] {
@@ -248,9 +286,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(OTHER, READ, 2, 0xa0, 12);
         assert_eq!(locks.contend(2, false, 0xa0, 13), Some(LockKind::Spin));
-        locks.release(0xa0, 20);
+        locks.release(1, 0xa0, 20);
         locks.obtain(2, false, 22);
-        locks.release(0xa0, 25);
+        locks.release(2, 0xa0, 25);
         let first = LockRow { acquires: 1, releases: 1, held: 10, ..LockRow::default() };
         assert_eq!(row(&locks, PLACE), first);
         let second = LockRow { contended: 1, waited: 22 - 13, held: 25 - 22, ..first };
@@ -263,9 +301,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         // The slow path starts some cycles after the call.
         assert_eq!(locks.contend(1, false, 0xa0, 12), Some(LockKind::Spin));
-        locks.release(0xa0, 15); // by the one that was not seen
+        locks.release(9, 0xa0, 15); // by the one that was not seen
         locks.obtain(1, false, 16);
-        locks.release(0xa0, 18);
+        locks.release(1, 0xa0, 18);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (2, 1));
     }
 
@@ -278,9 +316,9 @@ mod tests {
         locks.take(read, READ, 1, 0xa0, 0);
         locks.take(write, READ, 2, 0xa0, 100);
         assert_eq!(locks.contend(2, true, 0xa0, 107), Some(LockKind::SemaphoreWrite));
-        locks.release(0xa0, 1_000);
+        locks.release(1, 0xa0, 1_000);
         locks.obtain(2, true, 1_010);
-        locks.release(0xa0, 1_015);
+        locks.release(2, 0xa0, 1_015);
         let expected = LockRow { acquires: 1, contended: 1, waited: 903, releases: 1, held: 5 };
         assert_eq!(row(&locks, write), expected);
     }
@@ -292,10 +330,55 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(PLACE, READ, 2, 0xa0, 10);
         locks.contend(2, false, 0xa0, 10);
-        locks.release(0xa0, 30);
+        locks.release(1, 0xa0, 30);
         locks.obtain(2, false, 31);
-        locks.release(0xa0, 35);
+        locks.release(2, 0xa0, 35);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (24, 2));
+    }
+
+    /// A `downgrade_write` was not seen, or a compiler inlined the release.
+    #[test]
+    fn a_holder_whose_release_was_not_seen_is_not_charged() {
+        let mut locks = Locks::default();
+        let [unmap, fork] = [0x10, 0x20].map(|return_to| LockPlace {
+            kind: LockKind::SemaphoreWrite,
+            return_to,
+            name: 0,
+        });
+        locks.take(unmap, READ, 1, 0xa0, 10);
+        // Task 2 takes the lock without the slow path, so task 1 does not hold it.
+        locks.take(fork, READ, 2, 0xa0, 1_000);
+        locks.take(PLACE, READ, 2, 0xb0, 1_001);
+        locks.release(2, 0xb0, 1_002);
+        locks.release(2, 0xa0, 1_005);
+        let once = LockRow { acquires: 1, ..LockRow::default() };
+        assert_eq!(row(&locks, unmap), once);
+        assert_eq!(row(&locks, fork), LockRow { releases: 1, held: 5, ..once });
+        // The lock is free now.
+        locks.release(1, 0xa0, 2_000);
+        assert_eq!(row(&locks, unmap), once);
+    }
+
+    /// The machine switches to the CPU of the holder before the other task reaches the slow path or gets the lock.
+    #[test]
+    fn a_holder_that_releases_between_the_call_and_the_slow_path_is_charged() {
+        let expected = LockRow { acquires: 1, releases: 1, held: 4, ..LockRow::default() };
+        for is_contended in [false, true] {
+            let mut locks = Locks::default();
+            locks.take(PLACE, READ, 1, 0xa0, 10);
+            locks.take(OTHER, READ, 2, 0xa0, 12);
+            locks.release(1, 0xa0, 14);
+            assert_eq!(row(&locks, PLACE), expected);
+            if is_contended {
+                locks.contend(2, false, 0xa0, 14);
+                locks.obtain(2, false, 16);
+            }
+            locks.release(2, 0xa0, 20);
+            let second = row(&locks, OTHER);
+            let held = if is_contended { 20 - 16 } else { 20 - 12 };
+            assert_eq!((second.releases, second.held), (1, held));
+            assert_eq!(row(&locks, PLACE), expected);
+        }
     }
 
     #[test]
@@ -304,7 +387,7 @@ mod tests {
         let read = LockPlace { kind: LockKind::SemaphoreRead, return_to: 0x10, name: 0 };
         locks.take(read, READ, 1, 0xa0, 0);
         locks.take(read, READ, 1, 0xb0, 1);
-        locks.release(0xa0, 5);
+        locks.release(1, 0xa0, 5);
         let expected = LockRow { acquires: 2, ..LockRow::default() };
         assert_eq!(row(&locks, read), expected);
         // A slow path of another lock or of another task is no contention of these locks.
@@ -329,9 +412,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(PLACE, write, 2, 0xa0, 12);
         locks.contend(2, false, 0xa0, 12);
-        locks.release(0xa0, 30);
+        locks.release(1, 0xa0, 30);
         locks.obtain(2, false, 31);
-        locks.release(0xa0, 35);
+        locks.release(2, 0xa0, 35);
         let reads = LockRow { acquires: 1, releases: 1, held: 20, ..LockRow::default() };
         let writes = LockRow { contended: 1, waited: 19, held: 4, ..reads };
         let expected = [(0, reads), (1, writes)]
@@ -346,12 +429,12 @@ mod tests {
         let fault = LockClient::Fault { task: 1, depth: 2 };
         let other_fault = LockClient::Fault { task: 3, depth: 2 };
         locks.take(PLACE, fault, 1, 0xa0, 10);
-        locks.release(0xa0, 15);
+        locks.release(1, 0xa0, 15);
         locks.take(PLACE, other_fault, 3, 0xb0, 15);
         locks.take(OTHER, fault, 1, 0xc0, 16);
         let kind = KernelContext::Fault(FaultKind::CopyOnWrite);
         locks.end_fault(1, 2, kind);
-        locks.release(0xc0, 18);
+        locks.release(1, 0xc0, 18);
         let once = LockRow { acquires: 1, releases: 1, held: 5, ..LockRow::default() };
         let rows = locks.rows();
         assert_eq!(rows[&(kind, PLACE)], once);

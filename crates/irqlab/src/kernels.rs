@@ -141,7 +141,9 @@ fn is_virtual(root: &Root) -> bool {
 fn disturbance_warning(samples: &[KernelSample]) -> Option<String> {
     let figures = samples.iter().filter_map(|sample| sample.figures.as_ref().ok());
     let (counted, rate, sibling) = figures.fold((0, 0, 0), |(counted, rate, sibling), figures| {
-        (counted + figures.windows, rate + figures.rate_changed, sibling + figures.sibling_busy)
+        let [changed, busy] =
+            [figures.rate_changed, figures.sibling_busy].map(Option::unwrap_or_default);
+        (counted + figures.windows, rate + changed, sibling + busy)
     });
     let disturbed = rate + sibling;
     (disturbed > counted).then(|| {

@@ -99,18 +99,19 @@ const OTHER_PROGRAMS: &str = "other programs on this machine used it, too";
 const IN_USER_MODE: &str = "in user mode";
 const IN_KERNEL: &str = "in the kernel";
 
-/// Why two costs cannot be compared, by their counts and values.
-fn flaw(counts: [u64; 2], values: [Option<f64>; 2], below_limit: bool) -> Option<&'static str> {
+/// Why two costs cannot be compared. `counts` and `costs`: of the host, then of the model. `is_below_limit`: the cost
+/// of the host is below the detection limit.
+fn flaw(counts: [u64; 2], costs: [Option<f64>; 2], is_below_limit: bool) -> Option<&'static str> {
     if counts.contains(&0) {
         return Some(ONE_SIDE);
     }
     if counts.iter().any(|count| *count < COUNT_MIN) {
         return Some(FEW);
     }
-    if below_limit || values.iter().flatten().any(|value| *value <= 0.0) {
+    if is_below_limit || costs.iter().flatten().any(|cost| *cost <= 0.0) {
         return Some(BELOW_LIMIT);
     }
-    values.contains(&None).then_some(NO_TIME)
+    costs.contains(&None).then_some(NO_TIME)
 }
 
 /// The most requests on the processor for each on the model, in a run. With more, other programs made a part of them.
@@ -160,8 +161,11 @@ struct SideRow {
     count: u64,
     /// The number of runs that `count` is the sum of.
     runs: u64,
+    /// Mean time of one interrupt or request, ns; with several runs, the median of their means.
     cost: Option<f64>,
+    /// The least and the greatest cost of several runs, ns.
     range: Option<(f64, f64)>,
+    /// Whether the cost is below the detection limit in any run.
     below_limit: bool,
 }
 
@@ -208,7 +212,7 @@ fn side_rows(table: &Table, shape: &Shape) -> Vec<SideRow> {
 #[must_use]
 pub fn of_handlers(host: &[&Table], model: &Table) -> Vec<Cost> {
     let host = host.iter().map(|table| side_rows(table, &HANDLERS));
-    joined(&middle_of_runs(host.collect()), &side_rows(model, &PROBED_HANDLERS), Part::Handlers)
+    join_sides(&middle_of_runs(host.collect()), &side_rows(model, &PROBED_HANDLERS), Part::Handlers)
 }
 
 /// The costs of services, from tables `services` of runs on the processor and of one on the model, of the same program.
@@ -217,7 +221,7 @@ pub fn of_handlers(host: &[&Table], model: &Table) -> Vec<Cost> {
 pub fn of_services(host: &[&Table], model: &Table) -> Vec<Cost> {
     let rows = |table: &Table| with_faults_by_mode(side_rows(table, &SERVICES));
     let host = host.iter().map(|table| rows(table));
-    joined(&middle_of_runs(host.collect()), &rows(model), Part::Services)
+    join_sides(&middle_of_runs(host.collect()), &rows(model), Part::Services)
 }
 
 /// The rows of several runs as those of one: the median of the costs, and the sum of the counts.
@@ -235,11 +239,11 @@ fn middle_of_runs(runs: Vec<Vec<SideRow>>) -> Vec<SideRow> {
             middle.push(row);
         }
     }
-    for (row, costs) in middle.iter_mut().zip(costs) {
+    for (row, mut costs) in middle.iter_mut().zip(costs) {
         row.runs = number;
+        costs.sort_by(f64::total_cmp);
         row.cost = stats::median::median(&costs);
-        let ends =
-            costs.iter().copied().reduce(f64::min).zip(costs.iter().copied().reduce(f64::max));
+        let ends = costs.first().copied().zip(costs.last().copied());
         row.range = ends.filter(|_| costs.len() > 1);
     }
     middle
@@ -261,52 +265,58 @@ fn with_faults_by_mode(rows: Vec<SideRow>) -> Vec<SideRow> {
     joined
 }
 
-/// The costs of both sides, row by row. Rows of the model alone follow.
-fn joined(host: &[SideRow], model: &[SideRow], part: Part) -> Vec<Cost> {
-    // The kinds of interrupts that part handlers compares between equal points.
-    let is_wanted = |row: &&SideRow| {
+/// Joins the rows of both sides that have equal keys. The rows of the host come first, then the rows that only the
+/// model has.
+fn join_sides(host: &[SideRow], model: &[SideRow], part: Part) -> Vec<Cost> {
+    // Part `handlers` compares interrupts between equal points, so part `services` leaves them out.
+    let is_in_part = |row: &&SideRow| {
         part != Part::Services || !["interrupt", "irq", "softirq"].contains(&row.kind.as_str())
     };
-    let cost = |host: Option<&SideRow>, model: Option<&SideRow>| {
-        let row = host.or(model)?;
-        let values = [host, model].map(|row| row.and_then(|row| row.cost));
-        let counts = [host, model].map(|row| row.map_or(0, |row| row.count));
-        let per_run = host.map_or(0.0, |row| row.count as f64 / row.runs as f64);
-        let has_others = part == Part::Services && per_run > REQUESTS_RATIO_MAX * counts[1] as f64;
-        let below_limit = host.is_some_and(|row| row.below_limit);
-        let not_compared = if row.kind == "irq" {
-            Some(OTHER_DEVICE)
-        } else if row.kind == "softirq" && BATCHED.contains(&row.name.as_str()) {
-            Some(BATCHES)
-        } else {
-            flaw(counts, values, below_limit).or(has_others.then_some(OTHER_PROGRAMS))
-        };
-        let name = match part {
-            Part::Services => format!("{} {}", row.kind, row.name),
-            Part::System | Part::Handlers => row.name.clone(),
-        };
-        Some(Cost {
-            part,
-            condition: row.condition.clone(),
-            name,
-            host: values[0],
-            model: values[1],
-            host_range: host.and_then(|row| row.range),
-            unit: "ns",
-            counts: Some(counts),
-            not_compared,
-        })
-    };
-    let of_host = host.iter().filter(is_wanted).filter_map(|row| {
-        // Lines of interrupts with the same name are of other devices.
-        let same = |other: &&SideRow| other.key() == row.key() && row.kind != "irq";
-        cost(Some(row), model.iter().find(same))
+    let host_costs = host.iter().filter(is_in_part).filter_map(|row| {
+        // An IRQ line of the host is never joined: the line of the model with this name has another device.
+        let is_partner = |candidate: &&SideRow| candidate.key() == row.key() && row.kind != "irq";
+        cost_of_rows(part, Some(row), model.iter().find(is_partner))
     });
-    let alone = model
+    let only_on_model = model
         .iter()
-        .filter(is_wanted)
-        .filter(|row| row.kind == "irq" || host.iter().all(|other| other.key() != row.key()));
-    of_host.chain(alone.filter_map(|row| cost(None, Some(row)))).collect()
+        .filter(is_in_part)
+        .filter(|row| row.kind == "irq" || host.iter().all(|host_row| host_row.key() != row.key()));
+    host_costs.chain(only_on_model.filter_map(|row| cost_of_rows(part, None, Some(row)))).collect()
+}
+
+/// The cost of one kernel path, from its row on each side. `None` if both sides lack it.
+fn cost_of_rows(part: Part, host: Option<&SideRow>, model: Option<&SideRow>) -> Option<Cost> {
+    let row = host.or(model)?;
+    let costs = [host, model].map(|row| row.and_then(|row| row.cost));
+    let counts = [host, model].map(|row| row.map_or(0, |row| row.count));
+    let [_, model_count] = counts;
+    let host_count_per_run = host.map_or(0.0, |row| row.count as f64 / row.runs as f64);
+    let has_other_programs =
+        part == Part::Services && host_count_per_run > REQUESTS_RATIO_MAX * model_count as f64;
+    let is_below_limit = host.is_some_and(|row| row.below_limit);
+    let not_compared = if row.kind == "irq" {
+        Some(OTHER_DEVICE)
+    } else if row.kind == "softirq" && BATCHED.contains(&row.name.as_str()) {
+        Some(BATCHES)
+    } else {
+        flaw(counts, costs, is_below_limit).or(has_other_programs.then_some(OTHER_PROGRAMS))
+    };
+    let name = match part {
+        Part::Services => format!("{} {}", row.kind, row.name),
+        Part::System | Part::Handlers => row.name.clone(),
+    };
+    let [host_cost, model_cost] = costs;
+    Some(Cost {
+        part,
+        condition: row.condition.clone(),
+        name,
+        host: host_cost,
+        model: model_cost,
+        host_range: host.and_then(|row| row.range),
+        unit: "ns",
+        counts: Some(counts),
+        not_compared,
+    })
 }
 
 /// The costs of the kernels of group `system`, from the table `kernels` of a run of `bench model`.
@@ -609,7 +619,7 @@ mod tests {
     #[test]
     fn runs_on_the_processor_give_their_median_and_their_range() {
         let runs =
-            [900.0, 1_000.0, 5_000.0].map(|mean| handlers(&[("local_timer", 50, mean, false)]));
+            [5_000.0, 900.0, 1_000.0].map(|mean| handlers(&[("local_timer", 50, mean, false)]));
         let costs = of_handlers(&runs.each_ref(), &probes(&[("local_timer", 200, 500.0)]));
         assert_eq!((costs[0].host, costs[0].ratio()), (Some(1_000.0), Some(0.5)));
         assert_eq!(
@@ -656,7 +666,7 @@ mod tests {
             range: None,
             below_limit: false,
         };
-        let costs = joined(&[side(900.0)], &[side(1_000.0)], Part::Handlers);
+        let costs = join_sides(&[side(900.0)], &[side(1_000.0)], Part::Handlers);
         let found: Vec<_> =
             costs.iter().map(|cost| (cost.host, cost.model, cost.not_compared)).collect();
         let expected =
@@ -664,7 +674,7 @@ mod tests {
         assert_eq!(found, expected);
         let softirq =
             |cost| SideRow { kind: "softirq".into(), name: "NET_RX".into(), ..side(cost) };
-        let costs = joined(&[softirq(900.0)], &[softirq(1_000.0)], Part::Handlers);
+        let costs = join_sides(&[softirq(900.0)], &[softirq(1_000.0)], Part::Handlers);
         assert_eq!(costs[0].not_compared, Some(BATCHES));
     }
 

@@ -37,9 +37,13 @@ static __always_inline struct row *row_at(struct cpu_state *cpu, u32 slot)
 /* Claims a row on this CPU. Returns 0, which means no row, if all are in use. */
 static __always_inline u32 claim_slot(struct cpu_state *cpu)
 {
-	/* Atomic, because an NMI may claim a slot in between. */
-	u32 slot = __sync_fetch_and_add(&cpu->rows_used, 1) + 1;
+	u32 slot;
 
+	/* Refused claims are not added on, or the sum would wrap to slots in use. */
+	if (cpu->rows_used >= cpu->rows_max)
+		return 0;
+	/* Atomic, because an NMI may claim a slot in between. */
+	slot = __sync_fetch_and_add(&cpu->rows_used, 1) + 1;
 	return slot <= cpu->rows_max && slot < 1 << ROW_BITS ? slot : 0;
 }
 
@@ -51,8 +55,12 @@ static __noinline struct nested_times *nested_times_of(struct cpu_state *cpu, st
 	if (!cpu || !row)
 		return 0;
 	if (!row->nested) {
-		u32 slot = __sync_fetch_and_add(&cpu->nested_used, 1) + 1;
+		u32 slot;
 
+		/* As in claim_slot. */
+		if (cpu->nested_used >= cpu->nested_max)
+			return 0;
+		slot = __sync_fetch_and_add(&cpu->nested_used, 1) + 1;
 		if (slot > cpu->nested_max)
 			return 0;
 		row->nested = slot;
@@ -189,9 +197,24 @@ static __always_inline struct row *row_of_action(struct cpu_state *cpu, u32 key,
 	return row;
 }
 
+/*
+ * A later device's NAPI instance may have the address of one that is gone, but has another id. The ids
+ * count up, so their lower 16 bits tell neighbours in time apart.
+ */
+static __always_inline u64 napi_object(u64 napi)
+{
+#ifndef IRQLAB_NO_BTF
+	struct napi_struct *typed = (void *)napi;
+
+	return napi ^ (u64)BPF_CORE_READ(typed, napi_id) << 48;
+#else
+	return napi;
+#endif
+}
+
 static __always_inline struct row *row_of_napi(struct cpu_state *cpu, u64 napi)
 {
-	struct row *row = row_of_object(cpu, KEY_NAPI, napi);
+	struct row *row = row_of_object(cpu, KEY_NAPI, napi_object(napi));
 
 	if (row && !row->name[0])
 		name_napi(row, napi);

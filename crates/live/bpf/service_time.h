@@ -69,6 +69,11 @@ static __noinline struct service_row *row_of(u32 service)
 		return 0;
 	row = table->row_of[service];
 	if (!row) {
+		/* Refused claims are not added on, or the sum would wrap to rows in use. */
+		if (table->used >= SERVICE_ROWS) {
+			table->lost++;
+			return 0;
+		}
 		/*
 		 * Atomic, because an interrupt's probe may claim a row in between,
 		 * also for the same service.

@@ -35,7 +35,7 @@ struct cpu_state {
 	__u32 depth; /* number of open spans */
 	__u32 row_base; /* row 1 of this CPU is at row_base + 1 of the map `rows` */
 	__u32 rows_max; /* number of rows of this CPU */
-	__u32 rows_used; /* number of rows claimed or refused */
+	__u32 rows_used; /* number of rows claimed, and of claims refused meanwhile */
 	__u32 nested_base; /* like row_base, in the map `nested_times` */
 	__u32 nested_max;
 	__u32 nested_used;
@@ -84,7 +84,11 @@ struct row {
 	__u64 max;
 	__u64 max_at_ns;
 	__u64 nested_count; /* number of spans with spans inside */
-	__u64 nested_extra; /* inclusive minus self time of the spans with spans inside */
+	/*
+	 * Inclusive minus self time of the spans with spans inside, modulo 2^64: a span with a shorter
+	 * one than its probe overhead inside has less than 0.
+	 */
+	__u64 nested_extra;
 	__u64 nested_max; /* largest inclusive time of the spans with spans inside */
 	__u64 nested_max_at_ns;
 	__u64 clamped; /* number of spans shorter than the probe overhead, which count as 0 ns */

@@ -238,6 +238,20 @@ impl ThreadCounts {
     }
 }
 
+/// Context switches of a thread of this process so far, voluntary and involuntary (/proc/self/task/TID/status,
+/// proc_pid_status(5)). `None` after it has ended.
+#[must_use]
+pub fn switches_of_thread(tid: rustix::thread::Pid) -> Option<u64> {
+    let path = format!("/proc/self/task/{}/status", tid.as_raw_nonzero());
+    let status = std::fs::read_to_string(path).ok()?;
+    let counts = status.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.ends_with("ctxt_switches").then(|| value.trim().parse::<u64>().ok())?
+    });
+    let counts: Vec<u64> = counts.collect();
+    (counts.len() == 2).then(|| counts.iter().sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -241,7 +241,7 @@ proptest! {
             seen[row.key as usize] = Sums {
                 count: row.count,
                 own: row.sum,
-                inclusive: row.sum + row.nested_extra,
+                inclusive: row.inclusive_sum_ns(),
                 longest: row.max,
                 nested: row.nested_count,
             };
@@ -334,11 +334,28 @@ fn the_probe_overhead_is_subtracted() {
     // The raw 3000, minus the nested 230 and the probes around it, minus the span's own 40.
     assert_eq!(row_of(32).sum, 3_000 - 230 - outside - inside);
     // The inclusive time keeps the nested span's real time.
-    assert_eq!(row_of(32).sum + row_of(32).nested_extra, 3_000 - 2 * inside - outside);
+    assert_eq!(row_of(32).inclusive_sum_ns(), 3_000 - 2 * inside - outside);
     assert_eq!(
         (row_of(1).sum, row_of(1).clamped, row_of(1).clamped_ns, row_of(1).count),
         (0, 1, 20, 1)
     );
+}
+
+/// A span with a shorter one than its overhead inside: its inclusive time is less than its self time.
+#[test]
+fn a_span_around_one_shorter_than_its_overhead_has_an_inclusive_sum() {
+    let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else { return };
+    let overheads = CpuOverheads { in_span_ns: 40, ..CpuOverheads::default() };
+    probes.clear_for(overheads).expect("clear");
+    probes.open_gate(CPU).expect("gate");
+    let t = probes.states().expect("states")[CPU as usize].armed_ns;
+    for (operation, key, at) in
+        [(ENTER, 32, 0), (ENTER, 64, 1_000), (EXIT, 64, 1_010), (EXIT, 32, 3_000)]
+    {
+        drive(&probes, operation, key, t + at);
+    }
+    let row = rows(&probes).into_iter().find(|row| row.key == 32).expect("row");
+    assert_eq!((row.sum, row.inclusive_sum_ns()), (3_000 - 10 - 40, 3_000 - 2 * 40));
 }
 
 /// The subtracted overhead follows the exit program's own time, by the configured share.

@@ -11,12 +11,11 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of the rounds' values. The median of an even number of values is the upper
-    /// middle one. `None` without values.
+    /// The spread of the rounds' values. `None` without values.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
-        Some(Spread { median: values[values.len() / 2], min, max })
+        Some(Spread { median: live::syscall_loop::median(values)?, min, max })
     }
 }
 

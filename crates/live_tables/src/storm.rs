@@ -32,7 +32,7 @@ fn window(storm: &Storm) -> Table {
         Target::unlimited("interrupts and softirqs per second", storm.spans() as f64 / seconds),
         Target::limited("events lost", sample.lost() as f64, 0.0),
         Target::unlimited(
-            "interrupts not handed to BPF by the kernel",
+            "interrupts and softirqs not handed to BPF by the kernel",
             sample.undelivered() as f64,
         ),
         Target::unlimited("resident set at the start, bytes", first.map(|bytes| *bytes as f64)),
@@ -101,8 +101,10 @@ fn counts(storm: &Storm) -> Table {
             .uint(|line: &Agreement| line.kernel_max),
         column("missing_count", "kernel_count minus irqlab_count.").int(missing),
     ]);
-    let has_interrupts =
-        |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
+    let has_interrupts = |line: &&Agreement| {
+        let counts = [line.counted, line.kernel_exact, line.kernel_min];
+        counts.into_iter().flatten().any(|count| count > 0) && line.kernel_max != Some(0)
+    };
     let rows = storm.sample.agreement.iter().filter(has_interrupts);
     columns.table("counts", "irqlab's counts compared with the kernel's own.", rows)
 }
@@ -162,7 +164,12 @@ mod tests {
             .map(|name| contexts.get(&contexts.rows()[0], name).cloned().unwrap());
         assert_eq!(cells, [Value::Uint(10), Value::Real(5.0), Value::Real(15.0)]);
         let counts = counts(&storm());
-        assert_eq!(counts.rows().len(), 1);
-        assert_eq!(counts.get(&counts.rows()[0], "missing_count"), Some(&Value::Int(2)));
+        let missing: Vec<_> =
+            counts.rows().iter().map(|row| counts.get(row, "missing_count").cloned()).collect();
+        assert_eq!(
+            missing,
+            [Some(Value::Int(2)), Some(Value::Int(9))],
+            "none of line 38 was handed over"
+        );
     }
 }

@@ -337,6 +337,45 @@ fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_befo
     assert_eq!(misses_of(&system, MissClass::Device), [4096 / 16, 4096 / 128]);
 }
 
+/// An exclusive L3 does not fill a line that L2 takes. A write of a device to a line that L2 holds still is the reason for
+/// L3's next miss of that line.
+#[test]
+fn an_exclusive_level_misses_what_a_device_wrote_while_the_level_above_held_it() {
+    let quiet = ["l1d.prefetch=none", "l2.prefetch=none"];
+    let fixed = ["walk=fixed", "walk_entries=0", "walkers=0"];
+    let small = ["l3.size=64KiB", "l2.size=32KiB", "l3.inclusion=exclusive"];
+    let text = machine::schema::set(ZEN3, &[&quiet[..], &fixed, &small].concat()).unwrap();
+    let mut system = MemorySystem::new(&SystemModel::parse(&text).unwrap(), 2);
+    system.classify_misses(ClassifierConfig::default());
+    let load = |system: &mut MemorySystem, at| {
+        let before = system.counts(0).memory_reads;
+        system.access_blocking(&access(0, AccessKind::Load, at, 8));
+        system.counts(0).memory_reads - before
+    };
+    let misses = |system: &MemorySystem, class| system.class_counts(CacheName::L3).of(class);
+    let buffer = 1 << 30;
+    // L2 takes the line from memory.
+    assert_eq!(load(&mut system, buffer), 1);
+    assert_eq!(misses(&system, MissClass::Cold), 1);
+    system.dma_write(PhysicalAddress(buffer), 64);
+    assert_eq!(load(&mut system, buffer), 1);
+    assert_eq!(misses(&system, MissClass::Device), 1);
+    // L2 evicts the line to L3, and takes it back.
+    for at in (0x10_0000..0x10_0000 + (64 << 10)).step_by(64) {
+        load(&mut system, at);
+    }
+    assert_eq!(load(&mut system, buffer), 0);
+    system.dma_write(PhysicalAddress(buffer), 64);
+    assert_eq!(load(&mut system, buffer), 1);
+    assert_eq!(misses(&system, MissClass::Device), 2);
+    // A flush removes the line from L2, so it does not reach L3.
+    system.flush_line(0, PhysicalAddress(buffer), false);
+    assert_eq!(load(&mut system, buffer), 1);
+    assert_eq!(misses(&system, MissClass::SameSelf), 1);
+    assert_eq!(misses(&system, MissClass::Cold), 1 + 1024);
+    assert_eq!(system.verify(), Ok(()));
+}
+
 #[test]
 fn devices_allocate_in_a_few_ways_of_the_last_level() {
     let set = |changes: &[&str]| {

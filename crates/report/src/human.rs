@@ -315,8 +315,9 @@ pub fn number(number: f64) -> String {
 }
 
 fn scaled(number: f64, scale: Scale) -> String {
-    let unit = pick(number, scale);
-    with_label(significant(number / unit.size, DIGITS), unit)
+    let sign = if number < 0.0 { "-" } else { "" };
+    let unit = pick(number.abs(), scale);
+    with_label(format!("{sign}{}", significant(number.abs() / unit.size, DIGITS)), unit)
 }
 
 /// The smallest unit of the scale in which the rounded number is less than 1 of the next larger unit.

@@ -140,14 +140,15 @@ fn is_kind(text: &str, kind: &str) -> bool {
 /// Fills a template with a run's settings and values of its block `observer`. `None` if one of them is absent.
 pub(crate) fn fill_from_run(template: &str, run: &Run) -> Option<String> {
     fill(template, |piece| match piece {
-        Piece::Setting(key) => json(key, run.settings.get(key)?),
-        Piece::Observer(key) => json(key, run.observer.get(key)?),
+        Piece::Setting(key) => setting_text(key, run.settings.get(key)?),
+        Piece::Observer(key) => setting_text(key, run.observer.get(key)?),
         Piece::Column(_) | Piece::Text(_) => None,
     })
 }
 
-/// A setting as text, in the unit that its key names. `None` if it is no number and no text, or empty.
-fn json(key: &str, value: &Json) -> Option<String> {
+/// A setting as text. A number gets the unit that the end of its key names, such as `_ns`. `None` for an empty text,
+/// and for a value that is neither text nor number.
+fn setting_text(key: &str, value: &Json) -> Option<String> {
     match value {
         Json::String(text) if text.is_empty() => None,
         Json::String(text) => Some(plain(text)),

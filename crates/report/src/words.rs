@@ -83,14 +83,17 @@ pub(crate) fn observer(run: &Run) -> String {
     let percent = |share| unbroken(&human::percent(share));
     let number = |key: &str| run.observer.get(key).and_then(Json::as_f64);
     let count = |key: &str| run.observer.get(key).and_then(Json::as_u64);
+    let range = number("probe_overhead_min_ns").zip(number("probe_overhead_max_ns"));
+    let range = range.map(|(min, max)| format!(" ({} to {} in its rounds)", ns(min), ns(max)));
+    let range = range.unwrap_or_default();
     let parts = [
         number("probe_overhead_ns").map(|time| match number("probe_overhead_in_span_ns") {
             Some(inside) => format!(
-                "probe overhead {} per span, {} of it within the span",
+                "probe overhead {} per span{range}, {} of it within the span",
                 ns(time),
                 ns(inside)
             ),
-            None => format!("probe overhead {} per span", ns(time)),
+            None => format!("probe overhead {} per span{range}", ns(time)),
         }),
         count("events").map(|events| format!("{} events", human::count(events))),
         number("events_per_second").map(|rate| unbroken(&human::rate(rate))),

@@ -164,7 +164,7 @@ pub fn crossovers<E>(
             // several points in a row before it crosses.
             let mut last: Option<(u64, f64)> = None;
             for ((rate_hz, first_answer), (_, second_answer)) in pairs {
-                if first_answer.is_over_capacity || second_answer.is_over_capacity {
+                if !keeps_up(first_answer) || !keeps_up(second_answer) {
                     break;
                 }
                 let difference = cpu(first_answer) - cpu(second_answer);
@@ -374,9 +374,9 @@ pub struct Demand {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub scheme: Scheme,
-    /// Largest CPU use over the range.
+    /// Largest CPU use over the range, as a share of one CPU.
     pub cpu_max_ratio: f64,
-    /// CPU use at the lowest and the highest rate.
+    /// CPU use at the lowest rate, then at the highest rate, as a share of one CPU.
     pub cpu_ends_ratio: (f64, f64),
     /// Largest latency over the range, ns. `None`: at some rate the latency is not known.
     pub latency_max_ns: Option<f64>,

@@ -35,8 +35,8 @@ pub struct Answer {
     pub latency_half_width_ns: Option<f64>,
     /// Why the simulation answered. `None`: the closed form answered.
     pub reason: Option<String>,
-    /// Whether more events arrive than the scheme can handle. The latency then includes only events that
-    /// found a place in the ring, and grows with the ring.
+    /// Whether more events arrive than the scheme can handle, by its capacity or in the simulation. The latency then
+    /// includes only events that found a place in the ring, and grows with the ring and with the number of events.
     pub is_over_capacity: bool,
 }
 
@@ -73,6 +73,6 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
         method: Method::Simulation,
         latency_half_width_ns: simulated.latency.interval().map(|interval| interval.half_width),
         reason,
-        is_over_capacity,
+        is_over_capacity: is_over_capacity || simulated.fell_behind(),
     })
 }

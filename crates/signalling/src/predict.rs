@@ -80,8 +80,9 @@ pub struct Prediction {
     pub latency: Quantiles,
     /// Part of the CPU's time that remains for other work.
     pub leftover_ratio: f64,
-    /// Events per second from which on the scheme cannot keep up, however large the ring is.
-    pub capacity_hz: f64,
+    /// Events per second from which on the scheme cannot keep up, however large the ring is. `None` with an application
+    /// or a quota, for which no formula is known.
+    pub capacity_hz: Option<f64>,
     /// Part of the events that were lost because the ring or the application's queue was full. `None` in closed forms.
     /// They assume an infinite ring, and hold only if less than about one event in a million would be lost.
     pub drops_ratio: Option<f64>,
@@ -210,6 +211,7 @@ struct Vacation {
     waiting_ns: Result<f64, &'static str>,
     /// Interrupts or ticks. Each costs C, the cost of an interrupt.
     interrupts: f64,
+    /// Mean number of polls that find no event.
     empty_polls: f64,
     /// CPU time of polling, ns: neither an interrupt's nor available to others.
     spent_ns: f64,
@@ -242,7 +244,7 @@ pub fn predict(
         latency_mean_ns: Some(form.latency_ns.map_err(no_form)?),
         latency: quantiles(scheme, costs, rate),
         leftover_ratio: 1.0 - form.utilisation_ratio,
-        capacity_hz: limit_hz,
+        capacity_hz: Some(limit_hz),
         drops_ratio: None,
     })
 }

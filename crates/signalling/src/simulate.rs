@@ -17,6 +17,7 @@ use stats::{Distribution, Random};
 
 use crate::arrivals::{Arrivals, Source, TraceError};
 use crate::costs::{Costs, CostsError, Times};
+use crate::fit::KEEPS_UP_RATIO;
 use crate::predict::{Prediction, Quantiles, capacity_hz};
 use crate::scheme::Scheme;
 
@@ -90,6 +91,7 @@ pub enum SimulationError {
 pub struct Simulated {
     /// Simulated time after the warm-up, ns.
     pub duration_ns: u64,
+    /// Events that arrived, with the lost ones.
     pub arrived: u64,
     /// Events that the handler handled.
     pub handled: u64,
@@ -110,13 +112,18 @@ pub struct Simulated {
     pub leftover_ns: u64,
     /// Time from an event's arrival until it was done, ns; includes [`Costs::fixed_ns`].
     pub latency: Distribution,
-    /// Events per second from which on the scheme cannot keep up.
-    capacity_hz: f64,
+    /// When the last event arrived, ns since the warm-up.
+    last_arrival_ns: u64,
+    /// As [`Prediction::capacity_hz`].
+    capacity_hz: Option<f64>,
 }
+
+/// A simulation with fewer events cannot tell whether the scheme keeps up.
+const KEEPING_UP_EVENTS_MIN: u64 = 1_000;
 
 impl Simulated {
     /// All counts and times 0.
-    fn empty(capacity_hz: f64) -> Simulated {
+    fn empty(capacity_hz: Option<f64>) -> Simulated {
         Simulated {
             duration_ns: 0,
             arrived: 0,
@@ -130,8 +137,17 @@ impl Simulated {
             application_ns: 0,
             leftover_ns: 0,
             latency: Distribution::default(),
+            last_arrival_ns: 0,
             capacity_hz,
         }
+    }
+
+    /// Whether events waited that the scheme had not handled while they arrived: after the last arrival, it needed more
+    /// than a fiftieth of the time for them. `false` with too few events to tell.
+    #[must_use]
+    pub fn fell_behind(&self) -> bool {
+        self.arrived >= KEEPING_UP_EVENTS_MIN
+            && (self.last_arrival_ns as f64) < KEEPS_UP_RATIO * self.duration_ns as f64
     }
 
     /// The figures that a closed form also has, and the drops.
@@ -233,6 +249,7 @@ struct Ring {
     mask: usize,
     /// Slot of the event that has waited longest.
     first: usize,
+    /// Number of events that wait.
     waiting: usize,
     /// Most events that may wait; up to `slots.len()`.
     limit: usize,
@@ -299,11 +316,10 @@ impl<'a> Cpu<'a> {
             simulation.seed,
         );
         let next_arrival = source.next();
-        let counted = Simulated::empty(capacity_hz(
-            simulation.scheme,
-            &simulation.costs,
-            simulation.user_slice_ns,
-        ));
+        let Simulation { scheme, ref costs, user_slice_ns, .. } = *simulation;
+        let has_formula = simulation.application.is_none() && simulation.quota.is_none();
+        let counted =
+            Simulated::empty(has_formula.then(|| capacity_hz(scheme, costs, user_slice_ns)));
         Cpu {
             simulation,
             source,
@@ -333,6 +349,7 @@ impl<'a> Cpu<'a> {
         while self.next_arrival <= self.now {
             self.arrived += 1;
             self.counted.arrived += 1;
+            self.counted.last_arrival_ns = self.next_arrival.saturating_sub(self.counts_from);
             if !self.ring.push(self.next_arrival) {
                 self.counted.ring_drops += 1;
             }

@@ -24,7 +24,7 @@ use simrecord::parsed::{
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
     self, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS,
-    Group, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, Notice, Record,
+    Group, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind, Notice, Record,
     SampledPart, Span, Transition, USER_MODE, Value, ValuesKind,
 };
 
@@ -392,6 +392,20 @@ impl Accounting {
                 region.had_enough = true;
             }
         }
+    }
+
+    /// Returns a warning if misses of a region are in no row, because the plugin had no room to keep them. `region` counts
+    /// from 1.
+    pub(crate) fn lost_misses_warning(&self, region: u32) -> Option<String> {
+        let is_lost = |row: &&MissCount| {
+            row.region == region && row.kind == MissKind::NotKept && row.count > 0
+        };
+        let lost = self.misses.iter().filter(is_lost).map(|row| row.count);
+        let count = lost.reduce(u64::saturating_add)?;
+        Some(format!(
+            "{count} cache misses are in no row of the misses: there were too many between two events of the \
+             kernel"
+        ))
     }
 
     /// Replaces the contexts of each CPU by one unknown context with their sum. Without symbols the plugin does not

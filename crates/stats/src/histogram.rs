@@ -103,7 +103,8 @@ impl LogLinear {
     /// this is the bucket of the largest value.
     ///
     /// `None` if less than one value is expected above the quantile, which would only repeat the largest value: a 99th
-    /// percentile needs 100 values. `None` also if `per_100k` is 0 or above 100,000.
+    /// percentile needs 100 values. `None` also if `per_100k` is 0 or above 100,000, or if the quantile is
+    /// [`VALUE_LIMIT`] or more.
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
         let total = self.total();
@@ -116,7 +117,7 @@ impl LogLinear {
         }
         let rank = (u128::from(total) * u128::from(per_100k)).div_ceil(100_000) as u64;
         let (low, high) = self.bucket_of(rank)?;
-        Some(low + (high - low) / 2)
+        (high < VALUE_LIMIT - 1).then_some(low + (high - low) / 2)
     }
 
     /// The 95 % interval of [`LogLinear::quantile`], from the order of the values alone ([`quantile_ranks_95`]). The
@@ -128,7 +129,7 @@ impl LogLinear {
         }
         let (low, high) = quantile_ranks_95(self.total(), per_100k);
         let bucket = |rank: Option<u64>| self.bucket_of(rank?);
-        (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
+        (bucket(low).map(|(low, _)| low), bucket(high).and_then(upper_end))
     }
 
     /// The interval of [`LogLinear::quantile`] for dependent values, with error probability `tail` at each end. The
@@ -150,12 +151,13 @@ impl LogLinear {
         let tail = Normal::standard().cdf(-student_quantile);
         let independent = ((total as f64 / inflation.variance_ratio) as u64).clamp(1, total);
         let (low, high) = quantile_ranks(independent, per_100k, tail);
-        // Converts ranks among the independent values to ranks among all values, outwards.
+        // Converts ranks among the independent values to ranks among all values, outwards: an independent value stands
+        // for a run of neighbours, of which the lower end takes the first and the upper end the last.
         let scale = |rank: u64| u128::from(rank) * u128::from(total);
-        let low = low.map(|rank| (scale(rank) / u128::from(independent)).max(1) as u64);
+        let low = low.map(|rank| (scale(rank - 1) / u128::from(independent)) as u64 + 1);
         let high = high.map(|rank| scale(rank).div_ceil(u128::from(independent)) as u64);
         let bucket = |rank: Option<u64>| self.bucket_of(rank?);
-        (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
+        (bucket(low).map(|(low, _)| low), bucket(high).and_then(upper_end))
     }
 
     /// The slot of [`LogLinear::quantile`], with the same absences.
@@ -181,6 +183,11 @@ impl LogLinear {
             (low, high, count)
         })
     }
+}
+
+/// The upper bound of a bucket. `None` for the last bucket, which has none.
+fn upper_end((_, high): (u64, u64)) -> Option<u64> {
+    (high < VALUE_LIMIT - 1).then_some(high)
 }
 
 #[cfg(test)]
@@ -227,6 +234,27 @@ mod tests {
             prop_assert!(estimate.is_some() || (low, high) == (None, None));
             let estimate = estimate.unwrap_or(truth);
             prop_assert!(truth.abs_diff(estimate) * ERROR_DENOMINATOR <= truth);
+        }
+
+        #[test]
+        fn an_interval_of_dependent_values_contains_the_quantile(
+            values in prop::collection::vec(0u64..1_000_000, 1..3_000),
+            per_100k in 1u32..=100_000,
+            variance_ratio in 1.0f64..200.0,
+            degrees_of_freedom in 1u64..40,
+        ) {
+            let mut histogram = LogLinear::default();
+            values.iter().for_each(|value| histogram.record(*value));
+            let inflation = Inflation {
+                variance_ratio,
+                drift_ratio: 0.0,
+                degrees_of_freedom,
+                is_correlated: false,
+            };
+            let (low, high) = histogram.quantile_interval_inflated(per_100k, inflation, 0.025);
+            let estimate = histogram.quantile(per_100k);
+            prop_assert!(low.is_none_or(|low| Some(low) <= estimate), "{:?} {:?}", low, estimate);
+            prop_assert!(high.is_none_or(|high| Some(high) >= estimate), "{:?} {:?}", high, estimate);
         }
     }
 

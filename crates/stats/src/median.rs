@@ -6,6 +6,7 @@ use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 /// The median of sorted values. With an even number, it is the mean of the middle two. `None` without values.
 #[must_use]
 pub fn median(sorted: &[f64]) -> Option<f64> {
+    debug_assert!(sorted.is_sorted(), "{sorted:?}");
     let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     Some((low + sorted.get(sorted.len() / 2)?) / 2.0)
 }
@@ -18,6 +19,7 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 /// inference for a linear function of medians, Psychological Methods 7, 2002).
 #[must_use]
 pub fn median_error(sorted: &[f64]) -> Option<f64> {
+    debug_assert!(sorted.is_sorted(), "{sorted:?}");
     let count = sorted.len();
     if count < 2 {
         return None;

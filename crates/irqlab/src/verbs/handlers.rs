@@ -199,12 +199,14 @@ impl HandlersArgs {
     /// The options of the command, for the settings of the run.
     fn settings(&self, warm_ups: WarmUps) -> Map<String, Json> {
         // The command determines the length of its window.
-        let duration_ns = self.command.is_empty().then(|| ns(self.duration));
+        let has_window_of_time = self.command.is_empty();
+        let duration_ns = has_window_of_time.then(|| ns(self.duration));
         let settings = [
             ("version", json!(crate::VERSION)),
             ("duration_ns", json!(duration_ns)),
-            ("warm_up_ns", json!(ns(warm_ups.usual))),
-            ("low_rate_warm_up_ns", json!(ns(warm_ups.at_low_rate))),
+            // A command has none: its window opens at once.
+            ("warm_up_ns", json!(has_window_of_time.then(|| ns(warm_ups.usual)))),
+            ("low_rate_warm_up_ns", json!(has_window_of_time.then(|| ns(warm_ups.at_low_rate)))),
             ("until", json!(self.until().map(|rule| rule.to_string()))),
             ("low_interval_ns", json!(ns(self.low_interval))),
             ("housekeeping", json!(self.housekeeping)),

@@ -190,7 +190,9 @@ pub struct Rising {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct RisingPoint {
+    /// Number of displaced lines.
     lines: f64,
+    /// Extra time of a repetition, cycles: the mean over the pool's points.
     cycles: f64,
     /// Index of the point's variance in `variances`. Averaged neighbours form one pool and share one error.
     pool: usize,

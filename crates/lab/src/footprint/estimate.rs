@@ -154,7 +154,8 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// Whether a series ends with these values of its accepted repetitions. Call again after each batch of repetitions.
+    /// Whether a series ends with these values of its accepted repetitions. The first call with a narrow interval fixes
+    /// the length of the series, so call it after each batch.
     pub fn is_enough(&mut self, treatment: &[f64], control: &[f64]) -> bool {
         let count = treatment.len().min(control.len());
         if self.stop_count.is_none()

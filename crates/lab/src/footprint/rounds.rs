@@ -7,13 +7,30 @@
 
 use super::curve::{Curve, LineCost};
 use super::estimate::{
-    DETECTED_DEVIATIONS, Lines, Mean, accepted, difference, excess, lines, mean,
+    DETECTED_DEVIATIONS, Lines, Mean, accepted, beyond_control, difference, excess, lines, mean,
 };
 use super::sample::Repetition;
 use super::series::{Round, Series};
 
 /// Minimum number of rounds for an interval from their spread.
 pub const ROUNDS_MIN: usize = 4;
+
+/// The values whose spread determines the width of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// All repetitions, as if they were independent (Welch's method).
+    Repetitions,
+    /// The means of this many rounds.
+    Rounds(usize),
+}
+
+/// The repetitions and the curve of one round.
+struct RoundRepetitions<'a> {
+    treatment: &'a [Repetition],
+    control: &'a [Repetition],
+    /// The round's calibration curve. `None` if only counters are used.
+    curve: Option<&'a Curve>,
+}
 
 /// The estimates of one round.
 struct RoundEstimate {
@@ -25,7 +42,9 @@ struct RoundEstimate {
 
 /// Displaced lines by one round's curve.
 struct RoundLines {
+    /// Estimated number of displaced lines.
     lines: f64,
+    /// Half the width of the interval if only the curve had an error, lines.
     calibration_half_width: f64,
     /// Detection limit, lines.
     limit: f64,
@@ -44,26 +63,49 @@ pub struct SeriesEstimate {
     pub lines: Option<Lines>,
 }
 
-/// The estimates from one round's repetitions. `None` with fewer than two accepted, timed repetitions of either kind.
-fn estimate_round(
-    treatment: &[Repetition],
-    control: &[Repetition],
-    curve: Option<&Curve>,
-) -> Option<RoundEstimate> {
-    let control = mean(&accepted(control, excess))?;
-    let beyond = difference(mean(&accepted(treatment, excess))?, control)?;
-    let by_curve = |curve: &Curve| {
-        let rising = curve.rising()?;
-        let Lines { calibration_half_width, limit, .. } = lines(beyond, curve)?;
-        Some(RoundLines {
-            lines: rising.lines(beyond.mean),
-            calibration_half_width,
-            limit,
-            is_beyond_curve: beyond.mean > rising.top(),
-            level_lines: curve.lines_max()? as f64,
-        })
-    };
-    Some(RoundEstimate { excess_cycles: beyond.mean, lines: curve.and_then(by_curve) })
+impl RoundRepetitions<'_> {
+    /// Mean of `value` per interrupt: treatment minus control. `None` with fewer than two accepted repetitions of
+    /// either kind that have the value.
+    fn beyond_control(&self, value: fn(&Repetition) -> Option<f64>) -> Option<Mean> {
+        let control = mean(&accepted(self.control, value))?;
+        difference(mean(&accepted(self.treatment, value))?, control)
+    }
+
+    /// The estimates by time. `None` with fewer than two accepted, timed repetitions of either kind.
+    fn estimate(&self) -> Option<RoundEstimate> {
+        let beyond = self.beyond_control(excess)?;
+        let by_curve = |curve: &Curve| {
+            let rising = curve.rising()?;
+            let Lines { calibration_half_width, limit, .. } = lines(beyond, curve)?;
+            Some(RoundLines {
+                lines: rising.lines(beyond.mean),
+                calibration_half_width,
+                limit,
+                is_beyond_curve: beyond.mean > rising.top(),
+                level_lines: curve.lines_max()? as f64,
+            })
+        };
+        Some(RoundEstimate { excess_cycles: beyond.mean, lines: self.curve.and_then(by_curve) })
+    }
+}
+
+/// The rounds of a series, each with its part of the repetitions. Empty if the series has no rounds.
+fn split_rounds(series: &Series) -> Vec<RoundRepetitions<'_>> {
+    let (mut treatment_start, mut control_start) = (0, 0);
+    let mut rounds = Vec::new();
+    for round in &series.rounds {
+        let treatment = series.treatment.get(treatment_start..round.treatment);
+        let control = series.control.get(control_start..round.control);
+        (treatment_start, control_start) = (round.treatment, round.control);
+        let curve = round.curve.as_ref();
+        let repetitions = treatment.zip(control);
+        rounds.extend(repetitions.map(|(treatment, control)| RoundRepetitions {
+            treatment,
+            control,
+            curve,
+        }));
+    }
+    rounds
 }
 
 /// The mean of the rounds' displaced lines, with the interval from their spread. `None` if a round has no lines.
@@ -99,22 +141,48 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
 /// if fewer than [`ROUNDS_MIN`] rounds count.
 #[must_use]
 pub fn estimate_from_rounds(series: &Series) -> Option<SeriesEstimate> {
-    let (mut treatment_start, mut control_start) = (0, 0);
-    let mut rounds = Vec::new();
-    for round in &series.rounds {
-        let treatment = series.treatment.get(treatment_start..round.treatment);
-        let control = series.control.get(control_start..round.control);
-        (treatment_start, control_start) = (round.treatment, round.control);
-        let estimate = treatment.zip(control).and_then(|(treatment, control)| {
-            estimate_round(treatment, control, round.curve.as_ref())
-        });
-        rounds.extend(estimate);
-    }
+    let rounds: Vec<RoundEstimate> =
+        split_rounds(series).iter().filter_map(RoundRepetitions::estimate).collect();
     if rounds.len() < ROUNDS_MIN {
         return None;
     }
     let indirect_cost = mean(&rounds.iter().map(|round| round.excess_cycles).collect::<Vec<_>>())?;
     Some(SeriesEstimate { indirect_cost, lines: combine_lines(&rounds) })
+}
+
+/// Mean of `value` per interrupt, treatment minus control, from the rounds' means. Its count is the number of rounds
+/// that count. A round counts if it has at least two accepted repetitions of each kind with the value. `None` if fewer
+/// than [`ROUNDS_MIN`] rounds count.
+#[must_use]
+pub fn beyond_control_by_round(
+    series: &Series,
+    value: fn(&Repetition) -> Option<f64>,
+) -> Option<Mean> {
+    let rounds = split_rounds(series);
+    let differences: Vec<f64> = rounds
+        .iter()
+        .filter_map(|round| round.beyond_control(value))
+        .map(|beyond| beyond.mean)
+        .collect();
+    if differences.len() < ROUNDS_MIN {
+        return None;
+    }
+    mean(&differences)
+}
+
+/// Mean of `value` per interrupt, treatment minus control, and the spread behind its interval. The mean comes from the
+/// rounds' means if at least [`ROUNDS_MIN`] rounds count, otherwise from all repetitions. `None` with too few accepted
+/// repetitions, as in [`beyond_control`].
+#[must_use]
+pub fn beyond_control_with_spread(
+    series: &Series,
+    value: fn(&Repetition) -> Option<f64>,
+) -> Option<(Mean, Spread)> {
+    let pooled = beyond_control(&series.treatment, &series.control, value)?;
+    Some(match beyond_control_by_round(series, value) {
+        Some(by_round) => (by_round, Spread::Rounds(by_round.count)),
+        None => (pooled, Spread::Repetitions),
+    })
 }
 
 /// One curve for the whole series: the pooled curves of its rounds. Without rounds, the curve of the series. `None` if
@@ -144,9 +212,11 @@ pub fn line_cost(series: &Series) -> Option<LineCost> {
 #[cfg(test)]
 mod tests {
     use super::super::curve::tests::exact;
+    use super::super::estimate::user_misses;
     use super::*;
     use crate::footprint::Ready;
     use crate::footprint::sample::Verdict;
+    use crate::footprint::tests::counted_in_rounds;
     use crate::footprint::{Geometry, Level, Method, Stimulus};
 
     /// A series with 16 treatment and 16 control repetitions in each round. A round is the number of displaced
@@ -204,6 +274,27 @@ mod tests {
         let estimate = estimate_of(&[(200.0, 10.0), (400.0, 10.0), (250.0, 10.0), (350.0, 10.0)]);
         let lines = estimate.lines.unwrap();
         assert!(lines.interval.0 < 200.0 && lines.interval.1 > 400.0, "{lines:?}");
+    }
+
+    #[test]
+    fn the_interval_of_counted_misses_contains_the_spread_between_rounds() {
+        let rounds_misses = [100, 160, 220, 130, 190];
+        let series = counted_in_rounds(&rounds_misses);
+        let (beyond, spread) = beyond_control_with_spread(&series, user_misses).unwrap();
+        assert_eq!(spread, Spread::Rounds(5));
+        assert!((beyond.mean - 160.0).abs() < 1e-9, "{beyond:?}");
+        // Student's t of 4 degrees of freedom, and a variance of the rounds' means of 9000 / 4.
+        let expected = 2.776 * (9000.0_f64 / 4.0 / 5.0).sqrt();
+        assert!((beyond.half_width - expected).abs() < 0.1, "{beyond:?}");
+        // The repetitions as if they were independent: the interval is six times too narrow.
+        let pooled = beyond_control(&series.treatment, &series.control, user_misses).unwrap();
+        assert!(pooled.half_width < 10.0, "{pooled:?}");
+        // Three rounds are too few.
+        let series = counted_in_rounds(&rounds_misses[..3]);
+        assert_eq!(beyond_control_by_round(&series, user_misses), None);
+        let (beyond, spread) = beyond_control_with_spread(&series, user_misses).unwrap();
+        let pooled = beyond_control(&series.treatment, &series.control, user_misses);
+        assert_eq!((Some(beyond), spread), (pooled, Spread::Repetitions));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use record::{Columns, Format, Table, column};
 
 use super::columns::all_rows;
-use super::estimate::{beyond_control, user_misses};
+use super::estimate::user_misses;
+use super::rounds::beyond_control_with_spread;
 use super::series::Series;
 use super::tables::timed_lines;
 use super::what::{Level, Method, Stimulus};
@@ -34,7 +35,7 @@ type Estimate = (f64, f64);
 fn displaced(series: &Series, counted_by: CountedBy) -> Option<Estimate> {
     match counted_by {
         CountedBy::Counters => {
-            let misses = beyond_control(&series.treatment, &series.control, user_misses)?;
+            let (misses, _) = beyond_control_with_spread(series, user_misses)?;
             Some((misses.mean, misses.half_width))
         }
         CountedBy::Time => timed_lines(series),
@@ -165,7 +166,7 @@ mod tests {
     use record::Value;
 
     use super::*;
-    use crate::footprint::tests::counted;
+    use crate::footprint::tests::{counted, counted_in_rounds};
 
     fn counted_half_width(series: &Series) -> f64 {
         displaced(series, CountedBy::Counters).unwrap().1
@@ -173,6 +174,17 @@ mod tests {
 
     fn real(value: &Value) -> f64 {
         value.to_json().as_f64().unwrap()
+    }
+
+    #[test]
+    fn intervals_of_counters_contain_the_spread_between_rounds() {
+        let series = |level| Series { level, ..counted_in_rounds(&[100, 160, 220, 130, 190]) };
+        let all = [series(Level::L1d), series(Level::L1i)];
+        assert!(counted_half_width(&all[0]) > 50.0);
+        let table = sums(&all);
+        let row = &table.rows()[0];
+        assert_eq!(real(&row[5]).round(), 320.0);
+        assert!(real(&row[6]) > 50.0 * 2.0_f64.sqrt(), "{row:?}");
     }
 
     #[test]

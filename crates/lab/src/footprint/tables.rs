@@ -1,16 +1,18 @@
 //! The tables `footprint` and `calibration`, from the series. `experiment.rs` puts them into the report. Names and
 //! order of the columns, and the reasons of absences, are public.
 
+use std::collections::BTreeSet;
+
 use record::{Absence, Columns, Format, IntervalColumns, Table, TableDisplay, column};
 
 use super::Geometry;
 use super::columns::{all_rows, key_columns};
 use super::curve::{Curve, CurvePoint, LineCost};
 use super::estimate::{
-    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
-    kernel_misses, lines, mean, user_misses,
+    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, difference, excess, kernel_misses,
+    lines, mean, user_misses,
 };
-use super::rounds::{self, ROUNDS_MIN, estimate_from_rounds};
+use super::rounds::{self, ROUNDS_MIN, Spread, beyond_control_with_spread, estimate_from_rounds};
 use super::sample::{Repetition, Verdict};
 use super::series::Series;
 
@@ -209,18 +211,61 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// Notes below the table `footprint` on how its numbers were measured.
-fn notes(all: &[Series]) -> Vec<String> {
-    let rounds = all.iter().map(|series| series.rounds.len()).max().unwrap_or(0);
-    let intervals = match rounds {
-        ROUNDS_MIN.. => format!(
+/// Maximum number of rows that a note names.
+const NAMED_ROWS_MAX: usize = 6;
+
+/// The rows' levels, stimuli and methods: the first [`NAMED_ROWS_MAX`] rows, and the number of the others.
+fn row_names(rows: &[&Row<'_>]) -> String {
+    let name = |row: &&Row<'_>| {
+        let (level, stimulus, method) = row.series.key();
+        format!("{level} {stimulus} {method}")
+    };
+    let names: Vec<String> = rows.iter().take(NAMED_ROWS_MAX).map(name).collect();
+    let further = match rows.len().saturating_sub(NAMED_ROWS_MAX) {
+        0 => String::new(),
+        count => format!(" and {count} more rows"),
+    };
+    names.join(", ") + &further
+}
+
+/// Notes on the spreads behind the rows' intervals. If some rows use rounds and others use repetitions, the note names
+/// the rows that use repetitions. Empty if no row has an interval.
+fn interval_notes(rows: &[Row<'_>]) -> Vec<String> {
+    let spreads = rows.iter().flat_map(|row| &row.estimates.spreads);
+    let round_counts: BTreeSet<usize> = spreads
+        .filter_map(|spread| match spread {
+            Spread::Rounds(count) => Some(*count),
+            Spread::Repetitions => None,
+        })
+        .collect();
+    let is_pooled = |row: &&Row<'_>| row.estimates.spreads.contains(&Spread::Repetitions);
+    let pooled: Vec<&Row<'_>> = rows.iter().filter(is_pooled).collect();
+    let mut notes = Vec::new();
+    if let Some((fewest, most)) = round_counts.first().zip(round_counts.last()) {
+        let rounds = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+        notes.push(format!(
             "intervals from the means of {rounds} rounds, each with new memory and \
              calibration, treatment minus control"
-        ),
-        _ => "intervals by Welch's method, as if repetitions were independent, treatment minus \
-              control"
-            .to_owned(),
-    };
+        ));
+    }
+    if !pooled.is_empty() {
+        notes.push(if round_counts.is_empty() {
+            "intervals by Welch's method, as if repetitions were independent, treatment minus \
+             control"
+                .to_owned()
+        } else {
+            format!(
+                "intervals of {} by Welch's method, as if repetitions were independent: fewer \
+                 than {ROUNDS_MIN} rounds count",
+                row_names(&pooled)
+            )
+        });
+    }
+    notes
+}
+
+/// Notes below the table `footprint` on how its numbers were measured.
+fn notes(rows: &[Row<'_>]) -> Vec<String> {
     let mut notes = [
         "loop on CPU {settings.cpu}",
         "clock resolution {settings.clock_step_ns}",
@@ -229,7 +274,7 @@ fn notes(all: &[Series]) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    notes.push(intervals);
+    notes.extend(interval_notes(rows));
     notes
 }
 
@@ -248,23 +293,30 @@ struct Estimates {
     /// Misses per interrupt: treatment minus control.
     user_misses: Option<Mean>,
     kernel_misses: Option<Mean>,
+    /// The spreads behind the intervals of those estimates that exist.
+    spreads: Vec<Spread>,
     /// Why an estimate is missing or inaccurate, in words.
     reason: Option<String>,
 }
 
-/// The estimates of a series: from its rounds if there are enough, otherwise from all repetitions. The counted misses
-/// have no part in the estimate by time. They only check it.
+/// The estimates of a series: from its rounds if enough rounds count, otherwise from all repetitions. The counted
+/// misses have no part in the estimate by time. They only check it.
 fn estimate(series: &Series) -> Estimates {
     let [treatment_count, control_count] =
         [&series.treatment, &series.control].map(|repetitions| accepted_count(repetitions));
-    let [user_misses, kernel_misses] = [user_misses, kernel_misses]
-        .map(|value| beyond_control(&series.treatment, &series.control, value));
-    let estimates = |indirect_cost, lines, reason| Estimates {
-        indirect_cost,
-        lines,
-        user_misses,
-        kernel_misses,
-        reason,
+    let counted =
+        [user_misses, kernel_misses].map(|value| beyond_control_with_spread(series, value));
+    let [user_misses, kernel_misses] = counted.map(|misses| misses.map(|(mean, _)| mean));
+    let estimates = |indirect_cost: Option<(Mean, Spread)>, lines, reason| {
+        let all = [indirect_cost, counted[0], counted[1]];
+        Estimates {
+            indirect_cost: indirect_cost.map(|(mean, _)| mean),
+            lines,
+            user_misses,
+            kernel_misses,
+            spreads: all.into_iter().flatten().map(|(_, spread)| spread).collect(),
+            reason,
+        }
     };
     if treatment_count < REPETITIONS_MIN || control_count < REPETITIONS_MIN {
         let reason = format!(
@@ -283,11 +335,15 @@ fn estimate(series: &Series) -> Estimates {
         return estimates(None, None, reason);
     };
     let (indirect_cost, by_time) = match estimate_from_rounds(series) {
-        Some(estimate) => (Some(estimate.indirect_cost), estimate.lines),
+        Some(estimate) => {
+            let cycles = estimate.indirect_cost;
+            (Some((cycles, Spread::Rounds(cycles.count))), estimate.lines)
+        }
         None => {
             let indirect_cost = difference(treatment, control);
             let reading = indirect_cost.zip(rounds::curve(series));
-            (indirect_cost, reading.and_then(|(cycles, curve)| lines(cycles, &curve)))
+            let by_time = reading.and_then(|(cycles, curve)| lines(cycles, &curve));
+            (indirect_cost.map(|cycles| (cycles, Spread::Repetitions)), by_time)
         }
     };
     if series.ready.curve.is_none() {
@@ -396,15 +452,19 @@ fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
 pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
     let doc = "Lines of a loop that one interrupt displaces from a cache or TLB, and their cost \
              for the loop after the interrupt.";
-    let display = TableDisplay { notes: notes(all), ..all_rows() };
-    let rows = all.iter().map(|series| {
-        let estimates = estimate(series);
-        let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
-        let reasons = [estimates.reason.clone(), reason_short_interrupts(series)];
-        absent
-            .extend(reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row, why)));
-        Row { series, estimates, line_cost: rounds::line_cost(series) }
-    });
+    let rows: Vec<Row<'_>> = all
+        .iter()
+        .map(|series| {
+            let estimates = estimate(series);
+            let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
+            let reasons = [estimates.reason.clone(), reason_short_interrupts(series)];
+            absent.extend(
+                reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row, why)),
+            );
+            Row { series, estimates, line_cost: rounds::line_cost(series) }
+        })
+        .collect();
+    let display = TableDisplay { notes: notes(&rows), ..all_rows() };
     columns(clock_hz).table("footprint", doc, rows).displayed(display)
 }
 
@@ -455,11 +515,14 @@ pub(super) fn curves(all: &[Series]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::super::contexts::{Windows, by_context, modes};
     use super::super::curve::tests::exact;
     use super::super::series::Round;
     use super::super::sums::sums;
-    use super::super::tests::counted;
+    use super::super::tests::{ROUND_REPETITIONS, counted, counted_in_rounds};
+    use super::super::what::Level;
     use super::*;
 
     /// A series with 100 misses by counters. One line costs one cycle, so `cycles` is also the lines by time.
@@ -493,6 +556,48 @@ mod tests {
             misses.half_width
         );
         assert_eq!(estimate(&series).reason, Some(expected));
+    }
+
+    /// Five rounds whose means spread much more than the repetitions of a round.
+    const SPREAD_ROUNDS: [u64; 5] = [100, 160, 220, 130, 190];
+
+    #[test]
+    fn counted_misses_have_the_spread_between_rounds() {
+        let estimates = estimate(&counted_in_rounds(&SPREAD_ROUNDS));
+        for misses in [estimates.user_misses, estimates.kernel_misses].map(Option::unwrap) {
+            assert!((misses.mean - 160.0).abs() < 1e-9, "{misses:?}");
+            assert!(misses.half_width > 50.0, "{misses:?}");
+        }
+        assert_eq!(estimates.spreads, [Spread::Rounds(5); 2]);
+        assert!(estimates.reason.is_some_and(|why| why.starts_with("the interval is ± 37 %")));
+    }
+
+    #[test]
+    fn notes_name_the_method_of_each_row() {
+        let interval_notes = |all: &[Series]| -> Vec<String> {
+            let notes = footprint(all, 1e9, &mut Vec::new()).display.notes;
+            notes.into_iter().filter(|note| note.starts_with("intervals")).collect()
+        };
+        let five_rounds = counted_in_rounds(&SPREAD_ROUNDS);
+        let four_rounds = counted_in_rounds(&SPREAD_ROUNDS[..4]);
+        // Two of five rounds are contaminated, so three count.
+        let mut few_rounds = Series { level: Level::L2, ..five_rounds.clone() };
+        let contaminated = few_rounds.control.iter_mut().skip(3 * ROUND_REPETITIONS);
+        contaminated.for_each(|repetition| repetition.verdict = Verdict::Contaminated);
+        let from_rounds = |rounds: &str| {
+            format!(
+                "intervals from the means of {rounds} rounds, each with new memory and \
+                 calibration, treatment minus control"
+            )
+        };
+        assert_eq!(interval_notes(slice::from_ref(&five_rounds)), [from_rounds("5")]);
+        let pooled = interval_notes(slice::from_ref(&few_rounds));
+        assert!(pooled.len() == 1 && pooled[0].contains("by Welch's method"), "{pooled:?}");
+        let mixed = interval_notes(&[five_rounds, four_rounds, few_rounds]);
+        let of_few_rounds = "intervals of l2 disk refined by Welch's method, as if repetitions \
+                             were independent: fewer than 4 rounds count";
+        assert_eq!(mixed, [from_rounds("4 to 5"), of_few_rounds.to_owned()]);
+        assert!(interval_notes(&[]).is_empty());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Series for tests.
 
 use super::sample::{Repetition, Verdict};
-use super::series::Ready;
-use super::series::Series;
+use super::series::{Ready, Round, Series};
 use super::what::{Geometry, Level, Method, Stimulus};
 
 /// An accepted repetition, without times.
@@ -44,4 +43,23 @@ pub(crate) fn counted(treatment: u64, control: u64) -> Series {
     let around =
         |mean: u64| (0..21).map(|n| repetition(Some(mean + n % 3 - 1), Some(mean / 2))).collect();
     series(around(treatment), around(control))
+}
+
+/// Number of treatment repetitions, and of control repetitions, in each round of [`counted_in_rounds`].
+pub(crate) const ROUND_REPETITIONS: usize = 16;
+
+/// A series without times in rounds. In each round, treatment minus control is this number of misses, in user mode and
+/// in kernel mode. Within a round, the misses of a kind differ by at most 2.
+pub(crate) fn counted_in_rounds(rounds_misses: &[u64]) -> Series {
+    let mut series = series(Vec::new(), Vec::new());
+    for misses in rounds_misses {
+        for number in 0..ROUND_REPETITIONS as u64 {
+            let noise = number % 3;
+            series.treatment.push(repetition(Some(misses + noise), Some(misses + noise)));
+            series.control.push(repetition(Some(noise), Some(noise)));
+        }
+        let (treatment, control) = (series.treatment.len(), series.control.len());
+        series.rounds.push(Round { curve: None, treatment, control });
+    }
+    series
 }

@@ -102,8 +102,8 @@ mod tests {
             low_cycles,
             cycles_95: None,
             windows: 5,
-            rate_changed: 0,
-            sibling_busy: 0,
+            rate_changed: Some(0),
+            sibling_busy: Some(0),
         };
         KernelSample {
             name: name.to_owned(),

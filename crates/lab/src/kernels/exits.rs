@@ -101,8 +101,8 @@ mod tests {
             low_cycles: cycles,
             cycles_95: Some((cycles - 100.0, cycles + 100.0)),
             windows: 31,
-            rate_changed: 0,
-            sibling_busy: 0,
+            rate_changed: Some(0),
+            sibling_busy: Some(0),
         };
         KernelSample {
             name: name.to_owned(),

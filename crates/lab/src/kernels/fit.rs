@@ -516,7 +516,7 @@ fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<St
     let figures = host.iter().filter_map(|sample| sample.figures.as_ref().ok());
     // Windows in which the core's rate changed, and windows that count.
     let (changed, counted) = figures.fold((0, 0), |(changed, counted), figures| {
-        (changed + figures.rate_changed, counted + figures.windows)
+        (changed + figures.rate_changed.unwrap_or(0), counted + figures.windows)
     });
     (changed > counted).then(|| {
         format!("the core's rate changed in {changed} windows, and was constant in {counted}")
@@ -607,8 +607,8 @@ mod tests {
             low_cycles: cycles,
             cycles_95: Some(cycles_95),
             windows: 31,
-            rate_changed: 0,
-            sibling_busy: 0,
+            rate_changed: Some(0),
+            sibling_busy: Some(0),
         };
         KernelSample {
             name: name.to_owned(),
@@ -792,7 +792,7 @@ mod tests {
         check(conditions(None, Some(0.5)), &host(2.0), "at 50 % of the highest rate");
         let mut unsteady = host(2.0);
         for sample in &mut unsteady {
-            sample.figures.as_mut().unwrap().rate_changed = 40;
+            sample.figures.as_mut().unwrap().rate_changed = Some(40);
         }
         check(conditions(Some(0), None), &unsteady, "rate changed in");
     }

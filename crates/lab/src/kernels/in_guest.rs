@@ -80,8 +80,8 @@ mod tests {
             low_cycles: cycles,
             cycles_95: Some((cycles, cycles)),
             windows: 7,
-            rate_changed: 1,
-            sibling_busy: 0,
+            rate_changed: Some(1),
+            sibling_busy: Some(0),
         };
         KernelSample {
             name: name.to_owned(),

@@ -200,11 +200,11 @@ fn parse_kernel(line: &str) -> Result<(String, Figures), String> {
     let cycles = number(cycles)?.ok_or("it has no cycles")?;
     let figures = Figures {
         cycles,
-        low_cycles: number(low)?.unwrap_or(cycles),
+        low_cycles: number(low)?.ok_or("it has no low cycles")?,
         cycles_95: number(ci_low)?.zip(number(ci_high)?),
-        windows: number(windows)?.unwrap_or(0.0) as u64,
-        rate_changed: 0,
-        sibling_busy: 0,
+        windows: number(windows)?.ok_or("it has no number of windows")? as u64,
+        rate_changed: None,
+        sibling_busy: None,
     };
     if !figures.are_possible() {
         return Err(format!("the cycles of {name:?} are impossible"));
@@ -222,8 +222,8 @@ mod tests {
             low_cycles: cycles / 2.0,
             cycles_95,
             windows: 31,
-            rate_changed: 0,
-            sibling_busy: 0,
+            rate_changed: None,
+            sibling_busy: None,
         };
         Kept {
             processor: Processor { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 },

@@ -32,13 +32,13 @@ fn median_sample(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
     let cycles = |sample: &KernelSample| sample.compared_cycles().unwrap_or(f64::INFINITY);
     samples.sort_by(|first, second| cycles(first).total_cmp(&cycles(second)));
     let median = *samples.get(samples.len().checked_sub(1)? / 2)?;
-    let sum = |count: fn(&Figures) -> u64| -> u64 {
-        samples.iter().filter_map(|sample| sample.figures.as_ref().ok()).map(count).sum()
-    };
+    let all_figures = || samples.iter().filter_map(|sample| sample.figures.as_ref().ok());
+    let sum =
+        |count: fn(&Figures) -> Option<u64>| -> Option<u64> { all_figures().map(count).sum() };
     let positions_95 = order_95(samples.len());
     let figures = median.figures.clone().map(|figures| Figures {
         cycles_95: positions_95.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
-        windows: sum(|figures| figures.windows),
+        windows: all_figures().map(|figures| figures.windows).sum(),
         rate_changed: sum(|figures| figures.rate_changed),
         sibling_busy: sum(|figures| figures.sibling_busy),
         ..figures
@@ -56,8 +56,8 @@ mod tests {
             low_cycles: cycles - 0.5,
             cycles_95: Some((cycles, cycles)),
             windows: 5,
-            rate_changed: 1,
-            sibling_busy: 2,
+            rate_changed: Some(1),
+            sibling_busy: Some(2),
         });
         KernelSample {
             name: name.to_owned(),
@@ -81,7 +81,7 @@ mod tests {
     fn the_process_with_the_middle_cycles_counts() {
         let three = middle_of(&[Some(3.0), Some(1.0), Some(2.0)]).figures.unwrap();
         assert_eq!((three.cycles, three.low_cycles, three.cycles_95), (2.0, 1.5, None));
-        assert_eq!((three.windows, three.rate_changed, three.sibling_busy), (15, 3, 6));
+        assert_eq!((three.windows, three.rate_changed, three.sibling_busy), (15, Some(3), Some(6)));
         let four = middle_of(&[Some(4.0), Some(3.0), Some(1.0), Some(2.0)]).figures.unwrap();
         assert_eq!(four.cycles, 2.0);
     }

@@ -33,13 +33,21 @@ pub struct Figures {
     pub cycles_95: Option<(f64, f64)>,
     /// Number of undisturbed windows, which alone determine the cycles.
     pub windows: u64,
-    /// Number of windows that do not count because the core's clock rate changed.
-    pub rate_changed: u64,
-    /// Number of windows that do not count because the sibling hardware thread was busy or other work ran.
-    pub sibling_busy: u64,
+    /// Number of windows that do not count because the core's clock rate changed. `None` for kept data, which does not
+    /// say.
+    pub rate_changed: Option<u64>,
+    /// Number of windows that do not count because the sibling hardware thread was busy or other work ran. `None` for
+    /// kept data.
+    pub sibling_busy: Option<u64>,
 }
 
 impl Figures {
+    /// Number of windows that do not count. `None` for kept data.
+    #[must_use]
+    pub fn disturbed_windows(&self) -> Option<u64> {
+        Some(self.rate_changed? + self.sibling_busy?)
+    }
+
     /// Whether all cycles are finite and positive, and the interval's lower end does not exceed its upper end.
     #[must_use]
     pub fn are_possible(&self) -> bool {

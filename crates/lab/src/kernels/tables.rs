@@ -42,7 +42,7 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
              work ran.",
         )
         .title("disturbed")
-        .uint(|(_, figures): &Row<'_>| figures.rate_changed + figures.sibling_busy),
+        .uint(|(_, figures): &Row<'_>| figures.disturbed_windows()),
         about_column().of_ref(|(sample, _): &Row<'_>| *sample),
     ]);
     let rows = samples.iter().filter_map(|sample| Some((sample, sample.figures.as_ref().ok()?)));
@@ -139,9 +139,7 @@ fn kernel_table(pairs: &[Pair<'_>]) -> Table {
             .detail()
             .uint(|(pair, _): &Row<'_>| figures(pair).map(|figures| figures.windows)),
         column("host_disturbed_windows", "Windows of the host that do not count.").detail().uint(
-            |(pair, _): &Row<'_>| {
-                figures(pair).map(|figures| figures.rate_changed + figures.sibling_busy)
-            },
+            |(pair, _): &Row<'_>| figures(pair).and_then(|figures| figures.disturbed_windows()),
         ),
         column("held_out", "Whether fits do not use the kernel.")
             .detail()
@@ -269,8 +267,8 @@ mod tests {
             low_cycles: 1.5,
             cycles_95: Some((1.0, 3.0)),
             windows: 7,
-            rate_changed: 1,
-            sibling_busy: 2,
+            rate_changed: Some(1),
+            sibling_busy: Some(2),
         };
         let sample = |name: &str, figures| KernelSample {
             name: name.to_owned(),

@@ -106,7 +106,7 @@ pub struct ProfileSlot {
     /// Time from the opening of the window to the start of the slot.
     pub start_ticks: u64,
     pub length_ticks: u64,
-    /// Time in the mode, summed over the CPUs.
+    /// Time in the mode, summed over the CPUs. [`ProfileMode::Idle`] includes the time of halted CPUs.
     pub ticks: u64,
     /// Part of `ticks` that the CPUs wait for instructions.
     pub fetch_stall_ticks: u64,

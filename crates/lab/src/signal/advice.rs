@@ -163,6 +163,7 @@ struct Ranked<'v> {
     verdict: &'v Verdict,
 }
 
+/// The columns of table `advice`. Users' programs read them: their names and order must not change.
 fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
     Columns::all([
         column("rank", "1 is the scheme to use, if it keeps all limits.")

@@ -43,11 +43,30 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     Ok(Times::Empirical(empirical))
 }
 
-/// The costs of a run with table `costs`, such as a run of `signal fit`. Interrupt and event must have costs. The other
-/// costs have defaults.
+/// Costs that a fit may leave undetermined, each with what is taken in its place.
+const COSTS_WITH_DEFAULTS: [(&str, &str); 4] =
+    [("tick", "that of an interrupt"), ("yield", "0"), ("wake", "0"), ("fixed", "0")];
+
+/// A warning that names the costs for which `is_known` is false. `None` if all are known.
+#[must_use]
+pub fn undetermined_costs(is_known: impl Fn(&str) -> bool) -> Option<String> {
+    let unknown = COSTS_WITH_DEFAULTS.iter().filter(|(cost, _)| !is_known(cost));
+    let unknown: Vec<String> =
+        unknown.map(|(cost, default)| format!("{cost} (taken as {default})")).collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "not determined by the fit: {}: schemes that have such costs look cheaper or faster than they are (fit rows \
+             of these schemes, too)",
+            unknown.join(", ")
+        )
+    })
+}
+
+/// The costs of a run with table `costs`, such as a run of `signal fit`, and a warning about those that it does not have
+/// ([`undetermined_costs`]). Interrupt and event must have costs. The other costs have defaults.
 ///
 /// Fails if the table lacks a cost, or the costs are out of range.
-pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
+pub fn costs_of_run(run: &Run) -> Result<(Costs, Option<String>), String> {
     let table = run.table("costs");
     let value = |cost: &str| -> Option<u64> {
         let table = table?;
@@ -72,7 +91,7 @@ pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
         fixed_ns: value("fixed").unwrap_or(0),
     };
     costs.check().map_err(|error| error.to_string())?;
-    Ok(costs)
+    Ok((costs, undetermined_costs(|cost| value(cost).is_some())))
 }
 
 /// The costs as settings of a run. The keys are public.

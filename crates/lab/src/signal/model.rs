@@ -112,23 +112,40 @@ impl Row {
     }
 }
 
-/// A warning for each scheme that does not keep up at some rate. It names the first such rate.
+/// A warning for each scheme that does not keep up at some rate, or loses events. It names the first such rate.
 fn over_capacity(rows: &[Row]) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut named = Vec::new();
-    for row in rows.iter().filter(|row| row.answer.is_over_capacity) {
-        if !named.contains(&row.scheme) {
-            named.push(row.scheme);
-            let Row { scheme, rate_hz, answer, .. } = row;
-            let limit_hz = answer.prediction.capacity_hz;
-            warnings.push(format!(
+    for row in rows {
+        let Row { scheme, rate_hz, answer, .. } = row;
+        let lost_ratio = answer.prediction.drops_ratio.unwrap_or(0.0);
+        let keeps_up = !answer.is_over_capacity && lost_ratio < LOST_RATIO_NAMED;
+        if keeps_up || named.contains(scheme) {
+            continue;
+        }
+        named.push(*scheme);
+        let limit_hz =
+            answer.prediction.capacity_hz.filter(|limit_hz| *limit_hz <= *rate_hz as f64);
+        warnings.push(match limit_hz {
+            Some(limit_hz) => format!(
                 "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
                  ring is full; the latency counts only events that are not lost, and grows with the ring"
-            ));
-        }
+            ),
+            None if lost_ratio >= LOST_RATIO_NAMED => format!(
+                "{scheme} loses {:.1} % of {rate_hz} events/s: CPU use and latency are those of the other events",
+                lost_ratio * 100.0
+            ),
+            None => format!(
+                "{scheme} does not keep up with {rate_hz} events/s: events wait longer and longer, so the latency \
+                 grows with the number of simulated events"
+            ),
+        });
     }
     warnings
 }
+
+/// From this part of lost events on, a warning names it.
+const LOST_RATIO_NAMED: f64 = 0.01;
 
 fn model_columns<'a>() -> Columns<'a, Row> {
     Columns::all([
@@ -219,7 +236,11 @@ fn model_columns<'a>() -> Columns<'a, Row> {
         column("empty_polls_hz", "Polls per second that found nothing.")
             .detail()
             .real(|row: &Row| row.answer.prediction.empty_polls_hz),
-        column("capacity_hz", "Rate above which the scheme no longer keeps up, events per second.")
+        column(
+            "capacity_hz",
+            "Rate above which the scheme no longer keeps up, events per second. Absent with an application or a quota, \
+             for which no formula is known.",
+        )
             .title("capacity")
             .priority(40)
             .real(|row: &Row| row.answer.prediction.capacity_hz),

@@ -105,6 +105,13 @@ impl CpuState {
 }
 
 impl Row {
+    /// Sum of the spans' inclusive times, ns. Below the sum of their self times only if spans inside were shorter than
+    /// the probe overhead.
+    #[must_use]
+    pub fn inclusive_sum_ns(&self) -> u64 {
+        self.sum.saturating_add_signed(self.nested_extra as i64)
+    }
+
     /// The sums of the self events in each batch of a window of `length_ns`. `events`: number of events of the pass.
     /// In a pass with events, `slots` holds these sums instead of a histogram (bpf/shared.h).
     #[must_use]

@@ -92,10 +92,12 @@ impl CpuCounts<'_> {
         rows.map(|row| row.count + row.abandoned).sum::<u64>() + open as u64
     }
 
-    /// Entries of all keys together. `None` if a key has no probe.
-    fn counted(&self, keys: &[u32]) -> Option<u64> {
+    /// Entries of all keys together. `None` if a key has no probe. `shared`: the keys of IRQ lines with several handlers.
+    fn counted(&self, keys: &[u32], shared: &BTreeSet<u32>) -> Option<u64> {
         let all_have_probes = keys.iter().all(|key| (self.has_probe)(*key));
-        all_have_probes.then(|| keys.iter().map(|key| self.entries(*key, false)).sum())
+        // A line that is not shared may have had one handler after another.
+        let entries = |key: &u32| self.entries(*key, !shared.contains(key));
+        all_have_probes.then(|| keys.iter().map(entries).sum())
     }
 
     /// The increase of a kernel counter over the window, as the gates read it. `None` if a gate could not read the
@@ -233,6 +235,14 @@ pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> 
     })
 }
 
+/// The keys of IRQ lines that had several handlers at the same time, before the window or after it.
+fn shared_keys(bracket: &Bracket) -> BTreeSet<u32> {
+    let lines =
+        [&bracket.before, &bracket.after].into_iter().flat_map(|files| &files.interrupts.lines);
+    let shared = lines.filter(|line| line.actions.len() > 1);
+    shared.filter_map(|line| line.number).map(|irq| KEY_IRQ + irq).collect()
+}
+
 /// Compares the counts of one CPU: the sum of its device interrupts, then each IRQ line, each vector with a counter,
 /// and each softirq. `use_exact`: the gates' counters are valid.
 #[must_use]
@@ -263,6 +273,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     let irqs: Vec<u32> =
         bracket.after.interrupts.lines.iter().filter_map(|line| line.number).collect();
     let irq_keys: Vec<u32> = irqs.iter().map(|irq| KEY_IRQ + irq).collect();
+    let shared = shared_keys(bracket);
     // Nested threaded interrupts count in the kernel's sum, but no probe sees them.
     let is_unseen = |irq: u32| {
         counts.nested_threaded.contains(&irq) && counts.entries(KEY_IRQ + irq, true) == 0
@@ -272,14 +283,14 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     add(
         ALL_DEVICES,
         "all IRQ lines",
-        counts.counted(&irq_keys),
+        counts.counted(&irq_keys, &shared),
         exact(COUNTER_DEVICES),
         [None; 2],
         unseen_max,
     );
     for line in &bracket.after.interrupts.lines {
         let Some(irq) = line.number else { continue };
-        let counted = if is_unseen(irq) { None } else { counts.counted(&[KEY_IRQ + irq]) };
+        let counted = if is_unseen(irq) { None } else { counts.counted(&[KEY_IRQ + irq], &shared) };
         add(&line.label, &line.actions.join(","), counted, None, interrupts(&line.label), 0);
     }
     for (_, label) in VECTOR_COUNTERS {
@@ -288,7 +299,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
             let position = |name: &&str| VECTORS.iter().position(|vector| vector == name);
             names.iter().filter_map(position).map(|vector| KEY_VECTOR + vector as u32).collect()
         };
-        let counted = vectors.and_then(|(_, names)| counts.counted(&keys(names)));
+        let counted = vectors.and_then(|(_, names)| counts.counted(&keys(names), &shared));
         let name = vectors.map_or(String::new(), |(_, names)| names.join(", "));
         let counter = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label);
         let kernel =
@@ -296,7 +307,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
         add(label, &name, counted, kernel, interrupts(label), 0);
     }
     for (number, name) in SOFTIRQS.iter().enumerate() {
-        let counted = counts.counted(&[KEY_SOFTIRQ + number as u32]);
+        let counted = counts.counted(&[KEY_SOFTIRQ + number as u32], &shared);
         let files = bounds_of(|files: &Files| &files.softirqs, name);
         add(name, "softirq", counted, exact(number), files, SOFTIRQ_EDGE_MAX);
     }
@@ -405,5 +416,30 @@ mod tests {
         assert_eq!((irq.kernel_min, irq.kernel_max, irq.edge_max), (None, Some(150), 1));
         let sample = lab::handlers::WindowSample { agreement: vec![devices], ..Default::default() };
         assert_eq!(sample.undelivered(), 0, "one may come while the counters are read");
+    }
+    /// The disk's driver requests its line again in the window. The second action counts in a row of its own, which
+    /// on a line with two actions at the same time would count each interrupt twice.
+    #[test]
+    fn a_handler_that_follows_another_on_its_line_counts_in_the_line() {
+        let counted = |actions: &str| {
+            let text = LINES.replace("nvme0q1", actions);
+            let parsed = parse_interrupts(&text.replace("{irq}", "150"));
+            let files = Files { interrupts: parsed, ..Files::default() };
+            let bracket = Bracket { after: files, ..Bracket::default() };
+            let (mut first, mut second) = (Row::new_zeroed(), Row::new_zeroed());
+            (first.key, first.count) = (KEY_IRQ + 36, 100);
+            (second.key, second.count, second.shared) = (KEY_IRQ + 36, 50, 1);
+            let counts = CpuCounts {
+                cpu: 0,
+                state: &CpuState::new_zeroed(),
+                rows: vec![&first, &second],
+                has_probe: &|key| key >= KEY_IRQ,
+                nested_threaded: &BTreeSet::new(),
+            };
+            let lines = compare(&counts, &bracket, false);
+            lines.iter().find(|line| line.line == "36").and_then(|line| line.counted)
+        };
+        assert_eq!(counted("nvme0q1"), Some(150));
+        assert_eq!(counted("nvme0q1, eth0"), Some(100));
     }
 }

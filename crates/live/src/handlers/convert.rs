@@ -126,7 +126,7 @@ fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
     let times = row.nested.as_ref().map(|nested| &nested.inclusive_time);
     Distribution {
         count: row.count,
-        sum: row.sum.saturating_add(row.nested_extra),
+        sum: row.inclusive_sum_ns(),
         sum_of_squares: 0,
         peak: uninterrupted_peak.max(interrupted_peak),
         histogram: if has_events { LogLinear::default() } else { histogram(&row.slots, times) },

@@ -155,8 +155,8 @@ pub fn measure(
             low_cycles: sample.low_cycles,
             cycles_95: sample.cycles_95,
             windows: sample.windows as u64,
-            rate_changed: sample.disturbed.rate as u64,
-            sibling_busy: sample.disturbed.sibling as u64,
+            rate_changed: Some(sample.disturbed.rate as u64),
+            sibling_busy: Some(sample.disturbed.sibling as u64),
         });
         samples.push(self::sample(kernel, figures));
     }

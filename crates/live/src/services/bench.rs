@@ -105,7 +105,9 @@ impl LiveServices {
             .map(|(_, sums)| sums.completed)
             .sum();
         let window_ticks: u64 = reading.cpus.iter().map(|cpu| cpu.window_ns).sum();
-        let cost_ns = calls as f64 * self.overhead_ns;
+        // What the probes timed of themselves, without entering and leaving them, or the calls' cost in the hot loop.
+        let timed_ns: u64 = reading.cpus.iter().map(|cpu| cpu.probes_ns).sum();
+        let cost_ns = (calls as f64 * self.overhead_ns).max(timed_ns as f64);
         let mut observer = Map::new();
         observer.insert("probe_overhead_ns".into(), json!(self.overhead_ns));
         observer.insert("events".into(), json!(events));
@@ -114,7 +116,8 @@ impl LiveServices {
             json!(events as f64 * 1e9 / window_ns.max(1) as f64),
         );
         observer.insert("cpu_share_ratio".into(), json!(cost_ns / window_ticks.max(1) as f64));
-        let method = "system calls times the cost in a hot loop; the other probes cost more on top";
+        let method = "at least: the larger of what the probes timed of themselves and system calls times the cost in a \
+                      hot loop";
         observer.insert("cpu_share_method".into(), json!(method));
         observer.insert("events_lost".into(), json!(reading.lost));
         ServicesSample {
@@ -139,6 +142,10 @@ impl LiveServices {
         let mut rows: Vec<ServiceStats> =
             services.filter_map(|(service, sums)| stats_of(*service, sums, times_faults)).collect();
         let sum = |part: fn(&CpuTime) -> u64| reading.cpus.iter().map(part).sum();
+        // A CPU that never was idle is known to have been idle for 0 ns.
+        if !rows.iter().any(|row| row.class == Class::Idle) {
+            rows.push(time_only(Class::Idle, "idle", 0));
+        }
         rows.push(time_only(Class::Other, PROBES, sum(|cpu| cpu.probes_ns)));
         // Time of unknown services and time without a row are one row of the table.
         let unknown =

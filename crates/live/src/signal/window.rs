@@ -17,7 +17,7 @@ use super::background::BackgroundJob;
 use super::counts::{KernelCounts, PollCounter};
 use crate::host::Root;
 use crate::spawn::{no_thread, spawn_scoped};
-use crate::threads::{CpuClock, ThreadCounts, check_pinned, pin};
+use crate::threads::{CpuClock, check_pinned, pin, switches_of_thread};
 use crate::window::{BenchPhase, WindowEdge};
 
 /// The control lasts for the window's length divided by this. It measures the job without events.
@@ -158,6 +158,12 @@ pub struct WindowOutcome<S, R> {
     pub activity: Activity,
 }
 
+/// What the sender's thread needs to read the receiver's counts.
+struct ReceiverThread {
+    clock: CpuClock,
+    tid: rustix::thread::Pid,
+}
+
 /// The readings at an edge of the window that are quick to take. The slow ones are [`KernelCounts`].
 struct EdgeReadings {
     /// CLOCK_MONOTONIC.
@@ -168,7 +174,9 @@ struct EdgeReadings {
     job_ns: u64,
     /// CPU time of all softirq threads; `None` if none is known.
     softirq_thread_ns: Option<u64>,
+    /// Events or bytes that were handled.
     handled: u64,
+    /// Signals that the receiver got.
     signals: u64,
     /// CPU time of the receiver.
     receiver_ns: u64,
@@ -203,18 +211,17 @@ impl WindowSetup {
             let receiver = spawn_scoped(scope, "irqlab-receiver", move || {
                 let prepared = pin(self.receiver_cpu).and_then(|()| CpuClock::of_this_thread());
                 let clock = prepared.map_err(|error| failed("the receiver's thread", &error))?;
+                let receiver = ReceiverThread { clock, tid: rustix::thread::gettid() };
                 // The default timer slack of 50 us would make every tick of a clocked scheme late.
                 let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-                let _ = ready.send(clock);
+                let _ = ready.send(receiver);
                 drop(ready);
                 if go_receiver.recv().is_err() {
                     return Ok(None); // The sender failed, and its error has the reason.
                 }
-                let before = ThreadCounts::now();
                 let received = receive(shared).map_err(|error| failed("receiving", &error))?;
                 check_pinned(self.receiver_cpu).map_err(|error| failed("receiving", &error))?;
-                let switches = ThreadCounts::now().zip(before);
-                Ok(Some((received, switches.map(|(now, before)| now.since(before).switches))))
+                Ok(Some(received))
             });
             let receiver = receiver.map_err(no_thread)?;
             // From here on each error drops `go`, which makes the receiver end without receiving.
@@ -243,9 +250,8 @@ impl WindowSetup {
             }
             // The receiver's error first, because it may have caused the sender's error.
             let received = received?;
-            let (sender, handled, mut activity) = sent?;
-            let (receiver, switches) = received.ok_or_else(|| ended_early("sender"))?;
-            activity.switches = switches;
+            let (sender, handled, activity) = sent?;
+            let receiver = received.ok_or_else(|| ended_early("sender"))?;
             let handled_in_all = shared.handled_so_far();
             Ok(WindowOutcome { sender, receiver, handled, handled_in_all, activity })
         })
@@ -258,14 +264,14 @@ impl WindowSetup {
         shared: &SharedCounts,
         job: &BackgroundJob,
         enter: impl FnOnce() -> Result<(), BenchError>,
-        ready_receiver: &mpsc::Receiver<CpuClock>,
+        ready_receiver: &mpsc::Receiver<ReceiverThread>,
         go: &mpsc::Sender<()>,
         (send, wake): (impl FnOnce(&SharedCounts, u64) -> io::Result<Sent<S>>, impl Fn()),
     ) -> Result<(S, u64, Activity), BenchError> {
         pin(self.sender_cpu).map_err(|error| failed("the sender's thread", &error))?;
         enter()?;
         let receiver_gone = |_| BenchError::Failed("the receiver's thread ended early".to_owned());
-        let clock = ready_receiver.recv().map_err(receiver_gone)?;
+        let ReceiverThread { clock, tid } = ready_receiver.recv().map_err(receiver_gone)?;
         self.at_phase(BenchPhase::Measurement);
         let control = self.run_control(job);
         go.send(())
@@ -273,6 +279,7 @@ impl WindowSetup {
         spin_until(now_ns() + START_UP_NS + self.delay_ns, |_| {});
         // The slow counts are read outside of the quick readings, so that they do not add to the window.
         let counts_before = self.kernel_counts();
+        let switches_before = switches_of_thread(tid);
         self.at_edge(WindowEdge::Open);
         let before = self.read_edge(shared, job, clock);
         let length_ns = u64::try_from(self.length.as_nanos()).unwrap_or(u64::MAX);
@@ -281,6 +288,7 @@ impl WindowSetup {
         let after = self.read_edge(shared, job, clock);
         self.at_edge(WindowEdge::Close);
         self.at_phase(BenchPhase::SetUp);
+        let switches = switches_of_thread(tid).zip(switches_before);
         let increase = self.kernel_counts().since(
             &counts_before,
             self.receiver_cpu,
@@ -304,7 +312,7 @@ impl WindowSetup {
                 .softirq_thread_ns
                 .zip(before.softirq_thread_ns)
                 .map(|(after, before)| after.saturating_sub(before)),
-            switches: None,
+            switches: switches.map(|(after, before)| after.saturating_sub(before)),
             interrupts: increase.interrupts,
             net_rx: increase.net_rx,
             polls: increase.polls,

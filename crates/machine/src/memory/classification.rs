@@ -3,8 +3,8 @@
 //!
 //! A line of memory has a history in each cache: never filled; present; or absent, with the reason
 //! for its removal: evicted by some context, invalidated by another core's store, or written by a
-//! device. At the next miss that reason is the class. `l1`, `fill`, `evict` and `coherence` report
-//! each event here.
+//! device. At the next miss that reason is the class. An exclusive cache also lacks the lines that
+//! caches above hold in its place. `l1`, `fill`, `evict` and `coherence` report each event here.
 //!
 //! Invariant: the classifier only observes. Counts and cycles are equal with and without it, so
 //! nothing here may change tags or return something that a lookup reads.
@@ -84,7 +84,8 @@ impl Context {
 /// Why a line was absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissClass {
-    /// The classifier has not seen the line in the cache before.
+    /// The classifier has not seen the line in the cache before. For an exclusive cache: nor in the caches above that
+    /// hold lines in its place.
     Cold,
     /// The context that now misses the line had evicted it: the kernel, or one process in user mode.
     SameSelf,
@@ -99,7 +100,8 @@ pub enum MissClass {
     /// because a larger cache would have lost the line, too. Or the last level evicted the line to make room
     /// for a line that a device wrote.
     Device,
-    /// There was no room to keep the reason, or to distinguish the evicting process.
+    /// There was no room to keep the reason, or to distinguish the evicting process. Or an exclusive cache that cores
+    /// share lacks the line because caches of other cores hold it.
     Untracked,
 }
 
@@ -205,7 +207,9 @@ pub struct LocationCount {
 #[derive(Clone, Debug)]
 pub struct LocationCounts {
     counts: FxHashMap<u64, u64>,
+    /// Maximum number of locations with a count of their own.
     room: usize,
+    /// Events at all other locations.
     other: u64,
 }
 
@@ -248,7 +252,9 @@ const NEVER_FILLED: LineState = 0;
 const PRESENT: LineState = 1;
 const INVALIDATED: LineState = 2;
 const DEVICE_WROTE: LineState = 3;
-const EVICTED: LineState = 4;
+/// Absent from an exclusive cache, because a cache above holds the line.
+const HELD_ABOVE: LineState = 4;
+const EVICTED: LineState = 5;
 /// Maximum number of contexts that have a number of their own.
 const CONTEXTS_MAX: usize = 4096;
 /// The number of the kernel when it executes no known service, and of all services beyond [`CONTEXTS_MAX`].
@@ -343,8 +349,11 @@ const NO_ENTRY: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 struct ShadowCache {
     entries: Vec<ShadowEntry>,
+    /// Index of each line in `entries`.
     by_line: FxHashMap<LineAddress, u32>,
+    /// Index of the most recently used line in `entries`, or [`NO_ENTRY`].
     newest: u32,
+    /// Index of the least recently used line in `entries`, or [`NO_ENTRY`].
     oldest: u32,
     /// Maximum number of lines.
     lines: usize,
@@ -358,7 +367,9 @@ struct ShadowCache {
 #[derive(Clone, Copy, Debug)]
 struct ShadowEntry {
     line: LineAddress,
+    /// Index of the line that was used next, or [`NO_ENTRY`].
     newer: u32,
+    /// Index of the line that was used before, or [`NO_ENTRY`].
     older: u32,
 }
 
@@ -673,6 +684,20 @@ impl Classifier {
         }
     }
 
+    /// A cache above an exclusive cache takes a line, which the exclusive cache gives up or does not fill.
+    pub(super) fn taken_above(&mut self, cache: CacheId, line: LineAddress) {
+        if let Some(state) = &mut self.0 {
+            state.set(cache, line, HELD_ABOVE);
+        }
+    }
+
+    /// Whether an exclusive cache lacks a line because a cache above holds it. `false` if classification is off.
+    pub(super) fn is_held_above(&self, cache: CacheId, line: LineAddress) -> bool {
+        self.0.as_ref().is_some_and(|state| {
+            state.caches[cache.name as usize][cache.number].lines.get(line) == HELD_ABOVE
+        })
+    }
+
     /// An access of processor `cpu` evicted a line.
     pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
@@ -789,6 +814,7 @@ impl Classifier {
             (NEVER_FILLED, _) if !is_full => MissClass::Cold,
             // The line is present, but the accessed sub-block was never filled.
             (PRESENT, _) => MissClass::Cold,
+            // `HELD_ABOVE`: caches of other cores share the line, and no core owns it, so no core supplies it.
             _ => MissClass::Untracked,
         };
         let cache = &mut state.caches[name as usize][number];

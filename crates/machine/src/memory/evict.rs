@@ -190,13 +190,21 @@ impl Tags {
         response
     }
 
-    /// Removes lines from a cache, whichever sets hold them. `report` tells the classifier of each removed line.
+    /// Removes lines from a cache, whichever sets hold them. `report` tells the classifier of each removed line. For an
+    /// exclusive level it also reports the lines that levels above hold in its place: the caller removes them there.
     pub(super) fn remove_lines(
         &mut self,
         cache: CacheId,
         mut lines: LineRange,
         report: impl Fn(&mut Classifier, LineAddress),
     ) -> RemovedLines {
+        if self.classifier.is_on() && self.is_exclusive(cache.name) {
+            for line in lines.clone() {
+                if self.classifier.is_held_above(cache, line) {
+                    report(&mut self.classifier, line);
+                }
+            }
+        }
         let mut removed = RemovedLines { lines: 0, dirty: 0 };
         while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
             lines.skip_through(line);
@@ -212,6 +220,16 @@ impl Tags {
             report(&mut self.classifier, line);
         }
         removed
+    }
+
+    /// Whether the caches with this name are an exclusive level.
+    fn is_exclusive(&self, name: CacheName) -> bool {
+        let level = match name {
+            CacheName::L1i | CacheName::L1d => return false,
+            CacheName::L2 => 0,
+            CacheName::L3 => 1,
+        };
+        self.outer[level].inclusion == Inclusion::Exclusive
     }
 
     /// Reports to the classifier the parts of a line that were written while L1D held the line.

@@ -192,6 +192,7 @@ impl Tags {
             if let Some(slot) = self.outer[level].cache_for(core).find_line(line) {
                 self.outer[level].cache_for(core).remove(slot);
             }
+            self.classifier.taken_above(self.outer_id(level, core), line);
             // Other cores share the line, so L1D must not hold it dirty: memory gets the content now.
             if flags & DIRTY != 0 && !self.is_owner(core, request.physical) {
                 self.write_memory(request.cpu);
@@ -234,12 +235,13 @@ impl Tags {
     fn fill_levels(&mut self, request: &FillRequest, hit_level: usize, mut flags: u8) -> u8 {
         let core = self.core_of(request.cpu);
         for level in (0..hit_level.min(self.outer.len())).rev() {
+            let line = request.physical.line(self.outer[level].line_shift);
             if self.outer[level].inclusion == Inclusion::Exclusive
                 && request.purpose != Purpose::Fetch
             {
+                self.classifier.taken_above(self.outer_id(level, core), line);
                 continue;
             }
-            let line = request.physical.line(self.outer[level].line_shift);
             let is_l2_prefetch = request.purpose == Purpose::Prefetch && request.first_level > 0;
             let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
             self.outcome.push(Step::IntoLevel { level: level as u8, line });

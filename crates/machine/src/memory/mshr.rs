@@ -38,6 +38,7 @@ pub(super) struct MshrFile {
     prefetches: Vec<LineFill>,
     /// The last lines that were filled for page walks, as a ring.
     walks: [LineFill; WALK_LINES],
+    /// Index in `walks` of the entry that the next page walk replaces.
     next_walk: usize,
     /// When all lines are filled.
     latest: Cycle,

@@ -26,7 +26,8 @@ impl PrefetchBuffers {
         PrefetchBuffers { lines: Vec::with_capacity(prefetches_max), prefetches_max }
     }
 
-    /// Whether another prefetch can be under way.
+    /// Whether another prefetch can be under way. `progress`: see [`progress`]. Removes prefetches that have arrived
+    /// when the buffers are full.
     pub(super) fn has_room(&mut self, progress: u64) -> bool {
         if self.lines.len() >= self.prefetches_max {
             self.lines.retain(|prefetched| prefetched.arrival > progress);
@@ -120,6 +121,7 @@ const LINES_PER_REQUEST: u64 = 2;
 /// A page with a stream of requests to consecutive lines. Lines are numbered within the page.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
+    /// The number of the 4 KiB page. `u64::MAX`: none.
     page: u64,
     /// The last requested line.
     last: u64,
@@ -165,6 +167,7 @@ impl StreamPrefetcher {
 
 /// A requested line, by its position in its page.
 struct StreamRequest {
+    /// The number of the 4 KiB page.
     page: u64,
     /// The number of lines of a page.
     page_lines: u64,

@@ -155,7 +155,7 @@ impl Tracker {
                     stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }
             }
-            _ => services.locks.release(lock, now),
+            _ => services.locks.release(task, lock, now),
         }
     }
 

@@ -115,7 +115,7 @@ pub enum Action {
         /// Whether the slow path can sleep.
         sleeps: bool,
     },
-    /// First instruction of a function that releases the lock in `rdi`.
+    /// First instruction of a function that releases the lock in `rdi`, or downgrades it from writing to reading.
     ReleaseLock,
     /// `iret`: to user mode or to the kernel.
     InterruptReturn,

@@ -147,8 +147,9 @@ const SLOW_PATHS: [(&str, bool); 6] = [
     ("rwsem_down_write_slowpath", true),
 ];
 
-/// Functions that release a lock.
-const LOCK_RELEASERS: [&str; 9] = [
+/// Functions that release a lock that one task holds. After `downgrade_write` the task keeps the lock to read; how long
+/// readers hold a lock is not followed.
+const LOCK_RELEASERS: [&str; 10] = [
     "_raw_spin_unlock",
     "_raw_spin_unlock_irqrestore",
     "_raw_spin_unlock_irq",
@@ -158,6 +159,7 @@ const LOCK_RELEASERS: [&str; 9] = [
     "_raw_write_unlock_bh",
     "mutex_unlock",
     "up_write",
+    "downgrade_write",
 ];
 
 /// How many functions at the end of [`WAITS`] count only if no other function is known.
@@ -217,6 +219,13 @@ mod tests {
         assert_eq!(is_general("io_schedule"), Some(true));
         assert_eq!(is_general("schedule_timeout"), Some(true));
         assert_eq!(is_general("__schedule"), None);
+    }
+
+    #[test]
+    fn a_downgrade_ends_the_hold_of_a_writer() {
+        assert_eq!(lock_action_of("downgrade_write"), Some(Action::ReleaseLock));
+        assert_eq!(lock_action_of("down_write"), Some(Action::TakeLock(LockKind::SemaphoreWrite)));
+        assert!(wanted().any(|name| name == "downgrade_write"));
     }
 
     #[test]

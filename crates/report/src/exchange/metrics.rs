@@ -47,9 +47,9 @@ pub fn metrics(
     let (mut left_out, mut families) = (Vec::new(), 0);
     for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
         if let Some(bucketed) = bucketed::histograms_of(table) {
-            families += histograms(&mut metrics, &bucketed);
+            families += add_histograms(&mut metrics, &bucketed);
         } else if let Some(labels) = label_columns(table) {
-            families += figures(&mut metrics, table, &labels);
+            families += add_figures(&mut metrics, table, &labels);
         } else {
             left_out.push(escape::plain(&table.name));
         }
@@ -146,8 +146,9 @@ fn valid(name: &str) -> String {
     name.chars().map(valid_character).collect()
 }
 
-/// Adds a family for each column of numbers that is no label. Returns the number of families.
-fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
+/// Adds a family for each column of numbers that is no label, and a sample for each row. `label_columns`: the columns
+/// whose values tell the rows apart, from [`label_columns`]. Returns the number of families.
+fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
     let label_names: Vec<String> =
         label_columns.iter().map(|column| label_name(&column.name)).collect();
     let is_label = |column: &Column| label_columns.iter().any(|label| label.name == column.name);
@@ -189,7 +190,7 @@ fn label_name(column: &str) -> String {
 }
 
 /// Adds a family for each quantity of a table of histograms. Returns the number of families.
-fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
+fn add_histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
     let mut quantities: Vec<&str> =
         bucketed.histograms.iter().map(|histogram| histogram.quantity.as_str()).collect();
     quantities.sort_unstable();

@@ -8,6 +8,7 @@ use crate::escape::plain;
 use crate::grid::Grid;
 use crate::human;
 use crate::late_cause::{Class, LargestPart, time_ns};
+use crate::picture::signal::keeps_up_with_rate;
 use crate::row::Row;
 use crate::winner::{Extreme, Figure, candidates};
 
@@ -428,9 +429,9 @@ fn signal(run: &Run) -> Option<Answer> {
     let cost_column = ["cpu_ratio", "receiver_ratio"]
         .into_iter()
         .find(|column| rows(table).any(|row| row.number(column).is_some()))?;
-    let keeps_up = |row: &Row<'_>| *row.get("is_over_capacity") != Value::Bool(true);
-    let rows_with_cost =
-        || rows(table).filter(keeps_up).filter(move |row| row.number(cost_column).is_some());
+    let rows_with_cost = || {
+        rows(table).filter(keeps_up_with_rate).filter(move |row| row.number(cost_column).is_some())
+    };
     let rate = rows_with_cost().filter_map(|row| row.number("rate_hz")).fold(0.0, f64::max);
     let at_rate = || rows_with_cost().filter(move |row| row.number("rate_hz") == Some(rate));
     // Figures under different loads cannot be compared.

@@ -1,4 +1,5 @@
-//! The content security policy of a page: its own style and script, and nothing else.
+//! The content security policy of a page: its own style and script, and nothing else. `page` writes it into the head of
+//! each page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -18,7 +18,7 @@ mod noise;
 mod palette;
 mod services;
 mod sheet;
-mod signal;
+pub(crate) mod signal;
 mod wakeup;
 
 use record::{Part, Run, Table};

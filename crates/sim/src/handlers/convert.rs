@@ -69,6 +69,7 @@ pub(super) fn sample_of(
         had_enough,
         ..WindowSample::default()
     };
+    sample.warnings.extend(accounting.lost_misses_warning(1));
     for cpu in &region.cpus {
         let unmeasured = if window.offline_cpus.contains(&cpu.cpu) {
             Some(OFFLINE_BEFORE)
@@ -177,6 +178,7 @@ fn event_batches(
 mod tests {
     use attribution::KernelContext;
     use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+    use simrecord::record::{MissCount, MissKind};
 
     use super::*;
     use crate::accounting::{RegionUse, SpanUse};
@@ -285,6 +287,20 @@ mod tests {
         let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
         assert_eq!((unmeasured.cpu, &*unmeasured.reason), (2, OFFLINE_BEFORE));
         assert_eq!(sample.came_online, [2, 0]);
+    }
+
+    #[test]
+    fn misses_that_are_in_no_row_are_a_warning_with_their_number() {
+        let mut accounting = accounting();
+        let lost =
+            |region, count| MissCount { region, cache: 0, kind: MissKind::NotKept, key: 0, count };
+        accounting.misses =
+            vec![MissCount { kind: MissKind::Class, ..lost(1, 7) }, lost(1, 5), lost(2, 9)];
+        let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
+        let sample = sample_of(&accounting, window, &READING).unwrap();
+        let [warning] = &sample.warnings[..] else { panic!("{:?}", sample.warnings) };
+        assert!(warning.starts_with("5 cache misses are in no row"), "{warning}");
+        assert_eq!(accounting.lost_misses_warning(3), None);
     }
 
     #[test]

@@ -11,13 +11,13 @@ use lab::services::{
 };
 use plugin_interface::symbols::wait_name;
 use serde_json::{Map, json};
-use simrecord::counters::{COUNTERS, TIME, name};
+use simrecord::counters::{COUNTERS, CYCLES, TIME, name};
 use simrecord::record::LockCounts;
 use stats::Distribution;
 
 use super::names::Names;
 use super::{misses, page_walks};
-use crate::accounting::{RegionUse, ServiceUse, ServicesUse};
+use crate::accounting::{CpuUse, RegionUse, ServiceUse, ServicesUse};
 use crate::btf::Btf;
 use crate::handlers::agreement::lines_of;
 use crate::watch::Watch;
@@ -25,6 +25,10 @@ use crate::{Accounting, Symbols};
 
 /// System call number of write(2). The guest stops its own count with a write.
 const WRITE: u32 = 1;
+
+/// The least share of the CPUs' time that a warning names as missing. Switches from one CPU to the next always leave out a
+/// little.
+const MISSING_SHARE_MIN: f64 = 0.01;
 
 /// Sources of names of the guest's kernel. `None`: the tables have numbers and addresses.
 pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
@@ -88,7 +92,37 @@ pub(crate) fn sample_of(
     }
     sample.agreement = agreement(used, window, &names);
     sample.warnings.extend(unseen(accounting, region));
+    sample.warnings.extend(accounting.lost_misses_warning(1));
+    if watch.model.is_none() {
+        sample.warnings.extend(missing_time(region));
+    }
     Ok(sample)
+}
+
+/// Returns a warning if a part of the CPUs' time is in no row. For a machine without a model, where a cycle is an
+/// instruction.
+///
+/// Without a model QEMU executes the CPUs one after the other, and each instruction of any CPU advances guest time. While
+/// one CPU executes, the other CPUs that are not halted wait for their turn. That time is in no row. A CPU that waits for a
+/// lock by `pause` loses most: each `pause` ends its turn.
+fn missing_time(region: &RegionUse) -> Option<String> {
+    let is_whole =
+        |cpu: &&CpuUse| cpu.offline_at_cycles.is_none() && !cpu.came_online && cpu.used[TIME] > 0;
+    let whole_cpus: Vec<&CpuUse> = region.cpus.iter().filter(is_whole).collect();
+    let executed: u64 = region.cpus.iter().map(|cpu| cpu.used[CYCLES]).sum();
+    // The window is at least as long as the time of each CPU, and as all instructions together.
+    let longest = whole_cpus.iter().map(|cpu| cpu.used[TIME]).max()?;
+    let window = longest.max(executed) as f64 * whole_cpus.len() as f64;
+    let charged: u64 = whole_cpus.iter().map(|cpu| cpu.used[TIME]).sum();
+    let missing_share = 1.0 - charged as f64 / window;
+    (missing_share >= MISSING_SHARE_MIN).then(|| {
+        format!(
+            "at least {:.0} % of the CPUs' time is in no row: without a model the CPUs execute one after the \
+             other, and the time in which a CPU waits for its turn, as in a loop that waits for a lock, is not \
+             counted (--on sim:MODEL counts it)",
+            100.0 * missing_share
+        )
+    })
 }
 
 /// Returns a warning for each interrupt and softirq that the guest's kernel has counted more or less often than the
@@ -301,4 +335,37 @@ fn agreement(
         });
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPUs by their executed and their halted cycles.
+    fn region(cpus: &[(u64, u64)]) -> RegionUse {
+        let cpu = |(number, &(executed, halted)): (usize, &(u64, u64))| {
+            let mut cpu = CpuUse { cpu: number as u32, ..CpuUse::default() };
+            (cpu.used[CYCLES], cpu.used[TIME]) = (executed, executed + halted);
+            cpu
+        };
+        RegionUse { cpus: cpus.iter().enumerate().map(cpu).collect(), ..RegionUse::default() }
+    }
+
+    #[test]
+    fn time_in_which_cpus_wait_for_their_turn_is_named() {
+        // One CPU executes while the other is halted, and both are halted for 100 cycles.
+        assert_eq!(missing_time(&region(&[(1_000, 600), (500, 1_100)])), None);
+        assert_eq!(missing_time(&region(&[(1_000, 600)])), None);
+        // A CPU that never started.
+        assert_eq!(missing_time(&region(&[(1_000, 600), (0, 0)])), None);
+        // Both execute all the time, so each waits for half of it.
+        let warning = missing_time(&region(&[(1_000, 0), (1_000, 0)])).unwrap();
+        assert!(warning.starts_with("at least 50 % of the CPUs' time"), "{warning}");
+        // CPU 1 spins while CPU 0 executes: its turns are short.
+        let warning = missing_time(&region(&[(1_000, 600), (100, 0)])).unwrap();
+        assert!(warning.starts_with("at least 47 %"), "{warning}");
+        let mut offline = region(&[(1_000, 600), (100, 0)]);
+        offline.cpus[1].offline_at_cycles = Some(100);
+        assert_eq!(missing_time(&offline), None);
+    }
 }

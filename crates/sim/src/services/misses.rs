@@ -1,4 +1,5 @@
 //! Converts the cache misses of services to the sample's misses. Record rows that get the same names are summed up.
+//! `convert` calls it.
 
 use std::collections::BTreeMap;
 

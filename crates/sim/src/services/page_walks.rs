@@ -1,5 +1,5 @@
-//! Moves the time of page walks from the services whose accesses caused them to rows of their own. The sum of all
-//! rows stays the same.
+//! Moves the time of page walks from the services whose accesses caused them to rows of their own. The sum of all rows
+//! stays the same. `convert` calls it.
 
 use lab::services::{Class, ServiceStats};
 

@@ -70,7 +70,7 @@ pub struct ModelArgs {
     #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u32).range(6..=1000), value_name = "N")]
     windows: u32,
     /// Number of processes that run the kernels, one after the other, on both machines. Code and data are at other
-    /// addresses in each; the result of a kernel is the median over the processes
+    /// addresses in each; the result of a kernel is the median over the processes (of an even number, the lower middle one)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     processes: u32,
     #[command(flatten)]
@@ -327,7 +327,7 @@ fn save(
     let date = record::now().strftime("%Y-%m-%d").to_string();
     let mut method = METHOD.to_owned();
     if processes > 1 {
-        method += &format!("; median over {processes} processes");
+        method += &format!("; (lower) median over {processes} processes");
     }
     let mut kept = Kept::of(&host.samples, processor, date, method);
     kept.is_virtual = Some(host.conditions.is_virtual);

@@ -85,8 +85,9 @@ fn per_cent(text: &str) -> Result<f64, String> {
     if number > 0.0 && number <= 100.0 { Ok(number / 100.0) } else { Err(wrong()) }
 }
 
-/// The costs of `--fit`: read from a run of `signal fit`, or fitted to measured rows.
-fn fitted_costs(path: &Path) -> anyhow::Result<Costs> {
+/// The costs of `--fit`: read from a run of `signal fit`, or fitted to measured rows. Also returns a warning about costs
+/// that were not determined.
+fn fitted_costs(path: &Path) -> anyhow::Result<(Costs, Option<String>)> {
     if path.is_dir() {
         let run = read_run(path)?;
         if run.table("costs").is_some() {
@@ -99,9 +100,9 @@ fn fitted_costs(path: &Path) -> anyhow::Result<Costs> {
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let interface = args.nic.as_deref().map(nic::interface).transpose()?;
     let abilities = interface.as_ref().map(Abilities::of);
-    let costs = match &args.fit {
+    let (costs, cost_warning) = match &args.fit {
         Some(path) => fitted_costs(path)?,
-        None => args.costs.costs()?,
+        None => (args.costs.costs()?, args.costs.assumed()),
     };
     args.load.no_trace()?;
     let simulation =
@@ -110,9 +111,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let are_schemes_named = named.is_some();
     let mut candidate_schemes = named.unwrap_or_else(|| candidates(args.latency_bound));
     let mut computed = Computed::default();
-    if args.fit.is_none() {
-        computed.warnings.extend(args.costs.assumed());
-    }
+    computed.warnings.extend(cost_warning);
     if let Some(abilities) = &abilities {
         replace_by_linux_schemes(&mut candidate_schemes, are_schemes_named, &mut computed);
         if !are_schemes_named {

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lab::signal::FitPlan;
 use lab::signal::observations::Observations;
+use lab::signal::{FitPlan, undetermined_costs};
 use serde_json::json;
 use signalling::{Costs, FitError, Start, fit, parse_time_ns};
 
@@ -57,12 +57,19 @@ fn ratio(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| "allowed: from 0 to below 0.9".to_owned())
 }
 
-/// Fits the costs to the measured rows of a CSV file or a run, for `advise`.
+/// Fits the costs to the measured rows of a CSV file or a run, for `advise`. Also returns a warning about costs that the
+/// rows do not determine.
 ///
 /// Fails when the rows cannot be read or do not determine the costs.
-pub fn fitted(data: &Path) -> anyhow::Result<Costs> {
+pub fn fitted(data: &Path) -> anyhow::Result<(Costs, Option<String>)> {
     let observations = observations::read(data)?;
-    Ok(fit(&observations.rows, &Start::default()).map_err(usage)?.costs())
+    let fit = fit(&observations.rows, &Start::default()).map_err(usage)?;
+    let costs = fit.costs();
+    let is_known = |cost: &str| match cost {
+        "tick" => costs.tick.is_some(),
+        cost => fit.estimate(&format!("{cost}_ns")).is_some(),
+    };
+    Ok((fit.costs(), undetermined_costs(is_known)))
 }
 
 /// Turns an error of a fit into an error of the command line: exit code 2.

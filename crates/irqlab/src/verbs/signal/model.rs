@@ -193,6 +193,9 @@ impl LoadArgs {
     /// Fails when the file cannot be read or is not a trace.
     pub fn trace(&self) -> anyhow::Result<Vec<u64>> {
         match &self.arrivals {
+            ArrivalKind::Trace(_) if self.events.is_some() => {
+                Err(Usage("--events: a trace has the events that it lists".to_owned()).into())
+            }
             ArrivalKind::Trace(file) => read_trace(Path::new(file)),
             _ => Ok(Vec::new()),
         }
@@ -260,6 +263,8 @@ impl LoadArgs {
             ArrivalKind::Trace(file) => format!("trace:{file}"),
         };
         let application = self.application.as_ref();
+        let has_trace = matches!(self.arrivals, ArrivalKind::Trace(_));
+        let events = (!has_trace).then(|| self.events.unwrap_or(default_events));
         let pairs = [
             ("arrivals", json!(arrivals)),
             ("ring", json!(self.ring)),
@@ -270,7 +275,8 @@ impl LoadArgs {
             ),
             ("application_queue", json!(application.map(|program| program.queue))),
             ("quota", json!(self.quota)),
-            ("events", json!(self.events.unwrap_or(default_events))),
+            // A trace has the events that it lists; table `model` says how many there are.
+            ("events", json!(events)),
             ("seed", json!(self.seed)),
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

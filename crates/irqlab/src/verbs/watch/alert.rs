@@ -319,8 +319,8 @@ impl Alerts {
                     cpu: context.cpu,
                     value,
                     held_ns,
-                    // Half an interval of tolerance, because measured intervals may be shorter than `--interval`.
-                    is_firing: held_ns.saturating_add(rates.length_ns / 2) >= rule.hold_ns,
+                    // A measured interval may be a little shorter than `--interval`.
+                    is_firing: held_ns.saturating_add(rates.length_ns / 20) >= rule.hold_ns,
                 };
                 if breach.is_firing && !was_firing {
                     self.fired_counts[index] += 1;

@@ -59,11 +59,15 @@ fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
         .format(Format::Microseconds)
         .priority(90)
         .real(move |sums: &Sums| held_ns(sums)),
-        column("held_mean_ns", "Mean time that the lock is held.")
-            .title("mean")
-            .format(Format::Microseconds)
-            .priority(60)
-            .real(move |sums: &Sums| held_ns(sums).map(|ns| ns / sums.acquires.max(1) as f64)),
+        column(
+            "held_mean_ns",
+            "held_total_ns over acquire_count; too low if irqlab did not see some releases of the \
+             lock.",
+        )
+        .title("mean")
+        .format(Format::Microseconds)
+        .priority(60)
+        .real(move |sums: &Sums| held_ns(sums).map(|ns| ns / sums.acquires.max(1) as f64)),
     ])
 }
 

@@ -16,7 +16,7 @@ use super::{key_columns, ratio};
 
 /// Maximum number of rows for each service and cache; a last row sums the others.
 const GROUP_ROWS_MAX: usize = 1_000;
-/// Maximum number of rows of the table `shared_lines`.
+/// Maximum number of rows of the table `shared_lines`; the first line has all of its rows. A last row sums the others.
 const SHARED_ROWS_MAX: usize = 200;
 
 /// A service and a cache.
@@ -349,59 +349,95 @@ fn keyed_rows<Key: Ord>(parts: &[KeyedMisses<Key>]) -> Vec<KeyedRow<'_, Key>> {
     rows
 }
 
-/// One row for each function and 8 bytes of a line that CPUs share. The lines with the most misses come first.
-fn shared(misses: &MissSample) -> Table {
-    /// The number of the line, and the bytes.
-    type Row<'a> = (u64, &'a SharedLine);
-    let sharing = |bytes: &SharedLine| bytes.true_sharing + bytes.false_sharing;
-    let columns = Columns::all([
-        column("line", "Number of the line; line 1 has the most misses.")
-            .priority(96)
-            .key()
-            .uint(|(number, _): &Row<'_>| *number),
+/// A row of the table `shared_lines`.
+struct SharedRow<'a> {
+    /// The number of the line. `None` in the row that sums all further lines.
+    line: Option<u64>,
+    /// The bytes and the function that missed them. `None` in the row that sums all further lines.
+    bytes: Option<&'a SharedLine>,
+    /// A bit mask of the CPUs that missed.
+    cpus: u32,
+    true_sharing: u64,
+    false_sharing: u64,
+}
+
+impl SharedRow<'_> {
+    /// Misses of both kinds together.
+    fn miss_count(&self) -> u64 {
+        self.true_sharing + self.false_sharing
+    }
+
+    /// Adds the misses of other bytes to the row.
+    fn add(&mut self, bytes: &SharedLine) {
+        self.cpus |= bytes.cpus;
+        self.true_sharing += bytes.true_sharing;
+        self.false_sharing += bytes.false_sharing;
+    }
+}
+
+fn shared_columns<'a>() -> Columns<'a, SharedRow<'a>> {
+    type Row<'r> = SharedRow<'r>;
+    let structure = |row: &Row<'_>| match row.bytes {
+        Some(bytes) => bytes.structure.clone(),
+        None => Some(ALL_OTHERS.to_owned()),
+    };
+    Columns::all([
+        column(
+            "line",
+            "Number of the line; line 1 has the most misses. Virtual addresses tell lines apart: \
+             equal user addresses of several processes are one line.",
+        )
+        .priority(96)
+        .key()
+        .uint(|row: &Row<'_>| row.line),
         column(
             "structure",
-            "Owner of the bytes: a symbol, or a structure with a member or offset.",
+            "Owner of the bytes: a symbol, or a structure with a member or offset. all others: \
+             the sum of the lines without rows of their own.",
         )
         .priority(100)
         .key()
-        .text(|(_, bytes): &Row<'_>| bytes.structure.clone()),
+        .text(structure),
         column("kind", "Kind of structure: see miss_data.")
             .priority(70)
             .key()
-            .text(|(_, bytes): &Row<'_>| bytes.kind.clone()),
+            .text(|row: &Row<'_>| row.bytes.map(|bytes| bytes.kind.clone())),
         column("address", "Virtual address of the 8 bytes that were missed.")
             .priority(85)
             .key()
-            .text(|(_, bytes): &Row<'_>| format!("{:#x}", bytes.address)),
-        key_columns().of_ref(|(_, bytes): &Row<'_>| &bytes.service),
+            .text(|row: &Row<'_>| row.bytes.map(|bytes| format!("{:#x}", bytes.address))),
+        key_columns().of_optional(|row: &Row<'_>| row.bytes.map(|bytes| &bytes.service)),
         column("function", "Function that missed.")
             .priority(95)
             .key()
-            .text(|(_, bytes): &Row<'_>| bytes.function.clone()),
-        column("cpus", "CPUs that missed.")
-            .priority(90)
-            .text(|(_, bytes): &Row<'_>| cpu_list(bytes.cpus)),
+            .text(|row: &Row<'_>| row.bytes.map(|bytes| bytes.function.clone())),
+        column("cpus", "CPUs that missed.").priority(90).text(|row: &Row<'_>| cpu_list(row.cpus)),
         column("miss_count", "Misses of L1D.")
             .title("misses")
             .cost()
             .priority(94)
-            .uint(|(_, bytes): &Row<'_>| sharing(bytes)),
+            .uint(|row: &Row<'_>| row.miss_count()),
         column("true_sharing_count", "Misses because another CPU had written these bytes.")
             .shown_as("true sharing", 92)
-            .uint(|(_, bytes): &Row<'_>| bytes.true_sharing),
+            .uint(|row: &Row<'_>| row.true_sharing),
         column(
             "false_sharing_count",
             "Misses because another CPU had written other bytes of the line.",
         )
         .shown_as("false sharing", 93)
-        .uint(|(_, bytes): &Row<'_>| bytes.false_sharing),
-    ]);
+        .uint(|row: &Row<'_>| row.false_sharing),
+    ])
+}
+
+/// One row for each function and 8 bytes of a line that CPUs share. The lines with the most misses come first. A last
+/// row sums the lines without rows of their own.
+fn shared(misses: &MissSample) -> Table {
     let doc = "Lines that CPUs take from each other, with the bytes and the functions that miss.";
     let display = TableDisplay {
         headline: "most shared: {structure}, {function}, {miss_count} misses".to_owned(),
         ..TableDisplay::default()
     };
+    let sharing = |bytes: &SharedLine| bytes.true_sharing + bytes.false_sharing;
     let line_bytes = misses.line_bytes.max(8);
     let mut lines: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     for bytes in &misses.shared {
@@ -411,8 +447,16 @@ fn shared(misses: &MissSample) -> Table {
     lines.sort_by_key(|(line, line_bytes)| {
         (std::cmp::Reverse(line_bytes.iter().map(|bytes| sharing(bytes)).sum::<u64>()), *line)
     });
-    let mut rows: Vec<Row<'_>> = Vec::new();
+    let mut rows: Vec<SharedRow<'_>> = Vec::new();
+    let mut others =
+        SharedRow { line: None, bytes: None, cpus: 0, true_sharing: 0, false_sharing: 0 };
+    let mut is_full = false;
     for (number, (_, mut line)) in (1_u64..).zip(lines) {
+        is_full |= !rows.is_empty() && rows.len() + line.len() > SHARED_ROWS_MAX;
+        if is_full {
+            line.into_iter().for_each(|bytes| others.add(bytes));
+            continue;
+        }
         line.sort_by_key(|bytes| {
             (
                 std::cmp::Reverse(sharing(bytes)),
@@ -421,12 +465,16 @@ fn shared(misses: &MissSample) -> Table {
                 bytes.service.clone(),
             )
         });
-        if rows.len() + line.len() > SHARED_ROWS_MAX && !rows.is_empty() {
-            break;
-        }
-        rows.extend(line.into_iter().map(|bytes| (number, bytes)));
+        rows.extend(line.into_iter().map(|bytes| SharedRow {
+            line: Some(number),
+            bytes: Some(bytes),
+            cpus: bytes.cpus,
+            true_sharing: bytes.true_sharing,
+            false_sharing: bytes.false_sharing,
+        }));
     }
-    columns.table("shared_lines", doc, rows).displayed(display)
+    rows.extend((others.miss_count() > 0).then_some(others));
+    shared_columns().table("shared_lines", doc, rows).displayed(display)
 }
 
 /// The numbers of the CPUs in a bit mask.
@@ -437,7 +485,44 @@ fn cpu_list(mask: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::*;
+
+    #[test]
+    fn the_last_row_of_shared_lines_sums_the_lines_without_rows() {
+        // 150 lines of 16 bytes, with two rows each. The rows of 100 lines fit.
+        let bytes = |number: u64| SharedLine {
+            service: ServiceName { class: Class::Syscall, name: "read".to_owned() },
+            kind: "slab".to_owned(),
+            structure: Some("file.f_pos".to_owned()),
+            address: 8 * number,
+            function: "vfs_read".to_owned(),
+            cpus: 1_u32 << (number % 2),
+            true_sharing: 1,
+            false_sharing: 2,
+        };
+        let sample = MissSample {
+            shared: (0..300).map(bytes).collect(),
+            line_bytes: 16,
+            ..MissSample::default()
+        };
+        let table = shared(&sample);
+        assert_eq!(table.rows().len(), SHARED_ROWS_MAX + 1);
+        assert_eq!(table.check_display(), Ok(()));
+        let others = &table.rows()[SHARED_ROWS_MAX];
+        let cell = |name: &str| table.get(others, name).unwrap().clone();
+        assert_eq!(cell("structure"), Value::from(ALL_OTHERS));
+        assert_eq!(cell("cpus"), Value::from("0,1"));
+        for name in ["line", "kind", "address", "class", "service", "function"] {
+            assert_eq!(cell(name), Value::Absent, "{name}");
+        }
+        let counts = ["miss_count", "true_sharing_count", "false_sharing_count"].map(cell);
+        assert_eq!(counts, [300, 100, 200].map(Value::Uint));
+        // Without further lines there is no such row.
+        let sample = MissSample { shared: (0..200).map(bytes).collect(), ..sample };
+        assert_eq!(shared(&sample).rows().len(), SHARED_ROWS_MAX);
+    }
 
     #[test]
     fn misses_of_devices_are_dropped_after_those_of_sharing() {

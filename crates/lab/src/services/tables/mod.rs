@@ -61,6 +61,7 @@ impl ServicesSample {
     /// The sum of the counter `name` over the included services, or `None` if the bench does not have the counter.
     #[must_use]
     pub fn sum(&self, name: &str, is_included: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+        self.counter(name)?;
         let services = self.services.iter().filter(|service| is_included(service));
         services.map(|service| self.count(service, name)).sum()
     }

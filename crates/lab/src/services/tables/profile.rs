@@ -3,12 +3,16 @@
 
 use record::{Columns, Format, Table, TableDisplay, column};
 
-use super::super::sample::{ProfileSlot, ServicesSample};
+use super::super::sample::{ProfileMode, ProfileSlot, ServicesSample};
 
 fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
     let share = |slot: &ProfileSlot, ticks: u64| {
         let slot_ticks = slot.length_ticks.saturating_mul(u64::from(sample.cpus)).max(1);
         ticks as f64 / slot_ticks as f64
+    };
+    // A halted CPU neither executes nor stalls, and the ticks of idle do not say which part is halted.
+    let share_unless_idle = move |slot: &ProfileSlot, ticks: u64| {
+        if slot.mode == ProfileMode::Idle { None } else { Some(share(slot, ticks)) }
     };
     let stalls = |slot: &ProfileSlot| {
         slot.fetch_stall_ticks + slot.data_stall_ticks + slot.pipeline_stall_ticks
@@ -38,22 +42,28 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
             .real(move |slot: &ProfileSlot| share(slot, slot.ticks)),
         column(
             "execution_ratio",
-            "Part of time_ratio without waits for memory and losses in the pipeline.",
+            "Part of time_ratio without waits for memory and losses in the pipeline. Absent for \
+             idle, as are the stalls: the time of halted CPUs is neither.",
         )
         .shown_as("execution", 97)
-        .real(move |slot: &ProfileSlot| share(slot, slot.ticks.saturating_sub(stalls(slot)))),
-        column("fetch_stall_ratio", "Part of time_ratio that waits for instructions.")
-            .shown_as("I stall", 96)
-            .real(move |slot: &ProfileSlot| share(slot, slot.fetch_stall_ticks)),
-        column("data_stall_ratio", "Part of time_ratio that waits for data.")
+        .real(move |slot: &ProfileSlot| {
+            share_unless_idle(slot, slot.ticks.saturating_sub(stalls(slot)))
+        }),
+        column(
+            "fetch_stall_ratio",
+            "Part of time_ratio that waits for instructions. Absent for idle.",
+        )
+        .shown_as("I stall", 96)
+        .real(move |slot: &ProfileSlot| share_unless_idle(slot, slot.fetch_stall_ticks)),
+        column("data_stall_ratio", "Part of time_ratio that waits for data. Absent for idle.")
             .shown_as("D stall", 95)
-            .real(move |slot: &ProfileSlot| share(slot, slot.data_stall_ticks)),
+            .real(move |slot: &ProfileSlot| share_unless_idle(slot, slot.data_stall_ticks)),
         column(
             "pipeline_stall_ratio",
-            "Part of time_ratio that is otherwise lost in the pipeline.",
+            "Part of time_ratio that is otherwise lost in the pipeline. Absent for idle.",
         )
         .shown_as("pipeline", 94)
-        .real(move |slot: &ProfileSlot| share(slot, slot.pipeline_stall_ticks)),
+        .real(move |slot: &ProfileSlot| share_unless_idle(slot, slot.pipeline_stall_ticks)),
     ])
 }
 
@@ -69,12 +79,11 @@ pub(in super::super) fn profile(sample: &ServicesSample) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sample::ProfileMode;
     use super::super::tests::sample;
     use super::*;
 
     #[test]
-    fn shares_are_of_the_slot_on_all_cpus() {
+    fn shares_are_of_the_slot_on_all_cpus_and_idle_does_not_execute() {
         let slot = |mode, ticks| ProfileSlot {
             mode,
             start_ticks: 500,
@@ -84,15 +93,22 @@ mod tests {
             data_stall_ticks: 0,
             pipeline_stall_ticks: 50,
         };
-        let profile = vec![slot(ProfileMode::User, 750), slot(ProfileMode::Kernel, 250)];
+        let profile = vec![
+            slot(ProfileMode::User, 500),
+            slot(ProfileMode::Kernel, 250),
+            slot(ProfileMode::Idle, 250),
+        ];
         let sample = ServicesSample { cpus: 2, profile, ..sample() };
         let table = super::profile(&sample);
         let cells = |column: &str| -> Vec<Option<f64>> {
             table.rows().iter().map(|row| table.get(row, column).unwrap().number()).collect()
         };
         assert_eq!(table.check_display(), Ok(()));
-        assert_eq!(cells("start_ns"), [Some(500.0), Some(500.0)]);
-        assert_eq!(cells("time_ratio"), [Some(0.75), Some(0.25)]);
-        assert_eq!(cells("execution_ratio"), [Some(0.6), Some(0.1)]);
+        assert_eq!(cells("start_ns"), [Some(500.0); 3]);
+        assert_eq!(cells("time_ratio"), [Some(0.5), Some(0.25), Some(0.25)]);
+        assert_eq!(cells("execution_ratio"), [Some(0.35), Some(0.1), None]);
+        assert_eq!(cells("fetch_stall_ratio"), [Some(0.1), Some(0.1), None]);
+        assert_eq!(cells("data_stall_ratio"), [Some(0.0), Some(0.0), None]);
+        assert_eq!(cells("pipeline_stall_ratio"), [Some(0.05), Some(0.05), None]);
     }
 }

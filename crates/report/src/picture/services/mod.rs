@@ -126,11 +126,10 @@ mod tests {
             let row_of = |mode, time, executes, pipeline| {
                 row(&[mode], &[start, 1e6, time, executes, pipeline])
             };
-            [
-                row_of("user", 0.6, 0.3, 0.2),
-                row_of("kernel", 0.3, 0.1, 0.1),
-                row_of("idle", 0.1, 0.1, 0.0),
-            ]
+            // Idle has no execution and no stalls.
+            let mut idle = row_of("idle", 0.1, 0.0, 0.0);
+            idle[4..].fill(Value::Absent);
+            [row_of("user", 0.6, 0.3, 0.2), row_of("kernel", 0.3, 0.1, 0.1), idle]
         });
         let run = made("profile", &["mode"], &numbers, rows.collect());
         golden("profile", profile(&run, WIDTH));

@@ -21,7 +21,7 @@ const SLOT_WIDTH_MIN: f64 = 2.5;
 /// The part of a mode's time in a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// All time of the mode.
+    /// All time of the mode. The table may lack the execution and the stalls of such a mode.
     All,
     Executes,
     /// Cycles without a retirement that wait for no memory: after mispredicted branches, and for dependences.
