@@ -8,7 +8,7 @@ use super::interrupt::ModelRun;
 use super::published::{Family, Paper};
 use super::tables::{Quantity, STIMULI, conditions};
 use crate::judge::{
-    Claim, Figure, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly,
+    Claim, Figure, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
 };
 
 const TABLE: FindingsTable = FindingsTable {
@@ -44,7 +44,7 @@ impl Figures<Cell<'_>> for Paper {
 
     fn measured(&self, cell: &Cell<'_>) -> Known {
         let Cell::Mean(quantity, runs, conditions) = cell else {
-            return Err("the simulated cores execute no wrong path".to_owned());
+            return Err("the simulated cores execute no wrong path".into());
         };
         mean_of(runs.iter().map(|run| {
             mean_of(conditions.iter().map(|condition| run.figure(*quantity, *condition)))
@@ -61,9 +61,9 @@ impl Figures<Cell<'_>> for Paper {
 
 /// The mean of several figures from different windows, with independent errors.
 fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
-    let figures = figures.into_iter().collect::<Result<Vec<Figure>, String>>()?;
+    let figures = figures.into_iter().collect::<Result<Vec<Figure>, Reason>>()?;
     if figures.is_empty() {
-        return Err("not measured".to_owned());
+        return Err(Reason::not_measured("", ""));
     }
     let count = figures.len() as f64;
     let half_width = figures.iter().map(|figure| figure.half_width.powi(2)).sum::<f64>().sqrt();

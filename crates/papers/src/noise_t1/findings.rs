@@ -6,7 +6,9 @@ use record::Table;
 
 use super::peaks::{PEAK_RATIO, PlacedRun};
 use super::published::{Paper, Tick};
-use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly};
+use crate::judge::{
+    Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
+};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "Subject of the finding: the CPUs that the tick interrupts, and the placement of the \
@@ -49,7 +51,7 @@ impl Figures<Cell> for Sides<'_> {
     fn measured(&self, cell: &Cell) -> Known {
         let peaks = |tick, placement| {
             let run = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
-            let run = run.ok_or_else(|| "not measured".to_owned())?;
+            let run = run.ok_or_else(|| Reason::not_measured("", ""))?;
             Ok((run.peaks()?, run.step_ns as f64))
         };
         match *cell {
@@ -62,7 +64,7 @@ impl Figures<Cell> for Sides<'_> {
             Cell::LimitRatio(tick, placement) => peaks(tick, placement)
                 .map(|(peaks, step_ns)| exactly(PEAK_RATIO + step_ns / peaks.median_ns)),
             Cell::PeriodNs(tick, placement) => {
-                peaks(tick, placement)?.0.period_ns.ok_or_else(|| "no period".to_owned())
+                peaks(tick, placement)?.0.period_ns.ok_or_else(|| "no period".into())
             }
         }
     }
@@ -74,11 +76,11 @@ impl Figures<Cell> for Sides<'_> {
                 let mut rows = self.paper.rows.iter();
                 let row = rows.find(|row| (row.tick, row.placement) == (tick, placement));
                 let ratio = row.and_then(|row| row.slowdown_max_ratio);
-                let figure = ratio.ok_or_else(|| "the paper has no figure".to_owned());
+                let figure = ratio.ok_or_else(|| Reason::from("the paper has no figure"));
                 Some(figure.and_then(|ratio| {
                     // The paper's "over 20 %" is a limit, which its text says is exceeded.
                     if (tick, placement) == (Tick::EveryCpu, Relation::SameThread) {
-                        Err("the paper has no figure: it says over 20 %".to_owned())
+                        Err("the paper has no figure: it says over 20 %".into())
                     } else {
                         Ok(exactly(ratio))
                     }

@@ -3,12 +3,14 @@
 
 use record::Table;
 
-use super::published::{Paper, ServiceRow, SlowdownRow};
-use super::runs::{Joined, MachineRun, Mode, Stream, ratio};
+use super::published::{Paper, SlowdownRow};
+use super::runs::{MachineRun, Mode, Stream, ratio};
 use super::tables::{
-    Sides, hidden_ratio, on_machines, per_kinstruction, size_of, speed_up, stall_per_instruction,
+    Sides, hidden_ratio, per_kinstruction, size_of, speed_up, stall_per_instruction,
 };
-use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly};
+use crate::judge::{
+    Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
+};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
@@ -22,8 +24,6 @@ const TABLE: FindingsTable = FindingsTable {
 const UNCHANGED_FRACTION: f64 = 0.10;
 /// Two speed-ups count as equal if they differ by less than this factor.
 const ALIKE_FACTOR: f64 = 1.5;
-/// The factor of one order of magnitude.
-const MAGNITUDE: f64 = 10.0;
 /// Services with a smaller share of the kernel's time are not judged.
 const KERNEL_RATIO_MIN: f64 = 0.01;
 /// Minimum number of services for a statement about most services.
@@ -38,12 +38,11 @@ const OTHER: &[&str] = &["other"];
 /// Classes of misses because another core had written the line.
 const COHERENCE: &[&str] = &["true sharing", "false sharing"];
 
-const NOT_MEASURED: &str = "not measured";
 const NO_FIGURE: &str = "the paper has no figure";
 
 /// The number as a figure without an error, or `reason` if there is none.
 fn known(number: Option<f64>, reason: &str) -> Known {
-    number.map(exactly).ok_or_else(|| reason.to_owned())
+    number.map(exactly).ok_or_else(|| reason.into())
 }
 
 /// A machine of the paper.
@@ -87,10 +86,6 @@ enum Quantity {
     HiddenLevel,
     /// Misses per instruction of these classes with the largest cache, over misses per instruction with the smallest.
     RemainingMisses(Misses, &'static [&'static str]),
-    /// Largest speed-up of a service's computation over the smallest, from the first to the last machine.
-    ComputationSpread,
-    /// Largest speed-up of a service's latency over the smallest.
-    LatencySpread,
     /// Share of the services that take more time on the multiprocessor.
     SlowerServices,
 }
@@ -111,28 +106,29 @@ impl Figures<Cell<'_>> for Sides<'_> {
             | Quantity::HiddenLevel
             | Quantity::RemainingMisses(..)
             | Quantity::SlowerServices => Unit::PERCENT,
-            Quantity::SpeedUp(_)
-            | Quantity::ClockRatio(_)
-            | Quantity::SpeedUpDifference(_)
-            | Quantity::ComputationSpread
-            | Quantity::LatencySpread => Unit::RATIO,
+            Quantity::SpeedUp(_) | Quantity::ClockRatio(_) | Quantity::SpeedUpDifference(_) => {
+                Unit::RATIO
+            }
         }
     }
 
     fn measured(&self, &Cell { workload, quantity }: &Cell<'_>) -> Known {
+        let missing = |parts| parts_not_measured(workload, parts);
+        let machines_missing = || missing("machines");
         let figure = |machine, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             let run = match machine {
                 Machine::Uniprocessor(position) => self.machine(workload, position),
                 Machine::Multiprocessor => self.multiprocessor(workload),
             };
-            known(quantity(run.ok_or_else(|| NOT_MEASURED.to_owned())?), "the run has no figure")
+            known(quantity(run.ok_or_else(machines_missing)?), "the run has no figure")
         };
         let uniprocessor = |position, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             figure(Machine::Uniprocessor(position), quantity)
         };
         let first = self.machine(workload, 0);
         let speed_up_over_first = |position, ticks: fn(&MachineRun) -> u64| {
-            uniprocessor(position, &|run| speed_up(run, first?, ticks))
+            let first = first.ok_or_else(machines_missing)?;
+            uniprocessor(position, &|run| speed_up(run, first, ticks))
         };
         match quantity {
             Quantity::IdleRatio(machine) => figure(machine, &MachineRun::idle_ratio),
@@ -141,9 +137,12 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 uniprocessor(position, &|run| run.stall_ratio(Mode::Kernel))
             }
             Quantity::SpeedUp(position) => speed_up_over_first(position, MachineRun::busy_ticks),
-            Quantity::ClockRatio(position) => uniprocessor(position, &|run| {
-                ratio(run.sample.ticks_hz as f64, first?.sample.ticks_hz as f64)
-            }),
+            Quantity::ClockRatio(position) => {
+                let first = first.ok_or_else(machines_missing)?;
+                uniprocessor(position, &|run| {
+                    ratio(run.sample.ticks_hz as f64, first.sample.ticks_hz as f64)
+                })
+            }
             Quantity::SpeedUpDifference(position) => {
                 let user = speed_up_over_first(position, |run| run.ticks(Mode::User))?;
                 let kernel = speed_up_over_first(position, |run| run.ticks(Mode::Kernel))?;
@@ -152,29 +151,35 @@ impl Figures<Cell<'_>> for Sides<'_> {
             }
             Quantity::HiddenFetches(position) => {
                 let in_order = self.in_order(workload, self.name(position));
+                let in_order = in_order.ok_or_else(|| missing("machines,in-order"))?;
                 let stall = |run: &MachineRun| {
                     stall_per_instruction(run, Mode::Kernel, Stream::Instructions)
                 };
-                uniprocessor(position, &|run| hidden_ratio(stall(run)?, stall(in_order?)?))
+                uniprocessor(position, &|run| hidden_ratio(stall(run)?, stall(in_order)?))
             }
             Quantity::HiddenLevel => {
-                Err("an out-of-order core's waits are not divided by level: misses overlap"
-                    .to_owned())
+                Err("an out-of-order core's waits are not divided by level: misses overlap".into())
             }
             Quantity::RemainingMisses(misses, classes) => {
-                remaining_ratio(&self.cache_sizes(workload, misses.is_multi), misses, classes)
+                let runs = self.cache_sizes(workload, misses.is_multi);
+                let (Some(small), Some(large)) = (runs.first(), runs.last()) else {
+                    return Err(missing("caches"));
+                };
+                if runs.len() < 2 {
+                    return Err("only one size was measured".into());
+                }
+                remaining_ratio([small, large], misses, classes)
             }
-            Quantity::ComputationSpread => {
-                spread(self.service_speed_ups(workload, Joined::computation_ns))
+            Quantity::SlowerServices => {
+                let machines = self.machine(workload, 0).zip(self.multiprocessor(workload));
+                machines.ok_or_else(machines_missing)?;
+                slower_share(self.slowdowns(workload))
             }
-            Quantity::LatencySpread => spread(self.service_speed_ups(workload, Joined::latency_ns)),
-            Quantity::SlowerServices => slower_share(self.slowdowns(workload)),
         }
     }
 
     fn published(&self, &Cell { workload, quantity }: &Cell<'_>) -> Option<Known> {
         let published = self.paper.workload(workload);
-        let rows = || self.paper.services(workload);
         let figure = match quantity {
             Quantity::IdleRatio(Machine::Uniprocessor(position)) => {
                 return Some(Ok(exactly(*published?.idle_percent.get(self.name(position))?)));
@@ -192,12 +197,6 @@ impl Figures<Cell<'_>> for Sides<'_> {
             }
             // The clocks of the second and the third machine over the first machine's clock.
             Quantity::ClockRatio(position) => [1.0, 2.5].get(position - 1).copied(),
-            Quantity::ComputationSpread => {
-                return Some(spread(rows().map(|row| row.speed_up[1]).collect()));
-            }
-            Quantity::LatencySpread => {
-                return Some(spread(rows().map(|row| row.latency_speed_up[1]).collect()));
-            }
             Quantity::SlowerServices => {
                 let rows = self.paper.slowdowns(workload);
                 let slowdowns = rows.map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
@@ -213,22 +212,6 @@ impl<'r> Sides<'r> {
     /// The model of the uniprocessor at this position in the paper's order.
     fn name(&self, position: usize) -> &str {
         self.paper.machines.get(position).map_or("", String::as_str)
-    }
-
-    /// Speed-ups of a time of the services, from the first to the last machine. Leaves out services
-    /// with a small share of the kernel's time.
-    fn service_speed_ups(
-        &self,
-        workload: &str,
-        time_ns: fn(&Joined<'r>) -> Option<f64>,
-    ) -> Vec<f64> {
-        let speed_up = |row: &ServiceRow| {
-            let [first, _, last] = on_machines(self, workload, row.matching_services()).ok()?;
-            let (first, last) = (first?, last?);
-            let is_large = first.kernel_ratio()? >= KERNEL_RATIO_MIN;
-            if is_large { ratio(time_ns(&first)?, time_ns(&last)?) } else { None }
-        };
-        self.paper.services(workload).filter_map(speed_up).collect()
     }
 
     /// For each service: its computation on the multiprocessor over its computation on the first machine. Leaves out
@@ -247,8 +230,8 @@ impl<'r> Sides<'r> {
     /// The claims about a workload, in the order of the paper.
     fn claims<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
         use Quantity::{
-            ClockRatio, ComputationSpread, HiddenFetches, HiddenLevel, IdleRatio, KernelRatio,
-            LatencySpread, RemainingMisses, SlowerServices, SpeedUp, SpeedUpDifference, StallRatio,
+            ClockRatio, HiddenFetches, HiddenLevel, IdleRatio, KernelRatio, RemainingMisses,
+            SlowerServices, SpeedUp, SpeedUpDifference, StallRatio,
         };
         let cell = |quantity| Cell { workload, quantity };
         let side = |quantity| Side::Cell(cell(quantity));
@@ -275,18 +258,11 @@ impl<'r> Sides<'r> {
             "share of memory stalls in the kernel's time > 0.5",
             [side(StallRatio(0)), Side::Number(0.5)],
         );
-        let first_and_last = format!("{workload}, kernel, {} and {}", self.name(0), self.name(2));
         claim(
             "the share of memory stalls does not grow on faster machines",
-            first_and_last.clone(),
+            format!("{workload}, kernel, {} and {}", self.name(0), self.name(2)),
             "share of memory stalls: 1994 x 1.1 > 1998",
             [Side::Times(1.0 + UNCHANGED_FRACTION, cell(StallRatio(0))), side(StallRatio(2))],
-        );
-        claim(
-            "the share of memory stalls does not shrink on faster machines",
-            first_and_last,
-            "share of memory stalls: 1998 > 1994 x 0.9",
-            [side(StallRatio(2)), Side::Times(1.0 - UNCHANGED_FRACTION, cell(StallRatio(0)))],
         );
         // Section 4.2: user and kernel code speed up alike, and by more than the clock.
         for position in [1, 2] {
@@ -333,15 +309,6 @@ impl<'r> Sides<'r> {
                     [OTHER, SELF].map(|classes| side(RemainingMisses(misses, classes))),
                 );
             }
-        }
-        // Section 4.5 and Table 4.8: services speed up differently.
-        for (time, spread) in [("computation", ComputationSpread), ("latency", LatencySpread)] {
-            claim(
-                "speed-ups of services differ by an order of magnitude",
-                format!("{workload}, {time}, {} and {}", self.name(0), self.name(2)),
-                "largest speed-up of a service / smallest > 10",
-                [side(spread), Side::Number(MAGNITUDE)],
-            );
         }
         // Section 5: one CPU and eight CPUs.
         claim(
@@ -391,10 +358,17 @@ impl<'r> Sides<'r> {
     }
 }
 
+/// The reason for a figure of a workload whose machines belong to these parts of the command.
+fn parts_not_measured(workload: &str, parts: &str) -> Reason {
+    Reason::not_measured("", format!("--workload {workload} --parts {parts}"))
+}
+
 /// The share of the slowdowns that are above 1.
 fn slower_share(slowdowns: Vec<f64>) -> Known {
     if slowdowns.len() < SERVICES_MIN {
-        return Err(format!("fewer than {SERVICES_MIN} services were measured on both machines"));
+        return Err(
+            format!("fewer than {SERVICES_MIN} services were measured on both machines").into()
+        );
     }
     let count = slowdowns.iter().filter(|slowdown| **slowdown > 1.0).count();
     known(ratio(count as f64, slowdowns.len() as f64), "")
@@ -414,31 +388,15 @@ fn published_stalls(paper: &Paper, workload: &str, position: usize) -> Option<f6
     ratio(stall_percent, listed_percent)
 }
 
-/// The largest number over the smallest. An error if there are too few numbers.
-fn spread(numbers: Vec<f64>) -> Known {
-    if numbers.len() < SERVICES_MIN {
-        return Err(format!("fewer than {SERVICES_MIN} services were measured on both machines"));
-    }
-    let largest = numbers.iter().copied().fold(0.0, f64::max);
-    let smallest = numbers.iter().copied().fold(f64::INFINITY, f64::min);
-    known(ratio(largest, smallest), "a speed-up of nothing")
-}
-
 /// Misses per instruction with the largest cache, over misses per instruction with the smallest.
-fn remaining_ratio(runs: &[&MachineRun], misses: Misses, classes: &[&str]) -> Known {
+fn remaining_ratio([small, large]: [&MachineRun; 2], misses: Misses, classes: &[&str]) -> Known {
     let Misses { cache, is_user, .. } = misses;
-    let (Some(small), Some(large)) = (runs.first(), runs.last()) else {
-        return Err(NOT_MEASURED.to_owned());
-    };
-    if runs.len() < 2 {
-        return Err("only one size was measured".to_owned());
-    }
     if small.class_misses(cache, is_user, classes) < MISSES_MIN {
-        return Err(format!("fewer than {MISSES_MIN} misses in the smallest cache"));
+        return Err(format!("fewer than {MISSES_MIN} misses in the smallest cache").into());
     }
     let rate = |run| per_kinstruction(run, cache, is_user, classes);
     let remaining = rate(large).zip(rate(small)).and_then(|(large, small)| ratio(large, small));
-    known(remaining, NOT_MEASURED)
+    known(remaining, "the run has no figure")
 }
 
 /// Table `findings`: all findings about all measured workloads.

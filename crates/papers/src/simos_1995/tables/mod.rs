@@ -11,7 +11,6 @@ mod services;
 pub(super) use execution::speed_up;
 pub(super) use memory::{hidden_ratio, stall_per_instruction};
 pub(super) use misses::{per_kinstruction, size_of};
-pub(super) use services::on_machines;
 
 use record::{Absence, Column, Columns, Format, Table, TableDisplay, column};
 

@@ -176,7 +176,7 @@ pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
 }
 
 /// The services on each machine that correspond to one service of the paper, or the reason why there are none.
-pub(in super::super) fn on_machines<'a>(
+fn on_machines<'a>(
     sides: &Sides<'a>,
     workload: &str,
     matching: Option<MatchingServices<'_>>,
