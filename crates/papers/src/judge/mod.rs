@@ -41,15 +41,13 @@ pub(crate) enum Side<Cell> {
     Cell(Cell),
     /// The cell's figure times a factor, which is not negative.
     Times(f64, Cell),
-    /// The cell's figure plus a number.
-    Plus(f64, Cell),
     Number(f64),
 }
 
 impl<Cell> Side<Cell> {
     fn cell(&self) -> Option<&Cell> {
         match self {
-            Side::Cell(cell) | Side::Times(_, cell) | Side::Plus(_, cell) => Some(cell),
+            Side::Cell(cell) | Side::Times(_, cell) => Some(cell),
             Side::Number(_) => None,
         }
     }
@@ -57,13 +55,10 @@ impl<Cell> Side<Cell> {
     /// The figure of the side, computed from the figure of its cell. `None` or an error of
     /// the cell is the result for the side, too.
     fn figure(&self, cell_figure: impl Fn(&Cell) -> Option<Known>) -> Option<Known> {
-        let changed =
-            |cell, change: &dyn Fn(Figure) -> Figure| Some(cell_figure(cell)?.map(change));
         match self {
             Side::Cell(cell) => cell_figure(cell),
-            Side::Times(factor, cell) => changed(cell, &|figure| figure.times(*factor)),
-            Side::Plus(addend, cell) => {
-                changed(cell, &|figure| Figure { mean: figure.mean + addend, ..figure })
+            Side::Times(factor, cell) => {
+                Some(cell_figure(cell)?.map(|figure| figure.times(*factor)))
             }
             Side::Number(number) => Some(Ok(exactly(*number))),
         }
