@@ -1,15 +1,18 @@
 //! The findings of `simos-1995` as claims about machines, judged on the simulated
 //! machines and on the published figures.
 
+use std::collections::BTreeMap;
+
+use lab::services::misses::{CLASSES, MissSample, StructureName};
 use record::Table;
 
-use super::published::{Paper, SlowdownRow};
+use super::published::{ModePercent, Paper, SlowdownRow};
 use super::runs::{MachineRun, Mode, Stream, ratio};
 use super::tables::{
     Sides, hidden_ratio, per_kinstruction, size_of, speed_up, stall_per_instruction,
 };
 use crate::judge::{
-    Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
+    CLOSE_RATIO, Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
 };
 
 const TABLE: FindingsTable = FindingsTable {
@@ -19,6 +22,10 @@ const TABLE: FindingsTable = FindingsTable {
     command: "irqlab reproduce simos-1995",
     ..FindingsTable::SIMULATED
 };
+
+/// Workloads of which the paper states something that it does not state of others.
+const PROGDEV: &str = "progdev";
+const DATABASE: &str = "database";
 
 /// A share that changes by less than this fraction counts as unchanged.
 const UNCHANGED_FRACTION: f64 = 0.10;
@@ -38,7 +45,24 @@ const OTHER: &[&str] = &["other"];
 /// Classes of misses because another core had written the line.
 const COHERENCE: &[&str] = &["true sharing", "false sharing"];
 
+/// A part of the kernel's coherence misses is large if it exceeds this share.
+const LARGE_RATIO: f64 = 0.1;
+/// Kinds and names of the structures that stand for the paper's process table, user areas and kernel stacks. A kind
+/// without a name includes all of its structures.
+const PROCESS_STRUCTURES: [(&str, Option<&str>); 5] = [
+    ("stack", None),
+    ("slab", Some("task_struct")),
+    ("slab", Some("signal_cache")),
+    ("slab", Some("sighand_cache")),
+    ("slab", Some("files_cache")),
+];
+
 const NO_FIGURE: &str = "the paper has no figure";
+/// Why the claim about faster disks is not judged.
+const NO_FAST_DISK: &str = "the command has no machine whose disk is 100 times faster";
+/// Why the claims about Table 2.1 are not judged.
+const NO_REAL_MACHINE: &str = "the command measures no real machine: irqlab bench kernel compares this machine with the \
+                               model of its processor";
 
 /// The number as a figure without an error, or `reason` if there is none.
 fn known(number: Option<f64>, reason: &str) -> Known {
@@ -88,6 +112,53 @@ enum Quantity {
     RemainingMisses(Misses, &'static [&'static str]),
     /// Share of the services that take more time on the multiprocessor.
     SlowerServices,
+    /// Share of the line with the most coherence misses in the kernel's coherence misses of L1D.
+    LargestLine,
+    /// Share of process descriptors and kernel stacks in the kernel's coherence misses of L2.
+    ProcessStructures,
+    /// Ratio of the kernel's memory stalls with a disk that is 100 times faster.
+    StallsWithFastDisk,
+    /// A share of Table 2.1: of the simulated machine, or of the real machine.
+    Validation(ModeShare, Source),
+}
+
+/// A share of Table 2.1.
+#[derive(Clone, Copy)]
+enum ModeShare {
+    KernelTime,
+    UserTime,
+    IdleTime,
+    KernelMisses,
+}
+
+impl ModeShare {
+    const ALL: [ModeShare; 4] =
+        [ModeShare::KernelTime, ModeShare::UserTime, ModeShare::IdleTime, ModeShare::KernelMisses];
+
+    fn label(self) -> &'static str {
+        match self {
+            ModeShare::KernelTime => "kernel time",
+            ModeShare::UserTime => "user time",
+            ModeShare::IdleTime => "idle time",
+            ModeShare::KernelMisses => "misses in kernel mode",
+        }
+    }
+
+    fn published_percent(self, percents: ModePercent) -> f64 {
+        match self {
+            ModeShare::KernelTime => percents.kernel_percent,
+            ModeShare::UserTime => percents.user_percent,
+            ModeShare::IdleTime => percents.idle_percent,
+            ModeShare::KernelMisses => percents.kernel_miss_percent,
+        }
+    }
+}
+
+/// The machine of a share of Table 2.1.
+#[derive(Clone, Copy)]
+enum Source {
+    Simulated,
+    BusMonitor,
 }
 
 /// A figure that claims compare.
@@ -105,10 +176,14 @@ impl Figures<Cell<'_>> for Sides<'_> {
             | Quantity::HiddenFetches(_)
             | Quantity::HiddenLevel
             | Quantity::RemainingMisses(..)
-            | Quantity::SlowerServices => Unit::PERCENT,
-            Quantity::SpeedUp(_) | Quantity::ClockRatio(_) | Quantity::SpeedUpDifference(_) => {
-                Unit::RATIO
-            }
+            | Quantity::SlowerServices
+            | Quantity::LargestLine
+            | Quantity::ProcessStructures
+            | Quantity::Validation(..) => Unit::PERCENT,
+            Quantity::SpeedUp(_)
+            | Quantity::ClockRatio(_)
+            | Quantity::SpeedUpDifference(_)
+            | Quantity::StallsWithFastDisk => Unit::RATIO,
         }
     }
 
@@ -175,6 +250,17 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 machines.ok_or_else(machines_missing)?;
                 slower_share(self.slowdowns(workload))
             }
+            Quantity::LargestLine | Quantity::ProcessStructures => {
+                let runs = self.cache_sizes(workload, true);
+                let misses = runs.first().ok_or_else(|| missing("caches"))?.sample.misses.as_ref();
+                let misses = misses.ok_or_else(|| Reason::from("misses were not classified"))?;
+                match quantity {
+                    Quantity::LargestLine => largest_line_ratio(misses),
+                    _ => process_structures_ratio(misses),
+                }
+            }
+            Quantity::StallsWithFastDisk => Err(NO_FAST_DISK.into()),
+            Quantity::Validation(..) => Err(NO_REAL_MACHINE.into()),
         }
     }
 
@@ -201,6 +287,20 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 let rows = self.paper.slowdowns(workload);
                 let slowdowns = rows.map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
                 return Some(slower_share(slowdowns));
+            }
+            Quantity::LargestLine => published
+                .and_then(|published| published.one_line_percent)
+                .map(|percent| percent / 100.0),
+            Quantity::ProcessStructures => published
+                .and_then(|published| published.process_structures_percent)
+                .map(|percent| percent / 100.0),
+            Quantity::Validation(share, source) => {
+                let validation = self.paper.validation;
+                let percents = match source {
+                    Source::Simulated => validation.simulated,
+                    Source::BusMonitor => validation.measured,
+                };
+                Some(share.published_percent(percents) / 100.0)
             }
             _ => return None,
         };
@@ -230,8 +330,9 @@ impl<'r> Sides<'r> {
     /// The claims about a workload, in the order of the paper.
     fn claims<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
         use Quantity::{
-            ClockRatio, HiddenFetches, HiddenLevel, IdleRatio, KernelRatio, RemainingMisses,
-            SlowerServices, SpeedUp, SpeedUpDifference, StallRatio,
+            ClockRatio, HiddenFetches, HiddenLevel, IdleRatio, KernelRatio, LargestLine,
+            ProcessStructures, RemainingMisses, SlowerServices, SpeedUp, SpeedUpDifference,
+            StallRatio,
         };
         let cell = |quantity| Cell { workload, quantity };
         let side = |quantity| Side::Cell(cell(quantity));
@@ -318,12 +419,23 @@ impl<'r> Sides<'r> {
             [side(SlowerServices), Side::Number(0.5)],
         );
         let eight_and_one = [Machine::Multiprocessor, Machine::Uniprocessor(0)];
-        claim(
-            "the kernel's share of the time that is not idle grows on eight CPUs",
-            workload.to_owned(),
-            "kernel's share: eight CPUs > one",
-            eight_and_one.map(|machine| side(KernelRatio(machine))),
-        );
+        // Section 5.1: in the database it falls, because eight CPUs compute more for a transaction.
+        if workload == DATABASE {
+            claim(
+                "the kernel's share of the time that is not idle falls on eight CPUs",
+                workload.to_owned(),
+                "kernel's share: one CPU > eight",
+                [Machine::Uniprocessor(0), Machine::Multiprocessor]
+                    .map(|machine| side(KernelRatio(machine))),
+            );
+        } else {
+            claim(
+                "the kernel's share of the time that is not idle grows on eight CPUs",
+                workload.to_owned(),
+                "kernel's share: eight CPUs > one",
+                eight_and_one.map(|machine| side(KernelRatio(machine))),
+            );
+        }
         claim(
             "idle time grows on eight CPUs",
             workload.to_owned(),
@@ -345,6 +457,26 @@ impl<'r> Sides<'r> {
             "remaining misses per instruction: coherence > self and other",
             [remaining(COHERENCE), remaining(&["self", "other"])],
         );
+        // Section 5.3: where coherence misses come from. The paper has one figure for each of two workloads.
+        let origin = match workload {
+            PROGDEV => {
+                Some(("a single line has many of the kernel's coherence misses", LargestLine))
+            }
+            DATABASE => Some((
+                "process table, user areas and kernel stacks have many of the kernel's coherence misses",
+                ProcessStructures,
+            )),
+            _ => None,
+        };
+        if let Some((finding, quantity)) = origin {
+            claim(
+                finding,
+                format!("{workload}, eight CPUs"),
+                "share of the kernel's coherence misses > 0.1",
+                [side(quantity), Side::Number(LARGE_RATIO)],
+            );
+        }
+        claims.extend(not_judged(workload));
         claims
     }
 
@@ -356,6 +488,80 @@ impl<'r> Sides<'r> {
         smallest_and_largest
             .map_or_else(String::new, |(small, large)| format!(" of {small} and {large} KiB"))
     }
+}
+
+/// Claims of the paper that the command cannot judge: each has its reason.
+fn not_judged(workload: &str) -> Vec<Claim<Cell<'_>>> {
+    let side = |quantity| Side::Cell(Cell { workload, quantity });
+    let mut claims = Vec::new();
+    // Section 4.2, footnote 2.
+    if [PROGDEV, DATABASE].contains(&workload) {
+        claims.push(Claim::new(
+            "a faster disk leaves the memory stalls as they are",
+            workload,
+            format!(
+                "stalls with a disk 100 times faster within {:.0} % of the others",
+                CLOSE_RATIO * 100.0
+            ),
+            Test::Close,
+            [side(Quantity::StallsWithFastDisk), Side::Number(0.0), Side::Number(1.0)],
+        ));
+    }
+    // Table 2.1, of a parallel compilation.
+    if workload == PROGDEV {
+        claims.extend(ModeShare::ALL.map(|share| {
+            Claim::new(
+                "the simulated machine behaves like the real one",
+                format!("{workload}, {}", share.label()),
+                format!("simulated share within {:.0} % of the real one", CLOSE_RATIO * 100.0),
+                Test::Close,
+                [
+                    side(Quantity::Validation(share, Source::Simulated)),
+                    Side::Number(0.0),
+                    side(Quantity::Validation(share, Source::BusMonitor)),
+                ],
+            )
+        }));
+    }
+    claims
+}
+
+/// The largest share of a single line in the kernel's coherence misses of L1D.
+fn largest_line_ratio(misses: &MissSample) -> Known {
+    let line_bytes = misses.line_bytes.max(1);
+    let mut by_line: BTreeMap<u64, u64> = BTreeMap::new();
+    for bytes in misses.shared.iter().filter(|bytes| bytes.service.class.is_kernel()) {
+        *by_line.entry(bytes.address / line_bytes).or_default() +=
+            bytes.true_sharing + bytes.false_sharing;
+    }
+    let largest = by_line.values().copied().max().unwrap_or(0);
+    share_of_misses(largest, by_line.values().sum())
+}
+
+/// The share of [`PROCESS_STRUCTURES`] in the kernel's coherence misses of L2.
+fn process_structures_ratio(misses: &MissSample) -> Known {
+    let (mut process_misses, mut all_misses) = (0, 0);
+    for row in misses.data.iter().filter(|row| row.cache == "L2" && row.service.class.is_kernel()) {
+        let counts = CLASSES.iter().zip(row.classes);
+        let sharing = counts.filter(|(class, _)| class.ends_with("_sharing"));
+        let count: u64 = sharing.map(|(_, count)| count).sum();
+        let StructureName { kind, name } = &row.key;
+        let is_of_process = PROCESS_STRUCTURES.iter().any(|(listed_kind, listed_name)| {
+            kind == listed_kind
+                && listed_name.is_none_or(|listed_name| name.as_deref() == Some(listed_name))
+        });
+        all_misses += count;
+        process_misses += if is_of_process { count } else { 0 };
+    }
+    share_of_misses(process_misses, all_misses)
+}
+
+/// A share of coherence misses. An error if there are too few.
+fn share_of_misses(part: u64, all: u64) -> Known {
+    if all < MISSES_MIN {
+        return Err(format!("fewer than {MISSES_MIN} coherence misses of the kernel").into());
+    }
+    known(ratio(part as f64, all as f64), "the run has no figure")
 }
 
 /// The reason for a figure of a workload whose machines belong to these parts of the command.

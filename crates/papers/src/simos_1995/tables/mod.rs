@@ -159,6 +159,12 @@ impl ServiceName {
         let counterpart = matching.map(|matching| matching.label());
         ServiceName { workload: workload.to_owned(), service: service.to_owned(), counterpart }
     }
+
+    /// The name of all services without a row of their own.
+    fn others(workload: &str) -> ServiceName {
+        let counterpart = Some("all other services of the kernel".to_owned());
+        ServiceName { workload: workload.to_owned(), service: "Other".to_owned(), counterpart }
+    }
 }
 
 /// The columns that name a service of the paper.
