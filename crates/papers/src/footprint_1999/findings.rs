@@ -90,7 +90,7 @@ impl Figures<Cell<'_>> for Paper {
             }
             Cell::Bytes(run, level, stimulus) => {
                 let (series, _) = run.series(key(None, level, stimulus))?;
-                let line_bytes = series.ready.geometry.line_bytes as f64;
+                let line_bytes = f64::from(series.ready.geometry.line_bytes);
                 Ok(self.measured(&Cell::Short(run, None, level, stimulus))?.times(line_bytes))
             }
             Cell::BothL1(run, stimulus) => {
@@ -396,6 +396,63 @@ mod tests {
     fn verdicts(table: &Table, name: &str) -> Vec<String> {
         let rows = table.rows().iter().filter(|row| row[0] == Value::from(name));
         rows.map(|row| row[4].to_json().as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The published figures of a machine as measured series, with controls around 10 misses.
+    fn as_published(paper: &Paper, model: &str) -> ModelRun {
+        let misses = |level, stimulus, mode| {
+            let figure = (Method::Refined, mode, Count::Beyond);
+            paper.figure(model, level, stimulus, figure).map(|misses| u64::from(misses) + 10)
+        };
+        let mut short = Vec::new();
+        for level in LEVELS {
+            for stimulus in [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net] {
+                let Some(user) = misses(level, stimulus, Mode::User) else { continue };
+                let mut series = counted(level, stimulus, user, 10);
+                let line_bytes = paper.machines[model].line_bytes(level).unwrap_or(128);
+                series.ready.geometry.line_bytes = line_bytes;
+                let kernel = misses(level, stimulus, Mode::Kernel);
+                series
+                    .treatment
+                    .iter_mut()
+                    .for_each(|repetition| repetition.kernel_misses = kernel);
+                series
+                    .control
+                    .iter_mut()
+                    .for_each(|repetition| repetition.kernel_misses = Some(10));
+                short.push(series);
+            }
+        }
+        let mut parts = vec![part(short)];
+        if paper.has_long_windows_of(model) {
+            let mut long = Vec::new();
+            for method in [Method::Refined, Method::Basic] {
+                for stimulus in READS {
+                    let figure = |stimulus, count| {
+                        let figure = (method, Mode::User, count);
+                        paper.figure(model, Level::L1d, stimulus, figure).unwrap().into()
+                    };
+                    let with = figure(stimulus, Count::With);
+                    let without = figure(Stimulus::Disk, Count::Without);
+                    long.push(Series { method, ..counted(Level::L1d, stimulus, with, without) });
+                }
+            }
+            parts.push(Part { long: true, ..part(long) });
+        }
+        ModelRun { model: model.to_owned(), parts, left_out: Vec::new() }
+    }
+
+    /// Machines that measure the published figures agree with the paper, wherever a claim is judged.
+    #[test]
+    fn golden() {
+        let paper = Paper::built_in().unwrap();
+        let runs = ["origin-200", "ultra-1"].map(|model| as_published(&paper, model));
+        let findings = findings(&paper, &runs, Selection::All);
+        let agreement = |row: &Vec<Value>| findings.get(row, "agreement").cloned();
+        let agreements: Vec<_> = findings.rows().iter().map(agreement).collect();
+        assert!(!agreements.contains(&Some("disagrees".into())), "{agreements:?}");
+        let table = tables(&paper, &runs, &mut Vec::new());
+        crate::golden::check("footprint_1999", &[findings, table]);
     }
 
     #[test]

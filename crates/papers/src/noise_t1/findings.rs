@@ -260,6 +260,13 @@ mod tests {
     }
 
     #[test]
+    fn golden() {
+        let (published, runs) = (Paper::built_in().unwrap(), as_the_paper());
+        let findings = findings(&published, &runs, 4e6, Selection::All);
+        crate::golden::check("noise_t1", &[findings, paper(&published, &runs)]);
+    }
+
+    #[test]
     fn another_machine_has_not() {
         let mut runs = as_the_paper();
         runs[1] = run(Tick::EveryCpu, Relation::SameCore, 0);

@@ -198,7 +198,10 @@ pub fn findings(paper: &Paper, samples: &Samples, selection: Selection) -> Table
 
 #[cfg(test)]
 mod tests {
-    use lab::signal::{Activity, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow};
+    use lab::signal::{
+        Activity, CountedUse, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
+        TransferPoint, TransferWindow,
+    };
     use record::Value;
     use stats::Distribution;
 
@@ -259,6 +262,33 @@ mod tests {
             measured,
             [&throughput[..], &["holds", "holds", "not judged", "not judged"]].concat()
         );
+    }
+
+    #[test]
+    fn golden() {
+        let paper = Paper::built_in().unwrap();
+        let mut samples = as_published(&paper);
+        // Two windows of each scheme, with the CPU use that section 5 expects.
+        for (scheme, busy_ns) in [(SLOW_CLOCK, 100), (FAST_CLOCK, 400), (Scheme::Spin, 1_000)] {
+            let point = RatePoint { scheme, load: Load::Background, rate_hz: 500 };
+            let counted =
+                CountedUse { busy_ns, window_ns: 1_000, control_ns: 1_000, control_busy_ns: 0 };
+            let window = RateWindow {
+                point,
+                offered: 50,
+                delivered: 50,
+                dropped: 0,
+                latency: Distribution::default(),
+                lateness: Distribution::default(),
+                activity: Activity { counted: Some(counted), ..Activity::default() },
+            };
+            samples.rates.extend([window.clone(), window]);
+        }
+        let findings = findings(&paper, &samples, Selection::All);
+        assert!(!verdicts(&findings, "agreement").contains(&"disagrees".to_owned()));
+        let (throughput, round_trips) =
+            (tables::throughput(&paper, &samples), tables::round_trips(&paper, &samples));
+        crate::golden::check("signal_afterburner", &[findings, throughput, round_trips]);
     }
 
     #[test]

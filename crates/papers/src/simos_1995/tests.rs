@@ -195,8 +195,12 @@ fn all_runs() -> Vec<MachineRun> {
         run("next-1998", 500_000_000, 900_000, 5),
         eight(first()),
     ];
-    let in_order = run("r10000-1996", 200_000_000, 300_000, 2);
-    runs.push(MachineRun { role: Role::InOrder, ..in_order });
+    let in_order = |mut run: MachineRun| {
+        run.role = Role::InOrder;
+        run.costs.is_blocking = true;
+        run
+    };
+    runs.push(in_order(run("r10000-1996", 200_000_000, 300_000, 2)));
     for number in 0..3 {
         runs.push(with_caches(first(), number));
         runs.push(with_caches(eight(first()), number));
@@ -518,4 +522,20 @@ fn page_walks_can_be_part_of_their_services() {
     apart.services[1].page_walk_ticks = Some([3, 4]);
     apart.services.push(ServiceStats { self_ticks: Some(7), ..walks });
     assert!(apart.with_page_walks_in_services() == original);
+}
+
+#[test]
+fn golden() {
+    let paper = Paper::built_in().unwrap();
+    let in_order = run("next-1998", 500_000_000, 900_000, 2);
+    let mut database = all_runs();
+    database.push(MachineRun { role: Role::InOrder, ..in_order });
+    let mut runs = database.clone();
+    for workload in ["progdev", "engineering"] {
+        let of_workload = |run: MachineRun| MachineRun { workload: workload.to_owned(), ..run };
+        runs.extend(database.iter().cloned().map(of_workload));
+    }
+    let mut all = tables(&paper, &runs);
+    all.insert(0, findings(&paper, &runs, Selection::All));
+    crate::golden::check("simos_1995", &all);
 }
