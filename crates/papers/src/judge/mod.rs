@@ -144,6 +144,15 @@ impl<Cell> Finding<Cell> {
             Some(_) => "disagrees",
         })
     }
+
+    /// Why the paper's figures do not decide the claim. `None` if they do, or if the paper has no figures.
+    fn why_paper_is_undecided(&self) -> Option<String> {
+        let published = self.published.as_ref().filter(|published| published.has_figures())?;
+        match &published.verdict {
+            Verdict::NotJudged(reason) => Some(format!("in the paper, {}", reason.text())),
+            Verdict::Holds | Verdict::Fails => None,
+        }
+    }
 }
 
 /// How much of a paper's machines, workloads and parts the user asked for.
@@ -249,13 +258,14 @@ impl FindingsTable {
                     .real(|row: &Row<Cell>| row.published.as_ref()?.number),
                 column(
                     "reason",
-                    "Why the finding is not judged, and what to type to have it judged.",
+                    "Why the finding is not judged, and what to type to have it judged; or why the paper's figures do not \
+                     decide it.",
                 )
                 .priority(NEVER_DROPPED)
                 .wrapped()
                 .text(move |row: &Row<Cell>| match &row.measured.verdict {
                     Verdict::NotJudged(reason) => Some(reason.with_remedy(command)),
-                    Verdict::Holds | Verdict::Fails => None,
+                    Verdict::Holds | Verdict::Fails => row.why_paper_is_undecided(),
                 }),
                 column(
                     "agreement",

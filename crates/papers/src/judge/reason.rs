@@ -84,7 +84,7 @@ impl Reason {
                 format!("{text}, although all was asked for: see the warnings and absences")
             }
             (Remedy::Intervals { effect }, _, Some(option)) => {
-                format!("{text}: {name} {option} {effect}")
+                format!("{text}: the same command with {option} {effect}")
             }
             (Remedy::Intervals { .. }, _, None) | (Remedy::None, ..) => text.clone(),
         }
@@ -126,11 +126,11 @@ mod tests {
         );
         assert_eq!(
             with_remedy(Reason::overlap()),
-            "the intervals overlap: irqlab reproduce simos-1995 --repetitions 10 narrows them"
+            "the intervals overlap: the same command with --repetitions 10 narrows them"
         );
         assert_eq!(
             with_remedy(Reason::too_few("one was accepted")),
-            "one was accepted: irqlab reproduce simos-1995 --repetitions 10 gives more"
+            "one was accepted: the same command with --repetitions 10 gives more"
         );
         assert_eq!(with_remedy(Reason::from("no L2")), "no L2");
         let no_option = command(Selection::All, None);
