@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod footprint_1999;
+#[cfg(test)]
+mod golden;
 pub mod handlers_ia32;
 mod judge;
 pub mod noise_t1;

@@ -14,6 +14,8 @@ const TEXT: &str = include_str!("../../../../papers/footprint-1999.toml");
 
 const TABLES_MAX: usize = 32;
 const ROWS_MAX: usize = 64;
+/// Maximum length of a cache line, bytes.
+const LINE_BYTES_MAX: u32 = 1024;
 /// Maximum value of a published figure.
 const FIGURE_MAX: u32 = 1_000_000;
 
@@ -21,10 +23,32 @@ const FIGURE_MAX: u32 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paper {
     pub title: String,
-    /// The machines that the paper measured, by the model that simulates each machine. The value is the machine's name,
-    /// and whether the paper counts its kernel and exception mode separately.
-    pub machines: BTreeMap<String, (String, bool)>,
+    /// The machines that the paper measured, by the model that simulates each machine.
+    pub machines: BTreeMap<String, PaperMachine>,
     pub tables: Vec<PaperTable>,
+}
+
+/// A machine that the paper measured (Table 1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaperMachine {
+    pub name: String,
+    /// Whether the paper counts kernel and exception mode separately.
+    pub separates_modes: bool,
+    /// Length of the lines in which the paper counts misses of L1D, bytes.
+    l1d_line_bytes: u32,
+    l1i_line_bytes: u32,
+}
+
+impl PaperMachine {
+    /// Length of the lines of a level of which the paper states footprints in bytes. `None` for other levels.
+    #[must_use]
+    pub fn line_bytes(&self, level: Level) -> Option<u32> {
+        match level {
+            Level::L1d => Some(self.l1d_line_bytes),
+            Level::L1i => Some(self.l1i_line_bytes),
+            Level::L2 | Level::L3 | Level::Dtlb | Level::Itlb => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +118,8 @@ struct RawMachine {
     model: String,
     measured: String,
     apart: bool,
+    l1d_line_bytes: u32,
+    l1i_line_bytes: u32,
 }
 
 #[derive(Deserialize)]
@@ -139,7 +165,16 @@ impl Paper {
         at_most(raw.table.len().max(raw.machine.len()), TABLES_MAX, "tables or machines")?;
         let mut machines = BTreeMap::new();
         for machine in raw.machine {
-            machines.insert(short(machine.model)?, (short(machine.measured)?, machine.apart));
+            let RawMachine { apart: separates_modes, l1d_line_bytes, l1i_line_bytes, .. } = machine;
+            if l1d_line_bytes.max(l1i_line_bytes) > LINE_BYTES_MAX {
+                return Err(wrong(format!("lines of more than {LINE_BYTES_MAX} bytes")));
+            }
+            let name = short(machine.measured)?;
+            let model = short(machine.model)?;
+            machines.insert(
+                model,
+                PaperMachine { name, separates_modes, l1d_line_bytes, l1i_line_bytes },
+            );
         }
         let tables = raw.table.into_iter().map(|table| read_table(table, &machines));
         let tables = tables.collect::<Result<Vec<PaperTable>, _>>()?;
@@ -173,7 +208,7 @@ impl Paper {
 
 fn read_table(
     raw: RawTable,
-    machines: &BTreeMap<String, (String, bool)>,
+    machines: &BTreeMap<String, PaperMachine>,
 ) -> Result<PaperTable, PublishedError> {
     let number = raw.number;
     let table = format!("table {number}");
@@ -188,7 +223,7 @@ fn read_table(
 fn read_row(
     raw: RawRow,
     level: Option<&str>,
-    machines: &BTreeMap<String, (String, bool)>,
+    machines: &BTreeMap<String, PaperMachine>,
 ) -> Result<PaperRow, PublishedError> {
     let level = raw.level.as_deref().or(level).ok_or_else(|| wrong("a row without a level"))?;
     let mode = raw.mode.as_deref().unwrap_or(Mode::User.word());
@@ -249,7 +284,10 @@ mod tests {
     fn a_row_beyond_the_bounds_is_rejected() {
         let row = |row: &str| {
             let head = "name='n'\ntitle='t'\n[[machine]]\nmodel='m'\nmeasured='x'\napart=true\n";
-            Paper::parse(&format!("{head}[[table]]\nnumber=1\ntitle='t'\nrows=[{{{row}}}]\n"))
+            let lines = "l1d_line_bytes=32\nl1i_line_bytes=64\n";
+            Paper::parse(&format!(
+                "{head}{lines}[[table]]\nnumber=1\ntitle='t'\nrows=[{{{row}}}]\n"
+            ))
         };
         let good = "level='l2',source='disk',what='w',published={m=3}";
         assert_eq!(row(good).unwrap().tables[0].rows[0].published["m"], 3);

@@ -11,7 +11,7 @@ use record::limits::ROWS_MAX;
 use record::{Absence, Columns, Format, Table, TableDisplay, column};
 
 use super::published::{Count, Paper, PaperRow, PaperTable};
-use crate::judge::{Figure, figure_columns};
+use crate::judge::{Figure, Reason, figure_columns};
 
 /// The measurements of one guest.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl ModelRun {
     /// The series and the part that measured it.
     ///
     /// The error says why the series is missing.
-    pub(super) fn series(&self, key: SeriesKey<'_>) -> Result<(&Series, &Part), String> {
+    pub(super) fn series(&self, key: SeriesKey<'_>) -> Result<(&Series, &Part), Reason> {
         let SeriesKey { long, change, level, stimulus, method } = key;
         let is_candidate = |part: &&Part| (part.long, part.change.as_deref()) == (long, change);
         let parts: Vec<&Part> = self.parts.iter().filter(is_candidate).collect();
@@ -64,8 +64,9 @@ impl ModelRun {
         let mut skipped = self.left_out.iter();
         let skipped = skipped.find(|(skipped, _)| skipped.is_none_or(|skipped| skipped == level));
         let reason = absence.map(|absence| &absence.reason).or(skipped.map(|(_, reason)| reason));
-        let not_measured = || format!("{level}, {stimulus}, {method}: not measured");
-        Err(reason.cloned().unwrap_or_else(not_measured))
+        let series_name = format!("{level}, {stimulus}, {method}");
+        let not_measured = || Reason::not_measured(&series_name, "");
+        Err(reason.map_or_else(not_measured, |reason| reason.as_str().into()))
     }
 
     /// Misses in a mode per interrupt: treatment minus control. `separates_modes`: whether kernel and exception mode
@@ -75,14 +76,14 @@ impl ModelRun {
         key: SeriesKey<'_>,
         mode: Mode,
         separates_modes: bool,
-    ) -> Result<Mean, String> {
+    ) -> Result<Mean, Reason> {
         let (series, part) = self.series(key)?;
         let guest_count = |value| beyond_control(&series.treatment, &series.control, value);
         let misses = match (mode, separates_modes) {
             (Mode::User, _) => guest_count(user_misses),
             (Mode::Kernel, false) => guest_count(kernel_misses),
             (Mode::Exception, false) => {
-                return Err("the misses in kernel mode include them".to_owned());
+                return Err("the misses in kernel mode include them".into());
             }
             _ => misses_of_mode(&part.measured.samples.windows, series, mode),
         };
@@ -90,7 +91,7 @@ impl ModelRun {
     }
 
     /// Misses of the loop per interrupt in the long windows.
-    pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Result<Mean, String> {
+    pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Result<Mean, Reason> {
         let key = SeriesKey { long: true, change: None, level: Level::L1d, stimulus, method };
         let (series, _) = self.series(key)?;
         let mean_misses = |repetitions| mean(&accepted(repetitions, user_misses));
@@ -104,7 +105,7 @@ impl ModelRun {
         table: &PaperTable,
         row: &PaperRow,
         separates_modes: bool,
-    ) -> Result<Mean, String> {
+    ) -> Result<Mean, Reason> {
         let Some(stimulus) = row.stimulus else { return self.start_misses(row.level) };
         let (long, method) = (table.long, row.method);
         let key = SeriesKey { long, change: None, level: row.level, stimulus, method };
@@ -127,26 +128,26 @@ impl ModelRun {
 
     /// The loop's misses that starting the counters causes: a median without an interval (`count` is 0). Each series of
     /// the level has it; this is the first series' value.
-    fn start_misses(&self, level: Level) -> Result<Mean, String> {
+    fn start_misses(&self, level: Level) -> Result<Mean, Reason> {
         let parts = self.parts.iter().filter(|part| part.change.is_none());
         let mut level_series = parts
             .flat_map(|part| &part.measured.samples.series)
             .filter(|series| series.level == level);
         let median = level_series
             .find_map(|series| series.ready.start_misses)
-            .ok_or_else(|| format!("{level}: not measured"))?;
+            .ok_or_else(|| Reason::not_measured(level.word(), ""))?;
         Ok(Mean { mean: median as f64, ..Mean::default() })
     }
 }
 
 /// The reason for a missing mean: too few accepted repetitions.
-fn too_few(series: &Series) -> String {
+fn too_few(series: &Series) -> Reason {
     let count = |repetitions| accepted(repetitions, user_misses).len();
-    format!(
+    Reason::too_few(format!(
         "only {} treatment and {} control repetitions were accepted",
         count(&series.treatment),
         count(&series.control)
-    )
+    ))
 }
 
 /// Display hints of a table with rows of several models.
@@ -163,7 +164,7 @@ struct Row<'s> {
     run: &'s ModelRun,
     table: &'s PaperTable,
     row: &'s PaperRow,
-    simulated: Result<Mean, String>,
+    simulated: Result<Mean, Reason>,
     /// The machine that the paper measured.
     machine: Option<&'s str>,
 }
@@ -182,7 +183,7 @@ impl Row<'_> {
         let (mode, name) = (self.row.mode.word(), &self.row.what);
         let reason = self.simulated.as_ref().err()?;
         let what = format!("{}, table {}, {mode}, {name}", self.run.model, self.table.number);
-        Some(Absence::new("paper", what, reason))
+        Some(Absence::new("paper", what, reason.text()))
     }
 }
 
@@ -193,8 +194,8 @@ pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Tab
     let mut rows = Vec::new();
     for run in runs {
         let machine = paper.machines.get(&run.model);
-        let separates_modes = machine.is_none_or(|(_, separates_modes)| *separates_modes);
-        let machine = machine.map(|(name, _)| name.as_str());
+        let separates_modes = machine.is_none_or(|machine| machine.separates_modes);
+        let machine = machine.map(|machine| machine.name.as_str());
         let paper_rows =
             paper.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
         let shown = paper_rows.filter(|(_, row)| row.mode != Mode::Exception || separates_modes);

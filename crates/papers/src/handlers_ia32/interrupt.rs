@@ -7,7 +7,7 @@ use lab::experiment::Measured;
 use lab::handlers::{Condition, ConditionSamples, ContextStats, Load, Rate, Samples, Stimulus};
 use stats::{Batches, Interval, JointBatch, Term};
 
-use crate::judge::{Figure, Known};
+use crate::judge::{Figure, Known, Reason};
 
 /// Softirqs that interrupts of disks and network cards raise. The paper's kernel ran them before it returned from
 /// the interrupt. A current kernel may run them later, also in a task.
@@ -30,7 +30,7 @@ impl ModelRun {
         load: Load,
         rate: Rate,
         stimulus: Stimulus,
-    ) -> Result<Interrupts<'_>, String> {
+    ) -> Result<Interrupts<'_>, Reason> {
         let condition = Condition::Made { load, rate, stimulus };
         let samples = &self.measured.samples;
         match samples.conditions.iter().find(|measured| measured.condition == condition) {
@@ -38,8 +38,10 @@ impl ModelRun {
             None => {
                 let label = condition.label();
                 let absent = self.measured.absent.iter().find(|absence| absence.what == label);
-                Err(absent
-                    .map_or_else(|| "not measured".to_owned(), |absence| absence.reason.clone()))
+                Err(absent.map_or_else(
+                    || Reason::not_measured("", ""),
+                    |absence| absence.reason.as_str().into(),
+                ))
             }
         }
     }
@@ -81,7 +83,7 @@ impl<'a> Interrupts<'a> {
     fn from_condition(
         condition: &ConditionSamples,
         samples: &'a Samples,
-    ) -> Result<Interrupts<'a>, String> {
+    ) -> Result<Interrupts<'a>, Reason> {
         let (pass, window) = condition.events.first().ok_or("no events were counted")?;
         let events = samples.passes[*pass].events.as_slice();
         let mut interrupts = Interrupts {
@@ -106,7 +108,7 @@ impl<'a> Interrupts<'a> {
             interrupts.batches.merge(&batches);
         }
         if interrupts.count == 0 {
-            return Err("no interrupt of a device came".to_owned());
+            return Err("no interrupt of a device came".into());
         }
         if !has_all_batches {
             interrupts.batches.cells.clear();
@@ -138,7 +140,7 @@ impl<'a> Interrupts<'a> {
         };
         let value = sum(&numerator) / sum(&denominator);
         if !value.is_finite() {
-            return Err("the events of the denominator never came".to_owned());
+            return Err("the events of the denominator never came".into());
         }
         // Batches of two values: the sum of the numerator and the sum of the denominator.
         let two_sums = |batch: &JointBatch| {

@@ -6,7 +6,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::interrupt::{Interrupts, ModelRun};
 use super::published::Paper;
-use crate::judge::{Figure, Known, Unit, figure_columns};
+use crate::judge::{Figure, Known, Reason, Unit, figure_columns};
 
 /// The stimuli of the paper.
 pub(super) const STIMULI: [Stimulus; 2] = [Stimulus::Net, Stimulus::Disk];
@@ -124,7 +124,7 @@ impl ModelRun {
 struct Row<'s> {
     run: &'s ModelRun,
     condition: (Load, Rate, Stimulus),
-    interrupts: Result<Interrupts<'s>, String>,
+    interrupts: Result<Interrupts<'s>, Reason>,
 }
 
 impl Row<'_> {
@@ -188,7 +188,7 @@ pub fn paper(published: &Paper, runs: &[ModelRun]) -> Table {
         .and(Quantity::ALL.map(|quantity| quantity_columns(published, quantity)))
         .and([column("reason", "Why there are no figures.")
             .priority(60)
-            .text(|row: &Row<'_>| row.interrupts.as_ref().err().cloned())]);
+            .text(|row: &Row<'_>| Some(row.interrupts.as_ref().err()?.text().to_owned()))]);
     let conditions = STIMULI.into_iter().flat_map(conditions);
     let rows = runs.iter().flat_map(|run| {
         conditions.clone().map(move |condition| {

@@ -51,7 +51,10 @@ pub struct PaperRow {
     pub placement: Relation,
     /// Frequency of the tick, Hz. `None` if the tick does not disturb the loop.
     pub tick_hz: Option<u32>,
-    /// Slowdown of the longest quanta, as a ratio. 0 without peaks. `None` if the paper has no figure.
+    /// Limit of the slowdown of the longest quanta, as a ratio ("over"): they exceed it. `None` if the paper has none.
+    pub slowdown_min_ratio: Option<f64>,
+    /// Limit of the slowdown of the longest quanta, as a ratio ("up to"): they do not exceed it. 0 without peaks. `None`
+    /// if the paper has none.
     pub slowdown_max_ratio: Option<f64>,
 }
 
@@ -89,7 +92,8 @@ impl Paper {
         at_most(paper.rows.len(), ROWS_MAX, "rows")?;
         let is_ratio = |ratio: &f64| (0.0..=RATIO_MAX).contains(ratio);
         let is_possible = |row: &PaperRow| {
-            row.slowdown_max_ratio.as_ref().is_none_or(is_ratio) && row.tick_hz != Some(0)
+            let mut limits = row.slowdown_min_ratio.iter().chain(&row.slowdown_max_ratio);
+            limits.all(is_ratio) && row.tick_hz != Some(0)
         };
         if !paper.rows.iter().all(is_possible) {
             return Err(PublishedError::new("a slowdown or a frequency out of range"));
@@ -113,6 +117,9 @@ mod tests {
         let solaris: Vec<_> =
             rows_with(Tick::OneCpu).iter().map(|row| row.slowdown_max_ratio).collect();
         assert_eq!(solaris, [Some(0.3), Some(0.1), Some(0.0)]);
+        let linux: Vec<_> =
+            rows_with(Tick::EveryCpu).iter().map(|row| row.slowdown_min_ratio).collect();
+        assert_eq!(linux, [Some(0.2); 3]);
     }
 
     #[test]
@@ -122,6 +129,7 @@ mod tests {
             ("placement = \"same core\"", "placement = \"same room\""),
             ("slowdown_max_ratio = 0.10", "slowdown_max_ratio = -0.10"),
             ("slowdown_max_ratio = 0.10", "slowdown_max_ratio = nan"),
+            ("slowdown_min_ratio = 0.20", "slowdown_min_ratio = -0.20"),
             ("tick_hz = 250", "tick_hz = 0"),
         ] {
             assert!(TEXT.contains(from), "{from}");

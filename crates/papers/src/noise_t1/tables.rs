@@ -63,9 +63,10 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         .real(|row: &Row<'_>| Some(row.peaks()?.max_ratio)),
         column(
             "published_slowdown_max_ratio",
-            "The paper's figure; 0 without peaks. Absent if the paper has no figure.",
+            "The paper's \"up to\": a limit that the longest quanta do not exceed; 0 without peaks. Absent if the paper \
+             has none.",
         )
-        .title("paper max")
+        .title("paper up to")
         .priority(96)
         .real(|row: &Row<'_>| row.published.slowdown_max_ratio),
         figure_columns(
@@ -105,6 +106,13 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         column("reason", "Why there are no figures.")
             .priority(40)
             .text(|row: &Row<'_>| row.peaks.as_ref().err().cloned()),
+        column(
+            "published_slowdown_min_ratio",
+            "The paper's \"over\": a limit that the longest quanta exceed. Absent if the paper has none.",
+        )
+        .title("paper over")
+        .priority(96)
+        .real(|row: &Row<'_>| row.published.slowdown_min_ratio),
     ])
 }
 

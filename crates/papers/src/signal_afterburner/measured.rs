@@ -4,7 +4,7 @@ use lab::signal::{Load, RateWindow, RoundTripWindow, Samples, TransferWindow};
 use signalling::Scheme;
 use stats::interval::from_values;
 
-use crate::judge::{Figure, Known};
+use crate::judge::{Figure, Known, Reason};
 
 /// Bits in a Mbit.
 const MBIT: f64 = 1e6;
@@ -21,7 +21,7 @@ fn over_repetitions(values: Vec<f64>) -> Known {
         (Some(interval), _) => Ok(Figure { mean: interval.mean, half_width: interval.half_width }),
         // A single repetition has no interval. An infinite half width decides no comparison.
         (None, Some(value)) => Ok(Figure { mean: *value, half_width: f64::INFINITY }),
-        (None, None) => Err("not measured".to_owned()),
+        (None, None) => Err(Reason::not_measured("", "")),
     }
 }
 

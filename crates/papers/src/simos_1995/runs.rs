@@ -250,6 +250,19 @@ impl MachineRun {
         (!services.is_empty()).then_some(Joined { run: self, services })
     }
 
+    /// Joins all services of the kernel except those that correspond to the paper's `listed` services. `None` if there
+    /// are none.
+    pub(super) fn joined_others<'a>(
+        &'a self,
+        listed: &[MatchingServices<'_>],
+    ) -> Option<Joined<'a>> {
+        let is_other = |service: &&ServiceStats| {
+            Mode::Kernel.includes(service) && !listed.iter().any(|row| row.includes(service))
+        };
+        let services: Vec<&ServiceStats> = self.sample.services.iter().filter(is_other).collect();
+        (!services.is_empty()).then_some(Joined { run: self, services })
+    }
+
     /// The sum of a cache's misses in `classes`, over the included rows. `None` if
     /// misses were not classified by service.
     pub(super) fn misses_by_service(
@@ -316,6 +329,17 @@ impl Joined<'_> {
         let ticks = self.ticks()?;
         let walk_ticks = if self.is_page_walk() { ticks } else { 0 };
         ratio(ticks as f64, (self.run.ticks(Mode::Kernel) + walk_ticks) as f64)
+    }
+
+    /// The share of the stall cycles of a counter in all stall cycles of the kernel, 0 to 1. For page walks, the total is
+    /// the kernel's stalls plus those of the walks, as in [`Joined::kernel_ratio`].
+    pub(super) fn stall_ratio(&self, counter: &str) -> Option<f64> {
+        let mut total = 0;
+        for stall in [FETCH_STALL, DATA_STALL] {
+            total += self.run.mode_sum(stall, Mode::Kernel)?;
+            total += if self.is_page_walk() { self.count(stall)? } else { 0 };
+        }
+        ratio(self.count(counter)? as f64, total as f64)
     }
 
     /// How often the services take a lock.

@@ -45,7 +45,7 @@ pub struct ReproduceArgs {
     models: Vec<String>,
     /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions,
     /// accepted or not; 24 to 100000 [default: 32]. signal-afterburner: how often to measure each point, 2 to
-    /// 1000 [default: 3; on sim 2]
+    /// 1000 [default: 5; throughput on sim 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000), value_name = "N")]
     repetitions: Option<u32>,
     /// signal-afterburner: where to measure: live or sim:MODEL [default: live]
@@ -140,7 +140,7 @@ impl ReproduceArgs {
             PaperName::Footprint1999 => (24..=100_000, 32),
             // These papers have one window for each condition. Confidence intervals come from its batches.
             PaperName::HandlersIa32 | PaperName::NoiseT1 | PaperName::Simos1995 => (1..=1, 1),
-            PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 3 }),
+            PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 5 }),
         };
         let number = self.repetitions.unwrap_or(default);
         if !range.contains(&number) {

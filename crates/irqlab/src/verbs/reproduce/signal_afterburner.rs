@@ -1,6 +1,6 @@
 //! `reproduce signal-afterburner`: throughput and round trips by scheme, on this machine or in simulated machines.
 //!
-//! Measures two plans of the experiment `signal`: transfers and round trips, then the schemes' CPU use at one rate.
+//! Measures three plans of the experiment `signal`: transfers, round trips, then the schemes' CPU use at one rate.
 //! `papers::signal_afterburner` makes the paper's tables.
 
 use std::process::ExitCode;
@@ -33,8 +33,9 @@ const PACKET_CYCLES: u64 = 400_000;
 /// Cycles from one request to the next on a simulated machine.
 const REQUEST_CYCLES: u64 = 2_000_000;
 
-/// Name of the second plan in messages.
-const RATES: &str = "the schemes' CPU use";
+/// Default number of repetitions of round trips and of CPU use: with fewer, intervals are so wide that few claims are
+/// judged. Transfers have many more points, so they are repeated less often in a simulated machine.
+const REPETITIONS: u32 = 5;
 
 /// A bench that is ready to measure.
 struct Prepared {
@@ -100,19 +101,19 @@ fn prepare_simulated(
     })
 }
 
-/// Measures both plans on one bench, and writes their results as one run with the paper's tables. If the second plan
-/// fails, the run has the results of the first.
+/// Measures all plans on one bench, and writes their results as one run with the paper's tables. If a later plan fails,
+/// the run has the results of the others.
 ///
 /// Fails if nothing can be measured, or if the first plan was stopped.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let paper = Paper::built_in().context("papers/signal-afterburner.toml")?;
-    // The request rate follows from the bench, which is prepared for the number of windows of this plan.
-    let transfers_without_rate = Plan {
+    // The bench is prepared for the number of windows of this plan, the largest.
+    let transfers = Plan {
         rig: match &args.on {
             None | Some(On::Live) => Rig::Veth,
             Some(On::Sim(_)) => Rig::VirtioNet,
         },
-        parts: vec![Part::Transfers, Part::RoundTrips],
+        parts: vec![Part::Transfers],
         schemes: paper.schemes(),
         loads: vec![Load::Idle, Load::Busy],
         rates_hz: Vec::new(),
@@ -125,39 +126,60 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let prepared = match &args.on {
         None | Some(On::Live) => prepare_live(args),
         Some(On::Sim(model)) => {
-            let windows = transfers_without_rate.window_count();
+            let windows = transfers.window_count();
             prepare_simulated(args, model.as_deref(), windows, &open)
         }
     };
     let Prepared { mut bench, host, warning, rate_hz, request_rate_hz } = prepared?;
-    let transfers = Plan { request_rate_hz, ..transfers_without_rate };
+    let repetitions = args.repetitions.unwrap_or(REPETITIONS);
+    // The paper's round trips have no CPU-bound job on the receiver (section 8.3).
+    let round_trips_plan = Plan {
+        parts: vec![Part::RoundTrips],
+        loads: vec![Load::Idle],
+        request_rate_hz,
+        repetitions,
+        ..transfers.clone()
+    };
     let rates = Plan {
         parts: vec![Part::Rates],
         loads: vec![Load::Background],
         rates_hz: vec![rate_hz],
+        repetitions,
         ..transfers.clone()
     };
-    let settings = [("version", json!(crate::VERSION)), ("paper", json!(paper.title))];
+    // Table, subject in messages, and plan.
+    let later_plans = [
+        ("round_trips", "the round trips", round_trips_plan),
+        ("rates", "the schemes' CPU use", rates),
+    ];
+    let settings = [
+        ("version", json!(crate::VERSION)),
+        ("paper", json!(paper.title)),
+        ("repetitions_of_round_trips_and_rates", json!(repetitions)),
+    ];
     let settings: Map<_, _> =
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let context = open.context(host, settings);
     let bench = bench.as_mut();
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let mut measured = transfers.measure(bench, &mut progress)?;
-    if bench.stop_requested() {
-        measured.left_out(RATES);
-    } else {
-        match rates.measure(bench, &mut progress) {
+    for (table, subject, plan) in later_plans {
+        if bench.stop_requested() {
+            measured.left_out(subject);
+            continue;
+        }
+        match plan.measure(bench, &mut progress) {
             Ok(more) => {
-                measured.samples.rates = more.samples.rates;
+                measured.samples.round_trips.extend(more.samples.round_trips);
+                measured.samples.rates.extend(more.samples.rates);
                 measured.complete &= more.complete;
                 measured.absent.extend(more.absent);
                 measured.missing.extend(more.missing);
                 measured.failure = measured.failure.or(more.failure);
                 measured.time_limit = measured.time_limit.or(more.time_limit);
             }
-            // The results of the transfers are kept.
-            Err(error) => measured.part_failed("rates", RATES.to_owned(), error)?,
+            // The results of the other plans are kept.
+            Err(error) => measured.part_failed(table, subject.to_owned(), error)?,
         }
     }
     measured.note_limit(bench);

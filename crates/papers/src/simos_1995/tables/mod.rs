@@ -11,7 +11,6 @@ mod services;
 pub(super) use execution::speed_up;
 pub(super) use memory::{hidden_ratio, stall_per_instruction};
 pub(super) use misses::{per_kinstruction, size_of};
-pub(super) use services::on_machines;
 
 use record::{Absence, Column, Columns, Format, Table, TableDisplay, column};
 
@@ -159,6 +158,12 @@ impl ServiceName {
     fn new(workload: &str, service: &str, matching: Option<MatchingServices<'_>>) -> ServiceName {
         let counterpart = matching.map(|matching| matching.label());
         ServiceName { workload: workload.to_owned(), service: service.to_owned(), counterpart }
+    }
+
+    /// The name of all services without a row of their own.
+    fn others(workload: &str) -> ServiceName {
+        let counterpart = Some("all other services of the kernel".to_owned());
+        ServiceName { workload: workload.to_owned(), service: "Other".to_owned(), counterpart }
     }
 }
 

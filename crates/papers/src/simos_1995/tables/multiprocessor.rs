@@ -4,7 +4,7 @@
 use lab::services::counters::{CYCLES, DATA_STALL, FETCH_STALL, PIPELINE_STALL};
 use record::{Columns, Table, column};
 
-use super::super::published::SlowdownRow;
+use super::super::published::{MatchingServices, OtherSlowdowns, SlowdownRow};
 use super::super::runs::{Joined, MachineRun, ratio};
 use super::services::{Figure, NO_SERVICE, NOT_REQUESTED};
 use super::{
@@ -30,7 +30,10 @@ const PARTS: [(&str, &str, &str); 6] = [
 /// A service of the paper, and the corresponding services on eight CPUs and on one CPU.
 struct Row<'s> {
     name: ServiceName,
-    published: &'s SlowdownRow,
+    /// The paper's share of the kernel's time.
+    published_kernel_percent: f64,
+    /// The row of a single service. `None` for all services without a row of their own.
+    published: Option<&'s SlowdownRow>,
     /// The services on eight CPUs.
     multi: Option<Joined<'s>>,
     /// The services on one CPU: the paper's first machine.
@@ -49,7 +52,8 @@ impl<'s> Row<'s> {
         let time_parts = services.as_ref().and_then(|services| parts(services, multi));
         Row {
             name: ServiceName::new(workload, &published.service, matching),
-            published,
+            published_kernel_percent: published.kernel_percent[0],
+            published: Some(published),
             parts: time_parts.unwrap_or_default(),
             multi: services,
             uni: matching.and_then(|matching| sides.machine(workload, 0)?.joined(&matching)),
@@ -57,8 +61,35 @@ impl<'s> Row<'s> {
         }
     }
 
-    /// A figure of the services on eight CPUs.
+    /// The row of the services without a row of their own. The paper has only their share of the kernel's time.
+    fn others(sides: &Sides<'s>, multi: &'s MachineRun, published: &'s OtherSlowdowns) -> Row<'s> {
+        let workload = multi.workload.as_str();
+        let listed: Vec<MatchingServices<'_>> =
+            sides.paper.slowdowns(workload).filter_map(SlowdownRow::matching_services).collect();
+        Row {
+            name: ServiceName::others(workload),
+            published_kernel_percent: published.kernel_percent[0],
+            published: None,
+            parts: [None; 6],
+            multi: multi.joined_others(&listed),
+            uni: None,
+            coherence_misses: None,
+        }
+    }
+
+    /// The paper's figure of a single service.
+    fn published_figure(&self, figure: impl Fn(&SlowdownRow) -> Option<f64>) -> Option<f64> {
+        self.published.and_then(figure)
+    }
+
+    /// A figure of a single service on eight CPUs. `None` for the other services.
     fn multi_figure(&self, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
+        self.published?;
+        self.multi_share(figure)
+    }
+
+    /// A share of the services on eight CPUs.
+    fn multi_share(&self, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
         self.multi.as_ref().and_then(figure)
     }
 
@@ -90,7 +121,8 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         let doc = format!("Share of the service's time that it {doc}.");
         let column = column(&format!("{name}_ratio"), &doc);
         with_published(column, title, [90, 50], move |row: &Row<'_>| {
-            (row.parts[position], percent(row.published.parts_percent[position]))
+            let published = row.published_figure(|row| percent(row.parts_percent[position]));
+            (row.parts[position], published)
         })
     });
     let kernel = column("kernel_ratio", "Share of the kernel's time.");
@@ -106,37 +138,43 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         .of_ref(|row: &Row<'_>| &row.name)
         .and([
             with_published(kernel, "% kernel", [98, 60], move |row: &Row<'_>| {
-                (row.multi_figure(Joined::kernel_ratio), percent(row.published.kernel_percent[0]))
+                (row.multi_share(Joined::kernel_ratio), percent(row.published_kernel_percent))
             }),
             with_published(computation, "computation", [97, 59], move |row: &Row<'_>| {
-                (row.multi_figure(Joined::computation_ns), ns(Some(row.published.computation_us)))
+                let published = row.published_figure(|row| ns(Some(row.computation_us)));
+                (row.multi_figure(Joined::computation_ns), published)
             }),
             with_published(slowdown, "slowdown", [96, 95], move |row: &Row<'_>| {
-                (row.slowdown(Joined::computation_ns), slower(row.published.slowdown_percent))
+                let published = row.published_figure(|row| slower(row.slowdown_percent));
+                (row.slowdown(Joined::computation_ns), published)
             }),
         ])
         .and(parts)
         .and([
             with_published(latency, "latency", [85, 48], move |row: &Row<'_>| {
-                (row.multi_figure(Joined::latency_ns), ns(Some(row.published.latency_us)))
+                let published = row.published_figure(|row| ns(Some(row.latency_us)));
+                (row.multi_figure(Joined::latency_ns), published)
             }),
             with_published(
                 latency_slowdown,
                 "latency's slowdown",
                 [84, 47],
                 move |row: &Row<'_>| {
-                    let published = slower(row.published.latency_slowdown_percent);
+                    let published =
+                        row.published_figure(|row| slower(row.latency_slowdown_percent));
                     (row.slowdown(Joined::latency_ns), published)
                 },
             ),
             with_published(blocked, "blocked", [80, 46], move |row: &Row<'_>| {
-                (row.multi_figure(Joined::blocked_ns), ns(row.published.blocked_us))
+                let published = row.published_figure(|row| ns(row.blocked_us));
+                (row.multi_figure(Joined::blocked_ns), published)
             }),
             with_published(descheduled, "descheduled", [79, 45], move |row: &Row<'_>| {
-                (row.multi_figure(Joined::descheduled_ns), ns(row.published.descheduled_us))
+                let published = row.published_figure(|row| ns(row.descheduled_us));
+                (row.multi_figure(Joined::descheduled_ns), published)
             }),
             with_published(rate, "rate", [55, 44], |row: &Row<'_>| {
-                (row.multi_figure(Joined::rate_hz), Some(row.published.rate_hz))
+                (row.multi_figure(Joined::rate_hz), row.published_figure(|row| Some(row.rate_hz)))
             }),
             factor(
                 "transfers_per_request",
@@ -156,7 +194,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
             factor("published_coherence_misses", "The paper's coherence misses per call.")
                 .title("paper")
                 .priority(43)
-                .real(|row: &Row<'_>| row.published.coherence_misses),
+                .real(|row: &Row<'_>| row.published_figure(|row| Some(row.coherence_misses))),
             factor("lock_acquires_per_request", "Locks that the kernel takes per request.")
                 .title("locks")
                 .priority(52)
@@ -164,7 +202,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
             factor("published_lock_acquires", "The paper's acquisitions of locks per call.")
                 .title("paper")
                 .priority(42)
-                .real(|row: &Row<'_>| row.published.lock_acquires),
+                .real(|row: &Row<'_>| row.published_figure(|row| Some(row.lock_acquires))),
             column("reason", "Why there are no figures.")
                 .priority(40)
                 .text(|row: &Row<'_>| row.reason()),
@@ -177,8 +215,11 @@ pub(super) fn multiprocessor_services(sides: &Sides<'_>) -> Table {
                time goes (Table 5.4).";
     let runs = sides.workloads().into_iter().filter_map(|workload| sides.multiprocessor(workload));
     let rows = runs.flat_map(|run| {
-        let published = sides.paper.slowdowns(&run.workload);
-        published.map(move |published| Row::new(sides, run, published))
+        let services = sides.paper.slowdowns(&run.workload);
+        let others = sides.paper.other_slowdowns(&run.workload);
+        services
+            .map(move |published| Row::new(sides, run, published))
+            .chain(others.map(|published| Row::others(sides, run, published)))
     });
     columns()
         .table("multiprocessor_services", doc, rows)

@@ -1,0 +1,91 @@
+//! Figures that claims compare, with their intervals and units.
+
+use record::{Column, Columns, column};
+
+use super::reason::Reason;
+
+/// A measured or published number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) mean: f64,
+    /// Half the width of the 95 % confidence interval. 0 for a number whose error is unknown, such as a published number
+    /// or a result of a deterministic simulation. Infinite for a number that was measured once or in too few batches.
+    pub(crate) half_width: f64,
+}
+
+impl Figure {
+    /// The figure times a factor that is not negative.
+    pub(crate) fn times(self, factor: f64) -> Figure {
+        Figure { mean: self.mean * factor, half_width: self.half_width * factor }
+    }
+
+    /// The sum of two independent figures.
+    pub(crate) fn plus(self, other: Figure) -> Figure {
+        Figure { mean: self.mean + other.mean, half_width: self.half_width.hypot(other.half_width) }
+    }
+}
+
+/// A figure, or the reason for a missing figure.
+pub(crate) type Known = Result<Figure, Reason>;
+
+/// A number whose error is unknown, such as a published figure.
+pub(crate) fn exactly(number: f64) -> Figure {
+    Figure { mean: number, half_width: 0.0 }
+}
+
+/// Unit of a figure in the column `evidence`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    /// Printed after the number. Empty for a plain ratio.
+    label: &'static str,
+    /// The printed number over the figure.
+    factor: f64,
+}
+
+impl Unit {
+    /// A ratio that is no share, such as a speed-up.
+    pub(crate) const RATIO: Unit = Unit { label: "", factor: 1.0 };
+    /// A share, 0 to 1.
+    pub(crate) const PERCENT: Unit = Unit { label: " %", factor: 100.0 };
+    /// A time in ns.
+    pub(crate) const MICROSECONDS: Unit = Unit { label: " µs", factor: 1e-3 };
+    /// A size in bytes.
+    pub(crate) const KIBIBYTES: Unit = Unit { label: " KiB", factor: 1.0 / 1024.0 };
+
+    /// The unit of the figure itself. `label` begins with a space.
+    pub(crate) const fn named(label: &'static str) -> Unit {
+        Unit { label, factor: 1.0 }
+    }
+}
+
+/// The figure with its interval and unit, as text. It has at least three significant digits and one decimal place. A
+/// number whose error is unknown stands alone.
+pub(super) fn figure_text(figure: Figure, unit: Unit) -> String {
+    let label = unit.label;
+    let figure = figure.times(unit.factor);
+    let size = if figure.mean == 0.0 { 1.0 } else { figure.mean.abs().max(1e-6) };
+    let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
+    if figure.half_width == 0.0 {
+        format!("{:.decimals$}{label}", figure.mean)
+    } else if figure.half_width.is_finite() {
+        format!("{:.decimals$} ± {:.decimals$}{label}", figure.mean, figure.half_width)
+    } else {
+        format!("{:.decimals$}{label} (no interval)", figure.mean)
+    }
+}
+
+/// The columns of a figure. `mean`: the column of its mean. `half_width`: the name of the detail column with the half
+/// width of its interval. `source`: the end of that column's description.
+pub(crate) fn figure_columns<'a>(
+    mean: Column,
+    half_width: &str,
+    source: &str,
+) -> Columns<'a, Option<Figure>> {
+    let doc = format!("Half width of the 95 % confidence interval of {}{source}.", mean.name);
+    Columns::all([
+        mean.plus_minus(half_width).real(|figure: &Option<Figure>| Some(figure.as_ref()?.mean)),
+        column(half_width, &doc)
+            .detail()
+            .real(|figure: &Option<Figure>| Some(figure.as_ref()?.half_width)),
+    ])
+}

@@ -1,0 +1,416 @@
+//! Tests of claims: what the figures of a claim must fulfil, and the verdict.
+
+use std::fmt;
+
+use super::figure::{Figure, Unit, figure_text};
+use super::reason::Reason;
+
+/// Two counts are close if their ratio differs from 1 by at most this number. The paper `footprint-1999` calls 273 and
+/// 298, and 286 and 300, "almost equal".
+pub(crate) const CLOSE_RATIO: f64 = 0.10;
+
+/// A smaller difference, relative to the larger figure, is not material: it decides nothing even where the intervals
+/// exclude chance, because another build of the kernel changes figures as much.
+const MATERIAL_RATIO: f64 = 0.01;
+
+/// The limit of [`MATERIAL_RATIO`] for two figures whose error is unknown. The paper `footprint-1999` repeats its
+/// measurements until their intervals are 5 % of the mean; the other papers state no error.
+const MATERIAL_RATIO_WITHOUT_INTERVAL: f64 = 0.05;
+
+/// The verdict on a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Holds,
+    Fails,
+    /// The finding cannot be judged, for this reason.
+    NotJudged(Reason),
+}
+
+impl Verdict {
+    fn from_bool(holds: bool) -> Verdict {
+        if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::NotJudged(_) => "not judged",
+        })
+    }
+}
+
+/// A verdict, with the numbers that decide it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judged {
+    /// The ratio of the sides that decides the verdict. `None` if it cannot be computed.
+    pub(crate) number: Option<f64>,
+    /// The figures of the claim's sides, as text. Empty only if a figure is missing.
+    pub(crate) numbers: String,
+    pub(crate) verdict: Verdict,
+}
+
+impl Judged {
+    /// A claim that cannot be judged because a figure is missing.
+    fn without_figures(reason: Reason) -> Judged {
+        Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(reason) }
+    }
+
+    /// A claim that cannot be judged by its figures, which `numbers` lists.
+    fn unusable(reason: &str, numbers: String) -> Judged {
+        Judged { number: None, numbers, verdict: Verdict::NotJudged(reason.into()) }
+    }
+
+    /// Whether all sides of the claim have a figure.
+    pub(super) fn has_figures(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
+    /// The figures, and the reason if they decide nothing.
+    pub(super) fn in_words(&self) -> String {
+        match &self.verdict {
+            Verdict::NotJudged(reason) if self.has_figures() => {
+                format!("{}: {}", self.numbers, reason.text())
+            }
+            Verdict::NotJudged(reason) => reason.text().to_owned(),
+            Verdict::Holds | Verdict::Fails => self.numbers.clone(),
+        }
+    }
+}
+
+/// The test of a claim: what its sides must fulfil for the claim to hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Test {
+    /// The first side is greater than the second. Not judged if their intervals overlap, or if the difference is not
+    /// material.
+    Greater,
+    /// The first side is about in the range from the second to the third side: it misses the nearer end by at most
+    /// [`CLOSE_RATIO`] of it. Not judged if the interval of the first side crosses that limit, or if the first side is
+    /// negative.
+    AboutWithin,
+    /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`]. Not judged if the interval of
+    /// the ratio crosses that limit, or if a side is negative.
+    Close,
+    /// Cache lines that are longer by this factor do not reduce misses. The first side has the longer
+    /// lines. With the full benefit, the ratio of the sides is 1 / factor. The test holds if the
+    /// ratio is nearer to 1 than to 1 / factor. Not judged if the intervals of the first side and of the limit overlap, if
+    /// their difference is not material, or if a side is negative.
+    NoBenefit(f64),
+}
+
+impl Test {
+    /// Judges the figures of the sides. `unit`: for their text.
+    ///
+    /// # Panics
+    /// If the claim does not have exactly the sides that the test compares.
+    pub(super) fn judge(self, sides: Result<Vec<Figure>, Reason>, unit: Unit) -> Judged {
+        let figure_text = |figure| figure_text(figure, unit);
+        let sides = match sides {
+            Ok(sides) => sides,
+            Err(reason) => return Judged::without_figures(reason),
+        };
+        let pair_text =
+            |first, second| format!("{} and {}", figure_text(first), figure_text(second));
+        match (self, sides[..].as_ref()) {
+            (Test::Greater, &[first, second]) => {
+                let number = (second.mean > 0.0).then(|| first.mean / second.mean);
+                Judged {
+                    number,
+                    numbers: pair_text(first, second),
+                    verdict: greater(first, second),
+                }
+            }
+            (Test::AboutWithin, &[figure, low, high]) => {
+                let range = format!("{} to {}", figure_text(low), figure_text(high));
+                let numbers = format!("{}; {range}", figure_text(figure));
+                if figure.mean < 0.0 {
+                    return Judged::unusable(NEGATIVE, numbers);
+                }
+                let nearest = figure.mean.clamp(low.mean, high.mean);
+                let number = (nearest > 0.0).then(|| figure.mean / nearest);
+                Judged { number, numbers, verdict: about_within(figure, low.mean, high.mean) }
+            }
+            (Test::Close, &[first, second, total]) => {
+                let numbers = format!("{}; {}", pair_text(first, second), figure_text(total));
+                if first.mean < 0.0 || second.mean < 0.0 || total.mean < 0.0 {
+                    return Judged::unusable(NEGATIVE, numbers);
+                }
+                let sum = first.plus(second);
+                let ratio = sum.mean / total.mean;
+                if !ratio.is_finite() {
+                    return Judged::unusable(NOTHING, numbers);
+                }
+                // The first-order error of the ratio of independent figures (delta method).
+                let half_width = sum.half_width.hypot(ratio * total.half_width) / total.mean;
+                Judged { number: Some(ratio), numbers, verdict: close(ratio, half_width) }
+            }
+            (Test::NoBenefit(factor), &[long, short]) => {
+                let numbers = pair_text(long, short);
+                if long.mean < 0.0 || short.mean < 0.0 {
+                    return Judged::unusable(NEGATIVE, numbers);
+                }
+                let ratio = long.mean / short.mean;
+                if !ratio.is_finite() || factor <= 1.0 {
+                    return Judged::unusable(NOTHING, numbers);
+                }
+                let limit = short.times(half_benefit_ratio(factor));
+                Judged { number: Some(ratio), numbers, verdict: greater(long, limit) }
+            }
+            _ => panic!("{self:?} of {} sides", sides.len()),
+        }
+    }
+}
+
+/// Why a finding is not judged if a figure that cannot be negative is negative.
+const NEGATIVE: &str = "a figure is negative: the effect is below its error";
+
+/// Why a finding is not judged if its figures are 0.
+const NOTHING: &str = "nothing to compare: the figures are 0";
+
+/// Why a finding is not judged if two figures are equal.
+const EQUAL: &str = "the figures are equal";
+
+/// Whether the first figure is greater. Not judged if the intervals overlap, or if the difference is not material.
+fn greater(first: Figure, second: Figure) -> Verdict {
+    let difference = (first.mean - second.mean).abs();
+    let larger = first.mean.abs().max(second.mean.abs());
+    let half_widths = first.half_width + second.half_width;
+    if half_widths.is_infinite() {
+        return Verdict::NotJudged(Reason::no_interval());
+    }
+    let has_error = half_widths > 0.0;
+    if has_error && difference <= half_widths {
+        return Verdict::NotJudged(Reason::overlap());
+    }
+    if difference == 0.0 {
+        return Verdict::NotJudged(EQUAL.into());
+    }
+    let limit = if has_error { MATERIAL_RATIO } else { MATERIAL_RATIO_WITHOUT_INTERVAL };
+    if difference < limit * larger {
+        return Verdict::NotJudged(not_material(limit, has_error));
+    }
+    Verdict::from_bool(first.mean > second.mean)
+}
+
+/// The reason why a difference below `limit` decides nothing. `has_error`: whether a figure has an interval.
+fn not_material(limit: f64, has_error: bool) -> Reason {
+    let figures = if has_error { "the figures" } else { "the figures have no intervals and" };
+    format!("{figures} differ by less than {:.0} %", limit * 100.0).into()
+}
+
+/// Whether a figure misses the range by at most [`CLOSE_RATIO`] of the nearer end. Not judged if its interval crosses
+/// that limit.
+fn about_within(figure: Figure, low: f64, high: f64) -> Verdict {
+    let (low, high) = (low * (1.0 - CLOSE_RATIO), high * (1.0 + CLOSE_RATIO));
+    let (least, most) = (figure.mean - figure.half_width, figure.mean + figure.half_width);
+    if low <= least && most <= high {
+        Verdict::Holds
+    } else if most < low || high < least {
+        Verdict::Fails
+    } else if figure.half_width.is_infinite() {
+        Verdict::NotJudged(Reason::no_interval())
+    } else {
+        Verdict::NotJudged(Reason::across_limit("figure"))
+    }
+}
+
+/// Whether a ratio with an interval of this half width differs from 1 by at most [`CLOSE_RATIO`]. Not judged if the
+/// interval crosses that limit.
+fn close(ratio: f64, half_width: f64) -> Verdict {
+    let distance = (ratio - 1.0).abs();
+    if distance + half_width <= CLOSE_RATIO {
+        Verdict::Holds
+    } else if distance - half_width > CLOSE_RATIO {
+        Verdict::Fails
+    } else if half_width.is_infinite() {
+        Verdict::NotJudged(Reason::no_interval())
+    } else {
+        Verdict::NotJudged(Reason::across_limit("ratio"))
+    }
+}
+
+/// The ratio of misses half way between no benefit of longer lines (1) and the full benefit (1 / `factor`).
+pub(crate) fn half_benefit_ratio(factor: f64) -> f64 {
+    (1.0 + 1.0 / factor) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::figure::{Known, exactly};
+    use super::*;
+
+    fn greater(left: Known, right: Known) -> Judged {
+        Test::Greater.judge([left, right].into_iter().collect(), Unit::RATIO)
+    }
+
+    fn about_within(figure: Known, range: [f64; 2]) -> Judged {
+        let sides = [figure, Ok(exactly(range[0])), Ok(exactly(range[1]))];
+        Test::AboutWithin.judge(sides.into_iter().collect(), Unit::RATIO)
+    }
+
+    fn close([first, second]: [Known; 2], whole: Known) -> Judged {
+        Test::Close.judge([first, second, whole].into_iter().collect(), Unit::RATIO)
+    }
+
+    fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
+        Test::NoBenefit(factor).judge([long, short].into_iter().collect(), Unit::RATIO)
+    }
+
+    fn mean(mean: f64, half_width: f64) -> Known {
+        Ok(Figure { mean, half_width })
+    }
+
+    fn not_measured() -> Known {
+        Err("no L2".into())
+    }
+
+    #[test]
+    fn figures_are_printed_with_their_units() {
+        let sides = || [mean(1_250_000.0, 5_000.0), mean(2e6, 0.0)].into_iter().collect();
+        let text = |unit| Test::Greater.judge(sides(), unit).numbers;
+        assert_eq!(text(Unit::MICROSECONDS), "1250.0 ± 5.0 µs and 2000.0 µs");
+        let share = [mean(0.261, 0.002), mean(0.2, 0.0)].into_iter().collect();
+        let share = Test::Greater.judge(share, Unit::PERCENT).numbers;
+        assert_eq!(share, "26.1 ± 0.2 % and 20.0 %");
+    }
+
+    #[test]
+    fn a_difference_that_is_not_material_decides_nothing() {
+        let verdict = |first, second| greater(first, second).verdict;
+        let small: Verdict = Verdict::NotJudged("the figures differ by less than 1 %".into());
+        // 0.1 %, far beyond the intervals.
+        assert_eq!(verdict(mean(100.1, 0.01), mean(100.0, 0.01)), small);
+        assert_eq!(verdict(mean(100.0, 0.01), mean(100.1, 0.01)), small);
+        assert_eq!(verdict(mean(102.0, 0.01), mean(100.0, 0.01)), Verdict::Holds);
+        // Figures without an interval, such as those of a paper: the error is unknown.
+        let reason = "the figures have no intervals and differ by less than 5 %";
+        let unknown = Verdict::NotJudged(reason.into());
+        assert_eq!(verdict(mean(24.25, 0.0), mean(23.40, 0.0)), unknown);
+        assert_eq!(verdict(mean(12.0, 0.0), mean(11.0, 0.0)), Verdict::Holds);
+        let judged = greater(mean(24.25, 0.0), mean(23.40, 0.0));
+        assert_eq!(judged.in_words(), format!("24.2 and 23.4: {reason}"));
+        // A negative effect is as far from 0 as a positive one.
+        assert_eq!(verdict(mean(-5.0, 0.0), mean(5.0, 0.0)), Verdict::Fails);
+        assert_eq!(verdict(mean(0.0, 0.0), mean(0.0, 0.0)), Verdict::NotJudged(EQUAL.into()));
+        // The limit on longer lines is a comparison, too: 75.4 of 100 misses remain, and the limit is 75.
+        let remain = no_benefit(mean(75.4, 0.01), mean(100.0, 0.01), 2.0);
+        assert_eq!(remain.verdict, small);
+    }
+
+    #[test]
+    fn a_range_is_about_its_ends() {
+        let verdict = |figure| about_within(figure, [3.0, 4.0]).verdict;
+        assert_eq!(verdict(mean(3.5, 0.1)), Verdict::Holds);
+        assert_eq!(verdict(mean(4.3, 0.1)), Verdict::Holds);
+        assert_eq!(verdict(mean(2.75, 0.0)), Verdict::Holds);
+        assert_eq!(verdict(mean(4.6, 0.1)), Verdict::Fails);
+        assert_eq!(verdict(mean(2.5, 0.1)), Verdict::Fails);
+        let across = Verdict::NotJudged(Reason::across_limit("figure"));
+        assert_eq!(verdict(mean(4.3, 0.2)), across);
+        assert_eq!(verdict(mean(3.5, 9.0)), across);
+        let unknown = Verdict::NotJudged(Reason::no_interval());
+        assert_eq!(verdict(mean(3.5, f64::INFINITY)), unknown);
+        assert_eq!(verdict(mean(-3.5, 0.1)), Verdict::NotJudged(NEGATIVE.into()));
+        // The ratio is 1 within the range, and the ratio to the nearer end outside.
+        let number = |figure| about_within(figure, [3.0, 4.0]).number;
+        assert_eq!(number(mean(3.5, 0.1)), Some(1.0));
+        assert_eq!(number(mean(8.0, 0.1)), Some(2.0));
+        assert_eq!(number(mean(1.5, 0.1)), Some(0.5));
+        assert_eq!(about_within(mean(3.5, 0.1), [3.0, 4.0]).numbers, "3.50 ± 0.10; 3.00 to 4.00");
+    }
+
+    #[test]
+    fn a_figure_that_was_measured_once_is_not_judged() {
+        let once = Figure { mean: 12.5, half_width: f64::INFINITY };
+        let judged = greater(Ok(once), Ok(exactly(2.0)));
+        let unknown = Verdict::NotJudged(Reason::no_interval());
+        assert_eq!((judged.number, judged.verdict), (Some(6.25), unknown));
+        assert_eq!(judged.numbers, "12.5 (no interval) and 2.00");
+    }
+
+    #[test]
+    fn an_unknown_figure_is_not_judged() {
+        let unknown = Verdict::NotJudged("no L2".into());
+        assert_eq!(greater(mean(1.0, 0.1), not_measured()).verdict, unknown);
+        assert_eq!(about_within(not_measured(), [1.0, 2.0]).verdict, unknown);
+        assert_eq!(close([mean(1.0, 0.1), not_measured()], mean(2.0, 0.1)).verdict, unknown);
+        assert_eq!(close([mean(1.0, 0.1), mean(1.0, 0.1)], not_measured()).verdict, unknown);
+        assert_eq!(no_benefit(not_measured(), not_measured(), 2.0).verdict, unknown);
+        let zeros = close([mean(0.0, 0.0), mean(0.0, 0.0)], mean(0.0, 0.0)).verdict;
+        assert!(matches!(zeros, Verdict::NotJudged(_)));
+    }
+
+    #[test]
+    fn numbers_decide() {
+        assert_eq!(greater(mean(30.0, 2.0), mean(20.0, 2.0)).verdict, Verdict::Holds);
+        assert_eq!(greater(mean(20.0, 2.0), mean(30.0, 2.0)).verdict, Verdict::Fails);
+        let overlap = greater(mean(30.0, 6.0), mean(20.0, 6.0)).verdict;
+        assert!(matches!(overlap, Verdict::NotJudged(_)));
+        let close_to =
+            |whole| close([mean(104.0, 1.0), mean(169.0, 1.0)], mean(whole, 1.0)).verdict;
+        assert_eq!((close_to(298.0), close_to(350.0)), (Verdict::Holds, Verdict::Fails));
+        let without_benefit =
+            |long, factor| no_benefit(mean(long, 1.0), mean(100.0, 1.0), factor).verdict;
+        let twice = (without_benefit(80.0, 2.0), without_benefit(70.0, 2.0));
+        assert_eq!(twice, (Verdict::Holds, Verdict::Fails));
+        let four_times = (without_benefit(70.0, 4.0), without_benefit(60.0, 4.0));
+        assert_eq!(four_times, (Verdict::Holds, Verdict::Fails));
+    }
+
+    #[test]
+    fn a_ratio_at_its_limit_is_judged_beyond_its_interval_alone() {
+        let across = || Verdict::NotJudged(Reason::across_limit("ratio"));
+        let verdict = |first, second, total| close([first, second], total).verdict;
+        // The interval of 0.98 ± 0.88 contains the limit of 10 %, though both intervals are wide.
+        assert_eq!(verdict(mean(60.0, 40.0), mean(38.0, 30.0), mean(100.0, 50.0)), across());
+        // The half widths of the ratio: 5 / 100 for the sum, 0.98 * 4 / 100 for the total, 0.0635 for both.
+        let within = |first| verdict(mean(first, 3.0), mean(38.0, 4.0), mean(100.0, 4.0));
+        assert_eq!(within(60.0), Verdict::Holds);
+        assert_eq!(within(57.0), across());
+        assert_eq!(within(47.0), across());
+        assert_eq!(within(45.0), Verdict::Fails);
+        let once = mean(38.0, f64::INFINITY);
+        let unknown = Verdict::NotJudged(Reason::no_interval());
+        assert_eq!(verdict(mean(60.0, 3.0), once.clone(), mean(100.0, 4.0)), unknown);
+        // Lines of twice the length: 80 of 100 misses remain, and the limit is 75.
+        let without_benefit =
+            |half_width| no_benefit(mean(80.0, half_width), mean(100.0, half_width), 2.0).verdict;
+        assert_eq!(without_benefit(2.0), Verdict::Holds);
+        assert_eq!(without_benefit(4.0), Verdict::NotJudged(Reason::overlap()));
+        assert_eq!(no_benefit(once, mean(100.0, 1.0), 2.0).verdict, unknown);
+    }
+
+    #[test]
+    fn negative_effects_have_no_ratio() {
+        let negative = || Verdict::NotJudged(NEGATIVE.into());
+        assert_eq!(no_benefit(mean(-5.0, 0.1), mean(-3.0, 0.1), 2.0).verdict, negative());
+        assert_eq!(no_benefit(mean(-5.0, 0.1), mean(3.0, 0.1), 2.0).verdict, negative());
+        let exact = |number| mean(number, 0.0);
+        assert_eq!(close([exact(-1.0), exact(-2.0)], exact(-3.0)).verdict, negative());
+        assert_eq!(close([exact(5.0), exact(-2.0)], exact(3.0)).verdict, negative());
+        assert_eq!(close([exact(5.0), exact(0.0)], exact(5.0)).verdict, Verdict::Holds);
+        let judged = no_benefit(exact(0.0), exact(0.0), 2.0);
+        assert_eq!(judged.verdict, Verdict::NotJudged(NOTHING.into()));
+        assert_eq!(judged.numbers, "0.00 and 0.00");
+    }
+
+    proptest! {
+        #[test]
+        fn greater_and_its_converse_never_both_hold(
+            left in 0.0..1e4_f64, right in 0.0..1e4_f64, half_width in 0.0..100.0_f64,
+        ) {
+            let verdict = greater(mean(left, half_width), mean(right, half_width)).verdict;
+            let converse = greater(mean(right, half_width), mean(left, half_width)).verdict;
+            let expected = match verdict {
+                Verdict::Holds => Verdict::Fails,
+                Verdict::Fails => Verdict::Holds,
+                not_judged => not_judged,
+            };
+            prop_assert_eq!(converse, expected);
+        }
+    }
+}
