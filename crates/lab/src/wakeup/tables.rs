@@ -289,8 +289,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         .uint(|row: &Thread<'_>| row.sample.events.map(|_| row.cpu.ledger.unseen)),
         column(
             "migration_count",
-            "1 if the kernel moved the thread to another CPU, for example because its CPU went offline. The thread \
-             was measured until then.",
+            "1 if the kernel moved the thread or its waker to another CPU, for example because its CPU went offline. The \
+             thread was measured until then.",
         )
         .detail()
         .uint(|row: &Thread<'_>| u64::from(row.cpu.left)),

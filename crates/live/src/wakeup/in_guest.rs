@@ -200,11 +200,12 @@ fn waker_run(waker: &Waker) -> WakerRun {
 ///
 /// Fails if it lost its CPU.
 fn counted(waker: WakerRun, outcome: &ThreadOutcome) -> Result<WakerRun, BenchError> {
-    let ended = outcome.waker.filter(|ended| ended.is_pinned).ok_or_else(|| {
+    if outcome.waker.is_none_or(|ended| !ended.is_pinned) {
         let cpu = waker.cpu;
-        BenchError::Failed(format!("the kernel moved the waker of CPU {cpu} to another CPU"))
-    })?;
-    Ok(WakerRun { missed: ended.missed, not_asleep: outcome.not_asleep, ..waker })
+        let reason = format!("the kernel moved the waker of CPU {cpu} to another CPU");
+        return Err(BenchError::Failed(reason));
+    }
+    Ok(WakerRun { missed: outcome.waker_missed, not_asleep: outcome.not_asleep, ..waker })
 }
 
 /// Runs the threads of a request. Calls `mark` before they begin and after they have ended. Calls
@@ -262,7 +263,7 @@ pub fn execute(
         threads.iter().map(|thread| thread.waker.as_ref().map(waker_run)).collect();
     let refused: Vec<_> = threads.iter().map(|thread| thread.policy_error.clone()).collect();
     // Only the threads run until they have ended: the rings have room for all records, so nobody reads them before.
-    let outcomes: Vec<_> = threads.into_iter().map(MeasuredThread::join).collect();
+    let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join(None)).collect();
     mark(WindowEdge::Close);
     drop(on_stop);
     let still_run = stimuli.check();
