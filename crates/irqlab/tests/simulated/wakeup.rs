@@ -98,6 +98,21 @@ fn wake_ups_that_another_cpu_sends_are_exact_and_the_same_again() {
     }
 }
 
+/// The idle task executes more blocks before the due time than the record of blocks has room for.
+#[test]
+fn functions_are_recorded_after_an_idle_task_that_polls() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["wakeup", "-q", "--json", "--on", "sim", "-p", "50ms", "-d", "100ms"];
+    let options = ["--seeds", "1", "--append", "idle=poll"];
+    let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+    check_worst_functions(&run);
+    let functions = rows(&run, "worst_functions");
+    assert!(functions.iter().any(|row| row["function"] == "hrtimer_interrupt"), "{functions:?}");
+}
+
 /// Seeds change the phases, so machines differ. The worst of them is reported, and its seed alone gives it again.
 #[test]
 fn the_worst_of_several_seeds_is_found_and_the_same_again() {
