@@ -525,10 +525,12 @@ mod tests {
         channel.send(200).unwrap();
         drop(channel.closing());
         let schedule = Schedule { first_due_ns: 0, window_ns: 0, end_ns: u64::MAX };
-        let ring = Ring::new(16);
-        let outcome =
-            run_woken(&config(process_cpus().permitted[0], None), schedule, &channel, &ring);
-        let outcome = outcome.unwrap();
+        let cpu = process_cpus().permitted[0];
+        let on_its_cpu = || {
+            pin(cpu).unwrap();
+            run_woken(&config(cpu, None), schedule, &channel, &Ring::new(16)).unwrap()
+        };
+        let outcome = std::thread::scope(|scope| scope.spawn(on_its_cpu).join().unwrap());
         assert_eq!((outcome.not_asleep, outcome.missed), (1, 1));
     }
 
