@@ -26,6 +26,7 @@ use super::join::{DueGrid, Join};
 use super::schedule::{Schedule, nanoseconds, schedules};
 use super::settings::{Length, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
+use super::thread_class::{check_policy, refused_deadline};
 use crate::clock::{KernelClock, WallReading, monotonic_ns};
 use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
@@ -93,8 +94,10 @@ pub struct LiveWakeup {
 impl LiveWakeup {
     /// Loads the probes, limits the idle states, and prepares the command.
     ///
-    /// Fails if the command's program is not found, or the idle states cannot be limited.
+    /// Fails if the command's program is not found, the idle states cannot be limited, or a thread of SCHED_DEADLINE is
+    /// refused.
     pub fn new(settings: WakeupSettings) -> Result<Self, BenchError> {
+        check_policy(settings.policy, &settings.cpus)?;
         let idle_states = settings.idle_exit_max_us.map(|exit_max_us| {
             IdleStateLimit::request(exit_max_us).map_err(|error| BenchError::NothingMeasurable {
                 reason: format!("/dev/cpu_dma_latency: {error}; the idle states cannot be limited"),
@@ -213,7 +216,12 @@ impl LiveWakeup {
             let ring_records = ring_records as usize;
             let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
             match MeasuredThread::start(config, probes.map(MarkProbes::caller)) {
-                Ok(thread) => threads.push(thread),
+                Ok(thread) => match &thread.policy_error {
+                    Some(reason) if policy.is_deadline() => {
+                        return Err(refused_deadline(policy, cpu, reason));
+                    }
+                    _ => threads.push(thread),
+                },
                 Err(_) if is_leaving(&self.root, cpu) => {
                     offline.push(UnmeasuredCpu { cpu, reason: OFFLINE_BEFORE.to_owned() });
                 }

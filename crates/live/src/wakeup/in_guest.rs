@@ -21,6 +21,7 @@ use super::hog::Hogs;
 use super::schedule::schedules;
 use super::settings::{Length, Policy, WakerPlace, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig, ThreadOutcome};
+use super::thread_class::refused_deadline;
 use super::waker::Waker;
 use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
@@ -232,6 +233,11 @@ pub fn execute(
         MeasuredThread::start(config, None)
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let refused =
+        threads.iter().find_map(|thread| Some((thread.cpu, thread.policy_error.as_ref()?)));
+    if let Some((cpu, reason)) = refused.filter(|_| policy.is_deadline()) {
+        return Err(refused_deadline(policy, cpu, reason));
+    }
     let mut phases = Phases::new(request);
     phases.wait();
     let has_load = request.condition != Condition::Ambient;
