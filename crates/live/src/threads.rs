@@ -120,6 +120,39 @@ pub fn round_robin(priority: u32) -> io::Result<()> {
     set_scheduling_class(libc::SCHED_RR, priority)
 }
 
+/// The structure of sched_setattr(2), in its first version.
+#[repr(C)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// Gives this thread the class SCHED_DEADLINE with these times.
+///
+/// Fails without CAP_SYS_NICE, with EPERM if the thread may run on fewer CPUs than its root domain has, and with EBUSY if the
+/// CPUs have not enough time left.
+pub fn deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> io::Result<()> {
+    let attributes = SchedulingAttributes {
+        size: size_of::<SchedulingAttributes>() as u32,
+        policy: libc::SCHED_DEADLINE as u32,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime_ns,
+        deadline_ns,
+        period_ns,
+    };
+    // SAFETY: the structure has the size that it states and outlives the call, which changes this thread's scheduling alone.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Gives this thread the class SCHED_IDLE: it runs only while no other thread wants the CPU.
 ///
 /// Fails if the kernel refuses.

@@ -163,24 +163,30 @@ pub struct BlockWindow {
     /// The count of the CPU's executed cycles from which on blocks are recorded, like
     /// [`simrecord::record::Transition::cycles`].
     pub from_cycles: u64,
+    /// The CPU's time-stamp counter: of the blocks before this time, only the last one is recorded.
+    pub due_tsc: u64,
     /// The CPU's time-stamp counter: the first block at or after this time is the last one.
     pub until_tsc: u64,
 }
 
 impl BlockWindow {
-    /// Parses `CPU:CYCLES:TSC`.
+    /// Parses `CPU:CYCLES:TSC:TSC`.
     fn parse(text: &str) -> Option<BlockWindow> {
-        let (cpu, times) = text.split_once(':')?;
-        let (from_cycles, until_tsc) = times.split_once(':')?;
-        let cpu = cpu.parse().ok().filter(|cpu| (*cpu as usize) < CPUS_MAX)?;
-        Some(BlockWindow { cpu, from_cycles: number(from_cycles)?, until_tsc: number(until_tsc)? })
+        let fields: Vec<&str> = text.split(':').collect();
+        let [cpu, from_cycles, due_tsc, until_tsc] = fields[..] else { return None };
+        Some(BlockWindow {
+            cpu: cpu.parse().ok().filter(|cpu| (*cpu as usize) < CPUS_MAX)?,
+            from_cycles: number(from_cycles)?,
+            due_tsc: number(due_tsc)?,
+            until_tsc: number(until_tsc)?,
+        })
     }
 }
 
 impl fmt::Display for BlockWindow {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BlockWindow { cpu, from_cycles, until_tsc } = self;
-        write!(out, "{cpu}:{from_cycles}:{until_tsc}")
+        let BlockWindow { cpu, from_cycles, due_tsc, until_tsc } = self;
+        write!(out, "{cpu}:{from_cycles}:{due_tsc}:{until_tsc}")
     }
 }
 
@@ -423,7 +429,7 @@ const ROWS: [Row; 32] = [
     words_row!("transitions", "on or off", transitions: "on" => true, "off" => false),
     Row {
         name: "blocks",
-        allowed: "CPU:CYCLES:TSC",
+        allowed: "CPU:CYCLES:TSC:TSC",
         set: |options, text| {
             options.blocks = Some(BlockWindow::parse(text)?);
             Some(())
@@ -627,15 +633,15 @@ mod tests {
         }
         assert!(options.pmu == Some(Vendor::Intel) && options.exits_all);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
-        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a,blocks=1:20:300";
+        let timed = "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a,blocks=1:20:250:300";
         let options = Options::parse(timed.split(',')).unwrap();
         assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
         assert_eq!(options.annotate, Some("/a".into()));
         assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
         assert!(options.spans && !options.span_counts && options.transitions);
-        let window = BlockWindow { cpu: 1, from_cycles: 20, until_tsc: 300 };
+        let window = BlockWindow { cpu: 1, from_cycles: 20, due_tsc: 250, until_tsc: 300 };
         assert_eq!(options.blocks, Some(window));
-        for wrong in ["1:20", "16:20:300", "1:20:-1", "1:20:300:4"] {
+        for wrong in ["1:20", "1:20:300", "16:20:250:300", "1:20:250:-1", "1:20:250:300:4"] {
             assert_eq!(BlockWindow::parse(wrong), None, "{wrong}");
         }
         let asked = "out=/r,msr=10a:8000000000000001,cpuid=4:2:1:2:3:ff,cpuid=80000006:-:0:0:1:2";

@@ -61,7 +61,8 @@ pub struct WakeupArgs {
     /// How long the threads run before irqlab measures them [default: 100ms; with a model 10ms]
     #[arg(long, allow_hyphen_values = true, value_parser = any_duration, value_name = "TIME")]
     warm_up: Option<Duration>,
-    /// Scheduling class of the threads: other, fifo:PRIO or rr:PRIO. Without the rights for it, other, with a warning
+    /// Scheduling class of the threads: other, fifo:PRIO or rr:PRIO (without the rights for it, other, with a warning), or
+    /// deadline:RUNTIME,DEADLINE,PERIOD, as in deadline:200us,500us,1ms (refused where the kernel refuses it)
     #[arg(long, default_value = "fifo:95", value_name = "CLASS")]
     policy: Policy,
     /// How the threads, or their wakers, sleep until they are due: nanosleep (clock_nanosleep) or timerfd
@@ -477,6 +478,13 @@ fn check_simulated(args: &WakeupArgs, model: Option<&str>, vcpus: u32) -> Result
         return refused(format!(
             "a window of {wakeups} wake-ups of each CPU; {reason} {wakeups_max}"
         ));
+    }
+    if vcpus > 1 && args.policy.is_deadline() {
+        return refused(
+            "--policy deadline needs a machine with one CPU (without --vcpus): the kernel lets no thread of this class \
+             stay on one CPU of several"
+                .to_owned(),
+        );
     }
     if vcpus > 1 && model.is_none() {
         return refused(format!(

@@ -19,7 +19,14 @@ fn invalid_options_are_named() {
     check_refused(&["wakeup", "-p", "1us"], "allowed: 10us to 10s");
     check_refused(&["wakeup", "-p", "2s", "-d", "1s"], "-d is shorter than the period -p");
     check_refused(&["wakeup", "--policy", "fifo:100"], "allowed: other, fifo:PRIO or rr:PRIO");
-    check_refused(&["wakeup", "--policy", "deadline:1ms"], "allowed: other, fifo:PRIO or rr:PRIO");
+    check_refused(
+        &["wakeup", "--policy", "deadline:1ms"],
+        "allowed: deadline:RUNTIME,DEADLINE,PERIOD",
+    );
+    check_refused(
+        &["wakeup", "--policy", "deadline:2ms,1ms,4ms"],
+        "a DEADLINE not below it, and a PERIOD not below the DEADLINE",
+    );
     check_refused(&["wakeup", "--wait", "futex"], "allowed: nanosleep, timerfd");
     check_refused(
         &["wakeup", "--idle-exit-max", "10ns"],

@@ -16,6 +16,10 @@ fn options_that_a_simulated_machine_lacks_are_refused() {
     refused(&["-H", "0"], "--housekeeping is for --on live");
     refused(&["--free-running"], "the simulated machine's clock, not the host's");
     refused(&["--vcpus", "2"], "without a model, virtual CPUs share one clock");
+    refused(
+        &["--vcpus", "2", "--policy", "deadline:100us,200us,500us"],
+        "--policy deadline needs a machine with one CPU",
+    );
     refused(&["--wake-by", "futex", "--waker-cpu", "1"], "no CPU 1 in the simulated machine");
     refused(&["-d", "1h"], "the guest keeps all of them until the end");
 }
@@ -96,6 +100,43 @@ fn wake_ups_that_another_cpu_sends_are_exact_and_the_same_again() {
             assert_eq!(has_idle, vcpus == "2", "{parts:?}");
         }
     }
+}
+
+/// The guest's only CPU is its root domain, so the kernel accepts the class for a pinned thread.
+#[test]
+fn a_thread_of_sched_deadline_meets_every_period() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    for (wake_by, waker_scheduler) in [("timer", Json::Null), ("futex", "SCHED_FIFO 99".into())] {
+        let arguments = ["wakeup", "-q", "--json", "--on", "sim", "-p", "500us", "-d", "20ms"];
+        let options = ["--policy", "deadline:200us,400us,500us", "--wake-by", wake_by];
+        let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+        for setting in ["policy", "scheduler"] {
+            assert_eq!(run["settings"][setting], "SCHED_DEADLINE 200us,400us,500us", "{setting}");
+        }
+        assert_eq!(run["settings"]["waker_scheduler"], waker_scheduler);
+        let [row] = rows(&run, "wakeup") else { panic!("{run}") };
+        assert_eq!((uint(row, "wakeup_count"), uint(row, "missed_count")), (40, 0), "{row}");
+        assert_eq!(row["other_ratio"].as_f64(), Some(0.0), "{row}");
+        check_wakeup_sums(&run);
+    }
+}
+
+/// The idle task executes more blocks before the due time than the record of blocks has room for.
+#[test]
+fn functions_are_recorded_after_an_idle_task_that_polls() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["wakeup", "-q", "--json", "--on", "sim", "-p", "50ms", "-d", "100ms"];
+    let options = ["--seeds", "1", "--append", "idle=poll"];
+    let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+    check_worst_functions(&run);
+    let functions = rows(&run, "worst_functions");
+    assert!(functions.iter().any(|row| row["function"] == "hrtimer_interrupt"), "{functions:?}");
 }
 
 /// Seeds change the phases, so machines differ. The worst of them is reported, and its seed alone gives it again.

@@ -257,6 +257,14 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
              no BPF program while a thread of process 1 runs"
         ));
     }
+    let scheduler = window.facts.get("scheduler").and_then(Json::as_str).unwrap_or_default();
+    if scheduler.starts_with("SCHED_DEADLINE") && window.cpus.iter().any(|cpu| cpu.missed > 0) {
+        warnings.push(
+            "periods were missed under SCHED_DEADLINE: a thread that has used up its RUNTIME waits for its next PERIOD, and \
+             this time is in the classes switch and tasks (a longer RUNTIME avoids it)"
+                .to_owned(),
+        );
+    }
     let mut cpu_warnings = CpuWarnings::default();
     for warning in &window.cpu_warnings {
         cpu_warnings.add(Plan::NAME, warning.clone());

@@ -145,7 +145,7 @@ pub struct ConditionCheck {
     pub exact: Vec<ExactWakeup>,
     /// Number of the kernel's events that the live bench lost.
     pub lost_events: u64,
-    /// Calls of BPF programs in the window, and the sum of their times, ns.
+    /// Calls of BPF programs in the window, and the sum of their times, ns, without interrupts within them.
     pub probe_calls: (u64, f64),
 }
 
@@ -471,7 +471,10 @@ pub fn wakeups(checks: &[ConditionCheck]) -> Table {
             let parts = check.joined().flat_map(|(exact, _)| &exact.parts);
             mean(parts.map(|part| part.probes_ns).sum::<u64>() as f64, check.joined().count() as u64)
         }),
-        us_column("probe_cost_ns", "Mean time of a call of a BPF program in the window, exact.")
+        us_column(
+            "probe_cost_ns",
+            "Mean time of a call of a BPF program in the window, without the interrupts that came within a call. Exact.",
+        )
             .shown_as("a probe", 81)
             .real(ConditionCheck::probe_cost_ns),
     ]);

@@ -186,7 +186,7 @@ pub struct CpuWakeups {
     pub lost: u64,
     /// Page faults of the thread in the window; `None` if the kernel does not report them.
     pub page_faults: Option<u64>,
-    /// Whether the kernel moved the thread to another CPU, and it was measured until then.
+    /// Whether the kernel moved the thread or its waker to another CPU, and the thread was measured until then.
     pub left: bool,
     /// The thread's own readings, which serve to check the bench. `None` unless the bench was asked for them.
     pub readings: Option<ThreadReadings>,

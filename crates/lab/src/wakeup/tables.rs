@@ -289,8 +289,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         .uint(|row: &Thread<'_>| row.sample.events.map(|_| row.cpu.ledger.unseen)),
         column(
             "migration_count",
-            "1 if the kernel moved the thread to another CPU, for example because its CPU went offline. The thread \
-             was measured until then.",
+            "1 if the kernel moved the thread or its waker to another CPU, for example because its CPU went offline. The \
+             thread was measured until then.",
         )
         .detail()
         .uint(|row: &Thread<'_>| u64::from(row.cpu.left)),
@@ -872,9 +872,11 @@ pub(super) fn distribution(sample: &WakeupSample) -> Table {
 mod tests {
     use serde_json::Map;
 
+    use super::super::experiment::{Plan, WakeupSamples};
     use super::super::ledger::WakeupLedger;
     use super::super::split::Wakeup;
     use super::*;
+    use crate::experiment::Experiment;
     use crate::noise::{KeepDetours, Mark, What};
     use crate::wall_clock::WallClock;
 
@@ -922,6 +924,21 @@ mod tests {
             absent: Vec::new(),
             wall_clock: None,
         }
+    }
+
+    #[test]
+    fn missed_periods_under_sched_deadline_have_a_possible_reason() {
+        let warns = |scheduler: &str, missed| {
+            let mut window = sample();
+            window.facts.insert("scheduler".to_owned(), scheduler.into());
+            window.cpus[0].missed = missed;
+            let samples = WakeupSamples { window: Some(window), pairs: Vec::new() };
+            let warnings = Plan::default().report(&samples).warnings;
+            warnings.iter().any(|warning| warning.contains("has used up its RUNTIME"))
+        };
+        assert!(warns("SCHED_DEADLINE 200us,500us,1ms", 2));
+        assert!(!warns("SCHED_DEADLINE 200us,500us,1ms", 0));
+        assert!(!warns("SCHED_FIFO 95", 2));
     }
 
     #[test]

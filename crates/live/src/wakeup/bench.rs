@@ -5,6 +5,7 @@
 //! records and the kernel's marks.
 
 use std::process::ExitStatus;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use lab::cpu_warnings::CpuWarning;
@@ -25,6 +26,7 @@ use super::join::{DueGrid, Join};
 use super::schedule::{Schedule, nanoseconds, schedules};
 use super::settings::{Length, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
+use super::thread_class::{check_policy, refused_deadline};
 use crate::clock::{KernelClock, WallReading, monotonic_ns};
 use crate::companion::Companion;
 use crate::host::diagnosis::setcap_line_for;
@@ -62,12 +64,14 @@ const AFTER_STOP: Duration = Duration::from_millis(10);
 /// A window ends if the observer gets no CPU time for this long.
 const WATCHDOG_NS: u64 = 10_000_000_000;
 /// The warning about a window that ended because the observer got no CPU time.
-const STARVED: &str = "the run was ended: irqlab's own thread, which reads the records, got no time for 10 s (leave it a CPU \
-                       with -c or -H)";
+const STARVED: &str = "the run was ended: irqlab's own thread, which reads the records, got no time for 10 s (was irqlab \
+                       stopped? otherwise leave it a CPU with -c or -H)";
 /// Reasons why a thread ended early, or why its records are not used.
 const WENT_OFFLINE: &str = "went offline in the window: measured until then";
 const MOVED: &str = "the kernel moved the thread to another CPU (did this one go offline for a while?): measured until then";
-const WAKER_MOVED: &str = "the kernel moved the waker to another CPU (did its CPU go offline?)";
+const WAKER_LEFT: &str =
+    "the kernel moved the waker to another CPU (did its CPU go offline?): measured until then";
+const WAKER_MOVED: &str = "the kernel let the waker leave its CPU for a while (did it go offline?)";
 const LEFT_UNNOTICED: &str =
     "the kernel let the thread leave the CPU for a while (did it go offline?)";
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
@@ -90,8 +94,10 @@ pub struct LiveWakeup {
 impl LiveWakeup {
     /// Loads the probes, limits the idle states, and prepares the command.
     ///
-    /// Fails if the command's program is not found, or the idle states cannot be limited.
+    /// Fails if the command's program is not found, the idle states cannot be limited, or a thread of SCHED_DEADLINE is
+    /// refused.
     pub fn new(settings: WakeupSettings) -> Result<Self, BenchError> {
+        check_policy(settings.policy, &settings.cpus)?;
         let idle_states = settings.idle_exit_max_us.map(|exit_max_us| {
             IdleStateLimit::request(exit_max_us).map_err(|error| BenchError::NothingMeasurable {
                 reason: format!("/dev/cpu_dma_latency: {error}; the idle states cannot be limited"),
@@ -210,7 +216,12 @@ impl LiveWakeup {
             let ring_records = ring_records as usize;
             let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
             match MeasuredThread::start(config, probes.map(MarkProbes::caller)) {
-                Ok(thread) => threads.push(thread),
+                Ok(thread) => match &thread.policy_error {
+                    Some(reason) if policy.is_deadline() => {
+                        return Err(refused_deadline(policy, cpu, reason));
+                    }
+                    _ => threads.push(thread),
+                },
                 Err(_) if is_leaving(&self.root, cpu) => {
                     offline.push(UnmeasuredCpu { cpu, reason: OFFLINE_BEFORE.to_owned() });
                 }
@@ -303,7 +314,7 @@ impl LiveWakeup {
             absent: Vec::new(),
             wall_clock: Some(wall_before.until(WallReading::now(), kernel_clock)),
         };
-        self.add_cpus(threads, joins, start_ns, &mut sample)?;
+        self.add_cpus(threads, joins, Times { start_ns, stopped_ns }, &mut sample)?;
         for ((cpu, thread), records) in numbers.into_iter().zip(readings.unwrap_or_default()) {
             if let Some(row) = sample.cpus.iter_mut().find(|row| row.cpu == cpu) {
                 row.readings = Some(ThreadReadings { thread, records });
@@ -334,7 +345,7 @@ impl LiveWakeup {
         &self,
         threads: Vec<MeasuredThread>,
         joins: Vec<Join>,
-        start_ns: u64,
+        Times { start_ns, stopped_ns }: Times,
         sample: &mut WakeupSample,
     ) -> Result<(), BenchError> {
         for (thread, join) in threads.into_iter().zip(joins) {
@@ -358,9 +369,11 @@ impl LiveWakeup {
                     sample.cpu_warnings.push(CpuWarning::new(cpu, &problem));
                 }
             }
-            let (ring, outcome) = thread.join()?;
+            let (ring, outcome) = thread.join(stopped_ns)?;
+            let waker_left = outcome.waker.is_some_and(|waker| waker.has_left);
             if outcome.waker.is_some_and(|waker| !waker.is_pinned) {
-                sample.cpu_warnings.push(CpuWarning::new(cpu, WAKER_MOVED));
+                let reason = if waker_left { WAKER_LEFT } else { WAKER_MOVED };
+                sample.cpu_warnings.push(CpuWarning::new(cpu, reason));
             }
             if ring.is_starved() {
                 self.settings.stop.request();
@@ -383,14 +396,14 @@ impl LiveWakeup {
                 start_ns,
                 ledger: join.into_ledger(),
                 missed: outcome.missed,
-                waker: waker_cpu.zip(outcome.waker).map(|(cpu, waker)| WakerCounts {
+                waker: waker_cpu.map(|cpu| WakerCounts {
                     cpu,
-                    missed: waker.missed,
+                    missed: outcome.waker_missed,
                     not_asleep: outcome.not_asleep,
                 }),
                 lost: ring.lost(),
                 page_faults: outcome.counts.map(|counts| counts.page_faults),
-                left,
+                left: left || waker_left,
                 readings: None,
             });
         }
@@ -415,6 +428,15 @@ impl LiveWakeup {
     fn shortest_part(&self) -> Duration {
         Duration::from_nanos(self.settings.period_ns) * PART_PERIODS_MIN
     }
+}
+
+/// Times of a window.
+#[derive(Clone, Copy)]
+struct Times {
+    /// When the window opened, by the kernel's clock, ns.
+    start_ns: u64,
+    /// When a request to stop ended the window, by the process's clock, ns. `None`: no request did.
+    stopped_ns: Option<u64>,
 }
 
 /// Reads the records of the threads and the marks of their CPUs until all threads have ended.
@@ -505,9 +527,11 @@ impl Observer<'_> {
         self.threads.iter().find_map(|thread| Some(thread.waker.as_ref()?.cpu))
     }
 
+    /// Ends the window. A thread that does not see this request yet is before the end of the window.
     fn stop_threads(&mut self) {
-        self.stopped_ns.get_or_insert_with(monotonic_ns);
         self.threads.iter().for_each(|thread| thread.ring.stop());
+        fence(Ordering::SeqCst);
+        self.stopped_ns.get_or_insert_with(monotonic_ns);
     }
 
     /// The threads end if the observer does not call this for [`WATCHDOG_NS`]: they may leave it no CPU time.

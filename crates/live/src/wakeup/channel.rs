@@ -23,6 +23,19 @@ enum Sleep {
     Eventfd(OwnedFd),
 }
 
+/// Signals that the measured thread takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TakenSignals {
+    /// Due time of the waker for the first signal, ns.
+    pub(super) due_ns: u64,
+    /// When the waker sent the first signal, ns.
+    pub(super) sent_ns: u64,
+    /// Number of the later signals that were due in the window.
+    pub(super) later: u64,
+    /// When the waker sent the last signal, ns.
+    pub(super) last_sent_ns: u64,
+}
+
 /// A channel from one waker to one measured thread.
 pub(super) struct WakeChannel {
     sleep: Sleep,
@@ -96,14 +109,25 @@ impl WakeChannel {
         }
     }
 
-    /// Takes all signals, and returns the due time of the first one and the time at which it was sent. Only the measured
-    /// thread may call this.
-    pub(super) fn take_first(&self) -> Option<[u64; 2]> {
-        let mut first = None;
-        self.signals.drain(|[due_ns, sent_ns, _]| {
-            first.get_or_insert([due_ns, sent_ns]);
+    /// Takes all signals. `None` if there is none. `window_ns`: start of the window. Only the measured thread may call
+    /// this.
+    pub(super) fn take(&self, window_ns: u64) -> Option<TakenSignals> {
+        let mut taken: Option<TakenSignals> = None;
+        self.signals.drain(|[due_ns, sent_ns, _]| match &mut taken {
+            None => {
+                taken = Some(TakenSignals { due_ns, sent_ns, later: 0, last_sent_ns: sent_ns });
+            }
+            Some(taken) => {
+                taken.later += u64::from(due_ns >= window_ns);
+                taken.last_sent_ns = sent_ns;
+            }
         });
-        first
+        taken
+    }
+
+    /// Number of signals so far that found no room in the channel. They woke the thread, but their times are unknown.
+    pub(super) fn untimed(&self) -> u64 {
+        self.signals.lost()
     }
 
     pub(super) fn is_closed(&self) -> bool {

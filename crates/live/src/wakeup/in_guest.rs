@@ -21,6 +21,7 @@ use super::hog::Hogs;
 use super::schedule::schedules;
 use super::settings::{Length, Policy, WakerPlace, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig, ThreadOutcome};
+use super::thread_class::refused_deadline;
 use super::waker::Waker;
 use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
@@ -200,11 +201,12 @@ fn waker_run(waker: &Waker) -> WakerRun {
 ///
 /// Fails if it lost its CPU.
 fn counted(waker: WakerRun, outcome: &ThreadOutcome) -> Result<WakerRun, BenchError> {
-    let ended = outcome.waker.filter(|ended| ended.is_pinned).ok_or_else(|| {
+    if outcome.waker.is_none_or(|ended| !ended.is_pinned) {
         let cpu = waker.cpu;
-        BenchError::Failed(format!("the kernel moved the waker of CPU {cpu} to another CPU"))
-    })?;
-    Ok(WakerRun { missed: ended.missed, not_asleep: outcome.not_asleep, ..waker })
+        let reason = format!("the kernel moved the waker of CPU {cpu} to another CPU");
+        return Err(BenchError::Failed(reason));
+    }
+    Ok(WakerRun { missed: outcome.waker_missed, not_asleep: outcome.not_asleep, ..waker })
 }
 
 /// Runs the threads of a request. Calls `mark` before they begin and after they have ended. Calls
@@ -231,6 +233,11 @@ pub fn execute(
         MeasuredThread::start(config, None)
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let refused =
+        threads.iter().find_map(|thread| Some((thread.cpu, thread.policy_error.as_ref()?)));
+    if let Some((cpu, reason)) = refused.filter(|_| policy.is_deadline()) {
+        return Err(refused_deadline(policy, cpu, reason));
+    }
     let mut phases = Phases::new(request);
     phases.wait();
     let has_load = request.condition != Condition::Ambient;
@@ -262,7 +269,7 @@ pub fn execute(
         threads.iter().map(|thread| thread.waker.as_ref().map(waker_run)).collect();
     let refused: Vec<_> = threads.iter().map(|thread| thread.policy_error.clone()).collect();
     // Only the threads run until they have ended: the rings have room for all records, so nobody reads them before.
-    let outcomes: Vec<_> = threads.into_iter().map(MeasuredThread::join).collect();
+    let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join(None)).collect();
     mark(WindowEdge::Close);
     drop(on_stop);
     let still_run = stimuli.check();

@@ -28,6 +28,50 @@ impl Schedule {
     }
 }
 
+/// Due times that a late thread left out: `from_ns`, and every period after it before `to_ns`.
+#[derive(Clone, Copy, Debug)]
+pub struct DueGap {
+    pub from_ns: u64,
+    pub to_ns: u64,
+}
+
+/// The number of due times in a window that a thread left out.
+#[derive(Clone, Copy, Debug)]
+pub struct MissedPeriods {
+    schedule: Schedule,
+    period_ns: u64,
+    /// Number of those that were over before a request to stop.
+    counted: u64,
+    /// Due times that the thread left out after a request to stop. Some may be beyond the end of the window.
+    after_request: Option<DueGap>,
+}
+
+impl MissedPeriods {
+    pub fn none(schedule: Schedule, period_ns: u64) -> MissedPeriods {
+        MissedPeriods { schedule, period_ns, counted: 0, after_request: None }
+    }
+
+    /// Adds due times that were over before a request to stop.
+    pub fn add(&mut self, gap: DueGap) {
+        self.counted += self.schedule.due_in_window(gap.from_ns, gap.to_ns, self.period_ns);
+    }
+
+    /// Adds due times that were over when a thread saw a request to stop.
+    pub fn add_after_request(&mut self, gap: DueGap) {
+        self.after_request = Some(gap);
+    }
+
+    /// The number of missed periods in a window that a request ended at `stopped_ns`. `None`: no request did.
+    pub fn count(&self, stopped_ns: Option<u64>) -> u64 {
+        let end_ns = self.schedule.end_ns.min(stopped_ns.unwrap_or(u64::MAX));
+        let schedule = Schedule { end_ns, ..self.schedule };
+        let after_request = self
+            .after_request
+            .map_or(0, |gap| schedule.due_in_window(gap.from_ns, gap.to_ns, self.period_ns));
+        self.counted + after_request
+    }
+}
+
 /// The schedule of each of `count` threads that begin now. `aligned`: all are due at the same time; otherwise their due
 /// times are spread over the period.
 pub fn schedules(

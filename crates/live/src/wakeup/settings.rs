@@ -8,7 +8,7 @@ use std::time::Duration;
 use lab::noise::KeepDetours;
 use lab::wakeup::WakeBy;
 
-use crate::threads::{lowest_priority, real_time, round_robin, usual_class};
+use crate::threads::{deadline, lowest_priority, real_time, round_robin, usual_class};
 use crate::window::Stop;
 
 /// The scheduling class of the measured threads.
@@ -20,17 +20,26 @@ pub enum Policy {
     Fifo(u32),
     /// SCHED_RR at a priority.
     RoundRobin(u32),
+    /// SCHED_DEADLINE, which the kernel prefers to all real-time priorities.
+    Deadline(DeadlineTimes),
     /// SCHED_IDLE, which runs only if no other thread wants the CPU. For wakers only.
     Idle,
 }
 
 impl Policy {
+    /// Whether this is SCHED_DEADLINE.
+    #[must_use]
+    pub fn is_deadline(self) -> bool {
+        matches!(self, Policy::Deadline(_))
+    }
+
     /// The next lower class: a thread of this class takes the CPU from a thread of the lower class.
     #[must_use]
     pub fn lower(self) -> Policy {
         match self {
             Policy::Fifo(priority @ 2..) => Policy::Fifo(priority - 1),
             Policy::RoundRobin(priority @ 2..) => Policy::RoundRobin(priority - 1),
+            Policy::Deadline(_) => Policy::Fifo(PRIORITY_MAX),
             Policy::Fifo(_) | Policy::RoundRobin(_) => Policy::Other,
             Policy::Other | Policy::Idle => Policy::Idle,
         }
@@ -40,7 +49,7 @@ impl Policy {
     pub(super) fn is_real_time_now() -> bool {
         // SAFETY: the call takes a number, and changes nothing.
         let class = unsafe { libc::sched_getscheduler(0) };
-        matches!(class, libc::SCHED_FIFO | libc::SCHED_RR)
+        matches!(class, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
     }
 
     /// The word of the command line.
@@ -51,6 +60,7 @@ impl Policy {
             Policy::Idle => "idle".to_owned(),
             Policy::Fifo(priority) => format!("fifo:{priority}"),
             Policy::RoundRobin(priority) => format!("rr:{priority}"),
+            Policy::Deadline(times) => format!("deadline:{times}"),
         }
     }
 
@@ -63,6 +73,9 @@ impl Policy {
             Policy::Idle => lowest_priority(),
             Policy::Fifo(priority) => real_time(priority),
             Policy::RoundRobin(priority) => round_robin(priority),
+            Policy::Deadline(times) => {
+                deadline(times.runtime_ns, times.deadline_ns, times.period_ns)
+            }
         }
     }
 }
@@ -74,6 +87,7 @@ impl fmt::Display for Policy {
             Policy::Idle => formatter.write_str("SCHED_IDLE"),
             Policy::Fifo(priority) => write!(formatter, "SCHED_FIFO {priority}"),
             Policy::RoundRobin(priority) => write!(formatter, "SCHED_RR {priority}"),
+            Policy::Deadline(times) => write!(formatter, "SCHED_DEADLINE {times}"),
         }
     }
 }
@@ -82,18 +96,86 @@ impl FromStr for Policy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Policy, String> {
-        let allowed =
-            || "allowed: other, fifo:PRIO or rr:PRIO, as in fifo:95; PRIO is 1 to 99".to_owned();
+        let allowed = || {
+            "allowed: other, fifo:PRIO or rr:PRIO, as in fifo:95 (PRIO is 1 to 99), or deadline:RUNTIME,DEADLINE,PERIOD, \
+             as in deadline:200us,500us,1ms"
+                .to_owned()
+        };
         if text == "other" {
             return Ok(Policy::Other);
         }
         let (class, priority) = text.split_once(':').ok_or_else(allowed)?;
-        let priority = priority.parse().ok().filter(|priority| (1..=99).contains(priority));
+        if class == "deadline" {
+            return priority.parse().map(Policy::Deadline);
+        }
+        let is_allowed = |priority: &u32| (1..=PRIORITY_MAX).contains(priority);
+        let priority = priority.parse().ok().filter(is_allowed);
         match (class, priority) {
             ("fifo", Some(priority)) => Ok(Policy::Fifo(priority)),
             ("rr", Some(priority)) => Ok(Policy::RoundRobin(priority)),
             _ => Err(allowed()),
         }
+    }
+}
+
+/// The highest real-time priority.
+const PRIORITY_MAX: u32 = 99;
+/// The shortest runtime that the kernel accepts, ns.
+const RUNTIME_NS_MIN: u64 = 1_024;
+/// The longest period that irqlab accepts, ns. The kernel's own limit is a setting.
+const DEADLINE_PERIOD_NS_MAX: u64 = 10_000_000_000;
+
+/// The times of SCHED_DEADLINE: in each period, a thread may run for the runtime, and gets it before the deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlineTimes {
+    pub runtime_ns: u64,
+    pub deadline_ns: u64,
+    pub period_ns: u64,
+}
+
+impl fmt::Display for DeadlineTimes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeadlineTimes { runtime_ns, deadline_ns, period_ns } = *self;
+        let [runtime, deadline, period] = [runtime_ns, deadline_ns, period_ns].map(time_word);
+        write!(formatter, "{runtime},{deadline},{period}")
+    }
+}
+
+/// Units of times on the command line, the longest first, ns.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+/// A time with the longest unit of which it is a multiple.
+fn time_word(ns: u64) -> String {
+    let unit = UNITS.iter().find(|(_, unit_ns)| ns >= *unit_ns && ns.is_multiple_of(*unit_ns));
+    unit.map_or_else(|| format!("{ns}ns"), |(unit, unit_ns)| format!("{}{unit}", ns / unit_ns))
+}
+
+/// A whole number with a unit, in ns. `None` for other text.
+fn time_ns(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let (_, unit_ns) = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..])?;
+    digits.parse::<u64>().ok()?.checked_mul(*unit_ns)
+}
+
+impl FromStr for DeadlineTimes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeadlineTimes, String> {
+        let times: Option<Vec<u64>> = text.split(',').map(time_ns).collect();
+        let Some([runtime_ns, deadline_ns, period_ns]) = times
+            .as_deref()
+            .and_then(|times| times.first_chunk().filter(|_| times.len() == 3))
+            .copied()
+        else {
+            return Err("allowed: deadline:RUNTIME,DEADLINE,PERIOD with whole numbers, as in deadline:200us,500us,1ms".to_owned());
+        };
+        let is_ordered = runtime_ns <= deadline_ns && deadline_ns <= period_ns;
+        if runtime_ns < RUNTIME_NS_MIN || !is_ordered || period_ns > DEADLINE_PERIOD_NS_MAX {
+            return Err("allowed: a RUNTIME of 1024ns or more, a DEADLINE not below it, and a PERIOD not below the DEADLINE and of \
+                        at most 10s"
+                .to_owned());
+        }
+        Ok(DeadlineTimes { runtime_ns, deadline_ns, period_ns })
     }
 }
 
@@ -139,7 +221,8 @@ pub struct WakerPlace {
 
 impl WakerPlace {
     /// The place of wakers on `waker_cpu` that wake threads of class `policy` on `cpus`. `None` without a waker. On a
-    /// measured CPU, wakers have a lower class, so that the measured thread takes the CPU from them.
+    /// measured CPU, wakers have a lower class, so that the measured thread takes the CPU from them. The wakers of threads
+    /// of SCHED_DEADLINE have a lower class on any CPU: the kernel lets no thread of this class stay on one CPU of several.
     #[must_use]
     pub fn choose(
         wake_by: WakeBy,
@@ -148,7 +231,8 @@ impl WakerPlace {
         cpus: &[u32],
     ) -> Option<WakerPlace> {
         let cpu = waker_cpu.filter(|_| wake_by.has_waker())?;
-        let policy = if cpus.contains(&cpu) { policy.lower() } else { policy };
+        let is_lower = cpus.contains(&cpu) || policy.is_deadline();
+        let policy = if is_lower { policy.lower() } else { policy };
         Some(WakerPlace { cpu, policy, wake_by })
     }
 }
@@ -212,5 +296,37 @@ mod tests {
         for nonsense in ["", "fifo", "fifo:0", "fifo:100", "rr:x", "deadline:1", "other:1"] {
             assert!(nonsense.parse::<Policy>().is_err(), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_deadline_has_three_times_in_order() {
+        let policy = |text: &str| text.parse::<Policy>();
+        let times =
+            DeadlineTimes { runtime_ns: 200_000, deadline_ns: 500_000, period_ns: 1_000_000 };
+        assert_eq!(policy("deadline:200us,500us,1ms"), Ok(Policy::Deadline(times)));
+        for text in ["deadline:200us,500us,1ms", "deadline:1024ns,1024ns,1s"] {
+            assert_eq!(policy(text).unwrap().word(), text);
+        }
+        assert_eq!(
+            policy("deadline:200000ns,1ms,1ms").unwrap().to_string(),
+            "SCHED_DEADLINE 200us,1ms,1ms"
+        );
+        for nonsense in [
+            "1ms,1ms",
+            "1ms,1ms,1ms,1ms",
+            "2ms,1ms,3ms",
+            "1ms,3ms,2ms",
+            "1us,1ms,1ms",
+            "1ms,1ms,11s",
+            "1,1,1",
+            "ms,ms,ms",
+            "1.5ms,2ms,2ms",
+            "-1ms,1ms,1ms",
+        ] {
+            assert!(policy(&format!("deadline:{nonsense}")).is_err(), "{nonsense}");
+        }
+        let waker =
+            |cpu| WakerPlace::choose(WakeBy::Futex, Some(cpu), Policy::Deadline(times), &[1]);
+        assert_eq!([0, 1].map(|cpu| waker(cpu).unwrap().policy), [Policy::Fifo(99); 2]);
     }
 }

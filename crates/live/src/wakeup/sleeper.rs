@@ -9,7 +9,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::schedule::Schedule;
+use super::schedule::{DueGap, MissedPeriods, Schedule};
 use super::settings::Wait;
 use crate::clock::monotonic_ns;
 use crate::ring::{Ring, Verdict};
@@ -26,15 +26,16 @@ pub(super) struct DueTimes {
     sleeper: Sleeper,
     /// The present due time, ns.
     due_ns: u64,
-    /// Number of due times in the window that were left out so far.
-    pub(super) missed: u64,
+    /// The due times in the window that were left out so far.
+    pub(super) missed: MissedPeriods,
 }
 
 impl DueTimes {
     /// Fails if the kernel has no timer.
     pub(super) fn new(schedule: Schedule, period_ns: u64, wait: Wait) -> io::Result<DueTimes> {
         let (sleeper, due_ns) = (Sleeper::new(wait)?, schedule.first_due_ns);
-        Ok(DueTimes { schedule, period_ns, sleeper, due_ns, missed: 0 })
+        let missed = MissedPeriods::none(schedule, period_ns);
+        Ok(DueTimes { schedule, period_ns, sleeper, due_ns, missed })
     }
 
     /// Sleeps until the present due time, and returns it. `None` at the end of the schedule, or if the observer asks for
@@ -57,12 +58,20 @@ impl DueTimes {
     }
 
     /// Goes on to the next due time after now.
-    pub(super) fn advance(&mut self) {
-        let late_ns = monotonic_ns().saturating_sub(self.due_ns);
+    pub(super) fn advance(&mut self, ring: &Ring) {
+        let now_ns = monotonic_ns();
+        let late_ns = now_ns.saturating_sub(self.due_ns);
         let periods = (late_ns / self.period_ns).saturating_add(1);
-        let missed_from_ns = self.due_ns.saturating_add(self.period_ns);
+        let from_ns = self.due_ns.saturating_add(self.period_ns);
         self.due_ns = self.due_ns.saturating_add(periods.saturating_mul(self.period_ns));
-        self.missed += self.schedule.due_in_window(missed_from_ns, self.due_ns, self.period_ns);
+        let gap = DueGap { from_ns, to_ns: self.due_ns };
+        // The observer requests the end, and then reads the clock for the end of the window. Without a request yet, the
+        // window ends after `now_ns`.
+        if ring.verdict(now_ns) == Verdict::Continue {
+            self.missed.add(gap);
+        } else {
+            self.missed.add_after_request(gap);
+        }
     }
 }
 
@@ -123,5 +132,40 @@ impl Sleeper {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread with a period of 1 ms is late by 3 s. A command ends the window 1 s after the due time.
+    #[test]
+    fn periods_after_a_window_that_was_ended_are_not_missed() {
+        let second = 1_000_000_000;
+        let ring = Ring::new(1);
+        let first_due_ns = monotonic_ns() - 3 * second;
+        let schedule = Schedule { first_due_ns, window_ns: first_due_ns, end_ns: u64::MAX };
+        let mut due_times = DueTimes::new(schedule, 1_000_000, Wait::Nanosleep).unwrap();
+        assert_eq!(due_times.sleep(&ring).unwrap(), Some(first_due_ns));
+        ring.stop();
+        due_times.advance(&ring);
+        assert_eq!(due_times.sleep(&ring).unwrap(), None);
+        assert_eq!(due_times.missed.count(Some(first_due_ns + second)), 999);
+        assert!(due_times.missed.count(None) >= 3_000);
+    }
+
+    #[test]
+    fn periods_before_a_request_to_stop_are_missed() {
+        let ring = Ring::new(1);
+        let first_due_ns = monotonic_ns() - 500_500_000;
+        let schedule =
+            Schedule { first_due_ns, window_ns: first_due_ns, end_ns: first_due_ns + 400_000_000 };
+        let mut due_times = DueTimes::new(schedule, 1_000_000, Wait::Nanosleep).unwrap();
+        due_times.sleep(&ring).unwrap();
+        due_times.advance(&ring);
+        ring.stop();
+        assert_eq!(due_times.missed.count(Some(monotonic_ns())), 399);
+        assert_eq!(due_times.missed.count(None), 399);
     }
 }

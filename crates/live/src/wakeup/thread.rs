@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::channel::WakeChannel;
-use super::schedule::Schedule;
+use super::channel::{TakenSignals, WakeChannel};
+use super::schedule::{MissedPeriods, Schedule};
 use super::settings::{Policy, Wait, WakerPlace};
 use super::sleeper::DueTimes;
 use super::thread_class::{apply_policy, timer_slack_now_ns};
@@ -45,6 +45,8 @@ pub struct ThreadOutcome {
     /// Number of periods in the window that were over before the thread ran again. With a waker: number of its signals
     /// that came before the thread had run after an earlier one.
     pub missed: u64,
+    /// Number of periods in the window without a signal, because the waker was late itself. 0 without a waker.
+    pub waker_missed: u64,
     /// Page faults and context switches of the thread in the window.
     pub counts: Option<ThreadCounts>,
     /// Whether the thread stayed on its CPU.
@@ -57,8 +59,21 @@ pub struct ThreadOutcome {
     pub waker: Option<WakerOutcome>,
     /// Number of signals in the window that found the thread not yet asleep.
     pub not_asleep: u64,
-    /// Number of wake-ups in the window, also of those without a record.
-    wakeups: u64,
+    /// The periods that a thread without a waker left out.
+    left_out: Option<MissedPeriods>,
+    /// When the waker sent the last signal that the thread took, ns, and what became of the signal.
+    last_signal: Option<(u64, SignalFate)>,
+}
+
+/// What a signal of a waker did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SignalFate {
+    /// It woke the thread.
+    Wakeup,
+    /// It came before the thread had run after an earlier one.
+    Missed,
+    /// The thread was not asleep yet.
+    NotAsleep,
 }
 
 /// Whether a thread stayed on its CPU.
@@ -140,23 +155,47 @@ impl MeasuredThread {
         self.handle.is_finished() && self.waker.as_ref().is_none_or(Waker::is_over)
     }
 
-    /// Waits for the end of the thread.
+    /// Waits for the end of the thread. `stopped_ns`: the end of the window, if a request to stop ended it. Counts are of
+    /// periods that were due before the end, and of signals that were sent before it.
     ///
     /// Fails if the thread died, or could not sleep.
-    pub fn join(self) -> Result<(Arc<Ring>, ThreadOutcome), BenchError> {
+    pub fn join(self, stopped_ns: Option<u64>) -> Result<(Arc<Ring>, ThreadOutcome), BenchError> {
         let cpu = self.cpu;
         let died = || BenchError::Failed(format!("the thread on CPU {cpu} died"));
         let outcome = self.handle.join().ok().flatten().ok_or_else(died)?;
         let failed = |error| BenchError::Failed(format!("the thread on CPU {cpu}: {error}"));
         let mut outcome = outcome.map_err(failed)?;
+        if let Some(left_out) = outcome.left_out {
+            outcome.missed = left_out.count(stopped_ns);
+        }
         if let Some(waker) = self.waker {
             let waker = waker.join()?;
-            outcome.missed = waker.sent.saturating_sub(outcome.wakeups + outcome.not_asleep);
+            outcome.waker_missed = waker.missed.count(stopped_ns);
+            if outcome.stay == Stay::ToTheEnd {
+                outcome.missed += waker.untimed;
+            }
+            outcome.leave_out_last_signal(stopped_ns);
             outcome.ended_early |= waker.ended_early;
             outcome.timer_slack_ns = waker.timer_slack_ns;
             outcome.waker = Some(waker);
         }
         Ok((self.ring, outcome))
+    }
+}
+
+impl ThreadOutcome {
+    /// Leaves out the last signal if the waker sent it after the window. A waker that sees a request to stop sends no
+    /// other.
+    fn leave_out_last_signal(&mut self, stopped_ns: Option<u64>) {
+        let Some((sent_ns, fate)) = self.last_signal else { return };
+        if stopped_ns.is_none_or(|stopped_ns| sent_ns < stopped_ns) {
+            return;
+        }
+        match fate {
+            SignalFate::Wakeup => {} // The observer drops its record.
+            SignalFate::Missed => self.missed -= 1,
+            SignalFate::NotAsleep => self.not_asleep -= 1,
+        }
     }
 }
 
@@ -196,11 +235,11 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
             recorder.record([due_ns, woke_ns, counter]);
         }
         // The thread's own work counts, too: a due time that is over by now would have no sleep.
-        due_times.advance();
+        due_times.advance(ring);
     }
     let outcome = recorder.outcome();
     let ended_early = due_times.is_before_end();
-    Ok(ThreadOutcome { missed: due_times.missed, ended_early, ..outcome })
+    Ok(ThreadOutcome { left_out: Some(due_times.missed), ended_early, ..outcome })
 }
 
 /// Waits for the signals of the waker until it closes the channel.
@@ -212,7 +251,8 @@ fn run_woken(
 ) -> io::Result<ThreadOutcome> {
     let _closing = from_waker.closing();
     let mut recorder = Recorder::new(config, ring);
-    let (mut signals_seen, mut not_asleep, mut last_woke_ns) = (0, 0, 0);
+    let mut signals = SignalCounts::new(schedule);
+    let mut signals_seen = 0;
     while !from_waker.is_closed() {
         // The kernel counts a switch if the thread really slept: not if its waker was faster.
         let sleeps_before = sleeps();
@@ -222,22 +262,62 @@ fn run_woken(
         if !recorder.stays() {
             break;
         }
-        // The first signal since the last wake-up. None if that wake-up had consumed it, or the channel is closed.
-        let Some([due_ns, sent_ns]) = from_waker.take_first() else { continue };
-        if due_ns < schedule.window_ns {
-            continue;
-        }
-        // A waker that loses its CPU between its reading of the clock and its system call may find the thread asleep that
-        // was awake at the time of the reading.
-        let was_asleep = last_woke_ns < sent_ns && sent_ns <= woke_ns;
-        last_woke_ns = woke_ns;
-        if has_slept && was_asleep {
+        // None if the last wake-up had taken the signal, or the channel is closed.
+        let Some(taken) = from_waker.take(schedule.window_ns) else { continue };
+        if let Some(sent_ns) = signals.add(taken, woke_ns, has_slept) {
             recorder.record([sent_ns, woke_ns, counter]);
-        } else {
-            not_asleep += 1;
         }
     }
-    Ok(ThreadOutcome { not_asleep, ..recorder.outcome() })
+    // A waker may send its last signal and close the channel before the thread sleeps again. The signals to a thread that
+    // has left its CPU are not counted.
+    if recorder.stays()
+        && let Some(taken) = from_waker.take(schedule.window_ns)
+    {
+        signals.add(taken, monotonic_ns(), false);
+    }
+    let SignalCounts { missed, not_asleep, last, .. } = signals;
+    Ok(ThreadOutcome { missed, not_asleep, last_signal: last, ..recorder.outcome() })
+}
+
+/// Counts the signals of a waker that its thread took.
+struct SignalCounts {
+    window_ns: u64,
+    /// Signals in the window that came before the thread had run after an earlier one.
+    missed: u64,
+    /// Signals in the window that found the thread not yet asleep.
+    not_asleep: u64,
+    /// When the thread last ran after a signal, ns.
+    last_woke_ns: u64,
+    /// When the last signal was sent, ns, and what became of it. `None` if it was due before the window.
+    last: Option<(u64, SignalFate)>,
+}
+
+impl SignalCounts {
+    fn new(schedule: Schedule) -> SignalCounts {
+        let window_ns = schedule.window_ns;
+        SignalCounts { window_ns, missed: 0, not_asleep: 0, last_woke_ns: 0, last: None }
+    }
+
+    /// Adds the signals that the thread took when it ran at `woke_ns`. Returns when the first one was sent if this is a
+    /// wake-up in the window. `has_slept`: whether the thread slept since it last ran.
+    fn add(&mut self, taken: TakenSignals, woke_ns: u64, has_slept: bool) -> Option<u64> {
+        let TakenSignals { due_ns, sent_ns, later, last_sent_ns } = taken;
+        // A waker that loses its CPU between its reading of the clock and its system call may find the thread asleep that
+        // was awake at the time of the reading.
+        let was_asleep = self.last_woke_ns < sent_ns && sent_ns <= woke_ns;
+        self.last_woke_ns = woke_ns;
+        self.missed += later;
+        let is_wakeup = has_slept && was_asleep;
+        let is_in_window = due_ns >= self.window_ns;
+        self.last = match later {
+            0 if !is_in_window => None,
+            0 if is_wakeup => Some((last_sent_ns, SignalFate::Wakeup)),
+            0 => Some((last_sent_ns, SignalFate::NotAsleep)),
+            _ => Some((last_sent_ns, SignalFate::Missed)),
+        };
+        self.not_asleep += u64::from(is_in_window && !is_wakeup);
+        (is_in_window && is_wakeup).then_some(sent_ns)
+    }
 }
 
 /// Number of times this thread gave up its CPU in order to sleep.
@@ -249,7 +329,6 @@ fn sleeps() -> Option<u64> {
 struct Recorder<'a> {
     cpu: u32,
     ring: &'a Ring,
-    wakeups: u64,
     /// The kernel's counts at the first wake-up in the window.
     before: Option<ThreadCounts>,
     stay: Stay,
@@ -257,7 +336,7 @@ struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     fn new(config: &ThreadConfig, ring: &'a Ring) -> Recorder<'a> {
-        Recorder { cpu: config.cpu, ring, wakeups: 0, before: None, stay: Stay::ToTheEnd }
+        Recorder { cpu: config.cpu, ring, before: None, stay: Stay::ToTheEnd }
     }
 
     /// Whether the thread still runs on its CPU.
@@ -270,7 +349,6 @@ impl<'a> Recorder<'a> {
 
     fn record(&mut self, record: [u64; 3]) {
         self.ring.push(record);
-        self.wakeups += 1;
         self.before = self.before.or_else(ThreadCounts::now);
     }
 
@@ -279,13 +357,15 @@ impl<'a> Recorder<'a> {
         let has_stayed = self.stay != Stay::ToTheEnd || is_pinned_to(self.cpu);
         ThreadOutcome {
             missed: 0,
+            waker_missed: 0,
             counts: ThreadCounts::now().zip(self.before).map(|(now, before)| now.since(before)),
             stay: if has_stayed { self.stay } else { Stay::Unknown },
             ended_early: self.stay == Stay::UntilItLeft,
             timer_slack_ns: timer_slack_now_ns(),
             waker: None,
             not_asleep: 0,
-            wakeups: self.wakeups,
+            left_out: None,
+            last_signal: None,
         }
     }
 }
@@ -311,27 +391,30 @@ mod tests {
         run_thread_with(wait, None, times)
     }
 
+    fn config(cpu: u32, waker: Option<WakerPlace>) -> ThreadConfig {
+        ThreadConfig {
+            cpu,
+            policy: Policy::Other,
+            wait: Wait::Nanosleep,
+            period_ns: PERIOD_NS,
+            ring_records: 1_024,
+            waker,
+        }
+    }
+
     fn run_thread_with(
         wait: Wait,
         waker: Option<WakerPlace>,
         [first_due, window, end]: [i64; 3],
     ) -> (Vec<[u64; 3]>, ThreadOutcome) {
-        let cpu = process_cpus().permitted[0];
-        let config = ThreadConfig {
-            cpu,
-            policy: Policy::Other,
-            wait,
-            period_ns: PERIOD_NS,
-            ring_records: 1_024,
-            waker,
-        };
+        let config = ThreadConfig { wait, ..config(process_cpus().permitted[0], waker) };
         let thread = MeasuredThread::start(config, None).unwrap();
         let now_ns = monotonic_ns();
         let at = |relative: i64| now_ns.saturating_add_signed(relative);
         let schedule =
             Schedule { first_due_ns: at(first_due), window_ns: at(window), end_ns: at(end) };
         thread.begin(schedule);
-        let (ring, outcome) = thread.join().unwrap();
+        let (ring, outcome) = thread.join(None).unwrap();
         let mut records = Vec::new();
         ring.drain(|record| records.push(record));
         (records, outcome)
@@ -348,7 +431,7 @@ mod tests {
         }
     }
 
-    /// On a CPU of its own, and on that of the thread.
+    /// The thread counts what it takes, and the waker what it leaves out. On a CPU of its own, and on that of the thread.
     #[test]
     fn every_period_of_a_waker_is_a_wake_up_or_has_a_reason_why_not() {
         let cpus = &process_cpus().permitted;
@@ -359,9 +442,12 @@ mod tests {
                 let (records, outcome) = run_thread_with(Wait::Nanosleep, Some(waker), times);
                 assert_eq!(outcome.stay, Stay::ToTheEnd, "{waker:?}");
                 assert!(records.iter().all(|[sent, woke, _]| woke >= sent), "{waker:?}");
-                let not_sent = outcome.waker.unwrap().missed;
                 let taken = records.len() as u64 + outcome.not_asleep;
-                assert_eq!(taken + outcome.missed + not_sent, 52, "{waker:?} {outcome:?}");
+                assert_eq!(
+                    taken + outcome.missed + outcome.waker_missed,
+                    52,
+                    "{waker:?} {outcome:?}"
+                );
                 assert!(!records.is_empty(), "{waker:?} {outcome:?}");
             }
         }
@@ -376,9 +462,89 @@ mod tests {
         let times = [-3 * second, -3 * second, -second];
         let (records, outcome) = run_thread_with(Wait::Nanosleep, Some(waker), times);
         let taken = records.len() as u64 + outcome.not_asleep + outcome.missed;
-        assert_eq!((taken, outcome.waker.unwrap().missed), (1, 1_999));
+        assert_eq!((taken, outcome.waker_missed), (1, 1_999));
         // The waker's lateness of 3 s is not that of the thread.
         assert!(records.iter().all(|[sent, woke, _]| woke - sent < second as u64), "{records:?}");
+    }
+
+    fn signals(dues_and_sent: &[[u64; 2]], window_ns: u64) -> TakenSignals {
+        let ([due_ns, sent_ns], later) = (dues_and_sent[0], &dues_and_sent[1..]);
+        let later_in_window = later.iter().filter(|[due_ns, _]| *due_ns >= window_ns).count();
+        let last_sent_ns = dues_and_sent.last().unwrap()[1];
+        TakenSignals { due_ns, sent_ns, later: later_in_window as u64, last_sent_ns }
+    }
+
+    /// The window opens at 100 ns.
+    #[test]
+    fn each_signal_of_the_window_has_one_fate() {
+        let schedule = Schedule { first_due_ns: 0, window_ns: 100, end_ns: u64::MAX };
+        let mut counts = SignalCounts::new(schedule);
+        let mut add = |dues_and_sent: &[[u64; 2]], woke_ns, has_slept| {
+            let recorded = counts.add(signals(dues_and_sent, 100), woke_ns, has_slept);
+            (recorded, counts.missed, counts.not_asleep, counts.last.map(|(_, fate)| fate))
+        };
+        assert_eq!(add(&[[50, 51]], 60, true), (None, 0, 0, None), "in the warm-up");
+        let late = add(&[[90, 91], [100, 101]], 102, true);
+        assert_eq!(late, (None, 1, 0, Some(SignalFate::Missed)), "the wake-up is in the warm-up");
+        let usual = add(&[[110, 111]], 112, true);
+        assert_eq!(usual, (Some(111), 1, 0, Some(SignalFate::Wakeup)));
+        let early = add(&[[120, 121]], 122, false);
+        assert_eq!(early, (None, 1, 1, Some(SignalFate::NotAsleep)));
+        // Sent before the thread last ran.
+        assert_eq!(add(&[[130, 121]], 132, true).2, 2);
+        let several = add(&[[140, 141], [150, 151], [160, 161]], 165, true);
+        assert_eq!(several, (Some(141), 3, 2, Some(SignalFate::Missed)));
+    }
+
+    #[test]
+    fn a_signal_after_the_window_is_not_counted() {
+        let outcome = |fate| {
+            let mut outcome = Recorder::new(&config(0, None), &Ring::new(1)).outcome();
+            (outcome.missed, outcome.not_asleep) = (3, 2);
+            outcome.last_signal = Some((1_000, fate));
+            outcome
+        };
+        let counts = |fate, stopped_ns| {
+            let mut outcome = outcome(fate);
+            outcome.leave_out_last_signal(stopped_ns);
+            (outcome.missed, outcome.not_asleep)
+        };
+        for fate in [SignalFate::Missed, SignalFate::NotAsleep, SignalFate::Wakeup] {
+            assert_eq!((counts(fate, None), counts(fate, Some(1_001))), ((3, 2), (3, 2)));
+        }
+        assert_eq!(counts(SignalFate::Missed, Some(1_000)), (2, 2));
+        assert_eq!(counts(SignalFate::NotAsleep, Some(1_000)), (3, 1));
+        assert_eq!(counts(SignalFate::Wakeup, Some(1_000)), (3, 2));
+    }
+
+    /// A waker that sends its last signal to a busy thread closes the channel before the thread sleeps again.
+    #[test]
+    fn signals_that_the_thread_did_not_wait_for_are_not_missed() {
+        let channel = WakeChannel::new(WakeBy::Futex).unwrap();
+        channel.send(100).unwrap();
+        channel.send(200).unwrap();
+        drop(channel.closing());
+        let schedule = Schedule { first_due_ns: 0, window_ns: 0, end_ns: u64::MAX };
+        let cpu = process_cpus().permitted[0];
+        let on_its_cpu = || {
+            pin(cpu).unwrap();
+            run_woken(&config(cpu, None), schedule, &channel, &Ring::new(16)).unwrap()
+        };
+        let outcome = std::thread::scope(|scope| scope.spawn(on_its_cpu).join().unwrap());
+        assert_eq!((outcome.not_asleep, outcome.missed), (1, 1));
+    }
+
+    /// The CPU of the thread goes offline, and the kernel moves the thread: the signal that woke it there is no missed one.
+    #[test]
+    fn signals_to_a_thread_that_left_its_cpu_are_not_missed() {
+        let channel = WakeChannel::new(WakeBy::Futex).unwrap();
+        channel.send(100).unwrap();
+        channel.send(200).unwrap();
+        let schedule = Schedule { first_due_ns: 0, window_ns: 0, end_ns: u64::MAX };
+        let elsewhere = config(u32::MAX, None);
+        let outcome = run_woken(&elsewhere, schedule, &channel, &Ring::new(16)).unwrap();
+        assert_eq!(outcome.stay, Stay::UntilItLeft);
+        assert_eq!((outcome.not_asleep, outcome.missed), (0, 0));
     }
 
     /// As after SIGSTOP: the thread is late by 3 s at its first due time, before, in and beyond the window.
@@ -404,7 +570,7 @@ mod tests {
         let first_due_ns = monotonic_ns() + period_ns;
         thread.begin(Schedule { first_due_ns, window_ns: 0, end_ns: u64::MAX });
         thread.ring.stop();
-        let (_, outcome) = thread.join().unwrap();
+        let (_, outcome) = thread.join(None).unwrap();
         assert_eq!(outcome.missed, 0);
     }
 }

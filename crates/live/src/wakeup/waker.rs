@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use lab::experiment::BenchError;
 
 use super::channel::WakeChannel;
-use super::schedule::Schedule;
+use super::schedule::{MissedPeriods, Schedule};
 use super::settings::{Policy, Wait};
 use super::sleeper::DueTimes;
 use super::thread_class::{apply_policy, timer_slack_now_ns};
 use crate::marks::loop_thread;
 use crate::ring::Ring;
 use crate::spawn::{no_thread, spawn_thread};
-use crate::threads::{is_pinned_to, pin};
+use crate::threads::{is_pinned_to, pin, runs_on};
 
 /// Name of the waker's thread. The tables have it if the waker loses its CPU and gets it back.
 const NAME: &str = "irqlab-waker";
@@ -34,13 +34,15 @@ pub(super) struct WakerConfig {
 /// The result that a waker returns.
 #[derive(Clone, Copy, Debug)]
 pub struct WakerOutcome {
-    /// Number of signals in the window.
-    pub sent: u64,
-    /// Number of due times in the window without a signal, because the waker was late itself.
-    pub missed: u64,
+    /// Number of signals in the window that found the channel full. Their times are unknown.
+    pub(super) untimed: u64,
+    /// Due times in the window without a signal, because the waker was late itself.
+    pub(super) missed: MissedPeriods,
     /// Whether the waker ended before its schedule's end.
     pub(super) ended_early: bool,
     pub(super) timer_slack_ns: u64,
+    /// Whether the waker left its CPU, and ended then.
+    pub(super) has_left: bool,
     /// Whether the waker may run only on its CPU at its end.
     pub is_pinned: bool,
 }
@@ -137,20 +139,26 @@ fn run(
     ring: &Ring,
 ) -> io::Result<WakerOutcome> {
     let mut due_times = DueTimes::new(schedule, config.period_ns, config.wait)?;
-    let mut sent = 0;
+    let (mut untimed, mut untimed_before, mut has_left) = (0, 0, false);
     while let Some(due_ns) = due_times.sleep(ring)? {
-        if to_thread.is_closed() {
+        has_left = !runs_on(config.cpu);
+        if has_left || to_thread.is_closed() {
             break;
         }
         to_thread.send(due_ns)?;
-        sent += u64::from(due_times.is_in_window());
-        due_times.advance();
+        let untimed_now = to_thread.untimed();
+        if due_times.is_in_window() {
+            untimed += untimed_now - untimed_before;
+        }
+        untimed_before = untimed_now;
+        due_times.advance(ring);
     }
     Ok(WakerOutcome {
-        sent,
+        untimed,
         missed: due_times.missed,
         ended_early: due_times.is_before_end(),
         timer_slack_ns: timer_slack_now_ns(),
+        has_left,
         is_pinned: is_pinned_to(config.cpu),
     })
 }

@@ -20,7 +20,7 @@ pub(super) struct WakeupOnCounter {
     pub(super) woke_tsc: u64,
 }
 
-/// How many cycles before the due time the first block is recorded: the block that runs at the due time began earlier.
+/// How many cycles before the due time the plugin looks at blocks: the block that runs at the due time began earlier.
 const EARLIER_CYCLES: u64 = 10_000;
 /// Maximum number of rows of functions. The other functions of a part share a row.
 const ROWS_MAX: usize = 100;
@@ -41,13 +41,15 @@ pub(super) fn block_window(
     let next = transitions.get(after);
     let passed_ns = u128::from(wakeup.due_tsc - before.tsc);
     let executed = u64::try_from(passed_ns * u128::from(clock_hz) / 1_000_000_000).ok()?;
-    // The idle task halts, and then executes no cycles. It executes few blocks.
+    // The idle task may halt, and then executes no cycles. With `idle=poll` it executes very many blocks before the due
+    // time, of which the plugin records the last one.
     let executed = if before.context == KernelContext::Idle { 0 } else { executed };
     let at_due = before.cycles.saturating_add(executed);
     let at_due = next.map_or(at_due, |next| at_due.min(next.cycles));
     Some(BlockWindow {
         cpu: wakeup.cpu,
         from_cycles: at_due.saturating_sub(EARLIER_CYCLES),
+        due_tsc: wakeup.due_tsc,
         until_tsc: wakeup.woke_tsc,
     })
 }
@@ -459,7 +461,9 @@ mod tests {
         };
         let task = KernelContext::KernelThread(9);
         let list = [transition(500, task, 40_000), transition(1_500, KernelContext::Idle, 43_000)];
-        let window = |from_cycles| Some(BlockWindow { cpu: 1, from_cycles, until_tsc: 1_600 });
+        let window = |from_cycles| {
+            Some(BlockWindow { cpu: 1, from_cycles, due_tsc: 1_000, until_tsc: 1_600 })
+        };
         assert_eq!(block_window(WAKEUP, &list, 2_000_000_000), window(31_000));
         assert_eq!(block_window(WAKEUP, &list, 8_000_000_000), window(33_000));
         let idle = [transition(500, KernelContext::Idle, 40_000)];

@@ -53,6 +53,8 @@ pub(super) struct CpuTruth<'a> {
     transitions: &'a [ContextTransition],
     /// When BPF programs ran.
     probes: Vec<Interval>,
+    /// Cycles of these calls, without the contexts that interrupted them.
+    probe_cycles: u64,
     /// The contexts between their probes, by start, and for each one the latest end of it and all before it.
     contexts: Vec<(Interval, KernelContext, u64)>,
     /// From when on which task had the CPU.
@@ -93,21 +95,22 @@ impl<'a> CpuTruth<'a> {
             spans.iter().filter(|(_, context)| is_wanted(*context)).map(|(time, _)| *time).collect()
         };
         let probes = spans.iter().filter(|(_, context)| probe_position(*context).is_some());
+        let probe_spans = cpu.spans.iter().filter(|span| probe_position(span.context).is_some());
         let timers =
             spans.iter().filter(|(_, context)| *context == KernelContext::Interrupt(LOCAL_TIMER));
         CpuTruth {
             transitions,
             probes: probes.map(|(interval, _)| *interval).collect(),
+            probe_cycles: probe_spans.map(|span| span.self_cycles).sum(),
             contexts: contexts(&spans, &at),
             tasks: tasks(transitions, &at(&[SWITCH_PROBE])),
             timers: timers.map(|(interval, _)| *interval).collect(),
         }
     }
 
-    /// Time in probes of a CPU: number of calls, and their sum in ns.
-    pub(super) fn probe_calls(&self) -> (u64, f64) {
-        let total_ns: u64 = self.probes.iter().map(|probe| probe.end - probe.start).sum();
-        (self.probes.len() as u64, total_ns as f64)
+    /// Calls of the probes on a CPU: their number, and the sum of their own cycles. An interrupt in a call does not count.
+    pub(super) fn probe_calls(&self) -> (u64, u64) {
+        (self.probes.len() as u64, self.probe_cycles)
     }
 
     /// The parts of a wake-up in the order of time. They add up to its time.
@@ -134,12 +137,17 @@ impl<'a> CpuTruth<'a> {
         for pair in cuts.windows(2) {
             let (start, length_ns) = (pair[0], pair[1] - pair[0]);
             let context = open.iter().filter(|(interval, _)| interval.contains(start));
-            let context =
-                context.max_by_key(|(interval, _)| interval.start).map(|(_, context)| *context);
+            let (context_start, context) = context
+                .max_by_key(|(interval, _)| interval.start)
+                .map(|(interval, context)| (interval.start, *context))
+                .unzip();
             let task = self.task_at(start);
             let running = names.running((context.unwrap_or(task), task), window.thread, account);
             let part = Part { stage: self.stage(start, window), running };
-            let is_probe = probes.iter().any(|probe| probe.contains(start));
+            // A context that begins within a probe interrupts the probe.
+            let context_start = context_start.unwrap_or(0);
+            let is_probe =
+                probes.iter().any(|probe| probe.contains(start) && probe.start >= context_start);
             let probes_ns = if is_probe { length_ns } else { 0 };
             match parts.last_mut() {
                 Some(last) if last.part == part => {
@@ -334,6 +342,8 @@ fn tasks(transitions: &[ContextTransition], switches: &[Interval]) -> Vec<(u64, 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const THREAD: u32 = 7;
@@ -352,11 +362,18 @@ mod tests {
         cpu: CpuUse,
         open: Vec<(u64, KernelContext)>,
         task: KernelContext,
+        /// Time of nested contexts by the start of the context that they interrupt.
+        interrupted: BTreeMap<u64, u64>,
     }
 
     impl Cpu {
         fn new(task: KernelContext) -> Cpu {
-            let mut cpu = Cpu { cpu: CpuUse::default(), open: Vec::new(), task };
+            let mut cpu = Cpu {
+                cpu: CpuUse::default(),
+                open: Vec::new(),
+                task,
+                interrupted: BTreeMap::new(),
+            };
             cpu.transition(0);
             cpu
         }
@@ -380,10 +397,13 @@ mod tests {
 
         fn leave(&mut self, at: u64) -> &mut Cpu {
             let (start, context) = self.open.pop().unwrap();
+            if let Some((outer, _)) = self.open.last() {
+                *self.interrupted.entry(*outer).or_default() += at - start;
+            }
             self.cpu.spans.push(SpanUse {
                 context,
                 ended_at_cycles: at,
-                self_cycles: 0,
+                self_cycles: at - start - self.interrupted.remove(&start).unwrap_or(0),
                 inclusive_cycles: at - start,
                 self_instructions: 0,
             });
@@ -462,7 +482,21 @@ mod tests {
         ];
         assert_eq!(instants, expected);
         let truth = CpuTruth::of(&cpu.cpu);
-        assert_eq!(truth.probe_calls(), (9, 45.0));
+        assert_eq!(truth.probe_calls(), (9, 45));
+    }
+
+    /// The timer's interrupt of the wake-up comes within a probe of another event: only the probe's own time is its cost.
+    #[test]
+    fn an_interrupt_within_a_probe_is_not_the_probes_time() {
+        let mut cpu = Cpu::new(KernelContext::Idle);
+        cpu.enter(110, WAKE_OTHER).enter(112, TIMER).probe(120, VECTOR).enter(125, BODY);
+        cpu.probe(140, WAKE).leave(150).probe(150, VECTOR).leave(160).leave(163);
+        cpu.probe(250, SWITCH).switch(260, USER, Vec::new());
+        let (parts, _) = cpu.wake_up(100, 300);
+        assert_eq!(CpuTruth::of(&cpu.cpu).probe_calls(), (5, 5 * 5));
+        let probes_ns: u64 = parts.iter().map(|part| part.probes_ns).sum();
+        // The interrupt's code before its entry probe and after its exit probe counts for what it interrupts.
+        assert_eq!(probes_ns, 5 * 5 + (120 - 112) + (160 - 155));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use lab::handlers::probe_check::ProbeCost;
 use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
 use lab::wakeup::probe_check::{Cause, ConditionCheck, ExactPart, ExactWakeup, MeasuredWakeups};
 use plugin_interface::symbols::probe_name;
-use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
 use super::bench::{CLOCKS_DIFFER, NOT_COVERED, START_NS, clocks_agree, is_covered};
 use super::join::{Names, with_counter_at_reading};
@@ -114,9 +113,9 @@ fn compare(
         let cpu = region.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
         let cpu = cpu.ok_or_else(|| failed("a thread ran on a CPU that there is not"))?;
         let truth = CpuTruth::of(cpu);
-        let (calls, total_ns) = truth.probe_calls();
+        let (calls, cycles) = truth.probe_calls();
         check.probe_calls.0 += calls;
-        check.probe_calls.1 += total_ns;
+        check.probe_calls.1 += cycles as f64 * 1e9 / clock_hz.max(1) as f64;
         if !is_covered(thread, cpu.transitions.first().map(|first| first.tsc)) {
             by_problem.add(&condition, CpuWarning::new(thread.run.cpu, NOT_COVERED));
         }
@@ -193,11 +192,11 @@ fn exact(
     wakeups.collect()
 }
 
-/// The cost of the BPF programs in the window, by class of tracepoints.
+/// The cost of the BPF programs in the window, by class of tracepoints. An interrupt in a call is not its cost.
 fn costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
     let mut costs: BTreeMap<u32, ProbeCost> = BTreeMap::new();
-    for used in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
-        let Some(position) = probe_position(used.context) else { continue };
+    for span in region.cpus.iter().flat_map(|cpu| &cpu.spans) {
+        let Some(position) = probe_position(span.context) else { continue };
         let Some(function) = probe_name(position) else { continue };
         let cost = costs.entry(position).or_insert_with(|| ProbeCost {
             condition: condition.to_owned(),
@@ -207,9 +206,9 @@ fn costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
             cycles: 0,
             ns: 0.0,
         });
-        cost.calls += used.completed;
-        cost.instructions += used.inclusive[INSTRUCTIONS];
-        cost.cycles += used.inclusive[CYCLES];
+        cost.calls += 1;
+        cost.instructions += span.self_instructions;
+        cost.cycles += span.self_cycles;
         cost.ns = cost.cycles as f64 * 1e9 / clock_hz.max(1) as f64;
     }
     costs.into_values().filter(|cost| cost.calls > 0).collect()
