@@ -110,7 +110,7 @@ pub struct HandlersArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     events: Vec<String>,
     /// Also measure each function that timers, tasklets and work items call, as a row of its own; the self time of
-    /// the vector or softirq around it then excludes it. Costs a pair of probes for each call. Not on sim yet
+    /// the vector or softirq around it then excludes it. On live it costs a pair of probes for each call
     #[arg(long)]
     callbacks: bool,
     /// Also record the histograms' buckets
@@ -189,10 +189,9 @@ impl HandlersArgs {
                 ));
             }
         }
-        if self.callbacks && matches!(self.on, On::Sim(_)) {
-            bail!(Usage(
-                "--callbacks is not on the simulated bench yet: leave out --on".to_owned()
-            ));
+        if self.callbacks && self.misses {
+            let reason = "with --misses, services have the time of the functions in them";
+            bail!(Usage(format!("--callbacks and --misses cannot be combined: {reason}")));
         }
         if self.events.iter().any(String::is_empty) {
             let allowed = "names as in perf list, or none";
@@ -405,6 +404,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         span_counts,
         services,
         misses,
+        callbacks: args.callbacks,
         until,
         user,
         ..args.simulated.watch(model)
