@@ -489,6 +489,7 @@ fn callbacks_are_those_that_perf_counts() {
     let (first_end, last_end) = (ends().min().unwrap(), ends().max().unwrap());
     let before = readings.iter().rfind(|reading| reading.1 < first_start).expect("a reading");
     let after = readings.iter().find(|reading| reading.0 > last_end).expect("a reading");
+    // If the host stopped the reader for all of the window, `opened` is after `closing`, and no count is too small.
     let opened = readings.iter().find(|reading| reading.0 > last_start).expect("a reading");
     let closing = readings.iter().rfind(|reading| reading.1 < first_end).expect("a reading");
     let unpaired: u64 = sample
@@ -510,7 +511,6 @@ fn callbacks_are_those_that_perf_counts() {
         );
     }
     assert!(total(&sample, |source| source.context.kind == ContextKind::Hrtimer) > 0);
-    // Some readings are inside of the window, unless the host stopped this thread for all of it.
     let is_named = |source: &ContextStats| !source.context.name.starts_with("0x");
     let callbacks = || {
         sample
