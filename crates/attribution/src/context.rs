@@ -18,11 +18,21 @@ pub enum ContextKind {
     Nmi,
     /// A processor exception, such as a page fault.
     Exception,
+    /// The function of a high-resolution timer (`struct hrtimer`) that has expired.
+    Hrtimer,
+    /// The function of a timer of the timer wheel (`struct timer_list`) that has expired.
+    Timer,
+    /// The function of a work item (`struct work_struct`).
+    Work,
+    /// The function of a tasklet.
+    Tasklet,
+    /// An RCU callback.
+    Rcu,
 }
 
 impl ContextKind {
     /// All kinds, in table order.
-    pub const ALL: [ContextKind; 7] = [
+    pub const ALL: [ContextKind; 12] = [
         ContextKind::HardIrq,
         ContextKind::IrqThread,
         ContextKind::Vector,
@@ -30,9 +40,25 @@ impl ContextKind {
         ContextKind::NapiPoll,
         ContextKind::Nmi,
         ContextKind::Exception,
+        ContextKind::Hrtimer,
+        ContextKind::Timer,
+        ContextKind::Work,
+        ContextKind::Tasklet,
+        ContextKind::Rcu,
     ];
 
-    /// The name in tables and JSON (`irq`, `irq_thread`, `vector`, `softirq`, `napi`, `nmi`, `exception`).
+    /// The kinds of functions that the kernel calls back inside of another context: a vector, a softirq or a worker
+    /// thread.
+    pub const CALLBACKS: [ContextKind; 5] = [
+        ContextKind::Hrtimer,
+        ContextKind::Timer,
+        ContextKind::Work,
+        ContextKind::Tasklet,
+        ContextKind::Rcu,
+    ];
+
+    /// The name in tables and JSON (`irq`, `irq_thread`, `vector`, `softirq`, `napi`, `nmi`, `exception`,
+    /// `hrtimer`, `timer`, `work`, `tasklet`, `rcu`).
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -43,6 +69,11 @@ impl ContextKind {
             ContextKind::NapiPoll => "napi",
             ContextKind::Nmi => "nmi",
             ContextKind::Exception => "exception",
+            ContextKind::Hrtimer => "hrtimer",
+            ContextKind::Timer => "timer",
+            ContextKind::Work => "work",
+            ContextKind::Tasklet => "tasklet",
+            ContextKind::Rcu => "rcu",
         }
     }
 }
@@ -51,9 +82,10 @@ impl ContextKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Context {
     pub kind: ContextKind,
-    /// IRQ line, position in [`SYSTEM_VECTORS`] or softirq number. Rows of one kind have the order of this number.
+    /// IRQ line, position in [`SYSTEM_VECTORS`] or softirq number; 0 for functions. Rows of one kind have the order
+    /// of this number.
     pub number: u32,
-    /// Action, vector, softirq or device name, as the kernel spells it.
+    /// Action, vector, softirq, device or function name, as the kernel spells it.
     pub name: String,
 }
 

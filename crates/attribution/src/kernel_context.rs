@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::context::ContextKind;
 use crate::fault::FaultKind;
 use crate::lock_kind::LockKind;
 
@@ -50,7 +51,14 @@ pub enum KernelContext {
     LockWait(LockKind),
     /// The scheduler: from the call of `__schedule` to its return, without other tasks.
     Scheduler,
+    /// A function that a timer, a work item, a tasklet or RCU calls: one of [`ContextKind::CALLBACKS`], and the lower
+    /// half of the function's address. The upper half is the same for all code of the kernel.
+    Callback(ContextKind, u32),
 }
+
+/// The first of the kinds of codes that stand for [`KernelContext::Callback`], in the order of
+/// [`ContextKind::CALLBACKS`].
+const CALLBACK_KIND_FIRST: u64 = 16;
 
 impl KernelContext {
     /// Whether the context is an interrupt, a softirq or an exception. The threads of IRQ lines do not
@@ -97,6 +105,10 @@ impl KernelContext {
             KernelContext::KernelFault(kind) => (13, kind as u32),
             KernelContext::Scheduler => (14, 0),
             KernelContext::LockWait(kind) => (15, kind as u32),
+            KernelContext::Callback(kind, function) => {
+                let position = ContextKind::CALLBACKS.iter().position(|known| *known == kind);
+                (CALLBACK_KIND_FIRST as i32 + position.unwrap_or(0) as i32, function)
+            }
         };
         u64::from(kind as u32) << 32 | u64::from(number)
     }
@@ -106,6 +118,10 @@ impl KernelContext {
     pub fn from_code(code: u64) -> Option<KernelContext> {
         let number = u32::try_from(code & u64::from(u32::MAX)).ok()?;
         let small = u8::try_from(number);
+        let callback = |kind: u64| {
+            let position = usize::try_from(kind.checked_sub(CALLBACK_KIND_FIRST)?).ok()?;
+            ContextKind::CALLBACKS.get(position).copied()
+        };
         let context = match code >> 32 {
             0 => KernelContext::Unknown,
             1 => KernelContext::Idle,
@@ -123,7 +139,7 @@ impl KernelContext {
             13 => KernelContext::KernelFault(FaultKind::of_number(number)?),
             14 => KernelContext::Scheduler,
             15 => KernelContext::LockWait(LockKind::of_number(number)?),
-            _ => return None,
+            kind => KernelContext::Callback(callback(kind)?, number),
         };
         // Contexts without a number have only one code: refuses codes with a number.
         (context.code() == code).then_some(context)
@@ -160,6 +176,9 @@ impl fmt::Display for KernelContext {
                 write!(out, "fault {} (by the kernel)", kind.label())
             }
             KernelContext::Scheduler => write!(out, "scheduler"),
+            KernelContext::Callback(kind, function) => {
+                write!(out, "{} {function:#x}", kind.label())
+            }
             KernelContext::LockWait(kind) => write!(out, "wait for a {}", kind.label()),
         }
     }
@@ -188,6 +207,8 @@ mod tests {
             KernelContext::KernelFault(FaultKind::BadAddress),
             KernelContext::Scheduler,
             KernelContext::LockWait(LockKind::SemaphoreWrite),
+            KernelContext::Callback(ContextKind::Hrtimer, 0x8114_5820),
+            KernelContext::Callback(ContextKind::Rcu, u32::MAX),
         ];
         for context in contexts {
             assert_eq!(KernelContext::from_code(context.code()), Some(context));
@@ -200,7 +221,7 @@ mod tests {
             12 << 32 | 9,
             14 << 32 | 1,
             15 << 32 | 6,
-            16 << 32,
+            21 << 32,
             u64::MAX,
         ] {
             assert_eq!(KernelContext::from_code(code), None, "{code:#x}");

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::context::SYSTEM_VECTORS;
+use crate::context::{ContextKind, SYSTEM_VECTORS};
 
 /// The key of an IRQ line with a lower number than this is an index. Linux numbers lines up to some hundred thousand on
 /// machines with many message-signalled interrupts; the keys of the other lines are looked up.
@@ -39,6 +39,17 @@ keys! {
     /// The system calls of calibration and of the benchmarks of the probes themselves.
     KEY_BENCH = 51;
     KEY_NAPI = 52;
+    /// Functions of high-resolution timers. As for the next four keys, each function has its own row; the row of the
+    /// key alone has the functions for which no row was left.
+    KEY_HRTIMER = 53;
+    /// Functions of timers of the timer wheel.
+    KEY_TIMER = 54;
+    /// Functions of work items.
+    KEY_WORK = 55;
+    /// Functions of tasklets.
+    KEY_TASKLET = 56;
+    /// RCU callbacks.
+    KEY_RCU = 57;
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
     /// The runs of an IRQ line's thread: this number plus the thread's process
@@ -64,6 +75,8 @@ pub enum ContextKey {
     /// The system calls of calibration.
     Bench,
     Napi,
+    /// The functions of one of [`ContextKind::CALLBACKS`].
+    Callback(ContextKind),
     /// An IRQ line, by number.
     Irq(u32),
     /// The thread of an IRQ line, by its process number.
@@ -82,6 +95,11 @@ impl ContextKey {
             KEY_FAULT_KERNEL => Some(ContextKey::FaultKernel),
             KEY_BENCH => Some(ContextKey::Bench),
             KEY_NAPI => Some(ContextKey::Napi),
+            KEY_HRTIMER => Some(ContextKey::Callback(ContextKind::Hrtimer)),
+            KEY_TIMER => Some(ContextKey::Callback(ContextKind::Timer)),
+            KEY_WORK => Some(ContextKey::Callback(ContextKind::Work)),
+            KEY_TASKLET => Some(ContextKey::Callback(ContextKind::Tasklet)),
+            KEY_RCU => Some(ContextKey::Callback(ContextKind::Rcu)),
             KEY_IRQ..KEY_IRQ_THREAD => Some(ContextKey::Irq(key - KEY_IRQ)),
             KEY_IRQ_THREAD..KEY_SECOND => Some(ContextKey::IrqThread(key - KEY_IRQ_THREAD)),
             _ => None,
@@ -124,7 +142,10 @@ mod tests {
         assert_eq!(last, Some(ContextKey::Softirq(last_softirq)));
         assert_eq!(ContextKey::of(KEY_NMI), Some(ContextKey::Nmi));
         assert_eq!(ContextKey::of(KEY_NAPI), Some(ContextKey::Napi));
-        assert_eq!(ContextKey::of(KEY_NAPI + 1), None);
+        let callbacks = (KEY_HRTIMER..=KEY_RCU).map(ContextKey::of);
+        let kinds = ContextKind::CALLBACKS.map(|kind| Some(ContextKey::Callback(kind)));
+        assert!(callbacks.eq(kinds));
+        assert_eq!(ContextKey::of(KEY_RCU + 1), None);
         assert_eq!(ContextKey::of(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
         let last_irq = KEY_IRQ_THREAD - 1 - KEY_IRQ;
         assert_eq!(ContextKey::of(KEY_IRQ_THREAD - 1), Some(ContextKey::Irq(last_irq)));

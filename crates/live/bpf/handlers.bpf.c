@@ -318,4 +318,5 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 }
 #endif
 
+#include "callbacks.h"
 #include "calibration.h"

@@ -74,7 +74,25 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } RELOCATED;
 
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+/* include/linux/sched.h */
+#define PF_WQ_WORKER 0x00000020
+#define PF_KTHREAD 0x00200000
+
+struct hrtimer { /* include/linux/hrtimer_types.h */
+	void *function;
+} RELOCATED;
+
+struct timer_list { /* include/linux/timer_types.h */
+	void *function;
+} RELOCATED;
+
+struct work_struct { /* include/linux/workqueue_types.h */
+	void *func;
+} RELOCATED;
+
+struct callback_head { /* include/linux/types.h */
+	void *func;
+} RELOCATED;
 
 struct task_struct {
 	unsigned int flags;

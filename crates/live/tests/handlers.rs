@@ -388,3 +388,171 @@ fn threads_of_irq_lines_are_measured_where_there_are_any() {
     // come after the window.
     assert!(runs > 0 || handled < 2, "{handled} interrupts, {runs} runs of their threads");
 }
+
+/// Counts the events of a tracepoint on every CPU by perf_event_open(2), without BPF.
+struct TracepointCounter {
+    events: Vec<std::fs::File>,
+}
+
+impl TracepointCounter {
+    /// Counts from now on. `None` if the kernel lacks the tracepoint or does not allow it.
+    fn open(name: &str, cpus: &[u32]) -> Option<TracepointCounter> {
+        use perf_event_open_sys::{bindings, perf_event_open};
+        use std::os::fd::FromRawFd;
+        let id = Root::default().number::<u64>(format!("sys/kernel/tracing/events/{name}/id"))?;
+        let open_on = |cpu: &u32| {
+            let mut attributes = bindings::perf_event_attr {
+                size: size_of::<bindings::perf_event_attr>() as u32,
+                type_: bindings::PERF_TYPE_TRACEPOINT,
+                config: id,
+                ..bindings::perf_event_attr::default()
+            };
+            // SAFETY: `attributes` is complete with its size set, and outlives the call.
+            let fd = unsafe { perf_event_open(&mut attributes, -1, *cpu as i32, -1, 0) };
+            // SAFETY: the kernel has just returned this descriptor, which nobody else owns.
+            (fd >= 0).then(|| unsafe { std::fs::File::from_raw_fd(fd) })
+        };
+        let events = cpus.iter().map(open_on).collect::<Option<_>>()?;
+        Some(TracepointCounter { events })
+    }
+
+    fn read(&self) -> u64 {
+        let read_one = |mut event: &std::fs::File| {
+            let mut bytes = [0; 8];
+            std::io::Read::read_exact(&mut event, &mut bytes).expect("a count");
+            u64::from_ne_bytes(bytes)
+        };
+        self.events.iter().map(read_one).sum()
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Readings of several counters: the time before and after each reading, and the counts.
+type Readings = Vec<(u64, u64, Vec<u64>)>;
+
+/// Reads the counters until `is_over`, while `measure` runs.
+fn read_during<T>(counters: &[TracepointCounter], measure: impl FnOnce() -> T) -> (T, Readings) {
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let read = || {
+        let before_ns = monotonic_ns();
+        let counts = counters.iter().map(TracepointCounter::read).collect();
+        (before_ns, monotonic_ns(), counts)
+    };
+    std::thread::scope(|scope| {
+        let first = read();
+        let reader = scope.spawn(|| {
+            let mut readings = vec![first];
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                readings.push(read());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            readings.push(read());
+            readings
+        });
+        let measured = measure();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        (measured, reader.join().expect("the reader"))
+    })
+}
+
+/// The counts of functions lie between the counts that perf_event_open(2) has inside and outside of the window. The
+/// self time of the vectors and softirqs around them excludes them.
+#[test]
+fn callbacks_are_those_that_perf_counts() {
+    let _alone = alone();
+    let settings = LiveSettings { callbacks: true, ..settings(1_000) };
+    let cpus = settings.cpus.clone();
+    let Some(mut bench) = bench(settings) else { return };
+    let kinds = [
+        (ContextKind::Hrtimer, "timer/hrtimer_expire_entry", "timer/hrtimer_expire_exit"),
+        (ContextKind::Timer, "timer/timer_expire_entry", "timer/timer_expire_exit"),
+        (ContextKind::Work, "workqueue/workqueue_execute_start", "workqueue/workqueue_execute_end"),
+    ];
+    let names = kinds.iter().flat_map(|(_, entry, exit)| [entry, exit]);
+    let counters: Option<Vec<_>> = names.map(|name| TracepointCounter::open(name, &cpus)).collect();
+    let Some(counters) = counters else {
+        needs::not_run(needs::Need::Other, "perf_event_open cannot count the tracepoints");
+        return;
+    };
+    let (sample, readings) =
+        read_during(&counters, || measured(&mut bench, made(Stimulus::Disk), 0));
+    let Some(sample) = sample else { return };
+    check_spans(&sample);
+    assert_eq!(sample.lost(), 0);
+    let starts = || sample.windows.iter().filter_map(|window| window.start_ns);
+    let ends = || sample.windows.iter().filter_map(|w| Some(w.start_ns? + w.length_ns));
+    let (first_start, last_start) = (starts().min().unwrap(), starts().max().unwrap());
+    let (first_end, last_end) = (ends().min().unwrap(), ends().max().unwrap());
+    let before = readings.iter().rfind(|reading| reading.1 < first_start).expect("a reading");
+    let after = readings.iter().find(|reading| reading.0 > last_end).expect("a reading");
+    // If the host stopped the reader for all of the window, `opened` is after `closing`, and no count is too small.
+    let opened = readings.iter().find(|reading| reading.0 > last_start).expect("a reading");
+    let closing = readings.iter().rfind(|reading| reading.1 < first_end).expect("a reading");
+    let unpaired: u64 = sample
+        .windows
+        .iter()
+        .map(|window| window.unmatched_exits.unwrap_or(0) + window.abandoned.unwrap_or(0))
+        .sum();
+    // An interrupt that the kernel does not hand to BPF may expire several timers.
+    let missing_max = unpaired + 8 * sample.undelivered();
+    for (position, (kind, ..)) in kinds.iter().enumerate() {
+        let counted = total(&sample, |source| source.context.kind == *kind);
+        let (entries, exits) = (2 * position, 2 * position + 1);
+        let entries_max = after.2[entries] - before.2[entries];
+        let exits_min = closing.2[exits].saturating_sub(opened.2[exits]);
+        assert!(counted <= entries_max, "{kind:?}: {counted}, perf counts {entries_max} entries");
+        assert!(
+            counted + missing_max >= exits_min,
+            "{kind:?}: {counted}, perf counts {exits_min} exits, {missing_max} may be missing"
+        );
+    }
+    assert!(total(&sample, |source| source.context.kind == ContextKind::Hrtimer) > 0);
+    let is_named = |source: &ContextStats| !source.context.name.starts_with("0x");
+    let callbacks = || {
+        sample
+            .contexts
+            .iter()
+            .filter(|source| ContextKind::CALLBACKS.contains(&source.context.kind))
+    };
+    assert!(callbacks().all(is_named), "{:?}", sample.warnings);
+    let inclusive = |kind: ContextKind| -> u64 {
+        let of_kind = sample.contexts.iter().filter(|source| source.context.kind == kind);
+        of_kind.map(|source| source.inclusive.sum).sum()
+    };
+    let nested_in = |kind: ContextKind| -> u64 {
+        let of_kind = sample.contexts.iter().filter(|source| source.context.kind == kind);
+        of_kind.map(|source| source.inclusive.sum.saturating_sub(source.own.sum)).sum()
+    };
+    // High-resolution timers expire in vectors and softirqs.
+    let around = nested_in(ContextKind::Vector) + nested_in(ContextKind::Softirq);
+    assert!(inclusive(ContextKind::Hrtimer) <= around);
+}
+
+/// Without the option, there are no rows of functions.
+#[test]
+fn callbacks_are_measured_on_request_only() {
+    let _alone = alone();
+    let Some(mut bench) = bench(settings(100)) else { return };
+    let Some(sample) = measured(&mut bench, Condition::Ambient, 0) else { return };
+    let is_callback = |source: &ContextStats| ContextKind::CALLBACKS.contains(&source.context.kind);
+    assert_eq!(total(&sample, is_callback), 0);
+}
+
+/// A kernel without type information has no rows of functions, and says why.
+#[test]
+fn callbacks_without_btf_are_absent_with_the_reason() {
+    let _alone = alone();
+    let settings = LiveSettings { callbacks: true, flavour: Some(Flavour::Raw), ..settings(50) };
+    let Some(bench) = bench(settings) else { return };
+    let absent = bench.facts().absent;
+    for kind in ContextKind::CALLBACKS {
+        let subject = format!("{} rows", kind.label());
+        let absence = absent.iter().find(|absence| absence.what == subject);
+        let reason = &absence.expect("an absence").reason;
+        assert!(reason.contains("no type information"), "{subject}: {reason}");
+    }
+}

@@ -302,6 +302,14 @@ impl Decoded {
         self.x86.is_call_near_indirect() && self.x86.op0_kind() == OpKind::Register
     }
 
+    /// The number of the register with the address of the called function, by the order of the processor's encoding: 0
+    /// is `rax`, 1 is `rcx`. `None` if the instruction does not call through a register.
+    #[must_use]
+    pub fn called_register(&self) -> Option<u8> {
+        let register = self.x86.op0_register();
+        (self.calls_register() && register.is_gpr64()).then(|| register.number() as u8)
+    }
+
     /// The address of the called function, if it is in the instruction.
     #[must_use]
     pub fn called_function(&self) -> Option<VirtualAddress> {

@@ -234,6 +234,8 @@ pub struct Options {
     pub services: bool,
     /// Whether the locks that services take are recorded. Needs `services`.
     pub locks: bool,
+    /// Whether functions of timers, work items, tasklets and RCU have contexts of their own.
+    pub callbacks: bool,
     /// When the first region of interest opens.
     pub roi: Roi,
     /// The file with the kernel's symbols: [`crate::symbols::KernelSymbols`] as text.
@@ -287,6 +289,7 @@ impl Default for Options {
             transitions: false,
             blocks: None,
             services: false,
+            callbacks: false,
             locks: false,
             roi: Roi::Marker,
             symbols: None,
@@ -356,7 +359,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 32] = [
+const ROWS: [Row; 33] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -438,6 +441,7 @@ const ROWS: [Row; 32] = [
     },
     words_row!("services", "on, off or locks", services, locks:
         "off" => (false, false), "on" => (true, false), "locks" => (true, true)),
+    words_row!("callbacks", "on or off", callbacks: "on" => true, "off" => false),
     file_row!(symbols),
     file_row!(offsets),
     file_row!(annotate),

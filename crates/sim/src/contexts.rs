@@ -5,9 +5,11 @@ use attribution::context::{SOFTIRQS, SYSTEM_VECTORS, position_of_vector};
 use attribution::{Context, ContextKind, KernelContext, PID_UNKNOWN, SYSCALL_32};
 use lab::noise::ContextName;
 
-use crate::Accounting;
+use crate::{Accounting, Symbols};
 
 const PAGE_FAULT: u8 = 14;
+/// The upper half of the addresses of the kernel's code and its modules.
+const KERNEL_CODE: u64 = 0xffff_ffff_0000_0000;
 /// The vector of the NMI, as on the live bench.
 const NMI_VECTOR: u32 = 2;
 
@@ -33,6 +35,18 @@ pub(crate) fn context_of(context: KernelContext, accounting: &Accounting) -> Opt
         _ => return None,
     };
     Some(Context { kind, number, name })
+}
+
+/// Returns the live bench's name for a function that a timer, a work item, a tasklet or RCU calls; `None` for all other
+/// contexts. Without `symbols`, the name is the function's address.
+pub(crate) fn callback_of(context: KernelContext, symbols: Option<&Symbols>) -> Option<Context> {
+    let KernelContext::Callback(kind, function) = context else { return None };
+    let address = KERNEL_CODE | u64::from(function);
+    let name = match symbols {
+        Some(symbols) => symbols.code_name(address),
+        None => format!("{address:#x}"),
+    };
+    Some(Context { kind, number: 0, name })
 }
 
 /// Returns the live bench's name for the thread of an IRQ line; `None` for all other contexts.

@@ -109,6 +109,10 @@ pub struct HandlersArgs {
     /// PMU events to count, as perf list names them, or `none` [default: the events of the paper]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     events: Vec<String>,
+    /// Also measure each function that timers, tasklets and work items call, as a row of its own; the self time of
+    /// the vector or softirq around it then excludes it. On live it costs a pair of probes for each call
+    #[arg(long)]
+    callbacks: bool,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -185,6 +189,10 @@ impl HandlersArgs {
                 ));
             }
         }
+        if self.callbacks && self.misses {
+            let reason = "with --misses, services have the time of the functions in them";
+            bail!(Usage(format!("--callbacks and --misses cannot be combined: {reason}")));
+        }
         if self.events.iter().any(String::is_empty) {
             let allowed = "names as in perf list, or none";
             bail!(Usage(format!("--events has an empty name; allowed: {allowed}")));
@@ -214,6 +222,7 @@ impl HandlersArgs {
             ("disk_file", json!(self.disk_file)),
             ("command", json!(self.command)),
             ("misses", json!(self.misses)),
+            ("callbacks", json!(self.callbacks)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -344,6 +353,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     }
     settings.warm_up = args.warm_ups(None).usual;
     settings.events = live_events(args, host);
+    settings.callbacks = args.callbacks;
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
     settings.low_interval = Some(args.low_interval);
@@ -396,6 +406,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         span_counts,
         services,
         misses,
+        callbacks: args.callbacks,
         until,
         user,
         ..args.simulated.watch(model)

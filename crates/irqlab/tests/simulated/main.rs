@@ -5,6 +5,7 @@
 mod bare;
 mod bench_kernel;
 mod block_trace;
+mod callbacks;
 mod command_output;
 mod dma;
 mod drive;

@@ -29,6 +29,12 @@ shared_constants! {
     /// Bytes of an action's or a device's name.
     NAME_BYTES: usize = 32;
 
+    /// Rows of a CPU that functions do not take, so that each other context still finds one. Functions without a row
+    /// share a row for each kind.
+    ROWS_RESERVED: u32 = 16;
+    /// Largest number of worker threads whose work items are interrupted by a task switch in a window.
+    WORKERS_MAX: usize = 4_096;
+
     /// Lowest bits of a key's word in `cpu_state`: the key's row, or 0 for no row.
     ROW_BITS: u32 = 7;
     /// The other bits of a key's word: the time that a probe pair adds inside a span, in units of 2^-this ns.

@@ -28,7 +28,7 @@ use super::layout::{
     Row,
 };
 use super::memory::KernelMemory;
-use super::programs::{CPU_LEAVES, follower};
+use super::programs::{CPU_LEAVES, WORK_RESUME_PROGRAM, follower};
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
@@ -306,7 +306,8 @@ impl Probes {
             Maps::New(rows) => rows,
             Maps::Of(lender) => &lender.rows,
         };
-        configure(&mut open, &config, rows)?;
+        let counts_work = spec.programs.contains(&WORK_RESUME_PROGRAM);
+        configure(&mut open, &config, rows, counts_work)?;
         if let Maps::Of(lender) = spec.maps {
             lender.lend_maps(&mut open)?;
         }
@@ -561,10 +562,20 @@ impl Probes {
         };
         let cpus = 0..states.len() as u32;
         self.write_each("pmu_states", &cpus.map(new_frames).collect::<Vec<_>>())?;
-        let objects = self.map("slots_of_objects")?;
-        let keys: Vec<Vec<u8>> = objects.keys().collect();
+        self.empty("slots_of_objects")?;
+        // The programs for a kernel without type information do not have this map.
+        if self.map("work_parts").is_ok() {
+            self.empty("work_parts")?;
+        }
+        Ok(())
+    }
+
+    /// Deletes all entries of a hash map.
+    fn empty(&self, name: &str) -> Result<(), BpfError> {
+        let map = self.map(name)?;
+        let keys: Vec<Vec<u8>> = map.keys().collect();
         for key in keys {
-            objects.delete(&key).map_err(|error| failure("clearing slots_of_objects", &error))?;
+            map.delete(&key).map_err(|error| failure(&format!("clearing {name}"), &error))?;
         }
         Ok(())
     }
@@ -652,17 +663,23 @@ fn too_short(map: &str) -> BpfError {
 }
 
 /// Sets the constants of an opened object's programs, and the sizes of its maps that depend on the machine. The kernel
-/// takes both when the object is loaded. The names of maps are those of `handlers.bpf.c`; `.rodata.config` has the
+/// takes both when the object is loaded. `counts_work`: whether the programs that count work items will be loaded. The names of maps are those of `handlers.bpf.c`; `.rodata.config` has the
 /// constants.
 ///
 /// Fails with libbpf's message.
-fn configure(open: &mut OpenObject, config: &Config, rows: &RowLayout) -> Result<(), BpfError> {
+fn configure(
+    open: &mut OpenObject,
+    config: &Config,
+    rows: &RowLayout,
+    counts_work: bool,
+) -> Result<(), BpfError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
             "rows" | "slots_of_objects" => rows.entries(),
             "nested_times" => rows.nested_entries(),
             "pmu_events" => (config.events * config.cpus).max(1),
+            "work_parts" if !counts_work => 1,
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())
                     .map_err(|error| failure("setting the programs' constants", &error))?;

@@ -24,6 +24,11 @@ pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
 /// The program at task switches, which measures threads of device IRQs.
 const SWITCH_PROGRAM: &str = "switched";
 
+/// The program at task switches that ends a part of a work item's span.
+const WORK_SUSPEND_PROGRAM: &str = "work_suspended";
+/// The program at task switches that opens the next part of a work item's span.
+pub const WORK_RESUME_PROGRAM: &str = "work_resumed";
+
 #[derive(Debug, Default)]
 pub struct Chosen {
     /// Program names, in the order of attachment.
@@ -91,6 +96,77 @@ pub fn choose(flavour: Flavour, has_irq_threads: bool) -> Chosen {
     chosen
 }
 
+/// The contexts of functions that the kernel calls back, with their programs, in the order of attachment.
+fn callback_contexts() -> Vec<ContextPrograms> {
+    let pair = |context: &str, entry: &str, exit: &str, program: &str| ContextPrograms {
+        context: format!("{context} rows"),
+        programs: vec![
+            (exit.to_owned(), format!("{program}_out")),
+            (entry.to_owned(), format!("{program}_in")),
+        ],
+    };
+    let by_name = |context, name: &str| {
+        pair(context, &format!("{name}_entry"), &format!("{name}_exit"), name)
+    };
+    let (work_entry, work_exit) = ("workqueue_execute_start", "workqueue_execute_end");
+    let mut work = pair("work", work_entry, work_exit, "workqueue_execute");
+    let at_switch = |program: &str| ("sched_switch".to_owned(), program.to_owned());
+    work.programs.extend([WORK_SUSPEND_PROGRAM, WORK_RESUME_PROGRAM].map(at_switch));
+    let rcu = ("rcu_invoke_callback".to_owned(), "rcu_invoked".to_owned());
+    vec![
+        by_name("hrtimer", "hrtimer_expire"),
+        by_name("timer", "timer_expire"),
+        by_name("tasklet", "tasklet"),
+        work,
+        ContextPrograms { context: "rcu rows".to_owned(), programs: vec![rcu] },
+    ]
+}
+
+/// Like [`choose`], for the functions that timers, tasklets, work items and RCU call. `is_realtime`: whether the kernel
+/// is a PREEMPT_RT kernel.
+#[must_use]
+pub fn choose_callbacks(flavour: Flavour, is_realtime: bool) -> Chosen {
+    let contexts = callback_contexts();
+    let all_programs = contexts.iter().flat_map(|context| &context.programs);
+    let tracepoints: Vec<&str> = all_programs.map(|(tracepoint, _)| tracepoint.as_str()).collect();
+    let known = match flavour {
+        Flavour::Btf => known_tracepoints(&tracepoints),
+        Flavour::Raw => None,
+    };
+    let mut chosen = Chosen::default();
+    for ContextPrograms { context, programs } in &contexts {
+        let missing = known.as_ref().and_then(|known| {
+            let tracepoints = programs.iter().map(|(tracepoint, _)| tracepoint);
+            tracepoints.into_iter().find(|name| known.get(name.as_str()) == Some(&false))
+        });
+        let reason = match (&known, missing) {
+            (None, _) => Some("this kernel has no type information".to_owned()),
+            (Some(_), _) if is_realtime => {
+                Some("on PREEMPT_RT, other tasks may run in the middle of a softirq".to_owned())
+            }
+            (Some(_), Some(missing)) => Some(format!("this kernel has no tracepoint {missing}")),
+            (Some(_), None) => None,
+        };
+        match reason {
+            Some(reason) => chosen.absent.push((context.clone(), reason)),
+            None => chosen.programs.extend(programs.iter().map(|(_, program)| program.clone())),
+        }
+    }
+    chosen
+}
+
+impl Chosen {
+    /// Adds the programs for functions. At a task switch, the parts of work items end before the program of IRQ threads
+    /// runs, and begin after it: so the spans of the old task end before those of the new task begin.
+    pub fn add_callbacks(&mut self, callbacks: Chosen) {
+        let ends_parts = |program: &String| program == WORK_SUSPEND_PROGRAM;
+        let (first, last): (Vec<_>, Vec<_>) = callbacks.programs.into_iter().partition(ends_parts);
+        self.programs.splice(0..0, first);
+        self.programs.extend(last);
+        self.absent.extend(callbacks.absent);
+    }
+}
+
 /// Why the program at task switches is not selected; `None` if it is.
 fn why_no_switches(flavour: Flavour, has_irq_threads: bool) -> Option<&'static str> {
     match (has_irq_threads, flavour) {
@@ -110,6 +186,9 @@ pub fn follower(entry: &str) -> Option<(String, String)> {
     match entry {
         "open_now" => Some(("start_now".to_owned(), "sys_enter".to_owned())),
         "syscall_in" => Some(("syscall_out".to_owned(), "sys_enter".to_owned())),
+        "workqueue_execute_in" => {
+            Some(("workqueue_execute_out".to_owned(), "workqueue_execute_start".to_owned()))
+        }
         _ => {
             let context = entry.strip_suffix("_in")?;
             Some((format!("{context}_out"), format!("{context}_entry")))
@@ -122,6 +201,40 @@ pub fn follower(entry: &str) -> Option<(String, String)> {
 pub fn context_of_program(program: &str) -> String {
     all_contexts()
         .into_iter()
+        .chain(callback_contexts())
         .find(|context| context.programs.iter().any(|(_, name)| name == program))
         .map_or_else(|| program.to_owned(), |found| found.context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_a_task_switch_the_old_tasks_spans_end_before_the_new_tasks_begin() {
+        let programs = |names: &[&str]| Chosen {
+            programs: names.iter().map(|name| (*name).to_owned()).collect(),
+            absent: Vec::new(),
+        };
+        let mut chosen = programs(&["irq_handler_out", SWITCH_PROGRAM]);
+        chosen.add_callbacks(programs(&["tasklet_out", WORK_SUSPEND_PROGRAM, WORK_RESUME_PROGRAM]));
+        let expected = [
+            WORK_SUSPEND_PROGRAM,
+            "irq_handler_out",
+            SWITCH_PROGRAM,
+            "tasklet_out",
+            WORK_RESUME_PROGRAM,
+        ];
+        assert_eq!(chosen.programs, expected);
+    }
+
+    #[test]
+    fn functions_are_absent_on_preempt_rt_and_without_type_information() {
+        for (flavour, is_realtime) in [(Flavour::Raw, false), (Flavour::Raw, true)] {
+            let chosen = choose_callbacks(flavour, is_realtime);
+            assert_eq!((chosen.programs.len(), chosen.absent.len()), (0, 5));
+        }
+        let on_rt = choose_callbacks(Flavour::Btf, true);
+        assert_eq!((on_rt.programs.len(), on_rt.absent.len()), (0, 5), "{:?}", on_rt.programs);
+    }
 }

@@ -19,6 +19,8 @@ const AMPLE_BYTES: u64 = 32 << 20;
 const ROWS_SPARE: u32 = 8;
 /// Entries of `nested_times` for further contexts whose spans have other spans inside.
 const NESTED_SPARE: u32 = 4;
+/// Rows of a CPU for functions that timers, tasklets, work items and RCU call.
+const ROWS_OF_FUNCTIONS: u32 = 80;
 
 /// How many contexts a CPU is known to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,14 @@ pub struct KnownContexts {
     pub all: u32,
     /// Contexts whose spans can have other spans inside: softirqs, and threads of IRQ lines.
     pub nesting: u32,
+}
+
+impl KnownContexts {
+    /// Adds rows for functions, whose number is not known in advance. An interrupt may be nested in any of them.
+    pub fn add_functions(&mut self) {
+        self.all = self.all.saturating_add(ROWS_OF_FUNCTIONS);
+        self.nesting = ROWS_MAX;
+    }
 }
 
 /// The rows of all measured CPUs.

@@ -7,9 +7,10 @@
 //! The order of steps around a window matters: attach, warm up, read the kernel's files, open the gates; then close the
 //! gates, read the files, read the maps.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use attribution::ContextKey;
+use attribution::{ContextKey, ContextKind};
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
@@ -27,13 +28,13 @@ use super::stimuli::Stimuli;
 use super::window_cpus::WindowCpus;
 use crate::bpf::layout::CpuState;
 use crate::bpf::memory;
-use crate::bpf::programs::{choose, context_of_program};
-use crate::bpf::{CountedRow, Flavour, Maps, RowLayout};
+use crate::bpf::programs::{choose, choose_callbacks, context_of_program};
+use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{
-    CoreType, EventAbsence, Root, core_types, format_cpu_list, irq_threads, is_any_leaving,
-    kernel_threads_are_visible, last_level_cache_bytes,
+    CoreType, EventAbsence, KernelFunctions, OTHER_FUNCTIONS, Root, core_types, format_cpu_list,
+    irq_threads, is_any_leaving, kernel_facts, kernel_threads_are_visible, last_level_cache_bytes,
 };
 use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
@@ -171,7 +172,11 @@ impl LiveBench {
         let load = |programs| {
             let pass = (pass, calibration, events);
             // All passes count in the maps of the first one.
-            let rows = RowLayout::for_contexts(&known_contexts(&self.root, &self.settings.cpus));
+            let mut contexts = known_contexts(&self.root, &self.settings.cpus);
+            if self.settings.callbacks {
+                contexts.values_mut().for_each(KnownContexts::add_functions);
+            }
+            let rows = RowLayout::for_contexts(&contexts);
             let first = self.passes.first().map(|first| Maps::Of(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
             LoadedPass::load(self.flavour, &self.settings.cpus, maps, programs, pass)
@@ -183,7 +188,11 @@ impl LiveBench {
         // If /proc hides kernel threads, IRQ threads may exist.
         let may_have_threads =
             !kernel_threads_are_visible(&self.root) || !irq_threads(&self.root).is_empty();
-        let chosen = choose(self.flavour, may_have_threads);
+        let mut chosen = choose(self.flavour, may_have_threads);
+        if self.settings.callbacks {
+            let is_realtime = kernel_facts(&self.root).preemption.realtime == Some(true);
+            chosen.add_callbacks(choose_callbacks(self.flavour, is_realtime));
+        }
         let mut loaded = load(chosen.programs)?;
         self.absent.push(Absence::new(
             HANDLERS,
@@ -330,6 +339,7 @@ impl LiveBench {
                     | ContextKey::Nmi
                     | ContextKey::FaultUser
                     | ContextKey::FaultKernel
+                    | ContextKey::Callback(ContextKind::Rcu)
             )
         );
         if has_single_probe {
@@ -337,6 +347,32 @@ impl LiveBench {
         } else {
             pair_overhead_ns.round() as u64
         }
+    }
+
+    /// Finds the names of the functions that have rows. Warns of functions without a name, and of functions that share a
+    /// row.
+    fn name_functions(&self, rows: &[CountedRow], sample: &mut WindowSample) -> KernelFunctions {
+        let is_callback =
+            |row: &&CountedRow| matches!(ContextKey::of(row.key), Some(ContextKey::Callback(_)));
+        let (with_address, sharing): (Vec<_>, Vec<_>) =
+            rows.iter().filter(is_callback).partition(|row| row.object != 0);
+        let addresses: BTreeSet<u64> = with_address.iter().map(|row| row.object).collect();
+        let functions = KernelFunctions::find(&self.root, &addresses);
+        let unnamed = functions.unnamed(&addresses);
+        if unnamed > 0 {
+            sample.warnings.push(format!(
+                "{unnamed} functions have an address instead of a name, because /proc/kallsyms does not list \
+                 them (it shows addresses to root, if kernel.kptr_restrict is not 2)"
+            ));
+        }
+        let calls: u64 = sharing.iter().map(|row| row.count).sum();
+        if calls > 0 {
+            sample.warnings.push(format!(
+                "{calls} calls of functions are in the rows {OTHER_FUNCTIONS}: a CPU called more functions than \
+                 its rows can hold"
+            ));
+        }
+        functions
     }
 
     /// Adds the counts in the maps to a sample: for each CPU its window, the statistics of its contexts, and the time
@@ -349,12 +385,14 @@ impl LiveBench {
         cpus: &[u32],
         sample: &mut WindowSample,
     ) {
+        let functions = self.name_functions(rows, sample);
         for &cpu in cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
             let cpu_rows = || rows.iter().filter(|row| row.cpu == cpu);
             let overheads = event_overheads.on(cpu);
-            let contexts = cpu_rows().map(|row| sample_of(row, &window, overheads, &self.root));
+            let contexts =
+                cpu_rows().map(|row| sample_of(row, &window, overheads, &self.root, &functions));
             sample.contexts.extend(contexts.flatten());
             let warm = loaded.warm_on(cpu);
             let probe_ns: u64 = cpu_rows().map(|row| Self::probe_ns(row, warm)).sum();

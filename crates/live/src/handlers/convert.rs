@@ -9,7 +9,7 @@ use stats::{Batch, Batches, Distribution, LogLinear, Peak, SectionCounts, Sectio
 
 use crate::bpf::CountedRow;
 use crate::bpf::layout::{BATCHES, CpuState, HISTOGRAM_SLOTS, Row, SECTION_SLOTS, SECTIONS};
-use crate::host::{Root, irq_of_thread};
+use crate::host::{KernelFunctions, Root, irq_of_thread};
 use crate::probe_overhead::events::EventOverheads;
 
 /// Longest name of an action or device.
@@ -17,7 +17,11 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// The context of a row, and how its time is measured. `None` for keys that no table shows.
 #[must_use]
-pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
+pub fn context_of(
+    row: &Row,
+    root: &Root,
+    functions: &KernelFunctions,
+) -> Option<(Context, Timing)> {
     let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
     match ContextKey::of(row.key)? {
         ContextKey::Bench => None,
@@ -31,6 +35,10 @@ pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
         ContextKey::Napi => {
             let name = read_name(row).unwrap_or_else(|| "(no device)".to_owned());
             Some((context(ContextKind::NapiPoll, row.number, &name), Timing::Packets))
+        }
+        ContextKey::Callback(kind) => {
+            let timing = if kind == ContextKind::Rcu { Timing::CountOnly } else { Timing::Probes };
+            Some((context(kind, 0, &functions.name(row.object)), timing))
         }
         ContextKey::Irq(irq) => {
             let name = read_name(row).unwrap_or_else(|| actions_of(root, irq));
@@ -142,8 +150,9 @@ pub fn sample_of(
     window: &CpuWindow,
     overheads: &EventOverheads,
     root: &Root,
+    functions: &KernelFunctions,
 ) -> Option<ContextStats> {
-    let (context, timing) = context_of(row, root)?;
+    let (context, timing) = context_of(row, root, functions)?;
     let events = overheads.events();
     let has_events = events > 0;
     let event_overheads = overheads.added(row);

@@ -19,6 +19,8 @@ pub struct LiveSettings {
     pub warm_up: Duration,
     /// Names of the PMU events to read; empty: none.
     pub events: Vec<String>,
+    /// Whether functions that timers, tasklets, work items and RCU call have spans.
+    pub callbacks: bool,
     /// `HOST[:PORT]` of the peer of the net stimulus, reached by a real NIC.
     pub peer: Option<String>,
     /// See [`StimulusSettings::cards`](crate::stimulus::StimulusSettings::cards).
@@ -56,6 +58,7 @@ impl LiveSettings {
             until,
             warm_up: Duration::from_millis(500),
             events: Vec::new(),
+            callbacks: false,
             peer: None,
             cards: false,
             disk_file: None,

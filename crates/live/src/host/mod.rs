@@ -20,6 +20,7 @@ mod guest_devices;
 pub mod interrupts;
 mod irq_threads;
 mod kernel;
+mod kernel_functions;
 mod limits;
 mod namespaces;
 mod online;
@@ -47,6 +48,7 @@ pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
 pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_visible};
 pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
+pub use kernel_functions::{KernelFunctions, OTHER_FUNCTIONS};
 pub use limits::{LimitFacts, limit_facts};
 pub use namespaces::{
     NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, in_first_user_namespace,

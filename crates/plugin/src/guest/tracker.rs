@@ -290,6 +290,15 @@ impl Tracker {
                     stack.enter_call(KernelContext::Irq(irq), return_to, stack_pointer, now);
                 }
             }
+            Action::CallbackCall { kind, register, bytes } => {
+                let register = moment.registers.named[usize::from(register)];
+                let function = register.map_or(0, |register| moment.qemu.register_value(register));
+                let stack_pointer = moment.rsp().wrapping_sub(8);
+                let return_to = address.wrapping_add(u64::from(bytes));
+                // All code of the kernel and its modules is in the upper 2 GiB, so half of the address tells it.
+                let context = KernelContext::Callback(kind, function as u32);
+                self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, now);
+            }
             Action::Probe(position) => self.enter_probe(cpu, position, moment),
             Action::Switch => self.switch(cpu, moment),
             Action::TaskDead => self.cpus[cpu].is_dying = true,

@@ -93,6 +93,9 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     if options.services {
         symbols.add_services(options.locks);
     }
+    if options.callbacks {
+        symbols.follow_callbacks();
+    }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = Pmus::requested(&options, cpus as usize)?;
     options.cpuid.extend(pmus.as_ref().and_then(|pmus| pmus.layout().cpuid_leaf()));

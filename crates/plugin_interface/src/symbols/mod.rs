@@ -7,7 +7,7 @@
 //! - `needs`: the content of tables that a kernel without certain functions lacks.
 //! - `offsets`: offsets of members in structures of the kernel.
 
-use attribution::{KernelContext, LockKind};
+use attribution::{ContextKind, KernelContext, LockKind};
 use machine::decode::Decoded;
 
 mod names;
@@ -15,7 +15,11 @@ mod needs;
 mod offsets;
 mod services;
 
-use names::{ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS, gates};
+use crate::annotations::REGISTERS;
+use names::{
+    CALLBACK_CALLERS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS, PROBES,
+    SOFTIRQ_CALLERS, THUNKS, gates,
+};
 pub use needs::{Part, unmet};
 pub use offsets::{Offsets, wanted_members};
 pub use services::{FaultStep, wait_name};
@@ -73,6 +77,15 @@ pub enum Action {
     IrqLine,
     /// The instruction that calls a handler of the IRQ line.
     IrqCall {
+        /// The length of the instruction.
+        bytes: u8,
+    },
+    /// The instruction that calls a function of a timer, a work item, a tasklet or RCU.
+    CallbackCall {
+        /// One of [`ContextKind::CALLBACKS`].
+        kind: ContextKind,
+        /// The register with the function's address, by its position in [`REGISTERS`].
+        register: u8,
         /// The length of the instruction.
         bytes: u8,
     },
@@ -158,7 +171,9 @@ pub struct Wanted {
 /// made copies of a function; `sim` passes a copy under the function's name in the source.
 pub fn wanted() -> impl Iterator<Item = Wanted> {
     let points = POINTS.iter().map(|point| point.0);
+    let callback_callers = CALLBACK_CALLERS.map(|caller| caller.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
+    let callers = callers.chain(callback_callers);
     let functions = points.chain(gates().map(|gate| gate.0)).chain(callers);
     let functions = functions.chain(services::wanted()).chain(needs::UNFOLLOWED);
     let function = |name| Wanted { name, arguments: Some(arguments_of(name)) };
@@ -193,8 +208,12 @@ pub struct KernelSymbols {
     softirq_callers: Vec<(u64, u64)>,
     /// The functions that call the handlers of IRQ lines: start, and end (exclusive).
     irq_callers: Vec<(u64, u64)>,
-    /// Addresses of thunks that call through a pointer.
-    thunks: Vec<u64>,
+    /// The functions that call functions of timers, work items, tasklets and RCU: start, end (exclusive), and kind.
+    callback_callers: Vec<(u64, u64, ContextKind)>,
+    /// Whether these functions have contexts ([`KernelSymbols::follow_callbacks`]).
+    follows_callbacks: bool,
+    /// Thunks that call through a pointer: address and name.
+    thunks: Vec<(u64, &'static str)>,
     /// The addresses of the kernel's own counts.
     pub kernel_counts: Option<KernelCountSymbols>,
     /// The offset of the pointer to the current task, in each CPU's per-CPU area.
@@ -257,8 +276,11 @@ impl KernelSymbols {
             if IRQ_CALLERS.contains(name) {
                 kernel.irq_callers.push((*address, ends()));
             }
-            if THUNKS.contains(name) {
-                kernel.thunks.push(*address);
+            if let Some((_, kind)) = CALLBACK_CALLERS.iter().find(|caller| caller.0 == *name) {
+                kernel.callback_callers.push((*address, ends(), *kind));
+            }
+            if let Some(thunk) = THUNKS.into_iter().find(|thunk| thunk == name) {
+                kernel.thunks.push((*address, thunk));
             }
             if let Some((_, context)) = gates().find(|gate| gate.0 == *name) {
                 kernel.gates.push((*address, context));
@@ -331,9 +353,38 @@ impl KernelSymbols {
 
     /// Whether the instruction at `address` calls the handler of an IRQ line.
     pub fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
-        let calls_thunk =
-            || decoded.called_function().is_some_and(|function| self.thunks.contains(&function.0));
-        holds(&self.irq_callers, address) && (decoded.calls_register() || calls_thunk())
+        holds(&self.irq_callers, address)
+            && (decoded.calls_register() || self.called_thunk(decoded).is_some())
+    }
+
+    /// The name of the thunk that the instruction calls.
+    fn called_thunk(&self, decoded: &Decoded) -> Option<&'static str> {
+        let called = decoded.called_function()?;
+        let thunks = self.thunks.iter().filter(|(address, _)| *address == called.0);
+        // The array of thunks has the address of its first thunk.
+        thunks.map(|(_, name)| *name).find(|name| !name.ends_with("_array"))
+    }
+
+    /// Gives functions of timers, work items, tasklets and RCU contexts of their own.
+    pub fn follow_callbacks(&mut self) {
+        self.follows_callbacks = true;
+    }
+
+    /// The kind of the function that the instruction at `address` calls, and the position in [`REGISTERS`] of the
+    /// register with its address. `None` unless such functions are followed.
+    pub fn called_callback(&self, address: u64, decoded: &Decoded) -> Option<(ContextKind, u8)> {
+        if !self.follows_callbacks {
+            return None;
+        }
+        let holds_address =
+            |(start, end, _): &&(u64, u64, ContextKind)| (*start..*end).contains(&address);
+        let (_, _, kind) = self.callback_callers.iter().find(holds_address)?;
+        let register = match decoded.called_register() {
+            Some(number) => ENCODED_REGISTERS.get(usize::from(number)).copied(),
+            None => self.called_thunk(decoded)?.rsplit('_').next(),
+        }?;
+        let position = REGISTERS.iter().position(|name| *name == register)?;
+        Some((*kind, position as u8))
     }
 
     /// Whether `address` is in a function that calls the handlers of softirqs.
@@ -434,6 +485,30 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         };
         assert!(calls(inside, &to(0xffff_ffff_81e0_0020)));
         assert!(!calls(inside, &to(0xffff_ffff_8100_3270)));
+    }
+
+    #[test]
+    fn callbacks_are_told_by_their_callers_and_the_called_register() {
+        let list =
+            format!("{KERNEL}ffffffff81144150 call_timer_fn\nffffffff81144280 __run_timers\n");
+        let mut kernel = KernelSymbols::parse(&list).unwrap();
+        let inside = 0xffff_ffff_8114_4180;
+        let called = |kernel: &KernelSymbols, address, bytes: &[u8]| {
+            let decoded = Decoder::default().decode(bytes, VirtualAddress(address));
+            kernel.called_callback(address, &decoded)
+        };
+        let call_r11 = [0x41, 0xff, 0xd3];
+        assert_eq!(called(&kernel, inside, &call_r11), None, "not requested");
+        kernel.follow_callbacks();
+        let position =
+            |name: &str| REGISTERS.iter().position(|known| *known == name).unwrap() as u8;
+        let timer = |name| Some((ContextKind::Timer, position(name)));
+        assert_eq!(called(&kernel, inside, &call_r11), timer("r11"));
+        assert_eq!(called(&kernel, inside, &[0xff, 0xd1]), timer("rcx"));
+        let distance = 0xffff_ffff_81e0_0020_u64.wrapping_sub(inside + 5) as u32;
+        let thunk = [&[0xe8][..], &distance.to_le_bytes()].concat();
+        assert_eq!(called(&kernel, inside, &thunk), timer("rax"));
+        assert_eq!(called(&kernel, 0xffff_ffff_8100_3280, &call_r11), None, "another function");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! kernel, add the names of its functions.
 
 use attribution::context::SYSTEM_VECTORS;
-use attribution::{KernelContext, SYSCALL_32};
+use attribution::{ContextKind, KernelContext, SYSCALL_32};
 
 use super::Action;
 
@@ -110,6 +110,26 @@ pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
 
 /// Functions that call the handlers of IRQ lines. The compiler can inline the first into the second.
 pub(super) const IRQ_CALLERS: [&str; 2] = ["__handle_irq_event_percpu", "handle_irq_event_percpu"];
+
+/// Functions that call the functions of timers, work items, tasklets and RCU through a pointer, and the kind of the
+/// called functions. They call no other function through a pointer. The compiler can inline `call_timer_fn` and
+/// `__run_hrtimer` into the functions after them.
+pub(super) const CALLBACK_CALLERS: [(&str, ContextKind); 8] = [
+    ("call_timer_fn", ContextKind::Timer),
+    ("expire_timers", ContextKind::Timer),
+    ("__run_timers", ContextKind::Timer),
+    ("__run_hrtimer", ContextKind::Hrtimer),
+    ("__hrtimer_run_queues", ContextKind::Hrtimer),
+    ("process_one_work", ContextKind::Work),
+    ("tasklet_action_common", ContextKind::Tasklet),
+    ("rcu_do_batch", ContextKind::Rcu),
+];
+
+/// Registers of the processor, in the order of its encoding.
+pub(super) const ENCODED_REGISTERS: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
 
 /// Thunks through which a kernel with retpolines calls a function pointer.
 pub(super) const THUNKS: [&str; 16] = [

@@ -10,6 +10,8 @@ use attribution::context::SOFTIRQS;
 pub enum Part {
     /// Contexts, which are part of every recording.
     Contexts,
+    /// Functions of timers, work items, tasklets and RCU.
+    Callbacks,
     /// Services of the kernel.
     Services,
     /// Locks that services take.
@@ -27,7 +29,7 @@ const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 25] = [
+const NEEDS: [Need; 30] = [
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,
@@ -44,6 +46,15 @@ const NEEDS: [Need; 25] = [
     need(Part::Contexts, "interrupts of devices", &["spurious_entries_start"]),
     need(Part::Contexts, "timer interrupts", &["asm_sysvec_apic_timer_interrupt"]),
     need(Part::Contexts, "page faults", &["asm_exc_page_fault"]),
+    need(Part::Callbacks, "rows of hrtimer functions", &["__run_hrtimer", "__hrtimer_run_queues"]),
+    need(
+        Part::Callbacks,
+        "rows of timer functions",
+        &["call_timer_fn", "expire_timers", "__run_timers"],
+    ),
+    need(Part::Callbacks, "rows of work functions", &["process_one_work"]),
+    need(Part::Callbacks, "rows of tasklet functions", &["tasklet_action_common"]),
+    need(Part::Callbacks, "rows of rcu functions", &["rcu_do_batch"]),
     need(Part::Services, "names of system calls", &["sys_call_table"]),
     need(Part::Services, "the scheduler", &["__schedule"]),
     need(Part::Services, "ends of waits", &["try_to_wake_up"]),
@@ -115,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_a_function_is_said_to_lack_the_rows() {
-        for part in [Part::Contexts, Part::Services, Part::Locks] {
+        for part in [Part::Contexts, Part::Callbacks, Part::Services, Part::Locks] {
             let has_all = |name: &str| !UNFOLLOWED.contains(&name);
             assert_eq!(unmet(part, has_all), []);
         }

@@ -243,7 +243,11 @@ impl SimBench {
             }
         }
         let services = self.services(&outcome)?;
-        let sample = sample_of(&outcome.accounting, outcome.window, &self.reading);
+        let settings = &self.settings;
+        let symbols = settings.kernel.0.as_ref();
+        let symbols = settings.guest.with_modules_of_boot(symbols, &outcome.modules)?;
+        let (accounting, window) = (&outcome.accounting, outcome.window);
+        let sample = sample_of(accounting, window, &self.reading, symbols.as_deref());
         sample.map(|sample| WindowSample { services, ..sample }).map_err(BenchError::Failed)
     }
 

@@ -10,8 +10,9 @@ use stats::{Batches, JointBatch};
 
 use super::agreement::lines_of;
 use super::events::Event;
+use crate::Symbols;
 use crate::accounting::{Accounting, ContextUse, CpuUse};
-use crate::contexts::{context_of, irq_thread_of};
+use crate::contexts::{callback_of, context_of, irq_thread_of};
 
 const NS_PER_S: u128 = 1_000_000_000;
 /// Why a CPU has no window.
@@ -35,13 +36,14 @@ impl Reading {
     }
 }
 
-/// Returns the sample of the first region.
+/// Returns the sample of the first region. `symbols` name functions that timers, work items, tasklets and RCU call.
 ///
 /// Fails when there is none, or its numbers cannot be trusted.
 pub(super) fn sample_of(
     accounting: &Accounting,
     window: GuestWindow,
     reading: &Reading,
+    symbols: Option<&Symbols>,
 ) -> Result<WindowSample, String> {
     if let Some(broken) = accounting.broken.first() {
         return Err(format!("the record of the machine is broken: {broken}"));
@@ -95,7 +97,8 @@ pub(super) fn sample_of(
         sample.agreement.extend(lines_of(cpu, &accounting.irqs));
         for used in &cpu.contexts {
             let context = context_of(used.context, accounting)
-                .or_else(|| irq_thread_of(used.context, accounting));
+                .or_else(|| irq_thread_of(used.context, accounting))
+                .or_else(|| callback_of(used.context, symbols));
             let Some(context) = context else { continue };
             let mut stats = stats_of(cpu.cpu, context, used, reading);
             add_spans(&mut stats, cpu, used, reading, length_ns);
@@ -234,7 +237,8 @@ mod tests {
     fn sources_of_interrupts_and_no_others() {
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
         let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
-        let sample = sample_of(&accounting(), window, &Reading { events, ..READING }).unwrap();
+        let sample =
+            sample_of(&accounting(), window, &Reading { events, ..READING }, None).unwrap();
         let names: Vec<&str> = sample.contexts.iter().map(|stats| &*stats.context.name).collect();
         assert_eq!(names, ["page_fault", "local_timer", "NET_RX", "nvme0q0"]);
         let timer = &sample.contexts[1];
@@ -274,7 +278,7 @@ mod tests {
             came_online: vec![2],
             ..GuestWindow::default()
         };
-        let sample = sample_of(&accounting, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING, None).unwrap();
         let windows: Vec<_> = sample
             .windows
             .iter()
@@ -311,7 +315,7 @@ mod tests {
         let contexts = Vec::new();
         region.cpus.push(CpuUse { cpu: 1, contexts, ..CpuUse::default() });
         let window = GuestWindow { interrupted: true, ..GuestWindow::default() };
-        let sample = sample_of(&accounting, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING, None).unwrap();
         assert_eq!((sample.length_ns(), sample.user_cpu_ns), (800, None));
         assert_eq!(sample.windows.iter().map(|window| window.cpu).collect::<Vec<_>>(), [0]);
         let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
@@ -323,7 +327,7 @@ mod tests {
         let mut accounting = accounting();
         accounting.regions[0].cpus[0].span_counts.pop();
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
-        let sample = sample_of(&accounting, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING, None).unwrap();
         assert!(sample.contexts.iter().all(|stats| stats.events.batches.cells.is_empty()));
     }
 
@@ -338,7 +342,7 @@ mod tests {
         for (change, words) in changes {
             let mut accounting = accounting();
             change(&mut accounting);
-            let error = sample_of(&accounting, GuestWindow::default(), &READING).unwrap_err();
+            let error = sample_of(&accounting, GuestWindow::default(), &READING, None).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
     }

@@ -81,6 +81,8 @@ pub struct Watch {
     pub services: bool,
     /// Whether the locks that services take are recorded.
     pub locks: bool,
+    /// Whether functions of timers, work items, tasklets and RCU have contexts of their own.
+    pub callbacks: bool,
     /// Event that opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -142,6 +144,7 @@ impl Default for Watch {
             blocks: None,
             services: false,
             locks: false,
+            callbacks: false,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
@@ -197,7 +200,10 @@ fn unmet(list: &str) -> Vec<(Part, String, String)> {
         let unmet = plugin_interface::symbols::unmet(part, |name| names.contains(name));
         unmet.into_iter().map(move |(missing, why)| (part, missing, why))
     };
-    [Part::Contexts, Part::Services, Part::Locks].into_iter().flat_map(absences).collect()
+    [Part::Contexts, Part::Callbacks, Part::Services, Part::Locks]
+        .into_iter()
+        .flat_map(absences)
+        .collect()
 }
 
 impl KernelFiles {
@@ -211,6 +217,7 @@ impl KernelFiles {
     pub fn absent(&self, watch: &Watch, table: &str) -> Vec<Absence> {
         let is_recorded = |part: &Part| match part {
             Part::Contexts => true,
+            Part::Callbacks => watch.callbacks,
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
@@ -342,6 +349,7 @@ impl Recording {
             blocks: watch.blocks,
             services: watch.services,
             locks: watch.services && watch.locks,
+            callbacks: watch.callbacks,
             model: watch.model.as_ref().map(|model| model.path.clone()),
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
             curves: watch.miss_curves,

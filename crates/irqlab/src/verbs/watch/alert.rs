@@ -174,9 +174,15 @@ impl Rule {
             None => (context.trim(), None),
         };
         if kind != "any" {
-            let known = ContextKind::ALL.into_iter().find(|known| known.label() == kind);
+            // `watch` measures no functions that the kernel calls back.
+            let kinds = || {
+                let is_callback = |kind: &ContextKind| ContextKind::CALLBACKS.contains(kind);
+                ContextKind::ALL.into_iter().filter(move |kind| !is_callback(kind))
+            };
+            let known = kinds().find(|known| known.label() == kind);
             self.kind = Some(known.ok_or_else(|| {
-                let allowed = ContextKind::ALL.map(ContextKind::label).join(", ");
+                let allowed: Vec<&str> = kinds().map(ContextKind::label).collect();
+                let allowed = allowed.join(", ");
                 format!("{kind:?} is no kind of context: allowed are any, {allowed}")
             })?);
         }
