@@ -109,7 +109,7 @@ static __always_inline u32 word_of(struct cpu_state *cpu, u32 key)
 struct object_key {
 	__u64 object;
 	__u32 key;
-	__u32 cpu;
+	__u32 cpu; /* and the generation, from bit 16 on */
 };
 
 struct {
@@ -140,7 +140,9 @@ static __always_inline void name_napi(struct row *row, u64 napi)
 #endif
 }
 
-static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 object)
+/* `generation`: tells objects at the same address apart, below 2^16; 0 if they cannot be told apart. */
+static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 object,
+					    u32 generation)
 {
 	struct object_key id = { .object = object, .key = key };
 	struct row *row;
@@ -148,7 +150,7 @@ static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 
 
 	if (!cpu)
 		return 0;
-	id.cpu = bpf_get_smp_processor_id();
+	id.cpu = bpf_get_smp_processor_id() | generation << 16;
 	known = bpf_map_lookup_elem(&slots_of_objects, &id);
 	if (known)
 		return row_at(cpu, *known);
@@ -171,7 +173,7 @@ static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 	u32 slot;
 
 	if (!is_dense(&index))
-		return row_of_object(cpu, key, 0);
+		return row_of_object(cpu, key, 0, 0);
 	slot = cpu->key_words[index] & ((1 << ROW_BITS) - 1);
 	return slot ? row_at(cpu, slot) : first_row(cpu, key);
 }
@@ -191,30 +193,30 @@ static __always_inline struct row *row_of_action(struct cpu_state *cpu, u32 key,
 		name_action(row, action);
 		return row;
 	}
-	row = row_of_object(cpu, key, action);
+	row = row_of_object(cpu, key, action, 0);
 	if (row && !row->name[0])
 		name_action(row, action);
 	return row;
 }
 
 /*
- * A later device's NAPI instance may have the address of one that is gone, but has another id. The ids
- * count up, so their lower 16 bits tell neighbours in time apart.
+ * The id of a NAPI instance, modulo 2^16; 0 if it is not known. A later device's instance may have the address of one
+ * that is gone, but has another id: the ids count up.
  */
-static __always_inline u64 napi_object(u64 napi)
+static __always_inline u32 napi_generation(u64 napi)
 {
 #ifndef IRQLAB_NO_BTF
 	struct napi_struct *typed = (void *)napi;
 
-	return napi ^ (u64)BPF_CORE_READ(typed, napi_id) << 48;
+	return BPF_CORE_READ(typed, napi_id) & 0xffff;
 #else
-	return napi;
+	return 0;
 #endif
 }
 
 static __always_inline struct row *row_of_napi(struct cpu_state *cpu, u64 napi)
 {
-	struct row *row = row_of_object(cpu, KEY_NAPI, napi_object(napi));
+	struct row *row = row_of_object(cpu, KEY_NAPI, napi, napi_generation(napi));
 
 	if (row && !row->name[0])
 		name_napi(row, napi);
