@@ -1,4 +1,4 @@
-//! Golden texts of the papers' tables: each verdict, and the number of empty cells of each column. They are made from
+//! Golden texts of the papers' tables: each verdict with the paper's figures and the reason, and the number of empty cells of each column. They are made from
 //! samples like the paper's figures, so that a change of a claim, of a limit or of a table shows as a difference of a file
 //! in `tests/golden/`. `INSTA_UPDATE=always cargo test -p papers` writes the files.
 
@@ -7,8 +7,16 @@ use std::fmt::Write;
 use record::{Table, Value};
 
 /// Columns of the table `findings` in a golden text, as far as the table has them.
-const FINDING_COLUMNS: [&str; 6] =
-    ["verdict", "published_verdict", "agreement", "finding", "model", "subject"];
+const FINDING_COLUMNS: [&str; 8] = [
+    "verdict",
+    "published_verdict",
+    "agreement",
+    "finding",
+    "model",
+    "subject",
+    "published_evidence",
+    "reason",
+];
 
 /// Compares the verdicts and the empty cells of a paper's tables with the file `tests/golden/PAPER.snap`.
 ///

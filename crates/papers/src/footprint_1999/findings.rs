@@ -33,7 +33,6 @@ const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: level, stimulus, mode.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
     evidence: "The misses of that ratio, with the half widths of their 95 % confidence intervals.",
-    command: "irqlab reproduce footprint-1999",
     interval_option: Some("--repetitions 100"),
     has_models: true,
     ..FindingsTable::SIMULATED
@@ -109,6 +108,11 @@ impl Figures<Cell<'_>> for Paper {
         // The paper did not measure changed machines.
         let (run, change) = cell.run_and_change();
         change.is_none() && self.machines.contains_key(&run.model)
+    }
+
+    /// The command caps the repetitions of long windows.
+    fn has_interval_option(&self, cell: &Cell<'_>) -> bool {
+        !matches!(cell, Cell::Long(..))
     }
 
     fn published(&self, cell: &Cell<'_>) -> Option<Known> {
@@ -507,6 +511,24 @@ mod tests {
         assert_eq!(verdicts(&table, "no benefit from longer lines"), ["holds", "not judged"]);
     }
 
+    /// The command measures long windows at most 24 times.
+    #[test]
+    fn a_reason_about_long_windows_does_not_advise_more_repetitions() {
+        let mut run = run("origin-200");
+        let effect = |method| Series { method, ..counted(Level::L1d, Stimulus::Disk, 40, 10) };
+        let long = part(vec![effect(Method::Refined), effect(Method::Basic)]);
+        run.parts.push(Part { long: true, ..long });
+        // The sum of the first level's lines is 90 % of the lines of the L2 cache.
+        run.parts[0].measured.samples.series[2] = counted(Level::L2, Stimulus::Disk, 121, 10);
+        let table = findings(&Paper::built_in().unwrap(), &[run], Selection::Part);
+        let reason = |name: &str| {
+            let row = table.rows().iter().find(|row| row[0] == Value::from(name)).unwrap();
+            table.get(row, "reason").unwrap().to_json().as_str().unwrap().to_owned()
+        };
+        assert_eq!(reason("refined beats basic: effect"), "the intervals overlap");
+        assert!(reason("L1I + L1D close to L2").contains("with --repetitions 100"));
+    }
+
     #[test]
     fn the_claim_about_longer_lines_has_the_factor_of_the_lengths() {
         // The unchanged model has lines of 32 B.
@@ -541,7 +563,7 @@ mod tests {
         }
     }
 
-    /// The published figures support exactly the findings that the paper states.
+    /// The published figures support the findings that the paper states, or are within 5 % of a claim's limit.
     #[test]
     fn the_published_figures_are_judged_as_in_the_paper() {
         let paper = Paper::built_in().unwrap();
@@ -552,16 +574,20 @@ mod tests {
             rows.filter_map(|row| Some(row[7].to_json().as_str()?.to_owned())).collect()
         };
         let holds = |count| vec!["holds".to_owned(); count];
+        let and_near_limit = |count| [holds(count), vec!["not judged".to_owned()]].concat();
         assert_eq!(verdicts("network > disk", "origin-200"), holds(3));
         assert_eq!(verdicts("network > disk", "ultra-1"), holds(2));
         assert_eq!(verdicts("network > 4 x disk", "origin-200"), holds(2));
-        assert_eq!(verdicts("L1I: network close to disk", "ultra-1"), holds(1));
-        for model in ["origin-200", "ultra-1"] {
-            assert_eq!(verdicts("footprint of a disk interrupt", model), holds(4), "{model}");
-        }
+        // 427 lines are 1.06 times 402 lines; the limit is 1.1.
+        assert_eq!(verdicts("L1I: network close to disk", "ultra-1"), and_near_limit(0));
+        let footprint = "footprint of a disk interrupt";
+        assert_eq!(verdicts(footprint, "origin-200"), holds(4));
+        // 13.9 KiB; the limit is 1.1 times 13 KiB.
+        assert_eq!(verdicts(footprint, "ultra-1"), and_near_limit(3));
         assert_eq!(verdicts("refined beats basic: effect", "origin-200"), holds(2));
         let close = "L1I + L1D close to L2";
-        assert_eq!(verdicts(close, "origin-200"), holds(2));
+        // 273 lines are 0.92 of 298 lines; the limit is 0.9.
+        assert_eq!(verdicts(close, "origin-200"), ["not judged", "holds"]);
         assert_eq!(verdicts("L1I + L1D more than L2", "ultra-1"), holds(2));
         assert_eq!(verdicts("no benefit from longer lines", "origin-200, ultra-1"), holds(2));
     }

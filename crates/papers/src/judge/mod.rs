@@ -30,7 +30,10 @@ pub(crate) trait Figures<Cell> {
     fn published(&self, cell: &Cell) -> Option<Known>;
 
     /// Whether the paper has the machine of the cell.
-    fn is_in_paper(&self, _cell: &Cell) -> bool {
+    fn is_in_paper(&self, cell: &Cell) -> bool;
+
+    /// Whether the option [`FindingsTable::interval_option`] makes the interval of the measured figure narrower.
+    fn has_interval_option(&self, _cell: &Cell) -> bool {
         true
     }
 }
@@ -117,6 +120,8 @@ struct Finding<Cell> {
     published: Option<Judged>,
     /// Whether the paper has the machines of the claim.
     is_in_paper: bool,
+    /// Whether the command's option for narrower intervals makes all intervals of the claim narrower.
+    has_interval_option: bool,
 }
 
 impl<Cell> Finding<Cell> {
@@ -163,6 +168,11 @@ pub enum Selection {
     Part,
 }
 
+/// The command for a figure that only a stop of the run has left out.
+pub(crate) const RUN_TO_ITS_END: &str = "the same command, run to its end,";
+/// The command for a figure of a machine that the option `--models` has left out.
+pub(crate) const WITHOUT_MODELS: &str = "the same command without --models";
+
 /// The parts of the table `findings` that differ between papers.
 #[derive(Clone, Copy)]
 pub(crate) struct FindingsTable {
@@ -174,7 +184,8 @@ pub(crate) struct FindingsTable {
     pub(crate) ratio: (&'static str, &'static str),
     /// Documentation of the column `evidence`.
     pub(crate) evidence: &'static str,
-    /// The command that measures everything that the findings need.
+    /// The command that measures a figure that an option has left out, or that was not measured before the run was
+    /// stopped.
     pub(crate) command: &'static str,
     /// The option of that command that gives more figures an interval and makes intervals narrower. `None` if the
     /// command has no such option.
@@ -193,7 +204,7 @@ impl FindingsTable {
             "The ratio of both sides of the claim on the simulated machines.",
         ),
         evidence: "Both sides.",
-        command: "irqlab reproduce PAPER",
+        command: RUN_TO_ITS_END,
         interval_option: None,
         has_models: false,
     };
@@ -209,16 +220,17 @@ impl FindingsTable {
         let rows = claims.into_iter().map(|claim| {
             let (measured, published) = claim.judge(figures);
             let mut cells = claim.sides.iter().filter_map(Side::cell);
-            let is_in_paper = cells.all(|cell| figures.is_in_paper(cell));
-            Finding { claim, measured, published, is_in_paper }
+            let is_in_paper = cells.clone().all(|cell| figures.is_in_paper(cell));
+            let has_interval_option = cells.all(|cell| figures.has_interval_option(cell));
+            Finding { claim, measured, published, is_in_paper, has_interval_option }
         });
         self.columns(selection).table("findings", self.doc, rows)
     }
 
     fn columns<'a, Cell: 'a>(self, selection: Selection) -> Columns<'a, Finding<Cell>> {
         type Row<Cell> = Finding<Cell>;
-        let FindingsTable { command: name, interval_option, .. } = self;
-        let command = Command { name, interval_option, selection };
+        let FindingsTable { command: measuring_all, interval_option, .. } = self;
+        let command = Command { measuring_all, interval_option, selection };
         let ratio = |name: &str, doc: &str| column(name, doc).format(Format::Factor);
         let model = column("model", "Model of the simulated machine.")
             .key()
@@ -264,7 +276,11 @@ impl FindingsTable {
                 .priority(NEVER_DROPPED)
                 .wrapped()
                 .text(move |row: &Row<Cell>| match &row.measured.verdict {
-                    Verdict::NotJudged(reason) => Some(reason.with_remedy(command)),
+                    Verdict::NotJudged(reason) => {
+                        let interval_option =
+                            command.interval_option.filter(|_| row.has_interval_option);
+                        Some(reason.with_remedy(Command { interval_option, ..command }))
+                    }
                     Verdict::Holds | Verdict::Fails => row.why_paper_is_undecided(),
                 }),
                 column(
@@ -297,7 +313,9 @@ mod tests {
         let judged = |verdict| Judged { number: None, numbers: String::new(), verdict };
         let agreement = |measured, published: Option<Verdict>, is_in_paper| {
             let (measured, published) = (judged(measured), published.map(judged));
-            Finding { claim: claim(), measured, published, is_in_paper }.agreement()
+            let has_interval_option = true;
+            Finding { claim: claim(), measured, published, is_in_paper, has_interval_option }
+                .agreement()
         };
         let unknown = || Verdict::NotJudged("".into());
         assert_eq!(agreement(Verdict::Fails, Some(Verdict::Fails), true), Some("agrees"));
@@ -313,7 +331,13 @@ mod tests {
             let undecided = Test::Greater.judge(Ok(sides), Unit::RATIO);
             for measured in [Verdict::Holds, Verdict::Fails, unknown()] {
                 let (measured, published) = (judged(measured), Some(undecided.clone()));
-                let finding = Finding { claim: claim(), measured, published, is_in_paper: true };
+                let finding = Finding {
+                    claim: claim(),
+                    measured,
+                    published,
+                    is_in_paper: true,
+                    has_interval_option: true,
+                };
                 assert_eq!(finding.agreement(), Some("can't tell"));
             }
         }

@@ -14,17 +14,18 @@ pub(crate) struct Reason {
 enum Remedy {
     /// Nothing that the command has an option for.
     None,
-    /// The command measures the figure with these options, or without options that leave something out if they are
-    /// empty.
+    /// The same command measures the figure with these options and without `--models`. If `options` is empty, the
+    /// paper's own command measures it.
     Measure { options: String },
     /// The paper's option for narrower intervals. `effect`: what the option does to the interval.
     Intervals { effect: &'static str },
 }
 
-/// The command that measures what a paper's findings need.
+/// How the user can measure what a paper's findings need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
-    pub(super) name: &'static str,
+    /// The command that measures all figures, as far as no option leaves a figure out.
+    pub(super) measuring_all: &'static str,
     /// The option that gives more figures an interval and makes intervals narrower. `None` if the command has no such
     /// option.
     pub(super) interval_option: Option<&'static str>,
@@ -72,13 +73,13 @@ impl Reason {
 
     /// The reason and its remedy. Who has asked for all is not told to ask for all.
     pub(super) fn with_remedy(&self, command: Command) -> String {
-        let (text, name) = (&self.text, command.name);
+        let (text, measuring_all) = (&self.text, command.measuring_all);
         match (&self.remedy, command.selection, command.interval_option) {
             (Remedy::Measure { options }, Selection::Part, _) if options.is_empty() => {
-                format!("{text}: {name} measures all")
+                format!("{text}: {measuring_all} measures all")
             }
             (Remedy::Measure { options }, Selection::Part, _) => {
-                format!("{text}: {name} {options} measures it")
+                format!("{text}: the same command with {options}, without --models, measures it")
             }
             (Remedy::Measure { .. }, Selection::All, _) => {
                 format!("{text}, although all was asked for: see the warnings and absences")
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn a_remedy_is_a_command_that_can_be_typed() {
         let command = |selection, interval_option| Command {
-            name: "irqlab reproduce simos-1995",
+            measuring_all: "the same command without --models",
             interval_option,
             selection,
         };
@@ -118,11 +119,11 @@ mod tests {
         let with_remedy = |reason: Reason| reason.with_remedy(part);
         assert_eq!(
             with_remedy(Reason::not_measured("", "")),
-            "not measured: irqlab reproduce simos-1995 measures all"
+            "not measured: the same command without --models measures all"
         );
         assert_eq!(
             with_remedy(Reason::not_measured("in-order core", "--parts in-order")),
-            "in-order core: not measured: irqlab reproduce simos-1995 --parts in-order measures it"
+            "in-order core: not measured: the same command with --parts in-order, without --models, measures it"
         );
         assert_eq!(
             with_remedy(Reason::overlap()),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::figure::{Figure, Unit, figure_text};
+use super::figure::{Figure, Unit, exactly, figure_text};
 use super::reason::Reason;
 
 /// Two counts are close if their ratio differs from 1 by at most this number. The paper `footprint-1999` calls 273 and
@@ -29,6 +29,15 @@ pub(crate) enum Verdict {
 impl Verdict {
     fn from_bool(holds: bool) -> Verdict {
         if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+
+    /// The verdict on the opposite claim.
+    fn converse(self) -> Verdict {
+        match self {
+            Verdict::Holds => Verdict::Fails,
+            Verdict::Fails => Verdict::Holds,
+            Verdict::NotJudged(reason) => Verdict::NotJudged(reason),
+        }
     }
 }
 
@@ -86,12 +95,23 @@ pub(crate) enum Test {
     /// The first side is greater than the second. Not judged if their intervals overlap, or if the difference is not
     /// material.
     Greater,
+    /// The only side, a share, is above 0. Not judged if its interval contains 0, or if the share is not material compared
+    /// with the whole, which is 1.
+    PositiveShare,
+    /// A run's maximum exceeds a lower limit. The sides: the mean of the maxima of several parts of the run, the run's
+    /// maximum, and the limit. A maximum above the limit was observed, so the test never fails then. It holds if the
+    /// mean is above the limit too. Not judged if the mean and the maximum lie on opposite sides of the limit.
+    MaximumAbove,
+    /// The converse of [`Test::MaximumAbove`]: a run's maximum does not exceed an upper limit. It has the same sides. A
+    /// maximum above the limit was observed, so the test never holds then.
+    MaximumBelow,
     /// The first side is about in the range from the second to the third side: it misses the nearer end by at most
-    /// [`CLOSE_RATIO`] of it. Not judged if the interval of the first side crosses that limit, or if the first side is
-    /// negative.
+    /// [`CLOSE_RATIO`] of it. Not judged if the interval of the first side crosses that limit, if a first side without
+    /// an interval is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of that limit, or if the first side is negative.
     AboutWithin,
     /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`]. Not judged if the interval of
-    /// the ratio crosses that limit, or if a side is negative.
+    /// the ratio crosses that limit, if a ratio without an interval is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of that
+    /// limit, or if a side is negative.
     Close,
     /// Cache lines that are longer by this factor do not reduce misses. The first side has the longer
     /// lines. With the full benefit, the ratio of the sides is 1 / factor. The test holds if the
@@ -120,6 +140,22 @@ impl Test {
                     number,
                     numbers: pair_text(first, second),
                     verdict: greater(first, second),
+                }
+            }
+            (Test::PositiveShare, &[share]) => {
+                Judged { number: None, numbers: figure_text(share), verdict: positive_share(share) }
+            }
+            (Test::MaximumAbove | Test::MaximumBelow, &[mean, maximum, limit]) => {
+                let is_above = maximum_above(mean, maximum, limit);
+                let (first, second, verdict) = match self {
+                    Test::MaximumAbove => (mean, limit, is_above),
+                    _ => (limit, mean, is_above.converse()),
+                };
+                let maximum = figure_text(maximum);
+                Judged {
+                    number: (second.mean > 0.0).then(|| first.mean / second.mean),
+                    numbers: format!("{}; run's maximum {maximum}", pair_text(first, second)),
+                    verdict,
                 }
             }
             (Test::AboutWithin, &[figure, low, high]) => {
@@ -172,6 +208,11 @@ const NOTHING: &str = "nothing to compare: the figures are 0";
 /// Why a finding is not judged if two figures are equal.
 const EQUAL: &str = "the figures are equal";
 
+/// Why a finding about a run's maximum is not judged if the maximum is above the limit, but not the mean of the maxima of
+/// the run's parts.
+const MEAN_BELOW_LIMIT: &str =
+    "the run's maximum is above the limit, but the mean of the maxima of its parts is not";
+
 /// Whether the first figure is greater. Not judged if the intervals overlap, or if the difference is not material.
 fn greater(first: Figure, second: Figure) -> Verdict {
     let difference = (first.mean - second.mean).abs();
@@ -200,10 +241,58 @@ fn not_material(limit: f64, has_error: bool) -> Reason {
     format!("{figures} differ by less than {:.0} %", limit * 100.0).into()
 }
 
+/// Whether a share is above 0. Not judged if its interval contains 0, or if the share is not material compared with the
+/// whole, which is 1.
+fn positive_share(share: Figure) -> Verdict {
+    let has_error = share.half_width > 0.0;
+    let limit = if has_error { MATERIAL_RATIO } else { MATERIAL_RATIO_WITHOUT_INTERVAL };
+    match greater(share, exactly(0.0)) {
+        Verdict::Holds | Verdict::Fails if share.mean.abs() < limit => {
+            let figure = if has_error { "the share" } else { "the share has no interval and" };
+            let limit = limit * 100.0;
+            Verdict::NotJudged(format!("{figure} differs from 0 by less than {limit:.0} %").into())
+        }
+        verdict => verdict,
+    }
+}
+
+/// Whether a run's maximum exceeds a limit. `mean`: the mean of the maxima of several parts of the run. Its interval counts
+/// only if the maximum does not exceed the limit by a material difference.
+fn maximum_above(mean: Figure, maximum: Figure, limit: Figure) -> Verdict {
+    let of_mean = greater(mean, limit);
+    if maximum.mean <= limit.mean {
+        return of_mean;
+    }
+    if mean.mean <= limit.mean {
+        return Verdict::NotJudged(MEAN_BELOW_LIMIT.into());
+    }
+    match greater(maximum, limit) {
+        Verdict::Holds => Verdict::Holds,
+        Verdict::Fails | Verdict::NotJudged(_) => of_mean,
+    }
+}
+
+/// The verdict on a figure without an interval that is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of a limit. `None` if the
+/// figure has an interval, or is farther from both limits. `name`: names the figure in the reason.
+fn too_close_to(name: &str, figure: Figure, limits: [f64; 2]) -> Option<Verdict> {
+    let is_close = |limit: f64| {
+        (figure.mean - limit).abs() < MATERIAL_RATIO_WITHOUT_INTERVAL * limit.abs().max(figure.mean)
+    };
+    if figure.half_width > 0.0 || !limits.into_iter().any(is_close) {
+        return None;
+    }
+    let percent = MATERIAL_RATIO_WITHOUT_INTERVAL * 100.0;
+    let reason = format!("the {name} has no interval and is within {percent:.0} % of the limit");
+    Some(Verdict::NotJudged(reason.into()))
+}
+
 /// Whether a figure misses the range by at most [`CLOSE_RATIO`] of the nearer end. Not judged if its interval crosses
 /// that limit.
 fn about_within(figure: Figure, low: f64, high: f64) -> Verdict {
     let (low, high) = (low * (1.0 - CLOSE_RATIO), high * (1.0 + CLOSE_RATIO));
+    if let Some(not_judged) = too_close_to("figure", figure, [low, high]) {
+        return not_judged;
+    }
     let (least, most) = (figure.mean - figure.half_width, figure.mean + figure.half_width);
     if low <= least && most <= high {
         Verdict::Holds
@@ -219,6 +308,10 @@ fn about_within(figure: Figure, low: f64, high: f64) -> Verdict {
 /// Whether a ratio with an interval of this half width differs from 1 by at most [`CLOSE_RATIO`]. Not judged if the
 /// interval crosses that limit.
 fn close(ratio: f64, half_width: f64) -> Verdict {
+    let limits = [1.0 - CLOSE_RATIO, 1.0 + CLOSE_RATIO];
+    if let Some(not_judged) = too_close_to("ratio", Figure { mean: ratio, half_width }, limits) {
+        return not_judged;
+    }
     let distance = (ratio - 1.0).abs();
     if distance + half_width <= CLOSE_RATIO {
         Verdict::Holds
@@ -240,7 +333,7 @@ pub(crate) fn half_benefit_ratio(factor: f64) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::figure::{Known, exactly};
+    use super::super::figure::Known;
     use super::*;
 
     fn greater(left: Known, right: Known) -> Judged {
@@ -306,7 +399,14 @@ mod tests {
         let verdict = |figure| about_within(figure, [3.0, 4.0]).verdict;
         assert_eq!(verdict(mean(3.5, 0.1)), Verdict::Holds);
         assert_eq!(verdict(mean(4.3, 0.1)), Verdict::Holds);
-        assert_eq!(verdict(mean(2.75, 0.0)), Verdict::Holds);
+        assert_eq!(verdict(mean(2.75, 0.01)), Verdict::Holds);
+        // Without an interval, 2.75 is too close to the limit of 2.7, and 4.5 to the limit of 4.4.
+        let too_close =
+            Verdict::NotJudged("the figure has no interval and is within 5 % of the limit".into());
+        assert_eq!(verdict(mean(2.75, 0.0)), too_close);
+        assert_eq!(verdict(mean(4.5, 0.0)), too_close);
+        assert_eq!(verdict(mean(2.9, 0.0)), Verdict::Holds);
+        assert_eq!(verdict(mean(4.7, 0.0)), Verdict::Fails);
         assert_eq!(verdict(mean(4.6, 0.1)), Verdict::Fails);
         assert_eq!(verdict(mean(2.5, 0.1)), Verdict::Fails);
         let across = Verdict::NotJudged(Reason::across_limit("figure"));
@@ -362,6 +462,46 @@ mod tests {
     }
 
     #[test]
+    fn a_share_that_is_not_material_is_not_positive() {
+        let verdict = |share: Known| {
+            Test::PositiveShare.judge([share].into_iter().collect(), Unit::PERCENT).verdict
+        };
+        let reason = "the share has no interval and differs from 0 by less than 5 %";
+        assert_eq!(verdict(mean(0.001, 0.0)), Verdict::NotJudged(reason.into()));
+        assert_eq!(verdict(mean(-0.001, 0.0)), Verdict::NotJudged(reason.into()));
+        assert_eq!(verdict(mean(0.0, 0.0)), Verdict::NotJudged(EQUAL.into()));
+        assert_eq!(verdict(mean(0.06, 0.0)), Verdict::Holds);
+        assert_eq!(verdict(mean(-0.06, 0.0)), Verdict::Fails);
+        assert_eq!(verdict(mean(0.02, 0.01)), Verdict::Holds);
+        assert_eq!(verdict(mean(0.02, 0.03)), Verdict::NotJudged(Reason::overlap()));
+        let reason = "the share differs from 0 by less than 1 %";
+        assert_eq!(verdict(mean(0.005, 0.001)), Verdict::NotJudged(reason.into()));
+    }
+
+    /// A maximum above the limit was observed: no verdict contradicts it.
+    #[test]
+    fn an_observed_maximum_is_certain_on_one_side() {
+        let both = |part_mean: Known, maximum: f64, limit: f64| {
+            [Test::MaximumAbove, Test::MaximumBelow].map(|test| {
+                let sides = [part_mean.clone(), mean(maximum, 0.0), mean(limit, 0.0)];
+                test.judge(sides.into_iter().collect(), Unit::PERCENT).verdict
+            })
+        };
+        let undecided = || [0, 1].map(|_| Verdict::NotJudged(MEAN_BELOW_LIMIT.into()));
+        // Maxima of 20, 20, 20, 20 and 31.9 %, and a limit of 30 %.
+        assert_eq!(both(mean(0.2238, 0.0661), 0.319, 0.3), undecided());
+        // Maxima of 15, 15, 15, 15 and 21 %, and a limit of 20 %.
+        assert_eq!(both(mean(0.162, 0.0333), 0.21, 0.2), undecided());
+        // One peak of 68 % in a fifth of the run.
+        let [above, below] = [Verdict::Holds, Verdict::Fails];
+        assert_eq!(both(mean(0.136, 0.3776), 0.68, 0.001), [above, below]);
+        assert_eq!(both(mean(0.2, 0.001), 0.201, 0.3), [Verdict::Fails, Verdict::Holds]);
+        // A maximum that exceeds the limit by less than 5 % decides nothing: the mean's interval does.
+        let overlap = || [0, 1].map(|_| Verdict::NotJudged(Reason::overlap()));
+        assert_eq!(both(mean(0.302, 0.01), 0.31, 0.3), overlap());
+    }
+
+    #[test]
     fn a_ratio_at_its_limit_is_judged_beyond_its_interval_alone() {
         let across = || Verdict::NotJudged(Reason::across_limit("ratio"));
         let verdict = |first, second, total| close([first, second], total).verdict;
@@ -376,6 +516,15 @@ mod tests {
         let once = mean(38.0, f64::INFINITY);
         let unknown = Verdict::NotJudged(Reason::no_interval());
         assert_eq!(verdict(mean(60.0, 3.0), once.clone(), mean(100.0, 4.0)), unknown);
+        // Without intervals, ratios of 0.92, 0.88, 1.09 and 1.12 are too close to the limits.
+        let too_close =
+            Verdict::NotJudged("the ratio has no interval and is within 5 % of the limit".into());
+        let exact = |sum| verdict(mean(sum, 0.0), mean(0.0, 0.0), mean(100.0, 0.0));
+        for sum in [92.0, 88.0, 109.0, 112.0] {
+            assert_eq!(exact(sum), too_close, "{sum}");
+        }
+        assert_eq!((exact(104.0), exact(96.0)), (Verdict::Holds, Verdict::Holds));
+        assert_eq!((exact(120.0), exact(80.0)), (Verdict::Fails, Verdict::Fails));
         // Lines of twice the length: 80 of 100 misses remain, and the limit is 75.
         let without_benefit =
             |half_width| no_benefit(mean(80.0, half_width), mean(100.0, half_width), 2.0).verdict;
@@ -405,12 +554,7 @@ mod tests {
         ) {
             let verdict = greater(mean(left, half_width), mean(right, half_width)).verdict;
             let converse = greater(mean(right, half_width), mean(left, half_width)).verdict;
-            let expected = match verdict {
-                Verdict::Holds => Verdict::Fails,
-                Verdict::Fails => Verdict::Holds,
-                not_judged => not_judged,
-            };
-            prop_assert_eq!(converse, expected);
+            prop_assert_eq!(converse, verdict.converse());
         }
     }
 }

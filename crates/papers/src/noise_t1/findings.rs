@@ -4,30 +4,38 @@
 use lab::noise::Relation;
 use record::Table;
 
-use super::peaks::{PEAK_RATIO, PlacedRun};
+use super::peaks::{PARTS, PEAK_RATIO, PlacedRun};
 use super::published::{Paper, PaperRow, Tick};
 use crate::judge::{
     Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
 };
 
+/// Model of the paper's machine.
+pub const MODEL: &str = "t1";
+
+/// A run without peaks has no peaks of the tick if it is at least as long as this number of ticks.
+const TICKS_MIN: usize = PARTS;
+
 const TABLE: FindingsTable = FindingsTable {
     subject: "Subject of the finding: the CPUs that the tick interrupts, and the placement of the \
          loop.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals; slowdowns as shares of a quantum.",
-    command: "irqlab reproduce noise-t1",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals; slowdowns as shares of a quantum. \
+         Without peaks, the length of the run stands for their period, which is longer.",
     ..FindingsTable::SIMULATED
 };
 
 /// A figure that claims compare, of the loop at one placement.
 enum Cell {
     /// Slowdown of the longest quanta: the mean of the maxima of several parts of the run.
+    PartMaxRatio(Tick, Relation),
+    /// Slowdown of the longest quantum of the run.
     MaxRatio(Tick, Relation),
     /// Mean slowdown of the peaks, or 0 without peaks.
     MeanRatio(Tick, Relation),
     /// The largest slowdown that a quantum can have without being a peak.
     LimitRatio(Tick, Relation),
-    /// Period of the peaks, ns.
+    /// Period of the peaks, ns. Without peaks, the length of the run: the period, if there is one, is longer.
     PeriodNs(Tick, Relation),
 }
 
@@ -35,12 +43,19 @@ enum Cell {
 struct Sides<'a> {
     paper: &'a Paper,
     runs: &'a [PlacedRun],
+    /// Model of the simulated machine.
+    model: &'a str,
+    /// Period of the simulated machine's tick, ns.
+    tick_ns: f64,
 }
 
 impl Figures<Cell> for Sides<'_> {
     fn unit(&self, cell: &Cell) -> Unit {
         match cell {
-            Cell::MaxRatio(..) | Cell::MeanRatio(..) | Cell::LimitRatio(..) => Unit::PERCENT,
+            Cell::PartMaxRatio(..)
+            | Cell::MaxRatio(..)
+            | Cell::MeanRatio(..)
+            | Cell::LimitRatio(..) => Unit::PERCENT,
             Cell::PeriodNs(..) => Unit::MICROSECONDS,
         }
     }
@@ -52,8 +67,11 @@ impl Figures<Cell> for Sides<'_> {
             Ok((run.peaks()?, run.step_ns as f64))
         };
         match *cell {
-            Cell::MaxRatio(tick, placement) => {
+            Cell::PartMaxRatio(tick, placement) => {
                 peaks(tick, placement).map(|(peaks, _)| peaks.part_max)
+            }
+            Cell::MaxRatio(tick, placement) => {
+                peaks(tick, placement).map(|(peaks, _)| exactly(peaks.max_ratio))
             }
             Cell::MeanRatio(tick, placement) => {
                 peaks(tick, placement).map(|(peaks, _)| peaks.mean.unwrap_or_default())
@@ -61,15 +79,30 @@ impl Figures<Cell> for Sides<'_> {
             Cell::LimitRatio(tick, placement) => peaks(tick, placement)
                 .map(|(peaks, step_ns)| exactly(PEAK_RATIO + step_ns / peaks.median_ns)),
             Cell::PeriodNs(tick, placement) => {
-                peaks(tick, placement)?.0.period_ns.ok_or_else(|| "no period".into())
+                let (peaks, _) = peaks(tick, placement)?;
+                let is_long = peaks.length_ns >= TICKS_MIN as f64 * self.tick_ns;
+                match peaks.period_ns {
+                    Some(period) => Ok(period),
+                    None if peaks.count > 0 => Err("the peaks have no period".into()),
+                    None if is_long => Ok(exactly(peaks.length_ns)),
+                    None => {
+                        Err(format!("no peaks, in a run shorter than {TICKS_MIN} ticks").into())
+                    }
+                }
             }
         }
+    }
+
+    fn is_in_paper(&self, _cell: &Cell) -> bool {
+        self.model == MODEL
     }
 
     /// The paper has limits of the slowdowns. Only the absence of peaks is a figure.
     fn published(&self, cell: &Cell) -> Option<Known> {
         match *cell {
-            Cell::MaxRatio(tick, placement) | Cell::MeanRatio(tick, placement) => {
+            Cell::PartMaxRatio(tick, placement)
+            | Cell::MaxRatio(tick, placement)
+            | Cell::MeanRatio(tick, placement) => {
                 let mut rows = self.paper.rows.iter();
                 let row = rows.find(|row| (row.tick, row.placement) == (tick, placement))?;
                 Some(published_slowdown(row))
@@ -94,11 +127,17 @@ fn published_slowdown(row: &PaperRow) -> Known {
     }
 }
 
+/// The sides of a claim about the longest quanta: the mean of the maxima of parts of the run, the run's maximum, and the
+/// limit.
+fn maximum_and(limit: Side<Cell>, tick: Tick, placement: Relation) -> [Side<Cell>; 3] {
+    let part_max = Side::Cell(Cell::PartMaxRatio(tick, placement));
+    [part_max, Side::Cell(Cell::MaxRatio(tick, placement)), limit]
+}
+
 /// The claims about the limits that the paper states for its rows.
 fn limits(paper: &Paper) -> Vec<Claim<Cell>> {
     let mut claims = Vec::new();
     for row in &paper.rows {
-        let longest = || Side::Cell(Cell::MaxRatio(row.tick, row.placement));
         let subject = format!("{}, {}", row.tick.word(), row.placement.word());
         let limit = |ratio: f64| (format!("{:.0} %", ratio * 100.0), Side::Number(ratio));
         if let Some((text, limit)) = row.slowdown_min_ratio.map(limit) {
@@ -106,8 +145,8 @@ fn limits(paper: &Paper) -> Vec<Claim<Cell>> {
                 "a tick on its own hardware thread costs some repetitions a fifth and more",
                 subject.as_str(),
                 format!("slowdown of the longest quanta > {text}"),
-                Test::Greater,
-                [longest(), limit],
+                Test::MaximumAbove,
+                maximum_and(limit, row.tick, row.placement),
             ));
         }
         if let Some((text, limit)) = row.slowdown_max_ratio.filter(|ratio| *ratio > 0.0).map(limit)
@@ -116,8 +155,8 @@ fn limits(paper: &Paper) -> Vec<Claim<Cell>> {
                 "the tick of one CPU costs a loop on its core at most what it costs in the paper",
                 subject.as_str(),
                 format!("slowdown of the longest quanta < {text}"),
-                Test::Greater,
-                [limit, longest()],
+                Test::MaximumBelow,
+                maximum_and(limit, row.tick, row.placement),
             ));
         }
     }
@@ -162,20 +201,23 @@ fn claims(paper: &Paper, tick_ns: f64) -> Vec<Claim<Cell>> {
             finding,
             subject(tick, placement),
             "slowdown of the longest quanta < 0.1 % and a step of the clock",
-            Test::Greater,
-            [
-                Side::Cell(Cell::LimitRatio(tick, placement)),
-                Side::Cell(Cell::MaxRatio(tick, placement)),
-            ],
+            Test::MaximumBelow,
+            maximum_and(Side::Cell(Cell::LimitRatio(tick, placement)), tick, placement),
         )
     });
     peaks_with_own_tick.into_iter().chain(limits(paper)).chain(closer).chain(no_peaks).collect()
 }
 
-/// Table `findings`: all findings. `tick_ns`: the period of the simulated machine's tick.
+/// Table `findings`: all findings. `model` and `tick_ns`: the simulated machine's model and the period of its tick.
 #[must_use]
-pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64, selection: Selection) -> Table {
-    TABLE.judge(claims(paper, tick_ns), &Sides { paper, runs }, selection)
+pub fn findings(
+    paper: &Paper,
+    runs: &[PlacedRun],
+    (model, tick_ns): (&str, f64),
+    selection: Selection,
+) -> Table {
+    let sides = Sides { paper, runs, model, tick_ns };
+    TABLE.judge(claims(paper, tick_ns), &sides, selection)
 }
 
 #[cfg(test)]
@@ -186,12 +228,36 @@ mod tests {
     use super::super::tables::paper;
     use super::*;
 
+    /// The paper's machine with a tick of 250 Hz.
+    const T1: (&str, f64) = (MODEL, 4e6);
+
     /// A run of 1,000 quanta of 100 us. Quanta with a tick of 250 Hz take `longer_ns` longer.
     fn run(tick: Tick, placement: Relation, longer_ns: u64) -> PlacedRun {
-        let (mut fixed, mut at_ns) = (Fixed::default(), 0);
-        for _ in 0..1_000 {
+        run_with(tick, placement, 1_000, |at_ns| {
             let next_tick = at_ns / 4_000_000 * 4_000_000 + 4_000_000;
-            let time_ns = 100_000 + if next_tick <= at_ns + 100_000 { longer_ns } else { 0 };
+            if next_tick <= at_ns + 100_000 { longer_ns } else { 0 }
+        })
+    }
+
+    /// A run of 1,000 quanta of 100 us. The longest quanta of its fifths take 1 us longer per percent.
+    fn run_with_maxima(tick: Tick, placement: Relation, percent: [f64; 5]) -> PlacedRun {
+        let mut number = 0;
+        run_with(tick, placement, 1_000, |_| {
+            number += 1;
+            if number % 200 == 50 { (percent[number / 200] * 1e3) as u64 } else { 0 }
+        })
+    }
+
+    /// A run of quanta of 100 us. `longer_ns`: how much longer the quantum with this start takes.
+    fn run_with(
+        tick: Tick,
+        placement: Relation,
+        quanta: u64,
+        mut longer_ns: impl FnMut(u64) -> u64,
+    ) -> PlacedRun {
+        let (mut fixed, mut at_ns) = (Fixed::default(), 0);
+        for _ in 0..quanta {
+            let time_ns = 100_000 + longer_ns(at_ns);
             let quantum = Quantum::untraced(at_ns, time_ns);
             fixed.add(quantum, 1_000);
             at_ns += time_ns;
@@ -203,8 +269,18 @@ mod tests {
         PlacedRun { tick, placement, cpu: 0, step_ns: 0, sample: Ok(sample) }
     }
 
+    /// The cells of a column of table `findings` in the rows of a finding and a subject.
+    fn column_of(table: &Table, finding: &str, subject: &str, column: &str) -> Vec<Value> {
+        let is_about = |row: &&Vec<Value>| {
+            table.get(row, "finding") == Some(&Value::from(finding))
+                && table.get(row, "subject") == Some(&Value::from(subject))
+        };
+        let rows = table.rows().iter().filter(is_about);
+        rows.map(|row| table.get(row, column).unwrap().clone()).collect()
+    }
+
     fn verdicts(runs: &[PlacedRun]) -> Vec<[String; 2]> {
-        let table = findings(&Paper::built_in().unwrap(), runs, 4e6, Selection::Part);
+        let table = findings(&Paper::built_in().unwrap(), runs, T1, Selection::Part);
         let text = |row: &[Value], column: &str| match table.get(row, column) {
             Some(Value::Text(text)) => text.to_string(),
             _ => String::new(),
@@ -242,7 +318,7 @@ mod tests {
     #[test]
     fn the_papers_text_says_what_a_limit_of_it_leaves_open() {
         let agreements = |runs: &[PlacedRun]| {
-            let table = findings(&Paper::built_in().unwrap(), runs, 4e6, Selection::Part);
+            let table = findings(&Paper::built_in().unwrap(), runs, T1, Selection::Part);
             let agreement = |row: &Vec<Value>| table.get(row, "agreement").cloned();
             table.rows().iter().map(agreement).collect::<Vec<_>>()
         };
@@ -262,7 +338,7 @@ mod tests {
     #[test]
     fn golden() {
         let (published, runs) = (Paper::built_in().unwrap(), as_the_paper());
-        let findings = findings(&published, &runs, 4e6, Selection::All);
+        let findings = findings(&published, &runs, T1, Selection::All);
         crate::golden::check("noise_t1", &[findings, paper(&published, &runs)]);
     }
 
@@ -275,9 +351,9 @@ mod tests {
         let all: Vec<String> =
             verdicts(&runs).into_iter().map(|[simulated, _]| simulated).collect();
         let expected = [
-            // The period of the peaks, with each CPU's own tick.
+            // The period of the peaks, with each CPU's own tick. The second run has no peaks in 25 ticks.
             "holds",
-            "not judged",
+            "fails",
             "holds",
             // Over 20 % on each hardware thread.
             "holds",
@@ -295,15 +371,78 @@ mod tests {
         assert_eq!(all, expected);
     }
 
+    /// No verdict contradicts the run's maximum.
+    #[test]
+    fn a_limit_is_judged_by_the_runs_maximum_too() {
+        use Relation::{OtherCore, SameThread};
+        let reason =
+            "the run's maximum is above the limit, but the mean of the maxima of its parts is not";
+        let up_to_30 =
+            "the tick of one CPU costs a loop on its core at most what it costs in the paper";
+        let over_20 = "a tick on its own hardware thread costs some repetitions a fifth and more";
+        let no_peaks = "with a tick on one CPU, a loop on another core has no peaks";
+        let undecided = ["not judged", "can't tell", reason];
+        for (tick, placement, maxima, finding, expected) in [
+            (Tick::OneCpu, SameThread, [20.0, 20.0, 20.0, 20.0, 31.9], up_to_30, undecided),
+            (Tick::EveryCpu, SameThread, [15.0, 15.0, 15.0, 15.0, 21.1], over_20, undecided),
+            (
+                Tick::OneCpu,
+                OtherCore,
+                [0.0, 0.0, 68.0, 0.0, 0.0],
+                no_peaks,
+                ["fails", "disagrees", "-"],
+            ),
+        ] {
+            let runs = [run_with_maxima(tick, placement, maxima)];
+            let table = findings(&Paper::built_in().unwrap(), &runs, T1, Selection::Part);
+            let subject = format!("{}, {}", tick.word(), placement.word());
+            let expected = expected.map(|text| match text {
+                "-" => Value::Absent,
+                text => Value::from(text),
+            });
+            let cells = ["verdict", "agreement", "reason"]
+                .map(|column| column_of(&table, finding, &subject, column).remove(0));
+            assert_eq!(cells, expected, "{finding}");
+        }
+    }
+
+    #[test]
+    fn peaks_that_never_come_do_not_come_with_the_tick() {
+        let finding = "with a tick on every CPU, peaks come with the tick wherever the loop runs";
+        let judged = |run: PlacedRun| {
+            let table = findings(&Paper::built_in().unwrap(), &[run], T1, Selection::Part);
+            ["verdict", "agreement", "reason"]
+                .map(|column| column_of(&table, finding, "every CPU, same core", column).remove(0))
+        };
+        let same_core = |quanta, longer_ns: fn(u64) -> u64| {
+            judged(run_with(Tick::EveryCpu, Relation::SameCore, quanta, longer_ns))
+        };
+        let fails = ["fails".into(), "disagrees".into(), Value::Absent];
+        assert_eq!(same_core(1_000, |_| 0), fails);
+        let undecided = |reason: &str| ["not judged".into(), "can't tell".into(), reason.into()];
+        // A run of 15 ms.
+        assert_eq!(same_core(150, |_| 0), undecided("no peaks, in a run shorter than 5 ticks"));
+        let single = |at_ns| if at_ns == 5_000_000 { 20_000 } else { 0 };
+        assert_eq!(same_core(1_000, single), undecided("the peaks have no period"));
+    }
+
+    #[test]
+    fn a_machine_that_the_paper_does_not_have_agrees_with_nothing() {
+        let paper = Paper::built_in().unwrap();
+        let table = findings(&paper, &as_the_paper(), ("t2", 4e6), Selection::Part);
+        let mut agreements = table.rows().iter().map(|row| table.get(row, "agreement"));
+        assert!(agreements.all(|agreement| agreement == Some(&Value::Absent)));
+    }
+
     #[test]
     fn a_finding_that_is_not_judged_says_what_to_type() {
-        let table = findings(&Paper::built_in().unwrap(), &[], 4e6, Selection::Part);
+        let table = findings(&Paper::built_in().unwrap(), &[], T1, Selection::Part);
         let reason = |row: &Vec<Value>| table.get(row, "reason").cloned();
-        let expected = Value::from("not measured: irqlab reproduce noise-t1 measures all");
+        let expected = Value::from("not measured: the same command, run to its end, measures all");
         let reasons: Vec<_> = table.rows().iter().map(reason).collect();
         assert!(reasons.contains(&Some(expected)), "{reasons:?}");
         // Who has typed that is not told to type it.
-        let all = findings(&Paper::built_in().unwrap(), &[], 4e6, Selection::All);
+        let all = findings(&Paper::built_in().unwrap(), &[], T1, Selection::All);
         let reasons: Vec<_> =
             all.rows().iter().map(|row| all.get(row, "reason").cloned()).collect();
         assert!(!format!("{reasons:?}").contains("measures all"), "{reasons:?}");

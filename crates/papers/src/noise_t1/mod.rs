@@ -5,7 +5,7 @@ mod peaks;
 mod published;
 mod tables;
 
-pub use findings::findings;
+pub use findings::{MODEL, findings};
 pub use peaks::PlacedRun;
 pub use published::{Paper, Tick};
 pub use tables::paper;

@@ -33,6 +33,8 @@ pub(super) struct Peaks {
     pub quanta: usize,
     /// Number of peaks among the quanta.
     pub count: usize,
+    /// Time from the start of the first to the end of the last quantum, ns.
+    pub length_ns: f64,
     /// Median time of a quantum, ns.
     pub median_ns: f64,
     /// Slowdown of the longest quantum, as a share of the median. 0 if no quantum is longer than the median. A longer
@@ -88,6 +90,7 @@ impl Peaks {
         Ok(Peaks {
             quanta: quanta.len(),
             count: peaks.len(),
+            length_ns: length_ns(&quanta),
             median_ns,
             max_ratio: quanta.iter().map(|quantum| slowdown(quantum)).fold(0.0, f64::max),
             part_max: part_max(&quanta.iter().map(|quantum| slowdown(quantum)).collect::<Vec<_>>()),
@@ -105,6 +108,14 @@ const SEARCH: Search = Search {
     resultant_length_min: 0.3,
     p_value_max: 1e-6,
 };
+
+/// Time from the start of the first to the end of the last quantum, ns. 0 without quanta.
+fn length_ns(quanta: &[&Quantum]) -> f64 {
+    let ends = quanta.first().zip(quanta.last());
+    ends.map_or(0.0, |(first, last)| {
+        (last.start_ns + last.time_ns).saturating_sub(first.start_ns) as f64
+    })
+}
 
 /// Number of parts of a run, each with its longest quantum. A part of the paper's run has at least two ticks.
 pub(super) const PARTS: usize = 5;

@@ -7,7 +7,9 @@ use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::measured::{Measured, mean};
 use super::published::Paper;
-use crate::judge::{Claim, Figures, FindingsTable, Known, Selection, Side, Test, Unit, exactly};
+use crate::judge::{
+    Claim, Figures, FindingsTable, Known, RUN_TO_ITS_END, Selection, Side, Test, Unit, exactly,
+};
 
 /// The paper's interrupt handler.
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
@@ -24,7 +26,7 @@ const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: size of the socket buffers, load.",
     ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
     evidence: "Both sides, with the half widths of their 95 % confidence intervals; CPU use as a share of a CPU.",
-    command: "irqlab reproduce signal-afterburner",
+    command: RUN_TO_ITS_END,
     interval_option: Some("--repetitions 10"),
     has_models: false,
 };
@@ -63,6 +65,11 @@ impl Figures<Cell> for Sides<'_> {
             Cell::MeanTrip(scheme, bulk) => self.measured.round_trip_ns(scheme, bulk, mean),
             Cell::Cpu(scheme) => self.measured.cpu_ratio(scheme),
         }
+    }
+
+    /// The claims are about schemes. Every machine stands for the paper's machine.
+    fn is_in_paper(&self, _cell: &Cell) -> bool {
+        true
     }
 
     fn published(&self, cell: &Cell) -> Option<Known> {
@@ -133,9 +140,9 @@ fn throughputs() -> Vec<Claim<Cell>> {
             SLOW_CLOCK,
             1.0,
         ),
-        // Section 9.
+        // Section 9. Table 3 has more sizes and clocks: the finding names the selected ones.
         (
-            "with a CPU-bound job on the receiver, the clock beats interrupts",
+            "with a CPU-bound job on the receiver and socket buffers of 64 and 128 KiB, a clock of 500 Hz beats interrupts",
             "clock 500 Hz > interrupt",
             Busy,
             &[64, 128],
@@ -279,6 +286,25 @@ mod tests {
         assert_eq!((first("verdict"), first("agreement")), ("holds".into(), "can't tell".into()));
         let reason = "in the paper, the figures have no intervals and differ by less than 5 %";
         assert_eq!(first("reason"), reason);
+    }
+
+    /// The bench may be simulated, so no reason names the command without `--on`.
+    #[test]
+    fn a_reason_does_not_name_the_live_command() {
+        let paper = Paper::built_in().unwrap();
+        let table = findings(&paper, &Samples::default(), Selection::Part);
+        let expected = "not measured: the same command, run to its end, measures all";
+        assert_eq!(verdicts(&table, "reason")[0], expected);
+    }
+
+    #[test]
+    fn a_finding_about_selected_sizes_and_clocks_names_them() {
+        let selected = throughputs().into_iter().filter(|claim| claim.subject.contains("busy"));
+        let findings: Vec<_> = selected.map(|claim| claim.finding).collect();
+        assert_eq!(findings.len(), 2);
+        for finding in findings {
+            assert!(finding.contains("64 and 128 KiB") && finding.contains("500 Hz"), "{finding}");
+        }
     }
 
     #[test]

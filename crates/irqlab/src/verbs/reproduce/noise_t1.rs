@@ -11,7 +11,7 @@ use lab::noise::in_guest::NoiseRequest;
 use lab::noise::{Body, KeepDetours, Loop, NoiseSample, Plan, Relation};
 use live::window::Stop;
 use papers::Selection;
-use papers::noise_t1::{Paper, PlacedRun, Tick, findings, paper};
+use papers::noise_t1::{MODEL, Paper, PlacedRun, Tick, findings, paper};
 use record::{Absence, Run, SCHEMA};
 use serde_json::{Map, Value as Json, json};
 use sim::bare::{BareNoise, BareNoiseSettings};
@@ -27,8 +27,6 @@ use crate::options::Usage;
 use crate::run::{OpenRun, STOPPED, command_line, is_time_limit, stop_on_signals};
 use crate::simulated::{GuestArgs, Simulated, model};
 
-/// Model of the paper's machine.
-const MODEL: &str = "t1";
 /// Number of CPUs. The domains of the paper's machine had two cores of four threads each.
 const VCPUS: u32 = 8;
 const THREADS_PER_CORE: u32 = 4;
@@ -277,7 +275,7 @@ fn assemble(
                 .to_owned(),
         ],
         absent: absent.collect(),
-        tables: vec![paper(published, runs), findings(published, runs, tick_ns, selection)],
+        tables: vec![paper(published, runs), findings(published, runs, (name, tick_ns), selection)],
     }
 }
 
