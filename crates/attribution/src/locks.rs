@@ -166,11 +166,17 @@ impl Locks {
         let holder_before = acquisition.holder_before.take();
         self.rows.get_mut(&key)?.contended += 1;
         // `take` assumed that the lock was free, and noted this task as the holder since then.
-        if self.held.get(&lock) == Some(&Holder { key, task, since: called_at }) {
+        let assumed = Holder { key, task, since: called_at };
+        if self.held.get(&lock) == Some(&assumed) {
             match holder_before {
                 Some(holder) => self.held.insert(lock, holder),
                 None => self.held.remove(&lock),
             };
+        } else if let Some(later) =
+            self.taking.values_mut().find(|later| later.holder_before == Some(assumed))
+        {
+            // Another task called after this one, and assumed that this one held the lock.
+            later.holder_before = holder_before;
         }
         Some(key.1.kind)
     }
@@ -203,19 +209,15 @@ impl Locks {
         }
     }
 
-    /// The holder before `known`, if `known` was about to take the lock while `task` still held it. The machine may switch
-    /// to another CPU between the call of the function that takes a lock and its slow path.
+    /// The holder of the lock, if it is `task` and not `known`: tasks that were about to take the lock were assumed to hold
+    /// it. The machine may switch to another CPU between the call of the function that takes a lock and its slow path.
     fn holder_before(&mut self, known: Holder, task: u64, lock: u64) -> Option<Holder> {
         if known.task == task {
             return None;
         }
-        let taking = (known.task, known.key.1.kind.sleeps());
-        let acquisition = self.taking.get_mut(&taking)?;
-        let is_last = acquisition.lock == lock && acquisition.called_at == known.since;
-        if !is_last || acquisition.holder_before?.task != task {
-            return None;
-        }
-        acquisition.holder_before.take()
+        let mut taking = self.taking.values_mut().filter(|acquisition| acquisition.lock == lock);
+        let is_holder = |holder: Option<Holder>| holder.is_some_and(|holder| holder.task == task);
+        taking.find(|acquisition| is_holder(acquisition.holder_before))?.holder_before.take()
     }
 
     /// A page fault of a task has ended, and its service is now known: charges all
@@ -379,6 +381,31 @@ mod tests {
             assert_eq!((second.releases, second.held), (1, held));
             assert_eq!(row(&locks, PLACE), expected);
         }
+    }
+
+    /// Two tasks call while a third holds the lock, and reach their slow paths in either order.
+    #[test]
+    fn a_holder_is_charged_though_two_others_are_about_to_wait() {
+        let third = LockPlace { return_to: 0x99, ..PLACE };
+        for order in [[2, 3], [3, 2]] {
+            let mut locks = Locks::default();
+            locks.take(PLACE, READ, 1, 0xa0, 10);
+            locks.take(OTHER, READ, 2, 0xa0, 12);
+            locks.take(third, READ, 3, 0xa0, 13);
+            for task in order {
+                locks.contend(task, false, 0xa0, 14);
+            }
+            locks.release(1, 0xa0, 15);
+            let held = |place| (row(&locks, place).releases, row(&locks, place).held);
+            assert_eq!([held(PLACE), held(OTHER), held(third)], [(1, 5), (0, 0), (0, 0)]);
+        }
+        let mut locks = Locks::default();
+        locks.take(PLACE, READ, 1, 0xa0, 10);
+        locks.take(OTHER, READ, 2, 0xa0, 12);
+        locks.take(third, READ, 3, 0xa0, 13);
+        locks.release(1, 0xa0, 14);
+        assert_eq!((row(&locks, PLACE).releases, row(&locks, PLACE).held), (1, 4));
+        assert_eq!(row(&locks, third).releases, 0);
     }
 
     #[test]

@@ -263,17 +263,36 @@ static __noinline struct work_parts *parts_of(u32 worker)
 	return bpf_map_lookup_elem(&work_parts, &worker);
 }
 
-/* Ends the part of a work item's span on this CPU, because its worker is switched out. */
+/* Whether a span of a work item is open. Not static: see unwind_to. */
+__noinline int is_work_open(struct cpu_state *cpu)
+{
+	u32 depth, step;
+
+	if (!cpu)
+		return 0;
+	depth = cpu->depth;
+	for (step = 0; step < DEPTH_MAX; step++) {
+		if (step >= depth)
+			break;
+		if (cpu->frames[step & (DEPTH_MAX - 1)].key == KEY_WORK)
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * Ends the part of a work item's span on this CPU, because its worker is switched out. Spans still open inside it
+ * have lost their exit: no interrupt lasts over a task switch.
+ */
 static __always_inline void suspend_work(struct cpu_state *cpu, u32 worker, u64 now_ns)
 {
-	struct frame *innermost_frame = innermost(cpu);
 	struct open_callback *callback;
 	struct work_parts *parts;
 	struct events events;
 	struct closed_span span;
 	struct frame *frame;
 
-	if (!innermost_frame || innermost_frame->key != KEY_WORK)
+	if (!is_work_open(cpu))
 		return;
 	read_events_at_exit(cpu->depth, &events);
 	frame = measure_span(cpu, KEY_WORK, now_ns, 0, &span);

@@ -118,9 +118,9 @@ mod tests {
             table.rows().iter().filter_map(|row| table.get(row, name).cloned()).collect()
         };
         assert_eq!(cells("tool"), ["irqlab", "oslat", "irqlab", "oslat"].map(Value::from));
-        assert_eq!(cells("rate_hz"), [40.0, 30.0, 0.0, 2.0].map(Value::Real));
+        assert_eq!(cells("rate_hz"), [30.0, 30.0, 0.0, 2.0].map(Value::Real));
         assert_eq!(cells("rate_min_hz")[0], Value::Real(20.0));
-        let ratios = [Value::Absent, Value::Real(0.75), Value::Absent, Value::Absent];
+        let ratios = [Value::Absent, Value::Real(1.0), Value::Absent, Value::Absent];
         assert_eq!(cells("over_irqlab_ratio"), ratios);
         let overlaps = [Value::Absent, true.into(), Value::Absent, false.into()];
         assert_eq!(cells("overlaps"), overlaps);

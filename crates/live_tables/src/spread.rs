@@ -30,3 +30,15 @@ pub fn spread_columns<'a>(stem: &str, unit: &str, doc: &str) -> Columns<'a, Opti
     ])
     .optional()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_two_rounds_is_their_middle() {
+        let spread = Spread::of(vec![3.0, 1.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
+        assert!(Spread::of(Vec::new()).is_none());
+    }
+}

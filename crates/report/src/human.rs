@@ -315,9 +315,14 @@ pub fn number(number: f64) -> String {
 }
 
 fn scaled(number: f64, scale: Scale) -> String {
-    let sign = if number < 0.0 { "-" } else { "" };
     let unit = pick(number.abs(), scale);
-    with_label(format!("{sign}{}", significant(number.abs() / unit.size, DIGITS)), unit)
+    let magnitude = significant(number.abs() / unit.size, DIGITS);
+    let text = match magnitude.strip_prefix('<') {
+        _ if number >= 0.0 => magnitude,
+        Some(limit) => format!(">-{limit}"),
+        None => format!("-{magnitude}"),
+    };
+    with_label(text, unit)
 }
 
 /// The smallest unit of the scale in which the rounded number is less than 1 of the next larger unit.
@@ -367,6 +372,12 @@ pub(crate) fn unbroken(text: &str) -> String {
 mod tests {
     use super::*;
     use record::Kind;
+
+    #[test]
+    fn a_negative_share_keeps_its_sign() {
+        let texts = [-0.0032, -1e-6, 1e-6, 0.0].map(percent);
+        assert_eq!(texts, ["-0.320 %", ">-0.001 %", "<0.001 %", "0 %"]);
+    }
 
     #[test]
     fn a_value_alone_has_the_unit_that_suits_it() {

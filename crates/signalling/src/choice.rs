@@ -165,7 +165,8 @@ pub fn crossovers<E>(
             let mut last: Option<(u64, f64)> = None;
             for ((rate_hz, first_answer), (_, second_answer)) in pairs {
                 if !keeps_up(first_answer) || !keeps_up(second_answer) {
-                    break;
+                    last = None;
+                    continue;
                 }
                 let difference = cpu(first_answer) - cpu(second_answer);
                 if difference.abs() < SAME_RATIO {
@@ -288,9 +289,12 @@ fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
     keeps_up(answer) && statistic.of(&answer.prediction).is_some_and(|ns| ns <= bound_ns as f64)
 }
 
+/// A scheme that loses this part of the events or more does not keep up.
+pub const LOST_RATIO_MAX: f64 = 1e-4;
+
 /// Whether the scheme handles all events but less than one in 10,000.
 fn keeps_up(answer: &Answer) -> bool {
-    !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < 1e-4
+    !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < LOST_RATIO_MAX
 }
 
 /// The latency and the CPU use of a scheme that keeps up with a rate: an input of [`regions_at`].

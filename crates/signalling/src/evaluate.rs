@@ -76,3 +76,66 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
         is_over_capacity: is_over_capacity || simulated.fell_behind(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::{Costs, Times};
+    use crate::scheme::Scheme;
+    use crate::simulate::Application;
+
+    fn simulation(scheme: Scheme, rate_hz: u64) -> Simulation<'static> {
+        Simulation {
+            scheme,
+            costs: Costs::constant(4_000, 1_000),
+            arrivals: Arrivals::Poisson,
+            rate_hz,
+            ring: 65_536,
+            user_slice_ns: None,
+            application: None,
+            quota: None,
+            events: 20_000,
+            warm_up: 1_000,
+            seed: 1,
+        }
+    }
+
+    fn falls_behind(simulation: &Simulation) -> (bool, Option<f64>) {
+        let answer = evaluate(simulation, true).unwrap();
+        assert!(answer.prediction.drops_ratio < Some(1e-4), "{answer:?}");
+        (answer.is_over_capacity, answer.prediction.capacity_hz)
+    }
+
+    /// 8 events a millisecond are 8,000 a second.
+    #[test]
+    fn a_quota_below_the_rate_makes_a_clock_fall_behind() {
+        let clocked = Scheme::Clocked { period_ns: 1_000_000 };
+        let with_quota =
+            |rate_hz| falls_behind(&Simulation { quota: Some(8), ..simulation(clocked, rate_hz) });
+        assert_eq!(with_quota(20_000), (true, None));
+        assert_eq!(with_quota(4_000), (false, None));
+        assert!(falls_behind(&simulation(clocked, 20_000)).1.is_some());
+    }
+
+    /// An application that takes 20 us an event keeps up with 50,000 a second, less the handler's share.
+    #[test]
+    fn events_that_wait_for_the_application_count() {
+        let application = Application { event: Times::Constant(20_000), queue: 10_000_000 };
+        let with_application = |rate_hz| {
+            let simulation = simulation(Scheme::Interrupt, rate_hz);
+            falls_behind(&Simulation { application: Some(application.clone()), ..simulation }).0
+        };
+        assert!(with_application(100_000));
+        assert!(!with_application(10_000));
+    }
+
+    /// The last tick handles the events that came since the tick before: 70 of 2,000.
+    #[test]
+    fn a_long_period_in_a_short_simulation_does_not_fall_behind() {
+        for period_ns in [300_000, 700_000, 1_500_000] {
+            let clocked = Scheme::Clocked { period_ns };
+            let short = Simulation { events: 2_000, warm_up: 0, ..simulation(clocked, 100_000) };
+            assert!(!falls_behind(&short).0, "{period_ns}");
+        }
+    }
+}

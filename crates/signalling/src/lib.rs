@@ -22,8 +22,8 @@ mod text;
 
 pub use arrivals::{Arrivals, TRACE_MAX, TraceError};
 pub use choice::{
-    Crossover, Curve, Demand, Kept, Offer, RateRange, Region, Statistic, Verdict, crossovers,
-    curves, curves_at, judge, kept, regions, regions_at,
+    Crossover, Curve, Demand, Kept, LOST_RATIO_MAX, Offer, RateRange, Region, Statistic, Verdict,
+    crossovers, curves, curves_at, judge, kept, regions, regions_at,
 };
 pub use costs::{COST_MAX_NS, Costs, CostsError, Empirical, Times};
 pub use evaluate::{Answer, Method, evaluate};

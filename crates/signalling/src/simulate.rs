@@ -17,7 +17,6 @@ use stats::{Distribution, Random};
 
 use crate::arrivals::{Arrivals, Source, TraceError};
 use crate::costs::{Costs, CostsError, Times};
-use crate::fit::KEEPS_UP_RATIO;
 use crate::predict::{Prediction, Quantiles, capacity_hz};
 use crate::scheme::Scheme;
 
@@ -112,14 +111,17 @@ pub struct Simulated {
     pub leftover_ns: u64,
     /// Time from an event's arrival until it was done, ns; includes [`Costs::fixed_ns`].
     pub latency: Distribution,
-    /// When the last event arrived, ns since the warm-up.
-    last_arrival_ns: u64,
+    /// The most events that waited for the handler or the application while the first half of the events arrived, and
+    /// while the second half did.
+    most_waiting: [u64; 2],
     /// As [`Prediction::capacity_hz`].
     capacity_hz: Option<f64>,
 }
 
 /// A simulation with fewer events cannot tell whether the scheme keeps up.
 const KEEPING_UP_EVENTS_MIN: u64 = 1_000;
+/// Fewer waiting events than this part of all of them may be the chance of arrivals.
+const WAITING_PART: u64 = 50;
 
 impl Simulated {
     /// All counts and times 0.
@@ -137,17 +139,19 @@ impl Simulated {
             application_ns: 0,
             leftover_ns: 0,
             latency: Distribution::default(),
-            last_arrival_ns: 0,
+            most_waiting: [0; 2],
             capacity_hz,
         }
     }
 
-    /// Whether events waited that the scheme had not handled while they arrived: after the last arrival, it needed more
-    /// than a fiftieth of the time for them. `false` with too few events to tell.
+    /// Whether more events wait the longer the simulation lasts: in its second half half as many again as in its first,
+    /// and a fiftieth of all events. `false` with too few events to tell.
     #[must_use]
     pub fn fell_behind(&self) -> bool {
+        let [first, second] = self.most_waiting;
         self.arrived >= KEEPING_UP_EVENTS_MIN
-            && (self.last_arrival_ns as f64) < KEEPS_UP_RATIO * self.duration_ns as f64
+            && second > first + first / 2
+            && second > self.arrived / WAITING_PART
     }
 
     /// The figures that a closed form also has, and the drops.
@@ -349,10 +353,14 @@ impl<'a> Cpu<'a> {
         while self.next_arrival <= self.now {
             self.arrived += 1;
             self.counted.arrived += 1;
-            self.counted.last_arrival_ns = self.next_arrival.saturating_sub(self.counts_from);
             if !self.ring.push(self.next_arrival) {
                 self.counted.ring_drops += 1;
             }
+            let simulation = self.simulation;
+            let half = simulation.warm_up + (simulation.events - simulation.warm_up) / 2;
+            let waiting = self.ring.waiting as u64 + self.queue.len() as u64;
+            let most = &mut self.counted.most_waiting[usize::from(self.arrived > half)];
+            *most = waiting.max(*most);
             if self.arrived == self.simulation.warm_up {
                 self.start_counting();
             }

@@ -107,6 +107,12 @@ impl LogLinear {
     /// [`VALUE_LIMIT`] or more.
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
+        let (low, high) = self.bucket_of(self.rank_of(per_100k)?)?;
+        (high < VALUE_LIMIT - 1).then_some(low + (high - low) / 2)
+    }
+
+    /// The rank of a quantile, from 1. `None` if there are too few values for it.
+    fn rank_of(&self, per_100k: u32) -> Option<u64> {
         let total = self.total();
         if total == 0 || per_100k == 0 || per_100k > 100_000 {
             return None;
@@ -115,16 +121,14 @@ impl LogLinear {
         if per_100k < 100_000 && above < 100_000 {
             return None;
         }
-        let rank = (u128::from(total) * u128::from(per_100k)).div_ceil(100_000) as u64;
-        let (low, high) = self.bucket_of(rank)?;
-        (high < VALUE_LIMIT - 1).then_some(low + (high - low) / 2)
+        Some((u128::from(total) * u128::from(per_100k)).div_ceil(100_000) as u64)
     }
 
     /// The 95 % interval of [`LogLinear::quantile`], from the order of the values alone ([`quantile_ranks_95`]). The
     /// interval includes the whole buckets at both ends. An end that the values do not bound is `None`.
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
-        if self.quantile(per_100k).is_none() {
+        if self.rank_of(per_100k).is_none() {
             return (None, None);
         }
         let (low, high) = quantile_ranks_95(self.total(), per_100k);
@@ -144,7 +148,7 @@ impl LogLinear {
     ) -> (Option<u64>, Option<u64>) {
         let total = self.total();
         let student_quantile = t_quantile(inflation.degrees_of_freedom as f64, tail);
-        let (Some(student_quantile), Some(_)) = (student_quantile, self.quantile(per_100k)) else {
+        let (Some(student_quantile), Some(_)) = (student_quantile, self.rank_of(per_100k)) else {
             return (None, None);
         };
         // The inflation is only an estimate, so the interval must be wider: Student's quantile replaces the normal one.
@@ -256,6 +260,17 @@ mod tests {
             prop_assert!(low.is_none_or(|low| Some(low) <= estimate), "{:?} {:?}", low, estimate);
             prop_assert!(high.is_none_or(|high| Some(high) >= estimate), "{:?} {:?}", high, estimate);
         }
+    }
+
+    #[test]
+    fn quantiles_in_the_last_bucket_are_absent_and_have_a_lower_bound() {
+        let mut histogram = LogLinear::default();
+        (0..100).for_each(|_| histogram.record(1_000));
+        (0..900).for_each(|_| histogram.record(VALUE_LIMIT * 200));
+        assert_eq!(histogram.quantile(5_000), Some(1_007));
+        assert_eq!(histogram.quantile(50_000), None);
+        let (low, high) = histogram.quantile_interval(50_000);
+        assert_eq!((low, high), (Some(bounds_of(SLOTS - 1).0), None));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use record::{Absence, Columns, IntervalColumns, Table, TableDisplay, column};
 use serde_json::json;
 use signalling::{
-    Answer, Crossover, Kept, Method, Quantiles, RateRange, Scheme, Simulation, SimulationError,
-    Statistic, crossovers, curves, curves_at, evaluate, kept, regions, simulate,
+    Answer, Crossover, Kept, LOST_RATIO_MAX, Method, Quantiles, RateRange, Scheme, Simulation,
+    SimulationError, Statistic, crossovers, curves, curves_at, evaluate, kept, regions, simulate,
 };
 
 use super::computed::{Computed, titled};
@@ -119,7 +119,7 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
     for row in rows {
         let Row { scheme, rate_hz, answer, .. } = row;
         let lost_ratio = answer.prediction.drops_ratio.unwrap_or(0.0);
-        let keeps_up = !answer.is_over_capacity && lost_ratio < LOST_RATIO_NAMED;
+        let keeps_up = !answer.is_over_capacity && lost_ratio < LOST_RATIO_MAX;
         if keeps_up || named.contains(scheme) {
             continue;
         }
@@ -131,8 +131,8 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
                 "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
                  ring is full; the latency counts only events that are not lost, and grows with the ring"
             ),
-            None if lost_ratio >= LOST_RATIO_NAMED => format!(
-                "{scheme} loses {:.1} % of {rate_hz} events/s: CPU use and latency are those of the other events",
+            None if lost_ratio >= LOST_RATIO_MAX => format!(
+                "{scheme} loses {:.2} % of {rate_hz} events/s: CPU use and latency are those of the other events",
                 lost_ratio * 100.0
             ),
             None => format!(
@@ -143,9 +143,6 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
     }
     warnings
 }
-
-/// From this part of lost events on, a warning names it.
-const LOST_RATIO_NAMED: f64 = 0.01;
 
 fn model_columns<'a>() -> Columns<'a, Row> {
     Columns::all([

@@ -361,8 +361,9 @@ impl LiveBench {
         let unnamed = functions.unnamed(&addresses);
         if unnamed > 0 {
             sample.warnings.push(format!(
-                "{unnamed} functions have an address instead of a name, because /proc/kallsyms does not list \
-                 them (it shows addresses to root, if kernel.kptr_restrict is not 2)"
+                "{unnamed} functions have an address instead of a name, because /proc/kallsyms did not list \
+                 them after the window (it shows addresses to root, if kernel.kptr_restrict is not 2; functions of a \
+                 module that was unloaded are gone)"
             ));
         }
         let calls: u64 = sharing.iter().map(|row| row.count).sum();

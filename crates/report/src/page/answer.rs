@@ -8,7 +8,6 @@ use crate::escape::plain;
 use crate::grid::Grid;
 use crate::human;
 use crate::late_cause::{Class, LargestPart, time_ns};
-use crate::picture::signal::keeps_up_with_rate;
 use crate::row::Row;
 use crate::winner::{Extreme, Figure, candidates};
 
@@ -419,6 +418,19 @@ fn scale(run: &Run) -> Option<Answer> {
         Some(format!("With {} of work between barriers: {longest_slowdown}.", barrier(longest)))
     });
     Some(Answer { fact, lever: lever.flatten(), table: Some("scale".to_owned()) })
+}
+
+/// A measured scheme that loses this part of the events or more does not keep up: what it loses costs it nothing.
+const LOST_RATIO_MAX_MEASURED: f64 = 0.01;
+/// As above, for a computed scheme: the limit with which `signal model` judges.
+const LOST_RATIO_MAX_COMPUTED: f64 = 1e-4;
+
+/// Whether the scheme of a row of `signal run` or `signal model` handles the events of its rate.
+fn keeps_up_with_rate(row: &Row<'_>) -> bool {
+    let loses = |column, limit| row.number(column).is_some_and(|ratio| ratio >= limit);
+    *row.get("is_over_capacity") != Value::Bool(true)
+        && !loses("dropped_ratio", LOST_RATIO_MAX_MEASURED)
+        && !loses("drops_ratio", LOST_RATIO_MAX_COMPUTED)
 }
 
 /// The schemes with the least CPU time and the least delay, at the highest rate that a scheme keeps up with. If

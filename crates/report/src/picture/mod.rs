@@ -18,7 +18,7 @@ mod noise;
 mod palette;
 mod services;
 mod sheet;
-pub(crate) mod signal;
+mod signal;
 mod wakeup;
 
 use record::{Part, Run, Table};

@@ -301,7 +301,7 @@ mod tests {
         accounting.misses =
             vec![MissCount { kind: MissKind::Class, ..lost(1, 7) }, lost(1, 5), lost(2, 9)];
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
-        let sample = sample_of(&accounting, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING, None).unwrap();
         let [warning] = &sample.warnings[..] else { panic!("{:?}", sample.warnings) };
         assert!(warning.starts_with("5 cache misses are in no row"), "{warning}");
         assert_eq!(accounting.lost_misses_warning(3), None);

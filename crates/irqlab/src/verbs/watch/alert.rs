@@ -475,6 +475,12 @@ mod tests {
         assert_eq!(alerts.counts().next(), Some(("irq.rate > 50 for 2s", 1, 1)));
         let table = alerts.table();
         assert_eq!((table.name.as_str(), table.rows().len()), ("alerts", 1));
+        // Not before its time has passed, but for what an interval may lack.
+        let mut later =
+            Alerts::new(&[rule("irq.rate > 50 for 1400ms"), rule("irq.rate > 50 for 1010ms")]);
+        later.update(&rates(60.0, None));
+        let firing: Vec<usize> = later.counts().map(|(_, _, firing)| firing).collect();
+        assert_eq!(firing, [0, 1]);
         // A break starts the time again.
         assert!(matches!(alerts.update(&rates(50.0, None))[..], [Change::Ended(_)]));
         assert_eq!(alerts.update(&rates(60.0, None)), []);

@@ -77,7 +77,10 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
         ]);
     }
     let time = |suffix: &str, doc| column(&format!("{prefix}_{suffix}"), doc);
-    let total = time("total_ns", "Sum over all spans; exact within the clock's resolution.");
+    let total = time(
+        "total_ns",
+        "Sum over all spans, without the probe overhead; a span shorter than that counts as 0.",
+    );
     columns.and([
         shown(time("max_ns", "The longest span."), "max", 90)
             .uint(|times: &Times| times.distribution.peak.value),
@@ -204,10 +207,8 @@ impl<'a> Row<'a> {
         Some(self.interval()?.half_width.hypot(self.overhead_error_ns.unwrap_or(0.0)))
     }
 
-    /// Self time over CPU time. Spans shorter than the probe overhead are negative in it, as in the mean.
     fn cpu_ratio(&self) -> Option<f64> {
-        let self_total_ns = self.self_times()?.mean? * self.count as f64;
-        Some(self_total_ns / self.group().cpu_time_ns as f64)
+        Some(self.self_times()?.distribution.sum as f64 / self.group().cpu_time_ns as f64)
     }
 
     /// The interval of [`Row::cpu_ratio`], with the interval of the probe overhead.
@@ -293,8 +294,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         }),
         column(
             "self_cpu_ratio",
-            "Share of CPU time: self_mean_ns times count, over the length of the window on all CPUs of the \
-             row. The interval includes that of the probe overhead.",
+            "Share of CPU time: self_total_ns over the length of the window on all CPUs of the row. The interval includes that of the probe overhead.",
         )
         .shown_as("CPU", 85)
         .cpu_share()

@@ -59,7 +59,8 @@ fn context_columns<'a>() -> Columns<'a, Context> {
     Columns::all([
         column(
             "kind",
-            "Kind of context: irq, irq_thread, vector, softirq, napi, nmi or exception.",
+            "Kind of context: irq, irq_thread, vector, softirq, napi, nmi or exception; with --callbacks also hrtimer, \
+             timer, work, tasklet and rcu.",
         )
         .priority(75)
         .key()
@@ -68,7 +69,7 @@ fn context_columns<'a>() -> Columns<'a, Context> {
             .detail()
             .key()
             .uint(|context: &Context| context.number),
-        column("name", "Name that the kernel gives to the action, vector, softirq or device.")
+        column("name", "Name that the kernel gives to the action, vector, softirq, device or function.")
             .prefixed("number", "kind", "irq")
             .priority(100)
             .key()

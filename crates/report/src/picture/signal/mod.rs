@@ -321,15 +321,6 @@ fn best(all: &[Series], extreme: Extreme) -> Option<(String, f64, f64)> {
     }
 }
 
-/// A scheme that loses this part of the events or more does not keep up: what it loses costs it nothing.
-const LOST_RATIO_MAX: f64 = 0.01;
-
-/// Whether the scheme of a row of `signal run` or `signal model` handles the events of its rate.
-pub(crate) fn keeps_up_with_rate(row: &Row<'_>) -> bool {
-    let lost_ratio = ["drops_ratio", "dropped_ratio"].into_iter().find_map(|name| row.number(name));
-    *row.get("is_over_capacity") != Value::Bool(true) && lost_ratio.unwrap_or(0.0) < LOST_RATIO_MAX
-}
-
 /// The costs of the model in words: fitted costs as `C = 3.5 µs`, and costs from the settings as the user wrote them.
 /// `None` for a run without costs.
 fn costs(run: &Run) -> Option<String> {

@@ -1,11 +1,11 @@
 //! The pictures `cpu` and `latency` of `signal`: CPU use and latency against the rate of events. They show
 //! measurements, with the model's curves if costs were fitted, or the model alone.
 
-use record::{Run, Table};
+use record::{Run, Table, Value};
 
 use super::{
     Extreme, Point, PointSource, Schemes, Series, best, contamination_notes, costs, describe_load,
-    draw_series, keeps_up_with_rate, labels, loads, positive, range, rig, series, text,
+    draw_series, labels, loads, positive, range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -29,7 +29,7 @@ fn sweep(run: &Run) -> Option<&Table> {
 /// Divides a sweep by its rates. Returns the rows to draw, whose rates at least one scheme keeps up with, and the rates
 /// that no scheme keeps up with, ascending. Rows without a rate are not drawn.
 fn drawn_rows_and_too_fast_rates(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
-    let is_over = |row: &Row<'_>| !keeps_up_with_rate(row);
+    let is_over = |row: &Row<'_>| *row.get("is_over_capacity") == Value::Bool(true);
     let mut rates: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
@@ -50,7 +50,7 @@ fn too_fast_note(too_fast: &[f64]) -> Option<String> {
 /// How a row was measured or computed. `method_column`: name of the column with the model's method. A row without a
 /// method was measured.
 fn point_source(row: &Row<'_>, method_column: &str) -> PointSource {
-    if !keeps_up_with_rate(row) {
+    if *row.get("is_over_capacity") == Value::Bool(true) {
         return PointSource::OverCapacity;
     }
     match text(row, method_column).as_str() {
