@@ -62,7 +62,7 @@ pub struct WakeupArgs {
     #[arg(long, allow_hyphen_values = true, value_parser = any_duration, value_name = "TIME")]
     warm_up: Option<Duration>,
     /// Scheduling class of the threads: other, fifo:PRIO or rr:PRIO (without the rights for it, other, with a warning), or
-    /// deadline:RUNTIME,DEADLINE,PERIOD, as in deadline:200us,500us,1ms (refused where the kernel refuses it)
+    /// deadline:RUNTIME,DEADLINE,PERIOD, as in deadline:200us,1ms,1ms (refused where the kernel refuses it)
     #[arg(long, default_value = "fifo:95", value_name = "CLASS")]
     policy: Policy,
     /// How the threads, or their wakers, sleep until they are due: nanosleep (clock_nanosleep) or timerfd
@@ -335,6 +335,13 @@ fn exit_latency(text: &str) -> Result<u32, String> {
 pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
     if args.duration.is_some_and(|duration| duration < args.period) {
         bail!(Usage("-d is shorter than the period -p, so no thread would wake up".to_owned()));
+    }
+    if args.policy.holds_back_threads_of_period(ns(args.period)) {
+        bail!(Usage(
+            "--policy deadline: with a DEADLINE below PERIOD, and a PERIOD of -p or more, the kernel holds a thread back \
+             that wakes less late than before (choose DEADLINE = PERIOD, or a PERIOD below -p)"
+                .to_owned()
+        ));
     }
     match &args.on {
         On::Live => run_live(args),

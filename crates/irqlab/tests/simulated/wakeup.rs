@@ -111,10 +111,15 @@ fn a_thread_of_sched_deadline_meets_every_period() {
     }
     for (wake_by, waker_scheduler) in [("timer", Json::Null), ("futex", "SCHED_FIFO 99".into())] {
         let arguments = ["wakeup", "-q", "--json", "--on", "sim", "-p", "500us", "-d", "20ms"];
-        let options = ["--policy", "deadline:200us,400us,500us", "--wake-by", wake_by];
+        let options = ["--policy", "deadline:200us,500us,500us", "--wake-by", wake_by];
         let run = workspace.run(&[&arguments[..], &options].concat()).assert_code(0).json();
+        let constrained = ["--policy", "deadline:200us,400us,500us"];
+        workspace
+            .run(&[&arguments[..], &constrained].concat())
+            .assert_code(2)
+            .assert_says("DEADLINE = PERIOD");
         for setting in ["policy", "scheduler"] {
-            assert_eq!(run["settings"][setting], "SCHED_DEADLINE 200us,400us,500us", "{setting}");
+            assert_eq!(run["settings"][setting], "SCHED_DEADLINE 200us,500us,500us", "{setting}");
         }
         assert_eq!(run["settings"]["waker_scheduler"], waker_scheduler);
         let [row] = rows(&run, "wakeup") else { panic!("{run}") };

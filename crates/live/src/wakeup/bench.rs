@@ -403,7 +403,7 @@ impl LiveWakeup {
                 }),
                 lost: ring.lost(),
                 page_faults: outcome.counts.map(|counts| counts.page_faults),
-                left: left || waker_left,
+                left: left || outcome.waker.is_some_and(|waker| !waker.is_pinned),
                 readings: None,
             });
         }

@@ -58,7 +58,10 @@ impl MissedPeriods {
 
     /// Adds due times that were over when a thread saw a request to stop.
     pub fn add_after_request(&mut self, gap: DueGap) {
-        self.after_request = Some(gap);
+        // An earlier gap was not the last one, so it was over before the request that counts.
+        if let Some(earlier) = self.after_request.replace(gap) {
+            self.add(earlier);
+        }
     }
 
     /// The number of missed periods in a window that a request ended at `stopped_ns`. `None`: no request did.

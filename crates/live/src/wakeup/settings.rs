@@ -27,6 +27,15 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// Whether Linux holds back threads of this class that wake every `period_ns`: one that wakes after its DEADLINE, and
+    /// before PERIOD has passed since its last activation, waits for the latter (kernel/sched/deadline.c,
+    /// `dl_check_constrained_dl`).
+    #[must_use]
+    pub fn holds_back_threads_of_period(self, period_ns: u64) -> bool {
+        matches!(self, Policy::Deadline(times)
+            if times.deadline_ns < times.period_ns && times.period_ns >= period_ns)
+    }
+
     /// Whether this is SCHED_DEADLINE.
     #[must_use]
     pub fn is_deadline(self) -> bool {
@@ -98,7 +107,7 @@ impl FromStr for Policy {
     fn from_str(text: &str) -> Result<Policy, String> {
         let allowed = || {
             "allowed: other, fifo:PRIO or rr:PRIO, as in fifo:95 (PRIO is 1 to 99), or deadline:RUNTIME,DEADLINE,PERIOD, \
-             as in deadline:200us,500us,1ms"
+             as in deadline:200us,1ms,1ms"
                 .to_owned()
         };
         if text == "other" {
@@ -167,7 +176,7 @@ impl FromStr for DeadlineTimes {
             .and_then(|times| times.first_chunk().filter(|_| times.len() == 3))
             .copied()
         else {
-            return Err("allowed: deadline:RUNTIME,DEADLINE,PERIOD with whole numbers, as in deadline:200us,500us,1ms".to_owned());
+            return Err("allowed: deadline:RUNTIME,DEADLINE,PERIOD with whole numbers, as in deadline:200us,1ms,1ms".to_owned());
         };
         let is_ordered = runtime_ns <= deadline_ns && deadline_ns <= period_ns;
         if runtime_ns < RUNTIME_NS_MIN || !is_ordered || period_ns > DEADLINE_PERIOD_NS_MAX {
@@ -304,6 +313,8 @@ mod tests {
         let times =
             DeadlineTimes { runtime_ns: 200_000, deadline_ns: 500_000, period_ns: 1_000_000 };
         assert_eq!(policy("deadline:200us,500us,1ms"), Ok(Policy::Deadline(times)));
+        let held_back = |period_ns| Policy::Deadline(times).holds_back_threads_of_period(period_ns);
+        assert_eq!([1_000_000, 1_000_001].map(held_back), [true, false]);
         for text in ["deadline:200us,500us,1ms", "deadline:1024ns,1024ns,1s"] {
             assert_eq!(policy(text).unwrap().word(), text);
         }
