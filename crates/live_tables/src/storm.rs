@@ -79,7 +79,8 @@ fn contexts(storm: &Storm) -> Table {
     columns.table("contexts", "Interrupts and softirqs that were counted.", sums)
 }
 
-/// Table `counts`: irqlab's counts, and the kernel's counts of the same lines. Leaves out lines without interrupts.
+/// Table `counts`: irqlab's counts, and the kernel's counts of the same lines. Leaves out lines without
+/// interrupts, and lines without a probe.
 fn counts(storm: &Storm) -> Table {
     let missing = |line: &Agreement| {
         let counts = line.counted.zip(line.kernel_exact);
@@ -103,7 +104,10 @@ fn counts(storm: &Storm) -> Table {
     ]);
     let has_interrupts = |line: &&Agreement| {
         let counts = [line.counted, line.kernel_exact, line.kernel_min];
-        counts.into_iter().flatten().any(|count| count > 0) && line.kernel_max != Some(0)
+        // Without a probe there is nothing to compare.
+        line.counted.is_some()
+            && counts.into_iter().flatten().any(|count| count > 0)
+            && line.kernel_max != Some(0)
     };
     let rows = storm.sample.agreement.iter().filter(has_interrupts);
     columns.table("counts", "irqlab's counts compared with the kernel's own.", rows)
