@@ -1,5 +1,5 @@
-//! Safe functions over system calls that the standard library does not wrap. All unsafe code of this program is here
-//! and in `ports.rs` and `faults.rs`.
+//! Safe functions over system calls that the standard library does not wrap, for all files of the guest's first process
+//! (`/init`). All its unsafe code is here and in `ports.rs` and `faults.rs`.
 
 use std::ffi::CString;
 use std::fs::File;

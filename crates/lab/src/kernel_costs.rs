@@ -71,6 +71,7 @@ impl Cost {
     /// to another CPU, or ends an interrupt. That is a cost of the host, not of its processor.
     #[must_use]
     pub fn leaves_to_hypervisor(&self) -> bool {
+        // Six interrupt contexts by the kernel's names, then three kernels of group `system` (crate `kernels`).
         const PATHS: [&str; 9] = [
             "local_timer",
             "call_function",

@@ -125,7 +125,8 @@ fn listed(results: &OptionalResultArgs, figures: usize) -> Listed {
     if needs_all { Listed::All } else { listed_for_people(figures) }
 }
 
-/// Makes the run of a comparison with `base`. Its settings are `settings` and the counts of the comparison.
+/// Makes the complete run of a comparison, with bench and host of `base`. Its settings are `settings` and the counts of
+/// the comparison. Moves the warnings out of `comparison`.
 pub(super) fn run_of(
     base: &Run,
     started_utc: String,

@@ -100,7 +100,7 @@ impl Class {
     pub const ALL: [Class; 5] =
         [Class::Named, Class::Path, Class::Unattributed, Class::Remainder, Class::Aftermath];
 
-    /// Name of the class in tables. It is public.
+    /// Name of the class in tables. Users' programs read it: it must not change.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {

@@ -587,7 +587,8 @@ impl Probes {
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 
-    /// Passes a perf event's descriptor to the programs, as event number `event` of `cpu`.
+    /// Passes a perf event's descriptor to the programs, as event number `event` of `cpu`. `event`: below the `events` of the
+    /// [`Config`] that the programs were loaded with, which gives the map its size.
     ///
     /// Fails if the kernel refuses.
     pub fn set_event(&self, event: u32, cpu: u32, fd: BorrowedFd<'_>) -> Result<(), BpfError> {

@@ -458,8 +458,8 @@ struct Observer<'a> {
     root: &'a Root,
 }
 
-/// Passes the latest of a CPU's new wake-ups over the threshold to `watch`. `names` returns the names of contexts and
-/// tasks.
+/// Takes from `ledger` the wake-up with the longest delay of those that reached the threshold since the last call, and
+/// passes it to `watch`. `names` returns the names of contexts and tasks; called only if `watch` wants the cause.
 fn take_over_threshold(
     watch: &mut ThresholdWatch,
     cpu: u32,

@@ -224,7 +224,8 @@ impl Predictor {
         }
     }
 
-    /// The target of a branch to an address in a register or in memory.
+    /// The target of a branch to an address in a register or in memory, or of a return without a return stack. Asks and
+    /// trains the indirect predictor; without one, the last level of the BTB.
     fn indirect(&mut self, branch: &Branch) -> Prediction {
         let (predicted, is_overruling) = match &mut self.indirect {
             Some(indirect) => {

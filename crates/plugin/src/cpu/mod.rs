@@ -688,7 +688,9 @@ impl Cpu {
         }
     }
 
-    /// QEMU has left the block after the instruction at `address`.
+    /// QEMU has left the block that was started last, to execute its instruction at `address` alone, as for an access to a
+    /// device: see `plain::on_single_access`. Uncounts the instructions after it. Call it once for each block: it keeps
+    /// `self.block`, so a second call would subtract again.
     fn leave_block_after(&mut self, address: VirtualAddress) {
         // SAFETY: as above.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };

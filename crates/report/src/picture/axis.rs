@@ -203,7 +203,8 @@ impl Axis {
         axis
     }
 
-    /// A logarithmic axis from exactly `low` to exactly `high`: the ends are not rounded.
+    /// A logarithmic axis from exactly `low` to exactly `high`: the ends are not rounded, unless the values are not positive,
+    /// finite and ascending. A narrow axis may have no label.
     pub fn logarithmic_to(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let mut axis = Axis::logarithmic(title, quantity, low, high);
         if low > 0.0 && low < high && high.is_finite() {

@@ -313,7 +313,8 @@ impl SimWakeup {
         }
     }
 
-    /// Keeps the facts of the machine whose window is reported.
+    /// Keeps host time, notices and limit of the machine whose window is reported, in place of earlier ones. Returns its
+    /// sample.
     fn keep(&mut self, ran: Ran) -> WakeupSample {
         self.settings.on_host.insert("wall_ns".to_owned(), json!(ran.wall_ns));
         self.notices = ran.notices;

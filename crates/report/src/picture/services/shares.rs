@@ -46,7 +46,7 @@ fn bar(row: &Row<'_>) -> Bar {
     Bar { name, parts, interval: None, label, detail }
 }
 
-/// The picture of table `services`. `None` for a run without shares of the kernel's time.
+/// The picture of table `services`, `width` pixels wide. `None` for a run without shares of the kernel's time above 0.
 pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("services").filter(|table| table.column("kernel_ratio").is_some())
     else {

@@ -94,7 +94,8 @@ pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
     }
 }
 
-/// The fields of a cache in the model's table `table`; `None` if the machine does not state all of them.
+/// The fields of a cache in the model's table `table` (`l1d`, `l1i`, `l2` or `l3`); `None` if the machine does not state
+/// all of them. They may be invalid, as 0 ways are (fully associative): `Draft::set_together` then sets none.
 fn geometry(cache: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
     let method = "stated by CPUID (sysfs)";
     let (size, ways, line) = (cache.size_bytes?, cache.ways?, cache.line_bytes?);
