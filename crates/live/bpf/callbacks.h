@@ -78,7 +78,7 @@ static __noinline struct row *row_of_function(struct cpu_state *cpu, u32 key, u6
 	if (cpu->rows_used + ROWS_RESERVED >= cpu->rows_max &&
 	    !bpf_map_lookup_elem(&slots_of_objects, &id))
 		function = 0;
-	return function ? row_of_object(cpu, key, function, 0) : row_of(cpu, key);
+	return function ? row_of_object(cpu, key, function) : row_of(cpu, key);
 }
 
 /* Claims a frame for a call of `function`; 0 if the stack is full. */

@@ -140,9 +140,14 @@ static __always_inline void name_napi(struct row *row, u64 napi)
 #endif
 }
 
-/* `generation`: tells objects at the same address apart, below 2^16; 0 if they cannot be told apart. */
-static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 object,
-					    u32 generation)
+/* From this bit on, the key of row_of_object has the generation of the object. */
+#define GENERATION_SHIFT 32
+
+/*
+ * The generation, below 2^16, tells objects at the same address apart; it is 0 if they cannot be told apart. It has
+ * no argument of its own: one more needs stack that Linux 6.1 does not have on the longest chain of calls.
+ */
+static __noinline struct row *row_of_object(struct cpu_state *cpu, u64 key, u64 object)
 {
 	struct object_key id = { .object = object, .key = key };
 	struct row *row;
@@ -150,7 +155,7 @@ static __noinline struct row *row_of_object(struct cpu_state *cpu, u32 key, u64 
 
 	if (!cpu)
 		return 0;
-	id.cpu = bpf_get_smp_processor_id() | generation << 16;
+	id.cpu = bpf_get_smp_processor_id() | (u32)(key >> GENERATION_SHIFT) << 16;
 	known = bpf_map_lookup_elem(&slots_of_objects, &id);
 	if (known)
 		return row_at(cpu, *known);
@@ -173,7 +178,7 @@ static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 	u32 slot;
 
 	if (!is_dense(&index))
-		return row_of_object(cpu, key, 0, 0);
+		return row_of_object(cpu, key, 0);
 	slot = cpu->key_words[index] & ((1 << ROW_BITS) - 1);
 	return slot ? row_at(cpu, slot) : first_row(cpu, key);
 }
@@ -193,30 +198,31 @@ static __always_inline struct row *row_of_action(struct cpu_state *cpu, u32 key,
 		name_action(row, action);
 		return row;
 	}
-	row = row_of_object(cpu, key, action, 0);
+	row = row_of_object(cpu, key, action);
 	if (row && !row->name[0])
 		name_action(row, action);
 	return row;
 }
 
 /*
- * The id of a NAPI instance, modulo 2^16; 0 if it is not known. A later device's instance may have the address of one
- * that is gone, but has another id: the ids count up.
+ * The key of a NAPI instance, with its id modulo 2^16 as generation. A later device's instance may have the address of
+ * one that is gone, but has another id: the ids count up.
  */
-static __always_inline u32 napi_generation(u64 napi)
+static __always_inline u64 napi_key(u64 napi)
 {
+	u64 generation = 0;
+
 #ifndef IRQLAB_NO_BTF
 	struct napi_struct *typed = (void *)napi;
 
-	return BPF_CORE_READ(typed, napi_id) & 0xffff;
-#else
-	return 0;
+	generation = BPF_CORE_READ(typed, napi_id) & 0xffff;
 #endif
+	return KEY_NAPI | generation << GENERATION_SHIFT;
 }
 
 static __always_inline struct row *row_of_napi(struct cpu_state *cpu, u64 napi)
 {
-	struct row *row = row_of_object(cpu, KEY_NAPI, napi, napi_generation(napi));
+	struct row *row = row_of_object(cpu, napi_key(napi), napi);
 
 	if (row && !row->name[0])
 		name_napi(row, napi);
