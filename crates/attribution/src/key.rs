@@ -39,8 +39,8 @@ keys! {
     /// The system calls of calibration and of the benchmarks of the probes themselves.
     KEY_BENCH = 51;
     KEY_NAPI = 52;
-    /// Functions of high-resolution timers. As for the next four keys, each function has its own row; the row of the
-    /// key alone has the functions for which no row was left.
+    /// Functions of high-resolution timers. As for the next four keys, each function has its own row. The row of
+    /// the key without a function is for functions that found no free row.
     KEY_HRTIMER = 53;
     /// Functions of timers of the timer wheel.
     KEY_TIMER = 54;

@@ -4,8 +4,8 @@
 use crate::spawn::spawn_thread;
 use crate::threads::{check_pinned, pin};
 
-/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the mean CPU time of a call, ns. Time in which
-/// other threads had the CPU does not count.
+/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the mean CPU time of a call, ns. The time of
+/// other threads on the CPU does not count.
 ///
 /// Fails if the thread cannot be pinned or started, or the CPU goes offline.
 pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {

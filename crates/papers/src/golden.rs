@@ -1,12 +1,12 @@
-//! Golden texts of the papers' tables: each verdict with the paper's figures and the reason, and the number of empty cells of each column. They are made from
-//! samples like the paper's figures, so that a change of a claim, of a limit or of a table shows as a difference of a file
-//! in `tests/golden/`. `INSTA_UPDATE=always cargo test -p papers` writes the files.
+//! Golden texts of the papers' tables: each verdict with the paper's figures and the reason, and the number of empty cells
+//! of each column. The tables are made from samples like the paper's figures. A change of a claim, of a limit or of a table
+//! shows as a difference of a file in `tests/golden/`. `INSTA_UPDATE=always cargo test -p papers` writes the files.
 
 use std::fmt::Write;
 
 use record::{Table, Value};
 
-/// Columns of the table `findings` in a golden text, as far as the table has them.
+/// Columns of the table `findings` in a golden text. Columns that a table lacks are left out.
 const FINDING_COLUMNS: [&str; 8] = [
     "verdict",
     "published_verdict",

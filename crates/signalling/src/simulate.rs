@@ -144,8 +144,8 @@ impl Simulated {
         }
     }
 
-    /// Whether more events wait the longer the simulation lasts: in its second half half as many again as in its first,
-    /// and a fiftieth of all events. `false` with too few events to tell.
+    /// Whether the number of waiting events grows: its maximum in the second half is more than one and a half times that in
+    /// the first half, and more than a fiftieth of all events. `false` with too few events to tell.
     #[must_use]
     pub fn fell_behind(&self) -> bool {
         let [first, second] = self.most_waiting;

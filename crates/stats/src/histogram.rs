@@ -155,8 +155,9 @@ impl LogLinear {
         let tail = Normal::standard().cdf(-student_quantile);
         let independent = ((total as f64 / inflation.variance_ratio) as u64).clamp(1, total);
         let (low, high) = quantile_ranks(independent, per_100k, tail);
-        // Converts ranks among the independent values to ranks among all values, outwards: an independent value stands
-        // for a run of neighbours, of which the lower end takes the first and the upper end the last.
+        // Converts ranks among the independent values to ranks among all values. Each independent value stands for a
+        // sequence of neighbours. The lower end is the first of its sequence, and the upper end the last of its sequence,
+        // so that the interval becomes wider.
         let scale = |rank: u64| u128::from(rank) * u128::from(total);
         let low = low.map(|rank| (scale(rank - 1) / u128::from(independent)) as u64 + 1);
         let high = high.map(|rank| scale(rank).div_ceil(u128::from(independent)) as u64);

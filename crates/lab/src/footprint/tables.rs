@@ -293,7 +293,7 @@ struct Estimates {
     /// Misses per interrupt: treatment minus control.
     user_misses: Option<Mean>,
     kernel_misses: Option<Mean>,
-    /// The spreads behind the intervals of those estimates that exist.
+    /// For each estimate that exists, the spread from which its interval follows.
     spreads: Vec<Spread>,
     /// Why an estimate is missing or inaccurate, in words.
     reason: Option<String>,

@@ -43,7 +43,7 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     Ok(Times::Empirical(empirical))
 }
 
-/// Costs that a fit may leave undetermined, each with what is taken in its place.
+/// Costs that a fit may leave undetermined, each with the value that is assumed instead.
 const COSTS_WITH_DEFAULTS: [(&str, &str); 4] =
     [("tick", "that of an interrupt"), ("yield", "0"), ("wake", "0"), ("fixed", "0")];
 
@@ -62,8 +62,8 @@ pub fn undetermined_costs(is_known: impl Fn(&str) -> bool) -> Option<String> {
     })
 }
 
-/// The costs of a run with table `costs`, such as a run of `signal fit`, and a warning about those that it does not have
-/// ([`undetermined_costs`]). Interrupt and event must have costs. The other costs have defaults.
+/// The costs of a run with table `costs`, such as a run of `signal fit`. The costs of an interrupt and of an event are
+/// required; the others have defaults. Also returns a warning that names missing costs ([`undetermined_costs`]).
 ///
 /// Fails if the table lacks a cost, or the costs are out of range.
 pub fn costs_of_run(run: &Run) -> Result<(Costs, Option<String>), String> {

@@ -664,7 +664,8 @@ fn too_short(map: &str) -> BpfError {
 }
 
 /// Sets the constants of an opened object's programs, and the sizes of its maps that depend on the machine. The kernel
-/// takes both when the object is loaded. `counts_work`: whether the programs that count work items will be loaded. The names of maps are those of `handlers.bpf.c`; `.rodata.config` has the
+/// takes both when the object is loaded. `counts_work`: whether the programs that count work items will be loaded. The names
+/// of maps are those of `handlers.bpf.c`; `.rodata.config` has the
 /// constants.
 ///
 /// Fails with libbpf's message.

@@ -7,7 +7,7 @@ use super::Root;
 
 /// Largest size of /proc/kallsyms that is read.
 const BYTES_MAX: usize = 64 << 20;
-/// Longest name.
+/// Longest name, with the module, bytes; longer names are cut.
 const NAME_BYTES_MAX: usize = 128;
 /// The name of the functions that share a row, because a CPU's rows were in use.
 pub const OTHER_FUNCTIONS: &str = "(other functions)";

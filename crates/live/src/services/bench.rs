@@ -105,7 +105,8 @@ impl LiveServices {
             .map(|(_, sums)| sums.completed)
             .sum();
         let window_ticks: u64 = reading.cpus.iter().map(|cpu| cpu.window_ns).sum();
-        // What the probes timed of themselves, without entering and leaving them, or the calls' cost in the hot loop.
+        // The larger of two lower bounds: the time that the probes measured of themselves, which lacks their entry and exit;
+        // and the number of calls times their cost in the hot loop.
         let timed_ns: u64 = reading.cpus.iter().map(|cpu| cpu.probes_ns).sum();
         let cost_ns = (calls as f64 * self.overhead_ns).max(timed_ns as f64);
         let mut observer = Map::new();

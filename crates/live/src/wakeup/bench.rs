@@ -94,8 +94,7 @@ pub struct LiveWakeup {
 impl LiveWakeup {
     /// Loads the probes, limits the idle states, and prepares the command.
     ///
-    /// Fails if the command's program is not found, the idle states cannot be limited, or a thread of SCHED_DEADLINE is
-    /// refused.
+    /// Fails if the command's program is not found, the idle states cannot be limited, or the kernel refuses SCHED_DEADLINE.
     pub fn new(settings: WakeupSettings) -> Result<Self, BenchError> {
         check_policy(settings.policy, &settings.cpus)?;
         let idle_states = settings.idle_exit_max_us.map(|exit_max_us| {

@@ -40,7 +40,7 @@ pub struct DueGap {
 pub struct MissedPeriods {
     schedule: Schedule,
     period_ns: u64,
-    /// Number of those that were over before a request to stop.
+    /// The number of due times that were over before a request to stop.
     counted: u64,
     /// Due times that the thread left out after a request to stop. Some may be beyond the end of the window.
     after_request: Option<DueGap>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lab::noise::KeepDetours;
 use lab::wakeup::WakeBy;
+use signalling::{TimeText, parse_time_ns};
 
 use crate::threads::{deadline, lowest_priority, real_time, round_robin, usual_class};
 use crate::window::Stop;
@@ -145,32 +146,21 @@ pub struct DeadlineTimes {
 impl fmt::Display for DeadlineTimes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DeadlineTimes { runtime_ns, deadline_ns, period_ns } = *self;
-        let [runtime, deadline, period] = [runtime_ns, deadline_ns, period_ns].map(time_word);
+        let [runtime, deadline, period] = [runtime_ns, deadline_ns, period_ns].map(TimeText);
         write!(formatter, "{runtime},{deadline},{period}")
     }
 }
 
-/// Units of times on the command line, the longest first, ns.
-const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-
-/// A time with the longest unit of which it is a multiple.
-fn time_word(ns: u64) -> String {
-    let unit = UNITS.iter().find(|(_, unit_ns)| ns >= *unit_ns && ns.is_multiple_of(*unit_ns));
-    unit.map_or_else(|| format!("{ns}ns"), |(unit, unit_ns)| format!("{}{unit}", ns / unit_ns))
-}
-
 /// A whole number with a unit, in ns. `None` for other text.
-fn time_ns(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let (_, unit_ns) = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..])?;
-    digits.parse::<u64>().ok()?.checked_mul(*unit_ns)
+fn whole_time_ns(text: &str) -> Option<u64> {
+    parse_time_ns(text).ok().filter(|_| !text.contains('.'))
 }
 
 impl FromStr for DeadlineTimes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DeadlineTimes, String> {
-        let times: Option<Vec<u64>> = text.split(',').map(time_ns).collect();
+        let times: Option<Vec<u64>> = text.split(',').map(whole_time_ns).collect();
         let Some([runtime_ns, deadline_ns, period_ns]) = times
             .as_deref()
             .and_then(|times| times.first_chunk().filter(|_| times.len() == 3))

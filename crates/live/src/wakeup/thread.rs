@@ -68,9 +68,9 @@ pub struct ThreadOutcome {
 /// What a signal of a waker did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignalFate {
-    /// It woke the thread.
+    /// The signal woke the thread.
     Wakeup,
-    /// It came before the thread had run after an earlier one.
+    /// The signal came before the thread had run after an earlier signal.
     Missed,
     /// The thread was not asleep yet.
     NotAsleep,
@@ -184,8 +184,8 @@ impl MeasuredThread {
 }
 
 impl ThreadOutcome {
-    /// Leaves out the last signal if the waker sent it after the window. A waker that sees a request to stop sends no
-    /// other.
+    /// Leaves out the last signal if the waker sent it after the window. A waker that sees a request to stop sends
+    /// no further signal.
     fn leave_out_last_signal(&mut self, stopped_ns: Option<u64>) {
         let Some((sent_ns, fate)) = self.last_signal else { return };
         if stopped_ns.is_none_or(|stopped_ns| sent_ns < stopped_ns) {
@@ -262,7 +262,7 @@ fn run_woken(
         if !recorder.stays() {
             break;
         }
-        // None if the last wake-up had taken the signal, or the channel is closed.
+        // `None` if an earlier wake-up has taken the signal, or the channel is closed.
         let Some(taken) = from_waker.take(schedule.window_ns) else { continue };
         if let Some(sent_ns) = signals.add(taken, woke_ns, has_slept) {
             recorder.record([sent_ns, woke_ns, counter]);

@@ -34,13 +34,13 @@ pub struct PaperMachine {
     pub name: String,
     /// Whether the paper counts kernel and exception mode separately.
     pub separates_modes: bool,
-    /// Length of the lines in which the paper counts misses of L1D, bytes.
+    /// Length of the cache lines of L1D, bytes; the paper counts misses of lines.
     l1d_line_bytes: u32,
     l1i_line_bytes: u32,
 }
 
 impl PaperMachine {
-    /// Length of the lines of a level of which the paper states footprints in bytes. `None` for other levels.
+    /// Length of the cache lines of a level, bytes. `None` for levels whose footprints the paper does not state in bytes.
     #[must_use]
     pub fn line_bytes(&self, level: Level) -> Option<u32> {
         match level {

@@ -9,10 +9,10 @@ pub(crate) struct Reason {
     remedy: Remedy,
 }
 
-/// What has a finding judged.
+/// What the user can do so that the finding is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Remedy {
-    /// Nothing that the command has an option for.
+    /// No option of the command helps.
     None,
     /// The same command measures the figure with these options and without `--models`. If `options` is empty, the
     /// paper's own command measures it.
@@ -24,7 +24,7 @@ enum Remedy {
 /// How the user can measure what a paper's findings need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
-    /// The command that measures all figures, as far as no option leaves a figure out.
+    /// The command that measures all figures.
     pub(super) measuring_all: &'static str,
     /// The option that gives more figures an interval and makes intervals narrower. `None` if the command has no such
     /// option.

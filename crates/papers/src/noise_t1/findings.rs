@@ -13,7 +13,7 @@ use crate::judge::{
 /// Model of the paper's machine.
 pub const MODEL: &str = "t1";
 
-/// A run without peaks has no peaks of the tick if it is at least as long as this number of ticks.
+/// A run without peaks refutes peaks of the tick only if it is at least this number of ticks long.
 const TICKS_MIN: usize = PARTS;
 
 const TABLE: FindingsTable = FindingsTable {

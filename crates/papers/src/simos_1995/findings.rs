@@ -22,7 +22,7 @@ const TABLE: FindingsTable = FindingsTable {
     ..FindingsTable::SIMULATED
 };
 
-/// Workloads of which the paper states something that it does not state of others.
+/// Workloads with claims of their own.
 const PROGDEV: &str = "progdev";
 const DATABASE: &str = "database";
 

@@ -26,8 +26,7 @@ use crate::{Accounting, Symbols};
 /// System call number of write(2). The guest stops its own count with a write.
 const WRITE: u32 = 1;
 
-/// The least share of the CPUs' time that a warning names as missing. Switches from one CPU to the next always leave out a
-/// little.
+/// The smallest missing share of the CPUs' time that has a warning. Switches from one CPU to the next always lose less.
 const MISSING_SHARE_MIN: f64 = 0.01;
 
 /// Sources of names of the guest's kernel. `None`: the tables have numbers and addresses.
@@ -99,8 +98,8 @@ pub(crate) fn sample_of(
     Ok(sample)
 }
 
-/// Returns a warning if a part of the CPUs' time is in no row. For a machine without a model, where a cycle is an
-/// instruction.
+/// Returns a warning if a part of the CPUs' time is in no row. Only for machines without a model: one cycle is one
+/// instruction there.
 ///
 /// Without a model QEMU executes the CPUs one after the other, and each instruction of any CPU advances guest time. While
 /// one CPU executes, the other CPUs that are not halted wait for their turn. That time is in no row. A CPU that waits for a
