@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 10;
+pub const FORMAT_VERSION: u32 = 11;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -637,11 +637,13 @@ pub struct LockCounts {
     pub offset: u32,
     /// How often the call site took a lock.
     pub acquires: u64,
-    /// How often another task or CPU held the lock.
+    /// How often another task or CPU held the lock, at most `u32::MAX`.
     pub contended: u64,
+    /// How often the release of a lock that was taken here was seen, at most `u32::MAX`.
+    pub releases: u64,
     /// Total time of waiting for contended locks.
     pub waited: u64,
-    /// Total time that locks were held.
+    /// Total time that the locks in `releases` were held.
     pub held: u64,
 }
 

@@ -73,7 +73,9 @@ pub struct LockStats {
     pub contended: u64,
     /// Total time that the call site waits for the lock.
     pub waited_ticks: u64,
-    /// Total time that the lock is held. `None` if several can hold the lock at once.
+    /// How often the release of a lock that the call site has taken was seen.
+    pub releases: u64,
+    /// Total time that the locks in `releases` were held. `None` if several can hold the lock at once.
     pub held_ticks: Option<u64>,
 }
 

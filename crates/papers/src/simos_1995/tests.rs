@@ -179,6 +179,7 @@ fn eight(mut run: MachineRun) -> MachineRun {
         acquires,
         contended: 1,
         waited_ticks,
+        releases: 0,
         held_ticks: None,
     };
     let read = run.sample.services.iter().find(|service| service.name == "read").unwrap();

@@ -330,6 +330,7 @@ impl Tracker {
                 offset: name.offset,
                 acquires: row.acquires,
                 contended: row.contended,
+                releases: row.releases,
                 waited: row.waited,
                 held: row.held,
             }));

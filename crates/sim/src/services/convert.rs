@@ -277,6 +277,7 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String
             acquires: lock.acquires,
             contended: lock.contended,
             waited_ticks: lock.waited,
+            releases: lock.releases,
             held_ticks: (!is_shared).then_some(lock.held),
         })
     };

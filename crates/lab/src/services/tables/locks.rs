@@ -17,6 +17,8 @@ struct Sums {
     acquires: u64,
     contended: u64,
     waited_ticks: u64,
+    /// How often the release of a taken lock was seen.
+    releases: u64,
     /// `None` for the read side of a lock: several readers can hold it at once. Summed locks are of one kind, so all or
     /// none of them have held times.
     held_ticks: Option<u64>,
@@ -27,6 +29,7 @@ impl Sums {
         self.acquires += lock.acquires;
         self.contended += lock.contended;
         self.waited_ticks += lock.waited_ticks;
+        self.releases += lock.releases;
         self.held_ticks = lock.held_ticks.map(|ticks| ticks + self.held_ticks.unwrap_or(0));
     }
 }
@@ -61,13 +64,14 @@ fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
         .real(move |sums: &Sums| held_ns(sums)),
         column(
             "held_mean_ns",
-            "held_total_ns over acquire_count; too low if irqlab did not see some releases of the \
-             lock.",
+            "Mean time that the lock is held, over the releases that irqlab saw; absent if it saw none.",
         )
         .title("mean")
         .format(Format::Microseconds)
         .priority(60)
-        .real(move |sums: &Sums| held_ns(sums).map(|ns| ns / sums.acquires.max(1) as f64)),
+        .real(move |sums: &Sums| {
+            held_ns(sums).filter(|_| sums.releases > 0).map(|ns| ns / sums.releases as f64)
+        }),
     ])
 }
 

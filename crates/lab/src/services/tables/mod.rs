@@ -252,6 +252,7 @@ pub(super) mod tests {
             acquires: 3,
             contended: 1,
             waited_ticks: 50,
+            releases: 2,
             held_ticks: Some(70),
         };
         for table in [

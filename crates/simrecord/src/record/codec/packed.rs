@@ -195,18 +195,20 @@ impl Encoding for LockCounts {
     const KIND: u32 = 25;
 
     fn to_words(&self) -> (u32, Words) {
-        let LockCounts { region, return_to, place, acquires, contended, waited, held, .. } = *self;
+        let LockCounts { region, return_to, place, acquires, waited, held, .. } = *self;
+        let [contended, releases] =
+            [self.contended, self.releases].map(|count| count.min(u32::MAX.into()) as u32);
         let offset = self.offset.min(0xffff);
         // The kind of the service's context shares a byte with the kind of the lock: four bits for each, which all
         // kinds fit. The number of the context is where other records have their CPU.
         let (context, number) = ((self.code >> 32) as u32 & 0xf, self.code as u32);
         let kinds = context << 4 | self.kind & 0xf;
         let head = pair(offset << 16 | (self.structure as u32) << 8 | kinds, region);
-        (number, [head, return_to, place, acquires, contended, waited, held])
+        (number, [head, return_to, place, acquires, pair(releases, contended), waited, held])
     }
 
     fn from_words(number: u32, words: &Words) -> Option<LockCounts> {
-        let [head, return_to, place, acquires, contended, waited, held] = *words;
+        let [head, return_to, place, acquires, counts, waited, held] = *words;
         let (kind, region) = ((head >> 32 & 0xf) as u32, head as u32);
         attribution::LockKind::of_number(kind)?;
         let code = (head >> 36 & 0xf) << 32 | u64::from(number);
@@ -220,7 +222,8 @@ impl Encoding for LockCounts {
             place,
             offset: (head >> 48) as u32,
             acquires,
-            contended,
+            contended: u64::from(counts as u32),
+            releases: counts >> 32,
             waited,
             held,
         })
@@ -354,6 +357,7 @@ mod tests {
             offset: 0xffff,
             acquires: 3,
             contended: 2,
+            releases: u32::MAX.into(),
             waited: 1,
             held: 0,
         };
