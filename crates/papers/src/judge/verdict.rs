@@ -109,7 +109,7 @@ pub(crate) enum Test {
     /// [`CLOSE_RATIO`] of it. Not judged if the interval of the first side crosses that limit, if a first side without
     /// an interval is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of that limit, or if the first side is negative.
     AboutWithin,
-    /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`]. Not judged if the interval of
+    /// The first side, or the sum of the first two, differs from the last by at most [`CLOSE_RATIO`]. Not judged if the interval of
     /// the ratio crosses that limit, if a ratio without an interval is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of that
     /// limit, or if a side is negative.
     Close,
@@ -168,12 +168,13 @@ impl Test {
                 let number = (nearest > 0.0).then(|| figure.mean / nearest);
                 Judged { number, numbers, verdict: about_within(figure, low.mean, high.mean) }
             }
-            (Test::Close, &[first, second, total]) => {
-                let numbers = format!("{}; {}", pair_text(first, second), figure_text(total));
-                if first.mean < 0.0 || second.mean < 0.0 || total.mean < 0.0 {
+            (Test::Close, [parts @ .., total]) if matches!(parts.len(), 1 | 2) => {
+                let text = parts.iter().map(|part| figure_text(*part)).collect::<Vec<_>>();
+                let numbers = format!("{}; {}", text.join(" and "), figure_text(*total));
+                if sides.iter().any(|side| side.mean < 0.0) {
                     return Judged::unusable(NEGATIVE, numbers);
                 }
-                let sum = first.plus(second);
+                let sum = parts.iter().fold(exactly(0.0), |sum, part| sum.plus(*part));
                 let ratio = sum.mean / total.mean;
                 if !ratio.is_finite() {
                     return Judged::unusable(NOTHING, numbers);

@@ -175,11 +175,7 @@ fn claims(paper: &Paper, tick_ns: f64) -> Vec<Claim<Cell>> {
             subject(Tick::EveryCpu, placement),
             "period of the peaks = period of the tick, within 10 %",
             Test::Close,
-            [
-                Side::Cell(Cell::PeriodNs(Tick::EveryCpu, placement)),
-                Side::Number(0.0),
-                Side::Number(tick_ns),
-            ],
+            [Side::Cell(Cell::PeriodNs(Tick::EveryCpu, placement)), Side::Number(tick_ns)],
         )
     });
     let closer = [[SameThread, SameCore], [SameCore, OtherCore]].map(|pair| {

@@ -512,7 +512,7 @@ fn not_judged(workload: &str) -> Vec<Claim<Cell<'_>>> {
                 CLOSE_RATIO * 100.0
             ),
             Test::Close,
-            [side(Quantity::StallsWithFastDisk), Side::Number(0.0), Side::Number(1.0)],
+            [side(Quantity::StallsWithFastDisk), Side::Number(1.0)],
         ));
     }
     // Table 2.1, of a parallel compilation.
@@ -525,7 +525,6 @@ fn not_judged(workload: &str) -> Vec<Claim<Cell<'_>>> {
                 Test::Close,
                 [
                     side(Quantity::Validation(share, Source::Simulated)),
-                    Side::Number(0.0),
                     side(Quantity::Validation(share, Source::BusMonitor)),
                 ],
             )
