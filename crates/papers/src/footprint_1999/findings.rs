@@ -190,7 +190,7 @@ fn between_devices(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
                 subject,
                 format!("net within {:.0} % of disk", CLOSE_RATIO * 100.0),
                 Test::Close,
-                [Side::Cell(net), Side::Number(0.0), Side::Cell(disk)],
+                [Side::Cell(net), Side::Cell(disk)],
             ));
             continue;
         }
