@@ -94,11 +94,16 @@ pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
 /// Bit mask of the counters of the level `timed`.
 pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
 
-/// Bit mask of the counters that sampled recordings lack. Only a core that executes all instructions counts stalls.
-pub const MASK_STALLS: u32 = 1 << FETCH_STALL_CYCLES
+/// Bit mask of the counters that sampled recordings lack: those of stalls, waits and page walks. Their cycles are known
+/// only of instructions that are simulated in detail.
+pub const MASK_DETAILED_CYCLES: u32 = 1 << FETCH_STALL_CYCLES
     | 1 << DATA_STALL_CYCLES
     | 1 << PIPELINE_STALL_CYCLES
-    | 1 << BRANCH_STALL_CYCLES;
+    | 1 << BRANCH_STALL_CYCLES
+    | 1 << FETCH_WAIT_CYCLES
+    | 1 << DATA_WAIT_CYCLES
+    | 1 << model_counter("fetch_walk_cycles")
+    | 1 << model_counter("data_walk_cycles");
 
 /// Bit mask of the counters of the level `ooo`, for a model and a number of vCPUs.
 #[must_use]

@@ -277,3 +277,16 @@ fn the_simulator_measures_a_cpu_until_it_goes_offline() {
     };
     assert!(0 < of_cpu("1") && of_cpu("1") < of_cpu("0"), "{contexts}");
 }
+
+#[test]
+fn a_cpu_that_the_warm_up_takes_offline_is_named() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let off = "echo 0 > /sys/devices/system/cpu/cpu1/online";
+    let options = ["services", "--on", "sim", "-q", "--vcpus", "2", "--json"];
+    let arguments = [&options[..], &["--warm-up-command", off, "--", "true"]].concat();
+    let services = workspace.run(&arguments).assert_code(0).json();
+    warning(&services, "CPU 1 was offline when the window opened");
+}

@@ -89,6 +89,14 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     assert!(stated >= 20 && chance > 1e-4, "{inside} of {stated}: by a chance of {chance}");
     // Only the table of the sample has cycles of contexts.
     assert!(rows(&first, "contexts")[0].get("self_cycles").is_none());
+    // Functional warming gives accesses no times.
+    let partial =
+        ["data_stall", "pipeline_stall", "fetch_wait", "data_wait", "fetch_walk", "data_walk"];
+    for counter in partial {
+        let column = format!("self_{counter}_cycles");
+        assert!(rows(&unsampled, "contexts")[0].get(&column).is_some(), "{column}");
+        assert!(rows(&first, "contexts")[0].get(&column).is_none(), "{column}");
+    }
 
     // A sample that is too coarse is taken again.
     let finer = ["sim:zen3", "--detail", "sampled", "--sample-period", "100000", "--target", "2%"];

@@ -56,7 +56,6 @@ fn window(
     let settings = settings(request, &root, stop)?;
     let mut stimuli = Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))?;
     let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
-    window.offline_cpus = offline_cpus(&root);
     at_phase(if request.warms_in_samples { BenchPhase::WarmUp } else { BenchPhase::Measurement });
     if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
@@ -72,6 +71,7 @@ fn window(
             (None, Some(HeldCommand::new(words, *to_stderr)?))
         }
     };
+    window.offline_cpus = offline_cpus(&root);
     let cpu_before = own_cpu_ns();
     mark(WindowEdge::Open);
     let opened = Instant::now();

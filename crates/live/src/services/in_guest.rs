@@ -63,10 +63,6 @@ fn execute_in(
     stop: &Stop,
 ) -> Result<Vec<ServicesItem>, BenchError> {
     let mut item = ServicesItem::default();
-    let offline = offline_cpus(&Root::default());
-    item.warnings.extend(offline.iter().map(|cpu| {
-        format!("CPU {cpu} was offline when the window opened: its time until it came online is idle time")
-    }));
     if let Some(line) = &request.warm_up {
         let command = hold(shell, line)?;
         let _on_stop = StopOfCommand::new(stop, &command)?;
@@ -90,6 +86,10 @@ fn execute_in(
         item.warnings
             .push(format!("page faults of irqlab itself may be counted: mlockall: {error}"));
     }
+    // Only now: the warm-up command can change which CPUs are online.
+    item.warnings.extend(offline_cpus(&Root::default()).iter().map(|cpu| {
+        format!("CPU {cpu} was offline when the window opened: its time until it came online is idle time")
+    }));
     mark(Place::Reading);
     before.read()?;
     if let Some(counter) = &syscalls {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use machine::core::Layout;
 use machine::{BlockingMachine, BlockingModel, HostExits, SystemModel};
-use simrecord::counters::{MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
+use simrecord::counters::{MASK_DETAILED_CYCLES, MASK_PLAIN, MASK_TIMED, mask_of};
 use simrecord::record::{CountersOf, Detail, Record, SampledPart};
 
 use crate::cpu::{self, Engine};
@@ -55,8 +55,7 @@ impl Models {
             }
             (Detail::Ooo, Some(path)) => {
                 let model = system_model(path)?;
-                // Sampled cores do not see the stalls of all instructions.
-                let unknown = if options.sampling.is_some() { MASK_STALLS } else { 0 };
+                let unknown = if options.sampling.is_some() { MASK_DETAILED_CYCLES } else { 0 };
                 counters = mask_of(&model, cpus) & !unknown;
                 let mut all_processors = Processors::new(model, cpus)?;
                 options.sampling.map(|sampling| all_processors.sample(sampling)).transpose()?;

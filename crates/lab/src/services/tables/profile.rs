@@ -32,7 +32,7 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
         column(
             "mode",
             "user, kernel, idle, or sync: the kernel waits for a lock that another context holds \
-             (with --locks).",
+             (with --locks). Page walks count for the mode: tables modes and services have them apart.",
         )
         .priority(99)
         .key()
