@@ -89,11 +89,12 @@ impl SimBench {
             &settings.events,
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
+        let has_delays = settings.guest.watch.delays;
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
             on_host: settings.on_host.clone(),
             settings,
-            reading: Reading { clock_hz, events },
+            reading: Reading { clock_hz, events, has_delays },
             not_counted,
             last: None,
             ahead: BTreeMap::new(),
