@@ -159,8 +159,11 @@ mod tests {
         assert!(callbacks.eq(kinds));
         assert_eq!(ContextKey::of(KEY_RCU + 1), None);
         assert_eq!(ContextKey::of(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
-        let last_irq = KEY_IRQ_THREAD - 1 - KEY_IRQ;
-        assert_eq!(ContextKey::of(KEY_IRQ_THREAD - 1), Some(ContextKey::Irq(last_irq)));
+        let last_irq = KEY_DELAY_SOFTIRQ - 1 - KEY_IRQ;
+        assert_eq!(ContextKey::of(KEY_DELAY_SOFTIRQ - 1), Some(ContextKey::Irq(last_irq)));
+        let delay = ContextKey::of(KEY_DELAY_SOFTIRQ + last_softirq);
+        assert_eq!(delay, Some(ContextKey::DelayOfSoftirq(last_softirq)));
+        assert_eq!(ContextKey::of(KEY_DELAY_WORK), Some(ContextKey::DelayOfWork));
         assert_eq!(ContextKey::of(KEY_IRQ_THREAD + 50), Some(ContextKey::IrqThread(50)));
         assert_eq!(ContextKey::of(KEY_SECOND + KEY_IRQ), None);
     }

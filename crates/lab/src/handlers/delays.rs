@@ -3,8 +3,19 @@
 use attribution::Context;
 use stats::Distribution;
 
+use crate::experiment::Absence;
+
 /// The name of the table.
 pub const DELAYS: &str = "delays";
+
+/// Delays that no bench measures, each with the reason: what the table lacks.
+#[must_use]
+pub fn unmeasured_delays() -> Vec<Absence> {
+    let reason = "irqlab measures delays of softirqs and work items only";
+    ["delays of timers and high-resolution timers", "delays of threads of device IRQs"]
+        .map(|what| Absence::new(DELAYS, what, reason))
+        .to_vec()
+}
 
 /// How a delay is measured, in words for the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

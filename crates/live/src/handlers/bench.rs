@@ -14,7 +14,9 @@ use attribution::{ContextKey, ContextKind};
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::handlers::{Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, WindowSample};
+use lab::handlers::{
+    Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, WindowSample, unmeasured_delays,
+};
 use serde_json::{Map, json};
 
 use super::agreement::{
@@ -202,6 +204,7 @@ impl LiveBench {
         }
         let mut absent_delays = Vec::new();
         if self.settings.delays {
+            self.absent.extend(unmeasured_delays());
             absent_delays = chosen.add_delays(choose_delays(self.flavour, &percpu_offsets()));
         }
         let mut loaded = load(chosen.programs)?;

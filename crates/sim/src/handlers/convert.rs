@@ -172,13 +172,13 @@ fn add_spans(
 
 /// The events of a softirq's delays.
 const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
-    begins: "the instruction that sets the softirq's bit in the CPU's mask of pending softirqs, if the bit was clear",
+    begins: "the instruction that sets the softirq's clear bit in the CPU's mask of pending softirqs",
     ends: "the first instruction of the softirq's handler on that CPU",
     not_seen: "softirqs raised before the window opened",
 };
 /// The events of a work item's delay.
 const WORK_DELAY: DelayMethod = DelayMethod {
-    begins: "the first instruction of __queue_work; for delayed work, when its timer has expired",
+    begins: "the first instruction of __queue_work (for delayed work when its timer has expired)",
     ends: "the call of the work item's function",
     not_seen: "work items queued before the window opened",
 };
