@@ -52,6 +52,10 @@ keys! {
     KEY_RCU = 57;
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
+    /// The delay of softirq 0 from raise to run; the others follow by number. No IRQ line has a number this large.
+    KEY_DELAY_SOFTIRQ = (1 << 29) - 32;
+    /// The delays of all work items, from queueing to execution.
+    KEY_DELAY_WORK = (1 << 29) - 16;
     /// The runs of an IRQ line's thread: this number plus the thread's process
     /// number. The numbers of IRQ lines are lower.
     KEY_IRQ_THREAD = 1 << 29;
@@ -77,6 +81,10 @@ pub enum ContextKey {
     Napi,
     /// The functions of one of [`ContextKind::CALLBACKS`].
     Callback(ContextKind),
+    /// The delays of a softirq, by number.
+    DelayOfSoftirq(u32),
+    /// The delays of work items.
+    DelayOfWork,
     /// An IRQ line, by number.
     Irq(u32),
     /// The thread of an IRQ line, by its process number.
@@ -100,7 +108,11 @@ impl ContextKey {
             KEY_WORK => Some(ContextKey::Callback(ContextKind::Work)),
             KEY_TASKLET => Some(ContextKey::Callback(ContextKind::Tasklet)),
             KEY_RCU => Some(ContextKey::Callback(ContextKind::Rcu)),
-            KEY_IRQ..KEY_IRQ_THREAD => Some(ContextKey::Irq(key - KEY_IRQ)),
+            KEY_DELAY_SOFTIRQ..KEY_DELAY_WORK => {
+                Some(ContextKey::DelayOfSoftirq(key - KEY_DELAY_SOFTIRQ))
+            }
+            KEY_DELAY_WORK => Some(ContextKey::DelayOfWork),
+            KEY_IRQ..KEY_DELAY_SOFTIRQ => Some(ContextKey::Irq(key - KEY_IRQ)),
             KEY_IRQ_THREAD..KEY_SECOND => Some(ContextKey::IrqThread(key - KEY_IRQ_THREAD)),
             _ => None,
         }
@@ -147,8 +159,11 @@ mod tests {
         assert!(callbacks.eq(kinds));
         assert_eq!(ContextKey::of(KEY_RCU + 1), None);
         assert_eq!(ContextKey::of(KEYS_DENSE), Some(ContextKey::Irq(IRQS_DENSE)));
-        let last_irq = KEY_IRQ_THREAD - 1 - KEY_IRQ;
-        assert_eq!(ContextKey::of(KEY_IRQ_THREAD - 1), Some(ContextKey::Irq(last_irq)));
+        let last_irq = KEY_DELAY_SOFTIRQ - 1 - KEY_IRQ;
+        assert_eq!(ContextKey::of(KEY_DELAY_SOFTIRQ - 1), Some(ContextKey::Irq(last_irq)));
+        let delay = ContextKey::of(KEY_DELAY_SOFTIRQ + last_softirq);
+        assert_eq!(delay, Some(ContextKey::DelayOfSoftirq(last_softirq)));
+        assert_eq!(ContextKey::of(KEY_DELAY_WORK), Some(ContextKey::DelayOfWork));
         assert_eq!(ContextKey::of(KEY_IRQ_THREAD + 50), Some(ContextKey::IrqThread(50)));
         assert_eq!(ContextKey::of(KEY_SECOND + KEY_IRQ), None);
     }

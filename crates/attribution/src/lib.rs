@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod context;
+pub mod delays;
 pub mod fault;
 pub mod kernel_context;
 pub mod kernel_function;

@@ -319,4 +319,5 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 #endif
 
 #include "callbacks.h"
+#include "delays.h"
 #include "calibration.h"

@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use attribution::ContextKind;
-use lab::experiment::{Bench, BenchError};
+use lab::experiment::{Absence, Bench, BenchError};
 use lab::handlers::{
-    Condition, ContextStats, HandlersBench, Load, Rate, Stimulus, Timing, WindowSample,
+    Condition, ContextStats, DELAYS, DelayStats, HandlersBench, Load, Rate, Stimulus, Timing,
+    WindowSample, unmeasured_delays,
 };
 use live::bpf::Flavour;
 use live::bpf::layout::EVENTS_MAX;
@@ -559,4 +560,97 @@ fn callbacks_without_btf_are_absent_with_the_reason() {
         let reason = &absence.expect("an absence").reason;
         assert!(reason.contains("no type information"), "{subject}: {reason}");
     }
+}
+
+/// Each run of a softirq has a delay or is counted as not joined, and perf counts as many runs. The same for work items.
+#[test]
+fn delays_and_what_is_not_joined_are_the_runs_that_perf_counts() {
+    let _alone = alone();
+    let settings = LiveSettings { delays: true, ..settings(1_000) };
+    let cpus = settings.cpus.clone();
+    let Some(mut bench) = bench(settings) else { return };
+    let kinds = [
+        (ContextKind::Softirq, "irq/softirq_entry"),
+        (ContextKind::Work, "workqueue/workqueue_execute_start"),
+    ];
+    let counters: Option<Vec<_>> =
+        kinds.iter().map(|(_, name)| TracepointCounter::open(name, &cpus)).collect();
+    let Some(counters) = counters else {
+        needs::not_run(needs::Need::Other, "perf_event_open cannot count the tracepoints");
+        return;
+    };
+    let (sample, readings) =
+        read_during(&counters, || measured(&mut bench, made(Stimulus::Disk), 0));
+    let Some(sample) = sample else { return };
+    assert_eq!(absent_delays(&bench), unmeasured_delays());
+    check_spans(&sample);
+    assert_eq!(sample.lost(), 0);
+    let delays = sample.delays.as_ref().expect("delays");
+    let runs = |stats: &DelayStats| stats.delays.count + stats.unjoined_end_count;
+    for stats in delays {
+        // The batches and the histogram have the same delays as the sums, and no delay is longer than the window.
+        let batches: u64 = stats.delays.batches.cells.iter().map(|cell| cell.count).sum();
+        assert_eq!(batches, stats.delays.count, "{stats:?}");
+        let window = sample.windows.iter().find(|window| window.cpu == stats.cpu).unwrap();
+        assert!(stats.delays.peak.value <= window.length_ns, "{stats:?}");
+    }
+    // The spans of a softirq end at other events: at each edge of the window, one of the two may be outside.
+    for span in sample.contexts.iter().filter(|span| span.context.kind == ContextKind::Softirq) {
+        let found =
+            delays.iter().find(|stats| (stats.cpu, &stats.context) == (span.cpu, &span.context));
+        let counted = found.map_or(0, runs);
+        assert!(
+            counted.abs_diff(span.count) <= 2 + span.abandoned_count,
+            "{:?}: {counted} runs, {} spans",
+            span.context,
+            span.count
+        );
+    }
+    let starts = || sample.windows.iter().filter_map(|window| window.start_ns);
+    let ends = || sample.windows.iter().filter_map(|w| Some(w.start_ns? + w.length_ns));
+    let (first_start, last_start) = (starts().min().unwrap(), starts().max().unwrap());
+    let (first_end, last_end) = (ends().min().unwrap(), ends().max().unwrap());
+    let before = readings.iter().rfind(|reading| reading.1 < first_start).expect("a reading");
+    let after = readings.iter().find(|reading| reading.0 > last_end).expect("a reading");
+    let opened = readings.iter().find(|reading| reading.0 > last_start).expect("a reading");
+    let closing = readings.iter().rfind(|reading| reading.1 < first_end).expect("a reading");
+    for (position, (kind, name)) in kinds.iter().enumerate() {
+        let of_kind = || delays.iter().filter(|stats| stats.context.kind == *kind);
+        let counted: u64 = of_kind().map(runs).sum();
+        let joined: u64 = of_kind().map(|stats| stats.delays.count).sum();
+        let unjoined_max = sample.undelivered() + cpus.len() as u64 * 10;
+        let runs_max = after.2[position] - before.2[position];
+        let runs_min = closing.2[position].saturating_sub(opened.2[position]);
+        eprintln!("{name}: {joined} of {counted} joined; perf counts {runs_min} to {runs_max}");
+        assert!(counted <= runs_max, "{name}: {counted}, perf counts {runs_max}");
+        assert!(
+            counted + unjoined_max >= runs_min,
+            "{name}: {counted}, perf counts {runs_min}, {unjoined_max} may be missing"
+        );
+    }
+    let of_block = delays.iter().filter(|stats| stats.context.name == "BLOCK");
+    let (joined, all) =
+        of_block.fold((0, 0), |sum, stats| (sum.0 + stats.delays.count, sum.1 + runs(stats)));
+    assert!(joined > 100 && joined * 10 > all * 9, "{joined} of {all} runs of BLOCK are joined");
+}
+
+/// Without the option, no delays are measured. A kernel without type information has no rows, and says why.
+#[test]
+fn delays_are_measured_on_request_only_and_need_btf() {
+    let _alone = alone();
+    let Some(mut bench_without) = bench(settings(100)) else { return };
+    let Some(sample) = measured(&mut bench_without, Condition::Ambient, 0) else { return };
+    assert!(sample.delays.is_none());
+    let settings = LiveSettings { delays: true, flavour: Some(Flavour::Raw), ..settings(50) };
+    let Some(bench) = bench(settings) else { return };
+    let mut absent = absent_delays(&bench);
+    absent.retain(|absence| !unmeasured_delays().contains(absence));
+    let subjects: Vec<&str> = absent.iter().map(|absence| &*absence.what).collect();
+    assert_eq!(subjects, ["delays of softirqs", "delays of work items"]);
+    assert!(absent.iter().all(|absence| absence.reason.contains("no type information")));
+}
+
+fn absent_delays(bench: &LiveBench) -> Vec<Absence> {
+    let absent = bench.facts().absent.into_iter();
+    absent.filter(|absence| absence.table == DELAYS).collect()
 }

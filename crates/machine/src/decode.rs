@@ -310,6 +310,23 @@ impl Decoded {
         (self.calls_register() && register.is_gpr64()).then(|| register.number() as u8)
     }
 
+    /// For an `or` of a register to memory of the segment `gs` at a fixed address: the number of the register, by the
+    /// order of the processor's encoding, and the address without the segment's base.
+    #[must_use]
+    pub fn or_to_gs_segment(&self) -> Option<(u8, u64)> {
+        let has_fixed_address = matches!(
+            (self.x86.memory_base(), self.x86.memory_index()),
+            (X86Register::None | X86Register::RIP, X86Register::None)
+        );
+        let is_or = self.x86.mnemonic() == Mnemonic::Or
+            && self.x86.op0_kind() == OpKind::Memory
+            && self.x86.op1_kind() == OpKind::Register
+            && self.x86.memory_segment() == X86Register::GS;
+        let register = self.x86.op1_register().full_register();
+        (is_or && has_fixed_address && register.is_gpr64())
+            .then(|| (register.number() as u8, self.x86.memory_displacement64()))
+    }
+
     /// The address of the called function, if it is in the instruction.
     #[must_use]
     pub fn called_function(&self) -> Option<VirtualAddress> {

@@ -250,6 +250,7 @@ impl Session {
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
         }
+        self.tracker.delays.open_region(self.cpus as usize);
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
         // Passes each vCPU's context to the parts that have started from zero.
@@ -260,6 +261,7 @@ impl Session {
     pub(crate) fn close_region(&mut self, counted: &[Counts]) {
         self.write_region(counted);
         self.regions.close();
+        self.tracker.delays.close_region();
         self.models.set_sampled_region(None);
         self.models.write_sampled(&mut self.writer);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {

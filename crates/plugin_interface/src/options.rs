@@ -236,6 +236,8 @@ pub struct Options {
     pub locks: bool,
     /// Whether functions of timers, work items, tasklets and RCU have contexts of their own.
     pub callbacks: bool,
+    /// Whether delays from raise or queueing to run are recorded.
+    pub delays: bool,
     /// When the first region of interest opens.
     pub roi: Roi,
     /// The file with the kernel's symbols: [`crate::symbols::KernelSymbols`] as text.
@@ -290,6 +292,7 @@ impl Default for Options {
             blocks: None,
             services: false,
             callbacks: false,
+            delays: false,
             locks: false,
             roi: Roi::Marker,
             symbols: None,
@@ -359,7 +362,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 33] = [
+const ROWS: [Row; 34] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -442,6 +445,7 @@ const ROWS: [Row; 33] = [
     words_row!("services", "on, off or locks", services, locks:
         "off" => (false, false), "on" => (true, false), "locks" => (true, true)),
     words_row!("callbacks", "on or off", callbacks: "on" => true, "off" => false),
+    words_row!("delays", "on or off", delays: "on" => true, "off" => false),
     file_row!(symbols),
     file_row!(offsets),
     file_row!(annotate),

@@ -23,9 +23,9 @@ use simrecord::parsed::{
 };
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
-    self, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS,
-    Group, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind, Notice, Record,
-    SampledPart, Span, Transition, USER_MODE, Value, ValuesKind,
+    self, DelayEvents, ExecutedBlock, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED,
+    FEATURE_TASKS, Group, Hotplug, HotplugState, KernelCount, MissCount, MissCurvePoint, MissKind,
+    Notice, Record, SampledPart, Span, Transition, USER_MODE, Value, ValuesKind,
 };
 
 use crate::text::printable;
@@ -153,6 +153,8 @@ pub struct CpuUse {
     /// Self counters of the spans, in the same order, if they were requested. The record may have them for the
     /// first spans only.
     pub span_counts: Vec<Counts>,
+    /// Delays that ended on this CPU, and events of delays that were not joined, if they were requested.
+    pub delays: Vec<DelayUse>,
     /// Changes of the context on top of its stack, in order, if they were requested.
     pub transitions: Vec<ContextTransition>,
     /// Blocks that this CPU started, in order, if they were requested.
@@ -211,6 +213,18 @@ pub struct SpanUse {
     pub inclusive_cycles: u64,
     /// Instructions of the span itself.
     pub self_instructions: u64,
+}
+
+/// A delay that ended in the region, or an event of a delay that could not be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayUse {
+    /// The delayed softirq or kind of function.
+    pub context: KernelContext,
+    pub events: DelayEvents,
+    /// Time of the event that ends the delay or drops its begin, in cycles on the time axis of the CPU.
+    pub at_cycles: u64,
+    /// Length of the delay; 0 unless both events were joined.
+    pub cycles: u64,
 }
 
 /// A CPU starts to execute for another context.
@@ -343,6 +357,15 @@ impl Accounting {
         }
         accounting.add_sampled(&parsed.sampled)?;
         accounting.add_spans(&parsed.spans, &parsed.span_counts, &mut broken_cpus)?;
+        for delay in &parsed.delays {
+            let delay_use = DelayUse {
+                context: context_of(delay.code)?,
+                events: delay.events,
+                at_cycles: delay.at,
+                cycles: delay.cycles,
+            };
+            accounting.cpu_mut(delay.region, delay.cpu)?.delays.push(delay_use);
+        }
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_blocks(&parsed.executed_blocks)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
@@ -721,6 +744,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         contexts: region.contexts.iter().map(context_use).collect(),
         spans: Vec::new(),
         span_counts: Vec::new(),
+        delays: Vec::new(),
         transitions: Vec::new(),
         blocks: Vec::new(),
         kernel: Vec::new(),

@@ -92,6 +92,7 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
         locks,
         // A few callbacks more for each tick: they change no forecast.
         callbacks: _,
+        delays: _,
         roi,
         vcpu_slice,
         check,

@@ -11,7 +11,7 @@ use attribution::KernelContext;
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
-    AnnotationRow, ContextRow, Counters, CountersOf, ExecutedBlock, Hotplug, KernelCount,
+    AnnotationRow, ContextRow, Counters, CountersOf, Delay, ExecutedBlock, Hotplug, KernelCount,
     LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, Record, Region,
     SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals, ServiceWait,
     ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Transition,
@@ -105,6 +105,7 @@ pub struct ParsedRecord {
     pub spans: Vec<Span>,
     /// Self counters of the first spans. May be shorter than `spans`, or empty.
     pub span_counts: Vec<Counts>,
+    pub delays: Vec<Delay>,
     pub transitions: Vec<Transition>,
     /// The blocks that a CPU started, if they were requested.
     pub executed_blocks: Vec<ExecutedBlock>,
@@ -161,6 +162,7 @@ impl ParsedRecord {
             }
             Record::Counters(counters) => self.add_counters(counters)?,
             Record::Span(span) => self.spans.push(*span),
+            Record::Delay(delay) => self.delays.push(*delay),
             Record::Transition(transition) => self.transitions.push(*transition),
             Record::ExecutedBlock(block) => self.executed_blocks.push(*block),
             Record::KernelCount(count) => self.kernel_counts.push(*count),

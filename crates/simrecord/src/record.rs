@@ -123,6 +123,8 @@ pub enum Record {
     /// A span of an interrupt, an exception or a followed function that ended. Counters may follow;
     /// records that would hold only zeros are left out.
     Span(Span),
+    /// The end of a delay, or an event of a delay that could not be joined.
+    Delay(Delay),
     /// The context on top of a CPU's stack changed.
     Transition(Transition),
     /// A counter of the guest's kernel at the opening or closing of a region.
@@ -302,6 +304,33 @@ pub struct Span {
     pub self_instructions: u64,
     /// Instructions of the span, including nested contexts.
     pub inclusive_instructions: u64,
+}
+
+numbered! {
+    /// Which events of a delay were joined.
+    pub enum DelayEvents {
+        /// The event that begins the delay, and the event that ends it.
+        Joined = 0,
+        /// The end alone: no event that begins it came in the region.
+        EndAlone = 1,
+        /// The begin alone: no end can be joined to it.
+        BeginAlone = 2,
+    }
+}
+
+/// A delay: the time from the raise or the queueing of work to its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// The CPU of the event that ends the delay, or that drops its begin.
+    pub cpu: u32,
+    pub region: u32,
+    /// What was delayed: [`attribution::KernelContext::code`]. Function 0 stands for all functions of a kind.
+    pub code: u64,
+    pub events: DelayEvents,
+    /// When the delay ended, or its begin was dropped, in cycles on this CPU's time axis, like [`Span::start`].
+    pub at: u64,
+    /// Length of the delay. 0 unless both events were joined.
+    pub cycles: u64,
 }
 
 /// A change of the context on top of a CPU's stack. Each CPU also has a transition at the opening of a region.

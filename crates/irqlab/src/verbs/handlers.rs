@@ -113,6 +113,10 @@ pub struct HandlersArgs {
     /// the vector or softirq around it then excludes it. On live it costs a pair of probes for each call
     #[arg(long)]
     callbacks: bool,
+    /// Also measure delays: from the raise of a softirq to its run, and from the queueing of a work item to its
+    /// execution. On live it costs a probe at each of these events
+    #[arg(long)]
+    delays: bool,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -223,6 +227,7 @@ impl HandlersArgs {
             ("command", json!(self.command)),
             ("misses", json!(self.misses)),
             ("callbacks", json!(self.callbacks)),
+            ("delays", json!(self.delays)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -354,6 +359,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     settings.warm_up = args.warm_ups(None).usual;
     settings.events = live_events(args, host);
     settings.callbacks = args.callbacks;
+    settings.delays = args.delays;
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
     settings.low_interval = Some(args.low_interval);
@@ -407,6 +413,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         services,
         misses,
         callbacks: args.callbacks,
+        delays: args.delays,
         until,
         user,
         ..args.simulated.watch(model)

@@ -7,6 +7,7 @@ mod bench_kernel;
 mod block_trace;
 mod callbacks;
 mod command_output;
+mod delays;
 mod dma;
 mod drive;
 mod ended_early;

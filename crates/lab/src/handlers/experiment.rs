@@ -63,6 +63,9 @@ impl Experiment for Plan {
     fn report(&self, samples: &Samples) -> Report {
         let Samples { conditions, passes, overhead } = samples;
         let mut tables = vec![tables::handlers(conditions, overhead), tables::napi(conditions)];
+        if conditions.iter().any(|condition| condition.timing.delays.is_some()) {
+            tables.push(tables::delays(conditions));
+        }
         // Causes come before counts of events.
         tables.extend(tables::misses(conditions));
         if passes.len() > 1 {

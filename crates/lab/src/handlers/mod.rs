@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod condition;
+mod delays;
 pub mod experiment;
 mod hotplug;
 pub mod in_guest;
@@ -19,6 +20,7 @@ mod tables;
 
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
+pub use delays::{DELAYS, DelayMethod, DelayStats, unmeasured_delays};
 pub use experiment::Plan;
 pub use rates::{ContextRates, Rates, SelfTimes};
 pub use sample::{

@@ -5,6 +5,7 @@ use attribution::{Context, ContextKind};
 use serde::{Deserialize, Serialize};
 use stats::{Batches, Distribution, JointBatch};
 
+use super::delays::DelayStats;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::services::ServicesSample;
@@ -241,6 +242,8 @@ pub struct WindowSample {
     pub stimulus_work: Option<StimulusStats>,
     /// Times and cache misses of kernel services in the window; `None` if not measured.
     pub services: Option<Box<ServicesSample>>,
+    /// Delays from raise or queueing to run. `None` if they were not measured.
+    pub delays: Option<Vec<DelayStats>>,
     /// Whether a request to stop or a limit ended the window early.
     pub interrupted: bool,
     /// Whether the window ended early because it had measured enough (`--until`).

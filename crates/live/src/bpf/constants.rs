@@ -35,6 +35,9 @@ shared_constants! {
     /// Largest number of worker threads whose work items are interrupted by a task switch in a window.
     WORKERS_MAX: usize = 4_096;
 
+    /// Largest number of work items that wait at the same time, in the measurement of their delays.
+    WORK_ITEMS_MAX: usize = 16_384;
+
     /// Lowest bits of a key's word in `cpu_state`: the key's row, or 0 for no row.
     ROW_BITS: u32 = 7;
     /// The other bits of a key's word: the time that a probe pair adds inside a span, in units of 2^-this ns.
@@ -63,13 +66,15 @@ shared_constants! {
     /// Value of a counter that this kernel does not have.
     COUNTER_ABSENT: u64 = u64::MAX;
     /// Number of offsets into a CPU's area of kernel variables.
-    PERCPU_OFFSETS: usize = 16;
+    PERCPU_OFFSETS: usize = 17;
     /// Position of the run queue's offset among the offsets.
     OFFSET_RUNQUEUES: usize = 0;
     /// Position of the offset of `kstat`.
     OFFSET_KSTAT: usize = 1;
+    /// Position of the offset of the mask of pending softirqs.
+    OFFSET_PENDING: usize = 2;
     /// Position of the first vector counter's offset.
-    OFFSET_VECTORS: usize = 2;
+    OFFSET_VECTORS: usize = 3;
 
     /// A mark: entry of a context.
     MARK_ENTER: u16 = 1;

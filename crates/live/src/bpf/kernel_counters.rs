@@ -9,11 +9,12 @@
 use std::ffi::OsStr;
 
 use libbpf_rs::Btf;
-use libbpf_rs::btf::types::{DataSec, MemberAttr, Struct, Typedef, Var};
+use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Typedef, Var};
 use libbpf_rs::btf::{BtfType, ReferencesType};
 
 use super::layout::{
-    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_RUNQUEUES, OFFSET_VECTORS, PERCPU_OFFSETS,
+    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_PENDING, OFFSET_RUNQUEUES,
+    OFFSET_VECTORS, PERCPU_OFFSETS,
 };
 
 /// Fields of `irq_cpustat_t` (arch/x86/include/asm/hardirq.h), each with its label in
@@ -49,7 +50,19 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
         match variable.name().and_then(OsStr::to_str) {
             Some("runqueues") => offsets[OFFSET_RUNQUEUES] = offset,
             Some("kstat") => offsets[OFFSET_KSTAT] = offset,
+            // From Linux 6.15 on.
+            Some("__softirq_pending") => offsets[OFFSET_PENDING] = offset,
+            // Linux 6.2 to 6.14.
+            Some("pcpu_hot") => {
+                let field = btf
+                    .type_by_name::<Composite<'_>>("pcpu_hot")
+                    .and_then(|hot| member_offset(&btf, &hot, "softirq_pending"));
+                offsets[OFFSET_PENDING] = field.map_or(-1, |field| offset + field);
+            }
             Some("irq_stat") => {
+                if let Some(field) = irq_stat_pending(&btf) {
+                    offsets[OFFSET_PENDING] = offset + field;
+                }
                 let fields = irq_stat_fields(&btf);
                 for (position, field) in fields.into_iter().enumerate() {
                     offsets[OFFSET_VECTORS + position] = field.map_or(-1, |field| offset + field);
@@ -59,6 +72,27 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
         }
     }
     offsets
+}
+
+/// Byte offset of the mask of pending softirqs in `irq_cpustat_t`. `None` from Linux 6.2 on, which keeps it elsewhere.
+fn irq_stat_pending(btf: &Btf<'_>) -> Option<i32> {
+    let target: BtfType<'_> = btf.type_by_name::<Typedef<'_>>("irq_cpustat_t")?.referenced_type();
+    member_offset(btf, &Composite::try_from(target).ok()?, "__softirq_pending")
+}
+
+/// Byte offset of a member of a structure, also inside of its structures and unions without a name.
+fn member_offset(btf: &Btf<'_>, composite: &Composite<'_>, name: &str) -> Option<i32> {
+    composite.iter().find_map(|member| {
+        let MemberAttr::Normal { offset } = member.attr else { return None };
+        let offset = i32::try_from(offset / 8).ok()?;
+        match member.name {
+            Some(found) if !found.is_empty() => (found == OsStr::new(name)).then_some(offset),
+            _ => {
+                let inner = btf.type_by_id::<BtfType<'_>>(member.ty)?;
+                Some(offset + member_offset(btf, &Composite::try_from(inner).ok()?, name)?)
+            }
+        }
+    })
 }
 
 /// Byte offsets of the fields of `irq_cpustat_t`, in the order of [`VECTOR_COUNTERS`].

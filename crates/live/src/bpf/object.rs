@@ -28,7 +28,7 @@ use super::layout::{
     Row,
 };
 use super::memory::KernelMemory;
-use super::programs::{CPU_LEAVES, WORK_RESUME_PROGRAM, follower};
+use super::programs::{CPU_LEAVES, WORK_QUEUE_PROGRAM, WORK_RESUME_PROGRAM, follower};
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
@@ -306,8 +306,7 @@ impl Probes {
             Maps::New(rows) => rows,
             Maps::Of(lender) => &lender.rows,
         };
-        let counts_work = spec.programs.contains(&WORK_RESUME_PROGRAM);
-        configure(&mut open, &config, rows, counts_work)?;
+        configure(&mut open, &config, rows, spec.programs)?;
         if let Maps::Of(lender) = spec.maps {
             lender.lend_maps(&mut open)?;
         }
@@ -664,7 +663,7 @@ fn too_short(map: &str) -> BpfError {
 }
 
 /// Sets the constants of an opened object's programs, and the sizes of its maps that depend on the machine. The kernel
-/// takes both when the object is loaded. `counts_work`: whether the programs that count work items will be loaded. The names
+/// takes both when the object is loaded. `programs`: the programs that will be loaded. The names
 /// of maps are those of `handlers.bpf.c`; `.rodata.config` has the
 /// constants.
 ///
@@ -673,7 +672,7 @@ fn configure(
     open: &mut OpenObject,
     config: &Config,
     rows: &RowLayout,
-    counts_work: bool,
+    programs: &[&str],
 ) -> Result<(), BpfError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -681,7 +680,8 @@ fn configure(
             "rows" | "slots_of_objects" => rows.entries(),
             "nested_times" => rows.nested_entries(),
             "pmu_events" => (config.events * config.cpus).max(1),
-            "work_parts" if !counts_work => 1,
+            "work_parts" if !programs.contains(&WORK_RESUME_PROGRAM) => 1,
+            "queued_work" if !programs.contains(&WORK_QUEUE_PROGRAM) => 1,
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())
                     .map_err(|error| failure("setting the programs' constants", &error))?;

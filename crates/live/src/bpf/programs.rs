@@ -5,6 +5,7 @@
 
 use attribution::context::VECTORS;
 
+use super::layout::{OFFSET_KSTAT, OFFSET_PENDING, OFFSET_RUNQUEUES, PERCPU_OFFSETS};
 use super::{Flavour, known_tracepoints};
 
 /// A context, and the programs that measure it.
@@ -23,6 +24,9 @@ pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
 
 /// The program at task switches, which measures threads of device IRQs.
 const SWITCH_PROGRAM: &str = "switched";
+
+/// The program that notes when a work item is queued.
+pub const WORK_QUEUE_PROGRAM: &str = "work_queued";
 
 /// The program at task switches that ends a part of a work item's span.
 const WORK_SUSPEND_PROGRAM: &str = "work_suspended";
@@ -155,7 +159,78 @@ pub fn choose_callbacks(flavour: Flavour, is_realtime: bool) -> Chosen {
     chosen
 }
 
+/// The delays with their programs, in the order of attachment.
+fn delay_contexts() -> Vec<ContextPrograms> {
+    let delays = |context: &str, end: (&str, &str), begin: (&str, &str)| ContextPrograms {
+        context: context.to_owned(),
+        programs: [end, begin].map(|(point, name)| (point.to_owned(), name.to_owned())).to_vec(),
+    };
+    vec![
+        delays(
+            "delays of softirqs",
+            ("softirq_entry", "softirq_delay_ends"),
+            ("softirq_raise", "softirq_raised"),
+        ),
+        delays(
+            "delays of work items",
+            ("workqueue_execute_start", "work_delay_ends"),
+            ("workqueue_queue_work", WORK_QUEUE_PROGRAM),
+        ),
+    ]
+}
+
+/// Whether a program measures delays. Only the timing pass has these programs.
+#[must_use]
+pub fn is_of_delays(program: &str) -> bool {
+    let delays = delay_contexts();
+    delays.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
+}
+
+/// Like [`choose`], for delays. `offsets`: [`percpu_offsets`](super::kernel_counters::percpu_offsets).
+#[must_use]
+pub fn choose_delays(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS]) -> Chosen {
+    let contexts = delay_contexts();
+    let has_softirq_state =
+        [OFFSET_RUNQUEUES, OFFSET_KSTAT, OFFSET_PENDING].iter().all(|index| offsets[*index] >= 0);
+    let all_programs = contexts.iter().flat_map(|context| &context.programs);
+    let tracepoints: Vec<&str> = all_programs.map(|(tracepoint, _)| tracepoint.as_str()).collect();
+    let known = match flavour {
+        Flavour::Btf => known_tracepoints(&tracepoints),
+        Flavour::Raw => None,
+    };
+    let mut chosen = Chosen::default();
+    for ContextPrograms { context, programs } in &contexts {
+        let missing = known.as_ref().and_then(|known| {
+            let mut tracepoints = programs.iter().map(|(tracepoint, _)| tracepoint);
+            tracepoints.find(|name| known.get(name.as_str()) == Some(&false))
+        });
+        let reason = if known.is_none() {
+            Some("this kernel has no type information".to_owned())
+        } else if let Some(missing) = missing {
+            Some(format!("this kernel has no tracepoint {missing}"))
+        } else if context == "delays of softirqs" && !has_softirq_state {
+            let reason = "this kernel's type information does not locate its count of softirqs and its mask of \
+                          pending softirqs";
+            Some(reason.to_owned())
+        } else {
+            None
+        };
+        match reason {
+            Some(reason) => chosen.absent.push((context.clone(), reason)),
+            None => chosen.programs.extend(programs.iter().map(|(_, program)| program.clone())),
+        }
+    }
+    chosen
+}
+
 impl Chosen {
+    /// Adds the programs for delays. They run before the programs that open spans at the same tracepoints, so no span has
+    /// them inside. Returns the delays that cannot be measured, each with the reason.
+    pub fn add_delays(&mut self, delays: Chosen) -> Vec<(String, String)> {
+        self.programs.splice(0..0, delays.programs);
+        delays.absent
+    }
+
     /// Adds the programs for functions. At a task switch, the parts of work items end before the program of IRQ threads
     /// runs, and begin after it: so the spans of the old task end before those of the new task begin.
     pub fn add_callbacks(&mut self, callbacks: Chosen) {
@@ -202,6 +277,7 @@ pub fn context_of_program(program: &str) -> String {
     all_contexts()
         .into_iter()
         .chain(callback_contexts())
+        .chain(delay_contexts())
         .find(|context| context.programs.iter().any(|(_, name)| name == program))
         .map_or_else(|| program.to_owned(), |found| found.context)
 }
@@ -226,6 +302,19 @@ mod tests {
             WORK_RESUME_PROGRAM,
         ];
         assert_eq!(chosen.programs, expected);
+    }
+
+    #[test]
+    fn delays_are_absent_without_type_information_or_the_kernels_own_state() {
+        let known = [8; PERCPU_OFFSETS];
+        let raw = choose_delays(Flavour::Raw, &known);
+        assert_eq!((raw.programs.len(), raw.absent.len()), (0, 2));
+        let mut offsets = known;
+        offsets[OFFSET_PENDING] = -1;
+        let chosen = choose_delays(Flavour::Btf, &offsets);
+        assert!(chosen.absent.iter().any(|(context, _)| context == "delays of softirqs"));
+        assert!(!chosen.programs.iter().any(|program| program == "softirq_raised"));
+        assert!(is_of_delays("softirq_delay_ends") && !is_of_delays("softirq_in"));
     }
 
     #[test]

@@ -30,7 +30,15 @@ pub struct KnownContexts {
     pub nesting: u32,
 }
 
+/// Rows of a CPU for delays: of each softirq, and of work items.
+const ROWS_OF_DELAYS: u32 = 11;
+
 impl KnownContexts {
+    /// Adds rows for delays.
+    pub fn add_delays(&mut self) {
+        self.all = self.all.saturating_add(ROWS_OF_DELAYS);
+    }
+
     /// Adds rows for functions, whose number is not known in advance. An interrupt may be nested in any of them.
     pub fn add_functions(&mut self) {
         self.all = self.all.saturating_add(ROWS_OF_FUNCTIONS);

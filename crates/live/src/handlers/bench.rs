@@ -14,21 +14,26 @@ use attribution::{ContextKey, ContextKind};
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
-use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
+use lab::handlers::{
+    Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, WindowSample, unmeasured_delays,
+};
 use serde_json::{Map, json};
 
 use super::agreement::{
     Bracket, CpuCounts, Files, compare, gate_agrees_with_files, nested_threaded_lines,
 };
-use super::convert::{sample_of, sample_of_counter, window_of};
+use super::convert::{delays_of, sample_of, sample_of_counter, window_of};
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use super::window_cpus::WindowCpus;
+use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::CpuState;
 use crate::bpf::memory;
-use crate::bpf::programs::{choose, choose_callbacks, context_of_program};
+use crate::bpf::programs::{
+    choose, choose_callbacks, choose_delays, context_of_program, is_of_delays,
+};
 use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
@@ -176,6 +181,9 @@ impl LiveBench {
             if self.settings.callbacks {
                 contexts.values_mut().for_each(KnownContexts::add_functions);
             }
+            if self.settings.delays {
+                contexts.values_mut().for_each(KnownContexts::add_delays);
+            }
             let rows = RowLayout::for_contexts(&contexts);
             let first = self.passes.first().map(|first| Maps::Of(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
@@ -183,7 +191,8 @@ impl LiveBench {
                 .map_err(BenchError::from)
         };
         if let Some(first) = self.passes.first() {
-            return load(first.programs.clone());
+            let programs = first.programs.iter().filter(|program| !is_of_delays(program));
+            return load(programs.cloned().collect());
         }
         // If /proc hides kernel threads, IRQ threads may exist.
         let may_have_threads =
@@ -193,6 +202,11 @@ impl LiveBench {
             let is_realtime = kernel_facts(&self.root).preemption.realtime == Some(true);
             chosen.add_callbacks(choose_callbacks(self.flavour, is_realtime));
         }
+        let mut absent_delays = Vec::new();
+        if self.settings.delays {
+            self.absent.extend(unmeasured_delays());
+            absent_delays = chosen.add_delays(choose_delays(self.flavour, &percpu_offsets()));
+        }
         let mut loaded = load(chosen.programs)?;
         self.absent.push(Absence::new(
             HANDLERS,
@@ -201,9 +215,13 @@ impl LiveBench {
         ));
         let chosen = chosen.absent.into_iter();
         self.absent.extend(chosen.map(|(context, reason)| Absence::new(HANDLERS, context, reason)));
+        let absent_delays = absent_delays.into_iter();
+        self.absent
+            .extend(absent_delays.map(|(context, reason)| Absence::new(DELAYS, context, reason)));
         let refused = loaded.attach_what_can_be().into_iter();
         let refused = refused.map(|(program, error)| {
-            BenchError::from(error).absence(HANDLERS, context_of_program(&program))
+            let table = if is_of_delays(&program) { DELAYS } else { HANDLERS };
+            BenchError::from(error).absence(table, context_of_program(&program))
         });
         let refused: Vec<Absence> = refused.collect();
         if loaded.programs.is_empty() {
@@ -342,8 +360,15 @@ impl LiveBench {
                     | ContextKey::Callback(ContextKind::Rcu)
             )
         );
+        let is_delay = matches!(
+            ContextKey::of(row.key),
+            Some(ContextKey::DelayOfSoftirq(_) | ContextKey::DelayOfWork)
+        );
         if has_single_probe {
             row.count * warm.total_ns / 2
+        } else if is_delay {
+            // A program at each end, of half the overhead of a pair. Further raises are not counted.
+            (row.count + row.special) * warm.total_ns
         } else {
             pair_overhead_ns.round() as u64
         }
@@ -387,6 +412,8 @@ impl LiveBench {
         sample: &mut WindowSample,
     ) {
         let functions = self.name_functions(rows, sample);
+        let has_delays = self.settings.delays && loaded.pass.events.is_empty();
+        sample.delays = has_delays.then(Vec::new);
         for &cpu in cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
@@ -395,6 +422,9 @@ impl LiveBench {
             let contexts =
                 cpu_rows().map(|row| sample_of(row, &window, overheads, &self.root, &functions));
             sample.contexts.extend(contexts.flatten());
+            if let Some(delays) = &mut sample.delays {
+                delays.extend(cpu_rows().filter_map(|row| delays_of(row, &window)));
+            }
             let warm = loaded.warm_on(cpu);
             let probe_ns: u64 = cpu_rows().map(|row| Self::probe_ns(row, warm)).sum();
             sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);

@@ -4,7 +4,9 @@
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::handlers::{Agreement, ContextStats, CpuWindow, EventSums, Timing};
+use lab::handlers::{
+    Agreement, ContextStats, CpuWindow, DelayMethod, DelayStats, EventSums, Timing,
+};
 use stats::{Batch, Batches, Distribution, LogLinear, Peak, SectionCounts, Sections};
 
 use crate::bpf::CountedRow;
@@ -24,7 +26,7 @@ pub fn context_of(
 ) -> Option<(Context, Timing)> {
     let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
     match ContextKey::of(row.key)? {
-        ContextKey::Bench => None,
+        ContextKey::Bench | ContextKey::DelayOfSoftirq(_) | ContextKey::DelayOfWork => None,
         ContextKey::Nmi => Some((context(ContextKind::Nmi, 2, "nmi_handler"), Timing::Kernel)),
         ContextKey::FaultUser => {
             Some((context(ContextKind::Exception, 14, "page_fault_user"), Timing::CountOnly))
@@ -191,6 +193,44 @@ pub fn sample_of(
                 Batches::default()
             },
         },
+    })
+}
+
+/// The events of a softirq's delay.
+const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
+    begins: "tracepoint softirq_raise, if the softirq's bit in the CPU's mask of pending softirqs was clear",
+    ends: "tracepoint softirq_entry on that CPU",
+    not_seen: "softirqs raised before the window opened, or where the kernel calls no BPF program",
+};
+/// The events of a work item's delay.
+const WORK_DELAY: DelayMethod = DelayMethod {
+    begins: "tracepoint workqueue_queue_work on a measured CPU; for delayed work, when its timer has expired",
+    ends: "tracepoint workqueue_execute_start",
+    not_seen: "work items queued before the window opened, on a CPU that is not measured, or where the kernel calls no \
+               BPF program",
+};
+
+/// The delays of a row; `None` for all other rows.
+#[must_use]
+pub fn delays_of(row: &CountedRow, window: &CpuWindow) -> Option<DelayStats> {
+    let (context, method) = match ContextKey::of(row.key)? {
+        ContextKey::DelayOfSoftirq(number) => {
+            let name = (*SOFTIRQS.get(number as usize)?).to_owned();
+            (Context { kind: ContextKind::Softirq, number, name }, SOFTIRQ_DELAY)
+        }
+        ContextKey::DelayOfWork => {
+            let name = "(all)".to_owned();
+            (Context { kind: ContextKind::Work, number: 0, name }, WORK_DELAY)
+        }
+        _ => return None,
+    };
+    Some(DelayStats {
+        cpu: row.cpu,
+        context,
+        method,
+        delays: self_times(row, window.length_ns, false),
+        unjoined_end_count: row.special,
+        unjoined_begin_count: row.abandoned,
     })
 }
 

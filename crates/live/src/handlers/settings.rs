@@ -21,6 +21,8 @@ pub struct LiveSettings {
     pub events: Vec<String>,
     /// Whether functions that timers, tasklets, work items and RCU call have spans.
     pub callbacks: bool,
+    /// Whether delays from raise or queueing to run are measured.
+    pub delays: bool,
     /// `HOST[:PORT]` of the peer of the net stimulus, reached by a real NIC.
     pub peer: Option<String>,
     /// See [`StimulusSettings::cards`](crate::stimulus::StimulusSettings::cards).
@@ -59,6 +61,7 @@ impl LiveSettings {
             warm_up: Duration::from_millis(500),
             events: Vec::new(),
             callbacks: false,
+            delays: false,
             peer: None,
             cards: false,
             disk_file: None,

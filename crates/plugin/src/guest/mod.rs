@@ -3,6 +3,7 @@
 //! - Contexts: `tracker` follows the task and the stack of contexts on each CPU. `spans` writes spans and
 //!   transitions, `executed_blocks` writes the blocks of a short time, and `irq` reads the numbers and names of IRQ lines. `memory_context` encodes a context for the
 //!   memory system.
+//! - Delays: `delays` joins the events that begin and end them.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
 //!   writes its rows. `enough` decides when a region has measured enough.
 //! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
@@ -13,6 +14,7 @@
 //! - `annotations`: actions at addresses and events that the user chooses.
 
 pub(crate) mod annotations;
+pub(crate) mod delays;
 pub(crate) mod enough;
 pub(crate) mod executed_blocks;
 pub(crate) mod identity;

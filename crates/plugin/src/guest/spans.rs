@@ -3,13 +3,14 @@
 
 use attribution::{ContextTransition, KernelSpan};
 
+use crate::guest::delays::DelayEnd;
 use crate::guest::enough::WindowProgress;
 use crate::guest::tracker::Tracker;
 use crate::time::clock::Clock;
 use crate::writer::Writer;
 use plugin_interface::options::Options;
 use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME};
-use simrecord::record::{CountersOf, Record, SPAN_COUNTS_MAX, Span, Transition};
+use simrecord::record::{CountersOf, Delay, Record, SPAN_COUNTS_MAX, Span, Transition};
 
 /// The spans of a recording.
 #[derive(Debug)]
@@ -89,6 +90,10 @@ impl Spans {
                 writer.counters_without_zeros(vcpu, CountersOf::Span, &span.self_counts);
             }
         }
+        for end in tracker.delays.take_ended() {
+            writer.write(&delay_row(source, &end));
+        }
+        let stack = &mut tracker.cpus[vcpu as usize].stack;
         for transition in stack.take_transitions() {
             let tsc = clock.tsc_at(vcpu, &transition.at);
             writer.write(&transition_row(source, &transition, tsc));
@@ -108,6 +113,12 @@ fn span_row(SpanSource { vcpu: cpu, region }: SpanSource, span: &KernelSpan<COUN
         self_instructions: span.self_counts[INSTRUCTIONS],
         inclusive_instructions: span.inclusive[INSTRUCTIONS],
     })
+}
+
+/// The record of a delay.
+fn delay_row(SpanSource { vcpu: cpu, region }: SpanSource, end: &DelayEnd) -> Record {
+    let DelayEnd { context, events, at, cycles } = *end;
+    Record::Delay(Delay { cpu, region, code: context.code(), events, at, cycles })
 }
 
 /// The record of a transition. `tsc`: the time of the transition by the time-stamp counter.

@@ -7,9 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks};
+use attribution::{
+    ContextKind, KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks,
+};
 
 use crate::cpu;
+use crate::guest::delays::Delays;
 use crate::guest::irq::IrqLines;
 use crate::guest::service_misses::{EndedFault, Executing};
 use crate::guest::service_sums::ServiceSums;
@@ -19,7 +22,7 @@ use crate::time::clock::Clock;
 use plugin_interface::symbols::{
     Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST, WAKE_FIRST, WAKE_PROBE,
 };
-use simrecord::counters::{COUNTERS, Counts};
+use simrecord::counters::{COUNTERS, Counts, TIME};
 
 type Stack = KernelStack<COUNTERS>;
 
@@ -85,6 +88,12 @@ pub(crate) struct Tracker {
     pub(crate) services: Option<ServiceSums>,
     /// The known structures of the guest.
     pub(crate) structures: Structures,
+    /// Delays from raise or queueing to run.
+    pub(crate) delays: Delays,
+    /// Whether the functions that the kernel calls back have contexts.
+    pub(crate) has_callback_contexts: bool,
+    /// The offset of the mask of pending softirqs in a CPU's area. `None` before the first raise.
+    softirq_mask: Option<u64>,
     /// Names of tasks by process id.
     names: BTreeMap<u32, [u8; 16]>,
     /// Interrupts on another vCPU than the one that was assumed to run. There must be none.
@@ -149,6 +158,9 @@ impl Tracker {
             tasks,
             services,
             structures,
+            delays: Delays::default(),
+            has_callback_contexts: false,
+            softirq_mask: None,
             names,
             misplaced_interrupts: 0,
         }
@@ -276,6 +288,26 @@ impl Tracker {
                     let context = KernelContext::Softirq(number);
                     let stack = &mut self.cpus[cpu].stack;
                     stack.enter_call(context, return_to, stack_pointer, now);
+                    if self.delays.is_counting() {
+                        let pending = self.pending_softirqs(&mut moment);
+                        self.delays.run_softirq(cpu, now[TIME], number, pending);
+                    }
+                }
+            }
+            Action::RaiseSoftirqs { register, mask } => {
+                self.softirq_mask = Some(mask);
+                if self.delays.is_counting() {
+                    let register = moment.registers.named[usize::from(register)];
+                    let raised =
+                        register.map_or(0, |register| moment.qemu.register_value(register));
+                    let pending = self.pending_softirqs(&mut moment);
+                    self.delays.raise(cpu, now[TIME], raised as u16, pending);
+                }
+            }
+            Action::QueueWork => {
+                if self.delays.is_counting() {
+                    let work = moment.qemu.register_value(moment.registers.rdx);
+                    self.delays.queue_work(work, now[TIME], moment.common_cycles());
                 }
             }
             Action::IrqLine => {
@@ -291,6 +323,13 @@ impl Tracker {
                 }
             }
             Action::CallbackCall { kind, register, bytes } => {
+                if kind == ContextKind::Work && self.delays.is_counting() {
+                    let work = moment.qemu.register_value(moment.registers.rdi);
+                    self.delays.run_work(work, now[TIME], moment.common_cycles());
+                }
+                if !self.has_callback_contexts {
+                    return;
+                }
                 let register = moment.registers.named[usize::from(register)];
                 let function = register.map_or(0, |register| moment.qemu.register_value(register));
                 let stack_pointer = moment.rsp().wrapping_sub(8);
@@ -321,6 +360,13 @@ impl Tracker {
             | Action::ContendLock { .. }
             | Action::ReleaseLock => self.service_point(cpu, action, address, moment),
         }
+    }
+
+    /// The mask of pending softirqs of the running vCPU.
+    fn pending_softirqs(&self, moment: &mut Moment<'_>) -> u16 {
+        let area = moment.qemu.register_value(moment.registers.gs_base);
+        let mask = self.softirq_mask.and_then(|mask| moment.qemu.memory(area.wrapping_add(mask)));
+        mask.map_or(0, u16::from_le_bytes)
     }
 
     /// Handles that a followed function returns to `address`, where a block is about to start.

@@ -96,6 +96,9 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     if options.callbacks {
         symbols.follow_callbacks();
     }
+    if options.delays {
+        symbols.follow_delays();
+    }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = Pmus::requested(&options, cpus as usize)?;
     options.cpuid.extend(pmus.as_ref().and_then(|pmus| pmus.layout().cpuid_leaf()));
@@ -111,6 +114,10 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let mut writer = Writer::create(out)?;
     writer.write(&Record::Header(header(&options, info, &parameters, &offsets, models.counters())));
     let mut tracker = Tracker::new(cpus as usize, symbols, offsets);
+    tracker.has_callback_contexts = options.callbacks;
+    if options.delays {
+        tracker.delays.record();
+    }
     let spans = Spans::new(&options, &mut tracker);
     if options.services {
         tracker.keep_services();

@@ -192,6 +192,8 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
             let kernel = in_kernel.then_some(symbols)?;
             if kernel.calls_irq_handler(address.0, &decoded) {
                 Some(Action::IrqCall { bytes })
+            } else if let Some(raise) = kernel.raises_softirqs(address.0, &decoded) {
+                Some(raise)
             } else if let Some((kind, register)) = kernel.called_callback(address.0, &decoded) {
                 Some(Action::CallbackCall { kind, register, bytes })
             } else {

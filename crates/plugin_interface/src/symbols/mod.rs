@@ -17,8 +17,8 @@ mod services;
 
 use crate::annotations::REGISTERS;
 use names::{
-    CALLBACK_CALLERS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS, PROBES,
-    SOFTIRQ_CALLERS, THUNKS, gates,
+    CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS,
+    PROBES, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
 };
 pub use needs::{Part, unmet};
 pub use offsets::{Offsets, wanted_members};
@@ -89,6 +89,15 @@ pub enum Action {
         /// The length of the instruction.
         bytes: u8,
     },
+    /// The instruction that sets bits in the CPU's mask of pending softirqs.
+    RaiseSoftirqs {
+        /// The register with the bits, by its position in [`REGISTERS`].
+        register: u8,
+        /// The offset of the mask in a CPU's area.
+        mask: u64,
+    },
+    /// First instruction of the function that queues the work item in `rdx`.
+    QueueWork,
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
     Probe(u8),
     /// `rdtsc` or `rdtscp`: reads the time-stamp counter.
@@ -140,6 +149,7 @@ impl Action {
     /// How many arguments of the function the plugin reads from registers at its first instruction.
     fn arguments(self) -> u8 {
         match self {
+            Action::QueueWork => 3,
             // `WakeUp` reads the task and the states, `Switch` the two tasks.
             Action::WakeUp | Action::Switch => 2,
             Action::IrqLine
@@ -173,7 +183,8 @@ pub fn wanted() -> impl Iterator<Item = Wanted> {
     let points = POINTS.iter().map(|point| point.0);
     let callback_callers = CALLBACK_CALLERS.map(|caller| caller.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
-    let callers = callers.chain(callback_callers);
+    let callers = callers.chain(callback_callers).chain(SOFTIRQ_RAISERS);
+    let callers = callers.chain(DELAY_POINTS.map(|point| point.0));
     let functions = points.chain(gates().map(|gate| gate.0)).chain(callers);
     let functions = functions.chain(services::wanted()).chain(needs::UNFOLLOWED);
     let function = |name| Wanted { name, arguments: Some(arguments_of(name)) };
@@ -186,7 +197,8 @@ fn arguments_of(name: &str) -> u8 {
     if probe_name(WAKE_PROBE) == Some(name) {
         return 2;
     }
-    let point = POINTS.iter().find(|point| point.0 == name).map(|point| point.1);
+    let mut points = POINTS.iter().chain(&DELAY_POINTS);
+    let point = points.find(|point| point.0 == name).map(|point| point.1);
     let actions = [point, services::action_of(name), services::lock_action_of(name)];
     actions.into_iter().flatten().map(Action::arguments).max().unwrap_or(0)
 }
@@ -210,8 +222,14 @@ pub struct KernelSymbols {
     irq_callers: Vec<(u64, u64)>,
     /// The functions that call functions of timers, work items, tasklets and RCU: start, end (exclusive), and kind.
     callback_callers: Vec<(u64, u64, ContextKind)>,
-    /// Whether these functions have contexts ([`KernelSymbols::follow_callbacks`]).
+    /// Whether the calls of these functions are followed ([`KernelSymbols::follow_callbacks`]).
     follows_callbacks: bool,
+    /// Further actions, for delays only. [`KernelSymbols::follow_delays`] moves them to `points`.
+    delay_points: Vec<(u64, Action)>,
+    /// The functions that raise softirqs: start, and end (exclusive).
+    softirq_raisers: Vec<(u64, u64)>,
+    /// Whether raises of softirqs are followed.
+    follows_raises: bool,
     /// Thunks that call through a pointer: address and name.
     thunks: Vec<(u64, &'static str)>,
     /// The addresses of the kernel's own counts.
@@ -269,6 +287,12 @@ impl KernelSymbols {
             }
             if let Some(action) = services::lock_action_of(name) {
                 kernel.lock_points.push((*address, action));
+            }
+            if let Some((_, action)) = DELAY_POINTS.iter().find(|point| point.0 == *name) {
+                kernel.delay_points.push((*address, *action));
+            }
+            if SOFTIRQ_RAISERS.contains(name) {
+                kernel.softirq_raisers.push((*address, ends()));
             }
             if SOFTIRQ_CALLERS.contains(name) {
                 kernel.softirq_callers.push((*address, ends()));
@@ -365,9 +389,30 @@ impl KernelSymbols {
         thunks.map(|(_, name)| *name).find(|name| !name.ends_with("_array"))
     }
 
-    /// Gives functions of timers, work items, tasklets and RCU contexts of their own.
+    /// Follows the calls of functions of timers, work items, tasklets and RCU.
     pub fn follow_callbacks(&mut self) {
         self.follows_callbacks = true;
+    }
+
+    /// Follows the events that begin and end delays: raises of softirqs, and queueing and calls of work items.
+    pub fn follow_delays(&mut self) {
+        self.follow_callbacks();
+        self.follows_raises = true;
+        self.points.append(&mut self.delay_points);
+        self.points.sort_by_key(|point| point.0);
+        self.points.dedup_by_key(|point| point.0);
+    }
+
+    /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in the mask of pending softirqs. `None` unless
+    /// raises are followed.
+    pub fn raises_softirqs(&self, address: u64, decoded: &Decoded) -> Option<Action> {
+        if !self.follows_raises || !holds(&self.softirq_raisers, address) {
+            return None;
+        }
+        let (number, mask) = decoded.or_to_gs_segment()?;
+        let register = ENCODED_REGISTERS.get(usize::from(number))?;
+        let position = REGISTERS.iter().position(|name| name == register)?;
+        Some(Action::RaiseSoftirqs { register: position as u8, mask })
     }
 
     /// The kind of the function that the instruction at `address` calls, and the position in [`REGISTERS`] of the

@@ -125,6 +125,13 @@ pub(super) const CALLBACK_CALLERS: [(&str, ContextKind); 8] = [
     ("rcu_do_batch", ContextKind::Rcu),
 ];
 
+/// Functions that set a bit in the CPU's mask of pending softirqs. The compiler can inline the first into the others.
+pub(super) const SOFTIRQ_RAISERS: [&str; 3] =
+    ["__raise_softirq_irqoff", "raise_softirq_irqoff", "raise_softirq"];
+
+/// Further functions at whose first instruction a delay begins.
+pub(super) const DELAY_POINTS: [(&str, Action); 1] = [("__queue_work", Action::QueueWork)];
+
 /// Registers of the processor, in the order of its encoding.
 pub(super) const ENCODED_REGISTERS: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",

@@ -12,6 +12,8 @@ pub enum Part {
     Contexts,
     /// Functions of timers, work items, tasklets and RCU.
     Callbacks,
+    /// Delays from raise or queueing to run.
+    Delays,
     /// Services of the kernel.
     Services,
     /// Locks that services take.
@@ -29,7 +31,7 @@ const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 30] = [
+const NEEDS: [Need; 33] = [
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,
@@ -55,6 +57,9 @@ const NEEDS: [Need; 30] = [
     need(Part::Callbacks, "rows of work functions", &["process_one_work"]),
     need(Part::Callbacks, "rows of tasklet functions", &["tasklet_action_common"]),
     need(Part::Callbacks, "rows of rcu functions", &["rcu_do_batch"]),
+    need(Part::Delays, "delays of softirqs", &["__raise_softirq_irqoff"]),
+    need(Part::Delays, "delays of work items", &["__queue_work"]),
+    need(Part::Delays, "delays of work items", &["process_one_work"]),
     need(Part::Services, "names of system calls", &["sys_call_table"]),
     need(Part::Services, "the scheduler", &["__schedule"]),
     need(Part::Services, "ends of waits", &["try_to_wake_up"]),
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_a_function_is_said_to_lack_the_rows() {
-        for part in [Part::Contexts, Part::Callbacks, Part::Services, Part::Locks] {
+        for part in [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks] {
             let has_all = |name: &str| !UNFOLLOWED.contains(&name);
             assert_eq!(unmet(part, has_all), []);
         }

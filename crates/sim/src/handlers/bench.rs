@@ -13,6 +13,7 @@ use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{
     Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, Stimulus, WindowSample,
+    unmeasured_delays,
 };
 use lab::services::ServicesSample;
 use serde_json::{Map, Value as Json, json};
@@ -89,11 +90,12 @@ impl SimBench {
             &settings.events,
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
+        let has_delays = settings.guest.watch.delays;
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
             on_host: settings.on_host.clone(),
             settings,
-            reading: Reading { clock_hz, events },
+            reading: Reading { clock_hz, events, has_delays },
             not_counted,
             last: None,
             ahead: BTreeMap::new(),
@@ -213,6 +215,9 @@ impl SimBench {
     fn absent(&self) -> Vec<Absence> {
         let guest = &self.settings.guest;
         let mut absent = guest.kernel_files.absent(&guest.watch, "handlers");
+        if guest.watch.delays {
+            absent.extend(unmeasured_delays());
+        }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));
             let reason = match self.settings.guest.watch.model {

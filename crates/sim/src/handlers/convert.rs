@@ -1,12 +1,17 @@
 //! Converts the accounting of a machine to a sample of the experiment `handlers`, as the live bench would make it.
 
-use attribution::Context;
+use std::collections::BTreeMap;
+
+use attribution::{Context, KernelContext};
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::handlers::in_guest::GuestWindow;
-use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
+use lab::handlers::{
+    ContextStats, CpuWindow, DelayMethod, DelayStats, EventSums, Timing, WindowSample,
+};
 use simrecord::counters::TIME;
-use stats::{Batches, JointBatch};
+use simrecord::record::DelayEvents;
+use stats::{Batches, Distribution, JointBatch};
 
 use super::agreement::lines_of;
 use super::events::Event;
@@ -27,6 +32,8 @@ pub(super) struct Reading {
     pub(super) clock_hz: u64,
     /// The events of the tables, in the order of their columns.
     pub(super) events: Vec<Event>,
+    /// Whether delays were recorded.
+    pub(super) has_delays: bool,
 }
 
 impl Reading {
@@ -67,6 +74,7 @@ pub(super) fn sample_of(
         warnings: window.warnings,
         facts: window.facts,
         came_online: window.came_online,
+        delays: reading.has_delays.then(Vec::new),
         interrupted: window.interrupted && !had_enough,
         had_enough,
         ..WindowSample::default()
@@ -95,6 +103,9 @@ pub(super) fn sample_of(
             ..CpuWindow::default()
         });
         sample.agreement.extend(lines_of(cpu, &accounting.irqs));
+        if let Some(delays) = &mut sample.delays {
+            delays.extend(delays_of(cpu, accounting, reading, length_ns));
+        }
         for used in &cpu.contexts {
             let context = context_of(used.context, accounting)
                 .or_else(|| irq_thread_of(used.context, accounting))
@@ -159,6 +170,61 @@ fn add_spans(
     }
 }
 
+/// The events of a softirq's delays.
+const SOFTIRQ_DELAY: DelayMethod = DelayMethod {
+    begins: "the instruction that sets the softirq's clear bit in the CPU's mask of pending softirqs",
+    ends: "the first instruction of the softirq's handler on that CPU",
+    not_seen: "softirqs raised before the window opened",
+};
+/// The events of a work item's delay.
+const WORK_DELAY: DelayMethod = DelayMethod {
+    begins: "the first instruction of __queue_work (for delayed work when its timer has expired)",
+    ends: "the call of the work item's function",
+    not_seen: "work items queued before the window opened",
+};
+
+/// Returns the delays that ended on a CPU, by softirq and kind of function.
+fn delays_of(
+    cpu: &CpuUse,
+    accounting: &Accounting,
+    reading: &Reading,
+    length_ns: u64,
+) -> Vec<DelayStats> {
+    let mut by_context: BTreeMap<KernelContext, DelayStats> = BTreeMap::new();
+    let is_online = |at: u64| cpu.offline_at_cycles.is_none_or(|offline_at| at <= offline_at);
+    for end in cpu.delays.iter().filter(|end| is_online(end.at_cycles)) {
+        let (context, method) = match end.context {
+            KernelContext::Callback(kind, _) => {
+                (Some(Context { kind, number: 0, name: "(all)".to_owned() }), WORK_DELAY)
+            }
+            other => (context_of(other, accounting), SOFTIRQ_DELAY),
+        };
+        let Some(context) = context else { continue };
+        let stats = by_context.entry(end.context).or_insert_with(|| {
+            let batches = Batches::covering(length_ns, BATCHES_MAX);
+            DelayStats {
+                cpu: cpu.cpu,
+                context,
+                method,
+                delays: Distribution { batches, ..Distribution::default() },
+                unjoined_end_count: 0,
+                unjoined_begin_count: 0,
+            }
+        });
+        match end.events {
+            DelayEvents::Joined => {
+                let delay_ns = reading.ns(end.cycles);
+                let ended_ns = reading.ns(end.at_cycles.saturating_sub(cpu.opened_at_cycles));
+                stats.delays.record(delay_ns, ended_ns);
+                stats.delays.batches.record(delay_ns, ended_ns);
+            }
+            DelayEvents::EndAlone => stats.unjoined_end_count += 1,
+            DelayEvents::BeginAlone => stats.unjoined_begin_count += 1,
+        }
+    }
+    by_context.into_values().collect()
+}
+
 /// Returns the events of a context's spans on a CPU, in batches by the time at which the spans ended.
 fn event_batches(
     cpu: &CpuUse,
@@ -179,14 +245,14 @@ fn event_batches(
 
 #[cfg(test)]
 mod tests {
-    use attribution::KernelContext;
     use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
     use simrecord::record::{MissCount, MissKind};
 
     use super::*;
     use crate::accounting::{RegionUse, SpanUse};
 
-    const READING: Reading = Reading { clock_hz: 500_000_000, events: Vec::new() };
+    const READING: Reading =
+        Reading { clock_hz: 500_000_000, events: Vec::new(), has_delays: false };
 
     fn used(context: KernelContext) -> ContextUse {
         let mut counts: Counts = [0; COUNTERS];

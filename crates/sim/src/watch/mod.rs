@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use lab::experiment::Absence;
+use lab::handlers::DELAYS;
 use outputs::Existing;
 
 pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
@@ -83,6 +84,8 @@ pub struct Watch {
     pub locks: bool,
     /// Whether functions of timers, work items, tasklets and RCU have contexts of their own.
     pub callbacks: bool,
+    /// Whether delays from raise or queueing to run are recorded.
+    pub delays: bool,
     /// Event that opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -145,6 +148,7 @@ impl Default for Watch {
             services: false,
             locks: false,
             callbacks: false,
+            delays: false,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
@@ -200,7 +204,7 @@ fn unmet(list: &str) -> Vec<(Part, String, String)> {
         let unmet = plugin_interface::symbols::unmet(part, |name| names.contains(name));
         unmet.into_iter().map(move |(missing, why)| (part, missing, why))
     };
-    [Part::Contexts, Part::Callbacks, Part::Services, Part::Locks]
+    [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks]
         .into_iter()
         .flat_map(absences)
         .collect()
@@ -218,11 +222,15 @@ impl KernelFiles {
         let is_recorded = |part: &Part| match part {
             Part::Contexts => true,
             Part::Callbacks => watch.callbacks,
+            Part::Delays => watch.delays,
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
         let unmet = self.unmet.iter().filter(|(part, ..)| is_recorded(part));
-        let unmet = unmet.map(|(_, what, why)| Absence::new(table, what, why));
+        let unmet = unmet.map(|(part, what, why)| {
+            let table = if *part == Part::Delays { DELAYS } else { table };
+            Absence::new(table, what, why)
+        });
         let missing_tables = self.missing_without_files().into_iter();
         missing_tables
             .map(|(missing, why)| Absence::new(table, missing, why))
@@ -350,6 +358,7 @@ impl Recording {
             services: watch.services,
             locks: watch.services && watch.locks,
             callbacks: watch.callbacks,
+            delays: watch.delays,
             model: watch.model.as_ref().map(|model| model.path.clone()),
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
             curves: watch.miss_curves,

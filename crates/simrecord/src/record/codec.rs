@@ -7,12 +7,12 @@
 mod packed;
 
 use super::{
-    AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, End,
-    ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName, KernelCount,
-    LockCounts, MAGIC, Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot, Record,
-    RecordError, Region, SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTime,
-    ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName,
-    SyscallFunction, Task, Transition, UserFunction, Value, Values, ValuesKind,
+    AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, Delay,
+    DelayEvents, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName,
+    KernelCount, LockCounts, MAGIC, Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot,
+    Record, RecordError, Region, SampledPart, ServiceBucket, ServiceMisses, ServiceRow,
+    ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind,
+    StructureName, SyscallFunction, Task, Transition, UserFunction, Value, Values, ValuesKind,
 };
 use packed::NoticeRecord;
 
@@ -89,6 +89,7 @@ macro_rules! numbered_fields {
 
 numbered_fields!(
     AccessStream,
+    DelayEvents,
     Group,
     HotplugState,
     MissKind,
@@ -178,6 +179,7 @@ encodings! {
     30 SampledPart [cpu] (region code unit);
     33 Hotplug [cpu] (region state at);
     34 UserFunction [] (number part text);
+    36 Delay [cpu] (region code events at cycles);
     35 ExecutedBlock [cpu] (region address tsc cycles instructions l1_misses l2_misses);
 }
 
@@ -222,6 +224,7 @@ variants! {
     End(End),
     Counters(Counters),
     Span(Span),
+    Delay(Delay),
     Transition(Transition),
     KernelCount(KernelCount),
     IrqName(IrqName),

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod conditions;
+mod delays;
 mod events;
 mod handlers;
 mod histograms;
@@ -12,6 +13,7 @@ mod rates;
 
 pub(super) use agreement::agreement;
 pub(super) use conditions::conditions;
+pub(super) use delays::delays;
 pub(super) use events::{events, ratios};
 pub(crate) use handlers::handlers;
 pub(super) use histograms::histograms;
@@ -189,6 +191,7 @@ mod tests {
         let tables = [
             agreement(&[]),
             conditions(&[]),
+            delays(&[]),
             events(&[], &[], &overhead),
             ratios(&[], &[], &overhead),
             handlers(&[], &overhead),

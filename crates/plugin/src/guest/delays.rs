@@ -1,0 +1,206 @@
+//! Joins the events of delays: raises of softirqs with their runs, and queueing of work items with their calls. The tracker
+//! reports the events; `spans.rs` writes the joined delays.
+
+use std::collections::HashMap;
+
+use attribution::context::SOFTIRQS;
+use attribution::delays::{JoinResult, RaisedSoftirq, SoftirqState};
+use attribution::{ContextKind, KernelContext};
+
+use simrecord::record::DelayEvents;
+
+/// The most work items that wait at the same time. The delays of further work items are not joined.
+const WORK_ITEMS_MAX: usize = 65_536;
+/// All work items together.
+const ANY_WORK: KernelContext = KernelContext::Callback(ContextKind::Work, 0);
+
+/// A delay that ended, or an event that could not be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DelayEnd {
+    pub(crate) context: KernelContext,
+    pub(crate) events: DelayEvents,
+    /// Time of the event, in cycles of its vCPU's time.
+    pub(crate) at: u64,
+    /// Length of the delay in cycles. 0 unless both events were joined.
+    pub(crate) cycles: u64,
+}
+
+/// The softirqs of one vCPU.
+#[derive(Clone, Debug, Default)]
+struct Softirqs {
+    raised: [RaisedSoftirq; SOFTIRQS.len()],
+    runs: [u32; SOFTIRQS.len()],
+}
+
+/// The begins of delays that wait for their ends. Nothing is kept while no region is open.
+#[derive(Debug, Default)]
+pub(crate) struct Delays {
+    are_recorded: bool,
+    is_region_open: bool,
+    /// The softirqs of each vCPU.
+    softirqs: Vec<Softirqs>,
+    /// When each waiting work item was queued, by the item's address, in cycles on the clock of all vCPUs.
+    queued: HashMap<u64, u64>,
+    /// Ends that are not written yet.
+    ended: Vec<DelayEnd>,
+}
+
+impl Delays {
+    /// Records delays in regions that open from now on.
+    pub(crate) fn record(&mut self) {
+        self.are_recorded = true;
+    }
+
+    /// Starts a region, which counts no earlier event.
+    pub(crate) fn open_region(&mut self, vcpus: usize) {
+        self.is_region_open = self.are_recorded;
+        self.softirqs = vec![Softirqs::default(); vcpus];
+        self.queued.clear();
+        self.ended.clear();
+    }
+
+    pub(crate) fn close_region(&mut self) {
+        self.is_region_open = false;
+    }
+
+    pub(crate) fn is_counting(&self) -> bool {
+        self.is_region_open
+    }
+
+    /// A vCPU sets `raised` in its mask of pending softirqs, which was `pending`.
+    pub(crate) fn raise(&mut self, vcpu: usize, now: u64, raised: u16, pending: u16) {
+        for number in (0..SOFTIRQS.len()).filter(|number| raised >> number & 1 != 0) {
+            let softirqs = &mut self.softirqs[vcpu];
+            let is_pending = pending >> number & 1 != 0;
+            let state = SoftirqState { runs: softirqs.runs[number], is_pending };
+            let result = softirqs.raised[number].raise(now, state);
+            self.note(KernelContext::Softirq(number as u8), now, result);
+        }
+    }
+
+    /// A vCPU begins to run a softirq. `pending`: its mask of pending softirqs.
+    pub(crate) fn run_softirq(&mut self, vcpu: usize, now: u64, number: u8, pending: u16) {
+        let Softirqs { raised, runs } = &mut self.softirqs[vcpu];
+        let Some(runs) = runs.get_mut(usize::from(number)) else { return };
+        *runs = runs.wrapping_add(1);
+        let state = SoftirqState { runs: *runs, is_pending: pending >> number & 1 != 0 };
+        let result = raised[usize::from(number)].run(now, state);
+        let context = KernelContext::Softirq(number);
+        self.note(context, now, result);
+        if result.delay.is_none() {
+            self.ended.push(alone(context, DelayEvents::EndAlone, now));
+        }
+    }
+
+    /// Notes the delay that `result` ends, and the begins that it drops.
+    fn note(&mut self, context: KernelContext, now: u64, result: JoinResult) {
+        for _ in 0..result.dropped_raises {
+            self.ended.push(alone(context, DelayEvents::BeginAlone, now));
+        }
+        if let Some(cycles) = result.delay {
+            self.ended.push(DelayEnd { context, events: DelayEvents::Joined, at: now, cycles });
+        }
+    }
+
+    /// A vCPU queues the work item at `address`. A work item that waits is not queued again, so an earlier begin belongs to
+    /// a work item that was cancelled. `now`: the vCPU's time. `common_now`: the time of all vCPUs.
+    pub(crate) fn queue_work(&mut self, address: u64, now: u64, common_now: u64) {
+        if self.queued.len() >= WORK_ITEMS_MAX && !self.queued.contains_key(&address) {
+            self.ended.push(alone(ANY_WORK, DelayEvents::BeginAlone, now));
+            return;
+        }
+        if self.queued.insert(address, common_now).is_some() {
+            self.ended.push(alone(ANY_WORK, DelayEvents::BeginAlone, now));
+        }
+    }
+
+    /// A vCPU calls the function of the work item at `address`.
+    pub(crate) fn run_work(&mut self, address: u64, now: u64, common_now: u64) {
+        let end = match self.queued.remove(&address) {
+            Some(queued) => DelayEnd {
+                context: ANY_WORK,
+                events: DelayEvents::Joined,
+                at: now,
+                cycles: common_now.saturating_sub(queued),
+            },
+            None => alone(ANY_WORK, DelayEvents::EndAlone, now),
+        };
+        self.ended.push(end);
+    }
+
+    /// Removes and returns the ends that are not written yet.
+    pub(crate) fn take_ended(&mut self) -> Vec<DelayEnd> {
+        std::mem::take(&mut self.ended)
+    }
+}
+
+/// An event that could not be joined.
+fn alone(context: KernelContext, events: DelayEvents, at: u64) -> DelayEnd {
+    DelayEnd { context, events, at, cycles: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delays() -> Delays {
+        let mut delays = Delays::default();
+        delays.record();
+        delays.open_region(2);
+        delays
+    }
+
+    fn summary(delays: &mut Delays) -> Vec<(KernelContext, DelayEvents, u64)> {
+        delays.take_ended().into_iter().map(|end| (end.context, end.events, end.cycles)).collect()
+    }
+
+    #[test]
+    fn softirqs_are_joined_by_number_and_vcpu() {
+        let mut delays = delays();
+        let (timer, block) = (KernelContext::Softirq(1), KernelContext::Softirq(4));
+        delays.raise(0, 10, 0b1_0010, 0);
+        delays.raise(1, 12, 0b10, 0);
+        delays.run_softirq(0, 20, 1, 0);
+        delays.run_softirq(0, 25, 4, 0);
+        delays.run_softirq(0, 40, 4, 0);
+        delays.run_softirq(1, 50, 1, 0);
+        let joined = DelayEvents::Joined;
+        let expected = [
+            (timer, joined, 10),
+            (block, joined, 15),
+            (block, DelayEvents::EndAlone, 0),
+            (timer, joined, 38),
+        ];
+        assert_eq!(summary(&mut delays), expected);
+    }
+
+    #[test]
+    fn a_work_item_that_is_queued_again_without_a_call_was_cancelled() {
+        let mut delays = delays();
+        delays.queue_work(0x1000, 10, 10);
+        delays.queue_work(0x1000, 30, 30);
+        delays.run_work(0x1000, 45, 45);
+        delays.run_work(0x1000, 60, 60);
+        let expected = [
+            (ANY_WORK, DelayEvents::BeginAlone, 0),
+            (ANY_WORK, DelayEvents::Joined, 15),
+            (ANY_WORK, DelayEvents::EndAlone, 0),
+        ];
+        assert_eq!(summary(&mut delays), expected);
+    }
+
+    #[test]
+    fn a_region_does_not_count_what_began_before_it() {
+        let mut delays = delays();
+        delays.raise(0, 10, 0b10, 0);
+        delays.queue_work(0x1000, 10, 10);
+        delays.open_region(2);
+        delays.run_softirq(0, 20, 1, 0);
+        delays.run_work(0x1000, 20, 20);
+        let alone = DelayEvents::EndAlone;
+        assert_eq!(
+            summary(&mut delays),
+            [(KernelContext::Softirq(1), alone, 0), (ANY_WORK, alone, 0)]
+        );
+    }
+}
