@@ -94,6 +94,15 @@ pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
     }
 }
 
+/// In how many pairs of runs a figure is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairCounts {
+    /// Pairs in which both runs have the figure.
+    pub compared: usize,
+    /// All pairs of runs.
+    pub all: usize,
+}
+
 /// A cell of the first run, and the cell of the second run in the row with the same keys. At least one of both has a
 /// figure.
 #[derive(Clone, Debug)]
@@ -103,25 +112,31 @@ pub struct Pair<'a> {
     /// Names and values of the key columns. All cells of a row share one list.
     pub row: Rc<[(&'a str, String)]>,
     pub column: &'a Column,
-    /// The first run's figure. With several runs on each side: the mean over the first side's runs. `None` if they lack the
-    /// row or the figure.
+    /// The first run's figure. With several runs on each side: the mean over the first side's runs, which is geometric if
+    /// all figures of both sides are above 0. `None` if they lack the row or the figure.
     pub base: Option<Figure>,
-    /// The second run's figure, or the mean over the second side's runs. `None` if they lack the row or the figure.
+    /// The second run's figure, or the mean over the second side's runs, of the kind of `base`. `None` if they lack the
+    /// row or the figure.
     pub new: Option<Figure>,
     /// The larger of both rows' shares of CPU time, or `None` if the table has no such column.
     pub cpu_share: Option<f64>,
     /// The share of CPU time of the row's context: `cpu_share`, or that of the same context in another table. `None` if no
     /// table has one.
     pub context_share: Option<f64>,
-    /// The smaller number of spans of both rows, or of the same context in another table. `None` if no table counts them.
+    /// The smallest number of spans of the row in any run, or of the same context in another table. `None` if no table
+    /// counts them.
     pub span_count: Option<u64>,
     /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
-    /// quantile whose table has no figures of the window's sections.
+    /// quantile whose table has no figures of the window's sections, and for a mean whose table has neither degrees of
+    /// freedom nor drift.
     pub assumes_independence: bool,
     /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
     pub is_estimate: bool,
     /// The differences between pairs of runs, or `None` with one run on each side.
     pub repeats: Option<Repeats>,
+    /// In how many pairs of runs the figure is compared. `None` with one run on each side, and if all pairs have the
+    /// figure.
+    pub pair_counts: Option<PairCounts>,
 }
 
 impl Pair<'_> {
@@ -162,13 +177,17 @@ fn cpu_share_column(table: &Table) -> Option<usize> {
     table.columns.iter().position(|column| column.is_cpu_share)
 }
 
-/// Whether the column's interval follows from the order of the values alone, as if they were independent. This is true
-/// for a quantile without degrees of freedom and without a wide interval. Means have half widths instead of bounds.
-fn is_quantile_by_order(column: &Column) -> bool {
+/// Whether the column's interval follows from the values of the window as if they were independent. This is true for a
+/// quantile without degrees of freedom and without a wide interval: its interval follows from the order of the values
+/// alone. It is also true for a mean without degrees of freedom and without drift: its interval follows from the
+/// variance of the values alone. Means have half widths, and quantiles have bounds.
+fn assumes_independence(column: &Column) -> bool {
     column.interval.as_ref().is_some_and(|interval| {
-        matches!(interval.ends, Ends::Bounds(_))
-            && interval.freedom.is_none()
-            && interval.wide.is_none()
+        let has_more_evidence = match interval.ends {
+            Ends::Bounds(_) => interval.wide.is_some(),
+            Ends::HalfWidth(_) => interval.drift.is_some(),
+        };
+        interval.freedom.is_none() && !has_more_evidence
     })
 }
 
@@ -538,10 +557,11 @@ impl<'a> BothRuns<'a> {
                     cpu_share: facts.cpu_share,
                     context_share: facts.context_share,
                     span_count: facts.span_count,
-                    assumes_independence: is_quantile_by_order(named.column),
+                    assumes_independence: assumes_independence(named.column),
                     is_estimate: is_estimate(&self.base, cell, base)
                         || is_estimate(&self.new, new_cell, new),
                     repeats: None,
+                    pair_counts: None,
                 });
             }
         }

@@ -28,7 +28,7 @@ mod totals;
 use crate::kernel_options;
 use record::{Column, Role, Run, Table, Value};
 
-pub use cells::{Figure, LeftOutTable, Pair};
+pub use cells::{Figure, LeftOutTable, Pair, PairCounts};
 use cells::{Matched, Wanted, matched};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
@@ -99,20 +99,23 @@ pub enum Method {
     /// Not judged: a cell has no interval.
     NoInterval,
     /// Not judged, because each side has only one run. The row takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time,
-    /// or the figure is a quantile whose interval assumes independent values.
+    /// or the figure is a quantile or a mean whose interval assumes independent values.
     OneRun,
+    /// Not judged: only one of the runs has the figure, and the figure is not exact.
+    OneSide,
 }
 
 impl Method {
-    /// The method in the table `differences`.
+    /// The method in the table `differences`. `None` if there is nothing to compare.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn word(self) -> Option<&'static str> {
         match self {
-            Method::Exact => "exact",
-            Method::Intervals => "intervals",
-            Method::Runs => "runs",
-            Method::NoInterval => "no interval",
-            Method::OneRun => "one run",
+            Method::Exact => Some("exact"),
+            Method::Intervals => Some("intervals"),
+            Method::Runs => Some("runs"),
+            Method::NoInterval => Some("no interval"),
+            Method::OneRun => Some("one run"),
+            Method::OneSide => None,
         }
     }
 }
@@ -146,7 +149,7 @@ impl Difference<'_> {
         (base != 0.0).then(|| difference / base.abs())
     }
 
-    /// Whether one of the rows has too few spans for its figures to mean much.
+    /// Whether the row has too few spans in one of the runs for its figures to mean much.
     #[must_use]
     pub fn has_few_spans(&self) -> bool {
         self.pair.span_count.is_some_and(|count| count < FEW_SPANS)
@@ -230,7 +233,7 @@ impl Comparison<'_> {
         (count > 0).then(|| {
             format!(
                 "{count} figures that a rule names change from run to run by more than their intervals: rows below {} % \
-                 of CPU time, and quantiles of values that depend on one another (give several runs on each side)",
+                 of CPU time, and figures whose intervals assume independent values (give several runs on each side)",
                 100.0 * CPU_SHARE_MIN_RATIO
             )
         })
@@ -243,6 +246,21 @@ impl Comparison<'_> {
         (count > 0).then(|| {
             format!(
                 "{count} figures are in the second run alone, so they are not compared (verdict added in table differences)"
+            )
+        })
+    }
+
+    /// A warning if some pairs of runs lack figures that are compared.
+    fn partial_pairs_warning(&self) -> Option<String> {
+        let count = self
+            .differences
+            .iter()
+            .filter(|difference| difference.pair.pair_counts.is_some())
+            .count();
+        (count > 0).then(|| {
+            format!(
+                "{count} figures are missing in some of the runs, so they are compared in fewer pairs (column note of \
+                 table differences says in how many)"
             )
         })
     }
@@ -449,7 +467,7 @@ impl<'p> Judge<'p> {
         let exactness = self.exactness;
         let (Some(base), Some(new)) = (pair.base, pair.new) else {
             let verdict = if pair.new.is_none() { Verdict::Missing } else { Verdict::Added };
-            let method = Method::Exact;
+            let method = if self.is_exact(&pair) { Method::Exact } else { Method::OneSide };
             return Difference {
                 pair,
                 change: None,
@@ -576,6 +594,7 @@ pub fn compare_series<'a>(
     }
     comparison.warnings.extend(comparison.unreliable_rules_warning());
     comparison.warnings.extend(comparison.added_warning());
+    comparison.warnings.extend(comparison.partial_pairs_warning());
     let unchecked = plan
         .rules
         .iter()

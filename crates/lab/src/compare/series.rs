@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 use record::Run;
 use stats::interval::t_quantile;
 
-use super::cells::{Figure, LeftOutTable, Matched, Pair};
+use super::cells::{Figure, LeftOutTable, Matched, Pair, PairCounts};
 use super::{CompareError, Exactness};
 
 /// Fewest pairs of runs from which an interval is computed.
@@ -100,16 +100,22 @@ fn figure_name(pair: &Pair<'_>) -> FigureName {
 
 /// A figure of the pairs of runs.
 struct Collected<'a> {
-    /// The first cells of the figure in any run, and the largest shares of CPU time.
+    /// The first cells of the figure in any run, the largest shares of CPU time, and the smallest number of spans.
     pair: Pair<'a>,
     /// The figures of the first and the second run of each pair. A pair in which a run lacks the figure is left out.
     figures: Vec<(f64, f64)>,
+    /// The figures of all runs of the first side that have the figure.
+    base_values: Vec<f64>,
+    /// The figures of all runs of the second side that have the figure.
+    new_values: Vec<f64>,
 }
 
 impl<'a> Collected<'a> {
     fn new(pair: Pair<'a>) -> Collected<'a> {
         let figures = both_figures(&pair).into_iter().collect();
-        Collected { pair, figures }
+        let base_values = pair.base.iter().map(|figure| figure.value).collect();
+        let new_values = pair.new.iter().map(|figure| figure.value).collect();
+        Collected { pair, figures, base_values, new_values }
     }
 
     /// Adds the same figure of another pair of runs.
@@ -122,8 +128,22 @@ impl<'a> Collected<'a> {
         pair.new = pair.new.or(other.new);
         pair.cpu_share = larger(pair.cpu_share, other.cpu_share);
         pair.context_share = larger(pair.context_share, other.context_share);
+        pair.span_count = pair.span_count.into_iter().chain(other.span_count).min();
         pair.is_estimate |= other.is_estimate;
         self.figures.extend(both_figures(other));
+        self.base_values.extend(other.base.map(|figure| figure.value));
+        self.new_values.extend(other.new.map(|figure| figure.value));
+    }
+
+    /// Sets the figures of the pair to the means over all runs that have them. The means are geometric if all figures
+    /// are above 0, as in [`Repeats`].
+    fn set_means_of_all_runs(&mut self) {
+        let is_logarithmic =
+            self.base_values.iter().chain(&self.new_values).all(|value| *value > 0.0);
+        let mean =
+            |values: &[f64]| (!values.is_empty()).then(|| mean_figure(values, is_logarithmic));
+        self.pair.base = mean(&self.base_values);
+        self.pair.new = mean(&self.new_values);
     }
 }
 
@@ -184,7 +204,7 @@ fn have_different_seeds(runs: &[Run]) -> bool {
 }
 
 /// Matches the runs of both sides in pairs, each pair by `matched`. A figure is compared in those pairs in which both
-/// runs have it.
+/// runs have it, and [`Pair::pair_counts`] says in how many if some pairs lack it.
 ///
 /// If repeatable runs have the same figure in each pair, the pair of figures stays that of the first runs: exact figures
 /// are exact, and equal estimates show nothing of their error. They show it if the runs have different seeds.
@@ -206,15 +226,24 @@ pub(super) fn matched_series<'a>(
     base.iter().zip(new).for_each(|(base, new)| all.add(matched(base, new)));
     let left_out = all.left_out();
     let have_different_seeds = have_different_seeds(base) && have_different_seeds(new);
-    let pair_of_runs = |Collected { mut pair, figures }: Collected<'a>| {
+    let pair_of_runs = |mut collected: Collected<'a>| {
         let is_one_run = exactness == Exactness::Repeatable
-            && figures.len() == base.len()
-            && are_repetitions(&figures)
-            && !(pair.is_estimate && have_different_seeds);
-        let has_both_figures = pair.base.is_some() && pair.new.is_some();
-        if is_one_run || !has_both_figures {
+            && collected.figures.len() == base.len()
+            && are_repetitions(&collected.figures)
+            && !(collected.pair.is_estimate && have_different_seeds);
+        if is_one_run {
+            return collected.pair;
+        }
+        // Without a pair of runs that both have the figure, the means over all runs describe the sides.
+        if collected.figures.is_empty() {
+            collected.set_means_of_all_runs();
+        }
+        let Collected { mut pair, figures, .. } = collected;
+        if pair.base.is_none() || pair.new.is_none() {
             return pair;
         }
+        pair.pair_counts = (figures.len() < base.len())
+            .then_some(PairCounts { compared: figures.len(), all: base.len() });
         let repeats = Repeats::from_pairs(&figures);
         if !figures.is_empty() {
             let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();

@@ -5,7 +5,7 @@ use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, col
 
 use super::{
     CPU_SHARE_MIN_RATIO, Comparison, Difference, Exactness, LeftOutTable, Limit, Method, Outcome,
-    Rule, SelfTest, Verdict, row_name,
+    PairCounts, Rule, SelfTest, Verdict, row_name,
 };
 use super::{run_totals, totals};
 
@@ -143,7 +143,11 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .priority(100)
             .key()
             .text(|difference: &Difference<'_>| difference.pair.column.name.clone()),
-        column("base", "The first run's figure, in the unit of the column.")
+        column(
+            "base",
+            "The first run's figure, in the unit of the column. With several runs on each side: the mean over the first \
+             side's runs, the geometric mean if all figures of both sides are positive.",
+        )
             .digits(5)
             .priority(94)
             .real(|difference: &Difference<'_>| difference.pair.base.map(|base| base.value)),
@@ -157,7 +161,11 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
                 difference.pair.base.and_then(|base| base.interval).map(|(_, high)| high)
             },
         ),
-        column("new", "The second run's figure.")
+        column(
+            "new",
+            "The second run's figure. With several runs on each side: the mean over the second side's runs, of the kind \
+             of base.",
+        )
             .digits(5)
             .priority(93)
             .real(|difference: &Difference<'_>| difference.pair.new.map(|new| new.value)),
@@ -195,14 +203,31 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             "method",
             "exact: any difference is real. intervals: Student's t of means and amounts, MOVER \
              of quantiles, with Bonferroni's confidence for all figures together. runs: \
-             Student's t of the differences of pairs of runs. no interval, one run: not judged.",
+             Student's t of the differences of pairs of runs, of their logarithms if all figures \
+             are positive. no interval, one run: not judged. Absent: only one of the runs has the \
+             figure, and figures are not exact.",
         )
         .priority(50)
         .text(|difference: &Difference<'_>| difference.method.word()),
-        column("note", "few spans: one of the runs has fewer than 30 spans of the row.")
-            .priority(96)
-            .text(|difference: &Difference<'_>| difference.has_few_spans().then_some("few spans")),
+        column(
+            "note",
+            "few spans: one of the runs has fewer than 30 spans of the row. in 3 of 4 pairs: the other pairs of runs lack \
+             the figure.",
+        )
+        .priority(96)
+        .text(note),
     ])
+}
+
+/// The note on a difference: few spans, and pairs of runs that lack the figure. `None` without either.
+fn note(difference: &Difference<'_>) -> Option<String> {
+    let few_spans = difference.has_few_spans().then(|| "few spans".to_owned());
+    let pairs = difference
+        .pair
+        .pair_counts
+        .map(|PairCounts { compared, all }| format!("in {compared} of {all} pairs"));
+    let notes: Vec<String> = few_spans.into_iter().chain(pairs).collect();
+    (!notes.is_empty()).then(|| notes.join(", "))
 }
 
 /// Whether the table lists the figure by default: it differs, or only one of the runs has it.
@@ -284,7 +309,7 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
     if unjudged > 0 {
         notes.push(format!(
             "{unjudged} figures are not judged by one run on each side, of rows below {} % \
-             of CPU time or quantiles of values that depend on one another: they change from \
+             of CPU time or with an interval that assumes independent values: they change from \
              run to run; give several runs on each side",
             100.0 * CPU_SHARE_MIN_RATIO
         ));

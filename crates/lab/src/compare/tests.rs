@@ -21,16 +21,40 @@ pub(super) fn run_of_table(bench: &str, table: Table) -> Run {
     }
 }
 
+/// Degrees of freedom of the intervals of batches: those of the fewest batches.
+const BATCHES_FREEDOM: u64 = 7;
+
+/// A column of means whose intervals come from batches of the window, in the columns `half_width` and `freedom`.
+fn mean_of_batches(name: &str, half_width: &str, freedom: &str) -> Column {
+    Column::new(name, Kind::Real, "")
+        .interval(IntervalColumns::half_width(half_width).degrees_of_freedom(freedom))
+        .plus_minus(half_width)
+        .cost()
+}
+
 fn run(bench: &str, rows: &[(&str, f64, Option<f64>)]) -> Run {
+    let rows: Vec<_> = rows.iter().map(|(name, mean, half)| (*name, *mean, *half, 7_u64)).collect();
+    run_with_counts(bench, &rows)
+}
+
+/// A run of `handlers`. Rows: name, mean, half width of its interval, number of spans.
+fn run_with_counts(bench: &str, rows: &[(&str, f64, Option<f64>, u64)]) -> Run {
     let columns = vec![
         Column::new("name", Kind::Text, "").key(),
-        Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
+        mean_of_batches("self_mean_ns", "self_mean_ci95_ns", "self_mean_ci95_dof"),
         Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("self_mean_ci95_dof", Kind::Uint, "").detail(),
         Column::new("count", Kind::Uint, ""),
     ];
     let mut table = Table::new("handlers", "", columns);
-    for (name, mean, half) in rows {
-        table.push(vec![(*name).into(), (*mean).into(), (*half).into(), 7_u64.into()]);
+    for (name, mean, half, count) in rows {
+        table.push(vec![
+            (*name).into(),
+            (*mean).into(),
+            (*half).into(),
+            BATCHES_FREEDOM.into(),
+            (*count).into(),
+        ]);
     }
     run_of_table(bench, table)
 }
@@ -175,7 +199,7 @@ fn measured_figures_differ_beyond_their_intervals() {
     assert_eq!(verdict(&found, "a"), Verdict::Worse);
     assert_eq!(verdict(&found, "b"), Verdict::Undecided);
     assert_eq!(verdict(&found, "c"), Verdict::Equal);
-    // Seven degrees of freedom each, as the table does not say: 2.365 standard errors are the half widths, 3 and
+    // Seven degrees of freedom each: 2.365 standard errors are the half widths, 3 and
     // 3.33 %. The ratio has 13.8 (Welch), and 2.728 standard errors for three figures at once.
     let (low, high) = found.differences[0].interval.unwrap();
     let half_width = f64::hypot(0.03, 4.0 / 120.0) / 2.365 * 2.728;
@@ -210,7 +234,7 @@ fn run_with_spread(mean: f64, quantile: u64, spread: (u64, f64)) -> Run {
         uint("g"),
         uint("h"),
         Column::new("rate_hz", Kind::Real, "")
-            .interval(IntervalColumns::half_width("i"))
+            .interval(IntervalColumns::half_width("i").degrees_of_freedom("c"))
             .priority(40),
         real("i"),
     ];
@@ -371,7 +395,7 @@ fn what_else_differs_is_said() {
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert!(warnings[2].contains("setting duration_ns differs: 1 and 2"), "{warnings:?}");
     let mut rows = base.tables[0].rows().to_vec();
-    rows.push(vec!["b".into(), 1.0.into(), Value::Absent, 1_u64.into()]);
+    rows.push(vec!["b".into(), 1.0.into(), Value::Absent, Value::Absent, 1_u64.into()]);
     rows.into_iter().skip(1).for_each(|row| new.tables[0].push(row));
     let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
     // Without an interval, only the cost of row `b` is compared on a live bench.
@@ -416,6 +440,13 @@ fn figures_of_one_run_alone_are_listed_and_counted_in_both_directions() {
         );
         let outcome = &found.outcomes[0];
         assert_eq!((outcome.cells, (outcome.missing, outcome.added)), (1, counts));
+        let is_of_one_side = |difference: &&Difference<'_>| difference.change.is_none();
+        let mut of_one_side = found.differences.iter().filter(is_of_one_side);
+        assert!(of_one_side.all(|difference| difference.method == Method::Exact));
+        let [base, new] = [base, new].map(|run| Run { bench: "live".to_owned(), ..run.clone() });
+        let live = compare(&base, &new, &plan(&[])).unwrap();
+        let mut of_one_side = live.differences.iter().filter(is_of_one_side);
+        assert!(of_one_side.all(|difference| difference.method.word().is_none()));
         assert_eq!(
             (outcome.ruling, outcome.worst.clone()),
             (Ruling::InDoubt, Some(("b".to_owned(), None)))
@@ -521,6 +552,56 @@ fn no_run_of_a_series_is_passed_over() {
     assert_eq!(verdicts_by_row(&found), expected.map(|(row, verdict)| (row.to_owned(), verdict)));
     let outcome = &found.outcomes[0];
     assert_eq!((outcome.cells, outcome.missing, outcome.added), (3, 1, 1));
+    // The note says in how many pairs a figure is compared.
+    let (tables, _) = tables(&found, &[], Listed::All);
+    let differences = tables.iter().find(|table| table.name == "differences").unwrap();
+    let notes = |row_name: &str| -> Vec<&Value> {
+        let is_row =
+            |row: &&Vec<Value>| differences.get(row, "row") == Some(&Value::from(row_name));
+        let rows = differences.rows().iter().filter(is_row);
+        rows.filter_map(|row| differences.get(row, "note")).collect()
+    };
+    assert_eq!(notes("a"), [&Value::from("few spans")]);
+    assert_eq!(notes("b"), [&Value::from("few spans, in 3 of 4 pairs")]);
+    assert_eq!(notes("c"), [&Value::from("few spans")]);
+    assert_eq!(notes("d"), [&Value::from("few spans, in 0 of 4 pairs")]);
+    let says = "2 figures are missing in some of the runs";
+    assert!(found.warnings.iter().any(|text| text.starts_with(says)), "{:?}", found.warnings);
+}
+
+#[test]
+fn a_figure_of_one_side_alone_has_the_mean_over_its_runs() {
+    let with = |mean: Option<f64>| {
+        let mut rows = vec![("a", 5.0, None)];
+        rows.extend(mean.map(|mean| ("b", mean, None)));
+        run("live", &rows)
+    };
+    let base = [Some(10.0), None, Some(40.0)].map(with);
+    let new = [None, None, None].map(with);
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    let missing = |difference: &&Difference<'_>| difference.verdict == Verdict::Missing;
+    let difference = found.differences.iter().find(missing).unwrap();
+    // The geometric mean of 10 and 40.
+    assert!((difference.pair.base.unwrap().value - 20.0).abs() < 1e-9, "{difference:?}");
+    // The order of the runs does not matter.
+    let base = [None, Some(40.0), Some(10.0)].map(with);
+    let reordered = compare_series(&base, &new, &plan(&[])).unwrap();
+    let difference = reordered.differences.iter().find(missing).unwrap();
+    assert!((difference.pair.base.unwrap().value - 20.0).abs() < 1e-9, "{difference:?}");
+}
+
+#[test]
+fn few_spans_in_any_run_are_noted_whatever_the_order_of_the_runs() {
+    let with = |count: u64| run_with_counts("live", &[("a", 100.0, Some(1.0), count)]);
+    let base = [100, 100, 100].map(with);
+    for counts in [[5, 100, 100], [100, 5, 100], [100, 100, 5]] {
+        let new = counts.map(with);
+        let found = compare_series(&base, &new, &plan(&[])).unwrap();
+        assert!(found.differences.iter().all(Difference::has_few_spans), "{counts:?}");
+        assert_eq!(found.differences[0].pair.span_count, Some(5));
+    }
+    let found = compare_series(&base, &base, &plan(&[])).unwrap();
+    assert!(!found.differences.iter().any(Difference::has_few_spans));
 }
 
 #[test]
@@ -566,18 +647,17 @@ fn run_with_shares(timer_ns: f64, softirq_ns: f64, started_utc: &str) -> Run {
     let mut run = run("live", &[]);
     let columns = vec![
         Column::new("name", Kind::Text, "").key(),
-        Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
+        mean_of_batches("self_mean_ns", "self_mean_ci95_ns", "self_mean_ci95_dof"),
         Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("self_mean_ci95_dof", Kind::Uint, "").detail(),
         Column::new("busy", Kind::Real, "").cpu_share(),
     ];
     let mut table = Table::new("handlers", "", columns);
-    table.push(vec!["timer".into(), timer_ns.into(), (0.001 * timer_ns).into(), 0.1.into()]);
-    table.push(vec![
-        "softirq".into(),
-        softirq_ns.into(),
-        (0.001 * softirq_ns).into(),
-        0.001.into(),
-    ]);
+    for (name, mean, share) in [("timer", timer_ns, 0.1), ("softirq", softirq_ns, 0.001)] {
+        let half_width = 0.001 * mean;
+        let freedom = BATCHES_FREEDOM.into();
+        table.push(vec![name.into(), mean.into(), half_width.into(), freedom, share.into()]);
+    }
     run.tables = vec![table];
     run.started_utc = started_utc.to_owned();
     run
@@ -609,13 +689,15 @@ fn table_of_events(rows: &[(&str, &str, f64)]) -> Table {
         Column::new("name", Kind::Text, "").key(),
         Column::new("cpu", Kind::Text, "").key(),
         Column::new("event", Kind::Text, "").key(),
-        Column::new("self_mean", Kind::Real, "").plus_minus("self_mean_ci95").cost(),
+        mean_of_batches("self_mean", "self_mean_ci95", "self_mean_ci95_dof"),
         Column::new("self_mean_ci95", Kind::Real, "").detail(),
+        Column::new("self_mean_ci95_dof", Kind::Uint, "").detail(),
     ];
     let mut table = Table::new("events", "", columns);
     for (context, cpu, mean) in rows {
         let keys = [*context, *cpu, "instructions"].map(Value::from);
-        table.push(keys.into_iter().chain([(*mean).into(), (0.001 * mean).into()]).collect());
+        let figures = [(*mean).into(), (0.001 * mean).into(), BATCHES_FREEDOM.into()];
+        table.push(keys.into_iter().chain(figures).collect());
     }
     table
 }
@@ -812,6 +894,37 @@ fn a_quantile_by_the_order_of_dependent_values_needs_several_runs() {
     let new = new.map(|(start, quantile)| with_quantile(quantile, start));
     let found = compare_series(&base, &new, &plan(&[])).unwrap();
     assert_eq!(found.differences[0].verdict, Verdict::Worse);
+}
+
+#[test]
+fn a_mean_without_degrees_of_freedom_needs_several_live_runs() {
+    let with_mean = |bench: &str, mean: f64, start: &str| {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").key(),
+            Column::new("mean_ns", Kind::Real, "").plus_minus("mean_ci95_ns").cost(),
+            Column::new("mean_ci95_ns", Kind::Real, "").detail(),
+        ];
+        let mut table = Table::new("fwq", "", columns);
+        table.push(vec!["a".into(), mean.into(), (0.001 * mean).into()]);
+        Run { started_utc: start.to_owned(), ..run_of_table(bench, table) }
+    };
+    let (base, new) = (with_mean("live", 100.0, "1"), with_mean("live", 120.0, "2"));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let difference = &found.differences[0];
+    assert_eq!((difference.verdict, difference.method), (Verdict::Undecided, Method::OneRun));
+    let ruled = compare(&base, &new, &plan(&["fwq.mean_ns>+5%"])).unwrap();
+    assert_eq!((ruled.outcomes[0].ruling, ruled.warnings.len()), (Ruling::Broken, 1));
+    // Several runs show how much runs differ.
+    let base = ["1", "3", "5", "7"].map(|start| with_mean("live", 100.0, start));
+    let new = [("2", 120.0), ("4", 120.5), ("6", 119.5), ("8", 120.0)];
+    let new = new.map(|(start, mean)| with_mean("live", mean, start));
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(found.differences[0].verdict, Verdict::Worse);
+    // A simulated machine gives the same figures each time.
+    let (base, new) = (with_mean("sim", 100.0, "1"), with_mean("sim", 120.0, "2"));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let difference = &found.differences[0];
+    assert_eq!((difference.verdict, difference.method), (Verdict::Worse, Method::Exact));
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
         let is_more =
             |difference: &&&Difference<'_>| difference.change.is_some_and(|change| change > 0.0);
         let directions: Vec<bool> = known.by_ref().map(|difference| is_more(&difference)).collect();
-        // A condition weighs as much as the run with fewer spans has of it, so that a change of rates changes nothing.
+        // A condition weighs as much as the run with the fewest spans has of it: a change of rates changes nothing.
         let weight = |difference: &Difference<'_>| difference.pair.span_count.unwrap_or(1) as f64;
         let sum = |value: fn(&Difference<'_>) -> f64| -> f64 {
             differences.iter().map(|difference| weight(difference) * value(difference)).sum()
