@@ -31,3 +31,4 @@ pub use markdown::{markdown, markdown_run};
 pub use page::{Comparison, Entry, page};
 pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};
+pub use winner::{Extreme, Figure, candidates};
