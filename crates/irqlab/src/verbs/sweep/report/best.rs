@@ -27,6 +27,8 @@ pub struct Limit {
 /// What is looked for: `min COLUMN subject to COLUMN<=NUMBER, ...`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
+    /// The goal as the user wrote it.
+    pub text: String,
     pub extreme: Extreme,
     pub column: String,
     pub limits: Vec<Limit>,
@@ -59,7 +61,7 @@ impl std::str::FromStr for Goal {
                 .map(|part| part.parse().map_err(|error: String| wrong(&error)))
                 .collect::<Result<_, _>>()?,
         };
-        Ok(Goal { extreme, column: column.to_owned(), limits })
+        Ok(Goal { text: text.to_owned(), extreme, column: column.to_owned(), limits })
     }
 }
 

@@ -17,6 +17,7 @@ use anyhow::bail;
 use lab::compare::{self, Change, Reading};
 use record::{Column, Part, Run, StoredRun, Table};
 use report::escape::plain;
+use report::shell_word;
 use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run};
 
 use self::best::{Candidate, Goal, best};
@@ -174,35 +175,71 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     judge(plan, &facts, &mut combinations);
     combinations.retain(|combination| is_selected(combination.task));
     let report = tables::report(&sweep, &chosen, &facts, &mut combinations);
-    let best = match (&args.best, &facts.goal_column) {
-        (Some(goal), Some(column)) => best(goal, column, &candidates(plan, &combinations)),
-        _ => Vec::new(),
-    };
+    let mut answers: Vec<String> = largest_change(plan, &combinations).into_iter().collect();
+    if let (Some(goal), Some(column)) = (&args.best, &facts.goal_column) {
+        answers.extend(best(goal, column, &candidates(plan, &combinations)));
+    }
     if let Some(output) = &args.output {
-        let page = page::page(&sweep, &facts, &combinations, &report, &best)?;
+        let command = command(args, output);
+        let page = page::page(plan, &facts, &combinations, &report, (&answers, &command))?;
         output_file::write(output, page.as_bytes(), args.force)?;
     }
-    print(args, &report, &best)?;
+    print(args, &report, &answers)?;
     if let Some(output) = &args.output {
         console::say(&format!("report: {}", output.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(args: &ReportArgs, report: &Run, best: &[String]) -> anyhow::Result<()> {
+fn print(args: &ReportArgs, report: &Run, answers: &[String]) -> anyhow::Result<()> {
     if args.json {
         let mut document = report.to_json();
-        document["best"] = serde_json::json!(best);
+        document["answers"] = serde_json::json!(answers);
         return console::print(&format!("{document:#}\n"));
     }
     let mut options = terminal_options(None, args.all);
     options.whole_command =
-        Some(format!("irqlab sweep report {} ... --json", args.sweep.display()));
+        Some(format!("irqlab sweep report {} with --all or --json", args.sweep.display()));
     let mut text = report::terminal(report, options);
-    for sentence in best {
-        text += &format!("{}\n", plain(sentence));
+    for answer in answers {
+        text += &format!("\n{}\n", plain(answer));
     }
     console::print(&text)
+}
+
+/// The combination with the largest change that is known to be one, as a sentence. `combinations`: sorted, so that it is
+/// the first.
+fn largest_change(plan: &Plan, combinations: &[Combination<'_>]) -> Option<String> {
+    let first = combinations.first()?;
+    let change = first.change.filter(|change| change.verdict.is_difference());
+    let is_judged = combinations.iter().any(|combination| combination.change.is_some());
+    let Some(change) = change else {
+        return is_judged.then(|| "No change against the baseline is known to be one.".to_owned());
+    };
+    let direction = if change.difference < 0.0 { "less" } else { "more" };
+    let ratio = change.ratio(change.difference)?;
+    Some(format!(
+        "The largest change against the baseline: {}, {} {direction} ({}).",
+        values_text(plan, first.task),
+        report::human::percent(ratio.abs()),
+        change.verdict.word()
+    ))
+}
+
+/// The command line that makes the page again.
+fn command(args: &ReportArgs, output: &Path) -> String {
+    let mut command_words =
+        vec!["irqlab sweep report".to_owned(), shell_word(&path_text(&args.sweep))];
+    let mut add = |option: &str, value: &str| {
+        command_words.push(format!("{option} {}", shell_word(value)));
+    };
+    args.table.iter().for_each(|name| add("--table", name));
+    args.column.iter().for_each(|name| add("--column", name));
+    args.row.iter().for_each(|row| add("--row", row));
+    args.conditions.iter().for_each(|condition| add("--where", condition));
+    args.best.iter().for_each(|goal| add("--best", &goal.text));
+    add("-o", &path_text(output));
+    command_words.join(" ")
 }
 
 /// The columns to read, after a check that the goal's columns exist.
@@ -356,6 +393,14 @@ impl<'a> Reader<'a> {
 }
 
 impl Facts {
+    /// The figure with its row, such as `self_mean_ns of RCU`.
+    fn figure_name(&self) -> String {
+        if self.row_name.is_empty() {
+            return self.column.name.clone();
+        }
+        format!("{} of {}", self.column.name, self.row_name)
+    }
+
     fn add(&mut self, run: &Run) {
         self.runs += 1;
         if !self.benches.contains(&run.bench) {

@@ -143,7 +143,7 @@ fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<
 }
 
 /// The state of a combination in a word, and why its figure is absent.
-fn state_text(combination: &Combination<'_>) -> String {
+pub fn state_text(combination: &Combination<'_>) -> String {
     match (&combination.state, &combination.why_absent) {
         (State::Done, None) => "done".to_owned(),
         (State::Done, Some(reason)) => reason.clone(),
@@ -154,9 +154,6 @@ fn state_text(combination: &Combination<'_>) -> String {
 }
 
 fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table {
-    let figure = &facts.column.name;
-    let row_name =
-        if facts.row_name.is_empty() { String::new() } else { format!(" of {}", facts.row_name) };
     let has_changes = combinations.iter().any(|combination| combination.change.is_some());
     let order = if has_changes {
         "the largest change against the baseline first"
@@ -164,7 +161,7 @@ fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table 
         "the best figure first"
     };
     let display = TableDisplay {
-        title: format!("{figure}{row_name} (table {}), {order}", facts.table.name),
+        title: format!("{} (table {}), {order}", facts.figure_name(), facts.table.name),
         notes: vec![
             "a row for each combination; changes are judged as irqlab compare judges them, all rows as one family"
                 .to_owned(),
