@@ -24,6 +24,8 @@ pub struct SweepPage<'a> {
     pub report: &'a Run,
     /// Sentences with the main results.
     pub answers: &'a [String],
+    /// The command that prints the table.
+    pub print_command: &'a str,
     /// The command that makes the page again.
     pub command: &'a str,
 }
@@ -57,7 +59,7 @@ pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
 }
 
 fn document(page: SweepPage<'_>, pictures: &[BothWidths], undrawn: usize) -> String {
-    let SweepPage { figures, report, answers, command } = page;
+    let SweepPage { figures, report, answers, print_command, command } = page;
     let title = format!("{}: {}", plain(&report.experiment), plain(&figures.name));
     let style = format!("{STYLE}\n{}", colours_css());
     let document = html! {
@@ -95,7 +97,7 @@ fn document(page: SweepPage<'_>, pictures: &[BothWidths], undrawn: usize) -> Str
                     section id="combinations" aria-labelledby="combinations-title" {
                         h2 id="combinations-title" { "Combinations" }
                         @for table in &report.tables {
-                            (tables::table(report, table, PREFIX, &format!("{} --all", plain(command))))
+                            (tables::table(report, table, PREFIX, &format!("{} --all", plain(print_command))))
                         }
                         (absences(report))
                     }

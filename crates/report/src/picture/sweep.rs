@@ -12,9 +12,7 @@ use super::axis::Axis;
 use super::bars::{Bar, draw_panels};
 use super::chart::{Chart, Label, Look, room_for, room_for_names};
 use super::palette::{BLUE, INK, PALE, SERIES, SOFT_INK, VERMILION};
-use super::sheet::{
-    Entry, Heading, NARROW_BELOW, Sheet, TEXT_SIZE, Undrawn, draw, shortened, text_width, units,
-};
+use super::sheet::{Entry, Heading, Sheet, TEXT_SIZE, Undrawn, draw, shortened, text_width, units};
 use crate::escape::plain;
 use crate::human::{self, Quantity};
 
@@ -25,9 +23,10 @@ const POINTS_MAX: usize = 50;
 /// Maximum number of panels and of bars of a picture over a named axis.
 const PANELS_MAX: usize = 4;
 const BARS_MAX: usize = 24;
-/// Maximum number of rows and columns of a heat map, and of columns on a narrow sheet.
+/// Maximum number of rows and of columns of a heat map. A page has one note for the wide and the narrow sheet, so the
+/// numbers do not depend on the width.
 const CELLS_MAX: usize = 24;
-const NARROW_CELLS_MAX: usize = 6;
+const CELLS_ACROSS_MAX: usize = 12;
 /// Height of a picture with lines, pixels.
 const LINES_HEIGHT: f64 = 380.0;
 /// Height of a cell of a heat map, pixels.
@@ -37,7 +36,7 @@ const LINEAR_FACTOR_MAX: f64 = 30.0;
 /// A horizontal axis is logarithmic if its values differ by at least this factor.
 const LOGARITHMIC_FACTOR_MIN: f64 = 8.0;
 /// Strongest and weakest colour of a cell, so that its text stays legible.
-const SHADES: (f64, f64) = (0.08, 0.55);
+const SHADES: (f64, f64) = (0.02, 0.55);
 
 /// An axis of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -376,7 +375,7 @@ fn lines(
     let absent =
         absent.filter(|(_, point)| point.is_none_or(|point| point.figure.is_none())).count();
     let interrupted = (absent > 0).then(|| {
-        format!("{absent} of the drawn combinations have no figure: lines are interrupted there.")
+        format!("{absent} of the drawn combinations have no figure or are excluded: lines are interrupted there.")
     });
     let first = other.map(|other| {
         format!(
@@ -453,7 +452,9 @@ fn horizontal_axis(title: &str, quantity: Quantity, (low, high): (f64, f64), all
     } else {
         Axis::linear(title, quantity, low.min(high) * 0.5, high * 1.5)
     };
-    axis.padded()
+    let are_whole = quantity == Quantity::Count && all.iter().all(|number| number.fract() == 0.0);
+    let axis = axis.padded();
+    if are_whole { axis.with_whole_labels() } else { axis }
 }
 
 fn bars(
@@ -465,7 +466,7 @@ fn bars(
     let chosen = bounded(&all, BARS_MAX, drawn.axis(axis).held);
     let (others, others_note) = other_values(drawn, other, PANELS_MAX);
     let mut absent = 0;
-    let mut is_negative = false;
+    let (mut is_negative, mut has_changes) = (false, false);
     let mut panels = Vec::new();
     for fixed in &others {
         let title = fixed.map_or(String::new(), |(other, value)| {
@@ -480,14 +481,15 @@ fn bars(
                 continue;
             };
             is_negative |= figure < 0.0;
-            let detail =
+            has_changes |= point.change.is_some();
+            let change =
                 point.change.map_or(String::new(), |change| format!(" ({})", signed(change)));
             panel.push(Bar {
                 name: drawn.text(axis, *value),
                 parts: vec![(figure, BLUE)],
                 interval: point.interval,
-                label: drawn.value_text(figure),
-                detail,
+                label: format!("{}{change}", drawn.value_text(figure)),
+                detail: String::new(),
             });
         }
         if !panel.is_empty() {
@@ -498,11 +500,12 @@ fn bars(
         return Ok(None);
     }
     let shown: Vec<usize> = [Some(axis), other].into_iter().flatten().collect();
-    let absent = (absent > 0)
-        .then(|| format!("{absent} of the drawn combinations have no figure: they have no bar."));
-    let has_changes = panels.iter().flat_map(|(_, bars)| bars).any(|bar| !bar.detail.is_empty());
-    let changes = has_changes && width >= NARROW_BELOW;
-    let changes = changes.then(|| "In brackets: the change against the baseline.".to_owned());
+    let absent = (absent > 0).then(|| {
+        format!(
+            "{absent} of the drawn combinations have no figure or are excluded: they have no bar."
+        )
+    });
+    let changes = has_changes.then(|| "In brackets: the change against the baseline.".to_owned());
     let notes = [
         Some("Whiskers: 95 % intervals.".to_owned()),
         changes,
@@ -526,10 +529,8 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
     // The axis with fewer values is across, where there is less room.
     let (across, down) =
         if all_first.len() <= all_second.len() { (first, second) } else { (second, first) };
-    let is_narrow = width < NARROW_BELOW;
     let (all_across, all_down) = (drawn.values(across), drawn.values(down));
-    let across_max = if is_narrow { NARROW_CELLS_MAX } else { CELLS_MAX };
-    let columns = bounded(&all_across, across_max, drawn.axis(across).held);
+    let columns = bounded(&all_across, CELLS_ACROSS_MAX, drawn.axis(across).held);
     let rows = bounded(&all_down, CELLS_MAX, drawn.axis(down).held);
     let cells: BTreeMap<(usize, usize), &SweepPoint> = rows
         .iter()
@@ -558,7 +559,10 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
     column_names.reverse();
     let (mut x, y) = (Axis::names(&column_names), Axis::names(&row_names));
     x.title = plain(&drawn.axis(across).name);
-    let absent = rows.len() * columns.len() - figures.len();
+    let excluded = rows.len() * columns.len() - cells.len();
+    let excluded =
+        (excluded > 0).then(|| format!("Empty cells: {excluded} excluded combinations."));
+    let absent = cells.len() - figures.len();
     let absent =
         (absent > 0).then(|| format!("–: {absent} combinations without a figure, not zero."));
     let notes = [
@@ -572,6 +576,7 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
         remainder(&drawn.axis(across).name, all_across.len(), columns.len()),
         remainder(&drawn.axis(down).name, all_down.len(), rows.len()),
         absent,
+        excluded,
     ];
     let name = plain(&drawn.figures.name);
     let heading = Heading {
@@ -677,5 +682,86 @@ impl Shade {
             }
             Shade::Figure(..) => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Kind;
+
+    use super::*;
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::golden;
+
+    /// Cache sizes and machines: the figure falls with the size. One combination has no figure, one is excluded.
+    fn figures(column: &Column) -> SweepFigures<'_> {
+        let axis = |name: &str, values: &[&str], held| SweepAxis {
+            name: name.to_owned(),
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+            held,
+        };
+        let mut points = Vec::new();
+        for size in 0..4_u32 {
+            for machine in (0..2_u32).filter(|machine| (size, *machine) != (3, 1)) {
+                let figure = 4_000.0 / f64::from(size + 1) + 500.0 * f64::from(machine);
+                let figure = ((size, machine) != (1, 0)).then_some(figure);
+                points.push(SweepPoint {
+                    values: vec![size, machine],
+                    figure,
+                    interval: figure.map(|figure| (figure - 150.0, figure + 150.0)),
+                    change: figure.map(|figure| figure / 4_000.0 - 1.0),
+                    remark: "better".to_owned(),
+                });
+            }
+        }
+        let axes = vec![
+            axis("--set l2.size", &["256KiB", "512KiB", "1MiB", "2MiB"], 0),
+            axis("--on", &["sim:zen3", "<b>"], 0),
+        ];
+        SweepFigures { column, name: "self_mean_ns of RCU".to_owned(), axes, points }
+    }
+
+    fn column() -> Column {
+        Column::new("self_mean_ns", Kind::Real, "").cost()
+    }
+
+    #[test]
+    fn a_numeric_axis_has_lines_a_named_axis_bars_and_two_axes_a_heat_map() {
+        let column = column();
+        let figures = figures(&column);
+        let drawn = Drawn::new(&figures);
+        assert_eq!(drawn.varying, [0, 1], "the axis with the larger effect is first");
+        golden("sweep-lines", over_axis(&drawn, 0, WIDTH));
+        golden("sweep-bars", over_axis(&drawn, 1, NARROW));
+        golden("sweep-map", heat_map(&drawn, NARROW));
+        let notes = heat_map(&drawn, WIDTH).unwrap().unwrap().heading.notes.join(" ");
+        assert!(notes.contains("1 combinations without a figure, not zero"), "{notes}");
+        assert!(notes.contains("Empty cells: 1 excluded"), "{notes}");
+    }
+
+    #[test]
+    fn values_of_axes_are_numbers_of_one_quantity_or_names() {
+        let numbers = |texts: &[&str]| {
+            numbers(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            numbers(&["256KiB", "1MiB"]),
+            Some((Quantity::Size, vec![262_144.0, 1_048_576.0]))
+        );
+        assert_eq!(numbers(&["0", "1.5us"]), Some((Quantity::Time, vec![0.0, 1_500.0])));
+        assert_eq!(numbers(&["1", "20"]), Some((Quantity::Count, vec![1.0, 20.0])));
+        for names in [&["1", "2us"][..], &["sim:zen3"], &["1", "true"], &["-1"], &[""]] {
+            assert_eq!(numbers(names), None, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn long_axes_are_bounded_and_keep_their_ends_and_the_held_value() {
+        let all: Vec<u32> = (0..1_000).collect();
+        let chosen = bounded(&all, 6, 7);
+        assert!(chosen.len() <= 6 && chosen.contains(&7), "{chosen:?}");
+        assert_eq!((chosen[0], chosen[chosen.len() - 1]), (0, 999));
+        assert_eq!(remainder("a", 1_000, 6).unwrap(), "994 of 1000 values of a are not drawn.");
+        assert_eq!(bounded(&all[..3], 6, 0), [0, 1, 2]);
     }
 }

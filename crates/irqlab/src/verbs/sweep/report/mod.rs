@@ -180,8 +180,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         answers.extend(best(goal, column, &candidates(plan, &combinations)));
     }
     if let Some(output) = &args.output {
-        let command = command(args, output);
-        let page = page::page(plan, &facts, &combinations, &report, (&answers, &command))?;
+        let print_command = command(args);
+        let page_command = format!("{print_command} -o {}", shell_word(&path_text(output)));
+        let commands = (print_command.as_str(), page_command.as_str());
+        let page = page::page(plan, &facts, &combinations, &report, &answers, commands)?;
         output_file::write(output, page.as_bytes(), args.force)?;
     }
     print(args, &report, &answers)?;
@@ -226,8 +228,8 @@ fn largest_change(plan: &Plan, combinations: &[Combination<'_>]) -> Option<Strin
     ))
 }
 
-/// The command line that makes the page again.
-fn command(args: &ReportArgs, output: &Path) -> String {
+/// The command line that prints the report again.
+fn command(args: &ReportArgs) -> String {
     let mut command_words =
         vec!["irqlab sweep report".to_owned(), shell_word(&path_text(&args.sweep))];
     let mut add = |option: &str, value: &str| {
@@ -238,7 +240,6 @@ fn command(args: &ReportArgs, output: &Path) -> String {
     args.row.iter().for_each(|row| add("--row", row));
     args.conditions.iter().for_each(|condition| add("--where", condition));
     args.best.iter().for_each(|goal| add("--best", &goal.text));
-    add("-o", &path_text(output));
     command_words.join(" ")
 }
 

@@ -8,13 +8,15 @@ use sweep::Plan;
 use super::tables::state_text;
 use super::{Combination, Facts};
 
-/// The page as HTML. `combinations`: sorted as in the report's table. `command`: makes the page again.
+/// The page as HTML. `combinations`: sorted as in the report's table. The commands print the
+/// table, and make the page again.
 pub fn page(
     plan: &Plan,
     facts: &Facts,
     combinations: &[Combination<'_>],
     report: &Run,
-    (answers, command): (&[String], &str),
+    answers: &[String],
+    (print_command, command): (&str, &str),
 ) -> anyhow::Result<String> {
     let figures = SweepFigures {
         column: &facts.column,
@@ -22,7 +24,7 @@ pub fn page(
         axes: axes(plan, combinations),
         points: combinations.iter().map(point).collect(),
     };
-    let page = SweepPage { figures: &figures, report, answers, command };
+    let page = SweepPage { figures: &figures, report, answers, print_command, command };
     sweep_page(page).context("cannot make the page")
 }
 
