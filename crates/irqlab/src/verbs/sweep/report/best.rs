@@ -199,3 +199,24 @@ pub fn value_text(column: &Column, value: f64) -> String {
         if column.display.format == Format::Factor { Format::Factor } else { Format::Auto };
     human::alone(&column.name, format, &Value::real(value))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_has_limits_in_the_unit_of_their_columns() {
+        let goal: Goal = "min self_mean_ns subject to cpu_ratio<=5%, max_ns<2us and rate_hz>=100"
+            .parse()
+            .unwrap();
+        assert_eq!((goal.extreme, goal.column.as_str()), (Extreme::Smallest, "self_mean_ns"));
+        let ends: Vec<f64> = goal.limits.iter().map(|limit| limit.end).collect();
+        assert_eq!(ends, [0.05, 2_000.0, 100.0]);
+        assert!(goal.limits[0].admits(0.05) && !goal.limits[1].admits(2_000.0));
+        assert!(goal.limits[2].admits(100.0) && !goal.limits[2].admits(99.0));
+        assert!("max a".parse::<Goal>().unwrap().limits.is_empty());
+        for wrong in ["", "a", "low a", "min a b", "min a subject to b", "min a subject to b<x"] {
+            assert!(wrong.parse::<Goal>().unwrap_err().contains("write 'min COLUMN"), "{wrong}");
+        }
+    }
+}
