@@ -242,8 +242,7 @@ pub fn chosen_column(
     }
     let headline =
         |table: &&Table| Some((table.name.clone(), headline_column(table)?.name.clone()));
-    let found =
-        tables.iter().filter(|table| is_for_people(table)).find_map(|table| headline(&table));
+    let found = tables.iter().filter(|table| is_for_people(table)).find_map(headline);
     let found = found.or_else(|| tables.iter().find_map(headline));
     let Some((table, column)) = found else {
         return Err(Usage(format!(
