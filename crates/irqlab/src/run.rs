@@ -649,7 +649,8 @@ pub fn write_csv(
     Ok(())
 }
 
-fn terminal_options(directory: Option<&Path>, all_rows: bool) -> TerminalOptions {
+/// Options for printing on this terminal. `directory`: where the run is, or `None` if it is not kept.
+pub fn terminal_options(directory: Option<&Path>, all_rows: bool) -> TerminalOptions {
     let (width, long_text) = console::width();
     TerminalOptions {
         width: Some(width),
@@ -657,6 +658,7 @@ fn terminal_options(directory: Option<&Path>, all_rows: bool) -> TerminalOptions
         color: console::has_color(),
         all_rows,
         run_dir: directory.map(|directory| directory.display().to_string()),
+        whole_command: None,
     }
 }
 

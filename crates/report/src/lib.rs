@@ -28,6 +28,10 @@ pub use exchange::{
 pub use export::{CsvRows, CsvText, csv, csv_omissions, json, json_line, write_csv, write_json};
 pub use grid::LongText;
 pub use markdown::{markdown, markdown_run};
-pub use page::{Comparison, Entry, page};
-pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};
+pub use page::{Comparison, Entry, SweepPage, page, sweep_page};
+pub use picture::{
+    Picture, SweepAxis, SweepFigures, SweepPoint, Undrawn, needed, pictures, repetitions_svg,
+};
 pub use terminal::{TerminalOptions, terminal};
+pub use winner::{Extreme, Figure, candidates};
+pub use words::shell_word;

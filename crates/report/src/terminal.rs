@@ -22,6 +22,8 @@ pub struct TerminalOptions {
     pub all_rows: bool,
     /// The run's directory, as the printed commands name it. `None`: the run is not kept, so that no command can read it.
     pub run_dir: Option<String>,
+    /// The command that prints all rows and columns of a run that is not kept. `None`: there is no such command.
+    pub whole_command: Option<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -141,9 +143,12 @@ fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
     let command = |run_dir: &str| {
         unbroken(&format!("irqlab show {run_dir} {}{format}{all_rows}", plain(&table.name)))
     };
-    let how = match options.run_dir.as_deref() {
-        Some(run_dir) => format!("see {}", command(&words::shell_word(run_dir))),
-        None => format!("this run is not kept: with --out DIR, {} prints them", command("DIR")),
+    let how = match (options.run_dir.as_deref(), options.whole_command.as_deref()) {
+        (None, Some(whole)) => format!("see {}", unbroken(&plain(whole))),
+        (Some(run_dir), _) => format!("see {}", command(&words::shell_word(run_dir))),
+        (None, None) => {
+            format!("this run is not kept: with --out DIR, {} prints them", command("DIR"))
+        }
     };
     format!("not shown: {}; {how}", parts.join("; "))
 }

@@ -3,7 +3,7 @@
 
 /// A figure with the ends of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Figure {
+pub struct Figure {
     pub value: f64,
     pub low: f64,
     pub high: f64,
@@ -11,23 +11,26 @@ pub(crate) struct Figure {
 
 /// The extreme that is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extreme {
+pub enum Extreme {
     Smallest,
     Largest,
 }
 
 impl Figure {
     /// A figure without error, such as the value of a formula.
+    #[must_use]
     pub fn exact(value: f64) -> Figure {
         Figure { value, low: value, high: value }
     }
 
     /// A figure whose error is not known. Its interval overlaps every other interval.
+    #[must_use]
     pub fn unknown(value: f64) -> Figure {
         Figure { value, low: f64::NEG_INFINITY, high: f64::INFINITY }
     }
 
     /// A measured figure with the half width of its interval. Without one, its error is not known.
+    #[must_use]
     pub fn measured(value: f64, half_width: Option<f64>) -> Figure {
         match half_width {
             Some(half_width) => Figure { value, low: value - half_width, high: value + half_width },
@@ -36,6 +39,7 @@ impl Figure {
     }
 
     /// Whether the figure's error is known.
+    #[must_use]
     pub fn has_interval(self) -> bool {
         self.low.is_finite() && self.high.is_finite()
     }
@@ -43,7 +47,8 @@ impl Figure {
 
 /// The indices of the figures that may be the extreme one. The figure with the extreme value comes first, then all
 /// figures whose intervals overlap its interval. A single index means that this figure is the extreme one.
-pub(crate) fn candidates(figures: &[Figure], extreme: Extreme) -> Vec<usize> {
+#[must_use]
+pub fn candidates(figures: &[Figure], extreme: Extreme) -> Vec<usize> {
     let sign = match extreme {
         Extreme::Smallest => 1.0,
         Extreme::Largest => -1.0,

@@ -61,7 +61,8 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
 }
 
 /// The text as one word of a shell command, quoted if necessary.
-pub(crate) fn shell_word(text: &str) -> String {
+#[must_use]
+pub fn shell_word(text: &str) -> String {
     let text = plain(text);
     let is_safe = |character: char| character.is_alphanumeric() || "/._-+,:@%".contains(character);
     if !text.is_empty() && text.chars().all(is_safe) {

@@ -139,6 +139,15 @@ fn checked_result(sweeps: &[SweepDirectory], task: &Task) -> Result<Option<PathB
     Ok(found.map(|(directory, _)| directory))
 }
 
+/// The run directory of a task's result, after the result was checked against its manifest. `None` if the task has no
+/// result.
+///
+/// Fails if the result was edited, or comes from another version of irqlab.
+pub fn checked_run(sweep: &SweepDirectory, task: &Task) -> Result<Option<PathBuf>, SweepError> {
+    let result = checked_result(std::slice::from_ref(sweep), task)?;
+    Ok(result.map(|directory| directory.join(RUN)))
+}
+
 fn check_manifest(
     manifest: &ResultManifest,
     directory: &Path,

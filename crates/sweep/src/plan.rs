@@ -196,6 +196,21 @@ impl Plan {
         selection.is_some_and(|selection| selection.selects(&task.values))
     }
 
+    /// The values of the task with which a task is compared: those of the baseline on each axis that it names, and the
+    /// task's own values on all other axes. If the baseline names several values of an axis, the first one counts.
+    /// `None` without a baseline.
+    #[must_use]
+    pub fn baseline_values(&self, task: &Task) -> Option<Vec<u32>> {
+        let mut values = task.values.clone();
+        for (axis, positions) in self.baseline.as_ref()? {
+            let first = positions.iter().min().and_then(|position| u32::try_from(*position).ok());
+            if let (Some(value), Some(first)) = (values.get_mut(*axis), first) {
+                *value = first;
+            }
+        }
+        Some(values)
+    }
+
     /// The files that a task's arguments name, with the hashes that they had when the sweep was planned.
     #[must_use]
     pub fn files_of(&self, task: &Task) -> BTreeMap<String, String> {
@@ -304,6 +319,9 @@ mod tests {
         assert_eq!(plan.excluded_count, 1);
         let baseline = plan.tasks.iter().filter(|task| plan.is_baseline(task)).count();
         assert_eq!(baseline, 2);
+        let compared_with: Vec<_> =
+            plan.tasks.iter().map(|task| plan.baseline_values(task)).collect();
+        assert_eq!(compared_with, [[0, 0], [0, 1], [0, 0], [0, 1], [0, 0]].map(|v| Some(v.into())));
         assert_eq!(plan.check(), Ok(()));
         assert!(plan.tasks.iter().all(|task| plan.check_id(task).is_ok()));
     }

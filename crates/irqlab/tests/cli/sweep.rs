@@ -476,3 +476,100 @@ fn a_placeholder_stands_for_a_word_of_the_command() {
     let expected = [("\"10k\"", "10000"), ("\"1k\"", "1000")];
     assert_eq!(rates, expected.map(|(axis, rate)| (axis.to_owned(), rate.to_owned())).into());
 }
+
+/// The figure of a row in the run of a task.
+fn figure_of(workspace: &Place, id: &str, column: &str) -> f64 {
+    let run = record::read_run(&path(workspace, &format!("sweep/tasks/{id}/run"))).expect("a run");
+    let table = run.table("model").expect("a table");
+    let is_row = |row: &&Vec<Value>| table.get(row, "scheme") == Some(&"interrupt".into());
+    let row = table.rows().iter().find(is_row).expect("a row");
+    table.get(row, column).and_then(Value::number).expect("a number")
+}
+
+#[test]
+fn a_report_has_the_figures_of_the_runs_and_names_what_is_absent() {
+    let spec =
+        SPEC.replace("[baseline]\n\"--seed\" = 1", "[baseline]\n\"--interrupt-cost\" = \"2us\"");
+    let workspace = planned(&spec);
+    let report = |more: &[&str]| {
+        let all = [&["sweep", "report", "sweep"], more].concat();
+        workspace.run(&all)
+    };
+    report(&[]).assert_code(2).assert_says("none of the combinations has a result yet");
+    // Two costs with seed 1, one with seed 2. Four of five tasks would be too many for a baseline that is missing.
+    for index in ["0", "1", "3"] {
+        workspace.run(&["sweep", "run", "sweep", "--index", index]).assert_code(0);
+    }
+    let column = "latency_mean_ns";
+    let chosen = ["--row", "interrupt", "--column", column];
+    let goal = ["--best", "max latency_mean_ns subject to cpu_ratio<=90%, latency_mean_ns>1us"];
+    let ended = report(&[&chosen[..], &goal, &["--json", "-o", "page.html"]].concat());
+    let document = ended.assert_code(0).json();
+    let combinations = rows(&document, "combinations");
+    assert_eq!(combinations.len(), 5);
+    let with_figure = || combinations.iter().filter(|row| !row[column].is_null());
+    assert_eq!(with_figure().count(), 3, "absent figures are not zero");
+    for row in with_figure() {
+        let id = row["task_id"].as_str().expect("an id");
+        let expected = figure_of(&workspace, id, column);
+        assert_eq!(row[column].as_f64(), Some(expected));
+    }
+    let changed: Vec<&Json> = with_figure().filter(|row| !row["change_ratio"].is_null()).collect();
+    let [row] = changed[..] else { panic!("{changed:?}") };
+    let base = with_figure().find(|base| base["axis_seed"] == row["axis_seed"]).is_some();
+    assert!(base && row["axis_interrupt_cost"] == "4us" && row["verdict"] == "worse", "{row}");
+    let base = with_figure()
+        .find(|base| base["axis_seed"] == row["axis_seed"] && base["verdict"] == "baseline")
+        .and_then(|base| base[column].as_f64())
+        .expect("a baseline");
+    let expected = row[column].as_f64().expect("a figure") / base - 1.0;
+    assert!((row["change_ratio"].as_f64().expect("a change") - expected).abs() < 1e-12);
+    let absent = document["absent"].as_array().expect("a list");
+    assert!(absent.iter().all(|entry| entry["reason"] == "has no result yet"), "{absent:?}");
+    assert_eq!(absent.len(), 2);
+    let answers = document["answers"].to_string();
+    assert!(answers.contains("--interrupt-cost 4us, --seed 1, with latency_mean_ns"), "{answers}");
+    check_page(&fs::read_to_string(path(&workspace, "page.html")).expect("a page"));
+    report(&[&chosen[..], &["-o", "page.html"]].concat()).assert_code(2).assert_says("--force");
+}
+
+/// The page is whole, loads nothing, and has the pictures and the table.
+fn check_page(page: &str) {
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"), "{}", page.len());
+    for part in
+        ["id=\"sweep-map-picture\"", "id=\"sweep-axis-0-picture\"", "id=\"sweep-combinations\""]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn a_report_of_what_does_not_exist_names_what_there_is() {
+    let workspace = planned(SPEC);
+    workspace.run(&["sweep", "run", "sweep", "--index", "0"]).assert_code(0);
+    let refused = |more: &[&str], says: &str| {
+        let all = [&["sweep", "report", "sweep"], more].concat();
+        workspace.run(&all).assert_code(2).assert_says(says);
+    };
+    refused(&[], "By scheme: interrupt, spin");
+    refused(
+        &["--row", "moon"],
+        "no run has the row moon in table model. By scheme: interrupt, spin",
+    );
+    refused(&["--column", "latency_man_ns"], "near: latency_mean_ns");
+    refused(&["--table", "modle"], "near: model");
+    refused(&["--row", "spin", "--column", "scheme"], "is no number");
+    refused(
+        &["--where", "moon=1"],
+        "there is no axis \"moon\"; the axes: --interrupt-cost, --seed",
+    );
+    refused(&["--where", "seed=9"], "axis --seed has no value \"9\"; it has 1, 2, 3");
+    refused(&["--row", "spin", "--best", "min moon"], "--best: table model has no column \"moon\"");
+    refused(&["--best", "moon cpu_ratio"], "neither min nor max");
+    let ended = workspace.run(&["sweep", "report", "sweep", "--row", "spin"]);
+    ended.assert_code(0);
+    assert!(ended.out.contains("no column was named: this is model."), "{}", ended.out);
+}

@@ -173,7 +173,7 @@ impl Pair<'_> {
 }
 
 /// The column with the share of CPU time that a row took.
-fn cpu_share_column(table: &Table) -> Option<usize> {
+pub(super) fn cpu_share_column(table: &Table) -> Option<usize> {
     table.columns.iter().position(|column| column.is_cpu_share)
 }
 
@@ -181,7 +181,7 @@ fn cpu_share_column(table: &Table) -> Option<usize> {
 /// quantile without degrees of freedom and without a wide interval: its interval follows from the order of the values
 /// alone. It is also true for a mean without degrees of freedom and without drift: its interval follows from the
 /// variance of the values alone. Means have half widths, and quantiles have bounds.
-fn assumes_independence(column: &Column) -> bool {
+pub(super) fn assumes_independence(column: &Column) -> bool {
     column.interval.as_ref().is_some_and(|interval| {
         let has_more_evidence = match interval.ends {
             Ends::Bounds(_) => interval.wide.is_some(),
@@ -192,7 +192,7 @@ fn assumes_independence(column: &Column) -> bool {
 }
 
 /// The figure of `row` in a column, with the intervals that the column links to.
-fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
+pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
     let cell = |name: &str| table.get(row, name).and_then(Value::number);
     let bounds = |Bounds { low, high }: &Bounds| cell(low).zip(cell(high));
     let value = cell(&column.name)?;
@@ -288,7 +288,7 @@ pub fn sole_condition(run: &Run) -> Option<&str> {
 /// What ranks a row of any table with a context: the context's share of CPU time and its number of spans, from the tables that
 /// have them.
 #[derive(Default)]
-struct ContextFacts(BTreeMap<Vec<String>, (Option<f64>, Option<u64>)>);
+pub(super) struct ContextFacts(BTreeMap<Vec<String>, (Option<f64>, Option<u64>)>);
 
 /// Key columns that name a context. A table may lack some of them.
 const CONTEXT_KEYS: [&str; 4] = [CONDITION, "kind", "number", "name"];
@@ -299,7 +299,7 @@ const CONDITION: &str = "condition";
 
 impl ContextFacts {
     /// The facts of a run. `ignores_condition`: whether its condition is left out of the names.
-    fn of_run(run: &Run, ignores_condition: bool) -> ContextFacts {
+    pub(super) fn of_run(run: &Run, ignores_condition: bool) -> ContextFacts {
         let mut facts = ContextFacts::default();
         for table in &run.tables {
             let is_sum = |row: &&Vec<Value>| {
@@ -317,7 +317,7 @@ impl ContextFacts {
         facts
     }
 
-    fn get(&self, name: Option<&Vec<String>>) -> (Option<f64>, Option<u64>) {
+    pub(super) fn get(&self, name: Option<&Vec<String>>) -> (Option<f64>, Option<u64>) {
         name.and_then(|name| self.0.get(name)).copied().unwrap_or_default()
     }
 }
@@ -355,7 +355,11 @@ impl Shares {
 }
 
 /// The values that name the context of a row. `None` if the table has no contexts.
-fn context_name(table: &Table, row: &[Value], ignores_condition: bool) -> Option<Vec<String>> {
+pub(super) fn context_name(
+    table: &Table,
+    row: &[Value],
+    ignores_condition: bool,
+) -> Option<Vec<String>> {
     if table.column(SIMULATED_CONTEXT).is_some() {
         return Some(["region", SIMULATED_CONTEXT].map(|key| text(table.get(row, key))).to_vec());
     }
@@ -364,7 +368,7 @@ fn context_name(table: &Table, row: &[Value], ignores_condition: bool) -> Option
     Some(keys.map(|key| text(table.get(row, key))).collect())
 }
 
-fn span_count(table: &Table, row: &[Value]) -> Option<u64> {
+pub(super) fn span_count(table: &Table, row: &[Value]) -> Option<u64> {
     match table.get(row, "count") {
         Some(Value::Uint(count)) => Some(*count),
         _ => None,

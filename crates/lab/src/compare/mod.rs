@@ -18,6 +18,7 @@
 mod cells;
 pub mod error_rates;
 mod estimates;
+mod readings;
 mod rules;
 mod run_totals;
 mod series;
@@ -30,6 +31,7 @@ use record::{Column, Role, Run, Table, Value};
 
 pub use cells::{Figure, LeftOutTable, Pair, PairCounts};
 use cells::{Matched, Wanted, matched};
+pub use readings::{Change, Reading, changes};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;

@@ -121,7 +121,7 @@ fn basis(runs: &[Entry<'_>], run_index: usize, picture: &Picture) -> Markup {
 
 /// An HTML figure with a version of one picture for each medium. `prefix`: start of its HTML ids. `run_name`: name of
 /// the run if the page has several.
-fn figure(
+pub(super) fn figure(
     media: &[(&Picture, &str)],
     prefix: &str,
     run_name: Option<String>,

@@ -10,6 +10,7 @@
 mod answer;
 mod figures;
 mod policy;
+mod sweep;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -18,6 +19,8 @@ use record::Run;
 use crate::escape::plain;
 use crate::picture::{Undrawn, colours_css};
 use crate::words;
+
+pub use sweep::{SweepPage, sweep_page};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

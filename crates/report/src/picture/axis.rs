@@ -265,6 +265,12 @@ impl Axis {
         self
     }
 
+    /// Drops labels that are no whole numbers, for counts and seeds.
+    pub fn with_whole_labels(mut self) -> Axis {
+        self.ticks.retain(|(number, _)| number.fract() == 0.0);
+        self
+    }
+
     /// A logarithmic axis with labels at `numbers` (ascending), from the first to the last of them.
     fn from_numbers(
         title: &str,

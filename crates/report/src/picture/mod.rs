@@ -19,14 +19,16 @@ mod palette;
 mod services;
 mod sheet;
 mod signal;
+mod sweep;
 mod wakeup;
 
 use record::{Part, Run, Table};
 
 use crate::row::Row;
 pub use palette::colours_css;
-use sheet::WIDTH;
-pub use sheet::{NARROW, Sheet, Undrawn};
+pub use sheet::{NARROW, Sheet, Undrawn, WIDTH};
+pub(crate) use sweep::{Drawn, heat_map, over_axis};
+pub use sweep::{SweepAxis, SweepFigures, SweepPoint};
 
 fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
     table.rows().iter().map(move |values| Row::new(table, values))

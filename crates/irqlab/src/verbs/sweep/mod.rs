@@ -6,6 +6,7 @@ mod execute;
 mod merge;
 mod plan;
 mod pool;
+mod report;
 mod run;
 mod status;
 mod submit;
@@ -25,6 +26,7 @@ use crate::options::Usage;
   irqlab sweep run caches                      executes them here
   irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
   irqlab sweep status caches
+  irqlab sweep report caches --row RCU -o caches.html
   irqlab sweep merge caches -o caches-data     Parquet for DuckDB, pandas and Spark")]
 pub struct SweepArgs {
     #[command(subcommand)]
@@ -37,6 +39,7 @@ enum SweepVerb {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Retry(status::RetryArgs),
+    Report(report::ReportArgs),
     Merge(merge::MergeArgs),
     /// Print what a scheduler needs to execute the tasks; nothing is submitted
     #[command(after_help = "Examples:
@@ -54,6 +57,7 @@ pub fn run(args: &SweepArgs, command: Command) -> anyhow::Result<ExitCode> {
         SweepVerb::Run(args) => run::run(args, command),
         SweepVerb::Status(args) => status::run(args),
         SweepVerb::Retry(args) => status::retry(args),
+        SweepVerb::Report(args) => report::run(args),
         SweepVerb::Merge(args) => merge::run(args),
         SweepVerb::Submit { verb } => submit::run(verb),
     }

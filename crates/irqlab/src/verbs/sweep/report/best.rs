@@ -1,0 +1,222 @@
+//! `--best`: the combination with the smallest or largest figure among those that meet limits.
+
+use std::fmt::Write as _;
+
+use lab::compare::Reading;
+use record::{Column, Format, Value};
+use report::{Extreme, Figure, candidates, human};
+
+use crate::options::any_duration;
+
+/// Number of combinations that are named as possibly equally good.
+const NAMED_MAX: usize = 5;
+
+/// A limit on a column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    pub column: String,
+    is_upper: bool,
+    /// Whether the limit itself is allowed.
+    includes_end: bool,
+    /// In the unit of the column.
+    end: f64,
+    /// The limit as the user wrote it.
+    text: String,
+}
+
+/// What is looked for: `min COLUMN subject to COLUMN<=NUMBER, ...`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    /// The goal as the user wrote it.
+    pub text: String,
+    pub extreme: Extreme,
+    pub column: String,
+    pub limits: Vec<Limit>,
+}
+
+impl std::str::FromStr for Goal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Goal, String> {
+        let form = "(write 'min COLUMN subject to COLUMN<=NUMBER, ...' or 'max COLUMN')";
+        let wrong = |what: &str| format!("{what} {form}");
+        let (goal, limits) = match text.split_once("subject to") {
+            Some((goal, limits)) => (goal, Some(limits)),
+            None => (text, None),
+        };
+        let words: Vec<&str> = goal.split_whitespace().collect();
+        let [extreme, column] = words[..] else {
+            return Err(wrong("the part before \"subject to\" is min or max, and a column"));
+        };
+        let extreme = match extreme {
+            "min" => Extreme::Smallest,
+            "max" => Extreme::Largest,
+            other => return Err(wrong(&format!("{other:?} is neither min nor max"))),
+        };
+        let limits = match limits {
+            None => Vec::new(),
+            Some(text) => text
+                .split(',')
+                .flat_map(|part| part.split(" and "))
+                .map(|part| part.parse().map_err(|error: String| wrong(&error)))
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(Goal { text: text.to_owned(), extreme, column: column.to_owned(), limits })
+    }
+}
+
+impl std::str::FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Limit, String> {
+        let text = text.trim();
+        let sign = text.find(['<', '>']).ok_or(format!("{text:?} has neither < nor >"))?;
+        let (column, rest) = text.split_at(sign);
+        let (is_upper, rest) = (rest.starts_with('<'), &rest[1..]);
+        let includes_end = rest.starts_with('=');
+        let number = rest.trim_start_matches('=').trim();
+        let column = column.trim().to_owned();
+        let end = number_in_unit_of(&column, number)
+            .ok_or(format!("{number:?} is no number in the unit of {column}"))?;
+        if column.is_empty() {
+            return Err(format!("{text:?} names no column"));
+        }
+        Ok(Limit { column, is_upper, includes_end, end, text: text.to_owned() })
+    }
+}
+
+/// A number in the unit of the column, perhaps with a unit: `5us` and `5000` for a column of nanoseconds, `2%` for a ratio.
+fn number_in_unit_of(column: &str, text: &str) -> Option<f64> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    if let Some(percent) = text.strip_suffix('%') {
+        return number(percent).map(|percent| percent / 100.0);
+    }
+    let time = || any_duration(text).ok().map(|time| time.as_nanos() as f64);
+    number(text).or_else(|| column.ends_with("_ns").then(time).flatten())
+}
+
+impl Limit {
+    fn admits(&self, value: f64) -> bool {
+        match (self.is_upper, self.includes_end) {
+            (true, true) => value <= self.end,
+            (true, false) => value < self.end,
+            (false, true) => value >= self.end,
+            (false, false) => value > self.end,
+        }
+    }
+
+    /// Whether the whole interval of a figure meets the limit. A figure of unknown uncertainty is in doubt.
+    fn surely_admits(&self, reading: &Reading) -> bool {
+        reading.interval().is_some_and(|(low, high)| self.admits(low) && self.admits(high))
+    }
+}
+
+/// A combination that takes part: its name, the reading of the goal's column, and one reading for each limit.
+pub struct Candidate<'a> {
+    pub name: String,
+    pub goal: Option<&'a Reading>,
+    pub limits: Vec<Option<&'a Reading>>,
+}
+
+/// The best combinations, as sentences. `column`: the goal's column.
+pub fn best(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> {
+    let has_all = |candidate: &&Candidate<'_>| {
+        candidate.goal.is_some() && candidate.limits.iter().all(Option::is_some)
+    };
+    let (complete, incomplete): (Vec<_>, Vec<_>) = all.iter().partition(has_all);
+    let meets = |candidate: &&&Candidate<'_>| {
+        let mut pairs = goal.limits.iter().zip(candidate.limits.iter().flatten());
+        pairs.all(|(limit, reading)| limit.admits(reading.value()))
+    };
+    let fitting: Vec<&Candidate<'_>> = complete.iter().filter(meets).copied().collect();
+    let mut counts = format!("{} of {} combinations", fitting.len(), complete.len());
+    counts += if goal.limits.is_empty() { " have the figure" } else { " meet the limits" };
+    if !incomplete.is_empty() {
+        let _ = write!(counts, "; {} more lack a figure, and take no part", incomplete.len());
+    }
+    let looked_for = goal_text(goal);
+    if fitting.is_empty() {
+        return vec![format!("best ({looked_for}): none. {counts}.")];
+    }
+    let readings = fitting.iter().filter_map(|candidate| candidate.goal);
+    let figures: Vec<Figure> = readings.map(figure).collect();
+    let winners = candidates(&figures, goal.extreme);
+    let Some((&first, rivals)) = winners.split_first() else { return Vec::new() };
+    let winner = fitting[first];
+    let mut sentences = vec![format!(
+        "best ({looked_for}): {}, with {} {}. {counts}.",
+        winner.name,
+        goal.column,
+        value_text(column, figures[first].value)
+    )];
+    if !rivals.is_empty() {
+        let named: Vec<&str> =
+            rivals.iter().take(NAMED_MAX).map(|rival| fitting[*rival].name.as_str()).collect();
+        let more = rivals.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let reason = if figures[first].has_interval() {
+            "Their intervals overlap its interval, so these may be as good"
+        } else {
+            "The figure has no interval, so nothing tells these from the best"
+        };
+        sentences.push(format!("{reason}: {}{more}.", named.join("; ")));
+    }
+    let doubtful = goal.limits.iter().zip(winner.limits.iter().flatten());
+    let doubtful: Vec<&str> = doubtful
+        .filter(|(limit, reading)| !limit.surely_admits(reading))
+        .map(|(limit, _)| limit.text.as_str())
+        .collect();
+    if !doubtful.is_empty() {
+        sentences.push(format!(
+            "In doubt, because its interval reaches beyond the limit or is not known: {}.",
+            doubtful.join(", ")
+        ));
+    }
+    sentences
+}
+
+fn figure(reading: &Reading) -> Figure {
+    match reading.interval() {
+        Some((low, high)) => Figure { value: reading.value(), low, high },
+        None => Figure::unknown(reading.value()),
+    }
+}
+
+fn goal_text(goal: &Goal) -> String {
+    let extreme = if goal.extreme == Extreme::Smallest { "min" } else { "max" };
+    let limits: Vec<&str> = goal.limits.iter().map(|limit| limit.text.as_str()).collect();
+    let limits = if limits.is_empty() {
+        String::new()
+    } else {
+        format!(" subject to {}", limits.join(", "))
+    };
+    format!("{extreme} {}{limits}", goal.column)
+}
+
+/// A figure with its unit.
+pub fn value_text(column: &Column, value: f64) -> String {
+    let format =
+        if column.display.format == Format::Factor { Format::Factor } else { Format::Auto };
+    human::alone(&column.name, format, &Value::real(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_has_limits_in_the_unit_of_their_columns() {
+        let goal: Goal = "min self_mean_ns subject to cpu_ratio<=5%, max_ns<2us and rate_hz>=100"
+            .parse()
+            .unwrap();
+        assert_eq!((goal.extreme, goal.column.as_str()), (Extreme::Smallest, "self_mean_ns"));
+        let ends: Vec<f64> = goal.limits.iter().map(|limit| limit.end).collect();
+        assert_eq!(ends, [0.05, 2_000.0, 100.0]);
+        assert!(goal.limits[0].admits(0.05) && !goal.limits[1].admits(2_000.0));
+        assert!(goal.limits[2].admits(100.0) && !goal.limits[2].admits(99.0));
+        assert!("max a".parse::<Goal>().unwrap().limits.is_empty());
+        for wrong in ["", "a", "low a", "min a b", "min a subject to b", "min a subject to b<x"] {
+            assert!(wrong.parse::<Goal>().unwrap_err().contains("write 'min COLUMN"), "{wrong}");
+        }
+    }
+}

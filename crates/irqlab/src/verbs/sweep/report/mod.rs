@@ -1,0 +1,486 @@
+//! `irqlab sweep report`: one figure of every combination, its change against the baseline, and the best combination.
+//!
+//! `selection` chooses combinations, table, column and row. This file reads the runs one after the other and keeps only
+//! readings of them. `lab::compare` judges the changes, `tables` makes the table, and `report` prints it and draws the
+//! page.
+
+mod best;
+mod page;
+mod selection;
+mod tables;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use lab::compare::{self, Change, Reading};
+use record::{Column, Part, Run, StoredRun, Table};
+use report::escape::plain;
+use report::shell_word;
+use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run};
+
+use self::best::{Candidate, Goal, best};
+use self::selection::{AxisValue, ChosenColumn, chosen_column, chosen_row, offered_rows, row_name};
+use super::{open, usage, values_text};
+use crate::console;
+use crate::options::Usage;
+use crate::output_file::{self, ForceArgs};
+use crate::run::{stop_on_signals, terminal_options};
+
+/// Figures that are not exact and differ by less than this ratio count as equal. `compare` has this default, too.
+const MARGIN_RATIO: f64 = 0.02;
+/// Other tables than the reported one are read for shares of CPU time, unless they have more rows.
+const OTHER_TABLE_ROWS_MAX: u64 = 100_000;
+
+/// Report one figure of every combination, its change against the baseline, and the best combination
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sweep report caches --row RCU
+  irqlab sweep report caches --row RCU --column self_max_ns -o caches.html
+  irqlab sweep report caches --row RCU --where on=sim:zen3
+  irqlab sweep report caches --row RCU --best 'min self_mean_ns subject to self_max_ns<=5us'
+
+Changes are judged as irqlab compare judges them. A combination without a result is listed, and is never zero.
+
+Exit codes: 0 reported, also if combinations have no result; 1 failed, or a result was edited; 2 the command line is
+wrong, or no combination has the figure.")]
+pub struct ReportArgs {
+    /// Directory of the sweep
+    #[arg(value_name = "DIR")]
+    sweep: PathBuf,
+    /// Table of the runs [default: the first table with the column]
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+    /// Column with the figure [default: the headline column of the experiment]
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    /// Row of the table: NAME, or KEY=VALUE of a key column; may be repeated
+    #[arg(long, value_name = "ROW")]
+    row: Vec<String>,
+    /// Report only combinations with this value of an axis; may be repeated
+    #[arg(long = "where", value_name = "AXIS=VALUE")]
+    conditions: Vec<String>,
+    /// Name the best combination: 'min COLUMN' or 'max COLUMN', perhaps with 'subject to COLUMN<=NUMBER, ...'
+    #[arg(long, value_name = "GOAL")]
+    best: Option<Goal>,
+    /// Also write an HTML page with pictures over the axes to this file
+    #[arg(short, long, visible_alias = "out", value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
+    /// Print all rows and columns
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "all")]
+    json: bool,
+}
+
+/// The state of a combination.
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// The run was read.
+    Done,
+    Failed(String),
+    Running,
+    Missing,
+}
+
+/// A combination of the report.
+struct Combination<'a> {
+    index: usize,
+    task: &'a Task,
+    state: State,
+    /// A reading of each column in [`Wanted::columns`]. Empty if there is no run.
+    readings: Vec<Option<Reading>>,
+    /// Why a run lacks the reported figure.
+    why_absent: Option<String>,
+    is_baseline: bool,
+    change: Option<Change>,
+}
+
+impl Combination<'_> {
+    /// The reading of the reported column.
+    fn reading(&self) -> Option<&Reading> {
+        self.readings.first()?.as_ref()
+    }
+}
+
+/// What is read of each run.
+struct Wanted {
+    table: String,
+    /// The reported column, then the goal's column, then the columns of its limits.
+    columns: Vec<String>,
+    row: Vec<String>,
+    experiment: String,
+}
+
+/// What all runs together say.
+struct Facts {
+    /// The chosen table of the first run with the chosen row, without its rows.
+    table: Table,
+    column: Column,
+    goal_column: Option<Column>,
+    /// Name of the row. Empty for a table with one row.
+    row_name: String,
+    experiment: String,
+    benches: Vec<String>,
+    /// Start of the last run, UTC.
+    started_utc: String,
+    runs: usize,
+    runs_with_warnings: usize,
+    first_warning: Option<String>,
+    cut_short: usize,
+}
+
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    if let Some(output) = &args.output {
+        output_file::check(output, args.force)?;
+    }
+    let sweep = open(&args.sweep)?;
+    let plan = sweep.plan();
+    let conditions: Vec<AxisValue> = args
+        .conditions
+        .iter()
+        .map(|text| AxisValue::parse(text, plan))
+        .collect::<Result<_, _>>()?;
+    let is_selected = |task: &Task| conditions.iter().all(|condition| condition.selects(task));
+    let status = Status::of(&sweep).map_err(usage)?;
+    let Some(first) = status.done.iter().find(|index| is_selected(&plan.tasks[**index])) else {
+        bail!(Usage(format!(
+            "none of the combinations has a result yet: {} failed, {} are running, {} are missing (irqlab sweep run {} \
+             executes them)",
+            status.failed.len(),
+            status.running.len(),
+            status.missing.len(),
+            args.sweep.display()
+        )));
+    };
+    let outline = outline_of(&sweep, &plan.tasks[*first])?;
+    let chosen = chosen_column(&outline, args.table.as_deref(), args.column.as_deref())?;
+    let wanted = wanted(args, &outline, &chosen)?;
+    let mut reader = Reader { sweep: &sweep, wanted: &wanted, facts: None };
+    let mut combinations = reader.read(&status, &is_selected)?;
+    let Some(facts) = reader.facts else {
+        let table = read_run(&sweep, &plan.tasks[*first], &wanted)?;
+        let offered = table.as_ref().and_then(|run| run.table(&wanted.table)).map(offered_rows);
+        bail!(Usage(format!(
+            "no run has the row {} in table {}. {}",
+            args.row.join(", "),
+            wanted.table,
+            offered.unwrap_or_default()
+        )));
+    };
+    judge(plan, &facts, &mut combinations);
+    combinations.retain(|combination| is_selected(combination.task));
+    let report = tables::report(&sweep, &chosen, &facts, &mut combinations);
+    let mut answers: Vec<String> = largest_change(plan, &combinations).into_iter().collect();
+    if let (Some(goal), Some(column)) = (&args.best, &facts.goal_column) {
+        answers.extend(best(goal, column, &candidates(plan, &combinations)));
+    }
+    if let Some(output) = &args.output {
+        let print_command = command(args);
+        let page_command = format!("{print_command} -o {}", shell_word(&path_text(output)));
+        let commands = (print_command.as_str(), page_command.as_str());
+        let page = page::page(plan, &facts, &combinations, &report, &answers, commands)?;
+        output_file::write(output, page.as_bytes(), args.force)?;
+    }
+    print(args, &report, &answers)?;
+    if let Some(output) = &args.output {
+        console::say(&format!("report: {}", output.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(args: &ReportArgs, report: &Run, answers: &[String]) -> anyhow::Result<()> {
+    if args.json {
+        let mut document = report.to_json();
+        document["answers"] = serde_json::json!(answers);
+        return console::print(&format!("{document:#}\n"));
+    }
+    let mut options = terminal_options(None, args.all);
+    options.whole_command =
+        Some(format!("irqlab sweep report {} with --all or --json", args.sweep.display()));
+    let mut text = report::terminal(report, options);
+    for answer in answers {
+        text += &format!("\n{}\n", plain(answer));
+    }
+    console::print(&text)
+}
+
+/// The combination with the largest change that is known to be one, as a sentence. `combinations`: sorted, so that it is
+/// the first.
+fn largest_change(plan: &Plan, combinations: &[Combination<'_>]) -> Option<String> {
+    let first = combinations.first()?;
+    let change = first.change.filter(|change| change.verdict.is_difference());
+    let is_judged = combinations.iter().any(|combination| combination.change.is_some());
+    let Some(change) = change else {
+        return is_judged.then(|| "No change against the baseline is known to be one.".to_owned());
+    };
+    let direction = if change.difference < 0.0 { "less" } else { "more" };
+    let ratio = change.ratio(change.difference)?;
+    Some(format!(
+        "The largest change against the baseline: {}, {} {direction} ({}).",
+        values_text(plan, first.task),
+        report::human::percent(ratio.abs()),
+        change.verdict.word()
+    ))
+}
+
+/// The command line that prints the report again.
+fn command(args: &ReportArgs) -> String {
+    let mut command_words =
+        vec!["irqlab sweep report".to_owned(), shell_word(&path_text(&args.sweep))];
+    let mut add = |option: &str, value: &str| {
+        command_words.push(format!("{option} {}", shell_word(value)));
+    };
+    args.table.iter().for_each(|name| add("--table", name));
+    args.column.iter().for_each(|name| add("--column", name));
+    args.row.iter().for_each(|row| add("--row", row));
+    args.conditions.iter().for_each(|condition| add("--where", condition));
+    args.best.iter().for_each(|goal| add("--best", &goal.text));
+    command_words.join(" ")
+}
+
+/// The columns to read, after a check that the goal's columns exist.
+fn wanted(args: &ReportArgs, outline: &Run, chosen: &ChosenColumn) -> Result<Wanted, Usage> {
+    let mut columns = vec![chosen.column.clone()];
+    if let Some(goal) = &args.best {
+        let limits = goal.limits.iter().map(|limit| &limit.column);
+        for column in std::iter::once(&goal.column).chain(limits) {
+            chosen_column(outline, Some(&chosen.table), Some(column))
+                .map_err(|Usage(what)| Usage(format!("--best: {what}")))?;
+            columns.push(column.clone());
+        }
+    }
+    let (table, experiment) = (chosen.table.clone(), outline.experiment.clone());
+    Ok(Wanted { table, columns, row: args.row.clone(), experiment })
+}
+
+fn outline_of(sweep: &SweepDirectory, task: &Task) -> anyhow::Result<Run> {
+    match checked_run(sweep, task).map_err(usage)? {
+        Some(path) => Ok(StoredRun::open(&path)?.outline().clone()),
+        None => bail!("the result of task {} has vanished", task.id),
+    }
+}
+
+/// The run of a task with the rows of the chosen table, and of tables with shares of CPU time.
+fn read_run(sweep: &SweepDirectory, task: &Task, wanted: &Wanted) -> anyhow::Result<Option<Run>> {
+    let Some(path) = checked_run(sweep, task).map_err(usage)? else { return Ok(None) };
+    let part = |table: &Table| {
+        let has_shares = table.columns.iter().any(|column| column.is_cpu_share)
+            || table.column("context").is_some();
+        let is_needed = has_shares && table.row_count() <= OTHER_TABLE_ROWS_MAX;
+        if table.name == wanted.table || is_needed { Part::All } else { Part::Outline }
+    };
+    Ok(Some(record::read_run_parts(&path, part)?))
+}
+
+/// Reads the runs of a sweep.
+struct Reader<'a> {
+    sweep: &'a SweepDirectory,
+    wanted: &'a Wanted,
+    /// `None` until a run has the chosen row.
+    facts: Option<Facts>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the selected combinations, and the combinations with which they are compared.
+    fn read(
+        &mut self,
+        status: &Status,
+        is_selected: &dyn Fn(&Task) -> bool,
+    ) -> anyhow::Result<Vec<Combination<'a>>> {
+        let plan = self.sweep.plan();
+        let mut is_needed: Vec<bool> = plan.tasks.iter().map(is_selected).collect();
+        let by_values = tasks_by_values(plan);
+        for task in plan.tasks.iter().filter(|task| is_selected(task)) {
+            let baseline =
+                plan.baseline_values(task).and_then(|values| by_values.get(&values[..]).copied());
+            if let Some(index) = baseline {
+                is_needed[index] = true;
+            }
+        }
+        let stop = stop_on_signals()?;
+        let states = states(plan, status);
+        let mut combinations = Vec::new();
+        for ((index, task), state) in plan.tasks.iter().enumerate().zip(states) {
+            if !is_needed[index] {
+                continue;
+            }
+            if stop.is_requested() {
+                bail!("stopped; nothing was written");
+            }
+            let run =
+                if state == State::Done { read_run(self.sweep, task, self.wanted)? } else { None };
+            let is_baseline = plan.is_baseline(task);
+            let (readings, why_absent) = match &run {
+                Some(run) => self.readings(task, run)?,
+                None => (Vec::new(), None),
+            };
+            combinations.push(Combination {
+                index,
+                task,
+                state,
+                readings,
+                why_absent,
+                is_baseline,
+                change: None,
+            });
+        }
+        Ok(combinations)
+    }
+
+    /// A reading of each wanted column. If the reported figure is absent: why.
+    fn readings(
+        &mut self,
+        task: &Task,
+        run: &Run,
+    ) -> anyhow::Result<(Vec<Option<Reading>>, Option<String>)> {
+        let Wanted { table: table_name, columns, row: choice, experiment } = self.wanted;
+        let absent = |reason: String| Ok((Vec::new(), Some(reason)));
+        if run.experiment != *experiment {
+            return absent(format!("its run is of experiment {}", run.experiment));
+        }
+        let Some(table) = run.table(table_name) else {
+            return absent(format!("its run has no table {table_name}"));
+        };
+        let row = chosen_row(table, choice).map_err(|Usage(what)| {
+            let values = values_text(self.sweep.plan(), task);
+            Usage(format!("in the run of {values}, {what}"))
+        })?;
+        let Some(row) = row else {
+            let what = if choice.is_empty() { "row".to_owned() } else { choice.join(", ") };
+            return absent(format!("its run has no {what} in table {table_name}"));
+        };
+        let column_of = |name: &String| table.columns.iter().find(|column| column.name == *name);
+        let readings: Vec<Option<Reading>> =
+            columns.iter().map(|name| Reading::new(run, table, row, column_of(name)?)).collect();
+        let is_absent = readings.first().is_none_or(Option::is_none);
+        let why_absent = is_absent.then(|| {
+            let reason = run.absent.iter().find(|absence| {
+                absence.table == *table_name && columns.first() == Some(&absence.what)
+            });
+            match reason {
+                Some(absence) => format!("not measured: {}", absence.reason),
+                None => "its run has no number there".to_owned(),
+            }
+        });
+        if self.facts.is_none()
+            && let Some(column) = column_of(&columns[0])
+        {
+            let mut empty = Table::new(&table.name, &table.doc, table.columns.clone());
+            empty.display = table.display.clone();
+            self.facts = Some(Facts {
+                table: empty,
+                column: column.clone(),
+                goal_column: columns.get(1).and_then(column_of).cloned(),
+                row_name: row_name(table, row, choice),
+                experiment: run.experiment.clone(),
+                benches: Vec::new(),
+                started_utc: String::new(),
+                runs: 0,
+                runs_with_warnings: 0,
+                first_warning: None,
+                cut_short: 0,
+            });
+        }
+        if let Some(facts) = &mut self.facts {
+            facts.add(run);
+        }
+        Ok((readings, why_absent))
+    }
+}
+
+impl Facts {
+    /// The figure with its row, such as `self_mean_ns of RCU`.
+    fn figure_name(&self) -> String {
+        if self.row_name.is_empty() {
+            return self.column.name.clone();
+        }
+        format!("{} of {}", self.column.name, self.row_name)
+    }
+
+    fn add(&mut self, run: &Run) {
+        self.runs += 1;
+        if !self.benches.contains(&run.bench) {
+            self.benches.push(run.bench.clone());
+        }
+        if run.started_utc > self.started_utc {
+            self.started_utc.clone_from(&run.started_utc);
+        }
+        self.runs_with_warnings += usize::from(!run.warnings.is_empty());
+        if self.first_warning.is_none() {
+            self.first_warning = run.warnings.first().cloned();
+        }
+        self.cut_short += usize::from(!run.complete);
+    }
+}
+
+/// The position of each task in the plan, by its values.
+fn tasks_by_values(plan: &Plan) -> HashMap<&[u32], usize> {
+    plan.tasks.iter().enumerate().map(|(index, task)| (&task.values[..], index)).collect()
+}
+
+/// The state of each task of the plan.
+fn states(plan: &Plan, status: &Status) -> Vec<State> {
+    let mut states = vec![State::Missing; plan.tasks.len()];
+    for index in &status.done {
+        states[*index] = State::Done;
+    }
+    for index in &status.running {
+        states[*index] = State::Running;
+    }
+    for (index, Failure { reason, .. }) in &status.failed {
+        states[*index] = State::Failed(reason.clone());
+    }
+    states
+}
+
+/// Judges the change of each combination against its combination of the baseline, all in one family.
+fn judge(plan: &Plan, facts: &Facts, combinations: &mut [Combination<'_>]) {
+    let by_values: HashMap<&[u32], usize> = combinations
+        .iter()
+        .enumerate()
+        .map(|(position, combination)| (&combination.task.values[..], position))
+        .collect();
+    let base_of = |combination: &Combination<'_>| {
+        let values = plan.baseline_values(combination.task)?;
+        by_values.get(&values[..]).copied()
+    };
+    let bases: Vec<Option<usize>> = combinations.iter().map(base_of).collect();
+    let mut judged = Vec::new();
+    let mut pairs = Vec::new();
+    for (position, base) in bases.iter().enumerate() {
+        let Some(base) = base.filter(|base| *base != position) else { continue };
+        let readings = combinations[base].reading().zip(combinations[position].reading());
+        if let Some(pair) = readings {
+            judged.push(position);
+            pairs.push(pair);
+        }
+    }
+    let rules = compare::Plan { all_rows: false, margin_ratio: MARGIN_RATIO, rules: Vec::new() };
+    let changes = compare::changes(&facts.table, &facts.column, &pairs, &rules);
+    for (position, change) in judged.into_iter().zip(changes) {
+        combinations[position].change = Some(change);
+    }
+}
+
+/// The combinations as candidates for the goal.
+fn candidates<'c>(plan: &Plan, combinations: &'c [Combination<'_>]) -> Vec<Candidate<'c>> {
+    let candidate = |combination: &'c Combination<'_>| {
+        let mut readings = combination.readings.iter().skip(1).map(Option::as_ref);
+        Candidate {
+            name: values_text(plan, combination.task),
+            goal: readings.next().flatten(),
+            limits: readings.collect(),
+        }
+    };
+    combinations.iter().map(candidate).collect()
+}
+
+/// The path of the sweep as the page's command names it.
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,235 @@
+//! Changes of one figure against baselines, over many runs. `irqlab sweep report` uses it: a sweep has too many runs to
+//! keep them in memory, so a [`Reading`] keeps only what [`changes`] needs to judge a figure.
+//!
+//! The rules are those of a comparison of two runs. All changes of a report are one family: in 95 % of reports, all of
+//! their intervals hold together.
+
+use std::rc::Rc;
+
+use record::{Column, Run, Table, Value};
+
+use super::cells::{
+    ContextFacts, Figure, Pair, context_name, cpu_share_column, figure, assumes_independence,
+    span_count,
+};
+use super::estimates::EstimateSource;
+use super::run_totals::clock_ghz;
+use super::{Clocks, Exactness, Judge, Method, Plan, Verdict, is_repeatable};
+
+/// A figure of a run, with the facts that decide how a change of it is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    figure: Figure,
+    /// Whether another run gives the same figure, unless it is an estimate.
+    is_repeatable: bool,
+    /// See [`Pair::is_estimate`].
+    is_estimate: bool,
+    cpu_share: Option<f64>,
+    context_share: Option<f64>,
+    span_count: Option<u64>,
+    clock_ghz: Option<f64>,
+}
+
+/// The change of a figure from its baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The baseline's figure, in the unit of the column.
+    pub base: f64,
+    /// The figure less the baseline's figure, in the unit of the column.
+    pub difference: f64,
+    /// Lower and upper end of the simultaneous interval of the difference. `None` if the change cannot be judged.
+    pub interval: Option<(f64, f64)>,
+    pub method: Method,
+    pub verdict: Verdict,
+}
+
+impl Reading {
+    /// Reads the figure of `row` in `column`. Both belong to `table`, which belongs to `run`. `None` if the cell has no
+    /// number.
+    #[must_use]
+    pub fn new(run: &Run, table: &Table, row: &[Value], column: &Column) -> Option<Reading> {
+        let figure = figure(table, row, column)?;
+        let facts = ContextFacts::of_run(run, true);
+        let (context_share, context_spans) = facts.get(context_name(table, row, true).as_ref());
+        let cpu_share = cpu_share_column(table).and_then(|index| row.get(index)?.number());
+        Some(Reading {
+            figure,
+            is_repeatable: is_repeatable(run),
+            is_estimate: EstimateSource::of_run(run).is_estimate(table, row, column, &figure),
+            cpu_share,
+            context_share: cpu_share.or(context_share),
+            span_count: span_count(table, row).or(context_spans),
+            clock_ghz: clock_ghz(run),
+        })
+    }
+
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        self.figure.value
+    }
+
+    /// Lower and upper end of the figure's 95 % interval. Both are the figure itself if it is exact. `None` if its
+    /// uncertainty is not known.
+    #[must_use]
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        if self.is_exact() { Some((self.value(), self.value())) } else { self.figure.interval }
+    }
+
+    /// Whether another run gives exactly this figure.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.is_repeatable && !self.is_estimate
+    }
+}
+
+/// Judges the change in each pair of a baseline's reading and another reading. `column`: the column of all readings, in
+/// `table`.
+#[must_use]
+pub fn changes(
+    table: &Table,
+    column: &Column,
+    pairs: &[(&Reading, &Reading)],
+    plan: &Plan,
+) -> Vec<Change> {
+    let are_repeatable = pairs.iter().all(|(base, new)| base.is_repeatable && new.is_repeatable);
+    let exactness = if are_repeatable { Exactness::Repeatable } else { Exactness::Noisy };
+    let row: Rc<[(&str, String)]> = Rc::new([]);
+    let pair = |(base, new): &(&Reading, &Reading)| {
+        let larger = |first: Option<f64>, second: Option<f64>| {
+            first.into_iter().chain(second).reduce(f64::max)
+        };
+        Pair {
+            table,
+            row: Rc::clone(&row),
+            column,
+            base: Some(base.figure),
+            new: Some(new.figure),
+            cpu_share: larger(base.cpu_share, new.cpu_share),
+            context_share: larger(base.context_share, new.context_share),
+            span_count: base.span_count.into_iter().chain(new.span_count).min(),
+            assumes_independence: assumes_independence(column),
+            is_estimate: base.is_estimate || new.is_estimate,
+            repeats: None,
+            pair_counts: None,
+        }
+    };
+    let matched: Vec<Pair<'_>> = pairs.iter().map(pair).collect();
+    let judge = Judge::new(&matched, (exactness, Clocks::Same), plan);
+    let judged = pairs.iter().zip(matched).map(|((base, new), pair)| {
+        // A run without a model has no clock, and differs from none.
+        let clock_pair = base.clock_ghz.zip(new.clock_ghz);
+        let have_equal_clocks = clock_pair.is_none_or(|(base, new)| base == new);
+        let clocks = if have_equal_clocks { Clocks::Same } else { Clocks::Differ };
+        let difference = Judge { clocks, ..judge }.judge(pair);
+        Change {
+            base: base.value(),
+            difference: difference.change.unwrap_or(0.0),
+            interval: difference.interval,
+            method: difference.method,
+            verdict: difference.verdict,
+        }
+    });
+    judged.collect()
+}
+
+impl Change {
+    /// `difference` as a part of the baseline's figure. `None` if that figure is 0.
+    #[must_use]
+    pub fn ratio(&self, difference: f64) -> Option<f64> {
+        (self.base != 0.0).then(|| difference / self.base.abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Kind;
+    use serde_json::Map;
+
+    use super::*;
+    use crate::compare::compare;
+
+    /// A run with one context: its mean and half width.
+    fn run(bench: &str, mean: f64, half_width: f64) -> Run {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").key(),
+            Column::new("count", Kind::Uint, ""),
+            Column::new("self_mean_ns", Kind::Real, "").cost().plus_minus("ci95_ns"),
+            Column::new("ci95_ns", Kind::Real, ""),
+            Column::new("self_cpu_ratio", Kind::Real, "").cpu_share(),
+        ];
+        let mut table = Table::new("handlers", "", columns);
+        let row = vec!["RCU".into(), 1_000_u64.into(), mean.into(), half_width.into(), 0.05.into()];
+        table.push(row);
+        Run {
+            schema: String::new(),
+            experiment: "handlers".to_owned(),
+            bench: bench.to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: Map::new(),
+            settings: Map::new(),
+            observer: Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![table],
+        }
+    }
+
+    fn reading(run: &Run) -> Reading {
+        let table = &run.tables[0];
+        Reading::new(run, table, &table.rows()[0], &table.columns[2]).unwrap()
+    }
+
+    fn judged(base: &Run, news: &[Run]) -> Vec<Change> {
+        let plan = Plan { all_rows: false, margin_ratio: 0.02, rules: Vec::new() };
+        let (base_reading, readings) =
+            (reading(base), news.iter().map(reading).collect::<Vec<_>>());
+        let pairs: Vec<(&Reading, &Reading)> =
+            readings.iter().map(|new| (&base_reading, new)).collect();
+        changes(&base.tables[0], &base.tables[0].columns[2], &pairs, &plan)
+    }
+
+    #[test]
+    fn one_change_is_judged_as_compare_judges_it() {
+        for (bench, new_mean) in [("sim", 110.0), ("live", 110.0), ("live", 100.5), ("sim", 100.0)]
+        {
+            let (base, new) = (run(bench, 100.0, 1.0), run(bench, new_mean, 1.0));
+            let change = judged(&base, std::slice::from_ref(&new))[0];
+            let plan = Plan { all_rows: false, margin_ratio: 0.02, rules: Vec::new() };
+            let (mut base, mut new) = (base, new);
+            // Otherwise compare also judges the share of CPU time, and gives each figure a wider interval.
+            for run in [&mut base, &mut new] {
+                run.tables[0].columns[4].role = record::Role::Figure;
+                run.tables[0].columns[4].display.priority = 0;
+            }
+            let found = compare(&base, &new, &plan).unwrap();
+            let is_mean = |difference: &&crate::compare::Difference<'_>| {
+                difference.pair.column.name == "self_mean_ns"
+            };
+            let expected = found.differences.iter().find(is_mean).unwrap();
+            assert_eq!(
+                (change.verdict, change.method, change.interval),
+                (expected.verdict, expected.method, expected.interval),
+                "{bench} {new_mean}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_changes_have_wider_intervals_than_one() {
+        let base = run("live", 100.0, 1.0);
+        let width = |news: &[Run]| {
+            let (low, high) = judged(&base, news)[0].interval.unwrap();
+            high - low
+        };
+        let new = || run("live", 110.0, 1.0);
+        let many: Vec<Run> = (0..1_000).map(|_| new()).collect();
+        assert!(width(&many) > 1.2 * width(&[new()]));
+    }
+
+    #[test]
+    fn an_exact_figure_has_an_interval_without_width() {
+        assert_eq!(reading(&run("sim", 5.0, 1.0)).interval(), Some((5.0, 5.0)));
+        assert_eq!(reading(&run("live", 5.0, 1.0)).interval(), Some((4.0, 6.0)));
+    }
+}

@@ -1,0 +1,173 @@
+//! The page of a sweep: its answers, pictures over its axes, and the table of its combinations.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use record::Run;
+
+use super::figures::figure;
+use super::{SCRIPT, STYLE, policy, tables};
+use crate::escape::plain;
+use crate::picture::{
+    Drawn, NARROW, Picture, SweepFigures, Undrawn, WIDTH, colours_css, heat_map, over_axis,
+};
+use crate::words;
+
+/// Maximum number of axes with a picture.
+const AXES_MAX: usize = 6;
+/// Prefix of the HTML ids.
+const PREFIX: &str = "sweep";
+
+/// What the page of a sweep shows.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepPage<'a> {
+    pub figures: &'a SweepFigures<'a>,
+    /// The report as a run: its first table has a row for each combination.
+    pub report: &'a Run,
+    /// Sentences with the main results.
+    pub answers: &'a [String],
+    /// The command that prints the table.
+    pub print_command: &'a str,
+    /// The command that makes the page again.
+    pub command: &'a str,
+}
+
+/// A picture in two widths.
+struct BothWidths {
+    id: String,
+    wide: Picture,
+    narrow: Picture,
+}
+
+/// The page of a sweep as one HTML document.
+///
+/// Fails when a picture cannot be drawn.
+pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
+    let drawn = Drawn::new(page.figures);
+    let mut pictures = Vec::new();
+    let mut draw = |id: String, draw: &dyn Fn(f64) -> Result<Option<_>, Undrawn>| {
+        if let (Some(wide), Some(narrow)) = (draw(WIDTH)?, draw(NARROW)?) {
+            let picture = |sheet| Picture { name: "picture", tables: &["combinations"], sheet };
+            pictures.push(BothWidths { id, wide: picture(wide), narrow: picture(narrow) });
+        }
+        Ok::<(), Undrawn>(())
+    };
+    draw(format!("{PREFIX}-map"), &|width| heat_map(&drawn, width))?;
+    for axis in drawn.varying.iter().take(AXES_MAX) {
+        draw(format!("{PREFIX}-axis-{axis}"), &|width| over_axis(&drawn, *axis, width))?;
+    }
+    let undrawn = drawn.varying.len().saturating_sub(AXES_MAX);
+    Ok(document(page, &pictures, undrawn))
+}
+
+fn document(page: SweepPage<'_>, pictures: &[BothWidths], undrawn: usize) -> String {
+    let SweepPage { figures, report, answers, print_command, command } = page;
+    let title = format!("{}: {}", plain(&report.experiment), plain(&figures.name));
+    let style = format!("{STYLE}\n{}", colours_css());
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(policy::policy(SCRIPT));
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content="irqlab";
+                title { (title) }
+                style { (PreEscaped(&style)) }
+            }
+            body {
+                a.skip href="#answers" { "Skip to the answers" }
+                header {
+                    p.product { "irqlab sweep report" }
+                    h1 { (title) }
+                    (contents(!pictures.is_empty()))
+                }
+                main {
+                    (answers_section(report, answers))
+                    @if !pictures.is_empty() {
+                        section id="pictures" aria-labelledby="pictures-title" {
+                            h2 id="pictures-title" { "Pictures" }
+                            @for BothWidths { id, wide, narrow } in pictures {
+                                div.kind { (figure(&[(wide, "wide"), (narrow, "narrow")], id, None, html! {})) }
+                            }
+                            @if undrawn > 0 {
+                                p.note { "Not drawn: " (undrawn) " more axes with a smaller effect." }
+                            }
+                        }
+                    }
+                    section id="combinations" aria-labelledby="combinations-title" {
+                        h2 id="combinations-title" { "Combinations" }
+                        @for table in &report.tables {
+                            (tables::table(report, table, PREFIX, &format!("{} --all", plain(print_command))))
+                        }
+                        (absences(report))
+                    }
+                }
+                footer {
+                    p {
+                        "Made by " code { (plain(command)) } " from the runs of the sweep alone. "
+                        "A dash (–) is a number that was not measured; it is never zero."
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    // HTML does not allow these two characters, but a file name may contain them.
+    document.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
+fn contents(has_pictures: bool) -> Markup {
+    html! {
+        nav aria-label="Contents" {
+            ul {
+                li { a href="#answers" { "Answers" } }
+                @if has_pictures { li { a href="#pictures" { "Pictures" } } }
+                li { a href="#combinations" { "Combinations" } }
+            }
+            label.theme hidden {
+                "Colours "
+                select id="theme" {
+                    option value="auto" { "as the system" }
+                    option value="light" { "light" }
+                    option value="dark" { "dark" }
+                }
+            }
+        }
+    }
+}
+
+fn answers_section(report: &Run, answers: &[String]) -> Markup {
+    html! {
+        section id="answers" aria-labelledby="answers-title" tabindex="-1" {
+            h2 id="answers-title" { "Answers" }
+            div.answer {
+                @for (index, answer) in answers.iter().enumerate() {
+                    p.sentence { @if index == 0 { strong { (plain(answer)) } } @else { (plain(answer)) } }
+                }
+                p.basis { (words::title(report)) "." }
+                @let warnings = words::warnings(report);
+                @if !warnings.is_empty() {
+                    ul.warnings { @for warning in &warnings { li { strong { "Warning: " } (warning) } } }
+                }
+            }
+        }
+    }
+}
+
+/// The combinations without a figure, with the reasons.
+fn absences(report: &Run) -> Markup {
+    let missing = words::missing(report);
+    html! {
+        @if !missing.is_empty() {
+            h3 { "Without a figure" }
+            ul.missing {
+                @for absence in &missing {
+                    li {
+                        (absence.what) ": " (absence.reason)
+                        @if let Some(remedy) = &absence.remedy { br; code { (remedy) } }
+                    }
+                }
+            }
+        }
+    }
+}
