@@ -132,6 +132,10 @@ fn beyond_what_was_measured_there_is_no_upper_end() {
     );
     assert!(independent[1].interval.unwrap().1.is_some());
     assert!(independent[2].interval.unwrap().1.is_none());
+    // The 99th percentile of the largest of 9 delays is exceeded by about 11 of 9,900 measured delays.
+    let rows = scale(&[periodic(1_000_000, 10_000, 1000)], &job(&[9, 10], 100_000)).unwrap();
+    let has_p99 = |row: &Row| row.delay_p99_ns.is_some();
+    assert_eq!(rows.iter().map(has_p99).collect::<Vec<_>>(), [true, false, true, true]);
 }
 
 #[test]
@@ -208,6 +212,17 @@ fn a_run_is_read_and_one_that_contradicts_itself_is_refused() {
 }
 
 #[test]
+fn a_loop_that_started_late_has_its_detours_in_its_own_window() {
+    let mut run = measured(100_000, &[(150_000, 1000), (110_000, 2000)], 2);
+    let columns = ["cpu", "window_ns", "window_start_ns", "detour_count"];
+    let columns = columns.map(|name| Column::new(name, Kind::Uint, "For a test.")).to_vec();
+    let mut noise = Table::new("noise", "For a test.", columns);
+    noise.push([2_u64, 100_000, 100_000, 2].map(Value::from).to_vec());
+    run.tables[0] = noise;
+    assert_eq!(traces(&run, None, 1).unwrap()[0].detours, [(10_000, 2000), (48_000, 1000)]);
+}
+
+#[test]
 fn where_there_is_a_sample_times_are_random_and_the_rate_is_right() {
     let thin = measured(1_000_000_000, &[(50_000, 1000)], 3_000);
     let asked = traces(&thin, Some(Arrivals::Measured), 1).unwrap_err();
@@ -221,6 +236,20 @@ fn where_there_is_a_sample_times_are_random_and_the_rate_is_right() {
     let trace = &traces(&many, None, 1).unwrap()[0];
     assert_eq!((trace.detours.len(), trace.count), (200_000, 3_000_000));
     assert_eq!(trace.own_ns, (10_000_000_000 - 3_000_000 * 1031) / 15);
+}
+
+#[test]
+fn at_random_times_the_longest_detour_and_the_lost_time_are_exact() {
+    let mut run = measured(1_000_000_000, &[(50_000, 1000)], 3_000);
+    let names =
+        ["cpu", "window_ns", "detour_count", "lost_record_count", "detour_max_ns", "lost_ns"];
+    let columns = names.map(|name| Column::new(name, Kind::Uint, "For a test.")).to_vec();
+    let mut noise = Table::new("noise", "For a test.", columns);
+    noise.push([2_u64, 1_000_000_000, 3_000, 0, 1_010, 3_010_000].map(Value::from).to_vec());
+    run.tables[0] = noise;
+    let trace = &traces(&run, None, 1).unwrap()[0];
+    assert_eq!((trace.max_ns, trace.own_ns), (1_010, 1_000_000_000 - 3_010_000));
+    assert!(trace.detours.iter().all(|(_, length)| (1000..=1010).contains(length)));
 }
 
 #[test]

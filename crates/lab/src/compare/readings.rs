@@ -9,7 +9,7 @@ use std::rc::Rc;
 use record::{Column, Run, Table, Value};
 
 use super::cells::{
-    ContextFacts, Figure, Pair, context_name, cpu_share_column, figure, assumes_independence,
+    ContextFacts, Figure, Pair, assumes_independence, context_name, cpu_share_column, figure,
     span_count,
 };
 use super::estimates::EstimateSource;
@@ -142,7 +142,7 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
-    use record::Kind;
+    use record::{IntervalColumns, Kind};
     use serde_json::Map;
 
     use super::*;
@@ -153,12 +153,17 @@ mod tests {
         let columns = vec![
             Column::new("name", Kind::Text, "").key(),
             Column::new("count", Kind::Uint, ""),
-            Column::new("self_mean_ns", Kind::Real, "").cost().plus_minus("ci95_ns"),
+            Column::new("self_mean_ns", Kind::Real, "")
+                .cost()
+                .plus_minus("ci95_ns")
+                .interval(IntervalColumns::half_width("ci95_ns").degrees_of_freedom("freedom")),
             Column::new("ci95_ns", Kind::Real, ""),
+            Column::new("freedom", Kind::Uint, ""),
             Column::new("self_cpu_ratio", Kind::Real, "").cpu_share(),
         ];
         let mut table = Table::new("handlers", "", columns);
-        let row = vec!["RCU".into(), 1_000_u64.into(), mean.into(), half_width.into(), 0.05.into()];
+        let (count, freedom) = (1_000_u64.into(), 7_u64.into());
+        let row = vec!["RCU".into(), count, mean.into(), half_width.into(), freedom, 0.05.into()];
         table.push(row);
         Run {
             schema: String::new(),
@@ -199,8 +204,8 @@ mod tests {
             let (mut base, mut new) = (base, new);
             // Otherwise compare also judges the share of CPU time, and gives each figure a wider interval.
             for run in [&mut base, &mut new] {
-                run.tables[0].columns[4].role = record::Role::Figure;
-                run.tables[0].columns[4].display.priority = 0;
+                run.tables[0].columns[5].role = record::Role::Figure;
+                run.tables[0].columns[5].display.priority = 0;
             }
             let found = compare(&base, &new, &plan).unwrap();
             let is_mean = |difference: &&crate::compare::Difference<'_>| {

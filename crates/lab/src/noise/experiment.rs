@@ -199,8 +199,7 @@ impl Experiment for Plan {
 /// The flight record of a window, with names. `None` without one.
 fn recorded(sample: &NoiseSample) -> Option<Recorded<'_>> {
     let recorder = sample.flight_record.as_ref()?;
-    let opened_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).min().unwrap_or(0);
-    Some(Recorded { recorder, names: &sample.names, opened_ns })
+    Some(Recorded { recorder, names: &sample.names, opened_ns: sample.opened_ns() })
 }
 
 /// Describes a window that a request to stop cut short, in words: the label, and how much of the window was measured.

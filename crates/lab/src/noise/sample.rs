@@ -129,6 +129,12 @@ impl NoiseSample {
 }
 
 impl NoiseSample {
+    /// When the window opened: the start of the first CPU's loop, ns.
+    #[must_use]
+    pub fn opened_ns(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.start_ns).min().unwrap_or(0)
+    }
+
     /// Whether the loop ran on each CPU of the plan until the end of the window.
     #[must_use]
     pub fn has_all_cpus(&self) -> bool {
@@ -275,7 +281,7 @@ pub struct Slots {
     pub slot_length_ns: f64,
     /// Number of slots that passed.
     pub count: u64,
-    /// Total work of all slots, in iterations of the loop body.
+    /// Total work of all slots, in units of work. A unit is 1/64 of a slot without interference.
     pub work_sum: u64,
     /// Maximum work of a slot.
     pub work_max: u64,
@@ -361,6 +367,14 @@ mod tests {
             fixed.add(Quantum::untraced(0, time_ns), quanta_per_block);
         }
         assert_eq!((fixed.least_ns.len(), fixed.least_ns.iter().min()), (BLOCKS, Some(&80)));
+    }
+
+    #[test]
+    fn the_window_opens_with_the_first_loop() {
+        let slots = || LoopResult::Slots(Box::default());
+        let cpus = vec![CpuNoise::new(0, 1_900, 50, slots()), CpuNoise::new(1, 23, 50, slots())];
+        assert_eq!(NoiseSample::in_exact_clock(Loop::Ftq, cpus).opened_ns(), 23);
+        assert_eq!(NoiseSample::in_exact_clock(Loop::Ftq, vec![]).opened_ns(), 0);
     }
 
     #[test]

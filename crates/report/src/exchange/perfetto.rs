@@ -157,7 +157,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
         groups_of("longest", |table| detours(table, &|_| "the longest detours".to_owned())),
         groups_of("longest_parts", longest_parts),
         groups_of("worst_parts", worst_parts),
-        groups_of("fwq_quanta", fixed_work),
+        run.table("fwq_quanta").map(|table| fixed_work(run, table)).unwrap_or_default(),
         groups_of("ftq_quanta", fixed_time),
     ]
     .concat();
@@ -422,18 +422,44 @@ fn longest_parts(table: &Table) -> Vec<Group> {
     )
 }
 
-/// `noise`: quanta of fixed work. Their lengths differ, because interrupts lengthen them.
-fn fixed_work(table: &Table) -> Vec<Group> {
-    let group = |row: &Row<'_>| format!("CPU {}: fixed work (FWQ)", text(row, "cpu"));
+/// `noise`: quanta of fixed work. Their lengths differ, because interrupts lengthen them. If the run has more quanta of
+/// a CPU than the table, the CPU's heading says so.
+fn fixed_work(run: &Run, table: &Table) -> Vec<Group> {
+    let mut kept_counts: BTreeMap<String, u64> = BTreeMap::new();
+    for values in table.rows() {
+        *kept_counts.entry(text(&Row::new(table, values), "cpu")).or_default() += 1;
+    }
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    if let Some(fwq) = run.table("fwq") {
+        for values in fwq.rows() {
+            let row = Row::new(fwq, values);
+            let count = counts.entry(text(&row, "cpu")).or_default();
+            *count = count.saturating_add(uint(&row, "quantum_count").unwrap_or(0));
+        }
+    }
+    let group = |row: &Row<'_>| {
+        let cpu = text(row, "cpu");
+        let kept = kept_counts.get(&cpu).copied().unwrap_or(0);
+        match counts.get(&cpu) {
+            Some(all) if *all > kept => {
+                format!("CPU {cpu}: fixed work (FWQ), the first {kept} of {all} quanta")
+            }
+            _ => format!("CPU {cpu}: fixed work (FWQ)"),
+        }
+    };
     grouped(
         table,
         group,
         |_| "quanta".to_owned(),
         |row| {
             let largest = [text(row, "largest_kind"), text(row, "largest_name")].join(" ");
-            let is_disturbed = uint(row, "attributed_ns").is_some_and(|ns| ns > 0);
+            let name = match uint(row, "attributed_ns") {
+                None => "fwq quantum, cause not traced".to_owned(),
+                Some(0) => "no kernel event".to_owned(),
+                Some(_) => largest,
+            };
             Some(Slice {
-                name: if is_disturbed { largest } else { "undisturbed".to_owned() },
+                name,
                 kind: "quantum".to_owned(),
                 from_ns: uint(row, "start_ns")?,
                 length_ns: uint(row, "duration_ns")?,
@@ -444,7 +470,7 @@ fn fixed_work(table: &Table) -> Vec<Group> {
     )
 }
 
-/// `noise`: the work done in each quantum of fixed time.
+/// `noise`: the work done in each quantum of fixed time. It is counted in whole units of work.
 fn fixed_time(table: &Table) -> Vec<Group> {
     let mut by_cpu: BTreeMap<u64, Vec<(u64, i64)>> = BTreeMap::new();
     for values in table.rows() {
@@ -460,7 +486,7 @@ fn fixed_time(table: &Table) -> Vec<Group> {
         tracks: vec![Track {
             name: "work in each quantum".to_owned(),
             values,
-            unit: Some("iterations"),
+            unit: Some("units of work"),
             ..Track::default()
         }],
     };
@@ -732,6 +758,26 @@ mod tests {
         assert_eq!(events().filter_map(|event| event.counter_value).collect::<Vec<_>>(), [77]);
         let first = events().find(|event| event.kind == Some(SLICE_BEGIN)).unwrap();
         assert_eq!(first.debug_annotations[0].uint_value, Some(4));
+    }
+
+    #[test]
+    fn a_quantum_without_tracing_has_no_cause_and_the_first_quanta_are_called_so() {
+        let columns = ["cpu", "start_ns", "duration_ns", "attributed_ns"].map(|name| (name, Uint));
+        let row = |start: u64, attributed_ns: record::Value| {
+            vec![0_u64.into(), start.into(), 5_u64.into(), attributed_ns]
+        };
+        let rows = vec![row(0, record::Value::Absent), row(10, 0_u64.into())];
+        let counts = vec![vec![0_u64.into(), 7_u64.into()]];
+        let fwq = table("fwq", &[("cpu", Uint), ("quantum_count", Uint)], counts);
+        let run = run_of(vec![table("fwq_quanta", &columns, rows), fwq]);
+        let bytes = perfetto(&run).unwrap();
+        let names: Vec<String> =
+            read(&bytes).into_values().flatten().map(|(_, name, ..)| name).collect();
+        assert_eq!(names, ["fwq quantum, cause not traced", "no kernel event"]);
+        let file = TraceFile::decode(bytes.as_slice()).unwrap();
+        let tracks = file.packet.iter().filter_map(|packet| packet.track_descriptor.clone());
+        let headings: Vec<String> = tracks.map(|track| track.name.unwrap()).collect();
+        assert_eq!(headings[0], "CPU 0: fixed work (FWQ), the first 2 of 7 quanta");
     }
 
     #[test]

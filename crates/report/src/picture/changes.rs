@@ -27,12 +27,15 @@ const LABEL_DISTANCE_AT_LEFT: f64 = 28.0;
 /// Distance of the label from a mark at the right edge, to the right, pixels. The label is at the left of the mark.
 const LABEL_DISTANCE_AT_RIGHT: f64 = -30.0;
 
-/// The verdicts of a comparison, in the order of the title and the legend: name, colour, and pattern of the mark.
-const VERDICTS: [(&str, RGBColor, usize); 5] = [
+/// The verdicts of a comparison, in the order of the title and the legend: name, colour, and pattern of the mark. Figures
+/// that only one run has (`missing`, `added`) have no change to draw, and the title counts them.
+const VERDICTS: [(&str, RGBColor, usize); 7] = [
     ("worse", VERMILION, 3),
     ("changed", ORANGE, 2),
     ("better", BLUE, 0),
     ("can't tell", GREY, 1),
+    ("missing", GREY, 1),
+    ("added", GREY, 1),
     ("equal", GREY, 1),
 ];
 
@@ -291,6 +294,18 @@ mod tests {
         run.settings.insert("figure_count".to_owned(), 9.into());
         run.settings.insert("undecided_count".to_owned(), 5.into());
         assert_eq!(heading(&run).title, "3 of 9 figures changed: 3 worse, 5 can't tell, 1 equal");
+    }
+
+    #[test]
+    fn the_title_counts_figures_that_only_one_run_has() {
+        let mut run = differences(&[("can't tell", "a", 0.5, Some((-1.0, 2.0)))]);
+        for verdict in ["missing", "missing", "added"] {
+            let of_one_run = [verdict, "b", "mean_ns"].map(Value::from).to_vec();
+            run.tables[0].push([of_one_run, vec![Value::Absent; 3]].concat());
+        }
+        let sheet = changes(&run, WIDTH).unwrap().unwrap();
+        let expected = "0 of 4 figures changed: 1 can't tell, 2 missing, 1 added";
+        assert_eq!(sheet.heading.title, expected);
     }
 
     #[test]

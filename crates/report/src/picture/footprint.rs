@@ -57,6 +57,11 @@ fn draw_levels(
     draw_panels(&heading, width, &panels, axis).map(Some)
 }
 
+/// Whether the displaced lines of a row are an upper bound and no measurement.
+fn is_upper_bound(row: &Row<'_>) -> bool {
+    *row.get("is_upper_bound") == record::Value::Bool(true)
+}
+
 /// The picture of table `footprint`: the lines that each stimulus displaces. `None` for a run without displaced lines.
 pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("footprint") else { return Ok(None) };
@@ -64,9 +69,10 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .filter_map(|row| Some((row.number("displaced_lines")?, row)))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let Some((lines_max, row)) = largest else { return Ok(None) };
+    let at_most = if is_upper_bound(&row) { "at most " } else { "" };
     let heading = Heading {
         title: format!(
-            "Cache lines that an interrupt displaces: {} takes {} of {}",
+            "Cache lines that an interrupt displaces: {} takes {at_most}{} of {}",
             row.alone("stimulus"),
             human::number(lines_max.max(0.0)),
             row.alone("level").to_uppercase()
@@ -79,7 +85,7 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let value = row.number("displaced_lines")?.max(0.0);
         let ends =
             row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
-        let is_bound = *row.get("is_upper_bound") == record::Value::Bool(true);
+        let is_bound = is_upper_bound(row);
         let share = row.number("displaced_ratio").filter(|share| *share > 0.0);
         let share =
             share.map_or(String::new(), |share| format!(", {} of it", human::percent(share)));
@@ -149,6 +155,7 @@ mod tests {
         let sheet = displaced(&run, WIDTH).unwrap().unwrap();
         let [data, instructions] = sheet.plots() else { panic!("two levels") };
         assert_eq!((data.x, data.axis.ends()), (instructions.x, instructions.axis.ends()));
+        assert!(sheet.heading.title.ends_with(": timer takes 230 of L1I"));
     }
 
     #[test]
@@ -176,6 +183,8 @@ mod tests {
         let rows =
             vec![row("disk", 266.0, false), row("timer", 300.0, true), row("ipi", -1.0, false)];
         let run = run_of(vec![table("footprint", &columns, rows)]);
+        let title = displaced(&run, WIDTH).unwrap().unwrap().heading.title;
+        assert!(title.ends_with(": timer takes at most 300 of L1D"), "{title}");
         golden("displaced", displaced(&run, WIDTH));
         golden("displaced_narrow", displaced(&run, NARROW));
         assert_eq!(displaced(&run_of(vec![]), WIDTH).unwrap(), None);

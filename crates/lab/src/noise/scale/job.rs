@@ -10,6 +10,8 @@ const PHASES_MIN: u64 = 10;
 /// The largest of n draws is known only if at least this number of measured phases is expected to exceed it. Otherwise,
 /// the result is a lower bound.
 const ABOVE_MIN: u64 = 10;
+/// Like [`ABOVE_MIN`], for the 99th percentile of the largest delay: one in 100 of the largest delays exceeds it.
+const ABOVE_P99_MIN: u64 = 100 * ABOVE_MIN;
 
 /// The job that the caller asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +38,11 @@ pub struct Row {
     pub barrier_ns: u64,
     /// Mean delay of the slowest node, ns.
     pub delay_ns: f64,
-    /// Median and 99th percentile of the delay of the slowest node, ns.
-    pub delay_quantiles_ns: [f64; 2],
+    /// Median of the delay of the slowest node, ns.
+    pub delay_p50_ns: f64,
+    /// 99th percentile of the delay of the slowest node, ns. `None` if fewer than 10 measured phases are expected to
+    /// exceed it.
+    pub delay_p99_ns: Option<f64>,
     /// Mean delay over the time of a compute phase and a barrier without detours.
     pub slowdown_ratio: f64,
     /// The 95 % interval of the slowdown. Its upper end is `None` if the largest delay is not known.
@@ -73,14 +78,16 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
                 let draws = if coscheduled { 1 } else { nodes };
                 let is_lower_bound = has_losses || draws > phases / ABOVE_MIN;
                 let row = row(&delays, granularity_ns, (nodes, draws), is_lower_bound, job);
-                rows.push(Row { coscheduled, ..row });
+                let delay_p99_ns = row.delay_p99_ns.filter(|_| draws <= phases / ABOVE_P99_MIN);
+                rows.push(Row { coscheduled, delay_p99_ns, ..row });
             }
         }
     }
     Ok(rows)
 }
 
-/// The row for the largest of `draws` independent delays. The caller sets `coscheduled`.
+/// The row for the largest of `draws` independent delays. The caller sets `coscheduled`, and removes an unknown
+/// `delay_p99_ns`.
 fn row(
     delays: &Extremes,
     granularity_ns: u64,
@@ -97,8 +104,8 @@ fn row(
         coscheduled: false,
         barrier_ns,
         delay_ns,
-        delay_quantiles_ns: [0.5, 0.99]
-            .map(|probability| delays.quantile_of_largest(draws, probability)),
+        delay_p50_ns: delays.quantile_of_largest(draws, 0.5),
+        delay_p99_ns: Some(delays.quantile_of_largest(draws, 0.99)),
         slowdown_ratio: delay_ns / undisturbed_ns,
         interval: delays.interval_of_largest(draws, job.seed).map(|(low, high)| {
             (low / undisturbed_ns, (!is_lower_bound).then_some(high / undisturbed_ns))

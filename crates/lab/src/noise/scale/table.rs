@@ -45,7 +45,7 @@ pub fn run(
         settings,
         observer: Map::new(),
         warnings: warnings(&traces, &rows),
-        absent: has_no_interval.then_some(absence).into_iter().collect(),
+        absent: has_no_interval.then_some(absence).into_iter().chain(absent_p99(&rows)).collect(),
         tables: vec![table(&rows)],
     })
 }
@@ -54,6 +54,17 @@ pub fn run(
 fn arrivals_word(traces: &[Trace]) -> &'static str {
     let is_random = traces.iter().any(|trace| trace.arrivals == Arrivals::Random);
     if is_random { Arrivals::Random.word() } else { Arrivals::Measured.word() }
+}
+
+/// Says why rows lack the 99th percentile, if any row does.
+fn absent_p99(rows: &[Row]) -> Option<Absence> {
+    let count = rows.iter().filter(|row| row.delay_p99_ns.is_none()).count();
+    let subject = format!("delay_p99_ns of {count} of {} rows", rows.len());
+    let reason = "fewer than 10 measured delays are expected above it: the run has fewer than 1,000 \
+                  work intervals for each node";
+    let absence =
+        Absence::new("scale", subject, reason).with_remedy(Some("a longer irqlab noise, -d"));
+    (count > 0).then_some(absence)
 }
 
 fn longest_ns(traces: &[Trace]) -> u64 {
@@ -118,10 +129,14 @@ fn table(rows: &[Row]) -> Table {
             .real(|row: &Row| row.delay_ns),
         column("delay_p50_ns", "Median delay of the slowest node.")
             .shown_as("p50", 40)
-            .real(|row: &Row| row.delay_quantiles_ns[0]),
-        column("delay_p99_ns", "99th percentile of the delay of the slowest node.")
-            .shown_as("p99", 70)
-            .real(|row: &Row| row.delay_quantiles_ns[1]),
+            .real(|row: &Row| row.delay_p50_ns),
+        column(
+            "delay_p99_ns",
+            "99th percentile of the delay of the slowest node. Absent if fewer than 10 measured \
+             delays are expected above it: it would be no more than the longest measured delay.",
+        )
+        .shown_as("p99", 70)
+        .real(|row: &Row| row.delay_p99_ns),
         column(
             "slowdown_ratio",
             "delay_mean_ns over the sum of granularity_ns and barrier_latency_ns.",

@@ -123,10 +123,18 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
             return Err(ScaleError::Thinned { cpu, recorded: recorded.len() as u64, count });
         }
         let trace = if has_all_detours && wanted != Some(Arrivals::Random) {
-            measured(cpu, window_ns, recorded)?
+            // Runs of early versions have no such column: their times start with the CPU's own loop.
+            let window_start_ns = number("window_start_ns").unwrap_or(0);
+            let since_start = |[start_ns, length_ns]: [u64; 2]| {
+                [start_ns.saturating_sub(window_start_ns), length_ns]
+            };
+            measured(cpu, window_ns, recorded.into_iter().map(since_start).collect())?
         } else {
             let histogram = histogram(sizes, cpu, count)?;
-            at_random(cpu, window_ns, &histogram, &mut random)?
+            // Runs of early versions may lack these columns.
+            let max_ns = number("detour_max_ns").ok();
+            let lost_ns = number("lost_ns").ok();
+            at_random(cpu, window_ns, &histogram, (max_ns, lost_ns), &mut random)?
         };
         // Runs of early versions do not have the column.
         let lost = number("lost_record_count").unwrap_or(0);
@@ -167,7 +175,7 @@ fn cpu_rows<const N: usize>(
     Ok(found)
 }
 
-/// A trace with the measured times. `recorded`: start since the opening of the window and length of each detour, ns.
+/// A trace with the measured times. `recorded`: start since the start of the CPU's loop and length of each detour, ns.
 ///
 /// Fails if detours overlap or lie outside of the window.
 fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
@@ -209,11 +217,14 @@ fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, Scale
     Ok(rows)
 }
 
-/// A trace with the lengths of the histogram, in random order, at random times. Lengths in a bucket are spread evenly.
+/// A trace with the lengths of the histogram, in random order, at random times. Lengths in a bucket are spread evenly,
+/// so their sum differs slightly from the time in detours. `max_ns` is the exact length of the longest detour, and
+/// `lost_ns` the exact time in detours. Without these, the buckets' ends and middles are taken.
 fn at_random(
     cpu: u64,
     window_ns: u64,
     histogram: &[[u64; 3]],
+    (max_ns, lost_ns): (Option<u64>, Option<u64>),
     random: &mut Random,
 ) -> Result<Trace, ScaleError> {
     let count: u64 = histogram.iter().map(|[_, _, number]| number).sum();
@@ -222,7 +233,13 @@ fn at_random(
     let stride = count.div_ceil(DETOURS_MAX).max(1);
     let mut next = random.below(stride);
     let (mut lengths, mut passed, mut sum_ns) = (Vec::new(), 0_u64, 0_u128);
+    let (mut sum_ns_min, mut sum_ns_max, mut last_ns) = (0_u128, 0_u128, 0_u64);
     for [from_ns, to_ns, number] in histogram {
+        // No detour is longer than the longest, though its bucket may reach further.
+        let to_ns = &max_ns.map_or(*to_ns, |max_ns| max_ns.clamp(*from_ns, *to_ns));
+        last_ns = last_ns.max(*to_ns);
+        sum_ns_min += u128::from(*from_ns) * u128::from(*number);
+        sum_ns_max += u128::from(*to_ns) * u128::from(*number);
         let middle_ns = u128::from(*from_ns) + u128::from(to_ns - from_ns) / 2;
         sum_ns += middle_ns * u128::from(*number);
         while next < passed + number {
@@ -232,6 +249,10 @@ fn at_random(
         }
         passed += number;
     }
+    // A sum that contradicts the buckets is not taken.
+    let exact_ns = lost_ns.map(u128::from);
+    let is_possible = |lost_ns: &u128| (sum_ns_min..=sum_ns_max).contains(lost_ns);
+    let sum_ns = exact_ns.filter(is_possible).unwrap_or(sum_ns);
     let own_ns = u128::from(window_ns).saturating_sub(sum_ns) / u128::from(stride);
     if own_ns == 0 {
         return Err(damaged(
@@ -240,7 +261,7 @@ fn at_random(
         ));
     }
     let own_ns = own_ns as u64;
-    let max_ns = histogram.iter().map(|[_, to, _]| *to).max().unwrap_or(0);
+    let max_ns = last_ns;
     random.shuffle(&mut lengths);
     let detours = at_poisson_times(own_ns, lengths, random);
     Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Random, count, lost: 0, max_ns })

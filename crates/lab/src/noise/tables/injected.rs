@@ -8,7 +8,7 @@ use super::{cpu_column, no_rows};
 
 /// Table `injected`: one row for each time that timers were set for.
 pub fn injected(samples: &[NoiseSample]) -> Table {
-    /// When the loop of the CPU started, ns, and the timers.
+    /// When the window opened, ns, and the timers.
     type Row<'a> = (u64, &'a Injected);
     let columns = Columns::all([
         cpu_column(100).of(|(_, injected): &Row<'_>| injected.cpu),
@@ -18,7 +18,7 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
             "scheduled_at_ns",
             "Time that the timers were set for, from the opening of the window.",
         )
-        .uint(|(start_ns, injected): &Row<'_>| injected.planned_ns.saturating_sub(*start_ns)),
+        .uint(|(opened_ns, injected): &Row<'_>| injected.planned_ns.saturating_sub(*opened_ns)),
         column("latency_ns", "Delay until the timers' interrupt started, as the simulator saw it.")
             .uint(|(_, injected): &Row<'_>| {
                 injected
@@ -38,10 +38,8 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
         .uint(|(_, injected): &Row<'_>| injected.found_ns.map(|_| injected.own_ns)),
     ]);
     let rows = samples.iter().flat_map(|sample| {
-        let start_ns = |injected: &Injected| {
-            sample.cpus.iter().find(|cpu| cpu.cpu == injected.cpu).map_or(0, |cpu| cpu.start_ns)
-        };
-        sample.injected.iter().map(move |injected| (start_ns(injected), injected))
+        let opened_ns = sample.opened_ns();
+        sample.injected.iter().map(move |injected| (opened_ns, injected))
     });
     let doc = "Timers for known times in the window of the detour loop, and whether the loop \
                detects them.";

@@ -33,7 +33,7 @@ impl<'a> Longest<'a> {
 
     /// Start of the detour from the opening of the window, ns.
     fn start_ns(&self) -> u64 {
-        self.whole.detour.gap.start_ns.saturating_sub(self.detour_loop.cpu.start_ns)
+        self.detour_loop.since_opening_ns(self.whole.detour.gap.start_ns)
     }
 
     /// Time of a class in the detour, ns. `None` if the bench does not know it.
@@ -163,8 +163,8 @@ pub fn longest_parts(samples: &[NoiseSample]) -> Table {
         }
 
         fn start_utc(&self) -> Option<String> {
-            let DetourLoop { sample, cpu, .. } = self.longest.detour_loop;
-            sample.wall_clock?.utc(cpu.start_ns.checked_add(self.start_ns?)?)
+            let DetourLoop { sample, .. } = self.longest.detour_loop;
+            sample.wall_clock?.utc(sample.opened_ns().checked_add(self.start_ns?)?)
         }
     }
     let columns = Columns::all([

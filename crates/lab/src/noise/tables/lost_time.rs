@@ -20,11 +20,15 @@ pub fn lost_time(samples: &[NoiseSample]) -> Table {
     let columns = Columns::all([
         cpu_column(100).of(|row: &Row<'_>| row.0.cpu.cpu),
         column("start_ns", "Start of the interval, from the opening of the window.").uint(
-            |(detour_loop, lost): &Row<'_>| lost.start_ns.saturating_sub(detour_loop.cpu.start_ns),
+            |(detour_loop, lost): &Row<'_>| {
+                detour_loop.since_opening_ns(lost.start_ns.max(detour_loop.cpu.start_ns))
+            },
         ),
         column("end_ns", "End of the interval, from the opening of the window.").uint(
-            |(DetourLoop { cpu, .. }, lost): &Row<'_>| {
-                lost.end_ns.saturating_sub(cpu.start_ns).min(cpu.window_ns)
+            |(detour_loop, lost): &Row<'_>| {
+                let cpu = detour_loop.cpu;
+                let window_end_ns = cpu.start_ns.saturating_add(cpu.window_ns);
+                detour_loop.since_opening_ns(lost.end_ns.clamp(cpu.start_ns, window_end_ns))
             },
         ),
         column("kind", "Kind of the cause, as in table causes.")

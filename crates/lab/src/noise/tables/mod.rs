@@ -52,6 +52,11 @@ impl<'a> DetourLoop<'a> {
             sample.cpus.iter().filter_map(detour_loop)
         })
     }
+
+    /// A time from the opening of the window, which is the same for all CPUs, ns.
+    fn since_opening_ns(&self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(self.sample.opened_ns())
+    }
 }
 
 /// The detour loops of the samples: only the traced loops, or all loops if no loop was traced.

@@ -53,7 +53,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column(
             "method",
             "phases: from the start times of detours; spectrum: from the work lost in quanta of \
-             fixed time.",
+             fixed time, which is counted in units of about 1/64 of a quantum.",
         )
         .priority(60)
         .text(|row: &Row<'_>| row.method),

@@ -51,7 +51,8 @@ fn columns<'a>() -> Columns<'a, Row> {
             .uint(|row: &Row| row.cpu),
         column(
             "quantum_count",
-            "Quanta that overlap a handler on handler_cpu while nothing else ran on any CPU.",
+            "Quanta that overlap a handler on handler_cpu while nothing else ran on any CPU, of the \
+             quanta that are kept: the first 10,000 of the loop.",
         )
         .shown_as("quanta", 80)
         .uint(|row: &Row| row.excess.count),
@@ -76,13 +77,15 @@ fn columns<'a>() -> Columns<'a, Row> {
             }),
         column(
             "excluded_count",
-            "Quanta that overlap a handler on handler_cpu and other work on any CPU.",
+            "Quanta that overlap a handler on handler_cpu and other work on any CPU, of the quanta that \
+             are kept.",
         )
         .shown_as("excluded", 40)
         .uint(|row: &Row| row.excluded),
         column(
             "undisturbed_count",
-            "Quanta of this loop during which nothing else ran on any CPU.",
+            "Quanta of this loop during which nothing else ran on any CPU, of the quanta that are kept: \
+             the first 10,000.",
         )
         .detail()
         .uint(|row: &Row| row.undisturbed.count),

@@ -100,10 +100,15 @@ struct TimeSlots<'a> {
 }
 
 impl TimeSlots<'_> {
-    /// Share of the work that was not done, if each quantum could have had the maximum work.
+    /// Share of the work that was not done, if each quantum could have had the maximum work. `None` if the share is at
+    /// most its resolution: a quantum counts whole units of work, so it has one unit less than another by chance.
     fn lost_work_ratio(&self) -> Option<f64> {
-        let possible_work = self.slots.work_max.saturating_mul(self.slots.count);
-        ratio(possible_work.saturating_sub(self.slots.work_sum), possible_work)
+        let Slots { work_max, count, work_sum, .. } = *self.slots;
+        let possible_work = work_max.saturating_mul(count);
+        let lost_work = possible_work.saturating_sub(work_sum);
+        // One unit of each quantum.
+        let is_resolved = lost_work > count;
+        if is_resolved { ratio(lost_work, possible_work) } else { None }
     }
 }
 
@@ -122,10 +127,11 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
             .uint(|row: &TimeSlots<'_>| row.slots.count),
         column(
             "work_max_iterations",
-            "Maximum work done in a quantum, in iterations of the loop body.",
+            "Maximum work done in a quantum, in units of work. A unit is 1/64 of a quantum without \
+             interference: iterations_on_cpu_N (in the settings) iterations of the loop body on CPU N.",
         )
         .uint(|row: &TimeSlots<'_>| row.slots.work_max),
-        column("work_mean_iterations", "Mean work done in a quantum.").real(
+        column("work_mean_iterations", "Mean work done in a quantum, in units of work.").real(
             |row: &TimeSlots<'_>| {
                 (row.slots.count > 0).then(|| row.slots.work_sum as f64 / row.slots.count as f64)
             },
@@ -133,7 +139,8 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         column(
             "lost_work_ratio",
             "Share of the work that was not done: 1 minus work_mean_iterations over \
-             work_max_iterations.",
+             work_max_iterations. Absent if it is at most its resolution, 1 over work_max_iterations: \
+             a whole unit of work counts in the quantum in which it ends.",
         )
         .real(|row: &TimeSlots<'_>| row.lost_work_ratio()),
         column("empty_quantum_count", "Quanta without any work.")
@@ -154,4 +161,24 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
     });
     let doc = "Fixed time quanta (FTQ): the work done in the same time, repeated.";
     columns.table("ftq", doc, rows).displayed(quanta_rows())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::loops::Loop;
+    use super::*;
+    use record::Value;
+
+    #[test]
+    fn lost_work_below_one_unit_of_a_quantum_is_not_known() {
+        let lost_ratio = |work: &[u64]| {
+            let mut slots = Slots::default();
+            (0_u64..).zip(work).for_each(|(slot, work)| slots.add(slot, *work));
+            let cpu = CpuNoise::new(0, 0, 1_000, LoopResult::Slots(Box::new(slots)));
+            let table = ftq(&[NoiseSample::in_exact_clock(Loop::Ftq, vec![cpu])]);
+            table.get(&table.rows()[0], "lost_work_ratio").cloned()
+        };
+        assert_eq!(lost_ratio(&[64, 63, 63, 64]), Some(Value::Absent));
+        assert_eq!(lost_ratio(&[64, 0]), Some(Value::Real(0.5)));
+    }
 }

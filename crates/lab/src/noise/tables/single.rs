@@ -43,9 +43,7 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
     let columns = Columns::all([
         cpu_column(100).of(|(detour_loop, _): &Row<'_>| detour_loop.cpu.cpu),
         column("start_ns", "Start of the detour, from the opening of the window.").uint(
-            |(detour_loop, detour): &Row<'_>| {
-                detour.gap.start_ns.saturating_sub(detour_loop.cpu.start_ns)
-            },
+            |(detour_loop, detour): &Row<'_>| detour_loop.since_opening_ns(detour.gap.start_ns),
         ),
         column("length_ns", "Length of the detour.")
             .uint(|(_, detour): &Row<'_>| detour.gap.length_ns()),
@@ -81,8 +79,9 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
     type Row<'a> = (&'a NoiseSample, &'a CpuNoise, &'a Quantum);
     let columns = Columns::all([
         cpu_column(100).of(|(_, cpu, _): &Row<'_>| cpu.cpu),
-        column("start_ns", "Start of the quantum, from the opening of the window.")
-            .uint(|(_, cpu, quantum): &Row<'_>| quantum.start_ns.saturating_sub(cpu.start_ns)),
+        column("start_ns", "Start of the quantum, from the opening of the window.").uint(
+            |(sample, _, quantum): &Row<'_>| quantum.start_ns.saturating_sub(sample.opened_ns()),
+        ),
         column("duration_ns", "Duration of the quantum.")
             .uint(|(.., quantum): &Row<'_>| quantum.time_ns),
         column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
@@ -112,14 +111,23 @@ pub fn slots(samples: &[NoiseSample]) -> Table {
         cpu_column(100).of(|(cpu, ..): &Row| *cpu),
         column("start_ns", "Start of the quantum, from the opening of the window.")
             .uint(|(_, start_ns, _): &Row| *start_ns),
-        column("work_iterations", "Iterations of the loop body that ended in the quantum.")
-            .uint(|(.., work): &Row| *work),
+        column(
+            "work_iterations",
+            "Units of work that ended in the quantum. A unit is iterations_on_cpu_N (in the settings) \
+             iterations of the loop body on CPU N.",
+        )
+        .uint(|(.., work): &Row| *work),
     ]);
     let mut rows: Vec<Row> = Vec::new();
-    for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
-        if let LoopResult::Slots(slots) = &cpu.result {
+    for sample in samples {
+        let opened_ns = sample.opened_ns();
+        for cpu in &sample.cpus {
+            let LoopResult::Slots(slots) = &cpu.result else { continue };
+            let first_ns = cpu.start_ns.saturating_sub(opened_ns);
             let numbered = (0_u64..).zip(&slots.first);
-            rows.extend(numbered.map(|(slot, work)| (cpu.cpu, slots.start_ns(slot), *work)));
+            rows.extend(numbered.map(|(slot, work)| {
+                (cpu.cpu, first_ns.saturating_add(slots.start_ns(slot)), *work)
+            }));
         }
     }
     let doc = "Work in the first quanta of fixed time, at most 65,536 per CPU.";

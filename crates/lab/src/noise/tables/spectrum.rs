@@ -16,7 +16,7 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
         column(
             "amplitude_ratio",
             "Amplitude of the sine of the frequency in the lost work, over the maximum work in a \
-             quantum.",
+             quantum. Work is counted in whole units, about 1/64 of a quantum.",
         )
         .real(|(.., amplitude): &Row| *amplitude),
     ]);

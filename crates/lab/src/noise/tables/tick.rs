@@ -69,12 +69,19 @@ fn columns<'a>() -> Columns<'a, Row> {
         )
         .shown_as("of the CPU", 96)
         .real(|row: &Row| row.cpu_ratio()),
-        column("quantum_count", "Quanta of fixed work (fwq) that only one tick interrupted.")
-            .shown_as("quanta", 60)
-            .uint(|row: &Row| row.cost.direct.count),
-        column("undisturbed_count", "Quanta that nothing interrupted.")
-            .shown_as("undisturbed", 50)
-            .uint(|row: &Row| row.cost.undisturbed_count),
+        column(
+            "quantum_count",
+            "Quanta of fixed work (fwq) that only one tick interrupted, of the quanta that are kept: \
+             the first 10,000.",
+        )
+        .shown_as("quanta", 60)
+        .uint(|row: &Row| row.cost.direct.count),
+        column(
+            "undisturbed_count",
+            "Quanta that nothing interrupted, of the quanta that are kept: the first 10,000.",
+        )
+        .shown_as("undisturbed", 50)
+        .uint(|row: &Row| row.cost.undisturbed_count),
     ])
 }
 

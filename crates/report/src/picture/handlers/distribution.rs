@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use record::{Run, Table};
 
-use super::{conditions, context, largest, left_out, panel_title, text};
+use super::{conditions, context, is_sum, largest, not_drawn, panel_title, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, PATTERNS, room_for};
@@ -120,9 +120,10 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let (mut panels, mut dropped, mut has_marks) = (Vec::new(), 0, false);
     for condition in &conditions {
         let contexts = largest(table, condition, "self_total_ns");
-        dropped += contexts.len().saturating_sub(CONTEXTS_MAX);
         let curves: Vec<Curve> =
             contexts.iter().filter_map(|row| curve(row, histograms)).take(CONTEXTS_MAX).collect();
+        // Contexts beyond the panel's maximum, and contexts with too few spans for a curve.
+        dropped += contexts.len() - curves.len();
         has_marks |= curves.iter().any(|curve| curve.has_marks);
         if !curves.is_empty() {
             panels.push((panel_title(condition), curves));
@@ -145,12 +146,16 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "From the histograms: 16 buckets per doubling."
     };
     let mut notes = vec![source.to_owned()];
-    notes.extend(left_out(further_conditions, dropped, "handlers"));
-    let longest = panels
-        .iter()
-        .flat_map(|(_, curves)| curves)
-        .filter_map(|curve| Some((&curve.name, curve.points.last()?.0)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
+    notes.extend(not_drawn(
+        &[(further_conditions, "conditions"), (dropped, "contexts")],
+        "handlers",
+    ));
+    // The exact maximum of all contexts, drawn or not. A histogram has only the end of the last bucket.
+    let longest = rows(table)
+        .filter(|row| is_sum(table, row))
+        .filter_map(|row| Some((context(&row), row.number("self_max_ns")?)))
+        .filter(|(_, time)| *time > 0.0)
+        .reduce(|longest, other| if other.1 > longest.1 { other } else { longest });
     let heading = Heading {
         title: format!(
             "How long each context takes{}",

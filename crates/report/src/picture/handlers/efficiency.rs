@@ -77,11 +77,16 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     });
     let rank =
         |name: &String| order.iter().position(|ordered| ordered == name).unwrap_or(usize::MAX);
-    let (mut panels, mut dropped) = (Vec::new(), 0);
+    let (mut panels, mut dropped, mut lowest_ipc) = (Vec::new(), 0, None);
     for (column, title) in MEASURES {
         let mut bars: Vec<Bar> =
             rows(table).filter_map(|row| bar(&row, column, &in_picture)).collect();
         bars.sort_by_key(|bar| rank(&bar.name));
+        // A context that is not drawn may have the lowest IPC.
+        if column == MEASURES[0].0 {
+            let lowest = bars.iter().min_by(|a, b| a.length().total_cmp(&b.length()));
+            lowest_ipc = lowest.map(|bar| (bar.name.clone(), bar.label.clone()));
+        }
         dropped = dropped.max(bars.len().saturating_sub(CONTEXTS_MAX));
         bars.truncate(CONTEXTS_MAX);
         if !bars.is_empty() {
@@ -91,10 +96,6 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if panels.is_empty() {
         return Ok(None);
     }
-    let lowest_ipc = panels
-        .iter()
-        .find(|(column, ..)| *column == MEASURES[0].0)
-        .and_then(|(_, _, bars)| bars.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
     // All shares have one scale. Instructions per cycle have another unit.
     let ratio_maxima =
         panels.iter().filter(|(column, ..)| is_share(column)).map(|(.., bars)| longest_bar(bars));
@@ -104,10 +105,9 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     notes.extend(left_out(0, dropped, "ratios"));
     let heading = Heading {
         title: match lowest_ipc {
-            Some(bar) => format!(
-                "How well each context runs: {} has the lowest IPC ({})",
-                bar.name, bar.label
-            ),
+            Some((name, label)) => {
+                format!("How well each context runs: {name} has the lowest IPC ({label})")
+            }
             None => "How well each context runs: miss ratios".to_owned(),
         },
         notes,

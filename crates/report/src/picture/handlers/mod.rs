@@ -49,12 +49,17 @@ fn conditions(table: &Table) -> (Vec<String>, usize) {
     (conditions, further)
 }
 
+/// Whether the row is a sum over all CPUs.
+fn is_sum(table: &Table, row: &Row<'_>) -> bool {
+    table.column("cpu").is_none() || text(row, "cpu") == "all"
+}
+
 /// The rows of a condition that are sums over all CPUs, sorted by `column`, the largest first. Leaves out rows
 /// without a positive number there.
 fn largest<'t>(table: &'t Table, condition: &str, column: &str) -> Vec<Row<'t>> {
     let is_wanted = |row: &Row<'_>| {
         text(row, "condition") == condition
-            && (table.column("cpu").is_none() || text(row, "cpu") == "all")
+            && is_sum(table, row)
             && row.number(column).is_some_and(|number| number > 0.0)
     };
     let mut sums: Vec<Row<'t>> = rows(table).filter(is_wanted).collect();
@@ -69,7 +74,11 @@ fn panel_title(condition: &str) -> String {
 
 /// A note that says how many conditions and contexts the picture leaves out for lack of space. `None` if it draws all.
 fn left_out(conditions: usize, contexts: usize, table: &str) -> Option<String> {
-    let parts = [(conditions, "conditions"), (contexts, "contexts of the least cost")];
+    not_drawn(&[(conditions, "conditions"), (contexts, "contexts of the least cost")], table)
+}
+
+/// A note that says what the picture leaves out: each a number and what it counts. `None` if all numbers are 0.
+fn not_drawn(parts: &[(usize, &str)], table: &str) -> Option<String> {
     let parts: Vec<String> = parts
         .iter()
         .filter(|(number, _)| *number > 0)
@@ -81,7 +90,7 @@ fn left_out(conditions: usize, contexts: usize, table: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::sheet::{Heading, NARROW, WIDTH};
     use crate::picture::tests::{golden, run_of, table};
     use record::{Column, Kind};
 
@@ -221,6 +230,44 @@ mod tests {
         run.tables.push(table("histograms", &columns, rows.collect()));
         golden("distribution_of_histograms", distribution(&run, WIDTH));
         golden("distribution_narrow", distribution(&run, NARROW));
+    }
+
+    #[test]
+    fn the_longest_span_is_that_of_all_contexts_and_the_note_counts_those_without_a_curve() {
+        let handlers = handlers();
+        let column = |name: &str| handlers.column(name).unwrap();
+        let mut table = Table::new("handlers", "", handlers.columns.clone());
+        // Eight contexts with a curve, and the cheapest of them has the longest span. A ninth has one span.
+        for number in 0..9_u64 {
+            let mut row = handlers.rows()[1].clone();
+            row[column("name")] = format!("context{number}").into();
+            row[column("number")] = number.into();
+            row[column("self_total_ns")] = (1_000_000 - number).into();
+            row[column("self_max_ns")] = (90_000 + 1_000 * number).into();
+            if number == 8 {
+                row[column("count")] = 1.into();
+                row[column("self_max_ns")] = 5_000.into();
+            }
+            table.push(row);
+        }
+        let sheet = distribution(&run_of(vec![table]), WIDTH).unwrap().unwrap();
+        let Heading { title, notes, .. } = sheet.heading;
+        assert!(title.ends_with(": context7 softirq has the longest span (97.0 µs)"), "{title}");
+        assert_eq!(notes[1], "Not drawn: 3 contexts; see table handlers.");
+    }
+
+    #[test]
+    fn the_lowest_ipc_is_that_of_all_contexts() {
+        let columns = [("kind", TEXT), ("name", TEXT), ("instructions_per_cycle", REAL)];
+        let row = |number: u32| -> Vec<Value> {
+            let ipc = 2.0 - 0.1 * f64::from(number);
+            vec!["softirq".into(), format!("context{number}").into(), ipc.into()]
+        };
+        let run = run_of(vec![table("ratios", &columns, (0..10).map(row).collect())]);
+        let heading = efficiency(&run, WIDTH).unwrap().unwrap().heading;
+        let says = ": context9 softirq has the lowest IPC (1.10)";
+        assert!(heading.title.ends_with(says), "{}", heading.title);
+        assert_eq!(heading.notes[1], "Not drawn: 2 contexts of the least cost; see table ratios.");
     }
 
     #[test]

@@ -39,6 +39,14 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let shortest_ns = shortest_ns.entry(cpu).or_insert(time_ns);
         *shortest_ns = shortest_ns.min(time_ns);
     }
+    // Table `fwq` has the exact extremes of all quanta, table `fwq_quanta` only the first quanta.
+    let (mut longest_of_all, mut quantum_count) = (0.0_f64, 0.0_f64);
+    for row in run.table("fwq").into_iter().flat_map(rows) {
+        let Some(shortest_ns) = shortest_ns.get_mut(&row.alone("cpu")) else { continue };
+        *shortest_ns = row.number("min_ns").map_or(*shortest_ns, |min_ns| min_ns.min(*shortest_ns));
+        longest_of_all = longest_of_all.max(row.number("max_ns").unwrap_or(0.0));
+        quantum_count += row.number("quantum_count").unwrap_or(0.0);
+    }
     let mut quanta: BTreeMap<String, Vec<Quantum>> = BTreeMap::new();
     let (mut used, mut longest, mut last_start_ns) = ([false; KINDS], 0.0_f64, 0.0_f64);
     for row in rows(table) {
@@ -50,16 +58,26 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         quantum.kind.into_iter().for_each(|kind| used[kind] = true);
         quanta.entry(cpu).or_default().push(quantum);
     }
+    let mut notes = vec![
+        "A quantum that took more than 2 % longer than the shortest of its CPU has a stem, in the \
+         colour of what took most of the time lost in it."
+            .to_owned(),
+    ];
+    let drawn_count: usize = quanta.values().map(Vec::len).sum();
+    if quantum_count > drawn_count as f64 {
+        let without_longest = if longest_of_all > longest { ", without the longest" } else { "" };
+        notes.push(format!(
+            "Only the first {} of {} quanta are drawn{without_longest}.",
+            crate::human::count(drawn_count as u64),
+            crate::human::count(quantum_count as u64),
+        ));
+    }
     let heading = Heading {
         title: format!(
             "Duration of each quantum of fixed work (FWQ), up to {}",
-            Quantity::Time.text(longest)
+            Quantity::Time.text(longest.max(longest_of_all))
         ),
-        notes: vec![
-            "A quantum that took more than 2 % longer than the shortest of its CPU has a stem, in the \
-             colour of what took most of the time lost in it."
-                .to_owned(),
-        ],
+        notes,
         legend: causes.legend("within 2 % of the minimum", &used),
         description: "The duration of each quantum of fixed work against its start. ".to_owned(),
     };
@@ -176,6 +194,18 @@ mod tests {
         let [first, second] = sheet.plots() else { panic!("two CPUs") };
         assert_eq!(first.axis, second.axis);
         assert_eq!(sheet.file().matches(">\n100 µs\n<").count(), 2, "at both vertical axes");
+    }
+
+    #[test]
+    fn the_title_has_the_longest_of_all_quanta_though_only_the_first_are_drawn() {
+        let mut run = run([(0, 100_000, None), (100_000, 101_500, None)]);
+        let columns = ["cpu", "quantum_count", "min_ns", "max_ns"].map(|name| (name, Kind::Uint));
+        let row = [3_u64, 5_000, 99_000, 36_100_000].map(Value::from).to_vec();
+        run.tables.push(table("fwq", &columns, vec![row]));
+        let sheet = repetitions(&run, WIDTH).unwrap().unwrap();
+        assert!(sheet.heading.title.ends_with("up to 36.1 ms"), "{}", sheet.heading.title);
+        let note = sheet.heading.notes.last().unwrap();
+        assert!(note.starts_with("Only the first 2 of ") && note.contains("without the longest"));
     }
 
     #[test]

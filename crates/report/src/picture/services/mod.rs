@@ -43,11 +43,15 @@ fn panel_title(row: &Row<'_>) -> String {
     names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// The titles of the panels of a table: the first [`PANELS_MAX`].
-fn panel_titles(table: &Table) -> Vec<String> {
+/// The titles of the panels of a table, the first [`PANELS_MAX`], and a note that says how many further machines are not
+/// drawn.
+fn panel_titles(table: &Table) -> (Vec<String>, Option<String>) {
     let mut titles = distinct(rows(table).map(|row| panel_title(&row)));
+    let further = titles.len().saturating_sub(PANELS_MAX);
     titles.truncate(PANELS_MAX);
-    titles
+    let note = (further > 0)
+        .then(|| format!("Not drawn: {further} further machines; see table {}.", table.name));
+    (titles, note)
 }
 
 /// The entries of the legend for those parts whose colours the panels contain.
@@ -158,6 +162,22 @@ mod tests {
         ];
         let run = made("services", &["service"], &numbers, rows);
         golden("services", services(&run, WIDTH));
+    }
+
+    #[test]
+    fn the_title_names_its_machine_and_a_note_counts_machines_that_are_not_drawn() {
+        let machines: Vec<String> = (0..14).map(|number| format!("w{number}")).collect();
+        let heading = |machines: &[String]| {
+            let rows = machines.iter().map(|machine| row(&[machine.as_str(), "read"], &[0.25]));
+            let run = made("services", &["workload", "service"], &["kernel_ratio"], rows.collect());
+            services(&run, WIDTH).unwrap().unwrap().heading
+        };
+        let all = heading(&machines);
+        assert_eq!(all.title, "The kernel's services (w0): read takes 25.0 % of its time");
+        assert_eq!(all.notes[1], "Not drawn: 2 further machines; see table services.");
+        let one = heading(&machines[..1]);
+        assert_eq!(one.title, "The kernel's services: read takes 25.0 % of its time");
+        assert_eq!(one.notes.len(), 1);
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     else {
         return Ok(None);
     };
-    let titles = panel_titles(table);
+    let (titles, not_drawn) = panel_titles(table);
     let slots_max = ((width - 140.0) / SLOT_WIDTH_MIN) as usize;
     let panels: Vec<(String, Vec<Slot>)> = titles
         .into_iter()
@@ -113,13 +113,15 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let (name, _, _, colour) = LAYERS[layer];
         Entry { name: name.to_owned(), colour }
     });
+    let mut notes = vec![
+        "Shares of the time of all CPUs. Branches, dependences: cycles that are lost after mispredicted branches, \
+         and while instructions wait for each other or for a unit."
+            .to_owned(),
+    ];
+    notes.extend(not_drawn);
     let heading = Heading {
         title: "What the processors do over time".to_owned(),
-        notes: vec![
-            "Shares of the time of all CPUs. Branches, dependences: cycles that are lost after mispredicted branches, \
-             and while instructions wait for each other or for a unit."
-                .to_owned(),
-        ],
+        notes,
         legend: legend.collect(),
         description: "Shares of user mode, kernel and idle time over the time of the window, on top of each other. \
                       The numbers are in table profile of the run."

@@ -52,7 +52,7 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     else {
         return Ok(None);
     };
-    let titles = panel_titles(table);
+    let (titles, not_drawn) = panel_titles(table);
     let mut panels = Vec::new();
     for title in titles {
         let size = |row: &Row<'_>| row.number("kernel_ratio").unwrap_or(0.0);
@@ -65,13 +65,21 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             panels.push((title, bars));
         }
     }
-    let Some(first) = panels.first().and_then(|(_, bars)| bars.first()) else { return Ok(None) };
+    let Some((panel, bars)) = panels.first() else { return Ok(None) };
+    let Some(first) = bars.first() else { return Ok(None) };
+    // The title is about the first panel only. Panels of several machines have names.
+    let machine = if panels.len() > 1 { format!(" ({panel})") } else { String::new() };
+    let mut notes = vec![format!(
+        "Time of a service itself, without what interrupted it or was nested in it; the largest {SERVICES_MAX} \
+         of each."
+    )];
+    notes.extend(not_drawn);
     let heading = Heading {
-        title: format!("The kernel's services: {} takes {} of its time", first.name, first.label),
-        notes: vec![format!(
-            "Time of a service itself, without what interrupted it or was nested in it; the largest {SERVICES_MAX} \
-             of each."
-        )],
+        title: format!(
+            "The kernel's services{machine}: {} takes {} of its time",
+            first.name, first.label
+        ),
+        notes,
         legend: legend(&[&CAUSES[..], &[NOT_DIVIDED]].concat(), &panels),
         description: "A bar for each service, as long as its share of the kernel's time. The numbers are in table \
                       services of the run."
