@@ -181,3 +181,15 @@ pub fn core_hz() -> Option<f64> {
     let ticks_per_cycle = live::clock::core_cycle()?;
     Some(live::clock::ClockResolution::measure()?.hz / ticks_per_cycle)
 }
+
+/// An absence for each kernel without cycles. `side` names the machine in its text, as in `in the model`.
+pub(crate) fn absences(
+    samples: &[KernelSample],
+    side: &str,
+) -> Vec<(String, String, Option<String>)> {
+    let absence = |kernel: &KernelSample| {
+        let reason = kernel.figures.as_ref().err()?;
+        Some((format!("{}/{} {side}", kernel.group, kernel.name), reason.clone(), None))
+    };
+    samples.iter().filter_map(absence).collect()
+}

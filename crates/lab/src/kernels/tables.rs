@@ -159,7 +159,8 @@ fn group_table(pairs: &[Pair<'_>]) -> Table {
     let columns = Columns::all([
         column(
             "group",
-            "Group of kernels; all; all but system; or the kernels that fits do not use.",
+            "Group of kernels; all; all but system; all but system and cpuid, which a hypervisor executes; or the kernels that \
+             fits do not use.",
         )
         .key()
         .priority(100)
@@ -208,6 +209,9 @@ fn group_table(pairs: &[Pair<'_>]) -> Table {
         .collect();
     rows.extend(errors("all", &|_| true));
     rows.extend(errors("all but system", &|pair| pair.host.group != "system"));
+    rows.extend(errors("all but system and cpuid", &|pair| {
+        pair.host.group != "system" && pair.host.name != "cpuid"
+    }));
     rows.extend(errors("held out of fits", &|pair| super::is_held_out(&pair.host.name)));
     let doc = "How far the model is from the real processor, by group of kernels.";
     columns.table("groups", doc, rows)

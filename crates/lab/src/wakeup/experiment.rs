@@ -213,8 +213,11 @@ fn observer(samples: &WakeupSamples, window: &WakeupSample) -> Map<String, Json>
             observer.insert("events_per_second".into(), json!(rate));
         }
     }
-    let lost = window.lost_events.unwrap_or(0) + lost_wakeups;
-    observer.insert("events_lost".into(), json!(lost));
+    // Without tracing, no kernel event was asked for.
+    if let Some(lost) = window.lost_events {
+        observer.insert("events_lost".into(), json!(lost));
+    }
+    observer.insert("wakeups_lost".into(), json!(lost_wakeups));
     add_probe_cost(&samples.pairs, &mut observer);
     observer
 }

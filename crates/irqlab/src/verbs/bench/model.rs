@@ -17,7 +17,8 @@ use sim::{Cache, measured, models, qemu};
 use super::{Measured, run_of};
 use crate::console;
 use crate::kernels::{
-    Host, MODEL_WINDOWS, WINDOW_CYCLES, kept_settings, measure_host, measure_model, read_kept,
+    Host, MODEL_WINDOWS, WINDOW_CYCLES, absences, kept_settings, measure_host, measure_model,
+    read_kept,
 };
 use crate::options::{
     Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, usable_cpus,
@@ -251,15 +252,6 @@ fn compare(
     result.tables = comparison_tables(&real.samples, &measured.samples);
     result.tables.extend(machine.machine_facts()?.mitigations);
     finish(args, &open, "sim", result)
-}
-
-/// An absence for each kernel without cycles. `side` names the machine in its text, as in `in the model`.
-fn absences(samples: &[KernelSample], side: &str) -> Vec<(String, String, Option<String>)> {
-    let absence = |kernel: &KernelSample| {
-        let reason = kernel.figures.as_ref().err()?;
-        Some((format!("{}/{} {side}", kernel.group, kernel.name), reason.clone(), None))
-    };
-    samples.iter().filter_map(absence).collect()
 }
 
 /// Takes the real processor's cycles from kept data instead of a measurement.

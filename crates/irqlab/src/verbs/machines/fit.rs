@@ -22,7 +22,7 @@ use lab::kernels::{
 use live::host::{HostFacts, Root, host_facts, run_host_block};
 use live::kernels::selected;
 use machine::{SystemModel, schema};
-use record::{Run, SCHEMA};
+use record::{Absence, Run, SCHEMA};
 use serde_json::{Map, json};
 use sim::watch::Detail;
 use sim::{Cache, models};
@@ -31,7 +31,7 @@ use self::draft::{Draft, stated};
 use self::facts::{set_from_facts, set_tlb};
 use self::original::Original;
 use crate::console;
-use crate::kernels::{measure_model, read_kept};
+use crate::kernels::{absences, measure_model, read_kept};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cpus};
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -289,6 +289,14 @@ fn run_of(
     let mut tables = vec![field_table(&draft.fitted)];
     tables.push(preset_table(&original.samples, before));
     tables.extend(comparison_tables(&original.samples, after));
+    let without_cycles = [
+        absences(&original.samples, "of the processor"),
+        absences(before, "in the preset"),
+        absences(after, "in the fitted model"),
+    ];
+    let absence = |(what, reason, remedy): (String, String, Option<String>)| {
+        Absence::new("kernels", what, reason).with_remedy(remedy)
+    };
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "machines-fit".to_owned(),
@@ -299,7 +307,7 @@ fn run_of(
         settings,
         observer,
         warnings: [&original.warnings[..], &contradicting[..]].concat(),
-        absent: Vec::new(),
+        absent: without_cycles.into_iter().flatten().map(absence).collect(),
         tables,
     }
 }

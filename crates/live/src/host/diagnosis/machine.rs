@@ -267,7 +267,12 @@ fn affinities(facts: &HostFacts) -> Finding {
         return with_proc(Finding::limited("IRQ affinities", "unknown", consequence), facts);
     };
     let in_use: Vec<_> = irqs.iter().filter(|irq| !irq.actions.is_empty()).collect();
-    let online = facts.cpu.online.as_deref().unwrap_or_default();
+    let Some(online) = &facts.cpu.online else {
+        let says = format!("{} IRQs in use", in_use.len());
+        let consequence =
+            "which CPUs are online is not known, so nor is whether an IRQ is allowed on all";
+        return with_sys(Finding::limited("IRQ affinities", says, consequence), facts);
+    };
     let allows_all_online = |allowed: &Vec<u32>| online.iter().all(|cpu| allowed.contains(cpu));
     let anywhere =
         in_use.iter().filter(|irq| irq.allowed.as_ref().is_some_and(allows_all_online)).count();
