@@ -401,13 +401,17 @@ impl OpenRun {
         if let Some(lost) = lost {
             console::warn(&format!("{lost} events were lost, so the counts are too low"));
         }
+        let lost_wakeups = number(&run.observer, "wakeups_lost");
+        if let Some(lost) = lost_wakeups {
+            console::warn(&format!("{lost} wake-ups were lost, so the counts are too low"));
+        }
         if let Some(limit) = run.settings.get(experiment::TIME_LIMIT).and_then(Json::as_str) {
             console::warn(limit);
             return ExitCode::from(STATUS_LIMIT);
         }
         match command_status(run) {
             Some(status @ 1..) => ExitCode::from(status),
-            _ if lost.is_some() => ExitCode::from(EVENTS_LOST),
+            _ if lost.is_some() || lost_wakeups.is_some() => ExitCode::from(EVENTS_LOST),
             _ => ExitCode::SUCCESS,
         }
     }

@@ -157,7 +157,7 @@ TRACEPOINT("softirq_entry") int softirq_delay_ends(u64 *ctx)
 			first_ns = softirq->first_ns;
 			next_ns = softirq->next_ns;
 			/* A pending softirq without a second raise: a raise was not seen, or `first` is that second raise. */
-			is_joined = first_ns && (next_ns || !is_pending);
+			is_joined = first_ns && first_ns <= now_ns && (next_ns || !is_pending);
 			dropped += first_ns && !is_joined;
 			softirq->first_ns = next_ns;
 			softirq->next_ns = 0;
@@ -187,13 +187,16 @@ TRACEPOINT("workqueue_queue_work") int work_queued(u64 *ctx)
 	struct probe_run run;
 	u32 dropped = 0;
 
-	if (!cpu)
+	if (!cpu) {
+		/* The item is queued anew: an earlier begin must not be joined to its execution. */
+		bpf_map_delete_elem(&queued_work, &work);
 		return 0;
+	}
 	start_probe_run(cpu, &run, now_ns);
 	read_events_at_exit(cpu->depth, &events);
 	queued_ns = bpf_map_lookup_elem(&queued_work, &work);
 	if (queued_ns) {
-		/* Only a work item that does not wait is queued: the earlier one was cancelled, or its execution not seen. */
+		/* Only an item that does not wait is queued: the earlier one was cancelled, its execution not seen, or it is about to execute. */
 		dropped = is_in_window(cpu, queued_ns);
 		*queued_ns = now_ns;
 	} else if (bpf_map_update_elem(&queued_work, &work, &now_ns, BPF_NOEXIST)) {
@@ -206,8 +209,9 @@ TRACEPOINT("workqueue_queue_work") int work_queued(u64 *ctx)
 
 TRACEPOINT("workqueue_execute_start") int work_delay_ends(u64 *ctx)
 {
-	u64 now_ns = bpf_ktime_get_ns(), work = ctx[0], *queued_ns, begin_ns = 0;
+	u64 now_ns = bpf_ktime_get_ns(), work = ctx[0], *queued_ns, begin_ns = 0, data = 0;
 	struct cpu_state *cpu = armed_cpu();
+	bool is_queued_again = false;
 	struct events events;
 	struct probe_run run;
 
@@ -216,15 +220,22 @@ TRACEPOINT("workqueue_execute_start") int work_delay_ends(u64 *ctx)
 	if (queued_ns) {
 		begin_ns = *queued_ns;
 		bpf_map_delete_elem(&queued_work, &work);
+		/*
+		 * The kernel clears bit 0 of work_struct.data (pending) shortly before this event. If it is set, the item
+		 * was queued again, and the begin may be the later one.
+		 */
+		is_queued_again = bpf_probe_read_kernel(&data, sizeof(data), (void *)work) || data & 1;
 	}
 	if (!cpu)
 		return 0;
 	start_probe_run(cpu, &run, now_ns);
 	read_events_at_exit(cpu->depth, &events);
-	if (is_in_window(cpu, &begin_ns) && begin_ns <= now_ns)
+	if (!is_queued_again && is_in_window(cpu, &begin_ns) && begin_ns <= now_ns) {
 		count_delay(cpu, KEY_DELAY_WORK, now_ns - begin_ns, now_ns);
-	else
+	} else {
 		count_unjoined_end(cpu, KEY_DELAY_WORK);
+		count_unjoined_begins(cpu, KEY_DELAY_WORK, is_queued_again && is_in_window(cpu, &begin_ns));
+	}
 	end_probe_run(cpu, &run, &events);
 	return 0;
 }

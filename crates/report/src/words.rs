@@ -108,6 +108,10 @@ pub(crate) fn observer(run: &Run) -> String {
             1 => "1 event LOST".to_owned(),
             _ => format!("{} events LOST", human::count(lost)),
         }),
+        count("wakeups_lost").filter(|lost| *lost > 0).map(|lost| match lost {
+            1 => "1 wake-up LOST".to_owned(),
+            _ => format!("{} wake-ups LOST", human::count(lost)),
+        }),
         number("peak_memory_bytes")
             .map(|bytes| format!("at most {} of memory in use", unbroken(&human::bytes(bytes)))),
         number("guest_overhead_ns").map(|time| format!("{} added to the guest", ns(time))),

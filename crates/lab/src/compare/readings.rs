@@ -10,11 +10,11 @@ use record::{Column, Run, Table, Value};
 
 use super::cells::{
     ContextFacts, Figure, Pair, assumes_independence, context_name, cpu_share_column, figure,
-    span_count,
+    sole_condition, span_count,
 };
 use super::estimates::EstimateSource;
 use super::run_totals::clock_ghz;
-use super::{Clocks, Exactness, Judge, Method, Plan, Verdict, is_repeatable};
+use super::{CPU_SHARE_MIN_RATIO, Clocks, Exactness, Judge, Method, Plan, Verdict, is_repeatable};
 
 /// A figure of a run, with the facts that decide how a change of it is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,8 @@ pub struct Reading {
     context_share: Option<f64>,
     span_count: Option<u64>,
     clock_ghz: Option<f64>,
+    /// Whether the interval follows from the values of one window as if they were independent.
+    assumes_independence: bool,
 }
 
 /// The change of a figure from its baseline.
@@ -49,8 +51,10 @@ impl Reading {
     #[must_use]
     pub fn new(run: &Run, table: &Table, row: &[Value], column: &Column) -> Option<Reading> {
         let figure = figure(table, row, column)?;
-        let facts = ContextFacts::of_run(run, true);
-        let (context_share, context_spans) = facts.get(context_name(table, row, true).as_ref());
+        let ignores_condition = sole_condition(run).is_some();
+        let facts = ContextFacts::of_run(run, ignores_condition);
+        let context = context_name(table, row, ignores_condition);
+        let (context_share, context_spans) = facts.get(context.as_ref());
         let cpu_share = cpu_share_column(table).and_then(|index| row.get(index)?.number());
         Some(Reading {
             figure,
@@ -60,7 +64,16 @@ impl Reading {
             context_share: cpu_share.or(context_share),
             span_count: span_count(table, row).or(context_spans),
             clock_ghz: clock_ghz(run),
+            assumes_independence: assumes_independence(column),
         })
+    }
+
+    /// Whether the figure changes from run to run by more than its interval, so that one run does not rank it.
+    #[must_use]
+    pub fn needs_runs(&self) -> bool {
+        let share = self.cpu_share.or(self.context_share);
+        let is_small = share.is_some_and(|share| share < CPU_SHARE_MIN_RATIO);
+        !self.is_repeatable && (self.assumes_independence || is_small)
     }
 
     #[must_use]

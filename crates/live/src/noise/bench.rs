@@ -536,7 +536,7 @@ fn describe_command(
     sample: &mut NoiseSample,
 ) -> Result<(), BenchError> {
     let status = companion.status()?;
-    let started_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).max();
+    let started_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).min();
     if let Some((released_ns, started_ns)) = companion.released_ns().zip(started_ns) {
         // The starts of loops are times of the kernel's clock.
         let after_ns = kernel_clock.from_process_ns(released_ns).saturating_sub(started_ns);

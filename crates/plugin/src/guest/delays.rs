@@ -114,9 +114,20 @@ impl Delays {
         }
     }
 
-    /// A vCPU calls the function of the work item at `address`.
-    pub(crate) fn run_work(&mut self, address: u64, now: u64, common_now: u64) {
+    /// A vCPU calls the function of the work item at `address`. `is_queued_again`: whether the item is queued at this time,
+    /// after the kernel took it from its queue. Which of its begins is known is then uncertain.
+    pub(crate) fn run_work(
+        &mut self,
+        address: u64,
+        now: u64,
+        common_now: u64,
+        is_queued_again: bool,
+    ) {
         let end = match self.queued.remove(&address) {
+            Some(_) if is_queued_again => {
+                self.ended.push(alone(ANY_WORK, DelayEvents::BeginAlone, now));
+                alone(ANY_WORK, DelayEvents::EndAlone, now)
+            }
             Some(queued) => DelayEnd {
                 context: ANY_WORK,
                 events: DelayEvents::Joined,
@@ -179,8 +190,8 @@ mod tests {
         let mut delays = delays();
         delays.queue_work(0x1000, 10, 10);
         delays.queue_work(0x1000, 30, 30);
-        delays.run_work(0x1000, 45, 45);
-        delays.run_work(0x1000, 60, 60);
+        delays.run_work(0x1000, 45, 45, false);
+        delays.run_work(0x1000, 60, 60, false);
         let expected = [
             (ANY_WORK, DelayEvents::BeginAlone, 0),
             (ANY_WORK, DelayEvents::Joined, 15),
@@ -190,13 +201,26 @@ mod tests {
     }
 
     #[test]
+    fn a_work_item_that_is_queued_again_before_its_call_has_no_delay() {
+        let mut delays = delays();
+        delays.queue_work(0x1000, 10, 10);
+        delays.queue_work(0x1000, 30, 30);
+        delays.run_work(0x1000, 31, 31, true);
+        let (begin, end) = (DelayEvents::BeginAlone, DelayEvents::EndAlone);
+        assert_eq!(
+            summary(&mut delays),
+            [(ANY_WORK, begin, 0), (ANY_WORK, begin, 0), (ANY_WORK, end, 0)]
+        );
+    }
+
+    #[test]
     fn a_region_does_not_count_what_began_before_it() {
         let mut delays = delays();
         delays.raise(0, 10, 0b10, 0);
         delays.queue_work(0x1000, 10, 10);
         delays.open_region(2);
         delays.run_softirq(0, 20, 1, 0);
-        delays.run_work(0x1000, 20, 20);
+        delays.run_work(0x1000, 20, 20, false);
         let alone = DelayEvents::EndAlone;
         assert_eq!(
             summary(&mut delays),

@@ -325,7 +325,10 @@ impl Tracker {
             Action::CallbackCall { kind, register, bytes } => {
                 if kind == ContextKind::Work && self.delays.is_counting() {
                     let work = moment.qemu.register_value(moment.registers.rdi);
-                    self.delays.run_work(work, now[TIME], moment.common_cycles());
+                    // The kernel clears bit 0 of work_struct.data (pending) before the call.
+                    let data = moment.qemu.memory(work).map_or(0, u64::from_le_bytes);
+                    let common_now = moment.common_cycles();
+                    self.delays.run_work(work, now[TIME], common_now, data & 1 != 0);
                 }
                 if !self.has_callback_contexts {
                     return;

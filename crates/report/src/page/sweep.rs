@@ -47,18 +47,30 @@ pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
         if let (Some(wide), Some(narrow)) = (draw(WIDTH)?, draw(NARROW)?) {
             let picture = |sheet| Picture { name: "picture", tables: &["combinations"], sheet };
             pictures.push(BothWidths { id, wide: picture(wide), narrow: picture(narrow) });
+            return Ok::<bool, Undrawn>(true);
         }
-        Ok::<(), Undrawn>(())
+        Ok(false)
     };
     draw(format!("{PREFIX}-map"), &|width| heat_map(&drawn, width))?;
+    let mut negative = Vec::new();
     for axis in drawn.varying.iter().take(AXES_MAX) {
-        draw(format!("{PREFIX}-axis-{axis}"), &|width| over_axis(&drawn, *axis, width))?;
+        if !draw(format!("{PREFIX}-axis-{axis}"), &|width| over_axis(&drawn, *axis, width))? {
+            negative.push(plain(&page.figures.axes[*axis].name));
+        }
     }
+    let negative = negative.join(", ");
     let undrawn = drawn.varying.len().saturating_sub(AXES_MAX);
-    Ok(document(page, &pictures, undrawn))
+    Ok(document(page, &pictures, undrawn, &negative))
 }
 
-fn document(page: SweepPage<'_>, pictures: &[BothWidths], undrawn: usize) -> String {
+/// `negative`: the axes without a picture, because a figure is negative.
+fn document(
+    page: SweepPage<'_>,
+    pictures: &[BothWidths],
+    undrawn: usize,
+    negative: &str,
+) -> String {
+    let has_pictures = !pictures.is_empty() || !negative.is_empty();
     let SweepPage { figures, report, answers, print_command, command } = page;
     let title = format!("{}: {}", plain(&report.experiment), plain(&figures.name));
     let style = format!("{STYLE}\n{}", colours_css());
@@ -79,15 +91,18 @@ fn document(page: SweepPage<'_>, pictures: &[BothWidths], undrawn: usize) -> Str
                 header {
                     p.product { "irqlab sweep report" }
                     h1 { (title) }
-                    (contents(!pictures.is_empty()))
+                    (contents(has_pictures))
                 }
                 main {
                     (answers_section(report, answers))
-                    @if !pictures.is_empty() {
+                    @if has_pictures {
                         section id="pictures" aria-labelledby="pictures-title" {
                             h2 id="pictures-title" { "Pictures" }
                             @for BothWidths { id, wide, narrow } in pictures {
                                 div.kind { (figure(&[(wide, "wide"), (narrow, "narrow")], id, None, html! {})) }
+                            }
+                            @if !negative.is_empty() {
+                                p.note { "Not drawn, because a figure is negative: pictures over " (negative) "." }
                             }
                             @if undrawn > 0 {
                                 p.note { "Not drawn: " (undrawn) " more axes with a smaller effect." }

@@ -38,6 +38,9 @@ const LOGARITHMIC_FACTOR_MIN: f64 = 8.0;
 /// Strongest and weakest colour of a cell, so that its text stays legible.
 const SHADES: (f64, f64) = (0.02, 0.55);
 
+/// Note of pictures with intervals.
+const WHISKERS: &str = "Whiskers: 95 % intervals.";
+
 /// An axis of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepAxis {
@@ -94,7 +97,7 @@ impl<'a> Drawn<'a> {
         };
         let mut varying: Vec<usize> = (0..figures.axes.len()).filter(has_several).collect();
         varying.sort_by_cached_key(|axis| {
-            // Effects are compared as numbers of thousandths, because a key must have an order.
+            // Effects are compared as whole millionths, because a key must have an order.
             std::cmp::Reverse((effect(figures, *axis) * 1e6) as u64)
         });
         Drawn { figures, by_values, varying, quantity: quantity(figures.column) }
@@ -352,7 +355,8 @@ fn lines(
     let ends = lines.iter().flat_map(|(_, points)| points).filter_map(|(x, point)| {
         let figure = point.as_ref()?.figure?;
         let (low, high) = point.as_ref()?.interval.unwrap_or((figure, figure));
-        Some((*x, low.min(figure), high.max(figure)))
+        // Whiskers end at the axis.
+        Some((*x, low.max(0.0).min(figure), high.max(figure)))
     });
     let ends: Vec<(f64, f64, f64)> = ends.collect();
     let fold = |start: f64, pick: fn(f64, f64) -> f64, part: fn(&(f64, f64, f64)) -> f64| {
@@ -377,15 +381,14 @@ fn lines(
     let interrupted = (absent > 0).then(|| {
         format!("{absent} of the drawn combinations have no figure or are excluded: lines are interrupted there.")
     });
-    let first = other.map(|other| {
-        format!(
-            "A line for each value of {}; whiskers: 95 % intervals.",
-            plain(&drawn.axis(other).name)
-        )
-    });
-    let whiskers = other.is_none().then(|| "Whiskers: 95 % intervals.".to_owned());
+    let first =
+        other.map(|other| format!("A line for each value of {}.", plain(&drawn.axis(other).name)));
+    let mut points = lines.iter().flat_map(|(_, points)| points);
+    let has_interval = points.any(|(_, point)| point.is_some_and(|point| point.interval.is_some()));
+    let whiskers = has_interval.then(|| WHISKERS.to_owned());
     let notes = [
-        first.or(whiskers),
+        first,
+        whiskers,
         drawn.held_note(&shown),
         y_note,
         remainder(&drawn.axis(axis).name, all.len(), chosen.len()),
@@ -506,8 +509,10 @@ fn bars(
         )
     });
     let changes = has_changes.then(|| "In brackets: the change against the baseline.".to_owned());
+    let mut bars = panels.iter().flat_map(|(_, panel)| panel);
+    let has_interval = bars.any(|bar: &Bar| bar.interval.is_some());
     let notes = [
-        Some("Whiskers: 95 % intervals.".to_owned()),
+        has_interval.then(|| WHISKERS.to_owned()),
         changes,
         drawn.held_note(&shown),
         remainder(&drawn.axis(axis).name, all.len(), chosen.len()),

@@ -127,8 +127,8 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
             .uint(|row: &TimeSlots<'_>| row.slots.count),
         column(
             "work_max_iterations",
-            "Maximum work done in a quantum, in units of work. A unit is 1/64 of a quantum without \
-             interference: iterations_on_cpu_N (in the settings) iterations of the loop body on CPU N.",
+            "Maximum work done in a quantum, in units of work. A unit is iterations_on_cpu_N (in the settings) \
+             iterations of the loop body on CPU N: without --iterations, 1/64 of a quantum without interference.",
         )
         .uint(|row: &TimeSlots<'_>| row.slots.work_max),
         column("work_mean_iterations", "Mean work done in a quantum, in units of work.").real(

@@ -241,7 +241,7 @@ fn draw_overview(
     axis_max: f64,
 ) -> Result<(), Undrawn> {
     let bar_ns = window_ns / BARS as f64;
-    let x = Axis::linear_to("time since the loop started", Quantity::Time, window_ns);
+    let x = Axis::linear_to("time since the window opened", Quantity::Time, window_ns);
     let y = Axis::linear("time lost", Quantity::Share, 0.0, axis_max);
     let title = format!("CPU {cpu_name}: lost time by cause");
     let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
@@ -296,7 +296,7 @@ fn draw_close_up(
 ) -> Result<(), Undrawn> {
     let (start, end) = close_up_range(&cpu.detours, window_ns);
     let names: Vec<String> = lines.iter().map(|(_, name)| shortened(name)).collect();
-    let x = Axis::linear_between("time since the loop started", Quantity::Time, start, end);
+    let x = Axis::linear_between("time since the window opened", Quantity::Time, start, end);
     let y = Axis::names(&names);
     let name_room = room_for_names(names.iter().map(String::as_str));
     let title = format!("CPU {}: around its longest detour", cpu.name);

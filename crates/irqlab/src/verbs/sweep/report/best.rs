@@ -155,9 +155,9 @@ pub fn best(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> 
         let more = rivals.len().saturating_sub(NAMED_MAX);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let reason = if figures[first].has_interval() {
-            "Their intervals overlap its interval, so these may be as good"
+            "Their intervals overlap its interval or are not known, so these may be as good"
         } else {
-            "The figure has no interval, so nothing tells these from the best"
+            "The figure has no interval that holds from run to run, so nothing tells these from the best"
         };
         sentences.push(format!("{reason}: {}{more}.", named.join("; ")));
     }
@@ -176,7 +176,7 @@ pub fn best(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> 
 }
 
 fn figure(reading: &Reading) -> Figure {
-    match reading.interval() {
+    match reading.interval().filter(|_| !reading.needs_runs()) {
         Some((low, high)) => Figure { value: reading.value(), low, high },
         None => Figure::unknown(reading.value()),
     }

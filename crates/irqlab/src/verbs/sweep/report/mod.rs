@@ -176,8 +176,11 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     combinations.retain(|combination| is_selected(combination.task));
     let report = tables::report(&sweep, &chosen, &facts, &mut combinations);
     let mut answers: Vec<String> = largest_change(plan, &combinations).into_iter().collect();
-    if let (Some(goal), Some(column)) = (&args.best, &facts.goal_column) {
-        answers.extend(best(goal, column, &candidates(plan, &combinations)));
+    if let Some(goal) = &args.best {
+        match &facts.goal_column {
+            Some(column) => answers.extend(best(goal, column, &candidates(plan, &combinations))),
+            None => answers.push(format!("No best: the first run has no column {}.", goal.column)),
+        }
     }
     if let Some(output) = &args.output {
         let print_command = command(args);
@@ -219,11 +222,13 @@ fn largest_change(plan: &Plan, combinations: &[Combination<'_>]) -> Option<Strin
         return is_judged.then(|| "No change against the baseline is known to be one.".to_owned());
     };
     let direction = if change.difference < 0.0 { "less" } else { "more" };
-    let ratio = change.ratio(change.difference)?;
+    let amount = match change.ratio(change.difference) {
+        Some(ratio) => format!("{} {direction}", report::human::percent(ratio.abs())),
+        None => format!("{direction} than the baseline's 0"),
+    };
     Some(format!(
-        "The largest change against the baseline: {}, {} {direction} ({}).",
+        "The largest change against the baseline: {}, {amount} ({}).",
         values_text(plan, first.task),
-        report::human::percent(ratio.abs()),
         change.verdict.word()
     ))
 }

@@ -2,6 +2,7 @@
 
 use record::{Column, Kind, Role, Run, Table, Value, display};
 use report::escape::plain;
+use report::shell_word;
 use sweep::{Plan, PlannedAxis, Task, nearest};
 
 use crate::options::Usage;
@@ -162,10 +163,6 @@ fn distinctions(table: &Table, rows: &[&[Value]]) -> String {
         })
         .collect();
     listed(names.iter().map(String::as_str))
-}
-
-fn shell_word(text: &str) -> String {
-    if text.contains([' ', '\'', '"']) { format!("{text:?}") } else { text.to_owned() }
 }
 
 /// The key columns of a table with their positions.

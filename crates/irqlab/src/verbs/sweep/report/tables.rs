@@ -115,8 +115,10 @@ fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<
         let format = figure.display.format;
         Column::new(name, Kind::Real, doc).format(format).digits(figure.display.digits)
     };
-    let low =
-        end(&ends[0], "Lower end of the figure's 95 % interval. Absent if the figure is exact.");
+    let low = end(
+        &ends[0],
+        "Lower end of the figure's 95 % interval. Absent if the figure is exact, or its uncertainty is not known.",
+    );
     columns.extend([
         value,
         low.up_to(&ends[1]).shown_as("95 % interval", shown(has_interval, 85)),
@@ -275,7 +277,7 @@ fn baseline_warning(plan: &Plan, combinations: &[Combination<'_>]) -> Option<Str
 
 /// The combinations without a figure, with the reasons.
 fn absences(sweep: &SweepDirectory, combinations: &[Combination<'_>]) -> Vec<Absence> {
-    let path = path_text(sweep.path());
+    let path = report::shell_word(&path_text(sweep.path()));
     let plan = sweep.plan();
     let mut absences: Vec<Absence> = Vec::new();
     let mut counts: Vec<(&str, usize)> = Vec::new();
