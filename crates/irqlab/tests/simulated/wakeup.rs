@@ -180,7 +180,7 @@ fn the_worst_of_several_seeds_is_found_and_the_same_again() {
     assert!(functions.iter().any(|row| uint(row, "instruction_count") > 0), "{functions:?}");
     check_flight_record(&run);
     // The record does not start before the window.
-    let before_ns = uint(worst, "due_ns").min(5_000_000);
+    let before_ns = uint(worst, "due_ns").min(10_000_000);
     let length_ns = before_ns + uint(worst, "late_max_ns");
     assert_eq!(uint(settings, "flight_record_length_ns"), length_ns);
     let sentence = settings["worst_case"].as_str().unwrap();
