@@ -176,7 +176,7 @@ mod tests {
         runs: u32,
     }
 
-    /// Events at random, of which some are not seen. Each joined delay must be the true one.
+    /// In random series of events, of which some are not seen, each joined delay is the true one.
     #[test]
     fn each_joined_delay_is_true_whatever_is_not_seen() {
         for (seed, lost_of_16) in (1..400).flat_map(|seed| [(seed, 0), (seed, 1), (seed, 8)]) {

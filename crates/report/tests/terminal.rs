@@ -247,6 +247,11 @@ fn the_observer_says_what_it_knows() {
     );
     run.observer.clear();
     assert!(!terminal(&run, at_width(80)).contains("observer"));
+    for (lost, says) in [(1, "1 wake-up LOST"), (1_234, "1,234 wake-ups LOST")] {
+        run.observer.insert("wakeups_lost".to_owned(), lost.into());
+        let text = terminal(&run, at_width(80));
+        assert!(text.contains(&format!("observer: {says}\n")), "{text}");
+    }
 }
 
 #[test]

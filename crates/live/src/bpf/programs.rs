@@ -25,6 +25,8 @@ pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
 /// The program at task switches, which measures threads of device IRQs.
 const SWITCH_PROGRAM: &str = "switched";
 
+/// The delays that need the kernel's own state of softirqs.
+const SOFTIRQ_DELAYS: &str = "delays of softirqs";
 /// The program that notes when a work item is queued.
 pub const WORK_QUEUE_PROGRAM: &str = "work_queued";
 
@@ -126,11 +128,13 @@ fn callback_contexts() -> Vec<ContextPrograms> {
     ]
 }
 
-/// Like [`choose`], for the functions that timers, tasklets, work items and RCU call. `is_realtime`: whether the kernel
-/// is a PREEMPT_RT kernel.
-#[must_use]
-pub fn choose_callbacks(flavour: Flavour, is_realtime: bool) -> Chosen {
-    let contexts = callback_contexts();
+/// Chooses the programs of the contexts whose tracepoints this kernel has, in the order of attachment. `reason_of`: why the
+/// context of this name cannot be measured although it has its tracepoints.
+fn choose_where_known(
+    contexts: &[ContextPrograms],
+    flavour: Flavour,
+    reason_of: impl Fn(&str) -> Option<&'static str>,
+) -> Chosen {
     let all_programs = contexts.iter().flat_map(|context| &context.programs);
     let tracepoints: Vec<&str> = all_programs.map(|(tracepoint, _)| tracepoint.as_str()).collect();
     let known = match flavour {
@@ -138,18 +142,18 @@ pub fn choose_callbacks(flavour: Flavour, is_realtime: bool) -> Chosen {
         Flavour::Raw => None,
     };
     let mut chosen = Chosen::default();
-    for ContextPrograms { context, programs } in &contexts {
+    for ContextPrograms { context, programs } in contexts {
         let missing = known.as_ref().and_then(|known| {
-            let tracepoints = programs.iter().map(|(tracepoint, _)| tracepoint);
-            tracepoints.into_iter().find(|name| known.get(name.as_str()) == Some(&false))
+            let mut tracepoints = programs.iter().map(|(tracepoint, _)| tracepoint);
+            tracepoints.find(|name| known.get(name.as_str()) == Some(&false))
         });
-        let reason = match (&known, missing) {
-            (None, _) => Some("this kernel has no type information".to_owned()),
-            (Some(_), _) if is_realtime => {
-                Some("on PREEMPT_RT, other tasks may run in the middle of a softirq".to_owned())
+        let reason = match (&known, reason_of(context), missing) {
+            (None, _, _) => Some("this kernel has no type information".to_owned()),
+            (Some(_), Some(reason), _) => Some(reason.to_owned()),
+            (Some(_), None, Some(missing)) => {
+                Some(format!("this kernel has no tracepoint {missing}"))
             }
-            (Some(_), Some(missing)) => Some(format!("this kernel has no tracepoint {missing}")),
-            (Some(_), None) => None,
+            (Some(_), None, None) => None,
         };
         match reason {
             Some(reason) => chosen.absent.push((context.clone(), reason)),
@@ -157,6 +161,15 @@ pub fn choose_callbacks(flavour: Flavour, is_realtime: bool) -> Chosen {
         }
     }
     chosen
+}
+
+/// Like [`choose`], for the functions that timers, tasklets, work items and RCU call. `is_realtime`: whether the kernel
+/// is a PREEMPT_RT kernel.
+#[must_use]
+pub fn choose_callbacks(flavour: Flavour, is_realtime: bool) -> Chosen {
+    choose_where_known(&callback_contexts(), flavour, |_| {
+        is_realtime.then_some("on PREEMPT_RT, other tasks may run in the middle of a softirq")
+    })
 }
 
 /// The delays with their programs, in the order of attachment.
@@ -167,7 +180,7 @@ fn delay_contexts() -> Vec<ContextPrograms> {
     };
     vec![
         delays(
-            "delays of softirqs",
+            SOFTIRQ_DELAYS,
             ("softirq_entry", "softirq_delay_ends"),
             ("softirq_raise", "softirq_raised"),
         ),
@@ -189,38 +202,14 @@ pub fn is_of_delays(program: &str) -> bool {
 /// Like [`choose`], for delays. `offsets`: [`percpu_offsets`](super::kernel_counters::percpu_offsets).
 #[must_use]
 pub fn choose_delays(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS]) -> Chosen {
-    let contexts = delay_contexts();
     let has_softirq_state =
         [OFFSET_RUNQUEUES, OFFSET_KSTAT, OFFSET_PENDING].iter().all(|index| offsets[*index] >= 0);
-    let all_programs = contexts.iter().flat_map(|context| &context.programs);
-    let tracepoints: Vec<&str> = all_programs.map(|(tracepoint, _)| tracepoint.as_str()).collect();
-    let known = match flavour {
-        Flavour::Btf => known_tracepoints(&tracepoints),
-        Flavour::Raw => None,
-    };
-    let mut chosen = Chosen::default();
-    for ContextPrograms { context, programs } in &contexts {
-        let missing = known.as_ref().and_then(|known| {
-            let mut tracepoints = programs.iter().map(|(tracepoint, _)| tracepoint);
-            tracepoints.find(|name| known.get(name.as_str()) == Some(&false))
-        });
-        let reason = if known.is_none() {
-            Some("this kernel has no type information".to_owned())
-        } else if let Some(missing) = missing {
-            Some(format!("this kernel has no tracepoint {missing}"))
-        } else if context == "delays of softirqs" && !has_softirq_state {
-            let reason = "this kernel's type information does not locate its count of softirqs and its mask of \
-                          pending softirqs";
-            Some(reason.to_owned())
-        } else {
-            None
-        };
-        match reason {
-            Some(reason) => chosen.absent.push((context.clone(), reason)),
-            None => chosen.programs.extend(programs.iter().map(|(_, program)| program.clone())),
-        }
-    }
-    chosen
+    choose_where_known(&delay_contexts(), flavour, |context| {
+        (context == SOFTIRQ_DELAYS && !has_softirq_state).then_some(
+            "this kernel's type information does not locate its count of softirqs and its mask of \
+             pending softirqs",
+        )
+    })
 }
 
 impl Chosen {

@@ -42,6 +42,22 @@ pub struct Comparison<'a> {
     pub result: Result<&'a Run, &'a str>,
 }
 
+/// The head of a page: its title, its style, and the policy that lets it load nothing.
+fn head(title: &str) -> Markup {
+    let style = format!("{STYLE}\n{}", colours_css());
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta http-equiv="Content-Security-Policy" content=(policy::policy(SCRIPT));
+            meta name="color-scheme" content="light dark";
+            meta name="generator" content="irqlab";
+            title { (title) }
+            style { (PreEscaped(&style)) }
+        }
+    }
+}
+
 /// The runs as one HTML document. `comparisons`: of the first run with other runs.
 ///
 /// Fails when a picture cannot be drawn.
@@ -49,19 +65,10 @@ pub fn page(runs: &[Entry<'_>], comparisons: &[Comparison<'_>]) -> Result<String
     let figures = figures::draw_all(runs, comparisons)?;
     let has_changes = comparisons.iter().any(|comparison| comparison.result.is_ok());
     let title = title(runs);
-    let style = format!("{STYLE}\n{}", colours_css());
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(policy::policy(SCRIPT));
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content="irqlab";
-                title { (title) }
-                style { (PreEscaped(&style)) }
-            }
+            (head(&title))
             body class=[(runs.len() > 1).then_some("several")] {
                 a.skip href="#answers" { "Skip to the answers" }
                 header {

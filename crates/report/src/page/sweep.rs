@@ -4,11 +4,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::Run;
 
 use super::figures::figure;
-use super::{SCRIPT, STYLE, policy, tables};
+use super::{SCRIPT, head, tables};
 use crate::escape::plain;
-use crate::picture::{
-    Drawn, NARROW, Picture, SweepFigures, Undrawn, WIDTH, colours_css, heat_map, over_axis,
-};
+use crate::picture::{Drawn, NARROW, Picture, SweepFigures, Undrawn, WIDTH, heat_map, over_axis};
 use crate::words;
 
 /// Maximum number of axes with a picture.
@@ -73,19 +71,10 @@ fn document(
     let has_pictures = !pictures.is_empty() || !negative.is_empty();
     let SweepPage { figures, report, answers, print_command, command } = page;
     let title = format!("{}: {}", plain(&report.experiment), plain(&figures.name));
-    let style = format!("{STYLE}\n{}", colours_css());
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(policy::policy(SCRIPT));
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content="irqlab";
-                title { (title) }
-                style { (PreEscaped(&style)) }
-            }
+            (head(&title))
             body {
                 a.skip href="#answers" { "Skip to the answers" }
                 header {

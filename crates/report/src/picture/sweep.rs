@@ -631,7 +631,7 @@ fn cut(text: &str, characters: usize) -> String {
 
 /// The colours of a heat map.
 enum Shade {
-    /// By the change against the baseline; the largest change of a cell.
+    /// By the largest change of the cell against the baseline.
     Change(f64),
     /// By the figure, between the smallest and the largest.
     Figure(f64, f64),

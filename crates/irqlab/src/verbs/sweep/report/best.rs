@@ -24,7 +24,7 @@ pub struct Limit {
     text: String,
 }
 
-/// What is looked for: `min COLUMN subject to COLUMN<=NUMBER, ...`.
+/// The goal of a search: `min COLUMN subject to COLUMN<=NUMBER, ...`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     /// The goal as the user wrote it.
