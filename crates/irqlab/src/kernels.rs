@@ -143,7 +143,7 @@ fn disturbance_warning(samples: &[KernelSample]) -> Option<String> {
     let (counted, rate, sibling) = figures.fold((0, 0, 0), |(counted, rate, sibling), figures| {
         let [changed, busy] =
             [figures.rate_changed, figures.sibling_busy].map(Option::unwrap_or_default);
-        (counted + figures.windows, rate + changed, sibling + busy)
+        (counted + figures.windows.unwrap_or_default(), rate + changed, sibling + busy)
     });
     let disturbed = rate + sibling;
     (disturbed > counted).then(|| {

@@ -29,7 +29,7 @@ pub use directory::{SweepDirectory, TaskState};
 pub use error::SweepError;
 pub use execution::{Execution, Recorded, Start, TaskEnd};
 pub use files::FileHashes;
-pub use merge::{MergeSummary, MissingTasks, checked_run, merge};
+pub use merge::{MergeSummary, MissingTasks, checked_run, live_machine, merge};
 pub use names::{column_name, nearest};
 pub use plan::{Plan, PlannedAxis, Task, TaskId};
 pub use result::Failure;

@@ -3,7 +3,7 @@
 //! The results are read twice, one after the other. The first pass checks them and collects the columns of each table;
 //! the second pass copies the rows. So the memory does not grow with the number of tasks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use outputs::{Existing, NewDirectory, NewFile};
@@ -37,6 +37,8 @@ pub enum MissingTasks {
 /// The size of a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeSummary {
+    /// Machines of the live runs, each once. With several, a difference of two tasks can be one of machines.
+    pub live_machines: BTreeSet<String>,
     pub task_count: usize,
     pub missing_count: usize,
     /// Names of tables, each with its number of rows.
@@ -74,11 +76,12 @@ pub fn merge(
     let axes = AxisColumns::new(plan);
     let mut tables = Vec::new();
     let mut tasks = Vec::new();
+    let mut live_machines = BTreeSet::new();
     for (index, task) in plan.tasks.iter().enumerate() {
         refuse_stop(is_stopped)?;
         let result = checked_result(sweeps, task)?;
         if let Some(directory) = &result {
-            add_columns(&mut tables, directory, &axes)?;
+            live_machines.extend(add_columns(&mut tables, directory, &axes)?);
         }
         tasks.push(MergedTask { index, task, result });
     }
@@ -90,7 +93,7 @@ pub fn merge(
         )));
     }
     let tables = write_tables(plan, &axes, &tables, &tasks, out, is_stopped)?;
-    Ok(MergeSummary { task_count: tasks.len(), missing_count, tables })
+    Ok(MergeSummary { live_machines, task_count: tasks.len(), missing_count, tables })
 }
 
 /// The plan of all sweeps.
@@ -168,14 +171,27 @@ fn check_manifest(
     manifest.check(directory)
 }
 
-/// Adds the columns of a result's tables.
+/// The machine of a live run: its processor and the release of its kernel. `None` for a simulated run, which has the same
+/// figures on each machine.
+#[must_use]
+pub fn live_machine(run: &Run) -> Option<String> {
+    let fact = |name| host_text(run, name).unwrap_or_else(|| "unknown".to_owned());
+    (run.bench == "live").then(|| format!("{}, kernel {}", fact("cpu_model"), fact("kernel")))
+}
+
+/// A fact of the run's machine that is a text.
+fn host_text(run: &Run, name: &str) -> Option<String> {
+    run.host.get(name).and_then(|value| value.as_str()).map(str::to_owned)
+}
+
+/// Adds the columns of a result's tables. Returns the run's [`live_machine`].
 ///
 /// Fails if a column has another kind than in an earlier result, or the name of a column of the data set.
 fn add_columns(
     tables: &mut Vec<MergedTable>,
     directory: &Path,
     axes: &AxisColumns<'_>,
-) -> Result<(), SweepError> {
+) -> Result<Option<String>, SweepError> {
     let path = directory.join(RUN);
     let run = StoredRun::open(&path)?;
     for table in &run.outline().tables {
@@ -206,7 +222,7 @@ fn add_columns(
             }
         }
     }
-    Ok(())
+    Ok(live_machine(run.outline()))
 }
 
 /// The columns in front of every table: the id of the task, and its value on each axis.
@@ -344,6 +360,12 @@ fn task_columns() -> Vec<Column> {
         Column::new("experiment", Kind::Text, "Experiment of the run."),
         Column::new("bench", Kind::Text, "Bench of the run."),
         Column::new("started_utc", Kind::Text, "Start of the run, UTC."),
+        Column::new(
+            "host_cpu_model",
+            Kind::Text,
+            "Processor of the run's machine, as the run names it.",
+        ),
+        Column::new("host_kernel", Kind::Text, "Release of the kernel of the run's machine."),
         Column::new("exit_code", Kind::Int, "Exit code of irqlab."),
         Column::new("warning_count", Kind::Uint, "Number of warnings of the run."),
         Column::new(
@@ -367,6 +389,8 @@ fn task_values(
         run.map(|run| run.experiment.clone()).into(),
         run.map(|run| run.bench.clone()).into(),
         run.map(|run| run.started_utc.clone()).into(),
+        run.and_then(|run| host_text(run, "cpu_model")).into(),
+        run.and_then(|run| host_text(run, "kernel")).into(),
         exit_code.map_or(Value::Absent, |code| Value::Int(i64::from(code))),
         run.map(|run| run.warnings.len() as u64).into(),
         run.map(|run| run.absent.len() as u64).into(),
@@ -436,6 +460,7 @@ fn refuse_stop(is_stopped: &dyn Fn() -> bool) -> Result<(), SweepError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value as Json;
 
     #[test]
     fn an_axis_of_whole_numbers_has_numbers_in_its_column() {
@@ -447,5 +472,28 @@ mod tests {
         assert_eq!(kind(&["1", "02"]), Kind::Text);
         assert_eq!(kind(&["1", "2k"]), Kind::Text);
         assert_eq!(kind(&["0.5"]), Kind::Text);
+    }
+    #[test]
+    fn live_runs_name_their_machine_and_simulated_runs_name_none() {
+        let machine = |bench: &str, host: Json| {
+            let Json::Object(host) = host else { panic!("it has facts") };
+            live_machine(&Run {
+                schema: record::SCHEMA.to_owned(),
+                experiment: "handlers".to_owned(),
+                bench: bench.to_owned(),
+                started_utc: "2026-11-29T00:00:00Z".to_owned(),
+                complete: true,
+                host,
+                settings: Default::default(),
+                observer: Default::default(),
+                warnings: Vec::new(),
+                absent: Vec::new(),
+                tables: Vec::new(),
+            })
+        };
+        let host = json!({ "cpu_model": "A 1", "kernel": "6.18" });
+        assert_eq!(machine("live", host.clone()).as_deref(), Some("A 1, kernel 6.18"));
+        assert_eq!(machine("live", json!({})).as_deref(), Some("unknown, kernel unknown"));
+        assert_eq!(machine("sim", host), None);
     }
 }

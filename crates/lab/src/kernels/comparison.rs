@@ -94,14 +94,16 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Figures;
+    use crate::kernels::{Figures, Statistics};
 
     fn sample(name: &str, cycles: f64, low_cycles: f64, shared: bool) -> KernelSample {
         let figures = Figures {
             cycles,
             low_cycles,
             cycles_95: None,
-            windows: 5,
+            statistics: Statistics::of_windows(5),
+            processes: Some(1),
+            windows: Some(5),
             rate_changed: Some(0),
             sibling_busy: Some(0),
         };

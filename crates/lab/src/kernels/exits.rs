@@ -4,7 +4,7 @@
 //! model. Held-out kernels may determine these fields: exits belong to the host, and say nothing about how well the model
 //! predicts its processor.
 
-use super::fit::{Conditions, Fitted, certain_cycles, cycles_of, left};
+use super::fit::{Conditions, Fitted, certain_cycles, cycles_of, left, within};
 use super::sample::KernelSample;
 
 /// The fields, in the order in which they are determined.
@@ -58,12 +58,15 @@ pub fn host_exits(
         (ipi, "ipi: beyond the model's cycles; the target's interrupt is at the same time"),
     ];
     let field = |(field, (duration, method)): (&str, (Duration, &str))| match duration {
-        Ok((cycles, interval)) => Fitted {
-            field: field.to_owned(),
-            value: Some(format!("{}", cycles.round().max(0.0))),
-            measured: Some((cycles, interval)),
-            method: method.to_owned(),
-        },
+        Ok((cycles, interval)) => {
+            let (value, limited) = within((0, i64::MAX), cycles.round());
+            Fitted {
+                field: field.to_owned(),
+                value: Some(value),
+                measured: Some((cycles, interval)),
+                method: format!("{method}{limited}"),
+            }
+        }
         Err(reason) => left(field, &reason),
     };
     FIELDS.into_iter().zip(exits).map(field).collect()
@@ -93,14 +96,16 @@ fn difference(minuend: Duration, subtrahend: &Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Figures;
+    use crate::kernels::{Figures, Statistics};
 
     fn sample(name: &str, cycles: f64) -> KernelSample {
         let figures = Figures {
             cycles,
             low_cycles: cycles,
             cycles_95: Some((cycles - 100.0, cycles + 100.0)),
-            windows: 31,
+            statistics: Statistics::of_windows(31),
+            processes: Some(1),
+            windows: Some(31),
             rate_changed: Some(0),
             sibling_busy: Some(0),
         };

@@ -308,19 +308,20 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
             _ => (sample, cycles),
         };
         let (min, max) = rule.range;
-        let number = |value: f64| (value as i64).clamp(min, max).to_string();
-        let value = match rule.derivation {
+        let number = |value: f64| within((min, max), value);
+        let flag = |value: bool| (value.to_string(), String::new());
+        let (value, limited) = match rule.derivation {
             PerCycle => number((1.0 / cycles - ROUND_UP_FROM).ceil()),
             Cycles { factor, subtracted } => number((cycles * factor - subtracted).round()),
-            IsBelow(limit) => (cycles < limit).to_string(),
-            IsAbove(limit) => (cycles > limit).to_string(),
+            IsBelow(limit) => flag(cycles < limit),
+            IsAbove(limit) => flag(cycles > limit),
             Refined(_) => return left(rule.field, "it is refined"),
         };
         let method = match rule.derivation {
             PerCycle => "units a cycle",
             _ => "cycles",
         };
-        fitted_field(rule, value, sample, cycles, format!("{method} of {}", sample.name))
+        fitted_field(rule, value, sample, cycles, format!("{method} of {}{limited}", sample.name))
     };
     rules.map(fit_rule).collect()
 }
@@ -334,6 +335,16 @@ fn unitless_kernel(host: &[KernelSample]) -> Result<Option<(&KernelSample, f64)>
     let (_, additions) = usable_kernel(&["add_6", "add_5"], host)?;
     let (sample, cycles) = usable_kernel(&["xor_zero"], host)?;
     Ok((cycles < additions * 0.9).then_some((sample, cycles)))
+}
+
+/// The nearest value in a field's range, as text, and the end of a sentence that says so if it is another value.
+pub(super) fn within((min, max): (i64, i64), value: f64) -> (String, String) {
+    let nearest = (value as i64).clamp(min, max);
+    let limited = match value as i64 == nearest {
+        true => String::new(),
+        false => format!("; it would be {value:.0}, beyond the field's limit"),
+    };
+    (nearest.to_string(), limited)
 }
 
 /// A field with its new value, which `sample` with `cycles` determines.
@@ -395,10 +406,9 @@ pub fn refine(
             fields.push(left(rule.field, "the preset does not have the field"));
             continue;
         };
-        let (min, max) = rule.range;
         let value = (current_value as f64 + factor * (cycles - simulated_cycles)).round();
-        let value = (value as i64).clamp(min, max).to_string();
-        let method = format!("{}: refined to the processor's cycles", sample.name);
+        let (value, limited) = within(rule.range, value);
+        let method = format!("{}: refined toward the processor's cycles{limited}", sample.name);
         fields.push(fitted_field(rule, value, sample, cycles, method));
     }
     fields
@@ -516,7 +526,7 @@ fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<St
     let figures = host.iter().filter_map(|sample| sample.figures.as_ref().ok());
     // Windows in which the core's rate changed, and windows that count.
     let (changed, counted) = figures.fold((0, 0), |(changed, counted), figures| {
-        (changed + figures.rate_changed.unwrap_or(0), counted + figures.windows)
+        (changed + figures.rate_changed.unwrap_or(0), counted + figures.windows.unwrap_or(0))
     });
     (changed > counted).then(|| {
         format!("the core's rate changed in {changed} windows, and was constant in {counted}")
@@ -599,14 +609,16 @@ pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Figures;
+    use crate::kernels::{Figures, Statistics};
 
     fn sample(name: &str, cycles: f64, cycles_95: (f64, f64)) -> KernelSample {
         let figures = Figures {
             cycles,
             low_cycles: cycles,
             cycles_95: Some(cycles_95),
-            windows: 31,
+            statistics: Statistics::of_windows(31),
+            processes: Some(1),
+            windows: Some(31),
             rate_changed: Some(0),
             sibling_busy: Some(0),
         };
@@ -703,8 +715,16 @@ mod tests {
         let (host, model) = (host(80.0), host(60.0));
         let all = refine(&host, &model, &|_| Some(50));
         assert_eq!(find(&all, "core.events.pause_cycles").value.as_deref(), Some("70"));
+        let method = &find(&all, "core.events.pause_cycles").method;
+        assert_eq!(method, "pause: refined toward the processor's cycles");
+        // A value beyond the field's limit is not what the kernel asks for.
         let all = refine(&model, &host, &|_| Some(5));
-        assert_eq!(find(&all, "core.events.pause_cycles").value.as_deref(), Some("0"));
+        let limited = find(&all, "core.events.pause_cycles");
+        assert_eq!(limited.value.as_deref(), Some("0"));
+        assert!(
+            limited.method.ends_with("; it would be -15, beyond the field's limit"),
+            "{limited:?}"
+        );
         let all = refine(&host, &model, &|_| None);
         assert!(all.iter().all(|fitted| fitted.value.is_none()));
     }

@@ -72,14 +72,16 @@ mod tests {
     use super::*;
     use crate::experiment::BenchError;
     use crate::guest_protocol::{decode, encode};
-    use crate::kernels::Figures;
+    use crate::kernels::{Figures, Statistics};
 
     fn sample(name: &str, cycles: f64) -> KernelSample {
         let figures = Figures {
             cycles,
             low_cycles: cycles,
             cycles_95: Some((cycles, cycles)),
-            windows: 7,
+            statistics: Statistics::of_windows(7),
+            processes: Some(1),
+            windows: Some(7),
             rate_changed: Some(1),
             sibling_busy: Some(0),
         };

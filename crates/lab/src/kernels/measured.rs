@@ -4,8 +4,11 @@
 //! The format: lines `# KEY: VALUE` describe the measurement. The next line names the columns. Then each kernel has a
 //! line of values that are separated by tabs. An absent value is `-`. The format is public: files of other people must
 //! stay readable.
+//!
+//! A line `# statistic: minimum` says that `cycles` and `low_cycles` are the smallest of all windows. Without it they are
+//! the median and the tenth percentile.
 
-use super::sample::{Figures, KernelSample, Processor};
+use super::sample::{Figures, KernelSample, Processor, Statistics};
 
 /// Maximum length of kept data, bytes.
 pub const MEASURED_BYTES_MAX: usize = 1 << 20;
@@ -28,6 +31,8 @@ pub struct Kept {
     pub is_virtual: Option<bool>,
     /// Compiler and optimisation level of the kernels (`kernels::COMPILED`). `None` if the data do not say.
     pub compiled: Option<String>,
+    /// Whether the cycles are minima of the windows.
+    pub are_minima: bool,
     /// Names of the kernels, with their cycles.
     pub kernels: Vec<(String, Figures)>,
 }
@@ -76,7 +81,12 @@ impl Kept {
         let required = |value: Option<String>, key: &str| {
             value.ok_or_else(|| format!("it has no line \"# {key}: ...\""))
         };
+        let are_minima = heading.are_minima;
+        if are_minima {
+            kernels.iter_mut().for_each(|(_, figures)| figures.statistics = Statistics::Minimum);
+        }
         Ok(Kept {
+            are_minima,
             processor: heading
                 .processor
                 .ok_or("it has no line \"# cpuid: VENDOR FAMILY MODEL\"")?,
@@ -92,7 +102,7 @@ impl Kept {
     /// Writes the text that [`Kept::parse`] reads.
     #[must_use]
     pub fn text(&self) -> String {
-        let Kept { processor, cpu, date, method, is_virtual, compiled, kernels } = self;
+        let Kept { processor, cpu, date, method, is_virtual, compiled, are_minima, kernels } = self;
         let mut text = format!(
             "{FIRST_LINE}\n# cpu: {cpu}\n# cpuid: {processor}\n# date: {date}\n# method: {method}\n"
         );
@@ -102,12 +112,16 @@ impl Kept {
         if let Some(compiled) = compiled {
             text += &format!("# compiled: {compiled}\n");
         }
+        if *are_minima {
+            text += "# statistic: minimum\n";
+        }
         text += &(COLUMNS.join("\t") + "\n");
         for (name, figures) in kernels {
             let Figures { cycles, low_cycles, cycles_95, windows, .. } = figures;
             let (low, high) = cycles_95.map_or(("-".into(), "-".into()), |(low, high)| {
                 (format!("{low:.4}"), format!("{high:.4}"))
             });
+            let windows = windows.map_or("-".into(), |windows| windows.to_string());
             text += &format!("{name}\t{cycles:.4}\t{low_cycles:.4}\t{low}\t{high}\t{windows}\n");
         }
         text
@@ -124,7 +138,8 @@ impl Kept {
         let kernel =
             |sample: &KernelSample| Some((sample.name.clone(), *sample.figures.as_ref().ok()?));
         let kernels = samples.iter().filter_map(kernel).collect();
-        Kept { processor, cpu, date, method, is_virtual: None, compiled: None, kernels }
+        let (is_virtual, compiled, are_minima) = (None, None, false);
+        Kept { processor, cpu, date, method, is_virtual, compiled, are_minima, kernels }
     }
 
     /// Samples of `kernels`, with the kept cycles instead of their own cycles.
@@ -149,6 +164,7 @@ struct Heading {
     method: Option<String>,
     is_virtual: Option<bool>,
     compiled: Option<String>,
+    are_minima: bool,
 }
 
 impl Heading {
@@ -172,6 +188,11 @@ impl Heading {
             "date" => self.date = Some(value.to_owned()),
             "method" => self.method = Some(value.to_owned()),
             "compiled" => self.compiled = Some(value.to_owned()),
+            "statistic" => match value {
+                "minimum" => self.are_minima = true,
+                "median" => self.are_minima = false,
+                _ => return Err(format!("statistic {value:?} is neither median nor minimum")),
+            },
             "virtual" => match value {
                 "yes" => self.is_virtual = Some(true),
                 "no" => self.is_virtual = Some(false),
@@ -198,11 +219,17 @@ fn parse_kernel(line: &str) -> Result<(String, Figures), String> {
         _ => cell.parse::<f64>().map(Some).map_err(|_| format!("{cell:?} is not a number")),
     };
     let cycles = number(cycles)?.ok_or("it has no cycles")?;
+    // Files of the past have 0 for an unknown number.
+    let windows = number(windows)?.map(|windows| windows as u64).filter(|windows| *windows > 0);
     let figures = Figures {
         cycles,
         low_cycles: number(low)?.ok_or("it has no low cycles")?,
         cycles_95: number(ci_low)?.zip(number(ci_high)?),
-        windows: number(windows)?.ok_or("it has no number of windows")? as u64,
+        statistics: windows.map_or(Statistics::MedianAndTenthPercentile, |windows| {
+            Statistics::of_windows(windows as usize)
+        }),
+        processes: None,
+        windows,
         rate_changed: None,
         sibling_busy: None,
     };
@@ -221,7 +248,9 @@ mod tests {
             cycles,
             low_cycles: cycles / 2.0,
             cycles_95,
-            windows: 31,
+            statistics: Statistics::of_windows(31),
+            processes: None,
+            windows: Some(31),
             rate_changed: None,
             sibling_busy: None,
         };
@@ -232,6 +261,7 @@ mod tests {
             method: "chains of additions: cycles".to_owned(),
             is_virtual: None,
             compiled: None,
+            are_minima: false,
             kernels: vec![
                 ("add_chain".to_owned(), figures(1.0, Some((0.5, 1.5)))),
                 ("mfence".to_owned(), figures(60.5, None)),
@@ -250,6 +280,29 @@ mod tests {
     }
 
     #[test]
+    fn minima_are_called_minima_and_unknown_windows_are_absent() {
+        let text = kept().text().replace("\nkernel\t", "\n# statistic: minimum\nkernel\t");
+        let minima = Kept::parse(&text.replace("\t31", "\t0")).unwrap();
+        assert_eq!(Kept::parse(&minima.text()).as_ref(), Ok(&minima));
+        let figures = minima.kernels[0].1;
+        assert_eq!((figures.statistics, figures.windows), (Statistics::Minimum, None));
+        let sample = |figures, shared| KernelSample {
+            name: "add_chain".to_owned(),
+            group: "arithmetic".to_owned(),
+            unit: "instruction".to_owned(),
+            about: "Additions.".to_owned(),
+            shared,
+            figures: Ok(figures),
+        };
+        assert_eq!(sample(figures, false).statistic(), Some("minimum"));
+        let measured = kept().kernels[0].1;
+        assert_eq!(sample(measured, false).statistic(), Some("median"));
+        assert_eq!(sample(measured, true).statistic(), Some("p10"));
+        let few = Figures { statistics: Statistics::of_windows(9), ..measured };
+        assert_eq!(sample(few, true).statistic(), Some("minimum"));
+    }
+
+    #[test]
     fn a_mistake_is_named_with_its_line() {
         let text = kept().text();
         for (from, to, words) in [
@@ -257,6 +310,11 @@ mod tests {
             ("# cpuid: AuthenticAMD 25 1", "# cpuid: AuthenticAMD", "line 3: cpuid"),
             ("# cpuid: AuthenticAMD 25 1", "# cpuid: A 25 x", "line 3: cpuid"),
             ("# cpuid: AuthenticAMD 25 1\n", "", "no line \"# cpuid"),
+            (
+                "# date: 2026-11",
+                "# statistic: so\n# date: x",
+                "line 4: statistic \"so\" is neither",
+            ),
             ("# date: 2026-11", "# virtual: so\n# date: x", "line 4: virtual \"so\" is neither"),
             ("# date: 2026-11\n", "", "no line \"# date"),
             ("kernel\tcycles", "cycles\tkernel", "line 6: the columns are not"),

@@ -17,5 +17,5 @@ pub use comparison::{Comparison, Pair, error_factor, is_held_out};
 pub use exits::host_exits;
 pub use measured::{Kept, MEASURED_BYTES_MAX};
 pub use processes::middle_of_processes;
-pub use sample::{Figures, KernelSample, Processor};
+pub use sample::{Figures, KernelSample, Processor, Statistics};
 pub use tables::{comparison_tables, field_table, measured_table, preset_table};

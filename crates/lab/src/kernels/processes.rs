@@ -9,8 +9,8 @@ use super::sample::{Figures, KernelSample};
 /// the lower of the middle two. The 95 % interval is the interval of the median over the processes. The counts of
 /// windows are sums over all processes.
 ///
-/// Processes without cycles of a kernel do not count. If no process has cycles, the result is the sample of the first
-/// process.
+/// Processes without cycles of a kernel do not count; [`Figures::processes`] is the number of those that do. If no process has
+/// cycles, the result is the sample of the first process.
 #[must_use]
 pub fn middle_of_processes(processes: Vec<Vec<KernelSample>>) -> Vec<KernelSample> {
     if processes.len() < 2 {
@@ -40,7 +40,8 @@ fn median_sample(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
     let positions_95 = order_95(samples.len()).filter(|_| !median.shared);
     let figures = median.figures.clone().map(|figures| Figures {
         cycles_95: positions_95.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
-        windows: all_figures().map(|figures| figures.windows).sum(),
+        processes: sum(|figures| figures.processes),
+        windows: sum(|figures| figures.windows),
         rate_changed: sum(|figures| figures.rate_changed),
         sibling_busy: sum(|figures| figures.sibling_busy),
         ..figures
@@ -50,6 +51,7 @@ fn median_sample(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample::Statistics;
     use super::*;
 
     fn sample(name: &str, cycles: Option<f64>) -> KernelSample {
@@ -57,7 +59,9 @@ mod tests {
             cycles,
             low_cycles: cycles - 0.5,
             cycles_95: Some((cycles, cycles)),
-            windows: 5,
+            statistics: Statistics::of_windows(5),
+            processes: Some(1),
+            windows: Some(5),
             rate_changed: Some(1),
             sibling_busy: Some(2),
         });
@@ -83,7 +87,8 @@ mod tests {
     fn the_process_with_the_middle_cycles_counts() {
         let three = middle_of(&[Some(3.0), Some(1.0), Some(2.0)]).figures.unwrap();
         assert_eq!((three.cycles, three.low_cycles, three.cycles_95), (2.0, 1.5, None));
-        assert_eq!((three.windows, three.rate_changed, three.sibling_busy), (15, Some(3), Some(6)));
+        assert_eq!((three.processes, three.windows), (Some(3), Some(15)));
+        assert_eq!((three.rate_changed, three.sibling_busy), (Some(3), Some(6)));
         let four = middle_of(&[Some(4.0), Some(3.0), Some(1.0), Some(2.0)]).figures.unwrap();
         assert_eq!(four.cycles, 2.0);
     }
@@ -101,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_process_without_cycles_does_not_count_and_one_process_is_itself() {
-        assert_eq!(middle_of(&[None, Some(7.0), None]).figures.unwrap().cycles, 7.0);
+        let one = middle_of(&[None, Some(7.0), None]).figures.unwrap();
+        assert_eq!((one.cycles, one.processes), (7.0, Some(1)));
         assert_eq!(middle_of(&[None, None]).figures, Err("disturbed".to_owned()));
         assert_eq!(middle_of(&[Some(2.0)]), sample("a", Some(2.0)));
         assert_eq!(middle_of_processes(Vec::new()), []);

@@ -22,17 +22,45 @@ impl fmt::Display for Processor {
     }
 }
 
+/// Which statistics of the windows the figures of a kernel are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Statistics {
+    /// The median and the tenth percentile.
+    MedianAndTenthPercentile,
+    /// The median and the minimum: fewer than ten windows have no tenth percentile of their own.
+    MedianAndMinimum,
+    /// The minimum alone, for both figures. Some kept data has only this.
+    Minimum,
+}
+
+impl Statistics {
+    /// The statistics of a measurement with this number of undisturbed windows.
+    #[must_use]
+    pub fn of_windows(windows: usize) -> Statistics {
+        if windows < 10 {
+            Statistics::MedianAndMinimum
+        } else {
+            Statistics::MedianAndTenthPercentile
+        }
+    }
+}
+
 /// Cycles of a kernel, and the windows that measured them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Core cycles per unit of work: the median of the windows.
+    /// Core cycles per unit of work: the median of the windows, unless `statistics` says otherwise.
     pub cycles: f64,
-    /// Core cycles per unit of work: the tenth percentile of the windows, which other guests disturb least.
+    /// Core cycles per unit of work: the tenth percentile of the windows, which other guests disturb least. See
+    /// `statistics` for exceptions.
     pub low_cycles: f64,
     /// Interval of the median with at least 95 % confidence. `None` with few windows.
     pub cycles_95: Option<(f64, f64)>,
-    /// Number of undisturbed windows, which alone determine the cycles.
-    pub windows: u64,
+    /// Which statistics `cycles` and `low_cycles` are.
+    pub statistics: Statistics,
+    /// Number of processes that have the cycles of these windows. `None` for kept data, which does not say.
+    pub processes: Option<u64>,
+    /// Number of undisturbed windows, which alone determine the cycles. `None` for kept data that does not say.
+    pub windows: Option<u64>,
     /// Number of windows that do not count because the core's clock rate changed. `None` for kept data, which does not
     /// say.
     pub rate_changed: Option<u64>,
@@ -88,9 +116,14 @@ impl KernelSample {
         if self.shared { None } else { figures.cycles_95 }
     }
 
-    /// Name of the statistic that [`Self::compared_cycles`] returns.
+    /// Name of the statistic that [`Self::compared_cycles`] returns. `None` if the kernel has no cycles.
     #[must_use]
-    pub fn statistic(&self) -> &'static str {
-        if self.shared { "p10" } else { "median" }
+    pub fn statistic(&self) -> Option<&'static str> {
+        let statistics = self.figures.as_ref().ok()?.statistics;
+        Some(match (statistics, self.shared) {
+            (Statistics::Minimum, _) | (Statistics::MedianAndMinimum, true) => "minimum",
+            (Statistics::MedianAndTenthPercentile, true) => "p10",
+            (_, false) => "median",
+        })
     }
 }

@@ -20,10 +20,13 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
             .title("cycles")
             .digits(4)
             .real(|(_, figures): &Row<'_>| figures.cycles),
-        column("low_cycles", "Tenth percentile of the windows.")
-            .title("p10")
-            .digits(4)
-            .real(|(_, figures): &Row<'_>| figures.low_cycles),
+        column(
+            "low_cycles",
+            "Tenth percentile of the windows; of fewer than ten windows, the minimum.",
+        )
+        .title("p10")
+        .digits(4)
+        .real(|(_, figures): &Row<'_>| figures.low_cycles),
         column(low, "Lower end of the 95 % interval of the median.")
             .title("95 %")
             .digits(4)
@@ -36,6 +39,12 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
             .text(|(sample, _): &Row<'_>| sample.unit.clone()),
         column("windows", "Undisturbed windows; only they count.")
             .uint(|(_, figures): &Row<'_>| figures.windows),
+        column(
+            "processes",
+            "Processes that these windows are of; only those with cycles of the kernel.",
+        )
+        .detail()
+        .uint(|(_, figures): &Row<'_>| figures.processes),
         column(
             "disturbed_windows",
             "Windows that do not count: the core's rate changed, its sibling was busy, or other \
@@ -104,15 +113,19 @@ fn kernel_table(pairs: &[Pair<'_>]) -> Table {
             .digits(4)
             .priority(90)
             .real(|(pair, _): &Row<'_>| pair.host.compared_cycles()),
-        column(low, "Lower end of the 95 % interval of host_cycles; absent if that is p10.")
+        column(low, "Lower end of the 95 % interval of host_cycles; absent unless that is a median.")
             .title("95 %")
             .digits(4)
             .up_to(high)
             .real(move |(pair, _): &Row<'_>| interval(pair).map(|(low, _)| low)),
-        column(high, "Upper end of the 95 % interval of host_cycles; absent if that is p10.")
+        column(high, "Upper end of the 95 % interval of host_cycles; absent unless that is a median.")
             .detail()
             .real(move |(pair, _): &Row<'_>| interval(pair).map(|(_, high)| high)),
-        column("model_cycles", "Cycles of the model: the figure in column statistic.")
+        column(
+            "model_cycles",
+            "Cycles of the model: the median; if other guests share the hardware that the kernel depends on, p10 or, of \
+             fewer than ten windows, the minimum.",
+        )
             .title("model")
             .digits(4)
             .priority(90)
@@ -130,14 +143,20 @@ fn kernel_table(pairs: &[Pair<'_>]) -> Table {
             .text(|(pair, _): &Row<'_>| pair.host.unit.clone()),
         column(
             "statistic",
-            "Figure of the windows: median, or p10 (tenth percentile) if other guests share the \
-             hardware that the kernel depends on.",
+            "Figure of the host's windows: median; if other guests share the hardware that the kernel depends on, p10 (tenth \
+             percentile) or, of fewer than ten windows, minimum. Some kept data has minima alone.",
         )
         .title("figure")
         .text(|(pair, _): &Row<'_>| pair.host.statistic()),
         column("host_windows", "Undisturbed windows of the host; only they count.")
             .detail()
-            .uint(|(pair, _): &Row<'_>| figures(pair).map(|figures| figures.windows)),
+            .uint(|(pair, _): &Row<'_>| figures(pair).and_then(|figures| figures.windows)),
+        column(
+            "host_processes",
+            "Processes of the host that these windows are of; only those with cycles of the kernel.",
+        )
+        .detail()
+        .uint(|(pair, _): &Row<'_>| figures(pair).and_then(|figures| figures.processes)),
         column("host_disturbed_windows", "Windows of the host that do not count.").detail().uint(
             |(pair, _): &Row<'_>| figures(pair).and_then(|figures| figures.disturbed_windows()),
         ),
@@ -261,7 +280,7 @@ pub fn preset_table(host: &[KernelSample], preset: &[KernelSample]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Figures;
+    use crate::kernels::{Figures, Statistics};
     use record::Value;
 
     #[test]
@@ -270,7 +289,9 @@ mod tests {
             cycles: 2.0,
             low_cycles: 1.5,
             cycles_95: Some((1.0, 3.0)),
-            windows: 7,
+            statistics: Statistics::of_windows(7),
+            processes: Some(1),
+            windows: Some(7),
             rate_changed: Some(1),
             sibling_busy: Some(2),
         };

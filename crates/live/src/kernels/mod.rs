@@ -13,7 +13,7 @@ pub use kernels::COMPILED;
 use kernels::{Group, Kernel};
 use lab::experiment::BenchError;
 use lab::kernels::in_guest::KernelsRequest;
-use lab::kernels::{Figures, KernelSample, Processor};
+use lab::kernels::{Figures, KernelSample, Processor, Statistics};
 pub use mix::execute_mix;
 pub use processes::measure_in_processes;
 
@@ -154,7 +154,9 @@ pub fn measure(
             cycles: sample.cycles,
             low_cycles: sample.low_cycles,
             cycles_95: sample.cycles_95,
-            windows: sample.windows as u64,
+            statistics: Statistics::of_windows(sample.windows),
+            processes: Some(1),
+            windows: Some(sample.windows as u64),
             rate_changed: Some(sample.disturbed.rate as u64),
             sibling_busy: Some(sample.disturbed.sibling as u64),
         });

@@ -319,7 +319,9 @@ fn save(
     let date = record::now().strftime("%Y-%m-%d").to_string();
     let mut method = METHOD.to_owned();
     if processes > 1 {
-        method += &format!("; (lower) median over {processes} processes");
+        method += &format!(
+            "; (lower) median over those of {processes} processes that have cycles of the kernel"
+        );
     }
     let mut kept = Kept::of(&host.samples, processor, date, method);
     kept.is_virtual = Some(host.conditions.is_virtual);

@@ -19,7 +19,7 @@ use lab::kernels::fit::{contradictions, could_not_tell, direct, nested_page, ref
 use lab::kernels::{
     Kept, KernelSample, Processor, comparison_tables, field_table, host_exits, preset_table,
 };
-use live::host::{HostFacts, Root, host_facts, run_host_block};
+use live::host::{Root, host_facts};
 use live::kernels::selected;
 use machine::{SystemModel, schema};
 use record::{Absence, Run, SCHEMA};
@@ -83,7 +83,6 @@ pub struct FitArgs {
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let kept = args.measured.as_deref().map(read_kept).transpose()?;
     let file = model_file(args)?;
-    let facts = host_facts(&Root::default());
     let processor = match &kept {
         Some(kept) => kept.processor.clone(),
         None => this_processor()?,
@@ -100,7 +99,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let preset_machine = prepare_preset(&preset)?;
     let original = match (kept, cpu) {
         (None, Some(cpu)) => {
-            Original::measure(args.windows, (processor, cpu), facts.clone(), &stop)?
+            Original::measure(args.windows, (processor, cpu), host_facts(&Root::default()), &stop)?
         }
         (Some(kept), _) => Original::kept(kept)?,
         (None, None) => unreachable!("a CPU is chosen unless there are kept data"),
@@ -133,7 +132,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     output_file::write(&file, draft.file(&head).as_bytes(), args.force)?;
     let named = if args.output.is_none() { " (--on sim:host)" } else { "" };
     console::say(&format!("the fitted model: {}{named}", file.display()));
-    let run = run_of(args, (&preset, &open), &facts, &draft, (&original, &before, &after));
+    let run = run_of(args, (&preset, &open), &draft, (&original, &before, &after));
     open.finish(&run, &args.pictures.draw(&run))
 }
 
@@ -275,7 +274,6 @@ fn head(preset: &str, original: &Original, after: &[KernelSample]) -> String {
 fn run_of(
     args: &FitArgs,
     (preset, open): (&str, &OpenRun),
-    facts: &HostFacts,
     draft: &Draft,
     (original, before, after): (&Original, &[KernelSample], &[KernelSample]),
 ) -> Run {
@@ -303,7 +301,7 @@ fn run_of(
         bench: if original.facts.is_some() { "live" } else { "sim" }.to_owned(),
         started_utc: open.started().to_string(),
         complete: true,
-        host: run_host_block(facts),
+        host: original.host_block(),
         settings,
         observer,
         warnings: [&original.warnings[..], &contradicting[..]].concat(),

@@ -63,5 +63,13 @@ fn text(summary: &MergeSummary) -> String {
             summary.missing_count, summary.task_count
         );
     }
+    if summary.live_machines.len() > 1 {
+        let machines: Vec<&str> = summary.live_machines.iter().map(String::as_str).collect();
+        let machines = escape::plain(&machines.join("; "));
+        let _ = writeln!(
+            text,
+            "warning: live runs of several machines, which may differ for that alone: {machines}"
+        );
+    }
     text
 }

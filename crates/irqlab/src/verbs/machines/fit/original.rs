@@ -3,7 +3,7 @@
 use anyhow::bail;
 use lab::kernels::fit::Conditions;
 use lab::kernels::{Kept, KernelSample, Processor};
-use live::host::HostFacts;
+use live::host::{HostFacts, run_host_block};
 use live::kernels::selected;
 use live::window::Stop;
 use serde_json::{Map, Value, json};
@@ -55,6 +55,14 @@ impl Original {
             warnings: host.warnings,
             steal_ns: host.steal_ns,
         })
+    }
+
+    /// The run's facts about the machine that was measured. Kept data knows only the processor's name.
+    pub(super) fn host_block(&self) -> Map<String, Value> {
+        match &self.facts {
+            Some(facts) => run_host_block(facts),
+            None => Map::from_iter([("cpu_model".to_owned(), json!(self.cpu))]),
+        }
     }
 
     /// A processor that was measured earlier.

@@ -9,7 +9,7 @@ mod page;
 mod selection;
 mod tables;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use lab::compare::{self, Change, Reading};
 use record::{Column, Part, Run, StoredRun, Table};
 use report::escape::plain;
 use report::shell_word;
-use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run};
+use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run, live_machine};
 
 use self::best::{Candidate, Goal, best};
 use self::selection::{AxisValue, ChosenColumn, chosen_column, chosen_row, offered_rows, row_name};
@@ -132,6 +132,8 @@ struct Facts {
     runs_with_warnings: usize,
     first_warning: Option<String>,
     cut_short: usize,
+    /// Machines of the live runs, each once.
+    live_machines: BTreeSet<String>,
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -389,6 +391,7 @@ impl<'a> Reader<'a> {
                 runs_with_warnings: 0,
                 first_warning: None,
                 cut_short: 0,
+                live_machines: BTreeSet::new(),
             });
         }
         if let Some(facts) = &mut self.facts {
@@ -420,6 +423,7 @@ impl Facts {
             self.first_warning = run.warnings.first().cloned();
         }
         self.cut_short += usize::from(!run.complete);
+        self.live_machines.extend(live_machine(run));
     }
 }
 

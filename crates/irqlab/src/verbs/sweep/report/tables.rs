@@ -240,6 +240,13 @@ fn warnings(
         ));
     }
     warnings.extend(baseline_warning(plan, combinations));
+    if facts.live_machines.len() > 1 {
+        let machines: Vec<&str> = facts.live_machines.iter().map(String::as_str).collect();
+        warnings.push(format!(
+            "live runs of several machines, which may differ for that alone: {}",
+            machines.join("; ")
+        ));
+    }
     if facts.cut_short > 0 {
         warnings.push(format!("{} of {} runs were cut short", facts.cut_short, facts.runs));
     }
