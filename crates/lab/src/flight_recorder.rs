@@ -52,7 +52,7 @@ pub struct FlightRecorder {
 /// The marks of one CPU.
 #[derive(Clone, Debug, Default)]
 struct CpuRecord {
-    /// What ran on the CPU when its oldest kept mark came.
+    /// The context that ran on the CPU when its oldest kept mark came.
     before: OpenActivities,
     marks: VecDeque<Mark>,
     /// Time of the latest mark, ns.
@@ -141,8 +141,10 @@ impl FlightRecorder {
             let mut marks: Vec<Mark> = record.marks.iter().copied().collect();
             // The marks arrive almost in order; noise.bpf.c has the reason.
             marks.sort_by_key(|mark| mark.at_ns);
-            let is_shortened = record.dropped > 0;
-            let oldest_ns = marks.first().filter(|_| is_shortened).map_or(0, |mark| mark.at_ns);
+            let oldest_ns = match marks.first() {
+                Some(mark) if record.dropped > 0 => mark.at_ns,
+                _ => 0,
+            };
             let from_ns = span_start_ns.max(oldest_ns);
             let mut emit = |interval: Interval| {
                 if interval.start_ns >= from_ns || interval.end_ns > from_ns {

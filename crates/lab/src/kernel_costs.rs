@@ -231,7 +231,7 @@ fn middle_of_runs(runs: Vec<Vec<SideRow>>) -> Vec<SideRow> {
     let mut middle: Vec<SideRow> = Vec::new();
     let mut costs: Vec<Vec<f64>> = Vec::new();
     for row in runs.into_iter().flatten() {
-        if let Some(index) = middle.iter().position(|other| other.key() == row.key()) {
+        if let Some(index) = middle.iter().position(|earlier| earlier.key() == row.key()) {
             middle[index].count += row.count;
             middle[index].below_limit |= row.below_limit;
             costs[index].extend(row.cost);
@@ -245,7 +245,7 @@ fn middle_of_runs(runs: Vec<Vec<SideRow>>) -> Vec<SideRow> {
         costs.sort_by(f64::total_cmp);
         row.cost = stats::median::median(&costs);
         let ends = costs.first().copied().zip(costs.last().copied());
-        row.range = ends.filter(|_| costs.len() > 1);
+        row.range = if costs.len() > 1 { ends } else { None };
     }
     middle
 }
@@ -258,8 +258,8 @@ fn with_faults_by_mode(rows: Vec<SideRow>) -> Vec<SideRow> {
             let in_kernel = row.name.ends_with("(by the kernel)") || row.name == IN_KERNEL;
             row.name = if in_kernel { IN_KERNEL } else { IN_USER_MODE }.to_owned();
         }
-        match joined.iter_mut().find(|other| other.key() == row.key()) {
-            Some(other) => other.add(&row),
+        match joined.iter_mut().find(|earlier| earlier.key() == row.key()) {
+            Some(earlier) => earlier.add(&row),
             None => joined.push(row),
         }
     }
@@ -359,7 +359,7 @@ pub struct ModeShare {
 pub fn mode_shares(host: &Table, model: &Table) -> Vec<ModeShare> {
     let model_shares = busy_shares(model);
     let share_on_both = |(mode, host): (String, f64)| {
-        let (_, model) = model_shares.iter().find(|(other, _)| *other == mode)?;
+        let (_, model) = model_shares.iter().find(|(model_mode, _)| *model_mode == mode)?;
         Some(ModeShare { mode, host, model: *model })
     };
     busy_shares(host).into_iter().filter_map(share_on_both).collect()

@@ -107,14 +107,14 @@ pub fn difference(places: [&str; 2], [first, second]: [&Map<String, Value>; 2]) 
 /// The options that only one of two lists of [`costly`] has. `None` if the lists are equal, or one is absent.
 fn differing(first: Option<&Value>, second: Option<&Value>) -> Option<[Vec<String>; 2]> {
     let list = |value: &Value| -> Option<Vec<String>> {
-        let words = value.as_array()?.iter().filter_map(Value::as_str);
-        Some(words.map(str::to_owned).collect())
+        let options = value.as_array()?.iter().filter_map(Value::as_str);
+        Some(options.map(str::to_owned).collect())
     };
     let (first, second) = (list(first?)?, list(second?)?);
-    let alone = |one: &[String], other: &[String]| -> Vec<String> {
-        one.iter().filter(|option| !other.contains(option)).cloned().collect()
+    let only_in = |options: &[String], others: &[String]| -> Vec<String> {
+        options.iter().filter(|option| !others.contains(option)).cloned().collect()
     };
-    let lists = [alone(&first, &second), alone(&second, &first)];
+    let lists = [only_in(&first, &second), only_in(&second, &first)];
     lists.iter().any(|list| !list.is_empty()).then_some(lists)
 }
 

@@ -275,7 +275,7 @@ pub fn sole_condition(run: &Run) -> Option<&str> {
         let Some(index) = table.columns.iter().position(is_condition) else { continue };
         for row in table.rows() {
             match row.get(index) {
-                Some(Value::Text(text)) if found.is_none_or(|other| other == text.as_str()) => {
+                Some(Value::Text(text)) if found.is_none_or(|name| name == text.as_str()) => {
                     found = Some(text.as_str());
                 }
                 _ => return None,
@@ -405,7 +405,7 @@ pub(super) trait Wanted {
 /// Matches the figures of `base` with the figures of `new` by table, row keys and column. If each run has one condition, the
 /// conditions match whatever their names are. Of a table that only one of the runs has, only columns with a rule count.
 pub(super) fn matched<'a>(base: &'a Run, new: &'a Run, wanted: &impl Wanted) -> Matched<'a> {
-    let condition = sole_condition(base).filter(|_| sole_condition(new).is_some());
+    let condition = sole_condition(new).and(sole_condition(base));
     let side = |run| Side {
         facts: ContextFacts::of_run(run, condition.is_some()),
         estimates: EstimateSource::of_run(run),

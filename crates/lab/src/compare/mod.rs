@@ -382,12 +382,12 @@ fn needs_runs(pair: &Pair<'_>) -> bool {
     !is_leading(pair) || pair.assumes_independence
 }
 
-/// What a repetition of the compared runs would give.
+/// Whether a repetition of the compared runs would give other figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exactness {
-    /// Different figures: the runs are of a live bench.
+    /// It would: the runs are of a live bench.
     Noisy,
-    /// The same figures. They are exact, or estimates ([`Pair::is_estimate`]).
+    /// It would not. The figures are exact, or estimates ([`Pair::is_estimate`]).
     Repeatable,
 }
 

@@ -42,7 +42,7 @@ impl FromStr for Rule {
     /// Parses `PATH>LIMIT` or `PATH<LIMIT`. The limit is a percentage of the first run's figure
     /// (`+2%`), or a number in the unit of the column.
     fn from_str(text: &str) -> Result<Rule, RuleError> {
-        let error = |what: String| Err(RuleError(what));
+        let error = |problem: String| Err(RuleError(problem));
         // A key's value may contain < or >: the comparison sign is searched after the ].
         let filter_end = text.find(']').unwrap_or(0);
         let sign = text[filter_end..].find(['<', '>']).map(|offset| filter_end + offset);

@@ -15,7 +15,7 @@ pub struct RunTotal {
     pub name: String,
     /// The total of the first run in all regions.
     pub base: f64,
-    /// The same of the second run.
+    /// The total of the second run.
     pub new: f64,
 }
 

@@ -67,7 +67,7 @@ pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
 
 /// A part of a fact or of a setting that differs.
 struct Part<'j> {
-    /// Such as `model.l2.bytes`.
+    /// The path of its keys, such as `model.l2.bytes`.
     name: String,
     base: Option<&'j Json>,
     new: Option<&'j Json>,

@@ -13,7 +13,7 @@ pub const DELAYS: &str = "delays";
 pub fn unmeasured_delays() -> Vec<Absence> {
     let reason = "irqlab measures delays of softirqs and work items only";
     ["delays of timers and high-resolution timers", "delays of threads of device IRQs"]
-        .map(|what| Absence::new(DELAYS, what, reason))
+        .map(|delays| Absence::new(DELAYS, delays, reason))
         .to_vec()
 }
 

@@ -72,7 +72,7 @@ pub fn host_exits(
     FIELDS.into_iter().zip(exits).map(field).collect()
 }
 
-/// What a kernel takes on the host.
+/// The cycles of a kernel on the host.
 fn on_host(kernel: &str, host: &[KernelSample]) -> Duration {
     let sample = host.iter().find(|sample| sample.name == kernel);
     let sample = sample.ok_or_else(|| format!("{kernel}: not measured"))?;

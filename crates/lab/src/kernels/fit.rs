@@ -340,9 +340,10 @@ fn unitless_kernel(host: &[KernelSample]) -> Result<Option<(&KernelSample, f64)>
 /// The nearest value in a field's range, as text, and the end of a sentence that says so if it is another value.
 pub(super) fn within((min, max): (i64, i64), value: f64) -> (String, String) {
     let nearest = (value as i64).clamp(min, max);
-    let limited = match value as i64 == nearest {
-        true => String::new(),
-        false => format!("; it would be {value:.0}, beyond the field's limit"),
+    let limited = if value as i64 == nearest {
+        String::new()
+    } else {
+        format!("; it would be {value:.0}, beyond the field's limit")
     };
     (nearest.to_string(), limited)
 }

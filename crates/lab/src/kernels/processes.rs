@@ -35,9 +35,9 @@ fn median_sample(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
     let all_figures = || samples.iter().filter_map(|sample| sample.figures.as_ref().ok());
     let sum =
         |count: fn(&Figures) -> Option<u64>| -> Option<u64> { all_figures().map(count).sum() };
-    // Of a kernel on shared hardware, the samples are in the order of their tenth percentiles. The interval of these is
-    // not that of the median.
-    let positions_95 = order_95(samples.len()).filter(|_| !median.shared);
+    // Samples of a kernel on shared hardware are in the order of their tenth percentiles, whose interval is not that of the
+    // median.
+    let positions_95 = if median.shared { None } else { order_95(samples.len()) };
     let figures = median.figures.clone().map(|figures| Figures {
         cycles_95: positions_95.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
         processes: sum(|figures| figures.processes),

@@ -97,9 +97,10 @@ impl Plan {
             for traced in [traced_first, !traced_first] {
                 let sample = bench.measure_part(traced, 2 * PAIRS)?;
                 let is_whole = !bench.stop_requested() && sample.has_all_cpus();
-                let Some(p50_ns) = median_late_ns(&sample).filter(|_| is_whole) else {
+                let Some(p50_ns) = median_late_ns(&sample) else { return Ok(pairs) };
+                if !is_whole {
                     return Ok(pairs);
-                };
+                }
                 let side = if traced { &mut pair.traced_p50_ns } else { &mut pair.bare_p50_ns };
                 *side = p50_ns;
             }

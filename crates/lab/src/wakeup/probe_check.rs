@@ -256,7 +256,7 @@ impl ComparedPart {
     #[must_use]
     pub fn error_ns(&self) -> Option<f64> {
         let difference = self.measured_total_ns as f64 - self.exact_total_ns as f64;
-        mean(difference, self.exact_count).filter(|_| self.measured_count > 0)
+        if self.measured_count == 0 { None } else { mean(difference, self.exact_count) }
     }
 
     /// Total by the live bench over exact total, minus 1. `None` if one side lacks the part.
@@ -495,7 +495,7 @@ pub fn instants(checks: &[ConditionCheck]) -> Table {
     let row = |check: &'_ ConditionCheck, instant: Instant| {
         let (mut measured, mut exact, mut error_max_ns) = ((0, 0), (0, 0), None);
         for (wakeup, parts) in check.joined() {
-            let exact_ns = wakeup.instants.iter().find(|(other, _)| *other == instant);
+            let exact_ns = wakeup.instants.iter().find(|(reached, _)| *reached == instant);
             let exact_ns = exact_ns.map(|(_, ns)| *ns);
             let measured_ns = instant.measured_ns(parts);
             for (sum, ns) in [(&mut exact, exact_ns), (&mut measured, measured_ns)] {

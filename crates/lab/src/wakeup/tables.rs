@@ -398,13 +398,13 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
     ]);
     let rows = Thread::all(sample).flat_map(|thread| {
         let worst = thread.cpu.ledger.worst.sorted();
-        let worst_ns = worst.iter().map(|whole| whole.wakeup.late_ns()).sum();
+        let worst_ns = worst.iter().map(|record| record.wakeup.late_ns()).sum();
         let mut parts: Vec<_> = thread.cpu.ledger.parts.iter().collect();
         parts.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum));
         parts.into_iter().map(move |(&part, times)| {
-            let in_worst = worst.iter().flat_map(|whole| whole.parts.iter().chain(&whole.later));
-            let of_part = in_worst.filter(|(other, _)| *other == part);
-            let in_worst_ns = of_part.map(|(_, length_ns)| length_ns).sum();
+            let in_worst = worst.iter().flat_map(|record| record.parts.iter().chain(&record.later));
+            let same_part = in_worst.filter(|(worst_part, _)| *worst_part == part);
+            let in_worst_ns = same_part.map(|(_, length_ns)| length_ns).sum();
             Row { thread, part, times, in_worst_ns, worst_ns }
         })
     });

@@ -135,7 +135,7 @@ fn rows_of(condition: &ConditionSamples) -> Vec<Row<'_>> {
             measured.iter().filter(|stats| stats.context == *context).copied().collect();
         stats.sort_by_key(|stats| stats.cpu);
         rows.extend(Row::of(label.clone(), None, &stats));
-        rows.extend(stats.chunk_by(|one, other| one.cpu == other.cpu).filter_map(|on_cpu| {
+        rows.extend(stats.chunk_by(|first, second| first.cpu == second.cpu).filter_map(|on_cpu| {
             Row::of(label.clone(), on_cpu.first().map(|stats| stats.cpu), on_cpu)
         }));
     }

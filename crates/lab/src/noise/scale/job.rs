@@ -78,7 +78,8 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
                 let draws = if coscheduled { 1 } else { nodes };
                 let is_lower_bound = has_losses || draws > phases / ABOVE_MIN;
                 let row = row(&delays, granularity_ns, (nodes, draws), is_lower_bound, job);
-                let delay_p99_ns = row.delay_p99_ns.filter(|_| draws <= phases / ABOVE_P99_MIN);
+                let has_p99 = draws <= phases / ABOVE_P99_MIN;
+                let delay_p99_ns = if has_p99 { row.delay_p99_ns } else { None };
                 rows.push(Row { coscheduled, delay_p99_ns, ..row });
             }
         }

@@ -70,7 +70,7 @@ fn cpu_column<'a>(priority: u8) -> Columns<'a, u32> {
     column("cpu", "CPU that the loop ran on.").priority(priority).key().uint(|cpu: &u32| *cpu)
 }
 
-/// What ended the window of a loop on a CPU.
+/// The event that ended the window of a loop on a CPU.
 fn ended_by_column<'a>() -> Columns<'a, &'static str> {
     column(
         "ended_by",

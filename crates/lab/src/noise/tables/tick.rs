@@ -116,7 +116,8 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
             match cost(fixed, sample) {
                 Ok(cost) => {
                     let per_second = |count: u64| count as f64 * 1e9 / cpu.window_ns as f64;
-                    let rate_hz = cpu.tick_count.filter(|_| cpu.window_ns > 0).map(per_second);
+                    let has_window = cpu.window_ns > 0;
+                    let rate_hz = if has_window { cpu.tick_count.map(per_second) } else { None };
                     rows.push(Row { cpu: cpu.cpu, rate_hz, cost });
                 }
                 Err(reason) => match absent.iter_mut().find(|(known, _)| *known == reason) {
@@ -150,7 +151,7 @@ fn is_of_one_tick(entered: &[u32], names: &[ContextName]) -> bool {
     match entered {
         [first, others @ ..] => {
             name(first).is_some_and(ContextName::is_tick)
-                && others.iter().all(|other| name(other).is_some_and(ContextName::is_softirq))
+                && others.iter().all(|number| name(number).is_some_and(ContextName::is_softirq))
         }
         [] => false,
     }

@@ -70,7 +70,7 @@ fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
         .format(Format::Microseconds)
         .priority(60)
         .real(move |sums: &Sums| {
-            held_ns(sums).filter(|_| sums.releases > 0).map(|ns| ns / sums.releases as f64)
+            if sums.releases == 0 { None } else { Some(held_ns(sums)? / sums.releases as f64) }
         }),
     ])
 }
