@@ -533,6 +533,45 @@ fn a_report_has_the_figures_of_the_runs_and_names_what_is_absent() {
     report(&[&chosen[..], &["-o", "page.html"]].concat()).assert_code(2).assert_says("--force");
 }
 
+#[test]
+fn a_sweep_is_compared_with_another_one_combination_by_combination() {
+    let column = "latency_mean_ns";
+    let workspace = planned(&SPEC.replace("\"10k\"]", "\"10k\", \"--event-cost\", \"3us\"]"));
+    plan(&workspace, &SPEC.replace("\"10k\"]", "\"10k\", \"--event-cost\", \"1us\"]"), "base");
+    let other_axes =
+        SPEC.lines().filter(|line| !line.contains("seed")).collect::<Vec<_>>().join("\n");
+    let other_axes =
+        other_axes.replace("[[exclude]]\n\"--interrupt-cost\" = \"4us\"\n[baseline]", "");
+    plan(&workspace, &other_axes, "other").assert_code(0);
+    workspace.run(&["sweep", "run", "sweep"]).assert_code(0);
+    let report = |more: &[&str]| {
+        let all = ["sweep", "report", "sweep", "--row", "interrupt", "--column", column];
+        workspace.run(&[&all[..], more].concat())
+    };
+    let equal = report(&["--against", "sweep", "--fail-on", "worse", "--json"]);
+    let document = equal.assert_code(0).json();
+    assert!(rows(&document, "combinations").iter().all(|row| row["verdict"] == "equal"));
+    report(&["--against", "other"]).assert_code(2).assert_says("has the axes --interrupt-cost,");
+    // A combination that cannot be compared is not a passed test.
+    let unknown = report(&["--against", "base", "--fail-on", "worse"]);
+    unknown.assert_code(3);
+    let says = "--fail-on worse: 5 of 5 combinations cannot be compared with base.";
+    assert!(unknown.out.contains(says), "{}", unknown.out);
+    workspace.run(&["sweep", "run", "base"]).assert_code(0);
+    let ended = report(&["--against", "base", "--fail-on", "worse", "--json", "-o", "page.html"]);
+    let document = ended.assert_code(3).json();
+    for row in rows(&document, "combinations") {
+        assert_eq!(row["verdict"], "worse", "{row}");
+        let [figure, base] = [column, "base_ns"].map(|name| row[name].as_f64().expect("a figure"));
+        let ratio = row["change_ratio"].as_f64().expect("a change");
+        assert!(figure > base && (ratio - (figure / base - 1.0)).abs() < 1e-12, "{row}");
+    }
+    let answers = document["answers"].to_string();
+    assert!(answers.contains("--fail-on worse: 5 of 5 combinations are worse."), "{answers}");
+    let page = fs::read_to_string(path(&workspace, "page.html")).expect("a page");
+    assert!(page.contains("against base") && !page.contains("against the baseline"));
+}
+
 /// The page is whole, loads nothing, and has the pictures and the table.
 fn check_page(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"), "{}", page.len());

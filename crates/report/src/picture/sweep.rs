@@ -61,7 +61,7 @@ pub struct SweepPoint {
     pub figure: Option<f64>,
     /// Ends of the 95 % interval of the figure. `None` for exact figures and if it is not known.
     pub interval: Option<(f64, f64)>,
-    /// Change against the baseline, as a part of the baseline's figure.
+    /// Change against [`SweepFigures::compared_with`], as a part of the figure there.
     pub change: Option<f64>,
     /// The verdict on the change, or why the figure is absent.
     pub remark: String,
@@ -76,6 +76,8 @@ pub struct SweepFigures<'a> {
     pub name: String,
     pub axes: Vec<SweepAxis>,
     pub points: Vec<SweepPoint>,
+    /// The figures with which the points are compared, such as `the baseline`.
+    pub compared_with: String,
 }
 
 /// The figures, with what the pictures look up in them.
@@ -180,8 +182,9 @@ impl<'a> Drawn<'a> {
             text += &format!(" ({} to {})", self.value_text(low), self.value_text(high));
         }
         if let Some(change) = point.change {
+            let compared_with = plain(&self.figures.compared_with);
             text +=
-                &format!(", {} against the baseline ({})", signed(change), plain(&point.remark));
+                &format!(", {} against {compared_with} ({})", signed(change), plain(&point.remark));
         }
         text
     }
@@ -508,7 +511,9 @@ fn bars(
             "{absent} of the drawn combinations have no figure or are excluded: they have no bar."
         )
     });
-    let changes = has_changes.then(|| "In brackets: the change against the baseline.".to_owned());
+    let changes = has_changes.then(|| {
+        format!("In brackets: the change against {}.", plain(&drawn.figures.compared_with))
+    });
     let mut bars = panels.iter().flat_map(|(_, panel)| panel);
     let has_interval = bars.any(|bar: &Bar| bar.interval.is_some());
     let notes = [
@@ -575,7 +580,7 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
             "Down: {}; across: {}. {}",
             plain(&drawn.axis(down).name),
             plain(&drawn.axis(across).name),
-            shade.note()
+            shade.note(&drawn.figures.compared_with)
         )),
         drawn.held_note(&[across, down]),
         remainder(&drawn.axis(across).name, all_across.len(), columns.len()),
@@ -587,7 +592,7 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
     let heading = Heading {
         title: format!("{name} over the two axes with the largest effect"),
         notes: notes.into_iter().flatten().collect(),
-        legend: shade.legend(),
+        legend: shade.legend(&drawn.figures.compared_with),
         description: format!(
             "A heat map of {name}, {} down and {} across. The numbers are in table combinations of the page.",
             plain(&drawn.axis(down).name),
@@ -631,7 +636,7 @@ fn cut(text: &str, characters: usize) -> String {
 
 /// The colours of a heat map.
 enum Shade {
-    /// By the largest change of the cell against the baseline.
+    /// By the change of each cell. The largest change of all cells.
     Change(f64),
     /// By the figure, between the smallest and the largest.
     Figure(f64, f64),
@@ -669,21 +674,23 @@ impl Shade {
         }
     }
 
-    fn note(&self) -> String {
+    fn note(&self, compared_with: &str) -> String {
         match self {
             Shade::Change(largest) => format!(
-                "The colour is the change against the baseline: the stronger, the larger, up to {}.",
+                "The colour is the change against {}: the stronger, the larger, up to {}.",
+                plain(compared_with),
                 human::percent(*largest)
             ),
             Shade::Figure(..) => "The stronger the colour, the larger the figure.".to_owned(),
         }
     }
 
-    fn legend(&self) -> Vec<Entry> {
+    fn legend(&self, compared_with: &str) -> Vec<Entry> {
         let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
         match self {
             Shade::Change(_) => {
-                vec![entry("more than the baseline", VERMILION), entry("less", BLUE)]
+                let more = format!("more than {}", plain(compared_with));
+                vec![entry(&more, VERMILION), entry("less", BLUE)]
             }
             Shade::Figure(..) => Vec::new(),
         }
@@ -723,7 +730,8 @@ mod tests {
             axis("--set l2.size", &["256KiB", "512KiB", "1MiB", "2MiB"], 0),
             axis("--on", &["sim:zen3", "<b>"], 0),
         ];
-        SweepFigures { column, name: "self_mean_ns of RCU".to_owned(), axes, points }
+        let (name, compared_with) = ("self_mean_ns of RCU".to_owned(), "the baseline".to_owned());
+        SweepFigures { column, name, axes, points, compared_with }
     }
 
     fn column() -> Column {

@@ -1,9 +1,11 @@
-//! `irqlab sweep report`: one figure of every combination, its change against the baseline, and the best combination.
+//! `irqlab sweep report`: one figure of every combination, its change against the baseline or another sweep, and the best
+//! combination.
 //!
 //! `selection` chooses combinations, table, column and row. This file reads the runs one after the other and keeps only
 //! readings of them. `lab::compare` judges the changes, `tables` makes the table, and `report` prints it and draws the
 //! page.
 
+mod against;
 mod best;
 mod page;
 mod selection;
@@ -14,19 +16,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use lab::compare::{self, Change, Reading};
-use record::{Column, Part, Run, StoredRun, Table};
+use lab::compare::{self, Change, Reading, Verdict};
+use record::{Column, Part, Role, Run, StoredRun, Table};
 use report::escape::plain;
 use report::shell_word;
 use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run, live_machine};
 
+use self::against::Against;
 use self::best::{Candidate, Goal, best};
 use self::selection::{AxisValue, ChosenColumn, chosen_column, chosen_row, offered_rows, row_name};
 use super::{open, usage, values_text};
 use crate::console;
 use crate::options::Usage;
 use crate::output_file::{self, ForceArgs};
-use crate::run::{stop_on_signals, terminal_options};
+use crate::run::{DIFFERS, stop_on_signals, terminal_options};
 
 /// Figures that are not exact and differ by less than this ratio count as equal. `compare` has this default, too.
 const MARGIN_RATIO: f64 = 0.02;
@@ -40,11 +43,12 @@ const OTHER_TABLE_ROWS_MAX: u64 = 100_000;
   irqlab sweep report caches --row RCU --column self_max_ns -o caches.html
   irqlab sweep report caches --row RCU --where on=sim:zen3
   irqlab sweep report caches --row RCU --best 'min self_mean_ns subject to self_max_ns<=5us'
+  irqlab sweep report monday --row RCU --against sunday --fail-on worse
 
 Changes are judged as irqlab compare judges them. A combination without a result is listed, and is never zero.
 
 Exit codes: 0 reported, also if combinations have no result; 1 failed, or a result was edited; 2 the command line is
-wrong, or no combination has the figure.")]
+wrong, or no combination has the figure; 3 --fail-on found a change, or a combination without a verdict.")]
 pub struct ReportArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR")]
@@ -61,6 +65,12 @@ pub struct ReportArgs {
     /// Report only combinations with this value of an axis; may be repeated
     #[arg(long = "where", value_name = "AXIS=VALUE")]
     conditions: Vec<String>,
+    /// Compare each combination with the same one of this sweep instead of the baseline
+    #[arg(long, value_name = "BASE")]
+    against: Option<PathBuf>,
+    /// Exit with 3 if a combination changed for the worse (or at all), or cannot be judged
+    #[arg(long, value_name = "CHANGE")]
+    fail_on: Option<FailOn>,
     /// Name the best combination: 'min COLUMN' or 'max COLUMN', perhaps with 'subject to COLUMN<=NUMBER, ...'
     #[arg(long, value_name = "GOAL")]
     best: Option<Goal>,
@@ -75,6 +85,15 @@ pub struct ReportArgs {
     /// Print one JSON document
     #[arg(long, conflicts_with = "all")]
     json: bool,
+}
+
+/// Changes that `--fail-on` finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    /// A cost grew, or a benefit shrank
+    Worse,
+    /// The figure changed
+    Changed,
 }
 
 /// The state of a combination.
@@ -97,6 +116,8 @@ struct Combination<'a> {
     /// Why a run lacks the reported figure.
     why_absent: Option<String>,
     is_baseline: bool,
+    /// The figure that this one is compared with. `None` without such a figure.
+    base: Option<f64>,
     change: Option<Change>,
 }
 
@@ -134,6 +155,8 @@ struct Facts {
     cut_short: usize,
     /// Machines of the live runs, each once.
     live_machines: BTreeSet<String>,
+    /// Path of the sweep with which figures are compared. `None` if that is the baseline.
+    against: Option<String>,
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -164,7 +187,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let wanted = wanted(args, &outline, &chosen)?;
     let mut reader = Reader { sweep: &sweep, wanted: &wanted, facts: None };
     let mut combinations = reader.read(&status, &is_selected)?;
-    let Some(facts) = reader.facts else {
+    let Some(mut facts) = reader.facts else {
         let table = read_run(&sweep, &plan.tasks[*first], &wanted)?;
         let offered = table.as_ref().and_then(|run| run.table(&wanted.table)).map(offered_rows);
         bail!(Usage(format!(
@@ -174,10 +197,17 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             offered.unwrap_or_default()
         )));
     };
-    judge(plan, &facts, &mut combinations);
+    let against =
+        args.against.as_ref().map(|base| Against::read(base, plan, &wanted)).transpose()?;
+    if let Some(against) = &against {
+        facts.compare_with(against);
+    }
+    refuse_unknown_direction(args.fail_on, &facts)?;
+    judge(plan, &facts, against.as_ref(), &mut combinations);
     combinations.retain(|combination| is_selected(combination.task));
     let report = tables::report(&sweep, &chosen, &facts, &mut combinations);
-    let mut answers: Vec<String> = largest_change(plan, &combinations).into_iter().collect();
+    let mut answers: Vec<String> =
+        largest_change(plan, &facts, &combinations).into_iter().collect();
     if let Some(goal) = &args.best {
         match &facts.goal_column {
             Some(column) => answers.extend(best(goal, column, &candidates(plan, &combinations))),
@@ -191,11 +221,58 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let page = page::page(plan, &facts, &combinations, &report, &answers, commands)?;
         output_file::write(output, page.as_bytes(), args.force)?;
     }
+    let found = args.fail_on.and_then(|fail_on| found_by(fail_on, &facts, &combinations));
+    answers.extend(found.clone());
     print(args, &report, &answers)?;
     if let Some(output) = &args.output {
         console::say(&format!("report: {}", output.display()));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if found.is_some() { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS })
+}
+
+/// Refuses `--fail-on worse` for a figure of which neither more nor less is worse.
+fn refuse_unknown_direction(fail_on: Option<FailOn>, facts: &Facts) -> anyhow::Result<()> {
+    let has_direction = matches!(facts.column.role, Role::Cost | Role::Benefit);
+    if fail_on == Some(FailOn::Worse) && !has_direction {
+        bail!(Usage(format!(
+            "--fail-on worse: {} is neither a cost nor a benefit (--fail-on changed)",
+            facts.column.name
+        )));
+    }
+    Ok(())
+}
+
+/// What `--fail-on` found, as a sentence: combinations that changed, and those that cannot be judged. `None` if it found
+/// nothing.
+fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) -> Option<String> {
+    let fails = |verdict: Verdict| match fail_on {
+        FailOn::Worse => verdict == Verdict::Worse,
+        FailOn::Changed => verdict.is_difference(),
+    };
+    // The baseline itself has no verdict, and needs none.
+    let is_base = |combination: &&Combination<'_>| {
+        facts.against.is_none() && combination.is_baseline && combination.reading().is_some()
+    };
+    let (mut failed, mut unjudged) = (0, 0);
+    for combination in combinations.iter().filter(|combination| !is_base(combination)) {
+        match combination.change {
+            Some(change) => failed += usize::from(fails(change.verdict)),
+            None => unjudged += 1,
+        }
+    }
+    let word = if fail_on == FailOn::Worse { "worse" } else { "changed" };
+    let parts = [
+        (failed > 0).then(|| format!("{failed} of {} combinations are {word}", combinations.len())),
+        (unjudged > 0).then(|| {
+            format!(
+                "{unjudged} of {} combinations cannot be compared with {}",
+                combinations.len(),
+                facts.compared_with()
+            )
+        }),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("--fail-on {word}: {}.", parts.join("; ")))
 }
 
 fn print(args: &ReportArgs, report: &Run, answers: &[String]) -> anyhow::Result<()> {
@@ -216,20 +293,21 @@ fn print(args: &ReportArgs, report: &Run, answers: &[String]) -> anyhow::Result<
 
 /// The combination with the largest change that is known to be one, as a sentence. `combinations`: sorted, so that it is
 /// the first.
-fn largest_change(plan: &Plan, combinations: &[Combination<'_>]) -> Option<String> {
+fn largest_change(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Option<String> {
+    let compared_with = facts.compared_with();
     let first = combinations.first()?;
     let change = first.change.filter(|change| change.verdict.is_difference());
     let is_judged = combinations.iter().any(|combination| combination.change.is_some());
     let Some(change) = change else {
-        return is_judged.then(|| "No change against the baseline is known to be one.".to_owned());
+        return is_judged.then(|| format!("No change against {compared_with} is known to be one."));
     };
     let direction = if change.difference < 0.0 { "less" } else { "more" };
     let amount = match change.ratio(change.difference) {
         Some(ratio) => format!("{} {direction}", report::human::percent(ratio.abs())),
-        None => format!("{direction} than the baseline's 0"),
+        None => format!("{direction} than 0"),
     };
     Some(format!(
-        "The largest change against the baseline: {}, {amount} ({}).",
+        "The largest change against {compared_with}: {}, {amount} ({}).",
         values_text(plan, first.task),
         change.verdict.word()
     ))
@@ -246,6 +324,7 @@ fn command(args: &ReportArgs) -> String {
     args.column.iter().for_each(|name| add("--column", name));
     args.row.iter().for_each(|row| add("--row", row));
     args.conditions.iter().for_each(|condition| add("--where", condition));
+    args.against.iter().for_each(|base| add("--against", &path_text(base)));
     args.best.iter().for_each(|goal| add("--best", &goal.text));
     command_words.join(" ")
 }
@@ -333,6 +412,7 @@ impl<'a> Reader<'a> {
                 readings,
                 why_absent,
                 is_baseline,
+                base: None,
                 change: None,
             });
         }
@@ -392,6 +472,7 @@ impl<'a> Reader<'a> {
                 first_warning: None,
                 cut_short: 0,
                 live_machines: BTreeSet::new(),
+                against: None,
             });
         }
         if let Some(facts) = &mut self.facts {
@@ -408,6 +489,19 @@ impl Facts {
             return self.column.name.clone();
         }
         format!("{} of {}", self.column.name, self.row_name)
+    }
+
+    /// The figures with which the figures are compared, in words.
+    fn compared_with(&self) -> &str {
+        self.against.as_deref().unwrap_or("the baseline")
+    }
+
+    /// Makes the figures of another sweep those to compare with.
+    fn compare_with(&mut self, against: &Against) {
+        self.against = Some(against.path.clone());
+        if let Some(facts) = &against.facts {
+            self.live_machines.extend(facts.live_machines.iter().cloned());
+        }
     }
 
     fn add(&mut self, run: &Run) {
@@ -447,31 +541,40 @@ fn states(plan: &Plan, status: &Status) -> Vec<State> {
     states
 }
 
-/// Judges the change of each combination against its combination of the baseline, all in one family.
-fn judge(plan: &Plan, facts: &Facts, combinations: &mut [Combination<'_>]) {
+/// Judges the change of each combination against its combination of the baseline, or of another sweep, all in one family.
+fn judge(
+    plan: &Plan,
+    facts: &Facts,
+    against: Option<&Against>,
+    combinations: &mut [Combination<'_>],
+) {
     let by_values: HashMap<&[u32], usize> = combinations
         .iter()
         .enumerate()
         .map(|(position, combination)| (&combination.task.values[..], position))
         .collect();
     let base_of = |combination: &Combination<'_>| {
+        if let Some(against) = against {
+            return against.reading(plan, combination.task);
+        }
         let values = plan.baseline_values(combination.task)?;
-        by_values.get(&values[..]).copied()
+        if values == combination.task.values {
+            return None;
+        }
+        combinations[by_values.get(&values[..]).copied()?].reading()
     };
-    let bases: Vec<Option<usize>> = combinations.iter().map(base_of).collect();
     let mut judged = Vec::new();
     let mut pairs = Vec::new();
-    for (position, base) in bases.iter().enumerate() {
-        let Some(base) = base.filter(|base| *base != position) else { continue };
-        let readings = combinations[base].reading().zip(combinations[position].reading());
-        if let Some(pair) = readings {
-            judged.push(position);
+    for (position, combination) in combinations.iter().enumerate() {
+        if let Some(pair) = base_of(combination).zip(combination.reading()) {
+            judged.push((position, pair.0.value()));
             pairs.push(pair);
         }
     }
     let rules = compare::Plan { all_rows: false, margin_ratio: MARGIN_RATIO, rules: Vec::new() };
     let changes = compare::changes(&facts.table, &facts.column, &pairs, &rules);
-    for (position, change) in judged.into_iter().zip(changes) {
+    for ((position, base), change) in judged.into_iter().zip(changes) {
+        combinations[position].base = Some(base);
         combinations[position].change = Some(change);
     }
 }

@@ -23,6 +23,7 @@ pub fn page(
         name: facts.figure_name(),
         axes: axes(plan, combinations),
         points: combinations.iter().map(point).collect(),
+        compared_with: facts.compared_with().to_owned(),
     };
     let page = SweepPage { figures: &figures, report, answers, print_command, command };
     sweep_page(page).context("cannot make the page")

@@ -125,8 +125,13 @@ fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<
         end(&ends[1], "Upper end of the figure's 95 % interval.").detail(),
     ]);
     let ratio = |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Auto);
-    let change_doc = "The figure less that of the baseline, as a part of the baseline's figure.";
+    let change_doc = "The figure less the one that it is compared with, as a part of that figure.";
+    let base = with_unit_of("base", &figure.name);
     columns.extend([
+        Column::new(&base, Kind::Real, "The figure that this one is compared with: the baseline's, or that of --against.")
+            .format(figure.display.format)
+            .digits(figure.display.digits)
+            .shown_as("base", shown(facts.against.is_some() && has_changes, 91)),
         ratio("change_ratio", change_doc).shown_as("change", shown(has_changes, 90)),
         ratio("change_low_ratio", "Lower end of the interval of the change. All intervals hold together in 95 % of reports.")
             .up_to("change_high_ratio")
@@ -158,7 +163,7 @@ pub fn state_text(combination: &Combination<'_>) -> String {
 fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table {
     let has_changes = combinations.iter().any(|combination| combination.change.is_some());
     let order = if has_changes {
-        "the largest change against the baseline first"
+        &format!("the largest change against {} first", facts.compared_with())
     } else {
         "the best figure first"
     };
@@ -181,6 +186,7 @@ fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table 
         row.push(reading.map(super::Reading::value).into());
         row.push(interval.map(|(low, _)| low).into());
         row.push(interval.map(|(_, high)| high).into());
+        row.push(combination.base.into());
         let change = combination.change.as_ref();
         let ratio = |difference: Option<f64>| -> Value {
             change.zip(difference).and_then(|(change, end)| change.ratio(end)).into()
@@ -191,7 +197,9 @@ fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table 
         row.push(ratio(ends.map(|(_, high)| high)));
         row.push(match change {
             Some(change) => change.verdict.word().into(),
-            None if combination.is_baseline && reading.is_some() => "baseline".into(),
+            None if facts.against.is_none() && combination.is_baseline && reading.is_some() => {
+                "baseline".into()
+            }
             None => Value::Absent,
         });
         row.push(change.map(|change| change.method.word().to_owned()).into());
@@ -239,7 +247,10 @@ fn warnings(
             chosen.table, chosen.column, facts.experiment
         ));
     }
-    warnings.extend(baseline_warning(plan, combinations));
+    warnings.extend(match &facts.against {
+        Some(path) => against_warning(path, combinations),
+        None => baseline_warning(plan, combinations),
+    });
     if facts.live_machines.len() > 1 {
         let machines: Vec<&str> = facts.live_machines.iter().map(String::as_str).collect();
         warnings.push(format!(
@@ -257,6 +268,17 @@ fn warnings(
         ));
     }
     warnings
+}
+
+/// Says how many figures the other sweep lacks.
+fn against_warning(path: &str, combinations: &[Combination<'_>]) -> Option<String> {
+    let is_unjudged = |combination: &&Combination<'_>| {
+        combination.reading().is_some() && combination.change.is_none()
+    };
+    let unjudged = combinations.iter().filter(is_unjudged).count();
+    (unjudged > 0).then(|| {
+        format!("{path} does not have the figure of {unjudged} combinations: they have no change")
+    })
 }
 
 /// Says why figures have no change, or with which of several values of the baseline they are compared.
