@@ -365,10 +365,10 @@ pub fn mode_shares(host: &Table, model: &Table) -> Vec<ModeShare> {
     busy_shares(host).into_iter().filter_map(share_on_both).collect()
 }
 
-/// Each mode but idle, and its share in the time of these modes. `table`: table `modes` of a run of `services`.
+/// User mode, kernel and page walks, each with its share in their time. `table`: table `modes` of a run of `services`.
 fn busy_shares(table: &Table) -> Vec<(String, f64)> {
     let share = |row: &Vec<Value>| match table.get(row, "mode") {
-        Some(Value::Text(mode)) if mode != "idle" => {
+        Some(Value::Text(mode)) if mode != "idle" && mode != "probes" => {
             Some((mode.clone(), table.get(row, "time_ratio")?.number()?))
         }
         _ => None,

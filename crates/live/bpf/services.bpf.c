@@ -151,7 +151,34 @@ static __always_inline void start_request(struct service_request *request, u32 s
 	request->blocked_ns = 0;
 	request->descheduled_ns = 0;
 	request->nested_ns = 0;
+	request->unseen = 0;
 	request->service = service + 1;
+}
+
+/*
+ * Called when a task acts. The kernel does not hand over each switch to BPF. If the task's return to a CPU was not
+ * seen, the time until which it was off the CPU is not known.
+ */
+static __always_inline void note_unseen_return(struct service_task *task)
+{
+	if (!task->left_ns)
+		return;
+	request_of(task)->unseen = 1;
+	task->left_ns = 0;
+}
+
+/* Ends a fault without times, because it failed. Its task's waits in it are waits of the system call that it was within. */
+static __always_inline void drop_fault(struct service_task *task)
+{
+	struct service_request *call = &task->call, *fault = &task->fault;
+
+	if (!fault->service)
+		return;
+	call->blocked_ns += fault->blocked_ns;
+	call->descheduled_ns += fault->descheduled_ns;
+	call->nested_ns += fault->nested_ns;
+	call->unseen |= fault->unseen;
+	fault->service = 0;
 }
 
 static __always_inline void add_latency(struct service_row *row, u64 latency)
@@ -161,7 +188,7 @@ static __always_inline void add_latency(struct service_row *row, u64 latency)
 	row->latencies[slot_of_value(latency)]++;
 }
 
-/* Ends a request. A request that started before the window is not counted. */
+/* Ends a request. A request that started before the window is not counted, and one without known times has none. */
 static __always_inline void complete_request(struct service_request *request, u64 now_ns)
 {
 	struct service_row *row;
@@ -171,6 +198,10 @@ static __always_inline void complete_request(struct service_request *request, u6
 	row = row_of(request->service - 1);
 	if (!row)
 		return;
+	if (request->unseen) {
+		row->unseen++;
+		return;
+	}
 	row->blocked_ns += request->blocked_ns;
 	row->descheduled_ns += request->descheduled_ns;
 	row->nested_ns += request->nested_ns;
@@ -293,9 +324,10 @@ TRACEPOINT("sys_exit") int syscall_out(void *ctx)
 	drop_spans(cpu);
 	task = current_task();
 	if (task) {
+		note_unseen_return(task);
+		drop_fault(task);
 		complete_request(&task->call, now_ns);
 		task->call.service = 0;
-		task->fault.service = 0;
 	}
 	cpu->base = SERVICE_USER;
 	program_ends(cpu);
@@ -333,6 +365,7 @@ static __always_inline void leave_cpu(struct task_struct___of_services *typed, b
 	}
 	if (!request_of(task)->service)
 		return;
+	note_unseen_return(task);
 	task->left_ns = now_ns;
 	task->woken_ns = 0;
 	task->blocks = !preempted && state;
@@ -344,9 +377,14 @@ static __always_inline void return_to_cpu(u32 pid, u64 now_ns)
 	struct service_request *request;
 	u64 off_ns;
 
-	if (!task || !task->left_ns)
+	if (!task)
 		return;
 	request = request_of(task);
+	if (!task->left_ns) {
+		/* It was not seen to leave. A request that is under way has waited for an unknown time. */
+		request->unseen = 1;
+		return;
+	}
 	off_ns = now_ns - task->left_ns;
 	if (task->blocks) {
 		u64 blocked_ns = task->woken_ns ? task->woken_ns - task->left_ns : off_ns;
@@ -373,9 +411,10 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	count(SERVICE_SCHEDULER);
 	leave_cpu((void *)ctx[1], (bool)ctx[0], now_ns);
 	pid = BPF_CORE_READ(typed, pid);
-	return_to_cpu(pid, now_ns);
 	cpu->base = service_of_any(next, pid, BPF_CORE_READ(typed, flags));
-	program_ends(cpu);
+	/* This program's time is no computation of the task that comes. */
+	now_ns = program_ends(cpu);
+	return_to_cpu(pid, now_ns);
 	return 0;
 }
 
@@ -412,10 +451,13 @@ static __noinline int fault_in(u32 service)
 	program_starts(cpu);
 	count(service);
 	task = current_task();
+	if (task)
+		note_unseen_return(task);
 	if (!task || (service == SERVICE_FAULT_KERNEL && task->fault.service == SERVICE_FAULT_USER + 1)) {
 		program_ends(cpu);
 		return 0;
 	}
+	drop_fault(task);
 	start_request(&task->fault, service);
 	cpu->base = service;
 	now_ns = program_ends(cpu);
@@ -451,6 +493,7 @@ SEC("?perf_event") int fault_handled(void *ctx)
 		return 0;
 	now_ns = program_starts(cpu);
 	fault = &task->fault;
+	note_unseen_return(task);
 	complete_request(fault, now_ns);
 	if (task->call.service) {
 		u64 off_ns = fault->blocked_ns + fault->descheduled_ns;
@@ -458,6 +501,7 @@ SEC("?perf_event") int fault_handled(void *ctx)
 		task->call.blocked_ns += fault->blocked_ns;
 		task->call.descheduled_ns += fault->descheduled_ns;
 		task->call.nested_ns += now_ns - fault->entered_ns - off_ns;
+		task->call.unseen |= fault->unseen;
 	}
 	fault->service = 0;
 	cpu->base = service_of_task(task);
@@ -477,7 +521,8 @@ TRACEPOINT("signal_deliver") int signal_delivered(void *ctx)
 	if (!task || !task->fault.service)
 		return 0;
 	program_starts(cpu);
-	task->fault.service = 0;
+	note_unseen_return(task);
+	drop_fault(task);
 	cpu->base = service_of_task(task);
 	program_ends(cpu);
 	return 0;

@@ -12,7 +12,8 @@
 struct service_row {
 	__u64 self_ns; /* this CPU's time for the service: see service_time.h */
 	__u64 started; /* number of requests that started */
-	__u64 completed; /* number of requests that started and ended in the window */
+	__u64 completed; /* number of requests that started and ended in the window, whose times are known */
+	__u64 unseen; /* number of other requests that did: a switch of their task was not seen */
 	__u64 latency_ns;
 	__u64 blocked_ns;
 	__u64 descheduled_ns;
@@ -64,7 +65,7 @@ struct service_request {
 	__u64 descheduled_ns;
 	__u64 nested_ns;
 	__u32 service; /* 1 plus the service's position; 0: no service */
-	__u32 unused;
+	__u32 unseen; /* whether a switch of the task was not seen, so that the times are not known */
 };
 
 /* A task that runs, or ran. */

@@ -22,6 +22,9 @@ pub struct Times {
     pub blocked_ticks: Option<u64>,
     /// Total time that tasks were runnable but did not run. `None` if it is not known.
     pub descheduled_ticks: Option<u64>,
+    /// Requests that completed without known times, because a switch of their task was not seen. No other field has
+    /// them. `None` if the bench sees every switch.
+    pub unseen: Option<u64>,
 }
 
 /// The requests, times and counters of one service, on all CPUs together.

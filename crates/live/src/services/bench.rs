@@ -147,7 +147,7 @@ impl LiveServices {
         if !rows.iter().any(|row| row.class == Class::Idle) {
             rows.push(time_only(Class::Idle, "idle", 0));
         }
-        rows.push(time_only(Class::Other, PROBES, sum(|cpu| cpu.probes_ns)));
+        rows.push(time_only(Class::Probes, PROBES, sum(|cpu| cpu.probes_ns)));
         // Time of unknown services and time without a row are one row of the table.
         let unknown =
             rows.iter().position(|row| row.class == Class::Other && row.name == NOT_KNOWN);
@@ -167,6 +167,23 @@ fn hotplug_warnings(reading: &Reading, planned: &[u32], online: &[u32]) -> Vec<C
     let has_come = |cpu: &&u32| !planned.contains(cpu) || offline().any(|time| time.cpu == **cpu);
     let come_online = online.iter().filter(has_come).map(|cpu| came_online(*cpu));
     offline().map(warning).chain(come_online).collect()
+}
+
+/// Warning about requests whose times are not known because the kernel did not hand over a switch of their task. `None`
+/// without such requests.
+fn unseen_warning(services: &[ServiceStats]) -> Option<String> {
+    let sum = |count: fn(&Times) -> u64| -> u64 {
+        services.iter().filter_map(|service| service.times.as_ref()).map(count).sum()
+    };
+    let unseen = sum(|times| times.unseen.unwrap_or(0));
+    let completed = sum(|times| times.latency.count);
+    (unseen > 0).then(|| {
+        format!(
+            "{unseen} of {} completed requests have no times: the kernel did not hand a switch of their task to BPF \
+             programs (column unseen_count). After such a switch, time counts for the task before it until the next event",
+            unseen + completed
+        )
+    })
 }
 
 /// A service that has time but no requests.
@@ -216,6 +233,7 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
         computation_ticks: Some(computation_ns),
         blocked_ticks: has_waits.then_some(sums.blocked_ns),
         descheduled_ticks: has_waits.then_some(sums.descheduled_ns),
+        unseen: has_waits.then_some(sums.unseen),
     };
     Some(ServiceStats {
         class,
@@ -363,6 +381,7 @@ impl ServicesBench for LiveServices {
                  (undelivered_max_count in table services states at most how many a row lacks)"
             ));
         }
+        sample.warnings.extend(unseen_warning(&sample.services));
         if !sample.interrupted && !status.success() {
             sample.warnings.push(format!("the command failed: {status}"));
         }

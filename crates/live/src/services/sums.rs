@@ -64,6 +64,7 @@ pub(super) struct ServiceSums {
     // The next fields are sums of the fields of `ServiceRow` with these names.
     pub(super) started: u64,
     pub(super) completed: u64,
+    pub(super) unseen: u64,
     pub(super) latency_ns: u64,
     pub(super) blocked_ns: u64,
     pub(super) descheduled_ns: u64,
@@ -78,6 +79,7 @@ impl Default for ServiceSums {
             self_ns: 0,
             started: 0,
             completed: 0,
+            unseen: 0,
             latency_ns: 0,
             blocked_ns: 0,
             descheduled_ns: 0,
@@ -93,6 +95,7 @@ impl ServiceSums {
     pub(super) fn add(&mut self, row: &ServiceRow) {
         self.started += row.started;
         self.completed += row.completed;
+        self.unseen += row.unseen;
         self.latency_ns += row.latency_ns;
         self.blocked_ns += row.blocked_ns;
         self.descheduled_ns += row.descheduled_ns;

@@ -66,6 +66,42 @@ fn system_calls_are_counted_while_the_window_is_open() {
 }
 
 #[test]
+fn the_computation_of_requests_is_no_longer_than_their_cpu_time() {
+    const ROUNDS: usize = 5_000;
+    let Some(probes) = loaded() else { return };
+    let (request_end, request_start) = rustix::pipe::pipe().unwrap();
+    let (answer_end, answer_start) = rustix::pipe::pipe().unwrap();
+    probes.open().unwrap();
+    // Two threads wait for each other, so that nearly each request is blocked.
+    std::thread::scope(|scope| {
+        let answer = || {
+            let mut byte = [0; 1];
+            while rustix::io::read(&request_end, &mut byte).unwrap() > 0 {
+                rustix::io::write(&answer_start, &byte).unwrap();
+            }
+        };
+        spawn_scoped(scope, "answers", answer).unwrap();
+        let mut byte = [0; 1];
+        for _ in 0..ROUNDS {
+            rustix::io::write(&request_start, &byte).unwrap();
+            rustix::io::read(&answer_end, &mut byte).unwrap();
+        }
+        drop(request_start);
+    });
+    let reading = close(&probes);
+    let number = libc::SYS_read as usize;
+    let (_, read) = reading.services.iter().find(|(service, _)| *service == number).unwrap();
+    assert!(read.completed + read.unseen >= 2 * ROUNDS as u64, "{read:?}");
+    // A switch that the kernel does not hand over makes the time off the CPU unknown; the request then has no times.
+    for (service, sums) in reading.services.iter().filter(|(service, _)| *service < SERVICE_USER) {
+        let off_cpu_ns = sums.blocked_ns + sums.descheduled_ns;
+        let computation_ns = sums.latency_ns - off_cpu_ns - sums.nested_ns;
+        let ends_ns = 1_000 * sums.completed;
+        assert!(computation_ns <= sums.self_ns + ends_ns, "{service}: {computation_ns}, {sums:?}");
+    }
+}
+
+#[test]
 #[cfg(target_arch = "x86_64")]
 fn calls_of_32_bit_code_are_not_the_64_bit_calls_with_their_numbers() {
     const CALLS: u64 = 1_000;

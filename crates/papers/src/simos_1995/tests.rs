@@ -48,6 +48,7 @@ fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -
             computation_ticks: Some(cycles),
             blocked_ticks: Some(0),
             descheduled_ticks: Some(0),
+            unseen: None,
         }),
         counters: counters.to_vec(),
     }

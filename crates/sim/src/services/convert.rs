@@ -179,6 +179,7 @@ fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceS
         computation_ticks: Some(service.computation_cycles),
         blocked_ticks: Some(service.blocked_cycles),
         descheduled_ticks: Some(service.descheduled_cycles),
+        unseen: None,
     };
     ServiceStats {
         class,

@@ -32,7 +32,7 @@ use super::sample::{ServiceStats, ServicesSample};
 /// The columns that name a service.
 fn key_columns<'a>() -> Columns<'a, ServiceName> {
     let class = "Kind of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
-                 kernel thread, other; user, page walk and idle complete the sum.";
+                 kernel thread, other; user, page walk, probes (irqlab's own) and idle complete the sum.";
     Columns::all([
         column("class", class)
             .priority(98)
@@ -133,6 +133,7 @@ pub(super) mod tests {
                 computation_ticks: Some(300),
                 blocked_ticks: Some(400),
                 descheduled_ticks: Some(60),
+                unseen: None,
             }),
             ..service(Class::Syscall, "read", 310, [310, 100, 50, 110])
         };

@@ -10,16 +10,25 @@ use super::super::counters::{
 use super::super::sample::{ServiceStats, ServicesSample};
 use super::{is_kernel, ratio};
 
+/// How a simulated machine counts instructions. A part of the documentation of columns of instructions: only a simulated
+/// machine has these columns.
+pub(super) const REPETITIONS_COUNT: &str = "Each repetition of a string instruction (rep movs, rep stos, ...) counts as an \
+                                            instruction; a processor counts one for all repetitions.";
+
 /// Whether a service belongs to a mode.
 type Belongs = fn(&ServiceStats) -> bool;
 
 /// The mode of page walks. Only some benches measure them.
 const PAGE_WALK: &str = "page walk";
 
-const MODES: [(&str, Belongs); 4] = [
+/// The mode of irqlab's own programs. Only benches that have such programs measure it.
+const PROBES: &str = "probes";
+
+const MODES: [(&str, Belongs); 5] = [
     ("user", |service| service.class == Class::User),
     ("kernel", is_kernel),
     (PAGE_WALK, |service| service.class == Class::PageWalk),
+    (PROBES, |service| service.class == Class::Probes),
     ("idle", |service| service.class == Class::Idle),
 ];
 
@@ -51,7 +60,7 @@ impl ModeTicks<'_> {
 fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
     type Row<'s> = ModeTicks<'s>;
     Columns::all([
-        column("mode", "user, kernel, page walk (by the hardware, for any of them) or idle.")
+        column("mode", "user, kernel, page walk (by the hardware, for any of them), probes (irqlab's own programs) or idle.")
             .priority(100)
             .key()
             .text(|row: &Row<'_>| row.mode),
@@ -64,10 +73,10 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
         column("self_total_cycles", "self_total_ns in cycles.")
             .detail()
             .uint(|row: &Row<'_>| if row.sample.has_cycles() { row.ticks } else { None }),
-        column("instruction_count", "Instructions.")
+        column("instruction_count", &format!("Instructions. {REPETITIONS_COUNT}"))
             .shown_as("instructions", 85)
             .uint(|row: &Row<'_>| row.sum(INSTRUCTIONS)),
-        column("cpi_ratio", "Cycles per instruction; halted CPUs do not count.")
+        column("cpi_ratio", &format!("Cycles per instruction; halted CPUs do not count. {REPETITIONS_COUNT}"))
             .title("CPI")
             .format(record::Format::Factor)
             .priority(80)
@@ -102,7 +111,7 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
 /// One row for each mode.
 pub(in super::super) fn modes(sample: &ServicesSample) -> Table {
     let is_measured = |(mode, belongs): &(&str, Belongs)| {
-        *mode != PAGE_WALK || sample.services.iter().any(belongs)
+        ![PAGE_WALK, PROBES].contains(mode) || sample.services.iter().any(belongs)
     };
     let rows = MODES.into_iter().filter(is_measured).map(|(mode, belongs)| ModeTicks {
         mode,
@@ -110,6 +119,7 @@ pub(in super::super) fn modes(sample: &ServicesSample) -> Table {
         belongs,
         ticks: sample.ticks(belongs),
     });
-    let doc = "User mode, kernel and idle; the times add up to the time of all CPUs.";
+    let doc =
+        "User mode, kernel, irqlab's programs and idle; the times add up to the time of all CPUs.";
     columns().table("modes", doc, rows)
 }

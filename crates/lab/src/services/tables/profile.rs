@@ -37,7 +37,7 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
         .priority(99)
         .key()
         .text(|slot: &ProfileSlot| slot.mode.label()),
-        column("time_ratio", "Share of the time of all CPUs in the slot.")
+        column("time_ratio", "Share of the time of all CPUs in the slot, offline CPUs included.")
             .shown_as("% time", 98)
             .real(move |slot: &ProfileSlot| share(slot, slot.ticks)),
         column(
@@ -69,9 +69,10 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
 
 /// A row for each mode in each slot.
 pub(in super::super) fn profile(sample: &ServicesSample) -> Table {
-    let doc = "What all CPUs together did over time. The shares of a slot add up to 1, except in \
-               the last slot if the window ends within it. Time that was charged over several \
-               slots is spread evenly over them.";
+    let doc = "What all CPUs together did over time. The shares of a slot add up to 1. They add up \
+               to less in the last slot if the window ends within it, while a CPU is offline, and \
+               on a machine without a model while a CPU waits for its turn. Time that was charged \
+               over several slots is spread evenly over them.";
     // Only figures and programs use this table: print no rows.
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
     columns(sample).table("profile", doc, &sample.profile).displayed(display)
@@ -110,5 +111,23 @@ mod tests {
         assert_eq!(cells("fetch_stall_ratio"), [Some(0.1), Some(0.1), None]);
         assert_eq!(cells("data_stall_ratio"), [Some(0.0), Some(0.0), None]);
         assert_eq!(cells("pipeline_stall_ratio"), [Some(0.05), Some(0.05), None]);
+    }
+
+    #[test]
+    fn an_offline_cpu_is_in_the_time_of_a_slot_and_in_no_share() {
+        let slot = ProfileSlot {
+            mode: ProfileMode::User,
+            start_ticks: 0,
+            length_ticks: 500,
+            ticks: 500,
+            fetch_stall_ticks: 0,
+            data_stall_ticks: 0,
+            pipeline_stall_ticks: 0,
+        };
+        let sample = ServicesSample { cpus: 2, profile: vec![slot], ..sample() };
+        let table = super::profile(&sample);
+        let shares = table.rows().iter().map(|row| table.get(row, "time_ratio").unwrap().number());
+        assert_eq!(shares.collect::<Vec<_>>(), [Some(0.5)]);
+        assert!(table.doc.contains("while a CPU is offline"), "{}", table.doc);
     }
 }

@@ -7,6 +7,7 @@ use stats::Distribution;
 
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::sample::{ServiceStats, ServicesSample, Times, Undelivered};
+use super::modes::REPETITIONS_COUNT;
 use super::{is_kernel, key_columns, ratio};
 use crate::quantiles::{interval_columns, interval_link};
 
@@ -41,7 +42,11 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
         }
     };
     let counters = sample.counters.iter().enumerate().map(|(index, name)| {
-        column(&format!("self_{name}"), &format!("{name} of the service itself, by the model."))
+        let mut doc = format!("{name} of the service itself, by the model.");
+        if name == INSTRUCTIONS {
+            doc = format!("{doc} {REPETITIONS_COUNT}");
+        }
+        column(&format!("self_{name}"), &doc)
             .detail()
             .uint(move |service: &ServiceStats| service.counters[index])
     });
@@ -49,8 +54,8 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
         key_columns().of(ServiceStats::service_name),
         column(
             "kernel_ratio",
-            "Share of the kernel's time: self_total_ns over that of all rows but user, page walk \
-             and idle.",
+            "Share of the kernel's time: self_total_ns over that of all rows but user, page walk, \
+             probes and idle.",
         )
         .shown_as("% kernel", 97)
         .real(move |service: &ServiceStats| share_of_kernel(service)),
@@ -97,11 +102,12 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
         undelivered_columns(sample),
         column(
             "completed_count",
-            "Requests that started and completed in the window. Means and quantiles are over \
-             these.",
+            "Requests that started and completed in the window, without those of unseen_count. Means and quantiles are \
+             over these.",
         )
         .detail()
         .uint(|service: &ServiceStats| service.times.as_ref().map(|times| times.latency.count)),
+        unseen_columns(sample),
         column(
             "computation_mean_ns",
             "Mean time of the service itself in a completed request, page walks included.",
@@ -150,20 +156,23 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
         }),
         quantile_columns(sample, "computation")
             .of_optional(|service: &ServiceStats| service.times.as_ref()?.computation.as_ref()),
-        column("cpi_ratio", "Cycles per instruction.")
+        column("cpi_ratio", &format!("Cycles per instruction. {REPETITIONS_COUNT}"))
             .title("CPI")
             .format(Format::Factor)
             .priority(92)
             .real(move |service: &ServiceStats| per_instruction(service, CYCLES)),
         column(
             "fetch_mcpi_ratio",
-            "Cycles that the processor waited for instructions, per instruction.",
+            "Cycles that the processor waited for instructions, per instruction. Instructions are those of cpi_ratio.",
         )
         .title("i-MCPI")
         .format(Format::Factor)
         .priority(91)
         .real(move |service: &ServiceStats| per_instruction(service, FETCH_STALL)),
-        column("data_mcpi_ratio", "Cycles that the processor waited for data, per instruction.")
+        column(
+            "data_mcpi_ratio",
+            "Cycles that the processor waited for data, per instruction. Instructions are those of cpi_ratio.",
+        )
             .title("d-MCPI")
             .format(Format::Factor)
             .priority(90)
@@ -212,6 +221,16 @@ fn quantile_columns<'a>(sample: &'a ServicesSample, time: &str) -> Columns<'a, D
         let value = move |distribution: &Distribution| ns(distribution.quantile(share));
         [quantile.uint(value), interval]
     }))
+}
+
+/// The column with requests without times. Only benches that can miss a switch have it.
+fn unseen_columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
+    let unseen = |service: &ServiceStats| service.times.as_ref()?.unseen;
+    if sample.services.iter().all(|service| unseen(service).is_none()) {
+        return Columns::all([]);
+    }
+    let doc = "Completed requests whose times are not known, because a switch of their task was not handed to BPF programs.";
+    column("unseen_count", doc).detail().uint(unseen)
 }
 
 /// The columns of the requests that a row may lack. Only the live bench has them: its kernel may not call a probe for
