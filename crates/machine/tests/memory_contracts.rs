@@ -255,10 +255,33 @@ fn m8_coherence_takes_its_time_by_case() {
     assert_eq!(counts.iter().map(|counts| counts.cache_to_cache).collect::<Vec<_>>(), [0, 1, 0, 1]);
     // Each core that lost the granule lost lines of L1D and of L2. Core 1 had two lines of L1D.
     assert_eq!(counts.iter().map(|counts| counts.invalidated).collect::<Vec<_>>(), [2, 5, 2, 0]);
+    // The only holder of a granule invalidates no other copy: it needs the right to write, but the upgrade counts
+    // nothing.
+    assert_eq!(system.access_blocking(&load(4, address + 0x100, 0)), memory);
+    assert_eq!(system.access_blocking(&store(4, address + 0x100, 0)), 30);
+    assert_eq!(system.counts(4).upgrades, 0);
     // With four states, the only holder writes without an upgrade.
     let mut system = MemorySystem::new(&plain(ZEN3), 8);
     system.access_blocking(&load(0, address, 0));
     assert_eq!((system.access_blocking(&store(0, address, 0)), system.counts(0).upgrades), (0, 0));
+}
+
+#[test]
+fn m8_only_misses_of_fetches_and_data_count_as_supplied_by_another_core() {
+    let mut model = plain(ZEN3);
+    model.l1d.prefetch = Prefetch::NextLine;
+    model.walk = Walk::Caches;
+    let small = |access: Access| Access { page: PageSize::Small, ..access };
+    let mut system = MemorySystem::new(&model, 2);
+    for line in 0..8 {
+        system.access_blocking(&small(store(0, 0x10_0000 + 64 * line, 0)));
+    }
+    // Core 0 also supplies the entries of the page tables, and the next line.
+    let supplier = system.access(&small(load(1, 0x10_0000, 0))).supplier;
+    let counts = system.counts(1);
+    assert_eq!(supplier, SupplyingLevel::OtherCore);
+    assert_eq!((counts.walk_loads, counts.prefetches), (4, 1));
+    assert_eq!((counts.cache_to_cache, counts.memory_reads), (1, 0));
 }
 
 #[test]
@@ -431,7 +454,7 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         sum(|counts| counts.prefetches_used),
         system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
     ];
-    assert_eq!(counts, [27_915_654, 119_586, 57_135, 52_151, 17_888, 58, 10_021]);
+    assert_eq!(counts, [27_915_654, 119_586, 57_135, 51_811, 17_868, 58, 10_021]);
     assert_eq!(system.verify(), Ok(()));
 }
 

@@ -40,9 +40,10 @@ pub const PIPELINE_STALL_CYCLES: usize = FURTHER + 2;
 pub const L3_MISSES: usize = FURTHER + 3;
 /// Misses of the first-level TLBs that missed the second level as well.
 pub const STLB_MISSES: usize = FURTHER + 4;
-/// Misses that the cache of another core supplied.
+/// Misses of fetches, loads and stores that the cache of another core supplied. Page walks and prefetches do not count.
 pub const CACHE_TO_CACHE: usize = FURTHER + 5;
-/// Stores that invalidated the line in other cores.
+/// Stores to lines of this core's caches that invalidated the line in other cores. Locked loads count as stores. Stores
+/// that miss the core's caches do not count.
 pub const UPGRADES: usize = FURTHER + 6;
 /// Cycles that fetches took beyond L1 hits, including page walks. A core hides some of them.
 pub const FETCH_WAIT_CYCLES: usize = FURTHER + 7;

@@ -34,9 +34,21 @@ pub struct InOrderCore {
     all_done: ReadyTime,
 }
 
-/// When an instruction that stores issues, and when the value that it stores is known.
+/// The results of an instruction's loads.
+#[derive(Clone, Copy)]
+struct Loaded {
+    /// When all loaded data is ready, and whether the last data waited for a miss. The issue, without loads.
+    data: ReadyTime,
+    /// When the last line that a load missed is filled. The issue, without misses.
+    lines_filled: Cycle,
+}
+
+/// The times that an instruction's stores depend on.
 struct IssuedStore {
     issued: Cycle,
+    /// When the last line that a load of the instruction missed is filled. The issue, without misses.
+    loads_filled: Cycle,
+    /// When the stored value is known.
     known: Cycle,
 }
 
@@ -77,9 +89,11 @@ impl InOrderCore {
         self.common.front.entered(issued);
         self.retire(fetched, waits_for, issued);
         let loaded = self.load((instruction.special, accesses), issued, memory);
-        let done = self.execute(instruction, issued, loaded);
-        let issued_store = IssuedStore { issued, known: done.cycle() };
-        let stored = self.store(instruction, accesses, &issued_store, memory);
+        let operation_start = self.operation_start(instruction, issued, loaded.data);
+        let done = self.execute(instruction, (issued, operation_start), loaded.data);
+        let loads_filled = loaded.lines_filled;
+        let issued_store = IssuedStore { issued, loads_filled, known: done.cycle() };
+        let lines_filled = self.store(instruction, accesses, &issued_store, memory);
         for register in instruction.writes {
             self.ready[register_index(register)] = done;
         }
@@ -87,8 +101,9 @@ impl InOrderCore {
             self.ready[register_index(register)] = ReadyTime::new(issued.next(), false);
         }
         self.all_done = self.all_done.max(done);
+        self.earliest = self.earliest.max(operation_start);
         if self.is_blocking {
-            self.stall_until_filled(issued, loaded, stored);
+            self.stall_until_filled(issued, lines_filled);
         }
         self.common.finish_special(instruction.special, issued, done.cycle());
         InstructionTimes { fetched: fetched.cycle, done: done.cycle() }
@@ -154,81 +169,115 @@ impl InOrderCore {
         self.common.retirement.retire(issued.next(), waits);
     }
 
-    /// Executes and counts the loads of an instruction. Returns when all loaded data is ready, and whether the last
-    /// data waited for a miss. Without loads, that is `issued`. Each load accesses `memory`, even if a store forwards
-    /// its data. A time from the cache includes the load latency; [`Self::stall_until_filled`] subtracts it.
+    /// When an instruction's next load or store starts. A blocking core first waits until the lines that the
+    /// instruction's earlier accesses missed are filled, at `lines_filled`.
+    fn access_start(&self, issued: Cycle, lines_filled: Cycle) -> Cycle {
+        if self.is_blocking { lines_filled } else { issued }
+    }
+
+    /// Executes and counts the loads of an instruction. Each load accesses `memory`, even if a store forwards its data.
     fn load<M: Memory>(
         &mut self,
         (special, accesses): (Special, &[Access]),
         issued: Cycle,
         memory: &mut M,
-    ) -> ReadyTime {
-        let mut loaded = ReadyTime::new(issued, false);
+    ) -> Loaded {
+        let mut loaded = Loaded { data: ReadyTime::new(issued, false), lines_filled: issued };
         let latency = self.common.latencies.of_unit(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
             self.common.retirement.counts.loads += 1;
-            let wait = memory.access(load, AccessMode::load_of(special), issued);
+            let access_start = self.access_start(issued, loaded.lines_filled);
+            let wait = memory.access(load, AccessMode::load_of(special), access_start);
             let parts = wait_parts(memory, wait);
-            let start = match self.common.stores.source(load, 0, issued) {
-                Source::Cache => issued,
-                Source::CacheAfter(left) => issued.max(left),
+            let start = match self.common.stores.source(load, 0, access_start) {
+                Source::Cache => access_start,
+                Source::CacheAfter(left) => access_start.max(left),
                 Source::Store(known) | Source::Renamed(known) => {
                     self.common.retirement.counts.forwarded_loads += 1;
-                    let cycle = issued.max(known) + self.common.latencies.forward;
-                    loaded = loaded.max(ReadyTime::new(cycle, false));
+                    let cycle = access_start.max(known) + self.common.latencies.forward;
+                    loaded.data = loaded.data.max(ReadyTime::new(cycle, false));
                     continue;
                 }
             };
             let fill_buffers = &mut self.common.fill_buffers;
             let served = fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
-            loaded = loaded.max(ReadyTime::new(served.cycle + latency, served.missed));
+            loaded.data = loaded.data.max(ReadyTime::new(served.cycle + latency, served.missed));
+            if served.missed {
+                loaded.lines_filled = loaded.lines_filled.max(served.cycle);
+            }
         }
         loaded
     }
 
-    /// When the result of an instruction is ready.
-    fn execute(&self, instruction: &Instruction, issued: Cycle, loaded: ReadyTime) -> ReadyTime {
-        let latency =
-            instruction.unit.map_or(0, |_| self.common.latencies.of_instruction(instruction));
-        let latency = latency + self.common.latencies.extra_latency(instruction.special);
-        let earliest = issued.next();
-        ReadyTime::new((loaded.cycle() + latency).max(earliest), loaded.missed())
+    /// When an instruction starts to use its `loaded` data: in its unit, or as the value that it stores. The issue, if
+    /// the instruction only loads or loads nothing. No later instruction issues earlier.
+    fn operation_start(
+        &self,
+        instruction: &Instruction,
+        issued: Cycle,
+        loaded: ReadyTime,
+    ) -> ReadyTime {
+        if !instruction.uses_loaded_data() {
+            return ReadyTime::new(issued, false);
+        }
+        let latencies = &self.common.latencies;
+        let early_cycles = latencies.of_unit(Unit::Load) - latencies.load_to_own_operation();
+        ReadyTime::new(loaded.cycle().earlier_by(early_cycles).max(issued), loaded.missed())
     }
 
-    /// Moves the stores of an instruction to the store buffer. Returns when their lines are filled.
+    /// When the result of an instruction is ready. `issued` and `operation_start` are the times of its issue, and of
+    /// [`Self::operation_start`].
+    fn execute(
+        &self,
+        instruction: &Instruction,
+        (issued, operation_start): (Cycle, ReadyTime),
+        loaded: ReadyTime,
+    ) -> ReadyTime {
+        let latencies = &self.common.latencies;
+        let result = match instruction.unit {
+            Some(_) => operation_start.cycle() + latencies.of_instruction(instruction),
+            None => loaded.cycle(),
+        };
+        let done = result + latencies.extra_latency(instruction.special);
+        ReadyTime::new(done.max(issued.next()), loaded.missed())
+    }
+
+    /// Moves the stores of an instruction to the store buffer. Returns when the last line that the instruction's loads
+    /// and stores missed is filled.
     fn store<M: Memory>(
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
         issued_store: &IssuedStore,
         memory: &mut M,
-    ) -> ReadyTime {
-        let IssuedStore { issued, known } = *issued_store;
-        let mut filled = ReadyTime::new(issued, false);
+    ) -> Cycle {
+        let IssuedStore { issued, loads_filled, known } = *issued_store;
+        let mut lines_filled = loads_filled;
         if !instruction.stores() {
-            return filled;
+            return lines_filled;
         }
+        let mut filled = ReadyTime::new(issued, false);
         for store in accesses.iter().filter(|access| access.write) {
-            let served = self.common.store(store, issued, issued, memory);
+            let start = self.access_start(issued, lines_filled);
+            let served = self.common.store(store, start, issued, memory);
             filled = filled.max(ReadyTime::new(served.cycle, served.missed));
+            if served.missed {
+                lines_filled = lines_filled.max(served.cycle);
+            }
         }
         let leaves = self.common.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
             self.common.stores.remember(store, 0, Known { value: known, address: known }, leaves);
         }
-        filled
+        lines_filled
     }
 
-    /// Stalls issue, fetch and retirement of a blocking core until the misses of the instruction that issued at
-    /// `issued` are filled: first the misses of its loads, then the misses of its stores.
-    fn stall_until_filled(&mut self, issued: Cycle, loaded: ReadyTime, stored: ReadyTime) {
-        let line_filled = loaded.cycle().earlier_by(self.common.latencies.of_unit(Unit::Load));
-        let for_loads = if loaded.missed() { line_filled.cycles_since(issued) } else { 0 };
-        let for_stores = if stored.missed() { stored.cycle() - issued } else { 0 };
-        let waited_cycles = for_loads + for_stores;
-        if waited_cycles > 0 {
-            let cycle = issued.next() + waited_cycles;
+    /// Stalls issue, fetch and retirement of a blocking core until the lines are filled that the instruction missed.
+    /// `lines_filled` is `issued` if the instruction missed no line.
+    fn stall_until_filled(&mut self, issued: Cycle, lines_filled: Cycle) {
+        if lines_filled > issued {
+            let cycle = lines_filled.next();
             self.earliest = self.earliest.max(ReadyTime::new(cycle, true));
             self.common.front.resume_at(cycle);
             self.common.retirement.wait_for_data(cycle);

@@ -616,6 +616,12 @@ impl Instruction {
         self.flags & STORES != 0
     }
 
+    /// Whether the instruction itself uses the data that it loads: in its unit, or as the value that it stores.
+    #[inline]
+    pub(super) fn uses_loaded_data(&self) -> bool {
+        self.loads() && (self.unit.is_some() || self.stores())
+    }
+
     /// Marks the instruction's stores as non-temporal: they bypass the caches.
     #[must_use]
     pub fn streaming(mut self) -> Instruction {

@@ -332,6 +332,16 @@ impl Latencies {
         self.operations[unit as usize]
     }
 
+    /// Cycles from the start of a load that hits until the operation of the same instruction can use the data. A core
+    /// with a load latency of one cycle executes each instruction with a load in a single cycle: 0.
+    #[inline]
+    pub(super) fn load_to_own_operation(&self) -> u64 {
+        match self.of_unit(Unit::Load) {
+            1 => 0,
+            latency => latency,
+        }
+    }
+
     /// The latency of an instruction that a unit executes.
     #[inline]
     pub(super) fn of_instruction(&self, instruction: &Instruction) -> u64 {

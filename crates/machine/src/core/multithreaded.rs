@@ -98,7 +98,9 @@ impl MultithreadedCore {
             let own_accesses = accesses.next(index);
             let now = thread.time();
             let fetch_wait = thread.fetch(block, instruction, memory, now);
-            let waits = thread.access((instruction.special, own_accesses), memory, now);
+            let is_blocking = self.is_blocking;
+            let waits =
+                thread.access((instruction.special, own_accesses), memory, (now, is_blocking));
             let mut prediction = Prediction::Predicted;
             if index + 1 == block.len()
                 && let Some(kind) = branch
@@ -243,10 +245,13 @@ impl MultithreadedCore {
         }
         let PendingWaits { load_cycles, store_cycles } = pending.waits;
         let missed = load_cycles > 0;
-        let load =
-            if instruction.loads() { self.latencies.of_unit(Unit::Load) + load_cycles } else { 0 };
-        let unit = instruction.unit.map_or(0, |_| self.latencies.of_instruction(instruction));
-        let latency = (load + unit + self.latencies.extra_latency(instruction.special)).max(1);
+        let operation_cycles = pending.operation_start_cycles(&self.latencies);
+        let result_cycles = match instruction.unit {
+            Some(_) => operation_cycles + self.latencies.of_instruction(instruction),
+            None if instruction.loads() => load_cycles + self.latencies.of_unit(Unit::Load),
+            None => 0,
+        };
+        let latency = (result_cycles + self.latencies.extra_latency(instruction.special)).max(1);
         let done = ReadyTime::new(cycle + latency, missed);
         for register in instruction.writes {
             thread.registers[register_index(register)] = done;
@@ -256,7 +261,8 @@ impl MultithreadedCore {
         }
         thread.all_done = thread.all_done.max(done);
         if instruction.stores() {
-            thread.stores.leave(done.cycle() + store_cycles, store_cycles > 0);
+            let filled = cycle + store_cycles;
+            thread.stores.leave(done.cycle().max(filled), store_cycles > 0);
         }
         self.hold_back(number, &pending, cycle, done);
         self.threads[number].look_ahead();
@@ -281,6 +287,9 @@ impl MultithreadedCore {
         if special.stops_fetch() {
             resume = resume.at_least(cycle + self.latencies.special(special));
         }
+        // A later instruction of the thread issues no earlier than the operation on the loaded data.
+        let operation_start = cycle + pending.operation_start_cycles(&self.latencies);
+        resume = resume.max(ReadyTime::new(operation_start, pending.waits.load_cycles > 0));
         let waited = pending.waits.cycles();
         if self.is_blocking && waited > 0 {
             resume = resume.max(ReadyTime::new(cycle + 1 + waited, true));
@@ -309,7 +318,8 @@ impl MultithreadedCore {
     }
 }
 
-/// Cycles that an instruction's loads and stores wait beyond hits: the longest wait of each kind.
+/// Cycles from the issue of an instruction until the lines that its loads, or its stores, missed are filled. 0 without
+/// such misses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PendingWaits {
     pub(super) load_cycles: u64,
@@ -319,7 +329,7 @@ pub(super) struct PendingWaits {
 impl PendingWaits {
     /// The stall of a core that waits for each miss.
     fn cycles(self) -> u64 {
-        self.load_cycles + self.store_cycles
+        self.load_cycles.max(self.store_cycles)
     }
 }
 
@@ -340,6 +350,16 @@ impl Pending {
     /// Minimum number of cycles that the instruction takes of its thread, without `entry_cycles`.
     pub(super) fn cycles_min(&self, is_blocking: bool) -> u64 {
         1 + if is_blocking { self.waits.cycles() } else { 0 }
+    }
+
+    /// Cycles from the issue of the instruction until it starts to use its loaded data: in its unit, or as the value
+    /// that it stores. 0 if the instruction only loads or loads nothing.
+    fn operation_start_cycles(&self, latencies: &Latencies) -> u64 {
+        if self.instruction.uses_loaded_data() {
+            self.waits.load_cycles + latencies.load_to_own_operation()
+        } else {
+            0
+        }
     }
 }
 
@@ -440,26 +460,30 @@ impl Thread {
         waited
     }
 
-    /// Executes and counts the accesses of an instruction. Returns the longest waits.
+    /// Executes and counts the accesses of an instruction, which issues at `now`. On a blocking core, each access starts
+    /// when the lines that the earlier accesses missed are filled. Otherwise all accesses start at `now`.
     pub(super) fn access<M: Memory>(
         &mut self,
         (special, accesses): (Special, &[Access]),
         memory: &mut M,
-        now: Cycle,
+        (now, is_blocking): (Cycle, bool),
     ) -> PendingWaits {
         let mut waits = PendingWaits::default();
         let counts = &mut self.retirement.counts;
         for access in accesses {
+            let start_cycles = if is_blocking { waits.cycles() } else { 0 };
             let (number, misses, waited) = if access.write {
                 (&mut counts.stores, &mut counts.store_misses, &mut waits.store_cycles)
             } else {
                 (&mut counts.loads, &mut counts.load_misses, &mut waits.load_cycles)
             };
             let mode = if access.write { AccessMode::Store } else { AccessMode::load_of(special) };
-            let wait = memory.access(access, mode, now);
+            let wait = memory.access(access, mode, now + start_cycles);
             *number += 1;
-            *misses += u64::from(wait > 0);
-            *waited = wait.max(*waited);
+            if wait > 0 {
+                *misses += 1;
+                *waited = (start_cycles + wait).max(*waited);
+            }
         }
         waits
     }

@@ -9,7 +9,7 @@
 use rustc_hash::FxHashMap;
 
 use super::classification::{CacheName, Classifier};
-use super::fill::FillRequest;
+use super::fill::{FillRequest, Purpose};
 use super::tags::Tags;
 use crate::address::{LineRange, PhysicalAddress};
 use crate::system_model::{Inclusion, Protocol};
@@ -109,7 +109,8 @@ impl Tags {
             }
             return None;
         };
-        self.cpus[request.cpu].counts.cache_to_cache += 1;
+        let is_counted = matches!(request.purpose, Purpose::Fetch | Purpose::Data);
+        self.cpus[request.cpu].counts.cache_to_cache += u64::from(is_counted);
         let dirty = if request.is_exclusive {
             self.invalidate(usize::from(owner), granule, core, request.mask)
         } else {
@@ -124,7 +125,7 @@ impl Tags {
     }
 
     /// Makes the core of a processor the owner of a granule that it holds or writes through.
-    /// Returns whether the core has to wait for this upgrade.
+    /// Returns whether the core has to wait for this upgrade. The upgrade counts only if another core held the granule.
     pub(super) fn acquire_ownership(
         &mut self,
         cpu: usize,
@@ -135,7 +136,7 @@ impl Tags {
         let granule = self.config.granule(physical);
         let Some(directory) = &mut self.directory else { return false };
         let Some(others) = directory.upgrade(core, granule) else { return false };
-        self.cpus[cpu].counts.upgrades += 1;
+        self.cpus[cpu].counts.upgrades += u64::from(others != 0);
         if self.invalidate_all(others, granule, core, mask) != 0 {
             self.write_back_granule(cpu, granule);
         }

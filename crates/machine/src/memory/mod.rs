@@ -171,9 +171,10 @@ counts! {
     stlb_hits,
     /// Loads of page table entries.
     walk_loads,
-    /// Stores to lines that other cores held and gave up.
+    /// Stores to lines of this core's caches that invalidated the line in other cores. Locked loads count as stores.
+    /// Stores that miss the core's caches do not count.
     upgrades,
-    /// Misses that another core's cache supplied.
+    /// Misses of fetches, loads and stores that another core's cache supplied. Page walks and prefetches do not count.
     cache_to_cache,
     /// Lines of this core's caches that stores of other cores invalidated.
     invalidated,

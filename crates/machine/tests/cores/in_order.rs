@@ -1,7 +1,7 @@
 //! Timing contracts of cores in order, and the one that waits for each miss against the reference.
 
 use machine::core::{
-    Access, AccessMode, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Memory,
+    Access, AccessMode, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Memory,
     SingleThreadCore, Unit,
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
@@ -11,10 +11,12 @@ use machine::{
 use proptest::prelude::*;
 
 use crate::support::{
-    Core, FAR, Step, Waits, add, block, branch, closed, layout, load, model, operation, run_on,
-    set, span, store,
+    Core, FAR, Step, Waits, access, add, add_from_memory, block, blocks_of, branch, closed,
+    copy_in_memory, increment, layout, load, model, operation, run_on, set, span, store,
 };
 
+const ULTRA_1: &str = include_str!("../../../../machines/ultra-1.toml");
+const CORTEX_A55: &str = include_str!("../../../../machines/cortex-a55.toml");
 const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
 
 /// Two wide, not blocking, latencies of one.
@@ -111,15 +113,148 @@ fn contract_6_a_full_store_buffer_waits() {
     assert_eq!(counts.cycles, 36 * 100 + 1);
 }
 
-/// A piece of a stream: consecutive instructions, each with its data.
+/// Runs an instruction once for each pair of addresses, in blocks of their own.
+fn run_alone(
+    model: &CoreModel,
+    instruction: Instruction,
+    addresses: impl Iterator<Item = (Option<u64>, Option<u64>)>,
+) -> CoreCounts {
+    let (mut core, mut waits) = (in_order(model), Waits::far(100));
+    for block in blocks_of(layout(model), instruction, addresses) {
+        core.play(&block, block.fall_through, &mut waits);
+    }
+    closed(core.counts(), model)
+}
+
+/// The addresses of an instruction that loads from a far line of its own and stores to the same address.
+fn far_lines(number: u64) -> impl Iterator<Item = (Option<u64>, Option<u64>)> {
+    (0..number).map(|line| (Some(FAR + 64 * line), Some(FAR + 64 * line)))
+}
+
+#[test]
+fn contract_7_a_blocking_core_waits_once_for_each_line() {
+    for mshrs in [1, 4] {
+        let mut model = model(R4400);
+        model.data.mshrs = mshrs;
+        let counts = run_alone(&model, increment(15), far_lines(40));
+        assert_eq!((counts.cycles, counts.data_stall_slots), (40 * 101, 40 * 100));
+        assert_eq!((counts.load_misses, counts.store_misses), (40, 0));
+        // A copy waits for the line that it loads, and then for the line that it stores to.
+        let copied = |line: u64| (Some(FAR + 128 * line), Some(FAR + 128 * line + 64));
+        let counts = run_alone(&model, copy_in_memory(), (0..40).map(copied));
+        assert_eq!((counts.cycles, counts.data_stall_slots), (40 * 201, 40 * 200));
+        assert_eq!((counts.load_misses, counts.store_misses), (40, 40));
+    }
+}
+
+#[test]
+fn contract_8_an_instruction_takes_one_cycle_if_its_load_and_its_operation_take_one() {
+    let model = model(R4400);
+    let near = || (0..500).map(|_| (Some(0x1000), None));
+    // Each addition needs the result of the addition before.
+    let counts = run_alone(&model, add_from_memory(0, 15), near());
+    assert_eq!((counts.cycles, counts.pipeline_stall_slots), (500, 0));
+    // Each increment loads the value that the increment before has stored.
+    let near = (0..500).map(|_| (Some(0x1000), Some(0x1000)));
+    let counts = run_alone(&model, increment(15), near);
+    assert_eq!((counts.cycles, counts.pipeline_stall_slots), (500, 0));
+}
+
+#[test]
+fn contract_9_an_instruction_waits_for_the_data_that_it_loads_and_uses() {
+    let mut model = two_wide();
+    for (load_cycles, wait) in [(1, 100), (3, 103)] {
+        model.units.load.latency_cycles = load_cycles;
+        let compare = Instruction::of(Unit::Integer).loading(&[]);
+        let loaded = || far_lines(40).map(|(loaded, _)| (loaded, None));
+        // The next instruction issues when the operation on the loaded data starts.
+        for counts in [
+            run_alone(&model, increment(15), far_lines(40)),
+            run_alone(&model, copy_in_memory(), far_lines(40)),
+            run_alone(&model, compare, loaded()),
+        ] {
+            assert_eq!(counts.cycles, 39 * wait + 1, "{load_cycles} {counts:?}");
+            assert_eq!(counts.data_stall_slots, 39 * (wait * 2 - 1), "{load_cycles} {counts:?}");
+        }
+        // A load that nothing uses waits for nothing but the fill buffers.
+        let load = Instruction::nothing(4).loading(&[]);
+        assert!(run_alone(&model, load, loaded()).cycles < 40 * 100 / 3);
+    }
+    // Instructions whose loads hit wait, too. Each addition also needs the sum of the addition before.
+    let near = (0..500).map(|_| (Some(0x1000), None));
+    assert_eq!(run_alone(&model, add_from_memory(0, 15), near).cycles, 499 * 4 + 1);
+    let near = (0..500).map(|number| (Some(0x1000 + 8 * (number % 64)), Some(0x2000)));
+    assert_eq!(run_alone(&model, copy_in_memory(), near).cycles, 499 * 3 + 1);
+}
+
+#[test]
+fn contract_10_an_increment_takes_as_long_as_its_load_addition_and_store() {
+    for text in [ULTRA_1, CORTEX_A55] {
+        let model = model(text);
+        let apart = |line: u64| {
+            let address = FAR + 64 * line;
+            vec![load(0, 15, address), add(0, 0), store(15, 0, address)]
+        };
+        let apart = (0..1_000).flat_map(apart).collect::<Vec<_>>();
+        let apart = run(&model, &apart, 100);
+        let together = run_alone(&model, increment(15), far_lines(1_000));
+        assert!(together.cycles.abs_diff(apart.cycles) * 40 < apart.cycles);
+        assert!(together.data_stall_slots.abs_diff(apart.data_stall_slots) * 40 < apart.slots());
+    }
+}
+
+/// What an instruction of a random program does.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Add,
+    Load,
+    Store,
+    /// Adds a value in memory to a register.
+    AddFromMemory,
+    Increment,
+    Copy,
+    /// Loads two values.
+    Compare,
+}
+
+impl Kind {
+    fn instruction(self) -> Instruction {
+        match self {
+            Kind::Add => add(1, 0).0,
+            Kind::Load => load(0, 15, 0).0,
+            Kind::Store => store(15, 14, 0).0,
+            Kind::AddFromMemory => add_from_memory(1, 15),
+            Kind::Increment => increment(15),
+            Kind::Copy => copy_in_memory(),
+            Kind::Compare => Instruction::of(Unit::Integer).loading(&[]),
+        }
+    }
+
+    /// The accesses of the instruction, all of which are made at `address` or at `second`.
+    fn accesses(self, address: u64, second: u64) -> Vec<Access> {
+        match self {
+            Kind::Add => vec![],
+            Kind::Load | Kind::AddFromMemory => vec![access(address, false)],
+            Kind::Store => vec![access(address, true)],
+            Kind::Increment => vec![access(address, false), access(address, true)],
+            Kind::Copy => vec![access(address, false), access(second, true)],
+            Kind::Compare => vec![access(address, false), access(second, false)],
+        }
+    }
+}
+
+/// A piece of a stream: consecutive instructions, each with the slots of its data.
 #[derive(Clone, Debug)]
 struct Run {
     line: u64,
-    steps: Vec<(bool, u64)>,
+    steps: Vec<(Kind, u64, u64)>,
 }
 
 fn runs() -> impl Strategy<Value = Vec<Run>> {
-    let step = (any::<bool>(), 0u64..200);
+    use Kind::{Add, AddFromMemory, Compare, Copy, Increment, Load, Store};
+    let kind =
+        prop::sample::select(vec![Add, Load, Store, AddFromMemory, Increment, Copy, Compare]);
+    let step = (kind, 0u64..200, 0u64..200);
     let run = (0u64..64, prop::collection::vec(step, 1..12));
     prop::collection::vec(run.prop_map(|(line, steps)| Run { line, steps }), 1..60)
 }
@@ -166,23 +301,30 @@ proptest! {
         let mut fast = BlockingMachine::new(&machine);
         for run in &runs {
             let address = run.line * 4096;
-            let data = |slot: u64| 0x100_0000 + slot * 88;
-            let steps = run.steps.iter().map(|(write, at)| {
-                if *write { store(15, 14, data(*at) & !7) } else { load(0, 15, data(*at) & !7) }
-            });
+            let data = |slot: u64| (0x100_0000 + slot * 88) & !7;
+            let steps = run.steps.iter().map(|(kind, _, _)| (kind.instruction(), None));
             let steps: Vec<Step> = steps.collect();
             let mut layout = layout(&core_model);
             layout.line_shift = fast.fetch_line_shift();
-            let block = block(layout, address, &steps);
+            let mut block = block(layout, address, &steps);
+            let accesses = run.steps.iter().map(|(kind, slot, second)| kind.accesses(data(*slot), data(*second)));
+            let accesses: Vec<Vec<Access>> = accesses.collect();
+            let numbered = |(index, accesses): (usize, &Vec<Access>)| {
+                let numbered = |access: &Access| Access { instruction: index as u16, ..*access };
+                accesses.iter().map(numbered).collect::<Vec<_>>()
+            };
+            block.accesses = accesses.iter().enumerate().flat_map(numbered).collect();
             let instructions = steps.len() as u32;
             let executed = ExecutedBlock { instructions, accesses: &block.accesses, next: block.fall_through };
             core.run(&block.template, &executed, &mut caches);
             // The fast path fetches a block at once; the core fetches what it executes.
-            for (at, access) in (address..).step_by(4).zip(&block.accesses) {
+            for (at, accesses) in (address..).step_by(4).zip(&accesses) {
                 let span = span(at, 4);
                 fast.execute_block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));
                 let same = |address: VirtualAddress| Some(PhysicalAddress(address.0));
-                if access.write { fast.store(access.virtual_address, same) } else { fast.load(access.virtual_address, same) }
+                for access in accesses {
+                    if access.write { fast.store(access.virtual_address, same) } else { fast.load(access.virtual_address, same) }
+                }
             }
         }
         prop_assert_eq!(core.cycles(), fast.cycles());

@@ -111,6 +111,50 @@ pub fn store(to: u64, from: u64, address: u64) -> Step {
     (Instruction::nothing(4).storing(&[register(to)]).reading(&[register(from)]), Some(address))
 }
 
+/// An instruction that increments a value in memory.
+pub fn increment(address_from: u64) -> Instruction {
+    let address_from = [register(address_from)];
+    Instruction::of(Unit::Integer).loading(&address_from).storing(&address_from)
+}
+
+/// An instruction that adds a value in memory to register `to`.
+pub fn add_from_memory(to: u64, address_from: u64) -> Instruction {
+    let to = [register(to)];
+    Instruction::of(Unit::Integer).loading(&[register(address_from)]).reading(&to).writing(&to)
+}
+
+/// An instruction that copies a value from memory to memory.
+pub fn copy_in_memory() -> Instruction {
+    Instruction::nothing(4).loading(&[register(6)]).storing(&[register(7)])
+}
+
+/// An access of 8 bytes by instruction 0 of a block.
+pub fn access(address: u64, write: bool) -> Access {
+    Access {
+        virtual_address: VirtualAddress(address),
+        physical: Some(PhysicalAddress(address)),
+        instruction: 0,
+        bytes: 8,
+        write,
+    }
+}
+
+/// Blocks of one instruction each, which loads from the first address of its pair and stores to the second.
+pub fn blocks_of(
+    layout: Layout,
+    instruction: Instruction,
+    addresses: impl Iterator<Item = (Option<u64>, Option<u64>)>,
+) -> Vec<Block> {
+    let one_block = |(loaded, stored): (Option<u64>, Option<u64>)| {
+        let mut block = block(layout, 0x40_0000, &[(instruction, None)]);
+        let loads = loaded.map(|address| access(address, false));
+        let stores = stored.map(|address| access(address, true));
+        block.accesses = loads.into_iter().chain(stores).collect();
+        block
+    };
+    addresses.map(one_block).collect()
+}
+
 /// A conditional branch that reads `register`.
 pub fn branch(on: u64) -> Step {
     let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);

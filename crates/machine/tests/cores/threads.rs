@@ -1,8 +1,11 @@
 //! Timing contracts of a core that threads share.
 
-use machine::core::{CoreModel, ExecutedBlock, MultithreadedCore};
+use machine::core::{CoreCounts, CoreModel, ExecutedBlock, Instruction, MultithreadedCore};
 
-use crate::support::{FAR, Step, Waits, add, block, branch, layout, load, model, operation, set};
+use crate::support::{
+    FAR, Step, Waits, add, block, blocks_of, branch, copy_in_memory, increment, layout, load,
+    model, operation, set, store,
+};
 
 const T1: &str = include_str!("../../../../machines/t1.toml");
 
@@ -151,4 +154,52 @@ fn contract_7_an_interrupt_keeps_its_thread_and_no_other() {
     // The other thread's 40 instructions are done before the handler starts. Its halted time is not
     // charged.
     assert_eq!((other.cycles, other.shared_slots), (40, 0));
+}
+
+/// Runs an instruction on thread 0, once for each pair of addresses, and then `set`.
+fn run_alone(
+    model: &CoreModel,
+    instruction: Instruction,
+    addresses: impl Iterator<Item = (Option<u64>, Option<u64>)>,
+) -> CoreCounts {
+    let mut core = MultithreadedCore::new(model).expect("threads");
+    let mut waits = Waits::far(100);
+    for block in blocks_of(layout(model), instruction, addresses) {
+        let executed =
+            ExecutedBlock { instructions: 1, accesses: &block.accesses, next: block.fall_through };
+        core.run(0, &block.template, &executed, &mut waits);
+    }
+    run_on(&mut core, model, 0, &[vec![set(0)]]);
+    core.counts(0)
+}
+
+#[test]
+fn contract_8_a_blocking_thread_waits_once_for_each_line() {
+    let model = plain();
+    let far = |line: u64| FAR + 128 * line;
+    let counts =
+        run_alone(&model, increment(15), (0..40).map(|line| (Some(far(line)), Some(far(line)))));
+    assert_eq!((counts.cycles, counts.data_stall_slots), (40 * 101 + 1, 40 * 100));
+    assert_eq!((counts.load_misses, counts.store_misses), (40, 0));
+    // A copy waits for the line that it loads, and then for the line that it stores to.
+    let copied = |line: u64| (Some(far(line)), Some(far(line) + 64));
+    let counts = run_alone(&model, copy_in_memory(), (0..40).map(copied));
+    assert_eq!((counts.cycles, counts.data_stall_slots), (40 * 201 + 1, 40 * 200));
+    assert_eq!((counts.load_misses, counts.store_misses), (40, 40));
+}
+
+#[test]
+fn contract_9_an_increment_waits_as_long_as_its_load_addition_and_store() {
+    let model = model(T1);
+    let far = |line: u64| FAR + 64 * line;
+    let apart = |line: u64| vec![load(0, 15, far(line)), add(0, 0), store(15, 0, far(line))];
+    let mut apart = (0..40).flat_map(apart).collect::<Vec<_>>();
+    apart.push(set(0));
+    let apart = run(&model, 100, &[apart]).counts(0);
+    let far_pair = |line: u64| (Some(far(line)), Some(far(line)));
+    let together = run_alone(&model, increment(15), (0..40).map(far_pair));
+    // The load takes three cycles, and the core waits for 100. Two instructions less issue.
+    assert_eq!(together.data_stall_slots, 40 * (100 + 3 - 1));
+    assert_eq!(together.data_stall_slots, apart.data_stall_slots);
+    assert_eq!(together.cycles, apart.cycles - 40 * 2);
 }
