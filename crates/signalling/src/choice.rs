@@ -6,9 +6,13 @@
 //! of several functions returns the figures of a scheme at a rate, events per second; it is
 //! [`evaluate`](crate::evaluate()) with the caller's costs. An answer may cost a simulation.
 
-use crate::evaluate::{Answer, Method};
+use stats::histogram::slot_of;
+
+use crate::arrivals::Arrivals;
+use crate::evaluate::{Answer, Decision, IntervalEnds, Method, evaluate};
 use crate::predict::Prediction;
 use crate::scheme::Scheme;
+use crate::simulate::{EVENTS_MAX, Simulation, SimulationError};
 
 /// Steps of a curve from one end of a range of rates to the other. Bisection locates a change between two points.
 const POINTS: u32 = 24;
@@ -16,6 +20,11 @@ const POINTS: u32 = 24;
 const HALVINGS: u32 = 8;
 /// Two schemes cost the same if their CPU use differs by less.
 const SAME_RATIO: f64 = 1e-9;
+/// Simulated schemes cost the same if their CPU use differs by less than this number of half widths of the difference's
+/// 95 % interval. It is above 1 because many pairs of schemes are compared at many rates.
+const SAME_HALF_WIDTHS: f64 = 2.0;
+/// A simulation that does not decide a limit is repeated with its number of events times these factors.
+const MORE_EVENTS: [u64; 2] = [4, 16];
 
 /// The statistic of the latency that a bound limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,25 @@ impl Statistic {
             .iter()
             .find(|(statistic, _)| *statistic == self)
             .map_or("", |(_, label)| label)
+    }
+
+    /// The 95 % interval of this statistic of an answer's latency, ns. The figure alone if the closed form gave it.
+    #[must_use]
+    pub fn interval(self, answer: &Answer) -> IntervalEnds {
+        let figure_ns = self.of(&answer.prediction);
+        match (self, answer.intervals) {
+            (_, None) => figure_ns.map(IntervalEnds::exact).unwrap_or_default(),
+            (Statistic::Mean, Some(_)) => {
+                let ends = figure_ns.zip(answer.latency_half_width_ns);
+                ends.map_or_else(IntervalEnds::default, |(mean_ns, half_width_ns)| IntervalEnds {
+                    low: Some((mean_ns - half_width_ns).max(0.0)),
+                    high: Some(mean_ns + half_width_ns),
+                })
+            }
+            (Statistic::P50, Some(intervals)) => intervals.p50_ns,
+            (Statistic::P99, Some(intervals)) => intervals.p99_ns,
+            (Statistic::P999, Some(intervals)) => intervals.p999_ns,
+        }
     }
 
     /// This statistic of a prediction's latency, ns. `None`: the prediction lacks it. Most closed forms have only the
@@ -149,7 +177,8 @@ pub fn curves_at<E>(
     Ok(curves)
 }
 
-/// The rates at which the CPU use of two schemes crosses, ascending. Both schemes keep up at every crossover.
+/// The rates at which the CPU use of two schemes crosses, ascending. Both schemes keep up at every crossover. A
+/// difference within the error of the simulation counts as no difference.
 ///
 /// Fails with the first error of `ask`.
 pub fn crossovers<E>(
@@ -169,7 +198,9 @@ pub fn crossovers<E>(
                     continue;
                 }
                 let difference = cpu(first_answer) - cpu(second_answer);
-                if difference.abs() < SAME_RATIO {
+                if difference.abs()
+                    <= same_cpu_difference(cpu_error(first_answer), cpu_error(second_answer))
+                {
                     continue;
                 }
                 if let Some((last_hz, last_difference)) = last
@@ -193,6 +224,16 @@ pub fn crossovers<E>(
 
 fn cpu(answer: &Answer) -> f64 {
     answer.prediction.utilisation_ratio
+}
+
+/// Half the width of the 95 % interval of the CPU use; 0 for a closed form.
+fn cpu_error(answer: &Answer) -> f64 {
+    answer.intervals.map_or(0.0, |intervals| intervals.cpu_half_width_ratio.unwrap_or(1.0))
+}
+
+/// The largest difference in CPU use of two schemes that cost the same, from the half widths of their CPU use.
+fn same_cpu_difference(first_half_width: f64, second_half_width: f64) -> f64 {
+    (SAME_HALF_WIDTHS * first_half_width.hypot(second_half_width)).max(SAME_RATIO)
 }
 
 /// Locates by bisection the crossover of two schemes between two rates. `low_difference` is the CPU use of
@@ -231,7 +272,8 @@ fn method(answers: &[Answer]) -> Method {
     if is_simulated { Method::Simulation } else { Method::ClosedForm }
 }
 
-/// For each scheme, the ranges of rates over which its latency statistic is within the bound.
+/// For each scheme, the ranges of rates over which its latency statistic is within the bound. Where a simulation
+/// decides, the whole 95 % interval of the statistic is within the bound.
 ///
 /// Fails with the first error of `ask`.
 pub fn kept<E>(
@@ -286,13 +328,23 @@ pub fn kept<E>(
 }
 
 fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
-    keeps_up(answer) && statistic.of(&answer.prediction).is_some_and(|ns| ns <= bound_ns as f64)
+    keeps_up(answer) && statistic.interval(answer).is_at_most(bound_ns as f64) == Decision::Yes
 }
 
 /// A scheme that loses this part of the events or more does not keep up.
 pub const LOST_RATIO_MAX: f64 = 1e-4;
 
-/// Whether the scheme handles all events but less than one in 10,000.
+/// Whether the scheme loses less than one event in 10,000, by the interval of the lost part.
+fn decide_keeps_up(answer: &Answer) -> Decision {
+    if answer.is_over_capacity {
+        return Decision::No;
+    }
+    answer
+        .intervals
+        .map_or(Decision::Yes, |intervals| intervals.lost_ratio.is_at_most(LOST_RATIO_MAX))
+}
+
+/// Whether the scheme lost less than one simulated event in 10,000.
 fn keeps_up(answer: &Answer) -> bool {
     !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < LOST_RATIO_MAX
 }
@@ -314,7 +366,7 @@ pub struct Region {
     /// The rate, events per second.
     pub rate_hz: u64,
     pub scheme: Scheme,
-    /// Smallest bound of the range, ns: the scheme's latency.
+    /// Smallest bound of the range, ns: the scheme's latency. For a simulated latency, the upper end of its interval.
     pub from_ns: f64,
     /// End of the range, ns, not included: from this bound on another scheme is cheaper. `None`: no end.
     pub to_ns: Option<f64>,
@@ -327,39 +379,50 @@ pub struct Region {
 /// cost the same, the faster one has the region.
 #[must_use]
 pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
-    let mut offers = offers.to_vec();
-    offers.sort_by(|a, b| {
+    let without_errors: Vec<(Offer, f64)> = offers.iter().map(|offer| (*offer, 0.0)).collect();
+    regions_with_errors(rate_hz, without_errors)
+}
+
+/// Like [`regions_at`], for offers with half the width of the 95 % interval of their CPU use. A scheme is cheaper only
+/// if the difference exceeds the error.
+fn regions_with_errors(rate_hz: u64, mut offers: Vec<(Offer, f64)>) -> Vec<Region> {
+    offers.sort_by(|(a, _), (b, _)| {
         a.latency_ns.total_cmp(&b.latency_ns).then(a.cpu_ratio.total_cmp(&b.cpu_ratio))
     });
     let mut regions: Vec<Region> = Vec::new();
-    for Offer { scheme, latency_ns: from_ns, cpu_ratio, method } in offers {
-        let last = regions.last_mut();
-        if last.as_ref().is_some_and(|last| cpu_ratio > last.cpu_ratio - SAME_RATIO) {
-            continue;
-        }
-        if let Some(last) = last {
+    let mut last_half_width = 0.0;
+    for (Offer { scheme, latency_ns: from_ns, cpu_ratio, method }, half_width) in offers {
+        if let Some(last) = regions.last_mut() {
+            if cpu_ratio > last.cpu_ratio - same_cpu_difference(last_half_width, half_width) {
+                continue;
+            }
             last.to_ns = Some(from_ns);
         }
+        last_half_width = half_width;
         regions.push(Region { rate_hz, scheme, from_ns, to_ns: None, cpu_ratio, method });
     }
     regions
 }
 
-/// [`regions_at`] for each point of the curves. The points of all curves are at the same rates.
+/// [`regions_at`] for each point of the curves. The points of all curves are at the same rates. A simulated scheme
+/// keeps the bounds from the upper end of its latency's interval on, or from the latency on if the interval has no upper
+/// end. It is cheaper than another scheme only by more than the error.
 #[must_use]
 pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
     let Some(first) = curves.first() else { return Vec::new() };
     let regions_of_point = |(index, (rate_hz, _)): (usize, &(u64, Answer))| {
         let offers = curves.iter().filter_map(|curve| {
             let (_, answer) = curve.points.get(index).filter(|(_, answer)| keeps_up(answer))?;
-            Some(Offer {
+            let figure_ns = statistic.of(&answer.prediction)?;
+            let offer = Offer {
                 scheme: curve.scheme,
-                latency_ns: statistic.of(&answer.prediction)?,
+                latency_ns: statistic.interval(answer).high.unwrap_or(figure_ns),
                 cpu_ratio: cpu(answer),
                 method: answer.method,
-            })
+            };
+            Some((offer, cpu_error(answer)))
         });
-        regions_at(*rate_hz, &offers.collect::<Vec<_>>())
+        regions_with_errors(*rate_hz, offers.collect())
     };
     first.points.iter().enumerate().flat_map(regions_of_point).collect()
 }
@@ -374,82 +437,202 @@ pub struct Demand {
     pub cpu_budget_ratio: Option<f64>,
 }
 
+/// The decisions on the requirements at one rate.
+struct Decisions {
+    keeps_up: Decision,
+    keeps_latency: Option<Decision>,
+    keeps_cpu: Option<Decision>,
+}
+
+impl Demand {
+    fn decide(&self, answer: &Answer) -> Decisions {
+        let latency_ns = self.statistic.interval(answer);
+        let within_budget = |budget: f64| {
+            let half_width = cpu_error(answer);
+            let ends = [cpu(answer) - half_width, cpu(answer) + half_width];
+            IntervalEnds { low: Some(ends[0]), high: Some(ends[1]) }.is_at_most(budget)
+        };
+        Decisions {
+            keeps_up: decide_keeps_up(answer),
+            keeps_latency: self
+                .latency_bound_ns
+                .map(|bound_ns| latency_ns.is_at_most(bound_ns as f64)),
+            keeps_cpu: self.cpu_budget_ratio.map(within_budget),
+        }
+    }
+
+    /// Whether more events may decide a requirement. Not if another requirement is already broken, or if the histogram
+    /// cannot tell the latency from its bound: then both ends of the interval are in one bucket.
+    fn needs_more_events(&self, answer: &Answer) -> bool {
+        let Decisions { keeps_up, keeps_latency, keeps_cpu } = self.decide(answer);
+        let is = |decision: Option<Decision>, expected| decision == Some(expected);
+        let all = [Some(keeps_up), keeps_latency, keeps_cpu];
+        if all.iter().any(|decision| is(*decision, Decision::No)) {
+            return false;
+        }
+        let ends = self.statistic.interval(answer);
+        let slots =
+            ends.low.zip(ends.high).map(|(low, high)| [low, high].map(|ns| slot_of(ns as u64)));
+        let is_one_bucket =
+            self.statistic != Statistic::Mean && slots.is_some_and(|[low, high]| low == high);
+        keeps_up == Decision::Undecided
+            || is(keeps_cpu, Decision::Undecided)
+            || (is(keeps_latency, Decision::Undecided) && !is_one_bucket)
+    }
+}
+
+/// [`evaluate`](crate::evaluate()) for a demand. If the simulation does not decide a requirement, it is repeated with
+/// up to 16 times as many events. A trace is simulated once, because it has no more events.
+///
+/// Fails when a value of the simulation is out of its range.
+pub fn evaluate_for_demand(
+    simulation: &Simulation,
+    always_simulate: bool,
+    demand: &Demand,
+) -> Result<Answer, SimulationError> {
+    let mut answer = evaluate(simulation, always_simulate)?;
+    for factor in MORE_EVENTS {
+        let events = simulation.events.saturating_mul(factor);
+        let has_more_events =
+            !matches!(simulation.arrivals, Arrivals::Trace(_)) && events <= EVENTS_MAX;
+        if answer.intervals.is_none() || !has_more_events || !demand.needs_more_events(&answer) {
+            break;
+        }
+        let longer =
+            Simulation { events, warm_up: simulation.warm_up * factor, ..simulation.clone() };
+        answer = evaluate(&longer, always_simulate)?;
+    }
+    Ok(answer)
+}
+
 /// Whether a scheme meets a [`Demand`] over a range of rates, and its figures.
+///
+/// A decision over all rates is [`Decision::Yes`] if it is `Yes` at each rate, and [`Decision::No`] if it is `No` at
+/// any rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub scheme: Scheme,
     /// Largest CPU use over the range, as a share of one CPU.
     pub cpu_max_ratio: f64,
+    /// Half the width of the 95 % interval of `cpu_max_ratio`. `None`: the closed form gave it.
+    pub cpu_max_half_width_ratio: Option<f64>,
     /// CPU use at the lowest rate, then at the highest rate, as a share of one CPU.
     pub cpu_ends_ratio: (f64, f64),
     /// Largest latency over the range, ns. `None`: at some rate the latency is not known.
     pub latency_max_ns: Option<f64>,
+    /// The 95 % interval of `latency_max_ns`: the largest lower end and the largest upper end over the range.
+    pub latency_max_interval_ns: IntervalEnds,
     /// Largest part of the events that is lost at a rate. `None`: no rate was simulated.
     pub drops_max_ratio: Option<f64>,
     /// Whether the scheme keeps up with all rates, and loses less than one event in 10,000.
-    pub keeps_up: bool,
+    pub keeps_up: Decision,
     /// Whether the latency is within its bound at all rates. `None`: the demand has no bound.
-    pub keeps_latency: Option<bool>,
+    pub keeps_latency: Option<Decision>,
     /// Whether the CPU use is within its budget at all rates. `None`: the demand has no budget.
-    pub keeps_cpu: Option<bool>,
+    pub keeps_cpu: Option<Decision>,
     /// [`Method::Simulation`] if any rate was simulated.
     pub method: Method,
 }
 
 impl Verdict {
+    fn decisions(&self) -> impl Iterator<Item = Decision> {
+        [Some(self.keeps_up), self.keeps_latency, self.keeps_cpu].into_iter().flatten()
+    }
+
     /// Whether the scheme meets all requirements.
     #[must_use]
-    pub fn keeps_all(&self) -> bool {
-        self.keeps_up && self.keeps_latency != Some(false) && self.keeps_cpu != Some(false)
+    pub fn keeps_all(&self) -> Decision {
+        self.decisions().max().unwrap_or(Decision::Yes)
+    }
+
+    /// The names of the requirements that are undecided: `loss`, `latency bound`, `CPU budget`.
+    #[must_use]
+    pub fn undecided_requirements(&self) -> Vec<&'static str> {
+        let requirements = [
+            (Some(self.keeps_up), "loss"),
+            (self.keeps_latency, "latency bound"),
+            (self.keeps_cpu, "CPU budget"),
+        ];
+        let undecided =
+            requirements.iter().filter(|(decision, _)| *decision == Some(Decision::Undecided));
+        undecided.map(|(_, name)| *name).collect()
     }
 }
 
-/// A verdict on each curve, best first. Schemes that keep up precede all others. Among them, schemes that meet
-/// more requirements come first, then cheaper ones.
+/// A verdict on each curve, best first. Schemes that meet all requirements come first, then schemes for which this is
+/// undecided, then schemes that break a requirement and keep up, then the others. Among equals, schemes that break
+/// fewer requirements come first, then cheaper ones. Of schemes that cost the same within the error, the faster is first.
 #[must_use]
 pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
-    let verdict_on = |curve: &Curve| {
-        let answers: Vec<&Answer> = curve.points.iter().map(|(_, answer)| answer).collect();
-        let cpus: Vec<f64> = answers.iter().map(|answer| cpu(answer)).collect();
-        let cpu_max_ratio = cpus.iter().copied().fold(0.0, f64::max);
-        let latencies: Option<Vec<f64>> =
-            answers.iter().map(|answer| demand.statistic.of(&answer.prediction)).collect();
-        let latency_max_ns = latencies.map(|all| all.into_iter().fold(0.0, f64::max));
-        let drops = answers.iter().filter_map(|answer| answer.prediction.drops_ratio);
-        let drops_max_ratio = drops.reduce(f64::max);
-        let is_over_capacity = answers.iter().any(|answer| answer.is_over_capacity);
-        let bound_ns = demand.latency_bound_ns;
-        let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
-        Verdict {
-            scheme: curve.scheme,
-            cpu_max_ratio,
-            cpu_ends_ratio: (
-                cpus.first().copied().unwrap_or(0.0),
-                cpus.last().copied().unwrap_or(0.0),
-            ),
-            latency_max_ns,
-            drops_max_ratio,
-            keeps_up: !is_over_capacity && drops_max_ratio.unwrap_or(0.0) < 1e-4,
-            keeps_latency: bound_ns.map(|ns| latency_max_ns.is_some_and(|max| max <= ns as f64)),
-            keeps_cpu: demand.cpu_budget_ratio.map(|budget| cpu_max_ratio <= budget),
-            method: if is_simulated { Method::Simulation } else { Method::ClosedForm },
-        }
-    };
-    let mut verdicts: Vec<Verdict> = curves.iter().map(verdict_on).collect();
-    // `false` and small numbers sort first.
+    let mut verdicts: Vec<Verdict> = curves.iter().map(|curve| verdict_on(curve, demand)).collect();
+    // `false`, small numbers and `Decision::Yes` sort first.
     let rank = |verdict: &Verdict| {
-        let broken = u8::from(verdict.keeps_latency == Some(false))
-            + u8::from(verdict.keeps_cpu == Some(false));
-        (!verdict.keeps_up, broken)
+        let broken = verdict.decisions().filter(|decision| *decision == Decision::No).count();
+        (verdict.keeps_up == Decision::No, broken, verdict.keeps_all())
+    };
+    let by_latency = |a: &Verdict, b: &Verdict| {
+        a.latency_max_ns.unwrap_or(f64::MAX).total_cmp(&b.latency_max_ns.unwrap_or(f64::MAX))
     };
     verdicts.sort_by(|a, b| {
         let cheaper = a.cpu_max_ratio.total_cmp(&b.cpu_max_ratio);
-        // If two schemes cost the same, the faster one is first.
-        let faster =
-            a.latency_max_ns.unwrap_or(f64::MAX).total_cmp(&b.latency_max_ns.unwrap_or(f64::MAX));
-        rank(a).cmp(&rank(b)).then(cheaper).then(faster)
+        rank(a).cmp(&rank(b)).then(cheaper).then(by_latency(a, b))
     });
+    // Each group starts with its cheapest scheme, and has the schemes that cost the same as this one.
+    let mut start = 0;
+    while start < verdicts.len() {
+        let cheapest = &verdicts[start];
+        let costs_the_same = |verdict: &&Verdict| {
+            let half_widths =
+                [cheapest, *verdict].map(|verdict| verdict.cpu_max_half_width_ratio.unwrap_or(0.0));
+            let difference = verdict.cpu_max_ratio - cheapest.cpu_max_ratio;
+            rank(verdict) == rank(cheapest)
+                && difference <= same_cpu_difference(half_widths[0], half_widths[1])
+        };
+        let end = start + verdicts[start..].iter().take_while(costs_the_same).count();
+        verdicts[start..end].sort_by(by_latency);
+        start = end;
+    }
     verdicts
+}
+
+/// The verdict on the answers of one scheme.
+fn verdict_on(curve: &Curve, demand: &Demand) -> Verdict {
+    let answers: Vec<&Answer> = curve.points.iter().map(|(_, answer)| answer).collect();
+    let decisions: Vec<Decisions> = answers.iter().map(|answer| demand.decide(answer)).collect();
+    let most_expensive = answers.iter().max_by(|a, b| cpu(a).total_cmp(&cpu(b)));
+    let cpu_at = |answer: Option<&&Answer>| answer.map_or(0.0, |answer| cpu(answer));
+    let largest = |figures: Vec<Option<f64>>| {
+        let figures: Option<Vec<f64>> = figures.into_iter().collect();
+        figures.map(|all| all.into_iter().fold(0.0, f64::max))
+    };
+    let latencies = answers.iter().map(|answer| demand.statistic.of(&answer.prediction));
+    let intervals = answers.iter().map(|answer| demand.statistic.interval(answer));
+    let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
+    Verdict {
+        scheme: curve.scheme,
+        cpu_max_ratio: cpu_at(most_expensive),
+        cpu_max_half_width_ratio: most_expensive
+            .filter(|answer| answer.intervals.is_some())
+            .map(|answer| cpu_error(answer)),
+        cpu_ends_ratio: (cpu_at(answers.first()), cpu_at(answers.last())),
+        latency_max_ns: largest(latencies.collect()),
+        latency_max_interval_ns: IntervalEnds {
+            low: intervals.clone().filter_map(|ends| ends.low).reduce(f64::max),
+            high: largest(intervals.map(|ends| ends.high).collect()),
+        },
+        drops_max_ratio: answers
+            .iter()
+            .filter_map(|answer| answer.prediction.drops_ratio)
+            .reduce(f64::max),
+        keeps_up: decisions
+            .iter()
+            .map(|decisions| decisions.keeps_up)
+            .max()
+            .unwrap_or(Decision::Yes),
+        keeps_latency: decisions.iter().filter_map(|decisions| decisions.keeps_latency).max(),
+        keeps_cpu: decisions.iter().filter_map(|decisions| decisions.keeps_cpu).max(),
+        method: if is_simulated { Method::Simulation } else { Method::ClosedForm },
+    }
 }
 
 #[cfg(test)]
@@ -586,12 +769,149 @@ mod tests {
                 cpu_budget_ratio: budget,
             };
             let verdict = judge(&curves, &demand).remove(0);
-            (verdict.scheme.to_string(), verdict.keeps_all())
+            (verdict.scheme.to_string(), verdict.keeps_all() == Decision::Yes)
         };
         assert_eq!(first(None, None), ("clocked:1ms".to_owned(), true));
         assert_eq!(first(Some(200_000), None), ("clocked:100us".to_owned(), true));
         assert_eq!(first(Some(20_000), None), ("drain".to_owned(), true));
         assert_eq!(first(Some(2_000), None), ("spin".to_owned(), true));
         assert!(!first(Some(2_000), Some(0.5)).1);
+    }
+
+    fn simulated(scheme: &str, rate_hz: u64, events: u64, seed: u64) -> Simulation<'static> {
+        Simulation {
+            scheme: scheme.parse().unwrap(),
+            costs: Costs::constant(4_000, 1_000),
+            arrivals: Arrivals::Poisson,
+            rate_hz,
+            ring: 256,
+            user_slice_ns: None,
+            application: None,
+            quota: None,
+            events,
+            warm_up: events / 20,
+            seed,
+        }
+    }
+
+    fn demand(statistic: Statistic, bound_ns: u64) -> Demand {
+        Demand { statistic, latency_bound_ns: Some(bound_ns), cpu_budget_ratio: None }
+    }
+
+    fn judge_one(answer: Answer, demand: &Demand) -> Verdict {
+        let Simulation { scheme, rate_hz, .. } = simulated("interrupt", 190_000, 1_000, 1);
+        judge(&[Curve { scheme, points: vec![(rate_hz, answer)] }], demand).remove(0)
+    }
+
+    /// At 95 % load, the latencies of 50,000 events hold only some tens of independent values. The 99th percentile is
+    /// 230 us (M/D/1, from the exponential tail of the wait); with 50,000 events, the figure of seed 1 was 160 us.
+    #[test]
+    fn a_noisy_quantile_does_not_decide_a_bound() {
+        let mut contained = 0;
+        for seed in 1..=20 {
+            let simulation = simulated("interrupt", 190_000, 50_000, seed);
+            let answer = evaluate(&simulation, true).unwrap();
+            let ends = Statistic::P99.interval(&answer);
+            contained += u32::from(
+                ends.low.is_none_or(|low| low <= 229.8e3)
+                    && ends.high.is_none_or(|high| high >= 229.8e3),
+            );
+            let verdict = judge_one(answer.clone(), &demand(Statistic::P99, 165_000));
+            assert_ne!(verdict.keeps_all(), Decision::Yes, "seed {seed}: {verdict:?}");
+        }
+        assert!(contained >= 17, "{contained} of 20 intervals contain the percentile");
+    }
+
+    /// More events decide a bound that is far enough from the figure.
+    #[test]
+    fn an_undecided_simulation_is_repeated_with_more_events() {
+        let simulation = simulated("interrupt", 190_000, 50_000, 1);
+        let decide = |bound_ns| {
+            let demand = demand(Statistic::P99, bound_ns);
+            let few = judge_one(evaluate(&simulation, true).unwrap(), &demand);
+            let more = judge_one(evaluate_for_demand(&simulation, true, &demand).unwrap(), &demand);
+            (few.keeps_all(), more.keeps_all(), more.undecided_requirements())
+        };
+        assert_eq!(decide(165_000), (Decision::Undecided, Decision::No, vec![]));
+        assert_eq!(decide(400_000), (Decision::Undecided, Decision::Yes, vec![]));
+        // No number of events decides a bound that differs from the percentile by less than a bucket.
+        let undecided = vec!["latency bound"];
+        assert_eq!(decide(230_000), (Decision::Undecided, Decision::Undecided, undecided));
+    }
+
+    /// Each event takes exactly 5 us, which is in the bucket from 4,864 to 5,119 ns.
+    #[test]
+    fn a_bound_is_not_judged_by_the_middle_of_a_bucket() {
+        let simulation = simulated("interrupt", 1_000, 20_000, 1);
+        let decide = |bound_ns| {
+            let demand = demand(Statistic::P50, bound_ns);
+            let answer = evaluate_for_demand(&simulation, true, &demand).unwrap();
+            let p50_ns = answer.prediction.latency.p50_ns;
+            (p50_ns, judge_one(answer, &demand).keeps_latency)
+        };
+        assert_eq!(decide(4_995), (Some(5_000), Some(Decision::No)));
+        assert_eq!(decide(5_060), (Some(5_000), Some(Decision::Undecided)));
+        assert_eq!(decide(5_119), (Some(5_000), Some(Decision::Yes)));
+    }
+
+    /// `hybrid:8,20us` polls after 8 events at once, and otherwise does what `drain` does. It never takes less CPU than
+    /// `drain`. A simulation at 1,007 events/s in place of 1,000 once showed a crossover at 101,037 events/s.
+    #[test]
+    fn a_difference_within_the_error_is_no_crossover() {
+        let schemes = Scheme::list("interrupt,drain,spin,hybrid:8,20us").unwrap();
+        for seed in 1..=3 {
+            let mut ask = |scheme: Scheme, rate_hz| {
+                evaluate(&simulated(&scheme.to_string(), rate_hz, 50_000, seed), false)
+            };
+            let range = RateRange { low_hz: 1_000, high_hz: 150_000 };
+            let curves = curves(&schemes, range, &mut ask).unwrap();
+            let found = crossovers(&curves, &mut ask).unwrap();
+            let of_drain =
+                |crossover: &&Crossover| [crossover.below, crossover.above].contains(&schemes[1]);
+            assert_eq!(found.iter().filter(of_drain).count(), 0, "seed {seed}: {found:?}");
+            assert!(
+                found.iter().all(|crossover| crossover.rate_hz > 20_000),
+                "seed {seed}: {found:?}"
+            );
+        }
+    }
+
+    /// Schemes whose CPU use differs by less than the error cost the same, so the faster one is first.
+    #[test]
+    fn a_difference_within_the_error_does_not_rank() {
+        let answer = |cpu_ratio, latency_ns| {
+            let mut answer = evaluate(&simulated("drain", 10_000, 20_000, 1), true).unwrap();
+            answer.prediction.utilisation_ratio = cpu_ratio;
+            answer.prediction.latency_mean_ns = Some(latency_ns);
+            answer.intervals.as_mut().unwrap().cpu_half_width_ratio = Some(0.01);
+            answer
+        };
+        let curve = |scheme: &str, cpu_ratio, latency_ns| Curve {
+            scheme: scheme.parse().unwrap(),
+            points: vec![(10_000, answer(cpu_ratio, latency_ns))],
+        };
+        let curves = [
+            curve("drain", 0.10, 9_000.0),
+            curve("spin", 0.11, 5_000.0),
+            curve("interrupt", 0.2, 1_000.0),
+        ];
+        let verdicts = judge(&curves, &demand(Statistic::Mean, 1_000_000));
+        let names: Vec<&str> = verdicts.iter().map(|verdict| verdict.scheme.name()).collect();
+        assert_eq!(names, ["spin", "drain", "interrupt"]);
+        let found = regions(&curves, Statistic::Mean);
+        let names: Vec<&str> = found.iter().map(|region| region.scheme.name()).collect();
+        assert_eq!(names, ["interrupt", "spin"]);
+    }
+
+    #[test]
+    fn a_rare_loss_is_not_decided_by_few_events() {
+        let decide = |rate_hz, ring| {
+            let simulation = Simulation { ring, ..simulated("interrupt", rate_hz, 20_000, 1) };
+            let answer = evaluate(&simulation, true).unwrap();
+            decide_keeps_up(&answer)
+        };
+        assert_eq!(decide(150_000, 256), Decision::Yes);
+        assert_eq!(decide(150_000, 4), Decision::No);
+        assert_eq!(decide(150_000, 16), Decision::Undecided);
     }
 }

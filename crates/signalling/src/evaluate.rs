@@ -24,6 +24,59 @@ impl Method {
     }
 }
 
+/// Whether a figure is within its limit, as far as the simulation can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decision {
+    /// The whole 95 % interval is within the limit.
+    Yes,
+    /// The limit lies in the interval: more events, or another limit, would decide.
+    Undecided,
+    /// The whole 95 % interval is beyond the limit.
+    No,
+}
+
+/// The ends of a 95 % interval, in the unit of the figure. `None`: the figure has no bound at this end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct IntervalEnds {
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+}
+
+impl IntervalEnds {
+    /// The interval of a figure without an error, such as one of a closed form.
+    #[must_use]
+    pub fn exact(value: f64) -> IntervalEnds {
+        IntervalEnds { low: Some(value), high: Some(value) }
+    }
+
+    /// Whether the figure is at most `limit`.
+    #[must_use]
+    pub fn is_at_most(self, limit: f64) -> Decision {
+        if self.high.is_some_and(|high| high <= limit) {
+            Decision::Yes
+        } else if self.low.is_some_and(|low| low > limit) {
+            Decision::No
+        } else {
+            Decision::Undecided
+        }
+    }
+}
+
+/// The 95 % intervals of simulated figures. They account for the correlation of successive events (batch means).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SimulatedIntervals {
+    /// Median latency, ns. The interval of a quantile includes the error of the histogram, up to 1/16 of the latency.
+    pub p50_ns: IntervalEnds,
+    /// 99th percentile of the latency, ns.
+    pub p99_ns: IntervalEnds,
+    /// 99.9th percentile of the latency, ns.
+    pub p999_ns: IntervalEnds,
+    /// Half the width of the interval of the CPU use. `None` with too few events.
+    pub cpu_half_width_ratio: Option<f64>,
+    /// Part of the events that is lost.
+    pub lost_ratio: IntervalEnds,
+}
+
 /// A prediction and how it was computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -33,6 +86,8 @@ pub struct Answer {
     /// Half the width of the 95 % interval of the simulated mean latency, ns. `None` for a closed form, and
     /// where the simulation has no interval.
     pub latency_half_width_ns: Option<f64>,
+    /// The intervals of the other simulated figures. `None` for a closed form.
+    pub intervals: Option<SimulatedIntervals>,
     /// Why the simulation answered. `None`: the closed form answered.
     pub reason: Option<String>,
     /// Whether more events arrive than the scheme can handle, by its capacity or in the simulation. The latency then
@@ -63,15 +118,21 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
         }
     };
     if let (Ok(prediction), None) = (form, &reason) {
-        let method = Method::ClosedForm;
-        let latency_half_width_ns = None;
-        return Ok(Answer { prediction, method, latency_half_width_ns, reason, is_over_capacity });
+        return Ok(Answer {
+            prediction,
+            method: Method::ClosedForm,
+            latency_half_width_ns: None,
+            intervals: None,
+            reason,
+            is_over_capacity,
+        });
     }
     let simulated = simulate(simulation)?;
     Ok(Answer {
         prediction: simulated.prediction(),
         method: Method::Simulation,
         latency_half_width_ns: simulated.latency.interval().map(|interval| interval.half_width),
+        intervals: Some(simulated.intervals()),
         reason,
         is_over_capacity: is_over_capacity || simulated.fell_behind(),
     })

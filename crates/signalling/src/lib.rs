@@ -23,10 +23,10 @@ mod text;
 pub use arrivals::{Arrivals, TRACE_MAX, TraceError};
 pub use choice::{
     Crossover, Curve, Demand, Kept, LOST_RATIO_MAX, Offer, RateRange, Region, Statistic, Verdict,
-    crossovers, curves, curves_at, judge, kept, regions, regions_at,
+    crossovers, curves, curves_at, evaluate_for_demand, judge, kept, regions, regions_at,
 };
 pub use costs::{COST_MAX_NS, Costs, CostsError, Empirical, Times};
-pub use evaluate::{Answer, Method, evaluate};
+pub use evaluate::{Answer, Decision, IntervalEnds, Method, SimulatedIntervals, evaluate};
 pub use fit::{
     Estimate, Fit, FitError, KEEPS_UP_RATIO, OBSERVATIONS_MAX, Observation, Residual, Start, fit,
     hold_out,

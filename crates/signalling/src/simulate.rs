@@ -12,11 +12,14 @@
 
 use std::collections::VecDeque;
 
-use stats::interval::Batches;
+use stats::histogram::slot_of;
+use stats::interval::{Batches, ratio_from_batches, t_95};
+use stats::sections::Sections;
 use stats::{Distribution, Random};
 
 use crate::arrivals::{Arrivals, Source, TraceError};
 use crate::costs::{Costs, CostsError, Times};
+use crate::evaluate::{IntervalEnds, SimulatedIntervals};
 use crate::predict::{Prediction, Quantiles, capacity_hz};
 use crate::scheme::Scheme;
 
@@ -27,8 +30,13 @@ pub const EVENTS_MAX: u64 = 10_000_000_000;
 pub const APPLICATION_SLICE_NS: u64 = 1_000_000;
 /// Number of empty looks before an event that are simulated one by one, where looks vary in length.
 const LOOKS_SIMULATED: u64 = 16;
-/// Number of batches of events from which the interval of the mean latency comes.
+/// Maximum number of batches of events from which the intervals of the simulated figures come.
 const BATCHES: u64 = 64;
+/// If none of n independent events is lost, the 95 % interval of the lost part ends at this number over n (exact
+/// binomial interval).
+const ZERO_LOSS_EVENTS: f64 = 3.7;
+/// Assumed number of events that are lost together when the ring overflows, for simulations without a lost event.
+const LOSS_CLUSTER_EVENTS: f64 = 16.0;
 
 /// The consumer of the events, at the priority of users: it takes them from the handler.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,8 +122,39 @@ pub struct Simulated {
     /// The most events that waited for the handler or the application while the first half of the events arrived, and
     /// while the second half did.
     most_waiting: [u64; 2],
+    /// The smallest latency, ns; `u64::MAX` without a latency.
+    latency_min_ns: u64,
+    /// The counts up to the last arrival. `None` without a warm-up, and until the last arrival.
+    until_last_arrival: Option<Counts>,
+    /// Totals at the start of counting, and after each batch of arrivals.
+    totals: Vec<Totals>,
+    /// Whether the mean rate of the arrivals is exact ([`Source::new`]).
+    is_rate_exact: bool,
+    /// Places for waiting events: in the ring, or in the application's queue if this is smaller.
+    places_min: u64,
     /// As [`Prediction::capacity_hz`].
     capacity_hz: Option<f64>,
+}
+
+/// The counts and times since the start of counting from which rates and shares of time follow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counts {
+    duration_ns: u64,
+    handled: u64,
+    delivered: u64,
+    interrupts: u64,
+    empty_polls: u64,
+    handler_ns: u64,
+    leftover_ns: u64,
+}
+
+/// Totals since the start of counting, at a batch's end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Totals {
+    /// Time since the start of the simulation, ns.
+    now_ns: u64,
+    handler_ns: u64,
+    lost: u64,
 }
 
 /// A simulation with fewer events cannot tell whether the scheme keeps up.
@@ -124,8 +163,11 @@ const KEEPING_UP_EVENTS_MIN: u64 = 1_000;
 const WAITING_PART: u64 = 50;
 
 impl Simulated {
-    /// All counts and times 0.
-    fn empty(capacity_hz: Option<f64>) -> Simulated {
+    /// All counts and times 0, for counting from `now_ns` on.
+    fn empty(simulation: &Simulation, now_ns: u64) -> Simulated {
+        let Simulation { scheme, ref costs, user_slice_ns, .. } = *simulation;
+        let has_formula = simulation.application.is_none() && simulation.quota.is_none();
+        let queue = simulation.application.as_ref().map(|application| application.queue);
         Simulated {
             duration_ns: 0,
             arrived: 0,
@@ -140,8 +182,21 @@ impl Simulated {
             leftover_ns: 0,
             latency: Distribution::default(),
             most_waiting: [0; 2],
-            capacity_hz,
+            latency_min_ns: u64::MAX,
+            until_last_arrival: None,
+            totals: vec![Totals { now_ns, handler_ns: 0, lost: 0 }],
+            is_rate_exact: simulation.arrivals == Arrivals::Poisson,
+            places_min: queue.unwrap_or(simulation.ring).min(simulation.ring).into(),
+            capacity_hz: has_formula.then(|| capacity_hz(scheme, costs, user_slice_ns)),
         }
+    }
+
+    /// The present counts, after counting for `duration_ns`.
+    fn counts(&self, duration_ns: u64) -> Counts {
+        let Simulated {
+            handled, delivered, interrupts, empty_polls, handler_ns, leftover_ns, ..
+        } = *self;
+        Counts { duration_ns, handled, delivered, interrupts, empty_polls, handler_ns, leftover_ns }
     }
 
     /// Whether the number of waiting events grows: its maximum in the second half is more than one and a half times that in
@@ -157,25 +212,132 @@ impl Simulated {
     /// The figures that a closed form also has, and the drops.
     #[must_use]
     pub fn prediction(&self) -> Prediction {
-        let time_ns = self.duration_ns.max(1) as f64;
+        // Counting starts at an arrival, with the events that wait then. If it also ends at an arrival, the events that
+        // wait at both ends cancel out on average. At the simulation's end, no event waits.
+        let counts = self.until_last_arrival.unwrap_or_else(|| self.counts(self.duration_ns));
+        let time_ns = counts.duration_ns.max(1) as f64;
         let per_second = |count: u64| count as f64 * 1e9 / time_ns;
         Prediction {
-            utilisation_ratio: self.handler_ns as f64 / time_ns,
-            throughput_hz: per_second(self.delivered),
-            interrupts_hz: per_second(self.interrupts),
-            empty_polls_hz: per_second(self.empty_polls),
-            events_per_interrupt: (self.interrupts > 0)
-                .then(|| self.handled as f64 / self.interrupts as f64),
+            utilisation_ratio: counts.handler_ns as f64 / time_ns,
+            throughput_hz: per_second(counts.delivered),
+            interrupts_hz: per_second(counts.interrupts),
+            empty_polls_hz: per_second(counts.empty_polls),
+            events_per_interrupt: (counts.interrupts > 0)
+                .then(|| counts.handled as f64 / counts.interrupts as f64),
             latency_mean_ns: self.latency.mean(),
             latency: Quantiles {
-                p50_ns: self.latency.quantile(50_000),
-                p99_ns: self.latency.quantile(99_000),
-                p999_ns: self.latency.quantile(99_900),
+                p50_ns: self.quantile_ns(50_000),
+                p99_ns: self.quantile_ns(99_000),
+                p999_ns: self.quantile_ns(99_900),
             },
-            leftover_ratio: self.leftover_ns as f64 / time_ns,
+            leftover_ratio: counts.leftover_ns as f64 / time_ns,
             capacity_hz: self.capacity_hz,
-            drops_ratio: (self.arrived > 0)
-                .then(|| (self.ring_drops + self.queue_drops) as f64 / self.arrived as f64),
+            drops_ratio: (self.arrived > 0).then(|| self.lost() as f64 / self.arrived as f64),
+        }
+    }
+
+    /// The 95 % intervals of the figures of [`Simulated::prediction`].
+    #[must_use]
+    pub fn intervals(&self) -> SimulatedIntervals {
+        SimulatedIntervals {
+            p50_ns: self.quantile_interval_ns(50_000),
+            p99_ns: self.quantile_interval_ns(99_000),
+            p999_ns: self.quantile_interval_ns(99_900),
+            cpu_half_width_ratio: self.cpu_half_width_ratio(),
+            lost_ratio: self.lost_ratio_interval(),
+        }
+    }
+
+    /// The quantile at `per_100k` of 100,000 latencies, ns: within 1/32 of the exact quantile, and neither below the
+    /// smallest nor above the largest latency.
+    fn quantile_ns(&self, per_100k: u32) -> Option<u64> {
+        self.latency.quantile(per_100k).map(|ns| ns.max(self.latency_min_ns))
+    }
+
+    /// The 95 % interval of a quantile. It contains the whole buckets of the histogram at both ends, so it also covers
+    /// the histogram's error. The batches account for the correlation of latencies. There is no upper end if even long
+    /// batches correlate: the simulation is then too short to bound rare long latencies.
+    fn quantile_interval_ns(&self, per_100k: u32) -> IntervalEnds {
+        let inflation = self.latency.quantile_inflation(per_100k);
+        let (low_ns, high_ns) = self.latency.quantile_interval_by(per_100k, inflation);
+        let is_too_short = inflation.is_some_and(|inflation| inflation.is_correlated);
+        IntervalEnds {
+            low: low_ns.map(|ns| ns.max(self.latency_min_ns) as f64),
+            high: high_ns.filter(|_| !is_too_short).map(|ns| ns as f64),
+        }
+    }
+
+    /// Number of lost events.
+    fn lost(&self) -> u64 {
+        self.ring_drops + self.queue_drops
+    }
+
+    /// The difference of each batch's totals: duration, CPU time of the handler, and lost events.
+    fn batch_differences(&self) -> Vec<[f64; 3]> {
+        let difference = |pair: &[Totals]| {
+            let [start, end] = [pair[0], pair[1]];
+            [
+                (end.now_ns - start.now_ns) as f64,
+                (end.handler_ns - start.handler_ns) as f64,
+                (end.lost - start.lost) as f64,
+            ]
+        };
+        self.totals.windows(2).map(difference).collect()
+    }
+
+    /// Half the width of the 95 % interval of the CPU use. `None` with too few batches.
+    ///
+    /// All batches have the same number of arrivals. If the mean rate of all arrivals is exact, batches of different
+    /// durations add no error to the CPU use. The regression of the handler's time on the duration removes this part of
+    /// the spread (a control variate: Law and Kelton, Simulation Modeling and Analysis, ch. 11).
+    fn cpu_half_width_ratio(&self) -> Option<f64> {
+        let batches = self.batch_differences();
+        let number = batches.len() as f64;
+        let mean = |index: usize| batches.iter().map(|batch| batch[index]).sum::<f64>() / number;
+        let (mean_duration_ns, mean_handler_ns) = (mean(0), mean(1));
+        let deviations = batches.iter().map(|[duration_ns, handler_ns, _]| {
+            (duration_ns - mean_duration_ns, handler_ns - mean_handler_ns)
+        });
+        let (squares, products) =
+            deviations.clone().fold((0.0, 0.0), |sums, (x, y)| (sums.0 + x * x, sums.1 + x * y));
+        let slope = if squares > 0.0 { products / squares } else { 0.0 };
+        let pairs: Vec<(f64, f64)> = if self.is_rate_exact {
+            let residuals = deviations.map(|(x, y)| y - slope * x);
+            residuals.map(|residual| (mean_handler_ns + residual, mean_duration_ns)).collect()
+        } else {
+            batches.iter().map(|[duration_ns, handler_ns, _]| (*handler_ns, *duration_ns)).collect()
+        };
+        ratio_from_batches(&pairs).map(|interval| interval.half_width)
+    }
+
+    /// The 95 % interval of the part of the events that is lost.
+    fn lost_ratio_interval(&self) -> IntervalEnds {
+        let arrived = self.arrived.max(1) as f64;
+        if self.lost() == 0 {
+            // The chance of a longer queue falls at least exponentially with its length. If half of the places were
+            // never needed, the loss is negligible.
+            let is_far_from_full =
+                2 * self.most_waiting[0].max(self.most_waiting[1]) <= self.places_min;
+            let high = LOSS_CLUSTER_EVENTS * ZERO_LOSS_EVENTS / arrived;
+            return IntervalEnds {
+                low: Some(0.0),
+                high: Some(if is_far_from_full { 0.0 } else { high }),
+            };
+        }
+        let ratio = self.lost() as f64 / arrived;
+        let batches = self.batch_differences();
+        let arrived_per_batch = arrived / batches.len().max(1) as f64;
+        let pairs: Vec<(f64, f64)> =
+            batches.iter().map(|[.., lost]| (*lost, arrived_per_batch)).collect();
+        let half_width = ratio_from_batches(&pairs).and_then(|interval| {
+            // Losses in few batches have few degrees of freedom.
+            let filled = batches.iter().filter(|[.., lost]| *lost > 0.0).count() as u64;
+            let freedom = interval.degrees_of_freedom.min(filled.saturating_sub(1).max(1));
+            Some(interval.half_width * t_95(freedom)? / t_95(interval.degrees_of_freedom)?)
+        });
+        IntervalEnds {
+            low: Some(half_width.map_or(0.0, |half_width| (ratio - half_width).max(0.0))),
+            high: half_width.map(|half_width| ratio + half_width),
         }
     }
 }
@@ -309,6 +471,8 @@ struct Cpu<'a> {
     counted: Simulated,
     /// Latencies since `counts_from`, for the interval of the mean.
     batches: Batches,
+    /// Histograms of the latencies since `counts_from`, for the intervals of quantiles.
+    sections: Sections,
 }
 
 impl<'a> Cpu<'a> {
@@ -317,13 +481,11 @@ impl<'a> Cpu<'a> {
             simulation.arrivals,
             simulation.rate_hz,
             simulation.events,
+            simulation.warm_up,
             simulation.seed,
         );
         let next_arrival = source.next();
-        let Simulation { scheme, ref costs, user_slice_ns, .. } = *simulation;
-        let has_formula = simulation.application.is_none() && simulation.quota.is_none();
-        let counted =
-            Simulated::empty(has_formula.then(|| capacity_hz(scheme, costs, user_slice_ns)));
+        let counted_events = simulation.events - simulation.warm_up;
         Cpu {
             simulation,
             source,
@@ -336,14 +498,16 @@ impl<'a> Cpu<'a> {
             event_remaining_ns: None,
             arrived: 0,
             counts_from: 0,
-            counted,
-            batches: Batches::covering(simulation.events - simulation.warm_up, BATCHES),
+            counted: Simulated::empty(simulation, 0),
+            batches: Batches::covering(counted_events, BATCHES),
+            sections: Sections::covering(counted_events, BATCHES),
         }
     }
 
     fn result(mut self) -> Simulated {
         self.counted.duration_ns = self.now - self.counts_from;
         self.counted.latency.batches = self.batches;
+        self.counted.latency.sections = self.sections;
         self.counted
     }
 
@@ -364,15 +528,35 @@ impl<'a> Cpu<'a> {
             if self.arrived == self.simulation.warm_up {
                 self.start_counting();
             }
+            self.end_batch();
             self.next_arrival = self.source.next();
+            if self.next_arrival == u64::MAX && self.simulation.warm_up > 0 {
+                let counts = self.counted.counts(self.now - self.counts_from);
+                self.counted.until_last_arrival = Some(counts);
+            }
         }
     }
 
     #[cold]
     fn start_counting(&mut self) {
         self.counts_from = self.now;
-        self.counted = Simulated::empty(self.counted.capacity_hz);
-        self.batches = Batches::covering(self.simulation.events - self.simulation.warm_up, BATCHES);
+        self.counted = Simulated::empty(self.simulation, self.now);
+        let counted_events = self.simulation.events - self.simulation.warm_up;
+        self.batches = Batches::covering(counted_events, BATCHES);
+        self.sections = Sections::covering(counted_events, BATCHES);
+    }
+
+    /// Stores the totals if the last arrival was the last one of a batch.
+    #[inline]
+    fn end_batch(&mut self) {
+        let arrived = self.counted.arrived;
+        if arrived > 0 && arrived & ((1 << self.batches.shift) - 1) == 0 {
+            self.counted.totals.push(Totals {
+                now_ns: self.now,
+                handler_ns: self.counted.handler_ns,
+                lost: self.counted.lost(),
+            });
+        }
     }
 
     /// Whether no event waits in the ring and none will arrive.
@@ -418,7 +602,11 @@ impl<'a> Cpu<'a> {
         let index = self.counted.delivered;
         self.counted.delivered += 1;
         self.counted.latency.record(latency_ns, self.now);
+        self.counted.latency_min_ns = latency_ns.min(self.counted.latency_min_ns);
         self.batches.record(latency_ns, index);
+        let last = self.sections.cells.len() - 1;
+        let section = ((index >> self.sections.shift) as usize).min(last);
+        self.sections.cells[section].record(slot_of(latency_ns));
     }
 
     /// The handler leaves the CPU to the application, then to users' work, until `until`. No effect on the

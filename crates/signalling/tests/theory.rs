@@ -93,6 +93,25 @@ fn a_clock_delays_by_half_of_its_period() {
     assert!(run.latency.peak.value <= 1_000_000 + 200);
 }
 
+/// The CPU time includes no more events than arrive in the measured time. Half a tick's events too many would be 0.2 %.
+#[test]
+fn the_ends_of_a_simulation_do_not_bias_its_cpu_use() {
+    let costs = Costs::constant(4_000, 1_000);
+    let scheme = "clocked:1ms".parse().unwrap();
+    let form = predict(scheme, &costs, &workload(80_000)).unwrap().utilisation_ratio;
+    let simulated_ratio = |seed| {
+        let short = Simulation {
+            events: 20_000,
+            warm_up: 1_000,
+            seed,
+            ..simulation(scheme, &costs, 80_000)
+        };
+        simulate(&short).unwrap().prediction().utilisation_ratio
+    };
+    let mean = (1..=50).map(simulated_ratio).sum::<f64>() / 50.0;
+    near("cpu", mean, form, 0.0007);
+}
+
 fn workload(rate_hz: u64) -> Workload {
     Workload { rate_hz, ring: 4_096, user_slice_ns: None }
 }

@@ -2,10 +2,10 @@
 //! `signal advise` makes an [`AdvicePlan`] from the command line. Nothing is measured: the crate `signalling` computes
 //! the answers from given costs.
 
-use record::{Columns, Table, TableDisplay, column};
+use record::{Columns, IntervalColumns, Table, TableDisplay, column};
 use signalling::{
-    Answer, Curve, Demand, RateRange, Scheme, Simulation, SimulationError, Statistic, Verdict,
-    crossovers, curves, evaluate, judge, regions,
+    Answer, Curve, Decision, Demand, RateRange, Scheme, Simulation, SimulationError, Statistic,
+    Verdict, crossovers, curves, evaluate, evaluate_for_demand, judge, regions,
 };
 
 use super::computed::{Computed, titled};
@@ -47,10 +47,11 @@ pub struct Advice {
 
 impl AdvicePlan<'_> {
     /// The answer for a scheme at a rate. Statistics other than the mean are simulated, because closed forms give only
-    /// the mean of the latency.
+    /// the mean of the latency. A simulation that does not decide the demand is repeated with more events.
     fn answer(&self, scheme: Scheme, rate_hz: u64) -> Result<Answer, SimulationError> {
         let simulates_all = self.demand.statistic != Statistic::Mean;
-        evaluate(&(self.simulation)(scheme, rate_hz), simulates_all)
+        let simulation = (self.simulation)(scheme, rate_hz);
+        evaluate_for_demand(&simulation, simulates_all, &self.demand)
     }
 
     fn curves(&self, schemes: &[Scheme]) -> Result<Vec<Curve>, SimulationError> {
@@ -63,7 +64,7 @@ impl AdvicePlan<'_> {
     pub fn advise(&self) -> Result<Advice, SimulationError> {
         let mut curves = self.curves(&self.schemes)?;
         let mut verdicts = judge(&curves, &self.demand);
-        if !self.are_schemes_named && verdicts[0].keeps_all() {
+        if !self.are_schemes_named && verdicts[0].keeps_all() == Decision::Yes {
             let near_schemes = schemes_with_near_periods(verdicts[0].scheme);
             let in_force: Vec<Scheme> = near_schemes.into_iter().map(self.in_force).collect();
             curves.extend(self.curves(&in_force)?);
@@ -85,13 +86,7 @@ impl AdvicePlan<'_> {
     pub fn report(&self, advice: &Advice) -> Result<Computed, SimulationError> {
         let Advice { verdicts, curves } = advice;
         let mut computed = Computed::default();
-        if !verdicts[0].keeps_all() {
-            computed.warnings.push(format!(
-                "no scheme keeps all requested limits; {} comes nearest (raise the bound or the budget, or \
-                 lower the costs)",
-                verdicts[0].scheme
-            ));
-        }
+        computed.warnings.extend(verdict_warning(verdicts));
         computed.tables.push(advice_table(verdicts));
         if self.rate.low_hz < self.rate.high_hz {
             computed.tables.push(self.crossovers(verdicts)?);
@@ -114,6 +109,53 @@ impl AdvicePlan<'_> {
         let mut ask = |scheme, rate_hz| evaluate(&(self.simulation)(scheme, rate_hz), false);
         let curves = curves(&best, self.rate, &mut ask)?;
         Ok(crossover_table(&crossovers(&curves, &mut ask)?))
+    }
+}
+
+/// The remedy for an undecided limit.
+const UNDECIDED_REMEDY: &str = "simulate more events (--events), or change the limit";
+
+/// A warning if no scheme is known to keep all limits, or if a cheaper scheme than the best may keep them.
+fn verdict_warning(verdicts: &[Verdict]) -> Option<String> {
+    let best = verdicts.first()?;
+    let scheme = best.scheme;
+    match best.keeps_all() {
+        Decision::Yes => {
+            let may_be_better = |verdict: &&Verdict| {
+                verdict.keeps_all() == Decision::Undecided
+                    && verdict.cpu_max_ratio < best.cpu_max_ratio
+            };
+            let cheaper: Vec<String> = verdicts
+                .iter()
+                .filter(may_be_better)
+                .map(|verdict| verdict.scheme.to_string())
+                .collect();
+            (!cheaper.is_empty()).then(|| {
+                format!(
+                    "undecided: {} may keep all requested limits with less CPU than {scheme} \
+                     ({UNDECIDED_REMEDY})",
+                    cheaper.join(", ")
+                )
+            })
+        }
+        Decision::Undecided => Some(format!(
+            "undecided: no scheme is known to keep all requested limits; {scheme} may keep them, but the \
+             simulation does not decide its {} ({UNDECIDED_REMEDY})",
+            best.undecided_requirements().join(" and its ")
+        )),
+        Decision::No => Some(format!(
+            "no scheme keeps all requested limits; {scheme} comes nearest (raise the bound or the budget, or \
+             lower the costs)"
+        )),
+    }
+}
+
+/// The cell of a decision. `None` if it is undecided: column `undecided` names the requirement.
+fn decided(decision: Decision) -> Option<bool> {
+    match decision {
+        Decision::Yes => Some(true),
+        Decision::No => Some(false),
+        Decision::Undecided => None,
     }
 }
 
@@ -174,15 +216,32 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
             .text(|row: &Ranked| row.verdict.scheme.to_string()),
         column(
             "keeps_all",
-            "Whether the scheme keeps up, within the latency bound and the CPU budget.",
+            "Whether the scheme keeps up, within the latency bound and the CPU budget; absent if undecided.",
         )
         .title("keeps all")
         .priority(99)
-        .bool(|row: &Ranked| row.verdict.keeps_all()),
+        .bool(|row: &Ranked| decided(row.verdict.keeps_all())),
+        column(
+            "undecided",
+            "The requirements that the simulation does not decide, because the limit lies in the 95 % interval of the \
+             figure: loss, latency bound, CPU budget. Absent if all are decided.",
+        )
+        .priority(98)
+        .text(|row: &Ranked| {
+            let requirements = row.verdict.undecided_requirements();
+            (!requirements.is_empty()).then(|| requirements.join(", "))
+        }),
         column("cpu_max_ratio", "Largest part of the CPU over the range of rates.")
-            .title("cpu")
-            .priority(98)
-            .real(|row: &Ranked| row.verdict.cpu_max_ratio),
+        .title("cpu")
+        .priority(98)
+        .interval(IntervalColumns::half_width("cpu_max_half_width_ratio"))
+        .real(|row: &Ranked| row.verdict.cpu_max_ratio),
+        column(
+            "cpu_max_half_width_ratio",
+            "Half the width of the 95 % interval of cpu_max_ratio; absent for closed forms.",
+        )
+        .detail()
+        .real(|row: &Ranked| row.verdict.cpu_max_half_width_ratio),
         column("cpu_low_ratio", "Part of the CPU at the lowest rate.")
             .title("at the lowest rate")
             .priority(60)
@@ -197,19 +256,45 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
         )
         .title("latency")
         .priority(97)
+        .interval(IntervalColumns::bounds("latency_max_ci95_low_ns", "latency_max_ci95_high_ns"))
         .real(|row: &Ranked| row.verdict.latency_max_ns),
-        column("keeps_up", "Whether fewer than one event in 10,000 is lost at each rate.")
-            .title("keeps up")
-            .priority(70)
-            .bool(|row: &Ranked| row.verdict.keeps_up),
-        column("keeps_latency", "Whether the latency is within its bound; absent without a bound.")
-            .title("in bound")
-            .priority(80)
-            .bool(|row: &Ranked| row.verdict.keeps_latency),
-        column("keeps_cpu", "Whether the CPU use is within its budget; absent without a budget.")
-            .title("in budget")
-            .priority(80)
-            .bool(|row: &Ranked| row.verdict.keeps_cpu),
+        column(
+            "latency_max_ci95_low_ns",
+            "Lower end of the 95 % interval of latency_max_ns. The interval of a simulated quantile includes the error \
+             of the histogram, up to 1/16. Both ends are the latency itself for a closed form.",
+        )
+        .title("latency ci95")
+        .up_to("latency_max_ci95_high_ns")
+        .priority(96)
+        .real(|row: &Ranked| row.verdict.latency_max_interval_ns.low),
+        column(
+            "latency_max_ci95_high_ns",
+            "Upper end of the 95 % interval of latency_max_ns: the latency is within a bound if this end is. Absent if \
+             the simulation is too short to bound the latency.",
+        )
+        .detail()
+        .real(|row: &Ranked| row.verdict.latency_max_interval_ns.high),
+        column(
+            "keeps_up",
+            "Whether fewer than one event in 10,000 is lost at each rate; absent if undecided.",
+        )
+        .title("keeps up")
+        .priority(70)
+        .bool(|row: &Ranked| decided(row.verdict.keeps_up)),
+        column(
+            "keeps_latency",
+            "Whether the latency is within its bound; absent without a bound, or if undecided.",
+        )
+        .title("in bound")
+        .priority(80)
+        .bool(|row: &Ranked| row.verdict.keeps_latency.and_then(decided)),
+        column(
+            "keeps_cpu",
+            "Whether the CPU use is within its budget; absent without a budget, or if undecided.",
+        )
+        .title("in budget")
+        .priority(80)
+        .bool(|row: &Ranked| row.verdict.keeps_cpu.and_then(decided)),
         column(
             "drops_max_ratio",
             "Largest part of the events that is lost; absent if no rate was simulated.",
@@ -225,8 +310,8 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
 
 fn advice_table(verdicts: &[Verdict]) -> Table {
     let display = TableDisplay {
-        // If no scheme keeps all limits, the first scheme is no recommendation: it only comes nearest.
-        headline: if verdicts.first().is_some_and(Verdict::keeps_all) {
+        // If no scheme is known to keep all limits, the first scheme is no recommendation: it only comes nearest.
+        headline: if verdicts.first().is_some_and(|best| best.keeps_all() == Decision::Yes) {
             "use {scheme}".to_owned()
         } else {
             String::new()
@@ -261,14 +346,16 @@ mod tests {
         assert!(candidates(None).len() > candidates(Some(10_000)).len());
     }
 
-    fn verdict(keeps_latency: bool) -> Verdict {
+    fn verdict(keeps_latency: Decision) -> Verdict {
         Verdict {
             scheme: "coalesced:64,64us".parse().unwrap(),
             cpu_max_ratio: 0.1,
+            cpu_max_half_width_ratio: None,
             cpu_ends_ratio: (0.1, 0.1),
             latency_max_ns: Some(1e5),
+            latency_max_interval_ns: signalling::IntervalEnds::exact(1e5),
             drops_max_ratio: None,
-            keeps_up: true,
+            keeps_up: Decision::Yes,
             keeps_latency: Some(keeps_latency),
             keeps_cpu: None,
             method: signalling::Method::Simulation,
@@ -277,8 +364,25 @@ mod tests {
 
     #[test]
     fn a_scheme_that_does_not_keep_everything_is_not_recommended() {
-        assert_eq!(advice_table(&[verdict(true)]).display.headline, "use {scheme}");
-        assert_eq!(advice_table(&[verdict(false)]).display.headline, "");
+        let headline = |decision| advice_table(&[verdict(decision)]).display.headline;
+        assert_eq!(headline(Decision::Yes), "use {scheme}");
+        assert_eq!(headline(Decision::No), "");
+        assert_eq!(headline(Decision::Undecided), "");
+    }
+
+    #[test]
+    fn an_undecided_scheme_has_a_warning_and_the_undecided_limit() {
+        let undecided = verdict(Decision::Undecided);
+        let warning = verdict_warning(std::slice::from_ref(&undecided)).unwrap();
+        assert!(warning.contains("does not decide its latency bound"), "{warning}");
+        let table = advice_table(std::slice::from_ref(&undecided));
+        let cell = |column| table.get(&table.rows()[0], column);
+        assert_eq!(cell("undecided"), Some(&record::Value::from("latency bound")));
+        assert_eq!(cell("keeps_all"), Some(&record::Value::Absent));
+        let dearer = Verdict { cpu_max_ratio: 0.2, ..verdict(Decision::Yes) };
+        let warning = verdict_warning(&[dearer, undecided]).unwrap();
+        assert!(warning.contains("coalesced:64,64us may keep all"), "{warning}");
+        assert_eq!(verdict_warning(&[verdict(Decision::Yes)]), None);
     }
 
     #[test]

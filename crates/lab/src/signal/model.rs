@@ -4,8 +4,9 @@
 use record::{Absence, Columns, IntervalColumns, Table, TableDisplay, column};
 use serde_json::json;
 use signalling::{
-    Answer, Crossover, Kept, LOST_RATIO_MAX, Method, Quantiles, RateRange, Scheme, Simulation,
-    SimulationError, Statistic, crossovers, curves, curves_at, evaluate, kept, regions, simulate,
+    Answer, Crossover, Demand, IntervalEnds, Kept, LOST_RATIO_MAX, Method, Quantiles, RateRange,
+    Scheme, SimulatedIntervals, Simulation, SimulationError, Statistic, crossovers, curves,
+    curves_at, evaluate, evaluate_for_demand, kept, regions, simulate,
 };
 
 use super::computed::{Computed, titled};
@@ -47,7 +48,7 @@ impl ModelPlan {
         simulation: &dyn Fn(Scheme, u64) -> Simulation<'a>,
     ) -> Result<Computed, SimulationError> {
         let simulates_all = self.simulates_all();
-        let mut ask =
+        let ask =
             |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), simulates_all);
         let mut rows = Vec::new();
         for &rate_hz in &self.rates_hz {
@@ -59,7 +60,20 @@ impl ModelPlan {
         computed.settings.insert("simulate".into(), json!(simulates_all));
         computed.warnings = over_capacity(&rows);
         computed.tables.push(model_table(&rows));
-        self.add_choices(&mut ask, &mut computed)?;
+        let demand = Demand {
+            statistic: self.statistic,
+            latency_bound_ns: self.latency_bound_ns,
+            cpu_budget_ratio: None,
+        };
+        // Without a bound, there is nothing to decide, so no simulation is repeated.
+        let mut ask_for_bound = |scheme: Scheme, rate_hz: u64| {
+            let simulation = simulation(scheme, rate_hz);
+            match self.latency_bound_ns {
+                Some(_) => evaluate_for_demand(&simulation, simulates_all, &demand),
+                None => evaluate(&simulation, simulates_all),
+            }
+        };
+        self.add_choices(&mut ask_for_bound, &mut computed)?;
         Ok(computed)
     }
 
@@ -95,6 +109,8 @@ struct Row {
     rate_hz: u64,
     answer: Answer,
     quantiles: Quantiles,
+    /// The intervals of the simulated quantiles. `None` for quantiles of a closed form.
+    quantile_intervals: Option<SimulatedIntervals>,
     quantiles_method: Method,
 }
 
@@ -102,13 +118,21 @@ impl Row {
     /// The row of an answer. Its quantiles are simulated if the closed form has none.
     fn new(simulation: &Simulation, answer: Answer) -> Result<Row, SimulationError> {
         let mut quantiles = answer.prediction.latency;
+        let mut quantile_intervals = answer.intervals;
         let mut quantiles_method = answer.method;
         if quantiles == Quantiles::default() && answer.method == Method::ClosedForm {
-            quantiles = simulate(simulation)?.prediction().latency;
+            let simulated = simulate(simulation)?;
+            quantiles = simulated.prediction().latency;
+            quantile_intervals = Some(simulated.intervals());
             quantiles_method = Method::Simulation;
         }
         let Simulation { scheme, rate_hz, .. } = *simulation;
-        Ok(Row { scheme, rate_hz, answer, quantiles, quantiles_method })
+        Ok(Row { scheme, rate_hz, answer, quantiles, quantile_intervals, quantiles_method })
+    }
+
+    /// The interval of a quantile; without ends if a closed form gave the quantile.
+    fn quantile_interval(&self, ends: fn(&SimulatedIntervals) -> IntervalEnds) -> IntervalEnds {
+        self.quantile_intervals.as_ref().map(ends).unwrap_or_default()
     }
 }
 
@@ -144,6 +168,36 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
     warnings
 }
 
+/// A quantile of the latency, and the ends of its 95 % interval. `shown_as`: title and priority of the quantile.
+fn quantile_columns<'a>(
+    stem: &str,
+    doc: &str,
+    (title, priority): (&str, u8),
+    quantile: fn(&Row) -> Option<u64>,
+    interval: fn(&SimulatedIntervals) -> IntervalEnds,
+) -> Columns<'a, Row> {
+    let [figure, low, high] =
+        ["ns", "ci95_low_ns", "ci95_high_ns"].map(|suffix| format!("{stem}_{suffix}"));
+    let low_doc = format!(
+        "Lower end of the 95 % interval of {figure}, with the error of the histogram (1/16); absent for closed forms."
+    );
+    let high_doc = format!(
+        "Upper end of the 95 % interval of {figure}; absent for closed forms, and if the simulation is too short to \
+         bound it."
+    );
+    Columns::all([
+        column(&figure, doc)
+            .title(title)
+            .priority(priority)
+            .interval(IntervalColumns::bounds(&low, &high))
+            .uint(quantile),
+        column(&low, &low_doc).detail().real(move |row: &Row| row.quantile_interval(interval).low),
+        column(&high, &high_doc)
+            .detail()
+            .real(move |row: &Row| row.quantile_interval(interval).high),
+    ])
+}
+
 fn model_columns<'a>() -> Columns<'a, Row> {
     Columns::all([
         column("rate_hz", "Events that arrive per second.")
@@ -169,7 +223,14 @@ fn model_columns<'a>() -> Columns<'a, Row> {
         .title("cpu")
         .priority(99)
         .cpu_share()
+        .interval(IntervalColumns::half_width("cpu_half_width_ratio"))
         .real(|row: &Row| row.answer.prediction.utilisation_ratio),
+        column(
+            "cpu_half_width_ratio",
+            "Half the width of the 95 % interval of cpu_ratio; absent for closed forms.",
+        )
+        .detail()
+        .real(|row: &Row| row.answer.intervals.and_then(|ends| ends.cpu_half_width_ratio)),
         column("throughput_hz", "Events handled per second.")
             .priority(60)
             .real(|row: &Row| row.answer.prediction.throughput_hz),
@@ -199,18 +260,27 @@ fn model_columns<'a>() -> Columns<'a, Row> {
         )
         .detail()
         .real(|row: &Row| row.answer.latency_half_width_ns),
-        column("latency_p50_ns", "Median latency; quantiles_method says how it was computed.")
-            .title("p50")
-            .priority(50)
-            .uint(|row: &Row| row.quantiles.p50_ns),
-        column("latency_p99_ns", "99th percentile of the latency.")
-            .title("p99")
-            .priority(80)
-            .uint(|row: &Row| row.quantiles.p99_ns),
-        column("latency_p999_ns", "99.9th percentile of the latency.")
-            .title("p99.9")
-            .priority(45)
-            .uint(|row: &Row| row.quantiles.p999_ns),
+        quantile_columns(
+            "latency_p50",
+            "Median latency; quantiles_method says how it was computed.",
+            ("p50", 50),
+            |row| row.quantiles.p50_ns,
+            |intervals| intervals.p50_ns,
+        ),
+        quantile_columns(
+            "latency_p99",
+            "99th percentile of the latency.",
+            ("p99", 80),
+            |row| row.quantiles.p99_ns,
+            |intervals| intervals.p99_ns,
+        ),
+        quantile_columns(
+            "latency_p999",
+            "99.9th percentile of the latency.",
+            ("p99.9", 45),
+            |row| row.quantiles.p999_ns,
+            |intervals| intervals.p999_ns,
+        ),
         column("leftover_ratio", "Part of the CPU's time that is left for other work.")
             .title("left")
             .priority(75)
@@ -286,7 +356,8 @@ fn crossover_columns<'a>() -> Columns<'a, Crossover> {
 
 /// Table `crossovers`: rates at which the CPU use of two schemes crosses.
 pub(super) fn crossover_table(crossovers: &[Crossover]) -> Table {
-    let doc = "Rates at which the CPU use of two schemes crosses, below the capacity of both.";
+    let doc = "Rates at which the CPU use of two schemes crosses, below the capacity of both. A difference within the \
+               error of the simulation is no crossover.";
     let table = crossover_columns().table("crossovers", doc, crossovers);
     table.displayed(titled("crossovers of CPU use"))
 }
@@ -296,7 +367,11 @@ fn bound_columns<'a>() -> Columns<'a, Kept> {
         column("scheme", "Scheme of signalling.")
             .priority(100)
             .text(|row: &Kept| row.scheme.to_string()),
-        column("rate_from_hz", "Lowest rate of a range that keeps the latency within its bound.")
+        column(
+            "rate_from_hz",
+            "Lowest rate of a range that keeps the latency within its bound, by the whole 95 % interval of a simulated \
+             latency.",
+        )
             .title("rate")
             .up_to("rate_to_hz")
             .priority(99)
@@ -310,7 +385,7 @@ fn bound_columns<'a>() -> Columns<'a, Kept> {
 fn bound_table(ranges: &[Kept]) -> Table {
     let title = "rates at which the latency's {settings.statistic} is within its bound";
     let doc = "Ranges of rates in which a scheme's latency is within its bound. A scheme without a row exceeds \
-               the bound at every rate.";
+               the bound at every rate, or the simulation does not decide it.";
     let display = TableDisplay {
         notes: vec![format!("{title}: {{settings.latency_bound_ns}}")],
         ..titled("rates with a latency within its bound")

@@ -13,7 +13,7 @@ use lab::signal::{
 use live::nic::scheme::{Abilities, Equivalent, equivalent};
 use record::{Absence, read_run};
 use serde_json::json;
-use signalling::{Costs, Demand, RateRange, Scheme, Statistic, Verdict, parse_time_ns};
+use signalling::{Costs, Decision, Demand, RateRange, Scheme, Statistic, Verdict, parse_time_ns};
 
 use super::costs::CostArgs;
 use super::model::{LoadArgs, Schemes, schemes, statistic, usage};
@@ -162,7 +162,8 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let setting_lines = nic::lines(&name, &abilities, scheme, low_hz, args.load.has_quota(), &read);
     let mut applied = None;
     if args.apply {
-        let is_kept = verdicts[0].keeps_all();
+        check_decided(&verdicts[0])?;
+        let is_kept = verdicts[0].keeps_all() == Decision::Yes;
         let set = apply::apply(interface, scheme, &setting_lines, is_kept)?;
         let in_force = set.scheme(scheme);
         if in_force != scheme {
@@ -237,16 +238,34 @@ fn in_linux(scheme: Scheme) -> Scheme {
     equivalent(scheme).map_or(scheme, |equivalent| equivalent.scheme)
 }
 
-/// Checks that a scheme still keeps all requested limits after a device rounded its values.
+/// Checks that the simulation decides all limits of a scheme that is to be set.
 ///
-/// Fails with [`NothingSet`] if the rounded scheme does not. The caller then drops its [`apply::Applied`], which
-/// restores the settings.
-fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Result<()> {
-    if verdict.keeps_all() {
+/// Fails with [`NothingSet`] if a limit is undecided.
+fn check_decided(verdict: &Verdict) -> anyhow::Result<()> {
+    if verdict.keeps_all() != Decision::Undecided {
         return Ok(());
     }
     let reason = format!(
-        "{name} set {} instead of {scheme}, and that does not keep all requested limits",
+        "no scheme is known to keep all requested limits: the simulation does not decide the {} of {}",
+        verdict.undecided_requirements().join(" and the "),
+        verdict.scheme
+    );
+    let remedy = Some("simulate more events (--events), or change the limit".to_owned());
+    bail!(NothingSet { reason, remedy })
+}
+
+/// Checks that a scheme still keeps all requested limits after a device rounded its values.
+///
+/// Fails with [`NothingSet`] if the rounded scheme does not, or if this is undecided. The caller then drops its
+/// [`apply::Applied`], which restores the settings.
+fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Result<()> {
+    let problem = match verdict.keeps_all() {
+        Decision::Yes => return Ok(()),
+        Decision::Undecided => "is not known to keep",
+        Decision::No => "does not keep",
+    };
+    let reason = format!(
+        "{name} set {} instead of {scheme}, and that {problem} all requested limits",
         verdict.scheme
     );
     let remedy = Some("choose schemes that the device supports (--schemes)".to_owned());
@@ -307,14 +326,16 @@ mod tests {
         assert!(computed.warnings.is_empty());
     }
 
-    fn verdict(keeps_latency: bool) -> Verdict {
+    fn verdict(keeps_latency: Decision) -> Verdict {
         Verdict {
             scheme: "coalesced:64,64us".parse().unwrap(),
             cpu_max_ratio: 0.1,
+            cpu_max_half_width_ratio: None,
             cpu_ends_ratio: (0.1, 0.1),
             latency_max_ns: Some(1e5),
+            latency_max_interval_ns: signalling::IntervalEnds::exact(1e5),
             drops_max_ratio: None,
-            keeps_up: true,
+            keeps_up: Decision::Yes,
             keeps_latency: Some(keeps_latency),
             keeps_cpu: None,
             method: signalling::Method::Simulation,
@@ -324,11 +345,22 @@ mod tests {
     #[test]
     fn a_scheme_that_a_device_rounded_out_of_its_bound_is_refused() {
         let scheme = "coalesced:200,51us".parse().unwrap();
-        assert!(check_rounded("eth0", scheme, &verdict(true)).is_ok());
-        let error = check_rounded("eth0", scheme, &verdict(false)).unwrap_err().to_string();
+        assert!(check_rounded("eth0", scheme, &verdict(Decision::Yes)).is_ok());
+        let error = check_rounded("eth0", scheme, &verdict(Decision::No)).unwrap_err().to_string();
         assert!(
             error.contains("eth0 set coalesced:64,64us instead of coalesced:200,51us"),
             "{error}"
         );
+    }
+
+    /// `--apply` acts on no verdict that more events could turn around.
+    #[test]
+    fn an_undecided_scheme_is_not_set() {
+        assert!(check_decided(&verdict(Decision::Yes)).is_ok());
+        let undecided = verdict(Decision::Undecided);
+        let error = check_decided(&undecided).unwrap_err().to_string();
+        assert!(error.contains("the latency bound of coalesced:64,64us"), "{error}");
+        let scheme = "coalesced:200,51us".parse().unwrap();
+        assert!(check_rounded("eth0", scheme, &undecided).is_err());
     }
 }

@@ -12,11 +12,15 @@ fn columns<'a>(statistic: Statistic) -> Columns<'a, Region> {
         column("scheme", "The scheme that keeps the bound with the least CPU use.")
             .priority(99)
             .text(|region: &Region| region.scheme.to_string()),
-        column("bound_from_ns", "Smallest bound that the scheme keeps: its own latency.")
-            .title("bound")
-            .up_to("bound_to_ns")
-            .priority(98)
-            .real(|region: &Region| region.from_ns),
+        column(
+            "bound_from_ns",
+            "Smallest bound that the scheme keeps: its own latency. For a simulated latency, the upper end of its 95 % \
+             interval.",
+        )
+        .title("bound")
+        .up_to("bound_to_ns")
+        .priority(98)
+        .real(|region: &Region| region.from_ns),
         column(
             "bound_to_ns",
             "Bound at which another scheme starts to need less CPU; absent if there is none.",
