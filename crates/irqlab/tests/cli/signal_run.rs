@@ -67,6 +67,11 @@ fn between_threads_a_table_of_each_load_and_scheme() {
         // Contaminated windows are repeated, so there are up to twice the windows asked for. If none is accepted, all
         // windows count.
         assert!(row["repetitions"].as_u64().is_some_and(|count| (1..=4).contains(&count)), "{row}");
+        // A row has no latency if the receiver did not keep up, as on a busy host.
+        if row["is_over_capacity"] == true {
+            assert!(row["latency_p50_ns"].is_null() && row["latency_mean_ns"].is_null(), "{row}");
+            continue;
+        }
         assert!(row["latency_p50_ns"].as_u64().is_some_and(|median| median > 0), "{row}");
         // A row has a mean if each of its windows has a mean. On a busy host, a window may handle nothing: it has
         // no mean, and is contaminated.

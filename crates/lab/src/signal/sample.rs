@@ -2,7 +2,7 @@
 //! shares of CPU time are computed from them. The names of variants and fields are a wire format (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
-use signalling::Scheme;
+use signalling::{KEEPS_UP_RATIO, Scheme};
 use stats::Distribution;
 
 use super::text::{distribution_text, scheme_text};
@@ -172,9 +172,11 @@ const CONTROL_BUSY_RATIO_MAX: f64 = 0.1;
 /// Minimum of [`Activity::available_ratio`] in an uncontaminated window.
 const AVAILABLE_RATIO_MIN: f64 = 0.97;
 // In an uncontaminated window, the sender's mean lateness is at most the larger of two limits: `LATE_RATIO` of the mean
-// latency, and `LATE_NS`.
+// latency, and `LATE_NS`. In an overloaded window, the mean time between two events replaces the mean latency.
 const LATE_RATIO: f64 = 0.1;
 const LATE_NS: f64 = 1_000.0;
+/// Maximum share of the events that a scheme which keeps up may leave unhandled at the end of a window.
+const EVENTS_UNDER_WAY_RATIO_MAX: f64 = 0.25;
 
 /// A point of the sweep over event rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,7 +198,7 @@ pub struct RateWindow {
     pub point: RatePoint,
     /// Events that were due.
     pub offered: u64,
-    /// Events that were handled.
+    /// Events that were handled within the window.
     pub delivered: u64,
     /// Events that found the ring or the socket's buffer full.
     pub dropped: u64,
@@ -211,6 +213,50 @@ pub struct RateWindow {
 }
 
 impl RateWindow {
+    /// Events that were neither handled within the window nor dropped. They waited when the window ended.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        self.offered.saturating_sub(self.delivered).saturating_sub(self.dropped)
+    }
+
+    /// Whether the receiver did not keep up: it handled less than [`KEEPS_UP_RATIO`] of the events within the window.
+    /// Then the latencies are those of events that were not dropped, many of them handled after the window.
+    ///
+    /// The backlog of a receiver that keeps up counts as handled: see [`RateWindow::backlog_without_overload`].
+    #[must_use]
+    pub fn is_overloaded(&self) -> bool {
+        let backlog = (self.backlog() as f64).min(self.backlog_without_overload());
+        self.delivered as f64 + backlog < KEEPS_UP_RATIO * self.offered as f64
+    }
+
+    /// Maximum backlog of a receiver that keeps up: events that came shortly before the end of the window.
+    ///
+    /// The scheme delays events, and the smallest latency passes before any event is handled. Arrivals vary by chance,
+    /// so three standard deviations and one event are added.
+    fn backlog_without_overload(&self) -> f64 {
+        let offered = self.offered as f64;
+        let events_in = |ns: u64| match self.activity.window_ns {
+            0 => 0.0,
+            window_ns => offered * ns as f64 / window_ns as f64,
+        };
+        let delayed_by_scheme = match self.point.scheme {
+            Scheme::Clocked { period_ns: delay_ns } | Scheme::Deferred { delay_ns } => {
+                events_in(delay_ns)
+            }
+            Scheme::Coalesced { count, delay_ns } => events_in(delay_ns).min(f64::from(count)),
+            Scheme::Interrupt
+            | Scheme::Drain { .. }
+            | Scheme::Spin
+            | Scheme::SpinYield
+            | Scheme::Poll
+            | Scheme::Hybrid { .. } => 0.0,
+        };
+        let latency_min_ns = self.latency.histogram.filled().next().map_or(0, |(low, ..)| low);
+        let under_way = (delayed_by_scheme + events_in(latency_min_ns))
+            .min(EVENTS_UNDER_WAY_RATIO_MAX * offered);
+        under_way + 3.0 * under_way.sqrt() + 1.0
+    }
+
     /// The reason why the window is contaminated, or `None` if it is not. In a contaminated window, other work had one
     /// of the two CPUs for a part of the time.
     #[must_use]
@@ -225,8 +271,14 @@ impl RateWindow {
         if is_shared && available.is_some_and(|share| share < AVAILABLE_RATIO_MIN) {
             return Some("other work, or the host, had the receiving CPU");
         }
-        let limit = (LATE_RATIO * self.latency.mean()?).max(LATE_NS);
-        (self.lateness.mean()? > limit).then_some("the sender was late")
+        // The latency of an overloaded window grows with its length, so it would excuse any lateness.
+        let time_scale_ns = if self.is_overloaded() {
+            self.activity.window_ns as f64 / self.offered as f64
+        } else {
+            self.latency.mean()?
+        };
+        let limit_ns = (LATE_RATIO * time_scale_ns).max(LATE_NS);
+        (self.lateness.mean()? > limit_ns).then_some("the sender was late")
     }
 }
 
@@ -328,5 +380,61 @@ mod tests {
         assert!(busy.contamination().is_some_and(|reason| reason.contains("in the control")));
         assert_eq!(window(60_000).contamination(), None);
         assert!(window(60_000).activity.cpu_ratio(Load::Background).is_some());
+    }
+
+    /// A window of 200 ms. All events have one latency and one lateness.
+    fn window(
+        scheme: &str,
+        (offered, delivered, dropped): (u64, u64, u64),
+        (latency_ns, lateness_ns): (u64, u64),
+    ) -> RateWindow {
+        let distribution = |value_ns| {
+            let mut distribution = Distribution::default();
+            distribution.record(value_ns, 1);
+            distribution
+        };
+        let scheme = scheme.parse().unwrap();
+        RateWindow {
+            point: RatePoint { scheme, load: Load::Idle, rate_hz: offered * 5 },
+            offered,
+            delivered,
+            dropped,
+            latency: distribution(latency_ns),
+            lateness: distribution(lateness_ns),
+            activity: Activity { window_ns: 200_000_000, ..Activity::default() },
+        }
+    }
+
+    #[test]
+    fn a_window_that_handles_less_than_it_is_offered_is_overloaded() {
+        let is_overloaded = |scheme, counts| window(scheme, counts, (20_000, 0)).is_overloaded();
+        assert!(is_overloaded("interrupt", (4_000, 2_120, 0)));
+        assert!(is_overloaded("interrupt", (4_000, 3_900, 0)));
+        assert!(is_overloaded("spin", (4_000, 3_900, 100)));
+        assert!(!is_overloaded("interrupt", (4_000, 3_990, 0)));
+        // One event of few is under way when the window ends.
+        assert!(!is_overloaded("interrupt", (10, 9, 0)));
+        // A clock of 10 ms leaves up to a twentieth of the events of 200 ms.
+        assert!(!is_overloaded("clocked:10ms", (4_000, 3_810, 0)));
+        assert!(is_overloaded("clocked:10ms", (4_000, 3_500, 0)));
+        assert!(is_overloaded("coalesced:8,10ms", (4_000, 3_810, 0)));
+        // The window ends before the first tick.
+        assert!(is_overloaded("clocked:1s", (4_000, 0, 0)));
+        // An event under way to a distant peer for 10 ms is no backlog.
+        assert!(!window("drain", (4_000, 3_800, 0), (10_000_000, 0)).is_overloaded());
+        assert_eq!(window("interrupt", (4_000, 2_000, 500), (20_000, 0)).backlog(), 1_500);
+    }
+
+    #[test]
+    fn the_latency_of_overload_does_not_excuse_a_late_sender() {
+        let times_ns = (20_000_000, 100_000);
+        // The latency is that of a slow scheme, and the lateness is a small part of the latency.
+        let slow = window("clocked:20ms", (4_000, 4_000, 0), times_ns);
+        assert_eq!(slow.contamination(), None);
+        let overloaded = window("interrupt", (4_000, 500, 0), times_ns);
+        assert_eq!(overloaded.contamination(), Some("the sender was late"));
+        // A tenth of the time between two events, 50 us.
+        let punctual = window("interrupt", (4_000, 500, 0), (20_000_000, 4_000));
+        assert_eq!(punctual.contamination(), None);
     }
 }

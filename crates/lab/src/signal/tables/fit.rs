@@ -5,9 +5,11 @@ use record::{Absence, Columns, Format, IntervalColumns, Table, TableDisplay, col
 use signalling::{
     Fit, Method, Observation, Offer, RateRange, Residual, Scheme, Start, Statistic, regions_at,
 };
+use stats::interval::t_quantile;
 
 use super::super::sample::Load;
 use super::RATES;
+use super::columns::Median;
 use super::point::Point;
 use super::regions::region_table;
 
@@ -252,10 +254,16 @@ struct CrossoverRow {
     lower: Scheme,
     /// The scheme that takes less CPU time at the higher rates.
     upper: Scheme,
-    /// The rate of the crossover.
-    measured_hz: f64,
+    measured: Crossover,
     /// The rate of the crossover by the model. `None` if the model has no crossover in the measured range.
     predicted_hz: Option<f64>,
+}
+
+impl CrossoverRow {
+    fn error_ratio(&self) -> Option<f64> {
+        let measured_hz = self.measured.rate_hz?;
+        Some((self.predicted_hz? - measured_hz) / measured_hz)
+    }
 }
 
 fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
@@ -272,10 +280,28 @@ fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
             "measured_hz",
             "measured at",
             "Event rate at which both take equal CPU time. Straight lines over the logarithm of \
-             the rate join the measured points.",
+             the rate join the measured points. Absent if these lines cross more than once \
+             between measured_low_hz and measured_high_hz.",
         )
         .priority(98)
-        .real(|row: &CrossoverRow| row.measured_hz),
+        .real(|row: &CrossoverRow| row.measured.rate_hz),
+        rate(
+            "measured_low_hz",
+            "measured between",
+            "Highest measured rate below the crossover at which the difference of the CPU shares \
+             exceeds its 95 % error.",
+        )
+        .up_to("measured_high_hz")
+        .priority(96)
+        .real(|row: &CrossoverRow| row.measured.low_hz),
+        rate(
+            "measured_high_hz",
+            "and",
+            "Lowest measured rate above the crossover at which the difference of the CPU shares \
+             exceeds its 95 % error.",
+        )
+        .detail()
+        .real(|row: &CrossoverRow| row.measured.high_hz),
         rate(
             "predicted_hz",
             "by the model",
@@ -284,66 +310,255 @@ fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
         .priority(97)
         .real(|row: &CrossoverRow| row.predicted_hz),
         column("error_ratio", "Relative error: (predicted_hz - measured_hz) / measured_hz.")
-            .shown_as("error", 96)
-            .real(|row: &CrossoverRow| {
-                row.predicted_hz
-                    .map(|predicted_hz| (predicted_hz - row.measured_hz) / row.measured_hz)
-            }),
+            .shown_as("error", 95)
+            .real(|row: &CrossoverRow| row.error_ratio()),
     ])
 }
 
 /// Table `crossovers`: rates at which the measured curves of two schemes cross, and the model's predictions of these
-/// rates.
-pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> Table {
+/// rates. The absences name the pairs of schemes whose medians cross, but whose crossover is not measured.
+pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> (Table, Vec<Absence>) {
     let doc = "Event rates at which two schemes take the same CPU time, measured and by the model.";
     let mut rows = Vec::new();
+    let mut undecided: Vec<(Undecided, Vec<String>)> = Vec::new();
     let mut schemes: Vec<Scheme> = points.iter().map(|point| point.key.scheme).collect();
     schemes.sort_unstable();
     schemes.dedup();
     for (position, &first) in schemes.iter().enumerate() {
         for &second in &schemes[position + 1..] {
             let differences = cpu_differences(points, first, second);
-            let Some((measured_hz, is_first_lower)) = single_sign_change(&differences) else {
-                continue;
-            };
-            let range = (differences[0].0, differences[differences.len() - 1].0);
-            let predicted_hz = model.crossover_hz(first, second, range);
-            let (lower, upper) = if is_first_lower { (first, second) } else { (second, first) };
-            rows.push(CrossoverRow { lower, upper, measured_hz, predicted_hz });
+            match crossover(&differences) {
+                Ok(None) => {}
+                Ok(Some(measured)) => {
+                    let range =
+                        (differences[0].rate_hz, differences[differences.len() - 1].rate_hz);
+                    let predicted_hz = model.crossover_hz(first, second, range);
+                    let (lower, upper) =
+                        if measured.is_first_lower { (first, second) } else { (second, first) };
+                    rows.push(CrossoverRow { lower, upper, measured, predicted_hz });
+                }
+                Err(reason) => {
+                    let pair = format!("{first} and {second}");
+                    match undecided.iter_mut().find(|(other_reason, _)| *other_reason == reason) {
+                        Some((_, pairs)) => pairs.push(pair),
+                        None => undecided.push((reason, vec![pair])),
+                    }
+                }
+            }
         }
     }
-    crossover_columns().table("crossovers", doc, rows)
+    let absences = undecided.into_iter().map(|(undecided, pairs)| {
+        let what = format!("crossover of {}", pairs.join("; "));
+        Absence::new("crossovers", what, undecided.reason()).with_remedy(undecided.remedy())
+    });
+    (crossover_columns().table("crossovers", doc, rows), absences.collect())
 }
 
-/// Event rates in ascending order, each with the CPU use of the first scheme minus the CPU use of the second. Only
-/// rates that were measured with both schemes count.
-fn cpu_differences(points: &[Point<'_>], first: Scheme, second: Scheme) -> Vec<(f64, f64)> {
+/// The CPU use of a first scheme minus the CPU use of a second scheme, at one rate.
+struct CpuDifference {
+    rate_hz: f64,
+    /// Difference of the medians over the windows.
+    ratio: f64,
+    /// Half width of the difference's 95 % interval. `None` if a scheme has only one window.
+    half_width: Option<f64>,
+    /// Whether a scheme has only contaminated windows, or does not keep up.
+    is_disturbed: bool,
+}
+
+impl CpuDifference {
+    /// Whether the difference shows which scheme takes less CPU time.
+    fn is_decided(&self) -> bool {
+        !self.is_disturbed
+            && self.half_width.is_some_and(|half_width| self.ratio.abs() > half_width)
+    }
+}
+
+/// Half width of the 95 % interval of the difference of two medians, with Welch's degrees of freedom. The counts are
+/// the numbers of windows. `None` if a median has no error.
+fn half_width_of_difference(medians: [(Median, usize); 2]) -> Option<f64> {
+    let (mut variance, mut denominator) = (0.0, 0.0);
+    for (median, window_count) in medians {
+        let squared_error = median.error?.powi(2);
+        variance += squared_error;
+        denominator += squared_error.powi(2) / window_count.checked_sub(1)? as f64;
+    }
+    if variance == 0.0 {
+        return Some(0.0);
+    }
+    let t = t_quantile(variance.powi(2) / denominator, 0.025)?;
+    Some(t * variance.sqrt())
+}
+
+/// The differences of two schemes by ascending rate. Only rates that were measured with both schemes count.
+fn cpu_differences(points: &[Point<'_>], first: Scheme, second: Scheme) -> Vec<CpuDifference> {
     let points_of = |scheme: Scheme| {
         points
             .iter()
             .filter(move |point| point.key.scheme == scheme && point.key.load == Load::Background)
     };
-    let mut differences: Vec<(f64, f64)> = points_of(first)
+    let is_disturbed = |point: &Point<'_>| point.is_contaminated() || point.is_overloaded();
+    let mut differences: Vec<CpuDifference> = points_of(first)
         .filter_map(|point| {
             let partner =
                 points_of(second).find(|candidate| candidate.key.rate_hz == point.key.rate_hz)?;
-            Some((point.key.rate_hz as f64, point.cpu_ratio()?.value - partner.cpu_ratio()?.value))
+            let (cpu, partner_cpu) = (point.cpu_ratio()?, partner.cpu_ratio()?);
+            let medians = [(cpu, point.windows.len()), (partner_cpu, partner.windows.len())];
+            Some(CpuDifference {
+                rate_hz: point.key.rate_hz as f64,
+                ratio: cpu.value - partner_cpu.value,
+                half_width: half_width_of_difference(medians),
+                is_disturbed: is_disturbed(point) || is_disturbed(partner),
+            })
         })
         .collect();
-    differences.sort_by(|a, b| a.0.total_cmp(&b.0));
+    differences.sort_by(|difference, other| difference.rate_hz.total_cmp(&other.rate_hz));
     differences
 }
 
-/// The rate at which the differences change their sign, and whether they are negative below this rate. `None` without a
-/// change, or with several changes, which are noise. Interpolates linearly over the logarithm of the rate.
-fn single_sign_change(differences: &[(f64, f64)]) -> Option<(f64, bool)> {
-    let has_sign_change = |pair: &&[(f64, f64)]| pair[0].1 * pair[1].1 < 0.0;
-    let mut changes = differences.windows(2).filter(has_sign_change);
-    let pair = changes.next()?;
-    if changes.next().is_some() {
-        return None;
+/// A measured crossover of two schemes.
+#[derive(Debug, PartialEq)]
+struct Crossover {
+    /// Neighbouring rates with decided differences of opposite signs.
+    low_hz: f64,
+    high_hz: f64,
+    /// The rate of equal CPU use. `None` if the medians cross several times between the two rates.
+    rate_hz: Option<f64>,
+    /// Whether the first scheme takes less CPU time at the lower rates.
+    is_first_lower: bool,
+}
+
+/// Why no crossover is measured, although the medians cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undecided {
+    Disturbed,
+    SingleWindows,
+    WithinErrors,
+    SeveralCrossovers,
+}
+
+impl Undecided {
+    fn reason(self) -> &'static str {
+        match self {
+            Undecided::Disturbed => {
+                "the CPU shares cross only at rates with contaminated windows or overload"
+            }
+            Undecided::SingleWindows => "the CPU shares of single windows have no errors",
+            Undecided::WithinErrors => "the CPU shares do not differ by more than their errors",
+            Undecided::SeveralCrossovers => "the CPU shares cross at several rates",
+        }
     }
-    let [(low, before), (high, after)] = [pair[0], pair[1]];
-    let fraction = before / (before - after);
-    Some(((low.ln() + fraction * (high.ln() - low.ln())).exp(), before < 0.0))
+
+    fn remedy(self) -> Option<&'static str> {
+        match self {
+            Undecided::SingleWindows => Some("--repetitions 3"),
+            Undecided::WithinErrors | Undecided::Disturbed | Undecided::SeveralCrossovers => None,
+        }
+    }
+}
+
+/// The neighbours whose differences have opposite signs.
+fn sign_changes<'d>(
+    differences: &[&'d CpuDifference],
+) -> Vec<(&'d CpuDifference, &'d CpuDifference)> {
+    let neighbours = differences.windows(2).map(|pair| (pair[0], pair[1]));
+    neighbours.filter(|(before, after)| before.ratio * after.ratio < 0.0).collect()
+}
+
+/// The crossover that the decided differences show. `Ok(None)` if the medians do not cross.
+fn crossover(differences: &[CpuDifference]) -> Result<Option<Crossover>, Undecided> {
+    if sign_changes(&differences.iter().collect::<Vec<_>>()).is_empty() {
+        return Ok(None);
+    }
+    let undisturbed: Vec<&CpuDifference> =
+        differences.iter().filter(|difference| !difference.is_disturbed).collect();
+    if sign_changes(&undisturbed).is_empty() {
+        return Err(Undecided::Disturbed);
+    }
+    let decided: Vec<&CpuDifference> =
+        differences.iter().filter(|difference| difference.is_decided()).collect();
+    let (low, high) = match sign_changes(&decided)[..] {
+        [change] => change,
+        [_, _, ..] => return Err(Undecided::SeveralCrossovers),
+        [] if undisturbed.iter().any(|difference| difference.half_width.is_none()) => {
+            return Err(Undecided::SingleWindows);
+        }
+        [] => return Err(Undecided::WithinErrors),
+    };
+    let between: Vec<&CpuDifference> = undisturbed
+        .into_iter()
+        .filter(|difference| (low.rate_hz..=high.rate_hz).contains(&difference.rate_hz))
+        .collect();
+    let rate_hz = match sign_changes(&between)[..] {
+        [(before, after)] => Some(interpolated_zero_hz(before, after)),
+        _ => None,
+    };
+    let is_first_lower = low.ratio < 0.0;
+    Ok(Some(Crossover { low_hz: low.rate_hz, high_hz: high.rate_hz, rate_hz, is_first_lower }))
+}
+
+/// The rate at which the difference is 0, by linear interpolation over the logarithm of the rate.
+fn interpolated_zero_hz(before: &CpuDifference, after: &CpuDifference) -> f64 {
+    let fraction = before.ratio / (before.ratio - after.ratio);
+    let (low, high) = (before.rate_hz.ln(), after.rate_hz.ln());
+    (low + fraction * (high - low)).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A difference at a rate, with its half width.
+    fn difference(rate_hz: f64, ratio: f64, half_width: Option<f64>) -> CpuDifference {
+        CpuDifference { rate_hz, ratio, half_width, is_disturbed: false }
+    }
+
+    #[test]
+    fn a_crossover_within_the_errors_is_not_measured() {
+        // The medians cross, but the errors exceed the differences.
+        let noise = [(1_000.0, -0.005), (2_000.0, 0.004)]
+            .map(|(rate_hz, ratio)| difference(rate_hz, ratio, Some(0.024)));
+        assert_eq!(crossover(&noise), Err(Undecided::WithinErrors));
+        let single = [(1_000.0, -0.1), (2_000.0, 0.1)]
+            .map(|(rate_hz, ratio)| difference(rate_hz, ratio, None));
+        assert_eq!(crossover(&single), Err(Undecided::SingleWindows));
+        let alike = [(1_000.0, -0.1), (2_000.0, -0.2)]
+            .map(|(rate_hz, ratio)| difference(rate_hz, ratio, None));
+        assert_eq!(crossover(&alike), Ok(None));
+    }
+
+    #[test]
+    fn a_crossover_lies_between_decided_differences() {
+        let differences = |middle: f64| {
+            [(1_000.0, -0.10), (2_000.0, middle), (4_000.0, 0.10)]
+                .map(|(rate_hz, ratio)| difference(rate_hz, ratio, Some(0.02)))
+        };
+        let measured = crossover(&differences(-0.01)).unwrap().unwrap();
+        assert_eq!((measured.low_hz, measured.high_hz), (1_000.0, 4_000.0));
+        assert!(measured.rate_hz.is_some_and(|rate_hz| (2_000.0..2_300.0).contains(&rate_hz)));
+        assert!(measured.is_first_lower);
+        let measured = crossover(&differences(-0.05)).unwrap().unwrap();
+        assert_eq!((measured.low_hz, measured.high_hz), (2_000.0, 4_000.0));
+        // A disturbed rate neither bounds nor shows a crossover.
+        let mut disturbed = differences(-0.05);
+        disturbed[2].is_disturbed = true;
+        assert_eq!(crossover(&disturbed), Err(Undecided::Disturbed));
+        let mut several = differences(0.05);
+        several[2].ratio = -0.1;
+        assert_eq!(crossover(&several), Err(Undecided::SeveralCrossovers));
+    }
+
+    #[test]
+    fn the_error_of_a_difference_has_the_errors_of_both_medians() {
+        let median = |error| Median { value: 0.5, error };
+        let half_width =
+            |first, second| half_width_of_difference([(median(first), 3), (median(second), 3)]);
+        // Two equal errors, 4 degrees of freedom: t is 2.776.
+        let equal = half_width(Some(0.01), Some(0.01)).unwrap();
+        assert!((equal - 2.776 * 0.01 * 2.0_f64.sqrt()).abs() < 1e-5, "{equal}");
+        // A single error, 2 degrees of freedom: t is 4.303.
+        let single = half_width(Some(0.01), Some(0.0)).unwrap();
+        assert!((single - 4.303 * 0.01).abs() < 1e-5, "{single}");
+        assert_eq!(half_width(Some(0.0), Some(0.0)), Some(0.0));
+        assert_eq!(half_width(Some(0.01), None), None);
+    }
 }

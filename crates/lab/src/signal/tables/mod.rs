@@ -27,19 +27,22 @@ pub(super) const ROUND_TRIPS: &str = "round_trips";
 /// All tables, the most important first, and the absences: columns that the tables lack.
 pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) {
     let points = point::points(&samples.rates);
-    let (model, absent) = match plan.rig {
+    let (model, mut absent) = match plan.rig {
         Rig::Nvme => fit::Model::of_a_device(&points),
         _ => fit::Model::fitted(&points),
     };
+    absent.extend(rates::absences(&points));
     let mut tables = vec![
         rates::rates(&points, &model),
         throughput::throughput(plan, &samples.transfers),
         round_trips::round_trips(&samples.round_trips),
     ];
     if plan.rig != Rig::Nvme {
+        let (crossovers, undecided) = fit::crossovers(&points, &model);
+        absent.extend(undecided);
         tables.extend([
             fit::costs(&model),
-            fit::crossovers(&points, &model),
+            crossovers,
             fit::curves(&points, &model),
             fit::regions(&points, &model),
         ]);
@@ -60,7 +63,7 @@ mod tests {
     use super::super::sample::{Activity, Leftover, Load, RatePoint, RateWindow};
     use super::*;
 
-    /// Windows of two schemes at three rates, with measured CPU use.
+    /// Windows of two schemes at three rates, with measured CPU use. Each point has two equal windows.
     fn windows() -> Vec<RateWindow> {
         let mut latency = Distribution::default();
         latency.record(90_000, 1);
@@ -91,12 +94,11 @@ mod tests {
         let windows = |(rate_hz, interrupt, spin)| {
             [window("interrupt", rate_hz, interrupt), window("coalesced:8,100us", rate_hz, spin)]
         };
-        rows.into_iter().flat_map(windows).collect()
+        rows.into_iter().chain(rows).flat_map(windows).collect()
     }
 
-    #[test]
-    fn the_cost_model_is_not_fitted_to_reads_of_a_disk() {
-        let plan = |rig| Plan {
+    fn plan(rig: Rig) -> Plan {
+        Plan {
             rig,
             parts: Vec::new(),
             schemes: Vec::new(),
@@ -106,7 +108,93 @@ mod tests {
             socket_buffers_bytes: Vec::new(),
             repetitions: 1,
             seed: 0,
+        }
+    }
+
+    /// All tables of a run between threads, and its absences.
+    fn tables_and_absences(rates: Vec<RateWindow>) -> (Vec<Table>, Vec<Absence>) {
+        all(&plan(Rig::Threads), &Samples { rates, ..Samples::default() })
+    }
+
+    fn table<'t>(tables: &'t [Table], name: &str) -> &'t Table {
+        tables.iter().find(|table| table.name == name).expect(name)
+    }
+
+    #[test]
+    fn an_overloaded_scheme_has_a_backlog_and_a_warning_but_no_latency() {
+        let mut windows = windows();
+        let is_overloaded = |window: &RateWindow| {
+            (window.point.scheme, window.point.rate_hz) == (Scheme::Interrupt, 20_000)
         };
+        for window in windows.iter_mut().filter(|window| is_overloaded(window)) {
+            (window.delivered, window.dropped) = (10_600, 200);
+        }
+        let warnings = warnings(&Samples { rates: windows.clone(), ..Samples::default() });
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        for words in [
+            "interrupt, load background, 20000 events/s: overloaded.",
+            "handled 53.0 %",
+            "1.0 %",
+            "46.0 %",
+        ] {
+            assert!(warning.contains(words), "{warning}");
+        }
+        let (tables, absent) = tables_and_absences(windows);
+        let what: Vec<&str> = absent.iter().map(|absence| absence.what.as_str()).collect();
+        assert!(
+            what.contains(&"latency of interrupt, load background, at 20000 events/s"),
+            "{what:?}"
+        );
+        let rates = table(&tables, RATES);
+        let mut overloaded_count = 0;
+        for row in rates.rows() {
+            let get = |column: &str| rates.get(row, column).expect(column);
+            let is_overloaded = *get("is_over_capacity") == record::Value::Bool(true);
+            overloaded_count += usize::from(is_overloaded);
+            let backlog_ratio = if is_overloaded { 0.46 } else { 0.0 };
+            assert_eq!(*get("backlog_ratio"), record::Value::Real(backlog_ratio));
+            for column in
+                ["latency_mean_ns", "latency_p50_ns", "latency_max_ns", "latency_mean_median_ns"]
+            {
+                assert_eq!(*get(column) == record::Value::Absent, is_overloaded, "{column}");
+            }
+        }
+        assert_eq!(overloaded_count, 1);
+    }
+
+    #[test]
+    fn a_crossover_is_measured_only_if_the_differences_exceed_their_errors() {
+        let (tables, absent) = tables_and_absences(windows());
+        let crossovers = table(&tables, "crossovers");
+        for shown in [crossovers, table(&tables, RATES)] {
+            assert_eq!(shown.check_display(), Ok(()), "{}", shown.name);
+        }
+        let [row] = crossovers.rows() else { panic!("one pair of schemes") };
+        let number = |column: &str| match crossovers.get(row, column) {
+            Some(record::Value::Real(number)) => *number,
+            other => panic!("{column}: {other:?}"),
+        };
+        assert_eq!((number("measured_low_hz"), number("measured_high_hz")), (5_000.0, 20_000.0));
+        assert!((5_000.0..20_000.0).contains(&number("measured_hz")));
+        assert!(absent.is_empty(), "{absent:?}");
+        // The medians stay, but the windows of a point differ by 20 % of the CPU's time.
+        let mut noisy = windows();
+        let count = noisy.len();
+        for (position, window) in noisy.iter_mut().enumerate() {
+            let leftover = window.activity.leftover.as_mut().unwrap();
+            let is_first = position < count / 2;
+            leftover.iterations =
+                leftover.iterations.saturating_add_signed(if is_first { 100 } else { -100 });
+        }
+        let (tables, absent) = tables_and_absences(noisy);
+        assert_eq!(table(&tables, "crossovers").rows().len(), 0);
+        let undecided = absent.iter().find(|absence| absence.table == "crossovers").unwrap();
+        assert_eq!(undecided.what, "crossover of interrupt and coalesced:8,100us");
+        assert_eq!(undecided.reason, "the CPU shares do not differ by more than their errors");
+    }
+
+    #[test]
+    fn the_cost_model_is_not_fitted_to_reads_of_a_disk() {
         let samples = Samples { rates: windows(), ..Samples::default() };
         let rows = |tables: &[Table], name: &str| {
             tables.iter().find(|table| table.name == name).map_or(0, |table| table.rows().len())

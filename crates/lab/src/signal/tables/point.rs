@@ -15,6 +15,25 @@ pub(super) struct Point<'w> {
 }
 
 impl Point<'_> {
+    /// Whether all windows are contaminated. The figures then come from contaminated windows.
+    pub fn is_contaminated(&self) -> bool {
+        self.windows.iter().all(|window| window.contamination().is_some())
+    }
+
+    /// Whether the receiver does not keep up: at least half of the windows are overloaded. A pause of the host at the
+    /// end of a single window makes no overload.
+    pub fn is_overloaded(&self) -> bool {
+        let overloaded_count = self.windows.iter().filter(|window| window.is_overloaded()).count();
+        2 * overloaded_count >= self.windows.len()
+    }
+
+    /// `count` of all windows, as a share of the events that were due. `None` if no event was due.
+    pub fn share_of_offered(&self, count: impl Fn(&RateWindow) -> u64) -> Option<f64> {
+        let offered: u64 = self.windows.iter().map(|window| window.offered).sum();
+        let counted: u64 = self.windows.iter().map(|window| count(window)).sum();
+        (offered > 0).then(|| counted as f64 / offered as f64)
+    }
+
     /// Share of the CPU's time that signalling and handling took: median of the windows. `None` if it is unknown.
     pub fn cpu_ratio(&self) -> Option<Median> {
         Values::from_windows(&self.windows, |window| window.activity.cpu_ratio(self.key.load))
@@ -22,7 +41,11 @@ impl Point<'_> {
     }
 
     /// Mean latency, ns: median of the windows' means. A pause of the host affects only the means of a few windows.
+    /// `None` if the point is overloaded.
     pub fn latency_mean_ns(&self) -> Option<Median> {
+        if self.is_overloaded() {
+            return None;
+        }
         Values::from_windows(&self.windows, |window| window.latency.mean()).median()
     }
 

@@ -1,14 +1,14 @@
 //! Table `rates`: CPU use and latency by scheme and event rate, measured and by the fitted model. Names and order of
 //! the columns are public: `signal fit` reads the table again (`observations.rs`).
 
-use record::{Columns, Format, Table, column};
-use signalling::Residual;
+use record::{Absence, Columns, Format, Table, column};
+use signalling::{Residual, Scheme};
 use stats::Distribution;
 
-use super::super::sample::{BUSY_CONTROL, RateWindow};
+use super::super::sample::{BUSY_CONTROL, Load, RateWindow};
 use super::RATES;
 use super::columns::{
-    Activities, Latency, activity_columns, grouped_by_load, key_columns, latency_columns,
+    Activities, Latency, activity_columns, grouped, grouped_by_load, key_columns, latency_columns,
 };
 use super::fit::Model;
 use super::point::{Point, points};
@@ -36,12 +36,10 @@ impl Row<'_> {
         (delivered > 0).then(|| interrupts as f64 / delivered as f64)
     }
 
-    /// Share of the events that were dropped, over all windows.
-    fn dropped_ratio(&self) -> Option<f64> {
-        let windows = &self.point.windows;
-        let offered: u64 = windows.iter().map(|window| window.offered).sum();
-        let dropped: u64 = windows.iter().map(|window| window.dropped).sum();
-        (offered > 0).then(|| dropped as f64 / offered as f64)
+    /// The latencies of all windows. Empty if the point is overloaded.
+    fn latency(&self) -> Latency {
+        let windows = if self.point.is_overloaded() { &[][..] } else { &self.point.windows[..] };
+        Latency::from_windows(windows.iter().map(|window| &window.latency))
     }
 
     /// The sender's lateness in all windows together.
@@ -53,8 +51,8 @@ impl Row<'_> {
 }
 
 fn columns<'a>() -> Columns<'a, Row<'a>> {
-    let meaning =
-        "the time from when an event was due until it was handled (no coordinated omission)";
+    let meaning = "the time from when an event was due until it was handled (no coordinated \
+                   omission; absent with overload)";
     Columns::all([
         key_columns().of(|row: &Row<'_>| (row.point.key.load, row.point.key.scheme)),
         column("rate_hz", "Requested events per second; Poisson arrivals.")
@@ -71,14 +69,13 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column(
             "contaminated_count",
             "Windows with other work on one of the two CPUs. Either the sender's mean lateness \
-             exceeded both 1 us and a tenth of the mean latency. Or the receiver and the job had \
-             the CPU for less than 97 % of the window or its control.",
+             exceeded both 1 us and a tenth of the mean latency (with overload, of the mean time \
+             between events). Or the receiver and the job had the CPU for less than 97 % of the \
+             window or its control.",
         )
         .shown_as("contaminated", 56)
         .uint(|row: &Row<'_>| row.point.contaminated),
-        latency_columns("latency", meaning).of(|row: &Row<'_>| {
-            Latency::from_windows(row.point.windows.iter().map(|window| &window.latency))
-        }),
+        latency_columns("latency", meaning).of(|row: &Row<'_>| row.latency()),
         activity_columns().of(|row: &Row<'_>| Activities {
             load: row.point.key.load,
             windows: row.point.windows.iter().map(|window| &window.activity).collect(),
@@ -96,7 +93,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("offered_hz", "Events that were due per second.")
             .detail()
             .real(|row: &Row<'_>| row.point.offered_hz()),
-        column("throughput_hz", "Events that were handled per second.")
+        column("throughput_hz", "Events that were handled per second, within the window.")
             .shown_as("handled", 50)
             .real(|row: &Row<'_>| row.point.delivered_hz()),
         column(
@@ -104,7 +101,22 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             "Share of the events that found the ring or the socket's buffer full.",
         )
         .shown_as("dropped", 65)
-        .real(|row: &Row<'_>| row.dropped_ratio()),
+        .real(|row: &Row<'_>| row.point.share_of_offered(|window| window.dropped)),
+        column(
+            "backlog_ratio",
+            "Share of the events that were neither handled within the window nor dropped: they \
+             waited when the window ended.",
+        )
+        .shown_as("backlog", 66)
+        .real(|row: &Row<'_>| row.point.share_of_offered(RateWindow::backlog)),
+        column(
+            "is_over_capacity",
+            "Whether the scheme does not keep up with the rate: in half of the windows or more, \
+             less than 98 % of the events were handled. A backlog that the scheme's own delay \
+             explains counts as handled. The latency is then absent.",
+        )
+        .detail()
+        .bool(|row: &Row<'_>| row.point.is_overloaded()),
         column(
             "lateness_p99_ns",
             "99th percentile of the sender's lateness. The latency includes it.",
@@ -119,10 +131,13 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         )
         .detail()
         .real(|row: &Row<'_>| row.point.cpu_ratio().map(|median| median.value)),
-        column("latency_mean_median_ns", "Median of the windows' mean latencies. The fit uses it.")
-            .format(Format::Microseconds)
-            .detail()
-            .real(|row: &Row<'_>| row.point.latency_mean_ns().map(|median| median.value)),
+        column(
+            "latency_mean_median_ns",
+            "Median of the windows' mean latencies; absent with overload. The fit uses it.",
+        )
+        .format(Format::Microseconds)
+        .detail()
+        .real(|row: &Row<'_>| row.point.latency_mean_ns().map(|median| median.value)),
         column(
             "cpu_standard_error_ratio",
             "Standard error of cpu_median_ratio (Price and Bonett 2001); absent with one window. \
@@ -179,12 +194,66 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
         .displayed(grouped_by_load("Interrupt, poll or clock?", model.notes()))
 }
 
-/// A warning if rows have only contaminated windows. It names the reason of the first of these rows.
+/// The overloaded points of each scheme under each load, by ascending rate.
+fn overloaded_points<'p, 'w>(points: &'p [Point<'w>]) -> Vec<((Load, Scheme), Vec<&'p Point<'w>>)> {
+    let overloaded: Vec<&Point<'_>> = points.iter().filter(|point| point.is_overloaded()).collect();
+    let key = |point: &&Point<'_>| (point.key.load, point.key.scheme);
+    let groups = grouped(&overloaded, key).into_iter();
+    groups.map(|(key, points)| (key, points.into_iter().copied().collect())).collect()
+}
+
+/// The absent latencies of overloaded points: one absence for each scheme and load.
+pub(super) fn absences(points: &[Point<'_>]) -> Vec<Absence> {
+    let absence = |((load, scheme), overloaded): ((Load, Scheme), Vec<&Point<'_>>)| {
+        let rates: Vec<String> =
+            overloaded.iter().map(|point| point.key.rate_hz.to_string()).collect();
+        let what =
+            format!("latency of {scheme}, load {}, at {} events/s", load.word(), rates.join(", "));
+        let reason = "the receiver does not keep up: the latencies would be those of the events that \
+                      were not dropped, many of them handled after the window";
+        Absence::new(RATES, what, reason)
+    };
+    overloaded_points(points).into_iter().map(absence).collect()
+}
+
+/// A warning for each scheme and load with overloaded points. It has the shares of the lowest of their rates.
+fn overload_warnings(points: &[Point<'_>]) -> Vec<String> {
+    let warning = |((load, scheme), overloaded): ((Load, Scheme), Vec<&Point<'_>>)| {
+        let lowest = overloaded.first()?;
+        let percent = |count: fn(&RateWindow) -> u64| {
+            Some(format!("{:.1} %", 100.0 * lowest.share_of_offered(count)?))
+        };
+        let further = match overloaded.len() - 1 {
+            0 => String::new(),
+            1 => " (also at 1 higher rate)".to_owned(),
+            count => format!(" (also at {count} higher rates)"),
+        };
+        Some(format!(
+            "{scheme}, load {}, {} events/s: overloaded{further}. The receiver handled {} of the \
+             events within the window, {} were dropped, and {} waited when the window ended; the \
+             latency is absent",
+            load.word(),
+            lowest.key.rate_hz,
+            percent(|window| window.delivered)?,
+            percent(|window| window.dropped)?,
+            percent(RateWindow::backlog)?,
+        ))
+    };
+    overloaded_points(points).into_iter().filter_map(warning).collect()
+}
+
+/// Warnings of contaminated and of overloaded rows.
 pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
     let points = points(windows);
-    let is_contaminated =
-        |point: &&Point<'_>| point.windows.iter().all(|window| window.contamination().is_some());
-    let contaminated: Vec<&Point<'_>> = points.iter().filter(is_contaminated).collect();
+    let mut warnings = contamination_warnings(windows, &points);
+    warnings.extend(overload_warnings(&points));
+    warnings
+}
+
+/// A warning if rows have only contaminated windows. It names the reason of the first of these rows.
+fn contamination_warnings(windows: &[RateWindow], points: &[Point<'_>]) -> Vec<String> {
+    let contaminated: Vec<&Point<'_>> =
+        points.iter().filter(|point| point.is_contaminated()).collect();
     let Some(reason) = contaminated.first().and_then(|point| point.windows[0].contamination())
     else {
         return Vec::new();
