@@ -16,6 +16,8 @@ use crate::{Cache, Result, SimError};
 /// The built-in models: name and text, sorted by name.
 const KNOWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"));
 const TEXT_BYTES_MAX: u64 = 64 << 10;
+/// The longest text of changes in a model's description, in bytes.
+const CHANGES_BYTES_MAX: usize = 120;
 
 /// A model, as a file in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +128,8 @@ impl Model {
     }
 }
 
-/// Returns the text of a model with changes, each `FIELD=VALUE` as in `l2.size=4MiB`; and the parsed model.
+/// Returns the text of a model with changes, each `FIELD=VALUE` as in `l2.size=4MiB`; and the parsed model. The parsed
+/// model's `about` names the changes, because the text's own `about` may contradict them; the returned text does not.
 ///
 /// Fails as [`text`] does, if the text is no model that can be built, and if a change cannot be made.
 pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
@@ -138,10 +141,27 @@ pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> 
     }
     // Parses the text once, with the changes. After an error, parses it without them: an error of the
     // text itself comes first.
-    schema::changed(&text, &assignments).map_err(|error| {
+    let changed = schema::changed(&text, &assignments).map_err(|error| {
         let own_error = parsed(name, &text).err();
         own_error.unwrap_or_else(|| SimError::Invalid(error.to_string()))
-    })
+    });
+    let (text, mut model) = changed?;
+    model.about += &changes_text(&assignments);
+    Ok((text, model))
+}
+
+/// Describes changes, as in ` with clock=400MHz`. Beyond [`CHANGES_BYTES_MAX`] bytes, the number of changes stands for the
+/// others.
+fn changes_text(changes: &[&str]) -> String {
+    let mut text = String::new();
+    for change in changes {
+        let separator = if text.is_empty() { " with " } else { ", " };
+        if text.len() + separator.len() + change.len() > CHANGES_BYTES_MAX {
+            return format!("{text}{separator}... (changes: {})", changes.len());
+        }
+        text = format!("{text}{separator}{change}");
+    }
+    text
 }
 
 fn parsed(name: &str, text: &str) -> Result<SystemModel> {
@@ -275,6 +295,24 @@ mod tests {
             let error = changed("r4400-1994", change, Some(Detail::Timed)).unwrap_err();
             assert!(error.contains(part) && error.contains("--detail ooo runs it"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_changed_model_names_its_changes_within_a_bounded_length() {
+        let about = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
+            changed("zen3", &changes).unwrap().1.about
+        };
+        let plain = about(&[]);
+        assert_eq!(about(&["clock=400MHz"]), format!("{plain} with clock=400MHz"));
+        let two = about(&["clock=400MHz", "l2.size=4MiB"]);
+        assert_eq!(two, format!("{plain} with clock=400MHz, l2.size=4MiB"));
+        let many = about(&["memory_cycles=300"; 9]);
+        assert!(many.ends_with("memory_cycles=300, ... (changes: 9)"), "{many}");
+        let long = format!("name={}", "x".repeat(CHANGES_BYTES_MAX));
+        assert_eq!(changes_text(&[&long]), " with ... (changes: 1)");
+        let (text, _) = changed("zen3", &["clock=400MHz".to_owned()]).unwrap();
+        assert_eq!(SystemModel::parse(&text).unwrap().about, plain);
     }
 
     #[test]

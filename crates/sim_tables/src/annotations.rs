@@ -6,6 +6,7 @@ use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
 use sim::{Accounting, AnnotationUse, ContextUse, CpuUse, Hit, KernelContext};
 
+use crate::REPETITIONS_COUNT;
 use crate::regions::{by_region, cpu_column, region_column};
 
 /// Returns the tables; none without annotations.
@@ -95,12 +96,12 @@ fn hits(annotations: &Annotations, accounting: &Accounting) -> Table {
             .uint(|row: &Row<'_>| row.count(|used| used.completed)),
         column(
             "self_instructions",
-            "Instructions of the spans, without contexts and spans nested in them.",
+            &format!("Instructions of the spans, without contexts and spans nested in them. {REPETITIONS_COUNT}"),
         )
         .uint(|row: &Row<'_>| row.count(|used| used.self_counts[INSTRUCTIONS])),
         column(
             "inclusive_instructions",
-            "Instructions of the spans from start to end, without other tasks.",
+            "Instructions of the spans from start to end, without other tasks; counted as self_instructions are.",
         )
         .uint(|row: &Row<'_>| row.count(|used| used.inclusive[INSTRUCTIONS])),
         column("self_cycles", "Cycles of the model; as self_instructions.")

@@ -7,6 +7,7 @@ use record::{Columns, RowFilter, Table, TableDisplay, column};
 use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 use sim::{Accounting, ContextUse, CpuUse, KernelContext};
 
+use crate::REPETITIONS_COUNT;
 use crate::regions::{by_region, cpu_column, region_column};
 
 /// Instructions, cycles and misses of one CPU, or of all, in a context.
@@ -49,10 +50,13 @@ fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
         )
         .priority(70)
         .text(|row: &Row<'_>| mode(row.used.context)),
-        column("self_instructions", "Instructions of the context itself.")
-            .priority(99)
-            .cost()
-            .uint(|row: &Row<'_>| row.used.self_counts[INSTRUCTIONS]),
+        column(
+            "self_instructions",
+            &format!("Instructions of the context itself. {REPETITIONS_COUNT}"),
+        )
+        .priority(99)
+        .cost()
+        .uint(|row: &Row<'_>| row.used.self_counts[INSTRUCTIONS]),
         column(
             "self_instructions_ratio",
             "self_instructions over all instructions of the row's CPUs.",
@@ -64,7 +68,7 @@ fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
         column(
             "inclusive_instructions",
             "Instructions from entry to exit, without other tasks, of the spans that started \
-             and ended in the region.",
+             and ended in the region; counted as self_instructions are.",
         )
         .priority(60)
         .uint(|row: &Row<'_>| row.used.inclusive[INSTRUCTIONS]),

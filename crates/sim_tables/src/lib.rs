@@ -14,3 +14,7 @@ mod regions;
 pub mod repeat;
 pub mod sampled;
 pub mod shadow_caches;
+
+/// How a simulated machine counts instructions. A part of the documentation of columns of instructions.
+const REPETITIONS_COUNT: &str = "Each repetition of a string instruction (rep movs, rep stos, ...) counts as an instruction; \
+                                 a processor counts one for all repetitions.";

@@ -4,6 +4,8 @@
 use record::{Columns, Table, column};
 use sim::repeat::{OutcomeRuns, RepeatedMachine};
 
+use crate::REPETITIONS_COUNT;
+
 /// Returns the first 64 bits of the SHA-256 of the outcome's record, in hexadecimal.
 fn short_hash(outcome: &OutcomeRuns<'_>) -> String {
     outcome.record_sha256.chars().take(16).collect()
@@ -23,8 +25,11 @@ pub fn outcomes(machines: &[RepeatedMachine]) -> Table {
             .uint(|(_, outcome): &Row<'_>| outcome.runs),
         column("first_run", "Number of the first run with this outcome, from 1.")
             .uint(|(_, outcome): &Row<'_>| outcome.first_run),
-        column("instructions", "Instructions of the run on all CPUs.")
-            .uint(|(_, outcome): &Row<'_>| outcome.instructions),
+        column(
+            "instructions",
+            &format!("Instructions of the run on all CPUs. {REPETITIONS_COUNT}"),
+        )
+        .uint(|(_, outcome): &Row<'_>| outcome.instructions),
     ]);
     let rows = machines.iter().flat_map(|machine| {
         machine.outcomes().into_iter().map(|outcome| (machine.name.as_str(), outcome))

@@ -4,6 +4,7 @@
 use record::{Columns, IntervalColumns, Table, TableDisplay, column};
 use sim::{Accounting, SampledCycles};
 
+use crate::REPETITIONS_COUNT;
 use crate::regions::{by_region, region_column};
 
 /// Returns the table; `None` unless the core executed only sampled units in detail.
@@ -48,9 +49,12 @@ pub fn table(accounting: &Accounting) -> Option<Table> {
         )
         .shown_as("interval", 98)
         .real(|(_, sampled): &Row<'_>| sampled.relative()),
-        column("self_instructions", "Instructions of the context itself, all counted.")
-            .priority(90)
-            .uint(|(_, sampled): &Row<'_>| sampled.instructions),
+        column(
+            "self_instructions",
+            &format!("Instructions of the context itself, all counted. {REPETITIONS_COUNT}"),
+        )
+        .priority(90)
+        .uint(|(_, sampled): &Row<'_>| sampled.instructions),
         column("cycles_per_entry", "self_cycles over the entries of the context.")
             .priority(80)
             .real(|(_, sampled): &Row<'_>| {
@@ -64,9 +68,12 @@ pub fn table(accounting: &Accounting) -> Option<Table> {
         column("unit_count", "Sampled units in which the context executed.")
             .shown_as("units", 85)
             .uint(|(_, sampled): &Row<'_>| sampled.units),
-        column("sampled_instructions", "Instructions of the context in them.")
-            .priority(40)
-            .uint(|(_, sampled): &Row<'_>| sampled.sampled_instructions),
+        column(
+            "sampled_instructions",
+            "Instructions of the context in the sampled units; counted as self_instructions are.",
+        )
+        .priority(40)
+        .uint(|(_, sampled): &Row<'_>| sampled.sampled_instructions),
     ]);
     let doc = "Cycles by context, from units that the core executed in detail; instructions, \
              misses and mispredictions, by which all others are predicted, are counted.";

@@ -157,7 +157,12 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
     let columns = Columns::all([
         condition_column(50).of_ref(|row: &Row<'_>| &row.condition),
         context_columns().of_ref(|row: &Row<'_>| row.context),
-        column("event", "PMU event, by its name in perf.")
+        column(
+            "event",
+            "PMU event, by its name in perf; on a simulated machine, events without a name in perf have the model's \
+             name. `instructions` of a simulated machine counts each repetition of a string instruction (rep movs, rep stos, \
+             ...); a processor counts one for all repetitions.",
+        )
             .priority(95)
             .key()
             .text(|row: &Row<'_>| row.event.clone()),
@@ -268,7 +273,14 @@ type Ratio = (&'static str, &'static str, &'static str, &'static str, &'static s
 
 /// The ratios of the table, in the order of its columns (paper `handlers-ia32`, sections 4.3 to 4.6).
 const RATIOS: [Ratio; 8] = [
-    ("instructions_per_cycle", "IPC", "instructions", "cycles", "Instructions per cycle."),
+    (
+        "instructions_per_cycle",
+        "IPC",
+        "instructions",
+        "cycles",
+        "Instructions per cycle. On a simulated machine, each repetition of a string instruction (rep movs, rep stos, \
+         ...) counts as an instruction; a processor counts one for all repetitions.",
+    ),
     (
         "retired_ratio",
         "retired",
