@@ -255,7 +255,10 @@ static __always_inline void note_queued(struct call_id *id, struct sender_key *k
 	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
 }
 
-TRACEPOINT("csd_queue_cpu") int call_queued(u64 *ctx)
+/*
+ * The verifier lets no typed program load an argument that points to a function, so the programs at csd_* are not typed.
+ */
+TRACEPOINTS("csd_queue_cpu") int call_queued(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns();
 	struct call_id id = { .csd = ctx[3], .target = (u32)ctx[0] };
@@ -308,7 +311,7 @@ static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 las
 	return queued_ns;
 }
 
-TRACEPOINT("csd_function_entry") int call_starts(u64 *ctx)
+TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns(), queued_ns;
 	struct call_id id = { .csd = ctx[1], .target = bpf_get_smp_processor_id() };
@@ -361,7 +364,7 @@ TRACEPOINT("csd_function_entry") int call_starts(u64 *ctx)
 	return 0;
 }
 
-TRACEPOINT("csd_function_exit") int call_ends(u64 *ctx)
+TRACEPOINTS("csd_function_exit") int call_ends(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns(), csd = ctx[1], run_ns;
 	struct cpu_state *cpu = armed_cpu();
