@@ -149,8 +149,11 @@ pub struct SenderCounts {
     pub run_count: u64,
     /// Runs whose end was not seen. `run_count` does not include them.
     pub unfinished_count: u64,
-    /// Time of the runs.
-    pub run_total_ns: u64,
+    /// Time of the runs. The probes' overhead is subtracted, so the time may be negative.
+    pub run_total_ns: i64,
+    /// The subtracted overhead of a run, and its error.
+    pub overhead_mean_ns: u64,
+    pub overhead_error_ns: u64,
     pub run_max_ns: u64,
     /// Time from queueing to the start of the joined runs.
     pub delay_total_ns: u64,
@@ -173,6 +176,8 @@ impl SenderCounts {
         self.run_total_ns += other.run_total_ns;
         self.delay_total_ns += other.delay_total_ns;
         self.completion_total_ns += other.completion_total_ns;
+        self.overhead_mean_ns = self.overhead_mean_ns.max(other.overhead_mean_ns);
+        self.overhead_error_ns = self.overhead_error_ns.max(other.overhead_error_ns);
         self.run_max_ns = self.run_max_ns.max(other.run_max_ns);
         self.delay_max_ns = self.delay_max_ns.max(other.delay_max_ns);
         self.completion_max_ns = self.completion_max_ns.max(other.completion_max_ns);

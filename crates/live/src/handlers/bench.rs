@@ -26,7 +26,7 @@ use super::agreement::{
 use super::convert::{actions_of, delays_of, sample_of, sample_of_counter, window_of};
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
-use super::senders::{SenderFunctions, probe_runs, senders_of};
+use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use super::window_cpus::WindowCpus;
@@ -483,8 +483,9 @@ impl LiveBench {
             ));
         }
         let warm = &loaded.warm[0].warm;
+        let overhead = RunOverhead::of_window(&sample.contexts, warm.in_span_ns);
         let actions = |irq| actions_of(&self.root, irq);
-        sample.senders = Some(senders_of(&rows, &functions, warm.in_span_ns, actions));
+        sample.senders = Some(senders_of(&rows, &functions, overhead, actions));
         let probe_ns = probe_runs(&rows) * warm.total_ns / 2;
         sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
         Ok(())

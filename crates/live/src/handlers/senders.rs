@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
-use lab::handlers::{CallType, Sender, SenderCounts, SenderEvent, SenderKey, SenderStats};
+use lab::handlers::sample::probe_overhead_error;
+use lab::handlers::{
+    CallType, ContextStats, Sender, SenderCounts, SenderEvent, SenderKey, SenderStats,
+};
 
 use crate::bpf::layout::{
     KEY_NONE, SENDER_CALL, SENDER_HARDIRQ, SENDER_IPI, SENDER_IPI_TO_SEVERAL, SENDER_OTHERS,
@@ -40,18 +43,43 @@ impl SenderFunctions {
     }
 }
 
-/// The senders of these rows. Rows whose names are the same are one sender. `overhead_ns`: the time that a pair of probes
-/// adds to a run; `irq_name`: the name of an IRQ line's actions.
+/// The time that a pair of probes adds to a run, and its error, ns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunOverhead {
+    mean_ns: u64,
+    error_ns: u64,
+}
+
+impl RunOverhead {
+    /// The overhead of the spans of the function call vectors in this window, which the probes have learned. Functions are
+    /// called in them. Without such spans: the overhead `warm_ns` in warm caches.
+    pub(super) fn of_window(contexts: &[ContextStats], warm_ns: u64) -> RunOverhead {
+        let is_call = |context: &&ContextStats| {
+            context.context.kind == ContextKind::Vector
+                && context.context.name.starts_with("call_function")
+        };
+        let (spans, total_ns) =
+            contexts.iter().filter(is_call).fold((0, 0), |(spans, ns), stats| {
+                (spans + stats.count, ns + stats.probe_overhead_total_ns)
+            });
+        let mean_ns = if spans > 0 { total_ns as f64 / spans as f64 } else { warm_ns as f64 };
+        let error_ns = probe_overhead_error(mean_ns, warm_ns as f64);
+        RunOverhead { mean_ns: mean_ns.round() as u64, error_ns: error_ns.ceil() as u64 }
+    }
+}
+
+/// The senders of these rows. Rows whose names are the same are one sender. `irq_name`: the name of an IRQ line's
+/// actions.
 pub(super) fn senders_of(
     rows: &[(RawKey, SenderRow)],
     functions: &SenderFunctions,
-    overhead_ns: u64,
+    overhead: RunOverhead,
     irq_name: impl Fn(u32) -> String,
 ) -> Vec<SenderStats> {
     let mut by_key: BTreeMap<SenderKey, SenderCounts> = BTreeMap::new();
     for (key, row) in rows.iter().filter(|(_, row)| row.count + row.runs + row.unfinished > 0) {
         let Some(key) = key_of(key, functions, &irq_name) else { continue };
-        by_key.entry(key).or_default().add(&counts_of(row, overhead_ns));
+        by_key.entry(key).or_default().add(&counts_of(row, overhead));
     }
     by_key.into_iter().map(|(key, counts)| SenderStats { key, counts }).collect()
 }
@@ -119,13 +147,15 @@ fn sender_of(key: &RawKey, irq_name: impl Fn(u32) -> String) -> Sender {
     }
 }
 
-fn counts_of(row: &SenderRow, overhead_ns: u64) -> SenderCounts {
+fn counts_of(row: &SenderRow, overhead: RunOverhead) -> SenderCounts {
     SenderCounts {
         count: row.count,
         run_count: row.runs,
         unfinished_count: row.unfinished,
-        run_total_ns: row.run_ns.saturating_sub(row.runs * overhead_ns),
-        run_max_ns: row.run_max_ns.saturating_sub(overhead_ns),
+        run_total_ns: row.run_ns.cast_signed() - (row.runs * overhead.mean_ns).cast_signed(),
+        overhead_mean_ns: overhead.mean_ns,
+        overhead_error_ns: overhead.error_ns,
+        run_max_ns: row.run_max_ns.saturating_sub(overhead.mean_ns),
         delay_total_ns: row.delay_ns,
         delay_max_ns: row.delay_max_ns,
         completion_total_ns: row.completion_ns,
@@ -182,7 +212,8 @@ mod tests {
         ];
         let functions = SenderFunctions::find(&root, &rows);
         assert_eq!(functions.unnamed, 1);
-        let senders = senders_of(&rows, &functions, 20, |_| String::new());
+        let overhead = RunOverhead { mean_ns: 20, error_ns: 5 };
+        let senders = senders_of(&rows, &functions, overhead, |_| String::new());
         assert_eq!(senders.len(), 7, "a row without events is not shown");
         let found =
             |count: u64| senders.iter().find(|sender| sender.counts.count == count).unwrap();

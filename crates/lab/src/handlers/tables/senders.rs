@@ -28,6 +28,15 @@ impl Row<'_> {
         self.counts.run_count > 0
     }
 
+    fn run_mean_ns(&self) -> Option<f64> {
+        let SenderCounts { run_total_ns, run_count, .. } = self.counts;
+        self.has_runs().then(|| *run_total_ns as f64 / *run_count as f64)
+    }
+
+    fn run_total_ns(&self) -> u64 {
+        self.counts.run_total_ns.try_into().unwrap_or(0)
+    }
+
     /// A time of the joined runs of calls; `None` without such runs.
     fn of_joined_runs<T>(&self, time: impl Fn(&SenderCounts) -> T) -> Option<T> {
         (self.is_call() && self.has_runs()).then(|| time(self.counts))
@@ -61,23 +70,27 @@ fn key_columns<'a>() -> Columns<'a, Row<'a>> {
         .key()
         .text(|row: &Row<'_>| row.key.event.label()),
         column(
-            "vector",
-            "Of an interrupt: reschedule, call_function_single, call_function (to several CPUs at once) or irq_work. \
-             The interrupt for a queued call has a row of its own, and is sent only if no other call waits there.",
-        )
-        .priority(89)
-        .key()
-        .text(|row: &Row<'_>| match row.key.event {
-            SenderEvent::Interrupt(vector) => Some(vector.unwrap_or("(not known)")),
-            _ => None,
-        }),
-        column(
-            "function",
-            "The function that the target calls. Of irq_work: its function. Absent for other interrupts.",
+            "name",
+            "Of a call or run: the function that the target calls. Of an interrupt: its vector, which is reschedule, \
+             call_function_single, call_function (to several CPUs at once) or irq_work. The interrupt for a queued call \
+             has a row of its own, and is sent only if no other call waits there.",
         )
         .priority(100)
         .key()
-        .text(|row: &Row<'_>| row.key.function.clone()),
+        .text(|row: &Row<'_>| match row.key.event {
+            SenderEvent::Interrupt(vector) => Some(vector.unwrap_or("(not known)").to_owned()),
+            _ => row.key.function.clone(),
+        }),
+        column(
+            "callback",
+            "Of the interrupts irq_work and (not known): the function that the kernel names for the interrupt.",
+        )
+        .detail()
+        .key()
+        .text(|row: &Row<'_>| match row.key.event {
+            SenderEvent::Interrupt(_) => row.key.function.clone(),
+            _ => None,
+        }),
         column(
             "sender_kind",
             "Where the sender's code runs: task, irq, vector or softirq. Absent if it is not known.",
@@ -94,7 +107,7 @@ fn key_columns<'a>() -> Columns<'a, Row<'a>> {
         .key()
         .text(|row: &Row<'_>| row.key.sender.name().to_owned()),
         column("call_site", "The kernel function that sends.")
-            .priority(88)
+            .priority(95)
             .key()
             .text(|row: &Row<'_>| row.key.call_site.clone()),
         column(
@@ -123,7 +136,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             SenderEvent::UnjoinedRun => row.counts.run_count,
             _ => row.counts.count,
         }),
-        column("rate_hz", "count per second.").shown_as("rate", 85).real(|row: &Row<'_>| {
+        column("rate_hz", "count per second.").shown_as("rate", 96).real(|row: &Row<'_>| {
             match row.key.event {
                 SenderEvent::UnjoinedRun => rate_hz(row.counts.run_count, row.window_ns),
                 _ => rate_hz(row.counts.count, row.window_ns),
@@ -131,31 +144,52 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         }),
         column(
             "run_mean_ns",
-            "Mean time of the function on the target, from its runs that are joined to the calls. The overhead of a \
-             pair of probes in warm caches is subtracted.",
+            "Mean time of the function on the target, from its runs that are joined to the calls. The probes' overhead \
+             is subtracted.",
         )
         .shown_as("run mean", 97)
         .format(Format::Microseconds)
         .cost()
-        .real(|row: &Row<'_>| {
-            row.has_runs().then(|| mean(row.counts.run_total_ns, row.counts.run_count))
+        .plus_minus("run_mean_error_ns")
+        .below_limit("run_mean_below_limit")
+        .real(Row::run_mean_ns),
+        column(
+            "run_mean_error_ns",
+            "Error of the subtracted overhead. It is no confidence interval of the mean.",
+        )
+        .detail()
+        .uint(|row: &Row<'_>| row.has_runs().then_some(row.counts.overhead_error_ns)),
+        column(
+            "run_mean_below_limit",
+            "Whether run_mean_ns is below the detection limit, run_mean_error_ns. It may then be negative.",
+        )
+        .detail()
+        .bool(|row: &Row<'_>| {
+            row.run_mean_ns().map(|mean| mean <= row.counts.overhead_error_ns as f64)
         }),
+        column(
+            "probe_overhead_mean_ns",
+            "The overhead that is subtracted from each run: that of a span of vector call_function_single in this \
+             window, or in warm caches if there was none.",
+        )
+        .detail()
+        .uint(|row: &Row<'_>| row.has_runs().then_some(row.counts.overhead_mean_ns)),
         column("run_max_ns", "The longest run.")
             .shown_as("max", 70)
             .format(Format::Microseconds)
             .cost()
             .uint(|row: &Row<'_>| row.has_runs().then_some(row.counts.run_max_ns)),
-        column("run_total_ns", "Sum of the times of these runs.")
-            .shown_as("run total", 87)
+        column("run_total_ns", "Sum of the times of these runs; 0 if it would be negative.")
+            .shown_as("run total", 84)
             .format(Format::Milliseconds)
             .cost()
-            .uint(|row: &Row<'_>| row.has_runs().then_some(row.counts.run_total_ns)),
+            .uint(|row: &Row<'_>| row.has_runs().then_some(row.run_total_ns())),
         column("run_cpu_ratio", "run_total_ns over the open time of all measured CPUs.")
             .shown_as("CPU", 86)
             .cost()
             .real(|row: &Row<'_>| {
                 let is_known = row.has_runs() && row.cpu_time_ns > 0;
-                is_known.then(|| mean(row.counts.run_total_ns, row.cpu_time_ns))
+                is_known.then(|| mean(row.run_total_ns(), row.cpu_time_ns))
             }),
         column(
             "delay_mean_ns",
@@ -230,7 +264,7 @@ fn rows_of(condition: &ConditionSamples) -> impl Iterator<Item = Row<'_>> {
 
 /// Table `senders`: one row for each sender, over all CPUs.
 pub fn senders(measured: &[ConditionSamples]) -> Table {
-    let doc = "One row per kind, vector, function, sender and call site, over all CPUs: function calls queued for measured \
+    let doc = "One row per kind, function or vector, sender and call site, over all CPUs: function calls queued for measured \
                CPUs, interrupts sent to them, and functions that they called without a known sender. Rows of kind call and \
                of kind interrupt describe the same events at two places: their counts do not add up.";
     let display = TableDisplay {
@@ -270,6 +304,7 @@ mod tests {
             count: 5,
             run_count: 4,
             run_total_ns: 400,
+            overhead_error_ns: 3,
             delay_total_ns: 40,
             completion_total_ns: 4_000,
             sender_cpus: vec![0, 1, 2, 9],
@@ -299,6 +334,7 @@ mod tests {
         assert_eq!(cells("count"), [Some(5.0), Some(5.0), Some(7.0), Some(4.0)]);
         assert_eq!(cells("rate_hz"), [Some(5.0), Some(5.0), Some(7.0), Some(4.0)]);
         assert_eq!(cells("run_mean_ns"), [Some(100.0), Some(100.0), None, Some(100.0)]);
+        assert_eq!(cells("run_mean_error_ns"), [Some(3.0), Some(3.0), None, Some(3.0)]);
         assert_eq!(cells("delay_mean_ns"), [Some(10.0), Some(10.0), None, None]);
         assert_eq!(cells("completion_mean_ns"), [Some(1_000.0), None, None, None]);
         assert_eq!(cells("unjoined_count"), [Some(1.0), Some(1.0), None, None]);
