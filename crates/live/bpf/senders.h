@@ -14,7 +14,8 @@
 
 #ifndef IRQLAB_NO_BTF
 
-/* include/linux/smp_types.h: the kind of a csd, in its flags. The kernel gives these numbers no named type. */
+/* include/linux/smp_types.h: the flags of a csd. The kernel gives these numbers no named type. */
+#define CSD_LOCKED 1
 #define CSD_TYPE_MASK 0xf0
 #define CSD_TYPE_SHIFT 4
 #define CSD_ASYNC 0
@@ -43,8 +44,8 @@ struct call_id {
 /* A call that waits for its run on its target. */
 struct queued_call {
 	u64 queued_ns;
-	u32 waiting; /* number of queue events without a run */
-	u32 is_ambiguous; /* two calls waited at the same time: which run is whose is not known */
+	u32 calls; /* number of calls that were seen without a run; the kernel has at most two */
+	u32 unused;
 	struct sender_key sender;
 };
 
@@ -211,11 +212,16 @@ static __always_inline void end_sender_run(struct cpu_state *cpu, struct probe_r
 		end_probe_run(cpu, run, events);
 }
 
-static __always_inline u32 csd_type(u64 csd)
+static __always_inline u32 csd_flags(u64 csd)
 {
 	struct __call_single_node *node = (void *)csd; /* the first field of a csd */
 
-	return (BPF_CORE_READ(node, u_flags) & CSD_TYPE_MASK) >> CSD_TYPE_SHIFT;
+	return BPF_CORE_READ(node, u_flags);
+}
+
+static __always_inline u32 csd_type(u64 csd)
+{
+	return (csd_flags(csd) & CSD_TYPE_MASK) >> CSD_TYPE_SHIFT;
 }
 
 /* Counts `targets` events of the sender `key`. `target`: the only target. */
@@ -239,18 +245,14 @@ static __always_inline void count_sent(struct cpu_state *cpu, struct sender_key 
 static __always_inline void note_queued(struct call_id *id, struct sender_key *key, u64 now_ns)
 {
 	struct queued_call *earlier = bpf_map_lookup_elem(&queued_calls, id);
-	struct queued_call call = { .queued_ns = now_ns, .waiting = 1 };
+	struct queued_call call = { .queued_ns = now_ns, .calls = 1 };
 
 	/*
 	 * The kernel unlocks the csd of an asynchronous call just before the call. So it can be queued again before that
 	 * event. All other csds are queued only after their run: the run of the earlier call was not seen.
 	 */
-	if (earlier && key->event == SENDER_CALL + CSD_ASYNC) {
-		earlier->queued_ns = now_ns;
-		earlier->waiting = 2;
-		earlier->is_ambiguous = 1;
-		return;
-	}
+	if (earlier && key->event == SENDER_CALL + CSD_ASYNC)
+		call.calls = 2;
 	call.sender = *key;
 	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
 }
@@ -289,12 +291,16 @@ static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 las
 				       struct sender_key *sender)
 {
 	struct queued_call *call = bpf_map_lookup_elem(&queued_calls, id);
+	bool is_queued_again;
 	u64 queued_ns;
 
 	if (!call)
 		return 0;
-	if (call->is_ambiguous && call->waiting > 1) {
-		call->waiting--;
+	/* The csd is locked again: the last call is not that of this run. */
+	is_queued_again = call->sender.event == SENDER_CALL + CSD_ASYNC &&
+			  csd_flags(id->csd) & CSD_LOCKED;
+	if (is_queued_again && call->calls > 1) {
+		call->calls = 1;
 		return 0;
 	}
 	queued_ns = call->queued_ns;
@@ -302,7 +308,7 @@ static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 las
 	 * A function that wakes queued tasks wakes all of them, and has an event for the first only. A wake-up that was
 	 * queued before the last such function started is done.
 	 */
-	if (call->is_ambiguous || call->sender.function != function ||
+	if (is_queued_again || call->sender.function != function ||
 	    (call->sender.event == SENDER_CALL + CSD_WAKEUP && queued_ns <= last_wakeup_ns))
 		queued_ns = 0;
 	else

@@ -719,7 +719,7 @@ fn senders_are_those_that_perf_counts() {
     }
     let is_planted = |stats: &&SenderStats| {
         stats.key.event == SenderEvent::Call(CallType::Synchronous)
-            && stats.key.sender == Sender::Task("ipi-caller".to_owned())
+            && stats.key.sender == Sender::Task("irqlab-ipi-call".to_owned())
     };
     let planted: Vec<&SenderStats> = senders.iter().filter(is_planted).collect();
     let (sent, joined) = planted.iter().fold((0, 0), |(sent, joined), stats| {
