@@ -93,7 +93,8 @@ fn key_columns<'a>() -> Columns<'a, Row<'a>> {
         }),
         column(
             "sender_kind",
-            "Where the sender's code runs: task, irq, vector or softirq. Absent if it is not known.",
+            "Where the sender's code runs: task, irq, vector or softirq; interrupt, if the entry of that interrupt was not \
+             seen. Absent if it is not known.",
         )
         .priority(75)
         .key()
