@@ -14,8 +14,18 @@ use libbpf_rs::btf::{Btf, BtfType, HasSize};
 mod constants;
 
 /// Structures of `handlers.bpf.c` that this crate reads or writes.
-const HANDLER_STRUCTS: [&str; 8] =
-    ["config", "frame", "cpu_state", "batch", "row", "nested_times", "pmu_frame", "pmu_frames"];
+const HANDLER_STRUCTS: [&str; 10] = [
+    "config",
+    "frame",
+    "cpu_state",
+    "batch",
+    "row",
+    "nested_times",
+    "pmu_frame",
+    "pmu_frames",
+    "sender_key",
+    "sender_row",
+];
 /// Structures of `noise.bpf.c` that this crate reads or writes.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 /// Structures of `services.bpf.c` that this crate reads or writes.

@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod lock_kind;
 pub mod locks;
 pub mod profile;
+pub mod senders;
 pub mod services;
 pub mod stack;
 pub mod tasks;

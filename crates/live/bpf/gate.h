@@ -10,8 +10,45 @@
 
 #include "kernel_counters.h"
 
+/* The CPUs whose windows are open. The programs of senders (senders.h) look at the window of another CPU. */
+struct open_windows {
+	u64 words[SENDER_CPU_WORDS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct open_windows);
+} open_windows SEC(".maps");
+
+static __always_inline struct open_windows *open_windows_of_all(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&open_windows, &zero);
+}
+
+/* Notes for other CPUs whether the window of this CPU is open. */
+static __always_inline void show_window(bool is_open)
+{
+	struct open_windows *open = open_windows_of_all();
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 bit = 1ULL << (cpu & 63), index = cpu >> 6;
+
+	if (!open || index >= SENDER_CPU_WORDS)
+		return;
+	/* Opaque to the compiler, which would drop the bound that the verifier needs. */
+	asm volatile("%0 &= %1" : "+r"(index) : "i"(SENDER_CPU_WORDS - 1));
+	if (is_open)
+		__sync_fetch_and_or(&open->words[index], bit);
+	else
+		__sync_fetch_and_and(&open->words[index], ~bit);
+}
+
 static __always_inline void close_window(struct cpu_state *cpu)
 {
+	show_window(false);
 	cpu->disarmed_ns = bpf_ktime_get_ns();
 	cpu->armed = 0;
 	read_kernel_counters(cpu->kernel_disarmed);
@@ -29,6 +66,7 @@ SEC("raw_tp") int gate(u64 *ctx)
 		read_kernel_counters(cpu->kernel_armed);
 		cpu->armed_ns = bpf_ktime_get_ns();
 		cpu->armed = cfg.set;
+		show_window(true);
 	} else if (cpu->armed == cfg.set) {
 		close_window(cpu);
 	}

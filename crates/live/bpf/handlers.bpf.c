@@ -320,4 +320,5 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 
 #include "callbacks.h"
 #include "delays.h"
+#include "senders.h"
 #include "calibration.h"

@@ -94,6 +94,10 @@ struct callback_head { /* include/linux/types.h */
 	void *func;
 } RELOCATED;
 
+struct __call_single_node { /* include/linux/smp_types.h */
+	unsigned int u_flags;
+} RELOCATED;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;

@@ -123,6 +123,30 @@ struct row {
 	__u32 sections[SECTIONS * SECTION_SLOTS];
 };
 
+/* Who sends, what, and from where. All bytes count: each unused byte is 0. */
+struct sender_key {
+	__u64 function; /* the called function; of an interrupt, the kernel's callback for it; 0: none */
+	__u64 call_site; /* the return address in the function that sends */
+	__u32 event; /* SENDER_CALL plus the csd's type, or another SENDER_ event */
+	__u32 context; /* key of the interrupt that sends; KEY_NONE: a task; or SENDER_OTHERS and so on */
+	char task[TASK_NAME_BYTES]; /* name of the task that sends; empty in an interrupt */
+};
+
+/* What a sender sent, over all CPUs. */
+struct sender_row {
+	__u64 count; /* calls or interrupts to measured CPUs, one for each target */
+	__u64 runs; /* runs of the function with both events; of a call, those that are joined to it */
+	__u64 unfinished; /* runs whose end was not seen */
+	__u64 run_ns; /* from the entry program's last clock reading to the exit program's first one */
+	__u64 run_max_ns;
+	__u64 delay_ns; /* from queueing to the start of the run */
+	__u64 delay_max_ns;
+	__u64 completion_ns; /* from queueing to the end of the run */
+	__u64 completion_max_ns;
+	__u64 sender_cpus[SENDER_CPU_WORDS]; /* a bit for each CPU that sent */
+	__u64 target_cpus[SENDER_CPU_WORDS];
+};
+
 #define BATCHES_IN_SECTION (BATCHES / SECTIONS)
 
 _Static_assert(BATCHES * EVENTS_MAX <= HISTOGRAM_SLOTS, "the sums of events have no place");

@@ -10,8 +10,9 @@ use std::time::Duration;
 use attribution::ContextKind;
 use lab::experiment::{Absence, Bench, BenchError};
 use lab::handlers::{
-    Condition, ContextStats, DELAYS, DelayStats, HandlersBench, Load, Rate, Stimulus, Timing,
-    WindowSample, unmeasured_delays,
+    CallType, Condition, ContextStats, DELAYS, DelayStats, HandlersBench, Load, Rate, SENDERS,
+    Sender, SenderEvent, SenderStats, Stimulus, Timing, WindowSample, unmeasured_delays,
+    unmeasured_of_senders,
 };
 use live::bpf::Flavour;
 use live::bpf::layout::EVENTS_MAX;
@@ -653,4 +654,113 @@ fn delays_are_measured_on_request_only_and_need_btf() {
 fn absent_delays(bench: &LiveBench) -> Vec<Absence> {
     let absent = bench.facts().absent.into_iter();
     absent.filter(|absence| absence.table == DELAYS).collect()
+}
+
+/// The calls, runs and interrupts of all senders are those that perf counts. The membarrier stimulus is the sender of its
+/// calls, and nearly all of them are joined to their runs.
+#[test]
+fn senders_are_those_that_perf_counts() {
+    let _alone = alone();
+    let settings = LiveSettings { senders: true, ..settings(1_000) };
+    let cpus = settings.cpus.clone();
+    let Some(mut bench) = bench(settings) else { return };
+    let absent = absent_senders(&bench);
+    if absent.iter().any(|absence| absence.reason.contains("no tracepoint")) {
+        needs::not_run(needs::Need::Other, "this kernel has no tracepoints of function calls");
+        return;
+    }
+    assert_eq!(absent, unmeasured_of_senders());
+    let names = ["csd/csd_queue_cpu", "ipi/ipi_send_cpu", "csd/csd_function_exit"];
+    let counters: Option<Vec<_>> =
+        names.iter().map(|name| TracepointCounter::open(name, &cpus)).collect();
+    let Some(counters) = counters else {
+        needs::not_run(needs::Need::Other, "perf_event_open cannot count the tracepoints");
+        return;
+    };
+    let (sample, readings) =
+        read_during(&counters, || measured(&mut bench, made(Stimulus::Ipi), 0));
+    let Some(sample) = sample else { return };
+    check_spans(&sample);
+    assert_eq!(sample.lost(), 0);
+    let senders = sample.senders.as_ref().expect("senders");
+    let starts = || sample.windows.iter().filter_map(|window| window.start_ns);
+    let ends = || sample.windows.iter().filter_map(|w| Some(w.start_ns? + w.length_ns));
+    let (first_start, last_start) = (starts().min().unwrap(), starts().max().unwrap());
+    let (first_end, last_end) = (ends().min().unwrap(), ends().max().unwrap());
+    let before = readings.iter().rfind(|reading| reading.1 < first_start).expect("a reading");
+    let after = readings.iter().find(|reading| reading.0 > last_end).expect("a reading");
+    let opened = readings.iter().find(|reading| reading.0 > last_start).expect("a reading");
+    let closing = readings.iter().rfind(|reading| reading.1 < first_end).expect("a reading");
+    let sum = |is: fn(&SenderEvent) -> bool, number: fn(&SenderStats) -> u64| -> u64 {
+        senders.iter().filter(|stats| is(&stats.key.event)).map(number).sum()
+    };
+    let is_call = |event: &SenderEvent| matches!(event, SenderEvent::Call(_));
+    let is_interrupt = |event: &SenderEvent| matches!(event, SenderEvent::Interrupt(_));
+    let runs = |stats: &SenderStats| stats.counts.run_count;
+    let counted = [
+        sum(is_call, |stats| stats.counts.count),
+        sum(is_interrupt, |stats| stats.counts.count),
+        sum(|_| true, runs),
+    ];
+    // Some kernels call no BPF programs while threads of PID 1 run.
+    let missing_max = sample.undelivered() * 2 + cpus.len() as u64 * 10;
+    for (position, (name, counted)) in names.iter().zip(counted).enumerate() {
+        let counted_max = after.2[position] - before.2[position];
+        let counted_min = closing.2[position].saturating_sub(opened.2[position]);
+        eprintln!("{name}: {counted}; perf counts {counted_min} to {counted_max}");
+        assert!(counted <= counted_max, "{name}: {counted}, perf counts {counted_max}");
+        // perf also counts functions that a CPU calls for itself, without a csd.
+        if !name.ends_with("exit") {
+            assert!(
+                counted + missing_max >= counted_min,
+                "{name}: {counted}, perf counts {counted_min}, {missing_max} may be missing"
+            );
+        }
+    }
+    let is_planted = |stats: &&SenderStats| {
+        stats.key.event == SenderEvent::Call(CallType::Synchronous)
+            && stats.key.sender == Sender::Task("irqlab-ipi-call".to_owned())
+    };
+    let planted: Vec<&SenderStats> = senders.iter().filter(is_planted).collect();
+    let (sent, joined) = planted.iter().fold((0, 0), |(sent, joined), stats| {
+        (sent + stats.counts.count, joined + stats.counts.run_count)
+    });
+    assert!(sent > 100 && joined + missing_max >= sent, "{joined} of {sent} calls are joined");
+    for stats in senders {
+        let counts = &stats.counts;
+        assert!(counts.delay_max_ns <= counts.completion_max_ns, "{stats:?}");
+        assert!(counts.completion_max_ns <= sample.length_ns(), "{stats:?}");
+        let is_joined_once = counts.run_count <= counts.count || !is_call(&stats.key.event);
+        assert!(is_joined_once, "{stats:?}");
+    }
+    // A reschedule interrupt is sent before it comes.
+    let sent: u64 = senders
+        .iter()
+        .filter(|stats| stats.key.event == SenderEvent::Interrupt(Some("reschedule")))
+        .map(|stats| stats.counts.count)
+        .sum();
+    let received = total(&sample, |source| source.context.name == "reschedule");
+    assert!(received <= sent + missing_max, "{received} of {sent} reschedule interrupts came");
+}
+
+/// Without the option, no senders are measured. A kernel without type information has no table, and says why.
+#[test]
+fn senders_are_measured_on_request_only_and_need_btf() {
+    let _alone = alone();
+    let Some(mut bench_without) = bench(settings(100)) else { return };
+    let Some(sample) = measured(&mut bench_without, Condition::Ambient, 0) else { return };
+    assert!(sample.senders.is_none());
+    let settings = LiveSettings { senders: true, flavour: Some(Flavour::Raw), ..settings(50) };
+    let Some(mut bench) = bench(settings) else { return };
+    let absent = absent_senders(&bench);
+    let subjects: Vec<&str> = absent.iter().map(|absence| &*absence.what).collect();
+    assert_eq!(subjects, ["senders of function calls", "senders of interrupts"]);
+    assert!(absent.iter().all(|absence| absence.reason.contains("no type information")));
+    let Some(sample) = measured(&mut bench, Condition::Ambient, 0) else { return };
+    assert!(sample.senders.is_none());
+}
+
+fn absent_senders(bench: &LiveBench) -> Vec<Absence> {
+    let absent = bench.facts().absent.into_iter();
+    absent.filter(|absence| absence.table == SENDERS).collect()
 }

@@ -117,6 +117,10 @@ pub struct HandlersArgs {
     /// execution. On live it costs a probe at each of these events
     #[arg(long)]
     delays: bool,
+    /// Also measure who sends function calls and interrupts to other CPUs, from where in the kernel, and what the
+    /// functions cost there. On live it costs a probe at each of these events
+    #[arg(long)]
+    senders: bool,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -228,6 +232,7 @@ impl HandlersArgs {
             ("misses", json!(self.misses)),
             ("callbacks", json!(self.callbacks)),
             ("delays", json!(self.delays)),
+            ("senders", json!(self.senders)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -360,6 +365,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     settings.events = live_events(args, host);
     settings.callbacks = args.callbacks;
     settings.delays = args.delays;
+    settings.senders = args.senders;
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
     settings.low_interval = Some(args.low_interval);
@@ -433,6 +439,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         request,
         low_rate_warm_up_ns: ns(warm_ups.at_low_rate),
         events: args.events.clone(),
+        senders: args.senders,
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });

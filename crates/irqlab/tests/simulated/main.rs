@@ -21,6 +21,7 @@ mod model;
 mod noise;
 mod preempt_rt;
 mod sampled;
+mod senders;
 mod services;
 mod signal;
 #[path = "../support/mod.rs"]

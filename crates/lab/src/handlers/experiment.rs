@@ -66,6 +66,9 @@ impl Experiment for Plan {
         if conditions.iter().any(|condition| condition.timing.delays.is_some()) {
             tables.push(tables::delays(conditions));
         }
+        if conditions.iter().any(|condition| condition.timing.senders.is_some()) {
+            tables.push(tables::senders(conditions));
+        }
         // Causes come before counts of events.
         tables.extend(tables::misses(conditions));
         if passes.len() > 1 {

@@ -14,6 +14,7 @@ pub mod probe_check;
 pub mod rates;
 pub mod sample;
 pub mod samples;
+mod senders;
 mod storm;
 
 mod tables;
@@ -27,5 +28,9 @@ pub use sample::{
     ALL_DEVICES, Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample,
 };
 pub use samples::{ConditionSamples, Samples};
+pub use senders::{
+    CallType, SENDERS, Sender, SenderCounts, SenderEvent, SenderKey, SenderStats,
+    unmeasured_of_senders,
+};
 #[cfg(test)]
 pub(crate) use tables::handlers as table_of_contexts;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use stats::{Batches, Distribution, JointBatch};
 
 use super::delays::DelayStats;
+use super::senders::SenderStats;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::services::ServicesSample;
@@ -244,6 +245,8 @@ pub struct WindowSample {
     pub services: Option<Box<ServicesSample>>,
     /// Delays from raise or queueing to run. `None` if they were not measured.
     pub delays: Option<Vec<DelayStats>>,
+    /// Senders of function calls and interrupts to the measured CPUs. `None` if they were not measured.
+    pub senders: Option<Vec<SenderStats>>,
     /// Whether a request to stop or a limit ended the window early.
     pub interrupted: bool,
     /// Whether the window ended early because it had measured enough (`--until`).

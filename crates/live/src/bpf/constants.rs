@@ -38,6 +38,33 @@ shared_constants! {
     /// Largest number of work items that wait at the same time, in the measurement of their delays.
     WORK_ITEMS_MAX: usize = 16_384;
 
+    /// Largest number of senders with a row of their own. Further senders share a row for each kind of event.
+    SENDER_ROWS_MAX: usize = 4_096;
+    /// Largest number of calls that wait for their run on another CPU.
+    QUEUED_CALLS_MAX: usize = 16_384;
+    /// Words of 64 CPUs in a set of CPUs that send or are sent to. Senders are measured only on machines with at most
+    /// so many CPUs.
+    SENDER_CPU_WORDS: usize = 16;
+    /// An event of a sender: a call is queued. The kernel's type of the call is added: 0 asynchronous, 1 synchronous, 2
+    /// irq_work, 3 wake-up.
+    SENDER_CALL: u32 = 1;
+    /// A queued irq_work.
+    SENDER_IRQ_WORK: u32 = 3;
+    /// An interrupt is sent to one CPU.
+    SENDER_IPI: u32 = 5;
+    /// Interrupts are sent to several CPUs at once.
+    SENDER_IPI_TO_SEVERAL: u32 = 6;
+    /// A run to which no queued call can be joined.
+    SENDER_RUN: u32 = 7;
+    /// A sender's context: all senders of an event that found no free row.
+    SENDER_OTHERS: u32 = u32::MAX;
+    /// A sender's context: not known.
+    SENDER_UNKNOWN: u32 = u32::MAX - 1;
+    /// A sender's context: an interrupt whose entry was not seen.
+    SENDER_HARDIRQ: u32 = u32::MAX - 2;
+    /// A sender's context: a softirq whose entry was not seen.
+    SENDER_SOFTIRQ: u32 = u32::MAX - 3;
+
     /// Lowest bits of a key's word in `cpu_state`: the key's row, or 0 for no row.
     ROW_BITS: u32 = 7;
     /// The other bits of a key's word: the time that a probe pair adds inside a span, in units of 2^-this ns.
@@ -66,15 +93,17 @@ shared_constants! {
     /// Value of a counter that this kernel does not have.
     COUNTER_ABSENT: u64 = u64::MAX;
     /// Number of offsets into a CPU's area of kernel variables.
-    PERCPU_OFFSETS: usize = 17;
+    PERCPU_OFFSETS: usize = 18;
     /// Position of the run queue's offset among the offsets.
     OFFSET_RUNQUEUES: usize = 0;
     /// Position of the offset of `kstat`.
     OFFSET_KSTAT: usize = 1;
     /// Position of the offset of the mask of pending softirqs.
     OFFSET_PENDING: usize = 2;
+    /// Position of the offset of the count that says whether the CPU handles an interrupt or a softirq.
+    OFFSET_PREEMPT: usize = 3;
     /// Position of the first vector counter's offset.
-    OFFSET_VECTORS: usize = 3;
+    OFFSET_VECTORS: usize = 4;
 
     /// A mark: entry of a context.
     MARK_ENTER: u16 = 1;

@@ -13,8 +13,8 @@ use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Typedef, Var
 use libbpf_rs::btf::{BtfType, ReferencesType};
 
 use super::layout::{
-    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_PENDING, OFFSET_RUNQUEUES,
-    OFFSET_VECTORS, PERCPU_OFFSETS,
+    COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_PENDING, OFFSET_PREEMPT,
+    OFFSET_RUNQUEUES, OFFSET_VECTORS, PERCPU_OFFSETS,
 };
 
 /// Fields of `irq_cpustat_t` (arch/x86/include/asm/hardirq.h), each with its label in
@@ -52,12 +52,14 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
             Some("kstat") => offsets[OFFSET_KSTAT] = offset,
             // From Linux 6.15 on.
             Some("__softirq_pending") => offsets[OFFSET_PENDING] = offset,
+            // Up to Linux 6.1, and from 6.15 on.
+            Some("__preempt_count") => offsets[OFFSET_PREEMPT] = offset,
             // Linux 6.2 to 6.14.
             Some("pcpu_hot") => {
-                let field = btf
-                    .type_by_name::<Composite<'_>>("pcpu_hot")
-                    .and_then(|hot| member_offset(&btf, &hot, "softirq_pending"));
-                offsets[OFFSET_PENDING] = field.map_or(-1, |field| offset + field);
+                let Some(hot) = btf.type_by_name::<Composite<'_>>("pcpu_hot") else { continue };
+                let at = |name| member_offset(&btf, &hot, name).map_or(-1, |field| offset + field);
+                offsets[OFFSET_PENDING] = at("softirq_pending");
+                offsets[OFFSET_PREEMPT] = at("preempt_count");
             }
             Some("irq_stat") => {
                 if let Some(field) = irq_stat_pending(&btf) {

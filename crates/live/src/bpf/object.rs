@@ -25,10 +25,12 @@ use super::BpfError;
 use super::instances::take_slot;
 use super::layout::{
     COOKIE_ENTRY, Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames,
-    Row,
+    Row, SENDER_CALL, SENDER_OTHERS, SENDER_RUN, SenderKey, SenderRow,
 };
 use super::memory::KernelMemory;
-use super::programs::{CPU_LEAVES, WORK_QUEUE_PROGRAM, WORK_RESUME_PROGRAM, follower};
+use super::programs::{
+    CPU_LEAVES, WORK_QUEUE_PROGRAM, WORK_RESUME_PROGRAM, follower, is_of_senders,
+};
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
@@ -158,6 +160,8 @@ pub struct Probes {
     /// Programs attached by [`Probes::attach`], until [`Probes::detach_all`].
     links: Vec<Attached>,
     rows: RowLayout,
+    /// Whether a loaded program measures senders of interrupts.
+    has_senders: bool,
 }
 
 /// Keeps a program attached until it is dropped.
@@ -324,6 +328,7 @@ impl Probes {
             has_cookies: config.cookies != 0,
             links: Vec::new(),
             rows: rows.clone(),
+            has_senders: spec.programs.iter().any(|program| is_of_senders(program)),
         };
         if matches!(spec.maps, Maps::New(_)) {
             probes.clear()?; // writes the position of each CPU's rows into its state
@@ -566,7 +571,45 @@ impl Probes {
         if self.map("work_parts").is_ok() {
             self.empty("work_parts")?;
         }
+        if self.has_senders {
+            self.clear_senders()?;
+        }
         Ok(())
+    }
+
+    /// Deletes all rows of senders, and makes a row for the senders of each event that find no row of their own.
+    fn clear_senders(&self) -> Result<(), BpfError> {
+        self.empty("queued_calls")?;
+        self.empty("sender_rows")?;
+        for event in SENDER_CALL..=SENDER_RUN {
+            let mut others = SenderKey::new_zeroed();
+            (others.event, others.context) = (event, SENDER_OTHERS);
+            self.map("sender_rows")?
+                .update(others.as_bytes(), SenderRow::new_zeroed().as_bytes(), MapFlags::ANY)
+                .map_err(|error| failure("clearing sender_rows", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the rows of all senders. Empty if no program measures senders.
+    ///
+    /// Fails if the kernel refuses.
+    pub fn senders(&self) -> Result<Vec<(SenderKey, SenderRow)>, BpfError> {
+        if !self.has_senders {
+            return Ok(Vec::new());
+        }
+        let map = self.map("sender_rows")?;
+        let mut senders = Vec::new();
+        for key in map.keys() {
+            let row = map
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| failure("reading sender_rows", &error))?
+                .ok_or_else(|| too_short("sender_rows"))?;
+            let parsed = SenderKey::read_from_bytes(&key).ok();
+            let parsed = parsed.zip(SenderRow::read_from_bytes(&row).ok());
+            senders.push(parsed.ok_or_else(|| too_short("sender_rows"))?);
+        }
+        Ok(senders)
     }
 
     /// Deletes all entries of a hash map.
@@ -681,6 +724,11 @@ fn configure(
             "nested_times" => rows.nested_entries(),
             "pmu_events" => (config.events * config.cpus).max(1),
             "work_parts" if !programs.contains(&WORK_RESUME_PROGRAM) => 1,
+            "sender_rows" | "queued_calls"
+                if !programs.iter().any(|program| is_of_senders(program)) =>
+            {
+                1
+            }
             "queued_work" if !programs.contains(&WORK_QUEUE_PROGRAM) => 1,
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())

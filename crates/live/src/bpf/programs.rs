@@ -5,7 +5,10 @@
 
 use attribution::context::VECTORS;
 
-use super::layout::{OFFSET_KSTAT, OFFSET_PENDING, OFFSET_RUNQUEUES, PERCPU_OFFSETS};
+use super::layout::{
+    OFFSET_KSTAT, OFFSET_PENDING, OFFSET_PREEMPT, OFFSET_RUNQUEUES, PERCPU_OFFSETS,
+    SENDER_CPU_WORDS,
+};
 use super::{Flavour, known_tracepoints};
 
 /// A context, and the programs that measure it.
@@ -212,7 +215,61 @@ pub fn choose_delays(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS]) -> Chose
     })
 }
 
+/// The programs of senders, in the order of attachment.
+fn sender_contexts() -> Vec<ContextPrograms> {
+    let senders = |context: &str, programs: &[(&str, &str)]| ContextPrograms {
+        context: context.to_owned(),
+        programs: programs
+            .iter()
+            .map(|&(point, name)| (point.to_owned(), name.to_owned()))
+            .collect(),
+    };
+    vec![
+        senders(
+            "senders of function calls",
+            &[
+                ("csd_function_exit", "call_ends"),
+                ("csd_function_entry", "call_starts"),
+                ("csd_queue_cpu", "call_queued"),
+            ],
+        ),
+        senders(
+            "senders of interrupts",
+            &[("ipi_send_cpu", "interrupt_sent"), ("ipi_send_cpumask", "interrupts_sent")],
+        ),
+    ]
+}
+
+/// Whether a program measures senders of interrupts. Only the timing pass has these programs.
+#[must_use]
+pub fn is_of_senders(program: &str) -> bool {
+    let senders = sender_contexts();
+    senders.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
+}
+
+/// Like [`choose`], for senders. `offsets`: [`percpu_offsets`](super::kernel_counters::percpu_offsets); `cpus`: how many
+/// CPUs this machine may have.
+#[must_use]
+pub fn choose_senders(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS], cpus: usize) -> Chosen {
+    let has_interrupt_state =
+        [OFFSET_RUNQUEUES, OFFSET_PREEMPT].iter().all(|index| offsets[*index] >= 0);
+    choose_where_known(&sender_contexts(), flavour, |_| {
+        if cpus > SENDER_CPU_WORDS * 64 {
+            return Some("irqlab follows senders on machines with at most 1,024 CPUs");
+        }
+        (!has_interrupt_state).then_some(
+            "this kernel's type information does not locate the count that tells interrupts from tasks",
+        )
+    })
+}
+
 impl Chosen {
+    /// Adds the programs for senders. Returns what cannot be measured, each with the reason.
+    pub fn add_senders(&mut self, senders: Chosen) -> Vec<(String, String)> {
+        self.programs.extend(senders.programs);
+        senders.absent
+    }
+
     /// Adds the programs for delays. They run before the programs that open spans at the same tracepoints, so no span has
     /// them inside. Returns the delays that cannot be measured, each with the reason.
     pub fn add_delays(&mut self, delays: Chosen) -> Vec<(String, String)> {
@@ -267,6 +324,7 @@ pub fn context_of_program(program: &str) -> String {
         .into_iter()
         .chain(callback_contexts())
         .chain(delay_contexts())
+        .chain(sender_contexts())
         .find(|context| context.programs.iter().any(|(_, name)| name == program))
         .map_or_else(|| program.to_owned(), |found| found.context)
 }
@@ -304,6 +362,25 @@ mod tests {
         assert!(chosen.absent.iter().any(|(context, _)| context == "delays of softirqs"));
         assert!(!chosen.programs.iter().any(|program| program == "softirq_raised"));
         assert!(is_of_delays("softirq_delay_ends") && !is_of_delays("softirq_in"));
+    }
+
+    #[test]
+    fn senders_are_absent_without_type_information_or_on_a_machine_with_too_many_cpus() {
+        let known = [8; PERCPU_OFFSETS];
+        let absent = |flavour, offsets: &[i32; PERCPU_OFFSETS], cpus| {
+            let chosen = choose_senders(flavour, offsets, cpus);
+            assert!(chosen.programs.is_empty());
+            chosen.absent.iter().map(|(_, reason)| reason.clone()).collect::<Vec<_>>()
+        };
+        let reasons = absent(Flavour::Raw, &known, 2);
+        assert!(reasons.len() == 2 && reasons[0].contains("no type information"), "{reasons:?}");
+        let mut offsets = known;
+        offsets[OFFSET_PREEMPT] = -1;
+        for (offsets, cpus) in [(&offsets, 2), (&known, 1_025)] {
+            assert_eq!(absent(Flavour::Btf, offsets, cpus).len(), 2);
+        }
+        assert!(is_of_senders("call_queued") && !is_of_senders("work_queued"));
+        assert_eq!(context_of_program("interrupts_sent"), "senders of interrupts");
     }
 
     #[test]

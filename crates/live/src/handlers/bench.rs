@@ -15,24 +15,27 @@ use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{
-    Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, WindowSample, unmeasured_delays,
+    Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, SENDERS, WindowSample,
+    unmeasured_delays, unmeasured_of_senders,
 };
 use serde_json::{Map, json};
 
 use super::agreement::{
     Bracket, CpuCounts, Files, compare, gate_agrees_with_files, nested_threaded_lines,
 };
-use super::convert::{delays_of, sample_of, sample_of_counter, window_of};
+use super::convert::{actions_of, delays_of, sample_of, sample_of_counter, window_of};
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
+use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use super::window_cpus::WindowCpus;
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::CpuState;
+use crate::bpf::layout::{CpuState, SENDER_OTHERS, SENDER_ROWS_MAX};
 use crate::bpf::memory;
 use crate::bpf::programs::{
-    choose, choose_callbacks, choose_delays, context_of_program, is_of_delays,
+    choose, choose_callbacks, choose_delays, choose_senders, context_of_program, is_of_delays,
+    is_of_senders,
 };
 use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout};
 use crate::clock::Reading;
@@ -191,7 +194,9 @@ impl LiveBench {
                 .map_err(BenchError::from)
         };
         if let Some(first) = self.passes.first() {
-            let programs = first.programs.iter().filter(|program| !is_of_delays(program));
+            let is_of_all_passes =
+                |program: &&String| !is_of_delays(program) && !is_of_senders(program);
+            let programs = first.programs.iter().filter(is_of_all_passes);
             return load(programs.cloned().collect());
         }
         // If /proc hides kernel threads, IRQ threads may exist.
@@ -207,6 +212,15 @@ impl LiveBench {
             self.absent.extend(unmeasured_delays());
             absent_delays = chosen.add_delays(choose_delays(self.flavour, &percpu_offsets()));
         }
+        let mut absent_senders = Vec::new();
+        if self.settings.senders {
+            let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
+            let senders = choose_senders(self.flavour, &percpu_offsets(), cpus);
+            absent_senders = chosen.add_senders(senders);
+            if absent_senders.is_empty() {
+                self.absent.extend(unmeasured_of_senders());
+            }
+        }
         let mut loaded = load(chosen.programs)?;
         self.absent.push(Absence::new(
             HANDLERS,
@@ -218,9 +232,16 @@ impl LiveBench {
         let absent_delays = absent_delays.into_iter();
         self.absent
             .extend(absent_delays.map(|(context, reason)| Absence::new(DELAYS, context, reason)));
+        let absent_senders = absent_senders.into_iter();
+        self.absent
+            .extend(absent_senders.map(|(context, reason)| Absence::new(SENDERS, context, reason)));
         let refused = loaded.attach_what_can_be().into_iter();
         let refused = refused.map(|(program, error)| {
-            let table = if is_of_delays(&program) { DELAYS } else { HANDLERS };
+            let table = match &*program {
+                program if is_of_delays(program) => DELAYS,
+                program if is_of_senders(program) => SENDERS,
+                _ => HANDLERS,
+            };
             BenchError::from(error).absence(table, context_of_program(&program))
         });
         let refused: Vec<Absence> = refused.collect();
@@ -432,6 +453,44 @@ impl LiveBench {
         }
     }
 
+    /// Adds the senders of interrupts to a sample, and the time of their probes.
+    fn add_senders(
+        &self,
+        loaded: &LoadedPass,
+        sample: &mut WindowSample,
+    ) -> Result<(), BenchError> {
+        if !loaded.programs.iter().any(|program| is_of_senders(program)) {
+            return Ok(());
+        }
+        let rows = loaded.probes.senders()?;
+        let functions = SenderFunctions::find(&self.root, &rows);
+        if functions.unnamed > 0 {
+            sample.warnings.push(format!(
+                "{} functions and call sites of senders have an address instead of a name, because /proc/kallsyms did \
+                 not list them after the window (it shows addresses to root, if kernel.kptr_restrict is not 2)",
+                functions.unnamed
+            ));
+        }
+        let others: u64 = rows
+            .iter()
+            .filter(|(key, _)| key.context == SENDER_OTHERS)
+            .map(|(_, row)| row.count)
+            .sum();
+        if others > 0 {
+            sample.warnings.push(format!(
+                "{others} calls and interrupts are in the rows (other senders): there were more than {SENDER_ROWS_MAX} \
+                 senders"
+            ));
+        }
+        let warm = &loaded.warm[0].warm;
+        let overhead = RunOverhead::of_window(&sample.contexts, warm.in_span_ns);
+        let actions = |irq| actions_of(&self.root, irq);
+        sample.senders = Some(senders_of(&rows, &functions, overhead, actions));
+        let probe_ns = probe_runs(&rows) * warm.total_ns / 2;
+        sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
+        Ok(())
+    }
+
     /// Reads the maps after a window, and adds to the sample: the counts, the CPUs without a window, and the comparison
     /// with the kernel's counts.
     fn collect(
@@ -447,6 +506,7 @@ impl LiveBench {
         cpus.leave_out_unclosed(&states);
         cpus.describe(&self.root, &states, sample);
         self.add_counts(loaded, event_overheads, (&states, &rows), &cpus.measured, sample);
+        self.add_senders(loaded, sample)?;
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
         let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &cpus.measured {

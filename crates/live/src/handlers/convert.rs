@@ -69,7 +69,7 @@ fn read_name(row: &Row) -> Option<String> {
 }
 
 /// The names of an IRQ line's actions, from sysfs, for a kernel without BTF.
-fn actions_of(root: &Root, irq: u32) -> String {
+pub(super) fn actions_of(root: &Root, irq: u32) -> String {
     let listed = root.word(format!("sys/kernel/irq/{irq}/actions"));
     let mut name = listed.unwrap_or_else(|| "(name not read)".to_owned());
     let end = name.char_indices().map(|(index, _)| index).find(|index| *index > NAME_BYTES_MAX);

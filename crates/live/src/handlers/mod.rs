@@ -13,6 +13,7 @@ pub mod in_guest;
 mod known_contexts;
 mod open_window;
 mod passes;
+mod senders;
 pub(crate) mod settings;
 pub(crate) mod stimuli;
 mod window_cpus;

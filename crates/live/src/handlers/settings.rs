@@ -23,6 +23,8 @@ pub struct LiveSettings {
     pub callbacks: bool,
     /// Whether delays from raise or queueing to run are measured.
     pub delays: bool,
+    /// Whether senders of function calls and interrupts to other CPUs are measured.
+    pub senders: bool,
     /// `HOST[:PORT]` of the peer of the net stimulus, reached by a real NIC.
     pub peer: Option<String>,
     /// See [`StimulusSettings::cards`](crate::stimulus::StimulusSettings::cards).
@@ -62,6 +64,7 @@ impl LiveSettings {
             events: Vec::new(),
             callbacks: false,
             delays: false,
+            senders: false,
             peer: None,
             cards: false,
             disk_file: None,

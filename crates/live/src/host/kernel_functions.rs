@@ -9,6 +9,8 @@ use super::Root;
 const BYTES_MAX: usize = 64 << 20;
 /// Longest name, with the module, bytes; longer names are cut.
 const NAME_BYTES_MAX: usize = 128;
+/// Largest size of a function, bytes: code further after a symbol is not of it.
+const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 /// The name of the functions that share a row, because a CPU's rows were in use.
 pub const OTHER_FUNCTIONS: &str = "(other functions)";
 
@@ -32,6 +34,40 @@ impl KernelFunctions {
             let Some((address, name)) = parse(&line) else { continue };
             if addresses.contains(&address) {
                 names.entry(address).or_insert(name);
+            }
+        }
+        KernelFunctions { names }
+    }
+
+    /// Finds the names of the functions around `addresses`, which follow call instructions. Each address has the name of
+    /// the symbol before it, if that is a function and no further away than [`FUNCTION_BYTES_MAX`].
+    #[must_use]
+    pub fn find_around(root: &Root, addresses: &BTreeSet<u64>) -> KernelFunctions {
+        let mut names = BTreeMap::new();
+        if addresses.is_empty() {
+            return KernelFunctions { names };
+        }
+        let bytes = root.bytes("proc/kallsyms", BYTES_MAX).unwrap_or_default();
+        let mut symbols: Vec<(u64, &[u8])> = Vec::new();
+        for line in bytes.split(|byte| *byte == b'\n') {
+            let hex = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+            let address =
+                std::str::from_utf8(hex).ok().and_then(|h| u64::from_str_radix(h, 16).ok());
+            symbols.extend(address.map(|address| (address, line)));
+        }
+        // Stable: of symbols at the same address, the first one names the function, as in `find`.
+        symbols.sort_by_key(|(address, _)| *address);
+        for &address in addresses {
+            // A call may be the last instruction of a function that does not return.
+            let called_before = address - 1;
+            let end = symbols.partition_point(|(start, _)| *start <= called_before);
+            let Some((start, _)) = end.checked_sub(1).map(|last| symbols[last]) else { continue };
+            let first = symbols.partition_point(|(other, _)| *other < start);
+            let name = symbols[first..end]
+                .iter()
+                .find_map(|(_, line)| parse(&String::from_utf8_lossy(line)).map(|(_, name)| name));
+            if called_before - start < FUNCTION_BYTES_MAX {
+                names.extend(name.map(|name| (address, name)));
             }
         }
         KernelFunctions { names }
@@ -87,6 +123,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         plant(directory.path(), "proc/kallsyms", text);
         let root = Root::new(directory.path());
+        let around = BTreeSet::from([
+            0xffff_ffff_8100_0004,
+            0xffff_ffff_8100_0010,
+            0xffff_ffff_8100_0018,
+            0xffff_ffff_c000_0050,
+            0xffff_ffff_d000_0050,
+        ]);
+        let functions = KernelFunctions::find_around(&root, &around);
+        let names = around.iter().map(|address| functions.name(*address)).collect::<Vec<_>>();
+        let expected = [
+            "_text",
+            "_text",
+            "0xffffffff81000018",
+            "tx_timeout.isra.0 [virtio_net]",
+            "0xffffffffd0000050",
+        ];
+        assert_eq!((names, functions.unnamed(&around)), (expected.map(str::to_owned).to_vec(), 2));
         let addresses: BTreeSet<u64> =
             BTreeSet::from([0xffff_ffff_8100_0000, 0xffff_ffff_8100_0010, 0xffff_ffff_c000_0010]);
         let functions = KernelFunctions::find(&root, &addresses);

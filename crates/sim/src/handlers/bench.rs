@@ -12,7 +12,7 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{
-    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, Stimulus, WindowSample,
+    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, SENDERS, Stimulus, WindowSample,
     unmeasured_delays,
 };
 use lab::services::ServicesSample;
@@ -44,6 +44,8 @@ pub struct SimSettings {
     /// Facts that hold for this host or this moment only. They are under one key of the settings, because all
     /// other settings stay the same when the run is repeated.
     pub on_host: Map<String, Json>,
+    /// Whether senders of interrupts were requested. The bench does not measure them, and says so.
+    pub senders: bool,
     /// How many conditions are measured at the same time.
     pub jobs: Jobs,
     /// Symbols and types of the guest's kernel, for the names in tables of misses.
@@ -217,6 +219,10 @@ impl SimBench {
         let mut absent = guest.kernel_files.absent(&guest.watch, "handlers");
         if guest.watch.delays {
             absent.extend(unmeasured_delays());
+        }
+        if self.settings.senders {
+            let reason = "the simulator does not follow the kernel's queues of function calls";
+            absent.push(Absence::new(SENDERS, "senders of function calls and interrupts", reason));
         }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));

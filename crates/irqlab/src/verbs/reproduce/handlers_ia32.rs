@@ -133,6 +133,7 @@ fn measure(
         events,
         on_host,
         kernel: (None, None),
+        senders: false,
     };
     let mut bench = SimBench::new(settings);
     let mut measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;

@@ -260,6 +260,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let host = prepared.host();
     let bench = SimBench::new(SimSettings {
         kernel: (None, None),
+        senders: false,
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
         guest: prepared.guest,
         low_rate_warm_up_ns: ns(args.warm_up),

@@ -10,6 +10,7 @@ mod histograms;
 mod misses;
 mod napi;
 mod rates;
+mod senders;
 
 pub(super) use agreement::agreement;
 pub(super) use conditions::conditions;
@@ -19,6 +20,7 @@ pub(crate) use handlers::handlers;
 pub(super) use histograms::histograms;
 pub(super) use misses::misses;
 pub(super) use napi::napi;
+pub(super) use senders::senders;
 
 use attribution::Context;
 use record::limits::ROWS_MAX;
@@ -197,6 +199,7 @@ mod tests {
             handlers(&[], &overhead),
             histograms(&[]),
             napi(&[]),
+            senders(&[]),
             super::super::Rates::default().table(),
         ];
         for table in tables {

@@ -1,0 +1,200 @@
+//! Senders of inter-processor interrupts in one window, as a bench reports them: who asked another CPU to call a
+//! function, or sent it an interrupt, and what the function cost there.
+
+use attribution::Context;
+
+use crate::experiment::Absence;
+
+/// The name of the table.
+pub const SENDERS: &str = "senders";
+
+/// What no bench measures of senders, each with the reason: what the table lacks.
+#[must_use]
+pub fn unmeasured_of_senders() -> Vec<Absence> {
+    [
+        (
+            "the wait of a sender for all targets of a call together",
+            "no event says which queued calls belong to one call of several CPUs; completion_mean_ns is for each target",
+        ),
+        (
+            "runs of irq_work that is queued to another CPU",
+            "the kernel has no event for them",
+        ),
+    ]
+    .map(|(subject, reason)| Absence::new(SENDERS, subject, reason))
+    .to_vec()
+}
+
+/// What a sender does, or the target if the sender is not known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SenderEvent {
+    /// Queues a call of a function for another CPU.
+    Call(CallType),
+    /// Sends an interrupt. The name of its vector; `None` if it is not known.
+    Interrupt(Option<&'static str>),
+    /// A function was called, and no queued call can be joined to the run.
+    UnjoinedRun,
+}
+
+impl SenderEvent {
+    /// The event's name in results.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            SenderEvent::Call(_) => "call",
+            SenderEvent::Interrupt(_) => "interrupt",
+            SenderEvent::UnjoinedRun => "run",
+        }
+    }
+
+    /// How the row is measured, in words for the table.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        match self {
+            SenderEvent::Call(CallType::IrqWork) => {
+                "csd_queue_cpu; the kernel has no event for the run"
+            }
+            SenderEvent::Call(CallType::WakeUp) => {
+                "csd_queue_cpu, joined to csd_function_entry and csd_function_exit by csd, target and function; a run \
+                 wakes all tasks that are queued then, and has events for the first only"
+            }
+            SenderEvent::Call(_) => {
+                "csd_queue_cpu, joined to csd_function_entry and csd_function_exit by csd, target and function"
+            }
+            SenderEvent::Interrupt(_) => "ipi_send_cpu or ipi_send_cpumask; no run is joined",
+            SenderEvent::UnjoinedRun => {
+                "csd_function_entry and csd_function_exit without a csd_queue_cpu that can be joined"
+            }
+        }
+    }
+}
+
+/// How the kernel makes a call on another CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallType {
+    /// The sender does not wait.
+    Asynchronous,
+    /// The sender waits until the function has returned on the target.
+    Synchronous,
+    /// The call runs queued irq_work.
+    IrqWork,
+    /// The call wakes tasks on the target.
+    WakeUp,
+}
+
+impl CallType {
+    /// Whether the sender waits for the end of the function.
+    #[must_use]
+    pub fn is_synchronous(self) -> bool {
+        self == CallType::Synchronous
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sender {
+    /// Tasks of this name.
+    Task(String),
+    /// An interrupt or a softirq.
+    Interrupt(Context),
+    /// An interrupt or a softirq whose entry was not seen.
+    UnknownInterrupt(&'static str),
+    /// All senders that found no free row.
+    Others,
+    /// Not known.
+    Unknown,
+}
+
+impl Sender {
+    /// Where the sender's code runs: `task`, `irq`, `vector`, `softirq`; `None` if it is not known.
+    #[must_use]
+    pub fn kind(&self) -> Option<&'static str> {
+        match self {
+            Sender::Task(_) => Some("task"),
+            Sender::Interrupt(context) => Some(context.kind.label()),
+            Sender::UnknownInterrupt(kind) => Some(kind),
+            Sender::Others | Sender::Unknown => None,
+        }
+    }
+
+    /// The name of the task, interrupt or softirq.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Sender::Task(name) => name,
+            Sender::Interrupt(context) => &context.name,
+            Sender::UnknownInterrupt(_) | Sender::Unknown => "(not known)",
+            Sender::Others => "(other senders)",
+        }
+    }
+}
+
+/// What identifies a row of senders.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SenderKey {
+    pub event: SenderEvent,
+    /// The called function. For an interrupt, the callback that the kernel names. `None`: none.
+    pub function: Option<String>,
+    pub sender: Sender,
+    /// The function that sends; `None` if it is not known.
+    pub call_site: Option<String>,
+}
+
+/// Counts and times of one sender over all CPUs. Times in ns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SenderCounts {
+    /// Calls or interrupts to measured CPUs, one for each target.
+    pub count: u64,
+    /// Runs with both events. For a call: the runs that are joined to it.
+    pub run_count: u64,
+    /// Runs whose end was not seen. `run_count` does not include them.
+    pub unfinished_count: u64,
+    /// Time of the runs. The probes' overhead is subtracted, so the time may be negative.
+    pub run_total_ns: i64,
+    /// The subtracted overhead of a run, and its error.
+    pub overhead_mean_ns: u64,
+    pub overhead_error_ns: u64,
+    pub run_max_ns: u64,
+    /// Time from queueing to the start of the joined runs.
+    pub delay_total_ns: u64,
+    pub delay_max_ns: u64,
+    /// Time from queueing to the end of the joined runs.
+    pub completion_total_ns: u64,
+    pub completion_max_ns: u64,
+    /// CPUs that sent, in ascending order.
+    pub sender_cpus: Vec<u32>,
+    /// CPUs to which it was sent, in ascending order.
+    pub target_cpus: Vec<u32>,
+}
+
+impl SenderCounts {
+    /// Adds the counts and times of `other`.
+    pub fn add(&mut self, other: &SenderCounts) {
+        self.count += other.count;
+        self.run_count += other.run_count;
+        self.unfinished_count += other.unfinished_count;
+        self.run_total_ns += other.run_total_ns;
+        self.delay_total_ns += other.delay_total_ns;
+        self.completion_total_ns += other.completion_total_ns;
+        self.overhead_mean_ns = self.overhead_mean_ns.max(other.overhead_mean_ns);
+        self.overhead_error_ns = self.overhead_error_ns.max(other.overhead_error_ns);
+        self.run_max_ns = self.run_max_ns.max(other.run_max_ns);
+        self.delay_max_ns = self.delay_max_ns.max(other.delay_max_ns);
+        self.completion_max_ns = self.completion_max_ns.max(other.completion_max_ns);
+        for (cpus, others) in [
+            (&mut self.sender_cpus, &other.sender_cpus),
+            (&mut self.target_cpus, &other.target_cpus),
+        ] {
+            cpus.extend(others);
+            cpus.sort_unstable();
+            cpus.dedup();
+        }
+    }
+}
+
+/// One sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SenderStats {
+    pub key: SenderKey,
+    pub counts: SenderCounts,
+}

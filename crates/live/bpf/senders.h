@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * Senders of inter-processor interrupts (IPIs): which task or interrupt asks another CPU to call a function, or sends
+ * it an interrupt, from which place in the kernel, and what the function costs on the CPU that calls it.
+ *
+ * A queued call is joined to its run by the address of the kernel's call_single_data (csd) and by the target CPU. An
+ * event may not come to the programs, so a run is joined only where no other call can lie between: see
+ * attribution::senders, which has the same rules and a test of them.
+ *
+ * All programs have small frames, because they run in the middle of the kernel's own work.
+ */
+#ifndef IRQLAB_SENDERS_H
+#define IRQLAB_SENDERS_H
+
+#ifndef IRQLAB_NO_BTF
+
+/* include/linux/smp_types.h: the flags of a csd. The kernel gives these numbers no named type. */
+#define CSD_LOCKED 1
+#define CSD_TYPE_MASK 0xf0
+#define CSD_TYPE_SHIFT 4
+#define CSD_ASYNC 0
+#define CSD_WAKEUP 3
+
+/* include/linux/preempt.h */
+#define PREEMPT_SOFTIRQ (1 << 8) /* a softirq runs; the other bits of the field count its prohibitions */
+#define PREEMPT_HARDIRQ (0xf << 16)
+#define PREEMPT_NMI (0xf << 20)
+
+/* How many of the innermost spans are searched for the interrupt that sends. */
+#define SENDER_SPANS_MAX 4
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SENDER_ROWS_MAX);
+	__type(key, struct sender_key);
+	__type(value, struct sender_row);
+} sender_rows SEC(".maps");
+
+struct call_id {
+	u64 csd;
+	u64 target; /* CPU that calls the function */
+};
+
+/* A call that waits for its run on its target. */
+struct queued_call {
+	u64 queued_ns;
+	u32 calls; /* number of calls that were seen without a run; the kernel has at most two */
+	u32 unused;
+	struct sender_key sender;
+};
+
+/*
+ * A task's csd for wake-ups stays here if its wake-up is run together with others, because that has no event. So the
+ * map drops the least recently used call when it is full. The dropped call is one that is not joined.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, QUEUED_CALLS_MAX);
+	__type(key, struct call_id);
+	__type(value, struct queued_call);
+} queued_calls SEC(".maps");
+
+/* The function that this CPU calls. Functions of csds are called with interrupts off, so there is only one. */
+struct running_call {
+	u64 csd; /* 0: none */
+	u64 function;
+	u64 entered_ns; /* first clock reading of the program at the entry */
+	u64 start_ns; /* its last clock reading */
+	u64 queued_ns; /* 0: the run is not joined */
+	u64 last_wakeup_ns; /* when the last function that wakes queued tasks started */
+	struct sender_key sender;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct running_call);
+} running_calls SEC(".maps");
+
+static const struct sender_row NO_SENDER_ROW = {};
+
+/* The row of a sender. If all rows are in use, its kind of event has a row for all further senders. */
+static __noinline struct sender_row *sender_row_of(struct sender_key *key)
+{
+	struct sender_key others = { .context = SENDER_OTHERS };
+	struct sender_row *row;
+
+	if (!key)
+		return 0;
+	row = bpf_map_lookup_elem(&sender_rows, key);
+	if (row)
+		return row;
+	bpf_map_update_elem(&sender_rows, key, &NO_SENDER_ROW, BPF_NOEXIST);
+	row = bpf_map_lookup_elem(&sender_rows, key);
+	if (row)
+		return row;
+	others.event = key->event;
+	return bpf_map_lookup_elem(&sender_rows, &others);
+}
+
+static __always_inline void add_atomically(u64 *sum, u64 value)
+{
+	__sync_fetch_and_add(sum, value);
+}
+
+/* Raises a maximum that several CPUs raise. */
+static __always_inline void raise_atomically(u64 *max, u64 value)
+{
+	u32 attempt;
+	u64 seen;
+
+	for (attempt = 0; attempt < 8; attempt++) {
+		seen = *(volatile u64 *)max;
+		if (value <= seen || __sync_val_compare_and_swap(max, seen, value) == seen)
+			break;
+	}
+}
+
+static __always_inline void note_cpu(u64 *words, u32 cpu)
+{
+	u64 bit = 1ULL << (cpu & 63), index = cpu >> 6;
+
+	/* Opaque to the compiler, which would drop the bound that the verifier needs. */
+	asm volatile("%0 &= %1" : "+r"(index) : "i"(SENDER_CPU_WORDS - 1));
+	if (!(words[index] & bit))
+		__sync_fetch_and_or(&words[index], bit);
+}
+
+static __always_inline bool is_window_open(u32 cpu)
+{
+	struct open_windows *open = open_windows_of_all();
+	u64 index = cpu >> 6;
+
+	if (!open || index >= SENDER_CPU_WORDS)
+		return false;
+	asm volatile("%0 &= %1" : "+r"(index) : "i"(SENDER_CPU_WORDS - 1));
+	return open->words[index] >> (cpu & 63) & 1;
+}
+
+static __always_inline bool is_softirq_key(u32 key)
+{
+	return key >= KEY_SOFTIRQ && key < KEY_NMI;
+}
+
+static __always_inline bool is_hardirq_key(u32 key)
+{
+	return (key >= KEY_VECTOR && key < KEY_SOFTIRQ) || (key >= KEY_IRQ && key < KEY_DELAY_SOFTIRQ);
+}
+
+/*
+ * The key of the interrupt or softirq that this CPU handles now; KEY_NONE in a task. The kernel's own count says which
+ * of the three it is. The span stack says which interrupt it is, if its entry came to a program.
+ */
+static __noinline u32 interrupt_that_sends(struct cpu_state *cpu)
+{
+	u64 area = percpu_area();
+	bool is_hardirq, is_softirq;
+	u32 count = 0, step, depth, key;
+
+	if (!area || bpf_probe_read_kernel(&count, sizeof(count),
+					   (void *)(area + cfg.percpu_offsets[OFFSET_PREEMPT])))
+		return SENDER_UNKNOWN;
+	is_hardirq = count & (PREEMPT_HARDIRQ | PREEMPT_NMI);
+	is_softirq = count & PREEMPT_SOFTIRQ;
+	if (!is_hardirq && !is_softirq)
+		return KEY_NONE;
+	depth = cpu ? cpu->depth : 0;
+	for (step = 1; step <= SENDER_SPANS_MAX; step++) {
+		if (!cpu || step > depth || count & PREEMPT_NMI)
+			break;
+		key = cpu->frames[(depth - step) & (DEPTH_MAX - 1)].key;
+		/* A softirq around this interrupt, whose own entry did not come to a program, is not the sender. */
+		if (is_softirq_key(key))
+			return is_hardirq ? SENDER_HARDIRQ : key;
+		if (is_hardirq_key(key))
+			return is_hardirq ? key : SENDER_SOFTIRQ;
+	}
+	return is_hardirq ? SENDER_HARDIRQ : SENDER_SOFTIRQ;
+}
+
+/* Sets all fields: the compiler must leave no byte of a key undefined. */
+static __always_inline void name_sender(struct sender_key *key, struct cpu_state *cpu, u32 event,
+					u64 function, u64 call_site)
+{
+	key->function = function;
+	key->call_site = call_site;
+	key->event = event;
+	key->context = interrupt_that_sends(cpu);
+	key->task[0] = 0;
+	key->task[1] = 0;
+	if (key->context == KEY_NONE)
+		bpf_get_current_comm(key->task, sizeof(key->task));
+}
+
+/* A program of a sender, whose CPU may not be measured. */
+static __always_inline void start_sender_run(struct cpu_state *cpu, struct probe_run *run,
+					     struct events *events, u64 now_ns)
+{
+	run->frame = 0;
+	events->valid = false;
+	if (!cpu)
+		return;
+	start_probe_run(cpu, run, now_ns);
+	read_events_at_exit(cpu->depth, events);
+}
+
+static __always_inline void end_sender_run(struct cpu_state *cpu, struct probe_run *run,
+					   struct events *events)
+{
+	if (cpu)
+		end_probe_run(cpu, run, events);
+}
+
+static __always_inline u32 csd_flags(u64 csd)
+{
+	struct __call_single_node *node = (void *)csd; /* the first field of a csd */
+
+	return BPF_CORE_READ(node, u_flags);
+}
+
+static __always_inline u32 csd_type(u64 csd)
+{
+	return (csd_flags(csd) & CSD_TYPE_MASK) >> CSD_TYPE_SHIFT;
+}
+
+/* Counts `targets` events of the sender `key`. `target`: the only target. */
+static __always_inline void count_sent(struct cpu_state *cpu, struct sender_key *key, u32 targets,
+				       u32 target)
+{
+	struct sender_row *row = sender_row_of(key);
+
+	if (!row) {
+		if (cpu)
+			cpu->unattributed++;
+		return;
+	}
+	add_atomically(&row->count, targets);
+	note_cpu(row->sender_cpus, bpf_get_smp_processor_id());
+	if (targets == 1)
+		note_cpu(row->target_cpus, target);
+}
+
+/* Notes the call, whose run comes. The kernel executes queued irq_work without an event. */
+static __always_inline void note_queued(struct call_id *id, struct sender_key *key, u64 now_ns)
+{
+	struct queued_call *earlier = bpf_map_lookup_elem(&queued_calls, id);
+	struct queued_call call = { .queued_ns = now_ns, .calls = 1 };
+
+	/*
+	 * The kernel unlocks the csd of an asynchronous call just before the call. So it can be queued again before that
+	 * event. All other csds are queued only after their run: the run of the earlier call was not seen.
+	 */
+	if (earlier && key->event == SENDER_CALL + CSD_ASYNC)
+		call.calls = 2;
+	call.sender = *key;
+	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
+}
+
+/*
+ * The verifier lets no typed program load an argument that points to a function, so the programs at csd_* are not typed.
+ */
+TRACEPOINTS("csd_queue_cpu") int call_queued(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct call_id id = { .csd = ctx[3], .target = (u32)ctx[0] };
+	struct cpu_state *cpu = armed_cpu();
+	struct sender_key key = {};
+	struct events events;
+	struct probe_run run;
+
+	if (!is_window_open(id.target)) {
+		/* The csd is queued anew: an earlier call must not be joined to the run. */
+		bpf_map_delete_elem(&queued_calls, &id);
+		return 0;
+	}
+	start_sender_run(cpu, &run, &events, now_ns);
+	name_sender(&key, cpu, SENDER_CALL + (csd_type(id.csd) & 3), ctx[2], ctx[1]);
+	count_sent(cpu, &key, 1, id.target);
+	if (key.event != SENDER_IRQ_WORK)
+		note_queued(&id, &key, now_ns);
+	end_sender_run(cpu, &run, &events);
+	return 0;
+}
+
+/*
+ * Takes the call that a run belongs to. Returns when it was queued, and copies its sender; 0 if no call can be joined
+ * to the run.
+ */
+static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 last_wakeup_ns,
+				       struct sender_key *sender)
+{
+	struct queued_call *call = bpf_map_lookup_elem(&queued_calls, id);
+	bool is_queued_again;
+	u64 queued_ns;
+
+	if (!call)
+		return 0;
+	/* The csd is locked again: the last call is not that of this run. */
+	is_queued_again = call->sender.event == SENDER_CALL + CSD_ASYNC &&
+			  csd_flags(id->csd) & CSD_LOCKED;
+	if (is_queued_again && call->calls > 1) {
+		call->calls = 1;
+		return 0;
+	}
+	queued_ns = call->queued_ns;
+	/*
+	 * A function that wakes queued tasks wakes all of them, and has an event for the first only. A wake-up that was
+	 * queued before the last such function started is done.
+	 */
+	if (is_queued_again || call->sender.function != function ||
+	    (call->sender.event == SENDER_CALL + CSD_WAKEUP && queued_ns <= last_wakeup_ns))
+		queued_ns = 0;
+	else
+		*sender = call->sender;
+	bpf_map_delete_elem(&queued_calls, id);
+	return queued_ns;
+}
+
+TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns(), queued_ns;
+	struct call_id id = { .csd = ctx[1], .target = bpf_get_smp_processor_id() };
+	struct cpu_state *cpu = armed_cpu();
+	struct sender_key key = {};
+	struct running_call *running;
+	struct sender_row *row;
+	struct events events;
+	struct probe_run run;
+	u32 zero = 0;
+
+	/* Without a csd, the kernel calls the function for its own CPU. */
+	if (!id.csd)
+		return 0;
+	running = bpf_map_lookup_elem(&running_calls, &zero);
+	if (!running)
+		return 0;
+	/* On a CPU that is not measured, too: a later run must not be joined to this call. */
+	queued_ns = take_queued(&id, ctx[0], running->last_wakeup_ns, &key);
+	if (csd_type(id.csd) == CSD_WAKEUP)
+		running->last_wakeup_ns = now_ns;
+	if (!cpu) {
+		running->csd = 0;
+		return 0;
+	}
+	start_probe_run(cpu, &run, now_ns);
+	read_events_at_exit(cpu->depth, &events);
+	if (queued_ns < cpu->armed_ns || queued_ns > now_ns) {
+		queued_ns = 0;
+		key.function = ctx[0];
+		key.call_site = 0;
+		key.event = SENDER_RUN;
+		key.context = SENDER_UNKNOWN;
+		__builtin_memset(key.task, 0, sizeof(key.task));
+	}
+	/* The end of the run before this one did not come to a program. */
+	if (running->csd && running->entered_ns >= cpu->armed_ns) {
+		row = sender_row_of(&running->sender);
+		if (row)
+			add_atomically(&row->unfinished, 1);
+	}
+	running->csd = id.csd;
+	running->function = ctx[0];
+	running->entered_ns = now_ns;
+	running->queued_ns = queued_ns;
+	running->sender = key;
+	end_probe_run(cpu, &run, &events);
+	barrier();
+	running->start_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+TRACEPOINTS("csd_function_exit") int call_ends(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns(), csd = ctx[1], run_ns;
+	struct cpu_state *cpu = armed_cpu();
+	struct running_call *running;
+	struct sender_row *row;
+	struct events events;
+	struct probe_run run;
+	u32 zero = 0;
+
+	running = csd ? bpf_map_lookup_elem(&running_calls, &zero) : 0;
+	if (!running || running->csd != csd)
+		return 0;
+	running->csd = 0;
+	if (!cpu || running->function != ctx[0] || running->entered_ns < cpu->armed_ns)
+		return 0;
+	start_probe_run(cpu, &run, now_ns);
+	read_events_at_exit(cpu->depth, &events);
+	row = sender_row_of(&running->sender);
+	if (row) {
+		run_ns = now_ns - running->start_ns;
+		add_atomically(&row->runs, 1);
+		add_atomically(&row->run_ns, run_ns);
+		raise_atomically(&row->run_max_ns, run_ns);
+		if (running->queued_ns) {
+			add_atomically(&row->delay_ns, running->entered_ns - running->queued_ns);
+			raise_atomically(&row->delay_max_ns, running->entered_ns - running->queued_ns);
+			add_atomically(&row->completion_ns, now_ns - running->queued_ns);
+			raise_atomically(&row->completion_max_ns, now_ns - running->queued_ns);
+		} else {
+			note_cpu(row->target_cpus, bpf_get_smp_processor_id());
+		}
+	} else {
+		cpu->unattributed++;
+	}
+	end_probe_run(cpu, &run, &events);
+	return 0;
+}
+
+TRACEPOINT("ipi_send_cpu") int interrupt_sent(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	struct sender_key key = {};
+	struct events events;
+	struct probe_run run;
+	u32 target = ctx[0];
+
+	if (!is_window_open(target))
+		return 0;
+	start_sender_run(cpu, &run, &events, now_ns);
+	name_sender(&key, cpu, SENDER_IPI, ctx[2], ctx[1]);
+	count_sent(cpu, &key, 1, target);
+	end_sender_run(cpu, &run, &events);
+	return 0;
+}
+
+/* The number of CPUs in a mask of CPUs whose window is open. Adds these CPUs to `cpus`. */
+static __always_inline u32 count_open(u64 mask, u64 *cpus)
+{
+	struct open_windows *open = open_windows_of_all();
+	u32 word, count = 0;
+	u64 set;
+
+	if (!open)
+		return 0;
+	for (word = 0; word < SENDER_CPU_WORDS; word++) {
+		if (word * 64 >= cfg.cpus)
+			break;
+		if (bpf_probe_read_kernel(&set, sizeof(set), (void *)(mask + word * sizeof(set))))
+			break;
+		set &= open->words[word];
+		if (cpus && set & ~cpus[word])
+			__sync_fetch_and_or(&cpus[word], set);
+		count += __builtin_popcountll(set);
+	}
+	return count;
+}
+
+TRACEPOINT("ipi_send_cpumask") int interrupts_sent(u64 *ctx)
+{
+	u64 now_ns = bpf_ktime_get_ns();
+	struct cpu_state *cpu = armed_cpu();
+	struct sender_key key = {};
+	struct sender_row *row;
+	struct events events;
+	struct probe_run run;
+
+	if (!count_open(ctx[0], 0))
+		return 0;
+	start_sender_run(cpu, &run, &events, now_ns);
+	name_sender(&key, cpu, SENDER_IPI_TO_SEVERAL, ctx[2], ctx[1]);
+	row = sender_row_of(&key);
+	if (row) {
+		add_atomically(&row->count, count_open(ctx[0], row->target_cpus));
+		note_cpu(row->sender_cpus, bpf_get_smp_processor_id());
+	} else if (cpu) {
+		cpu->unattributed++;
+	}
+	end_sender_run(cpu, &run, &events);
+	return 0;
+}
+
+#endif
+#endif
