@@ -58,7 +58,7 @@ impl Arrivals<'_> {
 }
 
 /// Poisson arrivals with fewer counted events keep their random rate: scaling would distort the few gaps.
-const SCALED_EVENTS_MIN: u64 = 100;
+pub(crate) const SCALED_EVENTS_MIN: u64 = 100;
 
 /// Generates the times of arrivals, ascending, ns. The same arguments give the same times.
 pub(crate) struct Source<'a> {

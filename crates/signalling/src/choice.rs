@@ -23,6 +23,8 @@ const SAME_RATIO: f64 = 1e-9;
 /// Simulated schemes cost the same if their CPU use differs by less than this number of half widths of the difference's
 /// 95 % interval. It is above 1 because many pairs of schemes are compared at many rates.
 const SAME_HALF_WIDTHS: f64 = 2.0;
+/// Schemes cost the same only if their CPU use differs by at most this part, whatever the error is.
+const SAME_COST_RATIO_MAX: f64 = 0.02;
 /// A simulation that does not decide a limit is repeated with its number of events times these factors.
 const MORE_EVENTS: [u64; 2] = [4, 16];
 
@@ -405,18 +407,17 @@ fn regions_with_errors(rate_hz: u64, mut offers: Vec<(Offer, f64)>) -> Vec<Regio
 }
 
 /// [`regions_at`] for each point of the curves. The points of all curves are at the same rates. A simulated scheme
-/// keeps the bounds from the upper end of its latency's interval on, or from the latency on if the interval has no upper
-/// end. It is cheaper than another scheme only by more than the error.
+/// keeps the bounds from the upper end of its latency's interval on, and none if the interval has no upper end. It is
+/// cheaper than another scheme only by more than the error.
 #[must_use]
 pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
     let Some(first) = curves.first() else { return Vec::new() };
     let regions_of_point = |(index, (rate_hz, _)): (usize, &(u64, Answer))| {
         let offers = curves.iter().filter_map(|curve| {
             let (_, answer) = curve.points.get(index).filter(|(_, answer)| keeps_up(answer))?;
-            let figure_ns = statistic.of(&answer.prediction)?;
             let offer = Offer {
                 scheme: curve.scheme,
-                latency_ns: statistic.interval(answer).high.unwrap_or(figure_ns),
+                latency_ns: statistic.interval(answer).high?,
                 cpu_ratio: cpu(answer),
                 method: answer.method,
             };
@@ -585,8 +586,12 @@ pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
             let half_widths =
                 [cheapest, *verdict].map(|verdict| verdict.cpu_max_half_width_ratio.unwrap_or(0.0));
             let difference = verdict.cpu_max_ratio - cheapest.cpu_max_ratio;
-            rank(verdict) == rank(cheapest)
-                && difference <= same_cpu_difference(half_widths[0], half_widths[1])
+            // All schemes have the same arrivals, so the error of a difference is smaller than those of its parts. However
+            // large these are, a scheme that costs noticeably more does not cost the same.
+            let tolerance = same_cpu_difference(half_widths[0], half_widths[1])
+                .min(SAME_COST_RATIO_MAX * cheapest.cpu_max_ratio)
+                .max(SAME_RATIO);
+            rank(verdict) == rank(cheapest) && difference <= tolerance
         };
         let end = start + verdicts[start..].iter().take_while(costs_the_same).count();
         verdicts[start..end].sort_by(by_latency);
@@ -612,8 +617,7 @@ fn verdict_on(curve: &Curve, demand: &Demand) -> Verdict {
         scheme: curve.scheme,
         cpu_max_ratio: cpu_at(most_expensive),
         cpu_max_half_width_ratio: most_expensive
-            .filter(|answer| answer.intervals.is_some())
-            .map(|answer| cpu_error(answer)),
+            .and_then(|answer| answer.intervals?.cpu_half_width_ratio),
         cpu_ends_ratio: (cpu_at(answers.first()), cpu_at(answers.last())),
         latency_max_ns: largest(latencies.collect()),
         latency_max_interval_ns: IntervalEnds {
@@ -876,7 +880,8 @@ mod tests {
         }
     }
 
-    /// Schemes whose CPU use differs by less than the error cost the same, so the faster one is first.
+    /// Schemes whose CPU use differs by less than the error and 2 % cost the same, so the faster one is first. A larger
+    /// error makes no other scheme as cheap.
     #[test]
     fn a_difference_within_the_error_does_not_rank() {
         let answer = |cpu_ratio, latency_ns| {
@@ -892,7 +897,7 @@ mod tests {
         };
         let curves = [
             curve("drain", 0.10, 9_000.0),
-            curve("spin", 0.11, 5_000.0),
+            curve("spin", 0.1015, 5_000.0),
             curve("interrupt", 0.2, 1_000.0),
         ];
         let verdicts = judge(&curves, &demand(Statistic::Mean, 1_000_000));
@@ -901,6 +906,23 @@ mod tests {
         let found = regions(&curves, Statistic::Mean);
         let names: Vec<&str> = found.iter().map(|region| region.scheme.name()).collect();
         assert_eq!(names, ["interrupt", "spin"]);
+        let dearer = [curve("drain", 0.10, 9_000.0), curve("spin", 0.11, 5_000.0)];
+        let verdicts = judge(&dearer, &demand(Statistic::Mean, 1_000_000));
+        assert_eq!(verdicts[0].scheme.name(), "drain");
+    }
+
+    /// All events of one burst are alike, so that they say nothing of the CPU use over bursts and gaps.
+    #[test]
+    fn a_few_bursts_decide_nothing() {
+        let mut simulation = simulated("interrupt", 50_000, 50_000, 1);
+        simulation.arrivals = Arrivals::Bursty { on_ns: 100_000_000, off_ns: 900_000_000 };
+        let answer = evaluate(&simulation, true).unwrap();
+        let intervals = answer.intervals.unwrap();
+        assert_eq!((answer.latency_half_width_ns, intervals.cpu_half_width_ratio), (None, None));
+        assert_eq!((intervals.p99_ns, intervals.lost_ratio), Default::default());
+        simulation.arrivals = Arrivals::Bursty { on_ns: 100_000, off_ns: 900_000 };
+        let intervals = evaluate(&simulation, true).unwrap().intervals.unwrap();
+        assert!(intervals.cpu_half_width_ratio.is_some(), "many bursts do: {intervals:?}");
     }
 
     #[test]

@@ -66,6 +66,12 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// Whether a cost is drawn from a measured histogram, which can have rare long times.
+    pub(crate) fn are_measured(&self) -> bool {
+        let times = [Some(&self.interrupt), self.tick.as_ref(), Some(&self.event)];
+        times.into_iter().flatten().any(|times| matches!(times, Times::Empirical(_)))
+    }
+
     /// Constant costs: C, alpha, an empty poll of 100 ns, a yield of 500 ns, and no wake-up or fixed latency.
     #[must_use]
     pub fn constant(interrupt_ns: u64, event_ns: u64) -> Costs {

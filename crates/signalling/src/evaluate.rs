@@ -131,7 +131,7 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
     Ok(Answer {
         prediction: simulated.prediction(),
         method: Method::Simulation,
-        latency_half_width_ns: simulated.latency.interval().map(|interval| interval.half_width),
+        latency_half_width_ns: simulated.latency_half_width_ns(),
         intervals: Some(simulated.intervals()),
         reason,
         is_over_capacity: is_over_capacity || simulated.fell_behind(),

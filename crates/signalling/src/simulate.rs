@@ -13,11 +13,11 @@
 use std::collections::VecDeque;
 
 use stats::histogram::slot_of;
-use stats::interval::{Batches, ratio_from_batches, t_95};
+use stats::interval::{Batches, Interval, IntervalMethod, ratio_from_batches, t_95};
 use stats::sections::Sections;
 use stats::{Distribution, Random};
 
-use crate::arrivals::{Arrivals, Source, TraceError};
+use crate::arrivals::{Arrivals, SCALED_EVENTS_MIN, Source, TraceError};
 use crate::costs::{Costs, CostsError, Times};
 use crate::evaluate::{IntervalEnds, SimulatedIntervals};
 use crate::predict::{Prediction, Quantiles, capacity_hz};
@@ -37,6 +37,9 @@ const BATCHES: u64 = 64;
 const ZERO_LOSS_EVENTS: f64 = 3.7;
 /// Assumed number of events that are lost together when the ring overflows, for simulations without a lost event.
 const LOSS_CLUSTER_EVENTS: f64 = 16.0;
+
+/// A simulation with fewer bursts than this has no intervals.
+const BURSTS_MIN: u64 = 20;
 
 /// The consumer of the events, at the priority of users: it takes them from the handler.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,6 +133,10 @@ pub struct Simulated {
     totals: Vec<Totals>,
     /// Whether the mean rate of the arrivals is exact ([`Source::new`]).
     is_rate_exact: bool,
+    /// Mean time from the start of a burst to the next. `None` without bursts.
+    burst_period_ns: Option<u64>,
+    /// Whether long queues become rare at least exponentially with their length: neither bursts nor measured costs.
+    has_short_tails: bool,
     /// Places for waiting events: in the ring, or in the application's queue if this is smaller.
     places_min: u64,
     /// As [`Prediction::capacity_hz`].
@@ -185,7 +192,18 @@ impl Simulated {
             latency_min_ns: u64::MAX,
             until_last_arrival: None,
             totals: vec![Totals { now_ns, handler_ns: 0, lost: 0 }],
-            is_rate_exact: simulation.arrivals == Arrivals::Poisson,
+            is_rate_exact: simulation.arrivals == Arrivals::Poisson
+                && simulation.events.saturating_sub(simulation.warm_up) >= SCALED_EVENTS_MIN,
+            burst_period_ns: match simulation.arrivals {
+                Arrivals::Bursty { on_ns, off_ns } => Some(on_ns.saturating_add(off_ns)),
+                _ => None,
+            },
+            has_short_tails: !matches!(simulation.arrivals, Arrivals::Bursty { .. })
+                && !costs.are_measured()
+                && !simulation
+                    .application
+                    .as_ref()
+                    .is_some_and(|application| matches!(application.event, Times::Empirical(_))),
             places_min: queue.unwrap_or(simulation.ring).min(simulation.ring).into(),
             capacity_hz: has_formula.then(|| capacity_hz(scheme, costs, user_slice_ns)),
         }
@@ -214,7 +232,8 @@ impl Simulated {
     pub fn prediction(&self) -> Prediction {
         // Counting starts at an arrival, with the events that wait then. If it also ends at an arrival, the events that
         // wait at both ends cancel out on average. At the simulation's end, no event waits.
-        let counts = self.until_last_arrival.unwrap_or_else(|| self.counts(self.duration_ns));
+        let counts = self.until_last_arrival.filter(|counts| counts.duration_ns > 0);
+        let counts = counts.unwrap_or_else(|| self.counts(self.duration_ns));
         let time_ns = counts.duration_ns.max(1) as f64;
         let per_second = |count: u64| count as f64 * 1e9 / time_ns;
         Prediction {
@@ -239,13 +258,30 @@ impl Simulated {
     /// The 95 % intervals of the figures of [`Simulated::prediction`].
     #[must_use]
     pub fn intervals(&self) -> SimulatedIntervals {
+        let has_few_bursts = self.has_few_bursts();
+        let known =
+            |ends: IntervalEnds| if has_few_bursts { IntervalEnds::default() } else { ends };
         SimulatedIntervals {
-            p50_ns: self.quantile_interval_ns(50_000),
-            p99_ns: self.quantile_interval_ns(99_000),
-            p999_ns: self.quantile_interval_ns(99_900),
-            cpu_half_width_ratio: self.cpu_half_width_ratio(),
-            lost_ratio: self.lost_ratio_interval(),
+            p50_ns: known(self.quantile_interval_ns(50_000)),
+            p99_ns: known(self.quantile_interval_ns(99_000)),
+            p999_ns: known(self.quantile_interval_ns(99_900)),
+            cpu_half_width_ratio: if has_few_bursts { None } else { self.cpu_half_width_ratio() },
+            lost_ratio: known(self.lost_ratio_interval()),
         }
+    }
+
+    /// Half the width of the 95 % interval of the mean latency, ns. `None` if even long batches correlate, or have few
+    /// bursts: the interval would be too narrow.
+    #[must_use]
+    pub fn latency_half_width_ns(&self) -> Option<f64> {
+        let interval = self.latency.interval().filter(is_reliable)?;
+        if self.has_few_bursts() { None } else { Some(interval.half_width) }
+    }
+
+    /// Whether all counted events are of a few bursts. Batches within one burst do not show how bursts differ.
+    fn has_few_bursts(&self) -> bool {
+        self.burst_period_ns
+            .is_some_and(|period_ns| self.duration_ns < BURSTS_MIN.saturating_mul(period_ns))
     }
 
     /// The quantile at `per_100k` of 100,000 latencies, ns: within 1/32 of the exact quantile, and neither below the
@@ -315,9 +351,9 @@ impl Simulated {
         let arrived = self.arrived.max(1) as f64;
         if self.lost() == 0 {
             // The chance of a longer queue falls at least exponentially with its length. If half of the places were
-            // never needed, the loss is negligible.
-            let is_far_from_full =
-                2 * self.most_waiting[0].max(self.most_waiting[1]) <= self.places_min;
+            // never needed, the loss is negligible. A rare long burst or handling is another matter.
+            let is_far_from_full = self.has_short_tails
+                && 2 * self.most_waiting[0].max(self.most_waiting[1]) <= self.places_min;
             let high = LOSS_CLUSTER_EVENTS * ZERO_LOSS_EVENTS / arrived;
             return IntervalEnds {
                 low: Some(0.0),
@@ -329,9 +365,13 @@ impl Simulated {
         let arrived_per_batch = arrived / batches.len().max(1) as f64;
         let pairs: Vec<(f64, f64)> =
             batches.iter().map(|[.., lost]| (*lost, arrived_per_batch)).collect();
-        let half_width = ratio_from_batches(&pairs).and_then(|interval| {
+        let half_width = ratio_from_batches(&pairs).filter(is_reliable).and_then(|interval| {
             // Losses in few batches have few degrees of freedom.
             let filled = batches.iter().filter(|[.., lost]| *lost > 0.0).count() as u64;
+            // All losses are after the last whole batch.
+            if filled == 0 {
+                return None;
+            }
             let freedom = interval.degrees_of_freedom.min(filled.saturating_sub(1).max(1));
             Some(interval.half_width * t_95(freedom)? / t_95(interval.degrees_of_freedom)?)
         });
@@ -340,6 +380,11 @@ impl Simulated {
             high: half_width.map(|half_width| ratio + half_width),
         }
     }
+}
+
+/// Whether an interval from batches is no narrower than it should be.
+fn is_reliable(interval: &Interval) -> bool {
+    interval.method != IntervalMethod::BatchMeansCorrelated
 }
 
 impl Simulation<'_> {
