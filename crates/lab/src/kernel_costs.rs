@@ -342,7 +342,7 @@ pub fn of_system(table: &Table) -> Vec<Cost> {
     table.rows().iter().filter_map(cost).collect()
 }
 
-/// The share of a mode in the time that is not idle.
+/// The share of a mode in the time of user mode, kernel and page walks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModeShare {
     /// Name of the mode, such as `user` or `kernel`.
@@ -353,7 +353,7 @@ pub struct ModeShare {
     pub model: f64,
 }
 
-/// The shares of user mode and kernel mode in the time that is not idle, from tables `modes` of two runs of `services`.
+/// The shares of user mode and kernel mode in their time and that of page walks, from tables `modes` of two runs of `services`.
 /// Leaves out a mode that only one of the tables has.
 #[must_use]
 pub fn mode_shares(host: &Table, model: &Table) -> Vec<ModeShare> {
@@ -506,13 +506,13 @@ fn mode_table(shares: &[ModeShare]) -> Table {
         column("mode", "User mode or kernel mode.").key().text(|row: &ModeShare| row.mode.clone()),
         column(
             "host_time_ratio",
-            "Share of the time that was not idle, of all programs on the processor.",
+            "Share of the time of user mode, kernel and page walks, of all programs on the processor.",
         )
         .title("host")
         .real(|row: &ModeShare| row.host),
         column(
             "model_time_ratio",
-            "Share of the time that was not idle, in the simulated machine.",
+            "Share of the time of user mode, kernel and page walks, in the simulated machine.",
         )
         .title("model")
         .real(|row: &ModeShare| row.model),

@@ -67,6 +67,7 @@ struct running_call {
 	u64 entered_ns; /* first clock reading of the program at the entry */
 	u64 start_ns; /* its last clock reading */
 	u64 queued_ns; /* 0: the run is not joined */
+	u64 probes_ns; /* time of programs in the span around the run, when it started */
 	u64 last_wakeup_ns; /* when the last function that wakes queued tasks started */
 	struct sender_key sender;
 };
@@ -187,8 +188,7 @@ static __always_inline void name_sender(struct sender_key *key, struct cpu_state
 	key->call_site = call_site;
 	key->event = event;
 	key->context = interrupt_that_sends(cpu);
-	key->task[0] = 0;
-	key->task[1] = 0;
+	__builtin_memset(key->task, 0, sizeof(key->task));
 	if (key->context == KEY_NONE)
 		bpf_get_current_comm(key->task, sizeof(key->task));
 }
@@ -365,6 +365,7 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 	running->queued_ns = queued_ns;
 	running->sender = key;
 	end_probe_run(cpu, &run, &events);
+	running->probes_ns = run.frame ? run.frame->probes_ns : 0;
 	barrier();
 	running->start_ns = bpf_ktime_get_ns();
 	return 0;
@@ -372,7 +373,7 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 
 TRACEPOINTS("csd_function_exit") int call_ends(u64 *ctx)
 {
-	u64 now_ns = bpf_ktime_get_ns(), csd = ctx[1], run_ns;
+	u64 now_ns = bpf_ktime_get_ns(), csd = ctx[1], run_ns, probes_ns;
 	struct cpu_state *cpu = armed_cpu();
 	struct running_call *running;
 	struct sender_row *row;
@@ -391,6 +392,12 @@ TRACEPOINTS("csd_function_exit") int call_ends(u64 *ctx)
 	row = sender_row_of(&running->sender);
 	if (row) {
 		run_ns = now_ns - running->start_ns;
+		/* Programs within the function are no part of its time. Outside of a span, their time is not known. */
+		if (run.frame && running->probes_ns) {
+			probes_ns = run.frame->probes_ns - running->probes_ns;
+			if (probes_ns < run_ns)
+				run_ns -= probes_ns;
+		}
 		add_atomically(&row->runs, 1);
 		add_atomically(&row->run_ns, run_ns);
 		raise_atomically(&row->run_max_ns, run_ns);

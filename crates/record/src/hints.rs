@@ -87,6 +87,13 @@ impl Column {
         self
     }
 
+    /// Shows an error in the same cell (`1.28 ± 0.02`). The error is no confidence interval: comparisons do not use it.
+    #[must_use]
+    pub fn plus_minus_error(mut self, error: &str) -> Column {
+        self.display.combine = Some(Combine::PlusMinus(error.to_owned()));
+        self
+    }
+
     /// Shows only the upper end of the interval if the row's column `flag` is true.
     #[must_use]
     pub fn below_limit(mut self, flag: &str) -> Column {

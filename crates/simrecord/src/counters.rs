@@ -43,7 +43,7 @@ pub const STLB_MISSES: usize = FURTHER + 4;
 /// Misses of fetches, loads and stores that the cache of another core supplied. Page walks and prefetches do not count.
 pub const CACHE_TO_CACHE: usize = FURTHER + 5;
 /// Stores to lines of this core's caches that invalidated the line in other cores. Locked loads count as stores. Stores
-/// that miss the core's caches do not count.
+/// that miss the core's caches do not count; with a write-through first level, stores that miss L2.
 pub const UPGRADES: usize = FURTHER + 6;
 /// Cycles that fetches took beyond L1 hits, including page walks. A core hides some of them.
 pub const FETCH_WAIT_CYCLES: usize = FURTHER + 7;

@@ -5,8 +5,9 @@
 //! line of values that are separated by tabs. An absent value is `-`. The format is public: files of other people must
 //! stay readable.
 //!
-//! A line `# statistic: minimum` says that `cycles` and `low_cycles` are the smallest of all windows. Without it they are
-//! the median and the tenth percentile.
+//! A line `# statistic: minimum` says that `cycles` and `low_cycles` are the smallest of all windows, but for the kernels
+//! that a line `# medians: NAME NAME` names. Without it they are the median and the tenth percentile, or with a line
+//! `# low: minimum` the median and the minimum.
 
 use super::sample::{Figures, KernelSample, Processor, Statistics};
 
@@ -82,8 +83,12 @@ impl Kept {
             value.ok_or_else(|| format!("it has no line \"# {key}: ...\""))
         };
         let are_minima = heading.are_minima;
-        if are_minima {
-            kernels.iter_mut().for_each(|(_, figures)| figures.statistics = Statistics::Minimum);
+        for (name, figures) in &mut kernels {
+            if are_minima && !heading.medians.contains(name) {
+                figures.statistics = Statistics::Minimum;
+            } else if heading.low_is_minimum {
+                figures.statistics = Statistics::MedianAndMinimum;
+            }
         }
         Ok(Kept {
             are_minima,
@@ -114,6 +119,16 @@ impl Kept {
         }
         if *are_minima {
             text += "# statistic: minimum\n";
+            let others =
+                kernels.iter().filter(|(_, figures)| figures.statistics != Statistics::Minimum);
+            let medians: Vec<&str> = others.map(|(name, _)| name.as_str()).collect();
+            if !medians.is_empty() {
+                text += &format!("# medians: {}\n", medians.join(" "));
+            }
+        }
+        // The windows are those of all processes; each of them can have fewer than ten.
+        if kernels.iter().any(|(_, figures)| figures.statistics == Statistics::MedianAndMinimum) {
+            text += "# low: minimum\n";
         }
         text += &(COLUMNS.join("\t") + "\n");
         for (name, figures) in kernels {
@@ -165,6 +180,10 @@ struct Heading {
     is_virtual: Option<bool>,
     compiled: Option<String>,
     are_minima: bool,
+    /// Kernels whose cycles are medians although [`Heading::are_minima`].
+    medians: Vec<String>,
+    /// Whether low cycles are minima.
+    low_is_minimum: bool,
 }
 
 impl Heading {
@@ -188,6 +207,8 @@ impl Heading {
             "date" => self.date = Some(value.to_owned()),
             "method" => self.method = Some(value.to_owned()),
             "compiled" => self.compiled = Some(value.to_owned()),
+            "medians" => self.medians = value.split(' ').map(str::to_owned).collect(),
+            "low" if value == "minimum" => self.low_is_minimum = true,
             "statistic" => match value {
                 "minimum" => self.are_minima = true,
                 "median" => self.are_minima = false,
@@ -284,6 +305,16 @@ mod tests {
         let text = kept().text().replace("\nkernel\t", "\n# statistic: minimum\nkernel\t");
         let minima = Kept::parse(&text.replace("\t31", "\t0")).unwrap();
         assert_eq!(Kept::parse(&minima.text()).as_ref(), Ok(&minima));
+        let but_one = text.replace("minimum\n", "minimum\n# medians: mfence\n");
+        let but_one = Kept::parse(&but_one).unwrap();
+        assert_eq!(Kept::parse(&but_one.text()).as_ref(), Ok(&but_one));
+        assert_eq!(but_one.kernels[1].1.statistics, Statistics::MedianAndTenthPercentile);
+        // Several processes have these windows, and each of them has few.
+        let mut several = kept();
+        several.kernels.iter_mut().for_each(|(_, figures)| {
+            figures.statistics = Statistics::MedianAndMinimum;
+        });
+        assert_eq!(Kept::parse(&several.text()), Ok(several));
         let figures = minima.kernels[0].1;
         assert_eq!((figures.statistics, figures.windows), (Statistics::Minimum, None));
         let sample = |figures, shared| KernelSample {

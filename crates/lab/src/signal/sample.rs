@@ -229,6 +229,20 @@ impl RateWindow {
         self.delivered as f64 + backlog < KEEPS_UP_RATIO * self.offered as f64
     }
 
+    /// Whether the scheme's clock has fewer than four periods in the window. Events that wait for the clock then look
+    /// like overload.
+    #[must_use]
+    pub fn is_short_for_scheme(&self) -> bool {
+        match self.point.scheme {
+            Scheme::Clocked { period_ns: delay_ns }
+            | Scheme::Deferred { delay_ns }
+            | Scheme::Coalesced { delay_ns, .. } => {
+                self.activity.window_ns < delay_ns.saturating_mul(4)
+            }
+            _ => false,
+        }
+    }
+
     /// Maximum backlog of a receiver that keeps up: events that came shortly before the end of the window.
     ///
     /// The scheme delays events, and the smallest latency passes before any event is handled. Arrivals vary by chance,

@@ -617,7 +617,13 @@ impl Probes {
         let map = self.map(name)?;
         let keys: Vec<Vec<u8>> = map.keys().collect();
         for key in keys {
-            map.delete(&key).map_err(|error| failure(&format!("clearing {name}"), &error))?;
+            match map.delete(&key) {
+                // A program has deleted the entry meanwhile.
+                Err(error) if is_os_error(&error, libc::ENOENT) => {}
+                deleted => {
+                    deleted.map_err(|error| failure(&format!("clearing {name}"), &error))?;
+                }
+            }
         }
         Ok(())
     }

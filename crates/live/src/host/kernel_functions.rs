@@ -40,7 +40,7 @@ impl KernelFunctions {
     }
 
     /// Finds the names of the functions around `addresses`, which follow call instructions. Each address has the name of
-    /// the symbol before it, if that is a function and no further away than [`FUNCTION_BYTES_MAX`].
+    /// the symbol before it, if that is a function and no further away than `FUNCTION_BYTES_MAX`.
     #[must_use]
     pub fn find_around(root: &Root, addresses: &BTreeSet<u64>) -> KernelFunctions {
         let mut names = BTreeMap::new();

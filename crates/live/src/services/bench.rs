@@ -98,11 +98,12 @@ impl LiveServices {
         };
         let (counts, undelivered) = kernel_counts::compare(&reading.cpus, conditions);
         let services = &reading.services;
-        let events: u64 = services.iter().map(|(_, sums)| sums.started + sums.completed).sum();
+        let ended = |sums: &ServiceSums| sums.completed + sums.unseen;
+        let events: u64 = services.iter().map(|(_, sums)| sums.started + ended(sums)).sum();
         let calls: u64 = services
             .iter()
             .filter(|(service, _)| *service < SERVICE_SYSCALLS)
-            .map(|(_, sums)| sums.completed)
+            .map(|(_, sums)| ended(sums))
             .sum();
         let window_ticks: u64 = reading.cpus.iter().map(|cpu| cpu.window_ns).sum();
         // The larger of two lower bounds: the time that the probes measured of themselves, which lacks their entry and exit;

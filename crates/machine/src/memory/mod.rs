@@ -172,7 +172,7 @@ counts! {
     /// Loads of page table entries.
     walk_loads,
     /// Stores to lines of this core's caches that invalidated the line in other cores. Locked loads count as stores.
-    /// Stores that miss the core's caches do not count.
+    /// Stores that miss the core's caches do not count; with a write-through first level, stores that miss L2.
     upgrades,
     /// Misses of fetches, loads and stores that another core's cache supplied. Page walks and prefetches do not count.
     cache_to_cache,

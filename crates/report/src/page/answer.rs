@@ -360,8 +360,9 @@ fn displaced(row: &Row<'_>) -> Option<Figure> {
 /// The service that takes most time, and its time without the larger part of its memory waits.
 fn services(run: &Run) -> Option<Answer> {
     let table = run.table("services")?;
-    let is_service =
-        |row: &Row<'_>| !row.has_text("class", "user") && !row.has_text("class", "idle");
+    let is_service = |row: &Row<'_>| {
+        !["user", "probes", "idle"].iter().any(|class| row.has_text("class", class))
+    };
     let row = largest(rows(table).filter(is_service), "self_total_ns")?;
     let name = format!("{} {}", row.alone("class"), row.alone("service"));
     let share = row.number("time_ratio")?;
@@ -534,15 +535,14 @@ fn is_contaminated(row: &Row<'_>) -> bool {
     windows.is_some_and(|(contaminated, windows)| contaminated > 0.0 && contaminated >= windows)
 }
 
-/// A scheme's figure. A formula is exact. A measurement has an interval; a simulation has one only for its mean
-/// latency.
+/// A scheme's figure. A formula is exact. A measurement has an interval, and so has a simulation.
 fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     let value = row.number(column)?;
     if row.has_text("method", "closed-form") {
         return Some(Figure::exact(value));
     }
     let half_width = match column {
-        "cpu_ratio" => row.number("cpu_ci95_ratio"),
+        "cpu_ratio" => row.number("cpu_ci95_ratio").or(row.number("cpu_half_width_ratio")),
         "latency_mean_ns" => {
             row.number("latency_mean_ci95_ns").or(row.number("latency_half_width_ns"))
         }

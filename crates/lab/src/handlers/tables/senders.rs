@@ -151,7 +151,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .shown_as("run mean", 97)
         .format(Format::Microseconds)
         .cost()
-        .plus_minus("run_mean_error_ns")
+        .plus_minus_error("run_mean_error_ns")
         .below_limit("run_mean_below_limit")
         .real(Row::run_mean_ns),
         column(

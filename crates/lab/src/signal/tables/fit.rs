@@ -13,6 +13,8 @@ use super::columns::Median;
 use super::point::Point;
 use super::regions::region_table;
 
+/// A difference is known if it exceeds its half width times this factor: many pairs of schemes are compared at many rates.
+const SAFE_HALF_WIDTHS: f64 = 2.0;
 /// The figures that are absent without a fit.
 const MODEL_FIGURES: &str = "the model's costs and predictions";
 
@@ -26,7 +28,7 @@ pub(super) struct Model {
 
 /// The observation that the fit uses for a point. `None` unless the load is `background`, which shows CPU use.
 fn observation(point: &Point<'_>) -> Option<Observation> {
-    if point.key.load != Load::Background {
+    if point.key.load != Load::Background || point.is_overloaded() {
         return None;
     }
     let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
@@ -369,7 +371,9 @@ impl CpuDifference {
     /// Whether the difference shows which scheme takes less CPU time.
     fn is_decided(&self) -> bool {
         !self.is_disturbed
-            && self.half_width.is_some_and(|half_width| self.ratio.abs() > half_width)
+            && self
+                .half_width
+                .is_some_and(|half_width| self.ratio.abs() > SAFE_HALF_WIDTHS * half_width)
     }
 }
 

@@ -20,8 +20,8 @@ impl Point<'_> {
         self.windows.iter().all(|window| window.contamination().is_some())
     }
 
-    /// Whether the receiver does not keep up: at least half of the windows are overloaded. A pause of the host at the
-    /// end of a single window makes no overload.
+    /// Whether the receiver does not keep up: at least half of the windows are overloaded. Of three and more
+    /// windows, a pause of the host at the end of one makes no overload.
     pub fn is_overloaded(&self) -> bool {
         let overloaded_count = self.windows.iter().filter(|window| window.is_overloaded()).count();
         2 * overloaded_count >= self.windows.len()

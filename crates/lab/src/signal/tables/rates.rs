@@ -228,8 +228,14 @@ fn overload_warnings(points: &[Point<'_>]) -> Vec<String> {
             1 => " (also at 1 higher rate)".to_owned(),
             count => format!(" (also at {count} higher rates)"),
         };
+        let is_short = lowest.windows.iter().any(|window| window.is_short_for_scheme());
+        let or_short = if is_short {
+            ", or the window is shorter than four periods of the scheme's clock"
+        } else {
+            ""
+        };
         Some(format!(
-            "{scheme}, load {}, {} events/s: overloaded{further}. The receiver handled {} of the \
+            "{scheme}, load {}, {} events/s: overloaded{or_short}{further}. The receiver handled {} of the \
              events within the window, {} were dropped, and {} waited when the window ended; the \
              latency is absent",
             load.word(),

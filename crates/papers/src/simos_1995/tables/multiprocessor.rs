@@ -24,7 +24,11 @@ const PARTS: [(&str, &str, &str); 6] = [
     ("coherence", "coherence", "waits for a line that another CPU's cache supplies"),
     ("upgrade", "upgrade", "waits for other caches to give up a line that it writes"),
     ("fetch_stall", "I stall", "waits for instructions"),
-    ("data_stall", "D stall", "waits for other data"),
+    (
+        "data_stall",
+        "D stall",
+        "waits for other data, and of first stores to lines that no other cache holds",
+    ),
 ];
 
 /// A service of the paper, and the corresponding services on eight CPUs and on one CPU.

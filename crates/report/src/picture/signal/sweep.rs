@@ -91,7 +91,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Some(Point {
             x: positive(row, "rate_hz")?,
             y: positive(row, "cpu_ratio")?,
-            half_width: row.number("cpu_ci95_ratio"),
+            half_width: row.number("cpu_ci95_ratio").or(row.number("cpu_half_width_ratio")),
             source: point_source(row, "method"),
         })
     });

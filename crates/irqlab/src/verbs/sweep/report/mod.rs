@@ -68,7 +68,8 @@ pub struct ReportArgs {
     /// Compare each combination with the same one of this sweep instead of the baseline
     #[arg(long, value_name = "BASE")]
     against: Option<PathBuf>,
-    /// Exit with 3 if a combination changed for the worse (or at all), or cannot be judged
+    /// Exit with 3 if a combination changed for the worse (or at all), or cannot be judged: it has no other figure, or no
+    /// interval
     #[arg(long, value_name = "CHANGE")]
     fail_on: Option<FailOn>,
     /// Name the best combination: 'min COLUMN' or 'max COLUMN', perhaps with 'subject to COLUMN<=NUMBER, ...'
@@ -157,6 +158,8 @@ struct Facts {
     live_machines: BTreeSet<String>,
     /// Path of the sweep with which figures are compared. `None` if that is the baseline.
     against: Option<String>,
+    /// Notes on the runs of that sweep.
+    base_notes: Vec<String>,
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -250,13 +253,17 @@ fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) ->
         FailOn::Changed => verdict.is_difference(),
     };
     // The baseline itself has no verdict, and needs none.
-    let is_base = |combination: &&Combination<'_>| {
+    let is_base = |combination: &Combination<'_>| {
         facts.against.is_none() && combination.is_baseline && combination.reading().is_some()
     };
+    let has_no_interval =
+        |change: &Change| change.verdict == Verdict::Undecided && change.interval.is_none();
     let (mut failed, mut unjudged) = (0, 0);
-    for combination in combinations.iter().filter(|combination| !is_base(combination)) {
+    for combination in combinations {
         match combination.change {
+            Some(change) if has_no_interval(&change) => unjudged += 1,
             Some(change) => failed += usize::from(fails(change.verdict)),
+            None if is_base(combination) => {}
             None => unjudged += 1,
         }
     }
@@ -473,6 +480,7 @@ impl<'a> Reader<'a> {
                 cut_short: 0,
                 live_machines: BTreeSet::new(),
                 against: None,
+                base_notes: Vec::new(),
             });
         }
         if let Some(facts) = &mut self.facts {
@@ -496,11 +504,25 @@ impl Facts {
         self.against.as_deref().unwrap_or("the baseline")
     }
 
+    /// Sentences on runs that were cut short or have warnings, each with `prefix`.
+    fn notes_of_runs(&self, prefix: &str) -> Vec<String> {
+        let cut_short = (self.cut_short > 0)
+            .then(|| format!("{prefix}{} of {} runs were cut short", self.cut_short, self.runs));
+        let warnings = self.first_warning.as_ref().map(|first| {
+            format!(
+                "{prefix}{} of {} runs have warnings (irqlab show RUN prints them); the first: {first}",
+                self.runs_with_warnings, self.runs
+            )
+        });
+        [cut_short, warnings].into_iter().flatten().collect()
+    }
+
     /// Makes the figures of another sweep those to compare with.
     fn compare_with(&mut self, against: &Against) {
         self.against = Some(against.path.clone());
         if let Some(facts) = &against.facts {
             self.live_machines.extend(facts.live_machines.iter().cloned());
+            self.base_notes = facts.notes_of_runs(&format!("in {}, ", against.path));
         }
     }
 

@@ -258,15 +258,8 @@ fn warnings(
             machines.join("; ")
         ));
     }
-    if facts.cut_short > 0 {
-        warnings.push(format!("{} of {} runs were cut short", facts.cut_short, facts.runs));
-    }
-    if let Some(first) = &facts.first_warning {
-        warnings.push(format!(
-            "{} of {} runs have warnings (irqlab show RUN prints them); the first: {first}",
-            facts.runs_with_warnings, facts.runs
-        ));
-    }
+    warnings.extend(facts.notes_of_runs(""));
+    warnings.extend(facts.base_notes.iter().cloned());
     warnings
 }
 
