@@ -222,7 +222,7 @@ impl RateWindow {
     /// Whether the receiver did not keep up: it handled less than [`KEEPS_UP_RATIO`] of the events within the window.
     /// Then the latencies are those of events that were not dropped, many of them handled after the window.
     ///
-    /// The backlog of a receiver that keeps up counts as handled: see [`RateWindow::backlog_without_overload`].
+    /// The backlog of a receiver that keeps up counts as handled: see `backlog_without_overload`.
     #[must_use]
     pub fn is_overloaded(&self) -> bool {
         let backlog = (self.backlog() as f64).min(self.backlog_without_overload());
