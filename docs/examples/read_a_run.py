@@ -31,7 +31,7 @@ for absence in run.absent:
 
 # %% Each column has its unit and its method; the first table answers the experiment's question
 main = next((run[name] for name in ("rates", "model") if name in run), next(iter(run.values())))
-for column in main.columns[:8]:
+for column in main.columns[:9]:
     print(f"  {column.name} [{column.unit or '-'}]: {column.doc}")
 frame = main.polars()
 print(frame.head())
