@@ -93,6 +93,8 @@ impl RaisedSoftirq {
 
 #[cfg(test)]
 mod tests {
+    use stats::Random;
+
     use super::*;
 
     fn state(runs: u32, is_pending: bool) -> SoftirqState {
@@ -154,18 +156,6 @@ mod tests {
         assert_eq!(softirq.run(30, state(0, false)), joined(20));
     }
 
-    /// A generator of pseudo-random numbers (xorshift).
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % bound
-        }
-    }
-
     /// A kernel with one softirq, which knows the true begin of each delay.
     #[derive(Default)]
     struct Kernel {
@@ -180,7 +170,7 @@ mod tests {
     #[test]
     fn each_joined_delay_is_true_whatever_is_not_seen() {
         for (seed, lost_of_16) in (1..400).flat_map(|seed| [(seed, 0), (seed, 1), (seed, 8)]) {
-            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed);
+            let mut random = Random::new(seed);
             let (mut softirq, mut kernel) = (RaisedSoftirq::default(), Kernel::default());
             let (mut runs_seen, mut raises_served, mut joined, mut dropped) = (0, 0, 0, 0);
             for now in 0..300 {

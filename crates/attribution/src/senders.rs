@@ -45,8 +45,8 @@ pub struct QueuedCall {
 impl QueuedCall {
     /// The record is queued at time `now`.
     pub fn queue(&mut self, now: u64, function: Function, record_use: RecordUse) {
-        let earlier = self.waiting.filter(|_| record_use == RecordUse::ReleasedBeforeRun);
-        let calls = if earlier.is_some() { 2 } else { 1 };
+        let is_queued_again = self.waiting.is_some() && record_use == RecordUse::ReleasedBeforeRun;
+        let calls = if is_queued_again { 2 } else { 1 };
         self.waiting = Some(Waiting { since: now, function, record_use, calls });
     }
 
@@ -76,6 +76,8 @@ impl QueuedCall {
 #[cfg(test)]
 mod tests {
     use super::RecordUse::{ReleasedAfterRun, ReleasedBeforeRun, ServedTogether};
+    use stats::Random;
+
     use super::*;
 
     #[test]
@@ -119,19 +121,7 @@ mod tests {
         assert_eq!(call.run(7, false, 15), Some(20));
     }
 
-    /// A generator of pseudo-random numbers (xorshift).
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % bound
-        }
-    }
-
-    /// Which events are not seen.
+    /// The events that are not seen.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Missing {
         Nothing,
@@ -153,7 +143,7 @@ mod tests {
     }
 
     fn follow_record(record_use: RecordUse, missing: Missing, seed: u64) {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed);
+        let mut random = Random::new(seed);
         let mut call = QueuedCall::default();
         // The calls that the kernel has not run yet. It has released the record of the first one, if there are two.
         let mut true_calls: Vec<u64> = Vec::new();
@@ -194,14 +184,14 @@ mod tests {
     #[test]
     fn each_joined_wake_up_is_that_of_its_run() {
         for seed in 1..300 {
-            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed);
+            let mut random = Random::new(seed);
             let mut calls = [QueuedCall::default(); 3];
             let mut waiting: Vec<(usize, u64)> = Vec::new();
             let (mut last_run, mut joined) = (0, 0);
             for now in 1..300 {
                 let record = random.below(3) as usize;
                 if random.below(3) > 0 {
-                    if waiting.iter().all(|(other, _)| *other != record) {
+                    if waiting.iter().all(|(waiting_record, _)| *waiting_record != record) {
                         waiting.push((record, now));
                         if random.below(8) > 0 {
                             calls[record].queue(now, 7, ServedTogether);

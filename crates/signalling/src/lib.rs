@@ -19,11 +19,12 @@ mod predict;
 mod scheme;
 mod simulate;
 mod text;
+mod verdict;
 
 pub use arrivals::{Arrivals, TRACE_MAX, TraceError};
 pub use choice::{
-    Crossover, Curve, Demand, Kept, LOST_RATIO_MAX, Offer, RateRange, Region, Statistic, Verdict,
-    crossovers, curves, curves_at, evaluate_for_demand, judge, kept, regions, regions_at,
+    Crossover, Curve, Kept, LOST_RATIO_MAX, Offer, RateRange, Region, Statistic, crossovers,
+    curves, curves_at, kept, regions, regions_at,
 };
 pub use costs::{COST_MAX_NS, Costs, CostsError, Empirical, Times};
 pub use evaluate::{Answer, Decision, IntervalEnds, Method, SimulatedIntervals, evaluate};
@@ -37,3 +38,4 @@ pub use simulate::{
     APPLICATION_SLICE_NS, Application, EVENTS_MAX, Simulated, Simulation, SimulationError, simulate,
 };
 pub use text::{TimeText, parse_time_ns};
+pub use verdict::{Demand, Verdict, evaluate_for_demand, judge};

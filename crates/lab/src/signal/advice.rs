@@ -238,7 +238,8 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
         .real(|row: &Ranked| row.verdict.cpu_max_ratio),
         column(
             "cpu_max_half_width_ratio",
-            "Half the width of the 95 % interval of cpu_max_ratio; absent for closed forms.",
+            "Half the width of the 95 % interval of cpu_max_ratio; absent for closed forms, and if the simulation is too \
+             short to tell.",
         )
         .detail()
         .real(|row: &Ranked| row.verdict.cpu_max_half_width_ratio),

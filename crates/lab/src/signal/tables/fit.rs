@@ -291,7 +291,7 @@ fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
             "measured_low_hz",
             "measured between",
             "Highest measured rate below the crossover at which the difference of the CPU shares \
-             exceeds its 95 % error.",
+             exceeds twice its 95 % error.",
         )
         .up_to("measured_high_hz")
         .priority(96)
@@ -300,7 +300,7 @@ fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
             "measured_high_hz",
             "and",
             "Lowest measured rate above the crossover at which the difference of the CPU shares \
-             exceeds its 95 % error.",
+             exceeds twice its 95 % error.",
         )
         .detail()
         .real(|row: &CrossoverRow| row.measured.high_hz),

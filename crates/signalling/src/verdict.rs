@@ -1,0 +1,363 @@
+//! Verdicts on schemes: which of them meet all requirements over a range of rates ([`judge`]), as far as simulations
+//! decide that ([`evaluate_for_demand`]). `irqlab signal advise` shows them.
+
+use stats::histogram::slot_of;
+
+use crate::arrivals::Arrivals;
+use crate::choice::{
+    Curve, SAME_RATIO, Statistic, cpu, cpu_error, decide_keeps_up, same_cpu_difference,
+};
+use crate::evaluate::{Answer, Decision, IntervalEnds, Method, evaluate};
+use crate::scheme::Scheme;
+use crate::simulate::{EVENTS_MAX, Simulation, SimulationError};
+
+/// Schemes cost the same only if their CPU use differs by at most this part, whatever the error is.
+const SAME_COST_RATIO_MAX: f64 = 0.02;
+/// A simulation that does not decide a limit is repeated with its number of events times these factors.
+const MORE_EVENTS: [u64; 2] = [4, 16];
+
+/// The requirements on a scheme, over a range of rates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// The statistic of the latency that has a bound.
+    pub statistic: Statistic,
+    pub latency_bound_ns: Option<u64>,
+    /// Largest allowed CPU use; 1 is the whole CPU.
+    pub cpu_budget_ratio: Option<f64>,
+}
+
+/// The decisions on the requirements at one rate.
+struct Decisions {
+    keeps_up: Decision,
+    keeps_latency: Option<Decision>,
+    keeps_cpu: Option<Decision>,
+}
+
+impl Demand {
+    fn decide(&self, answer: &Answer) -> Decisions {
+        let latency_ns = self.statistic.interval(answer);
+        let within_budget = |budget: f64| {
+            let half_width = cpu_error(answer);
+            let ends = [cpu(answer) - half_width, cpu(answer) + half_width];
+            IntervalEnds { low: Some(ends[0]), high: Some(ends[1]) }.is_at_most(budget)
+        };
+        Decisions {
+            keeps_up: decide_keeps_up(answer),
+            keeps_latency: self
+                .latency_bound_ns
+                .map(|bound_ns| latency_ns.is_at_most(bound_ns as f64)),
+            keeps_cpu: self.cpu_budget_ratio.map(within_budget),
+        }
+    }
+
+    /// Whether more events may decide a requirement. Not if another requirement is already broken, or if the histogram
+    /// cannot tell the latency from its bound: then both ends of the interval are in one bucket.
+    fn needs_more_events(&self, answer: &Answer) -> bool {
+        let Decisions { keeps_up, keeps_latency, keeps_cpu } = self.decide(answer);
+        let is = |decision: Option<Decision>, expected| decision == Some(expected);
+        let all = [Some(keeps_up), keeps_latency, keeps_cpu];
+        if all.iter().any(|decision| is(*decision, Decision::No)) {
+            return false;
+        }
+        let ends = self.statistic.interval(answer);
+        let slots =
+            ends.low.zip(ends.high).map(|(low, high)| [low, high].map(|ns| slot_of(ns as u64)));
+        let is_one_bucket =
+            self.statistic != Statistic::Mean && slots.is_some_and(|[low, high]| low == high);
+        keeps_up == Decision::Undecided
+            || is(keeps_cpu, Decision::Undecided)
+            || (is(keeps_latency, Decision::Undecided) && !is_one_bucket)
+    }
+}
+
+/// [`evaluate`](crate::evaluate()) for a demand. If the simulation does not decide a requirement, it is repeated with
+/// up to 16 times as many events. A trace is simulated once, because it has no more events.
+///
+/// Fails when a value of the simulation is out of its range.
+pub fn evaluate_for_demand(
+    simulation: &Simulation,
+    always_simulate: bool,
+    demand: &Demand,
+) -> Result<Answer, SimulationError> {
+    let mut answer = evaluate(simulation, always_simulate)?;
+    for factor in MORE_EVENTS {
+        let events = simulation.events.saturating_mul(factor);
+        let has_more_events =
+            !matches!(simulation.arrivals, Arrivals::Trace(_)) && events <= EVENTS_MAX;
+        if answer.intervals.is_none() || !has_more_events || !demand.needs_more_events(&answer) {
+            break;
+        }
+        let longer =
+            Simulation { events, warm_up: simulation.warm_up * factor, ..simulation.clone() };
+        answer = evaluate(&longer, always_simulate)?;
+    }
+    Ok(answer)
+}
+
+/// Whether a scheme meets a [`Demand`] over a range of rates, and its figures.
+///
+/// A decision over all rates is [`Decision::Yes`] if it is `Yes` at each rate, and [`Decision::No`] if it is `No` at
+/// any rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub scheme: Scheme,
+    /// Largest CPU use over the range, as a share of one CPU.
+    pub cpu_max_ratio: f64,
+    /// Half the width of the 95 % interval of `cpu_max_ratio`. `None`: the closed form gave it, or the simulation is too
+    /// short to tell.
+    pub cpu_max_half_width_ratio: Option<f64>,
+    /// CPU use at the lowest rate, then at the highest rate, as a share of one CPU.
+    pub cpu_ends_ratio: (f64, f64),
+    /// Largest latency over the range, ns. `None`: at some rate the latency is not known.
+    pub latency_max_ns: Option<f64>,
+    /// The 95 % interval of `latency_max_ns`: the largest lower end and the largest upper end over the range.
+    pub latency_max_interval_ns: IntervalEnds,
+    /// Largest part of the events that is lost at a rate. `None`: no rate was simulated.
+    pub drops_max_ratio: Option<f64>,
+    /// Whether the scheme keeps up with all rates, and loses less than one event in 10,000.
+    pub keeps_up: Decision,
+    /// Whether the latency is within its bound at all rates. `None`: the demand has no bound.
+    pub keeps_latency: Option<Decision>,
+    /// Whether the CPU use is within its budget at all rates. `None`: the demand has no budget.
+    pub keeps_cpu: Option<Decision>,
+    /// [`Method::Simulation`] if any rate was simulated.
+    pub method: Method,
+}
+
+impl Verdict {
+    fn decisions(&self) -> impl Iterator<Item = Decision> {
+        [Some(self.keeps_up), self.keeps_latency, self.keeps_cpu].into_iter().flatten()
+    }
+
+    /// Whether the scheme meets all requirements.
+    #[must_use]
+    pub fn keeps_all(&self) -> Decision {
+        self.decisions().max().unwrap_or(Decision::Yes)
+    }
+
+    /// The names of the requirements that are undecided: `loss`, `latency bound`, `CPU budget`.
+    #[must_use]
+    pub fn undecided_requirements(&self) -> Vec<&'static str> {
+        let requirements = [
+            (Some(self.keeps_up), "loss"),
+            (self.keeps_latency, "latency bound"),
+            (self.keeps_cpu, "CPU budget"),
+        ];
+        let undecided =
+            requirements.iter().filter(|(decision, _)| *decision == Some(Decision::Undecided));
+        undecided.map(|(_, name)| *name).collect()
+    }
+}
+
+/// A verdict on each curve, best first. Schemes that meet all requirements come first, then schemes for which this is
+/// undecided, then schemes that break a requirement and keep up, then the others. Among equals, schemes that break
+/// fewer requirements come first, then cheaper ones. Of schemes that cost the same within the error and 2 %, the
+/// faster is first.
+#[must_use]
+pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> = curves.iter().map(|curve| verdict_on(curve, demand)).collect();
+    // `false`, small numbers and `Decision::Yes` sort first.
+    let rank = |verdict: &Verdict| {
+        let broken = verdict.decisions().filter(|decision| *decision == Decision::No).count();
+        (verdict.keeps_up == Decision::No, broken, verdict.keeps_all())
+    };
+    let by_latency = |a: &Verdict, b: &Verdict| {
+        a.latency_max_ns.unwrap_or(f64::MAX).total_cmp(&b.latency_max_ns.unwrap_or(f64::MAX))
+    };
+    verdicts.sort_by(|a, b| {
+        let cheaper = a.cpu_max_ratio.total_cmp(&b.cpu_max_ratio);
+        rank(a).cmp(&rank(b)).then(cheaper).then(by_latency(a, b))
+    });
+    // Each group starts with its cheapest scheme, and has the schemes that cost the same as this one.
+    let mut start = 0;
+    while start < verdicts.len() {
+        let cheapest = &verdicts[start];
+        let costs_the_same = |verdict: &&Verdict| {
+            let half_widths =
+                [cheapest, *verdict].map(|verdict| verdict.cpu_max_half_width_ratio.unwrap_or(0.0));
+            let difference = verdict.cpu_max_ratio - cheapest.cpu_max_ratio;
+            // All schemes have the same arrivals, so a difference has a smaller error than two independent figures would
+            // give it. Without the limit, a large error would make every scheme as cheap as the cheapest.
+            let tolerance = same_cpu_difference(half_widths[0], half_widths[1])
+                .min(SAME_COST_RATIO_MAX * cheapest.cpu_max_ratio)
+                .max(SAME_RATIO);
+            rank(verdict) == rank(cheapest) && difference <= tolerance
+        };
+        let end = start + verdicts[start..].iter().take_while(costs_the_same).count();
+        verdicts[start..end].sort_by(by_latency);
+        start = end;
+    }
+    verdicts
+}
+
+/// The verdict on the answers of one scheme.
+fn verdict_on(curve: &Curve, demand: &Demand) -> Verdict {
+    let answers: Vec<&Answer> = curve.points.iter().map(|(_, answer)| answer).collect();
+    let decisions: Vec<Decisions> = answers.iter().map(|answer| demand.decide(answer)).collect();
+    let most_expensive = answers.iter().max_by(|a, b| cpu(a).total_cmp(&cpu(b)));
+    let cpu_at = |answer: Option<&&Answer>| answer.map_or(0.0, |answer| cpu(answer));
+    let largest = |figures: Vec<Option<f64>>| {
+        let figures: Option<Vec<f64>> = figures.into_iter().collect();
+        figures.map(|all| all.into_iter().fold(0.0, f64::max))
+    };
+    let latencies = answers.iter().map(|answer| demand.statistic.of(&answer.prediction));
+    let intervals = answers.iter().map(|answer| demand.statistic.interval(answer));
+    let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
+    Verdict {
+        scheme: curve.scheme,
+        cpu_max_ratio: cpu_at(most_expensive),
+        cpu_max_half_width_ratio: most_expensive
+            .and_then(|answer| answer.intervals?.cpu_half_width_ratio),
+        cpu_ends_ratio: (cpu_at(answers.first()), cpu_at(answers.last())),
+        latency_max_ns: largest(latencies.collect()),
+        latency_max_interval_ns: IntervalEnds {
+            low: intervals.clone().filter_map(|ends| ends.low).reduce(f64::max),
+            high: largest(intervals.map(|ends| ends.high).collect()),
+        },
+        drops_max_ratio: answers
+            .iter()
+            .filter_map(|answer| answer.prediction.drops_ratio)
+            .reduce(f64::max),
+        keeps_up: decisions
+            .iter()
+            .map(|decisions| decisions.keeps_up)
+            .max()
+            .unwrap_or(Decision::Yes),
+        keeps_latency: decisions.iter().filter_map(|decisions| decisions.keeps_latency).max(),
+        keeps_cpu: decisions.iter().filter_map(|decisions| decisions.keeps_cpu).max(),
+        method: if is_simulated { Method::Simulation } else { Method::ClosedForm },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choice::tests::{ask, simulated};
+    use crate::choice::{RateRange, curves, regions};
+
+    fn demand(statistic: Statistic, bound_ns: u64) -> Demand {
+        Demand { statistic, latency_bound_ns: Some(bound_ns), cpu_budget_ratio: None }
+    }
+
+    fn judge_one(answer: Answer, demand: &Demand) -> Verdict {
+        let Simulation { scheme, rate_hz, .. } = simulated("interrupt", 190_000, 1_000, 1);
+        judge(&[Curve { scheme, points: vec![(rate_hz, answer)] }], demand).remove(0)
+    }
+
+    #[test]
+    fn the_cheapest_scheme_that_keeps_the_bound_is_first() {
+        let schemes = Scheme::list("spin,interrupt,clocked:1ms,clocked:100us,drain").unwrap();
+        let range = RateRange { low_hz: 50_000, high_hz: 150_000 };
+        let curves = curves(&schemes, range, &mut ask).unwrap();
+        let first = |bound_ns, budget| {
+            let demand = Demand {
+                statistic: Statistic::Mean,
+                latency_bound_ns: bound_ns,
+                cpu_budget_ratio: budget,
+            };
+            let verdict = judge(&curves, &demand).remove(0);
+            (verdict.scheme.to_string(), verdict.keeps_all() == Decision::Yes)
+        };
+        assert_eq!(first(None, None), ("clocked:1ms".to_owned(), true));
+        assert_eq!(first(Some(200_000), None), ("clocked:100us".to_owned(), true));
+        assert_eq!(first(Some(20_000), None), ("drain".to_owned(), true));
+        assert_eq!(first(Some(2_000), None), ("spin".to_owned(), true));
+        assert!(!first(Some(2_000), Some(0.5)).1);
+    }
+
+    /// At 95 % load, the latencies of 50,000 events hold only some tens of independent values. The 99th percentile is
+    /// 230 us (M/D/1, from the exponential tail of the wait); with 50,000 events, the figure of seed 1 was 160 us.
+    #[test]
+    fn a_noisy_quantile_does_not_decide_a_bound() {
+        let mut contained = 0;
+        for seed in 1..=20 {
+            let simulation = simulated("interrupt", 190_000, 50_000, seed);
+            let answer = evaluate(&simulation, true).unwrap();
+            let ends = Statistic::P99.interval(&answer);
+            contained += u32::from(
+                ends.low.is_none_or(|low| low <= 229.8e3)
+                    && ends.high.is_none_or(|high| high >= 229.8e3),
+            );
+            let verdict = judge_one(answer.clone(), &demand(Statistic::P99, 165_000));
+            assert_ne!(verdict.keeps_all(), Decision::Yes, "seed {seed}: {verdict:?}");
+        }
+        assert!(contained >= 17, "{contained} of 20 intervals contain the percentile");
+    }
+
+    /// More events decide a bound that is far enough from the figure.
+    #[test]
+    fn an_undecided_simulation_is_repeated_with_more_events() {
+        let simulation = simulated("interrupt", 190_000, 50_000, 1);
+        let decide = |bound_ns| {
+            let demand = demand(Statistic::P99, bound_ns);
+            let few = judge_one(evaluate(&simulation, true).unwrap(), &demand);
+            let more = judge_one(evaluate_for_demand(&simulation, true, &demand).unwrap(), &demand);
+            (few.keeps_all(), more.keeps_all(), more.undecided_requirements())
+        };
+        assert_eq!(decide(165_000), (Decision::Undecided, Decision::No, vec![]));
+        assert_eq!(decide(400_000), (Decision::Undecided, Decision::Yes, vec![]));
+        // No number of events decides a bound that differs from the percentile by less than a bucket.
+        let undecided = vec!["latency bound"];
+        assert_eq!(decide(230_000), (Decision::Undecided, Decision::Undecided, undecided));
+    }
+
+    /// Each event takes exactly 5 us, which is in the bucket from 4,864 to 5,119 ns.
+    #[test]
+    fn a_bound_is_not_judged_by_the_middle_of_a_bucket() {
+        let simulation = simulated("interrupt", 1_000, 20_000, 1);
+        let decide = |bound_ns| {
+            let demand = demand(Statistic::P50, bound_ns);
+            let answer = evaluate_for_demand(&simulation, true, &demand).unwrap();
+            let p50_ns = answer.prediction.latency.p50_ns;
+            (p50_ns, judge_one(answer, &demand).keeps_latency)
+        };
+        assert_eq!(decide(4_995), (Some(5_000), Some(Decision::No)));
+        assert_eq!(decide(5_060), (Some(5_000), Some(Decision::Undecided)));
+        assert_eq!(decide(5_119), (Some(5_000), Some(Decision::Yes)));
+    }
+
+    /// Schemes whose CPU use differs by less than the error and 2 % cost the same, so the faster one is first. A larger
+    /// error makes no other scheme as cheap.
+    #[test]
+    fn a_difference_within_the_error_does_not_rank() {
+        let answer = |cpu_ratio, latency_ns| {
+            let mut answer = evaluate(&simulated("drain", 10_000, 20_000, 1), true).unwrap();
+            answer.prediction.utilisation_ratio = cpu_ratio;
+            answer.prediction.latency_mean_ns = Some(latency_ns);
+            answer.intervals.as_mut().unwrap().cpu_half_width_ratio = Some(0.01);
+            answer
+        };
+        let curve = |scheme: &str, cpu_ratio, latency_ns| Curve {
+            scheme: scheme.parse().unwrap(),
+            points: vec![(10_000, answer(cpu_ratio, latency_ns))],
+        };
+        let curves = [
+            curve("drain", 0.10, 9_000.0),
+            curve("spin", 0.1015, 5_000.0),
+            curve("interrupt", 0.2, 1_000.0),
+        ];
+        let verdicts = judge(&curves, &demand(Statistic::Mean, 1_000_000));
+        let names: Vec<&str> = verdicts.iter().map(|verdict| verdict.scheme.name()).collect();
+        assert_eq!(names, ["spin", "drain", "interrupt"]);
+        let found = regions(&curves, Statistic::Mean);
+        let names: Vec<&str> = found.iter().map(|region| region.scheme.name()).collect();
+        assert_eq!(names, ["interrupt", "spin"]);
+        let dearer = [curve("drain", 0.10, 9_000.0), curve("spin", 0.11, 5_000.0)];
+        let verdicts = judge(&dearer, &demand(Statistic::Mean, 1_000_000));
+        assert_eq!(verdicts[0].scheme.name(), "drain");
+    }
+
+    /// All events of one burst are alike, so that they say nothing of the CPU use over bursts and gaps.
+    #[test]
+    fn a_few_bursts_decide_nothing() {
+        let mut simulation = simulated("interrupt", 50_000, 50_000, 1);
+        simulation.arrivals = Arrivals::Bursty { on_ns: 100_000_000, off_ns: 900_000_000 };
+        let answer = evaluate(&simulation, true).unwrap();
+        let intervals = answer.intervals.unwrap();
+        assert_eq!((answer.latency_half_width_ns, intervals.cpu_half_width_ratio), (None, None));
+        assert_eq!((intervals.p99_ns, intervals.lost_ratio), Default::default());
+        simulation.arrivals = Arrivals::Bursty { on_ns: 100_000, off_ns: 900_000 };
+        let intervals = evaluate(&simulation, true).unwrap().intervals.unwrap();
+        assert!(intervals.cpu_half_width_ratio.is_some(), "many bursts do: {intervals:?}");
+    }
+}
