@@ -8,7 +8,7 @@ use crate::experiment::Absence;
 /// The name of the table.
 pub const SENDERS: &str = "senders";
 
-/// What no bench measures of senders, each with the reason: what the table lacks.
+/// Facts about senders that no bench measures, each with the reason.
 #[must_use]
 pub fn unmeasured_of_senders() -> Vec<Absence> {
     [
@@ -25,7 +25,7 @@ pub fn unmeasured_of_senders() -> Vec<Absence> {
     .to_vec()
 }
 
-/// What a sender does, or the target if the sender is not known.
+/// The action of a sender; the action of the target if the sender is not known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SenderEvent {
     /// Queues a call of a function for another CPU.
@@ -90,10 +90,10 @@ impl CallType {
     }
 }
 
-/// Who sends.
+/// The sender of a call or of an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sender {
-    /// Tasks of this name.
+    /// All tasks that have this name.
     Task(String),
     /// An interrupt or a softirq.
     Interrupt(Context),
@@ -101,7 +101,7 @@ pub enum Sender {
     UnknownInterrupt(&'static str),
     /// All senders that found no free row.
     Others,
-    /// Not known.
+    /// The event does not say who sends.
     Unknown,
 }
 
@@ -129,7 +129,7 @@ impl Sender {
     }
 }
 
-/// What identifies a row of senders.
+/// The key of a row of senders.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SenderKey {
     pub event: SenderEvent,
@@ -163,7 +163,7 @@ pub struct SenderCounts {
     pub completion_max_ns: u64,
     /// CPUs that sent, in ascending order.
     pub sender_cpus: Vec<u32>,
-    /// CPUs to which it was sent, in ascending order.
+    /// CPUs that the calls or interrupts were sent to, in ascending order.
     pub target_cpus: Vec<u32>,
 }
 
@@ -192,7 +192,7 @@ impl SenderCounts {
     }
 }
 
-/// One sender.
+/// A sender with its counts and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SenderStats {
     pub key: SenderKey,

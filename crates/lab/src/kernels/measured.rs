@@ -126,7 +126,7 @@ impl Kept {
                 text += &format!("# medians: {}\n", medians.join(" "));
             }
         }
-        // The windows are those of all processes; each of them can have fewer than ten.
+        // The number of windows is a sum over processes, and each process can have fewer than ten.
         if kernels.iter().any(|(_, figures)| figures.statistics == Statistics::MedianAndMinimum) {
             text += "# low: minimum\n";
         }

@@ -9,7 +9,7 @@ use super::sample::{Figures, KernelSample};
 /// the lower of the middle two. The 95 % interval is the interval of the median over the processes. The counts of
 /// windows are sums over all processes.
 ///
-/// Processes without cycles of a kernel do not count; [`Figures::processes`] is the number of those that do. If no process has
+/// Processes without cycles of a kernel do not count; [`Figures::processes`] is the number of the others. If no process has
 /// cycles, the result is the sample of the first process.
 #[must_use]
 pub fn middle_of_processes(processes: Vec<Vec<KernelSample>>) -> Vec<KernelSample> {

@@ -22,7 +22,7 @@ impl fmt::Display for Processor {
     }
 }
 
-/// Which statistics of the windows the figures of a kernel are.
+/// The statistics of the windows that are the figures of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Statistics {
     /// The median and the tenth percentile.
@@ -55,9 +55,9 @@ pub struct Figures {
     pub low_cycles: f64,
     /// Interval of the median with at least 95 % confidence. `None` with few windows.
     pub cycles_95: Option<(f64, f64)>,
-    /// Which statistics `cycles` and `low_cycles` are.
+    /// The statistics that `cycles` and `low_cycles` are.
     pub statistics: Statistics,
-    /// Number of processes that have the cycles of these windows. `None` for kept data, which does not say.
+    /// Number of processes that have cycles of the kernel. `None` for kept data, which does not say.
     pub processes: Option<u64>,
     /// Number of undisturbed windows, which alone determine the cycles. `None` for kept data that does not say.
     pub windows: Option<u64>,

@@ -41,7 +41,7 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
             .uint(|(_, figures): &Row<'_>| figures.windows),
         column(
             "processes",
-            "Processes that these windows are of; only those with cycles of the kernel.",
+            "Processes that have cycles of the kernel; the windows are those of these processes.",
         )
         .detail()
         .uint(|(_, figures): &Row<'_>| figures.processes),
@@ -153,7 +153,7 @@ fn kernel_table(pairs: &[Pair<'_>]) -> Table {
             .uint(|(pair, _): &Row<'_>| figures(pair).and_then(|figures| figures.windows)),
         column(
             "host_processes",
-            "Processes of the host that these windows are of; only those with cycles of the kernel.",
+            "Processes of the host that have cycles of the kernel; the windows are those of these processes.",
         )
         .detail()
         .uint(|(pair, _): &Row<'_>| figures(pair).and_then(|figures| figures.processes)),

@@ -229,8 +229,8 @@ impl RateWindow {
         self.delivered as f64 + backlog < KEEPS_UP_RATIO * self.offered as f64
     }
 
-    /// Whether the scheme's clock has fewer than four periods in the window. Events that wait for the clock then look
-    /// like overload.
+    /// Whether the scheme's clock has fewer than four periods in the window. Events that wait for the clock can then be
+    /// mistaken for overload.
     #[must_use]
     pub fn is_short_for_scheme(&self) -> bool {
         match self.point.scheme {

@@ -42,19 +42,19 @@ shared_constants! {
     SENDER_ROWS_MAX: usize = 4_096;
     /// Largest number of calls that wait for their run on another CPU.
     QUEUED_CALLS_MAX: usize = 16_384;
-    /// Words of 64 CPUs in a set of CPUs that send or are sent to. Senders are measured only on machines with at most
-    /// so many CPUs.
+    /// Words of 64 CPUs in a set of sending CPUs or of targets. Senders are measured only on machines whose CPUs fit into
+    /// these words.
     SENDER_CPU_WORDS: usize = 16;
     /// An event of a sender: a call is queued. The kernel's type of the call is added: 0 asynchronous, 1 synchronous, 2
     /// irq_work, 3 wake-up.
     SENDER_CALL: u32 = 1;
-    /// A queued irq_work.
+    /// A call of the type irq_work is queued.
     SENDER_IRQ_WORK: u32 = 3;
     /// An interrupt is sent to one CPU.
     SENDER_IPI: u32 = 5;
     /// Interrupts are sent to several CPUs at once.
     SENDER_IPI_TO_SEVERAL: u32 = 6;
-    /// A run to which no queued call can be joined.
+    /// A function runs, and no queued call can be joined to its run.
     SENDER_RUN: u32 = 7;
     /// A sender's context: all senders of an event that found no free row.
     SENDER_OTHERS: u32 = u32::MAX;

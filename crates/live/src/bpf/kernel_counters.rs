@@ -57,9 +57,10 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
             // Linux 6.2 to 6.14.
             Some("pcpu_hot") => {
                 let Some(hot) = btf.type_by_name::<Composite<'_>>("pcpu_hot") else { continue };
-                let at = |name| member_offset(&btf, &hot, name).map_or(-1, |field| offset + field);
-                offsets[OFFSET_PENDING] = at("softirq_pending");
-                offsets[OFFSET_PREEMPT] = at("preempt_count");
+                let offset_of =
+                    |name| member_offset(&btf, &hot, name).map_or(-1, |field| offset + field);
+                offsets[OFFSET_PENDING] = offset_of("softirq_pending");
+                offsets[OFFSET_PREEMPT] = offset_of("preempt_count");
             }
             Some("irq_stat") => {
                 if let Some(field) = irq_stat_pending(&btf) {

@@ -68,8 +68,7 @@ impl RunOverhead {
     }
 }
 
-/// The senders of these rows. Rows whose names are the same are one sender. `irq_name`: the name of an IRQ line's
-/// actions.
+/// The senders in `rows`. Rows with equal names are one sender. `irq_name` returns the name of an IRQ line's actions.
 pub(super) fn senders_of(
     rows: &[(RawKey, SenderRow)],
     functions: &SenderFunctions,

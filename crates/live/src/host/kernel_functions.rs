@@ -9,7 +9,7 @@ use super::Root;
 const BYTES_MAX: usize = 64 << 20;
 /// Longest name, with the module, bytes; longer names are cut.
 const NAME_BYTES_MAX: usize = 128;
-/// Largest size of a function, bytes: code further after a symbol is not of it.
+/// Largest size of a function, bytes. Code further behind a symbol belongs to no known function.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 /// The name of the functions that share a row, because a CPU's rows were in use.
 pub const OTHER_FUNCTIONS: &str = "(other functions)";
@@ -62,7 +62,7 @@ impl KernelFunctions {
             let called_before = address - 1;
             let end = symbols.partition_point(|(start, _)| *start <= called_before);
             let Some((start, _)) = end.checked_sub(1).map(|last| symbols[last]) else { continue };
-            let first = symbols.partition_point(|(other, _)| *other < start);
+            let first = symbols.partition_point(|(earlier, _)| *earlier < start);
             let name = symbols[first..end]
                 .iter()
                 .find_map(|(_, line)| parse(&String::from_utf8_lossy(line)).map(|(_, name)| name));

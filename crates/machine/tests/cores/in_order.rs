@@ -203,7 +203,7 @@ fn contract_10_an_increment_takes_as_long_as_its_load_addition_and_store() {
     }
 }
 
-/// What an instruction of a random program does.
+/// The kind of an instruction of a random program.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Add,

@@ -636,9 +636,9 @@ fn cut(text: &str, characters: usize) -> String {
 
 /// The colours of a heat map.
 enum Shade {
-    /// By the change of each cell. The largest change of all cells.
+    /// The colour follows the change of the cell, up to this largest change of all cells.
     Change(f64),
-    /// By the figure, between the smallest and the largest.
+    /// The colour follows the figure, between this smallest and this largest figure.
     Figure(f64, f64),
 }
 

@@ -45,7 +45,7 @@ impl Row<'_> {
     /// A time of the joined runs of calls whose sender waits.
     fn of_awaited_runs<T>(&self, time: impl Fn(&SenderCounts) -> T) -> Option<T> {
         let is_awaited = matches!(self.key.event, SenderEvent::Call(call) if call.is_synchronous());
-        self.of_joined_runs(time).filter(|_| is_awaited)
+        if is_awaited { self.of_joined_runs(time) } else { None }
     }
 }
 
@@ -241,7 +241,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("sender_cpus", "CPUs that sent.")
             .priority(40)
             .text(|row: &Row<'_>| cpu_list(&row.counts.sender_cpus)),
-        column("target_cpus", "Measured CPUs to which it was sent.")
+        column("target_cpus", "Measured CPUs that the calls or interrupts were sent to.")
             .priority(41)
             .text(|row: &Row<'_>| cpu_list(&row.counts.target_cpus)),
         column("method", "The events of which the row is made.")

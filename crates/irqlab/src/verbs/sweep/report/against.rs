@@ -21,7 +21,7 @@ pub struct Against {
     /// The sweep's directory, as the command line names it.
     pub path: String,
     readings: HashMap<AxisValues, Reading>,
-    /// What its runs together say. `None` if none of them has the figure.
+    /// Facts about all of its runs. `None` if no run has the figure.
     pub facts: Option<Facts>,
 }
 

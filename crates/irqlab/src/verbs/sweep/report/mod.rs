@@ -233,7 +233,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(if found.is_some() { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS })
 }
 
-/// Refuses `--fail-on worse` for a figure of which neither more nor less is worse.
+/// Refuses `--fail-on worse` for a figure that is neither a cost nor a benefit.
 fn refuse_unknown_direction(fail_on: Option<FailOn>, facts: &Facts) -> anyhow::Result<()> {
     let has_direction = matches!(facts.column.role, Role::Cost | Role::Benefit);
     if fail_on == Some(FailOn::Worse) && !has_direction {
@@ -245,8 +245,8 @@ fn refuse_unknown_direction(fail_on: Option<FailOn>, facts: &Facts) -> anyhow::R
     Ok(())
 }
 
-/// What `--fail-on` found, as a sentence: combinations that changed, and those that cannot be judged. `None` if it found
-/// nothing.
+/// A sentence with the number of combinations that changed, and of those that cannot be judged. `None` if `--fail-on` finds
+/// neither.
 fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) -> Option<String> {
     let fails = |verdict: Verdict| match fail_on {
         FailOn::Worse => verdict == Verdict::Worse,
