@@ -6,10 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod barrier;
 #[cfg(test)]
 mod coverage;
 pub mod distribution;
-pub mod extremes;
 mod fourier;
 pub mod histogram;
 pub mod interval;
@@ -23,7 +23,6 @@ pub mod sections;
 pub mod spectrum;
 
 pub use distribution::{Distribution, Peak, QuantileMethod};
-pub use extremes::{Extremes, Piece};
 pub use histogram::LogLinear;
 pub use interval::{Batch, Batches, Interval, IntervalMethod, JointBatch, Term};
 pub use largest::Largest;

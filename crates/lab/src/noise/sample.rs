@@ -346,6 +346,8 @@ impl Slots {
         self.slot_length_ns = slot_length_ns;
         self.empty += passed - self.count;
         self.count = passed;
+        let stored = usize::try_from(passed).unwrap_or(usize::MAX).min(SLOTS_MAX);
+        self.first.resize(stored, 0);
     }
 
     /// Start of a slot, ns since the opening of the window.
@@ -387,5 +389,6 @@ mod tests {
         assert_eq!((slots.empty, slots.work_sum, slots.work_max, slots.count), (2, 22, 10, 5));
         slots.finish(7, 100.4);
         assert_eq!((slots.empty, slots.count, slots.start_ns(5)), (4, 7, 502));
+        assert_eq!(slots.first, [9, 10, 0, 0, 3, 0, 0], "the last slots had no work either");
     }
 }

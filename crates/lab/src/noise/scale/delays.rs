@@ -1,31 +1,33 @@
 //! Computes the distribution of a compute phase's delay from the detours of a CPU. `job.rs` computes the largest delay
 //! of many nodes from this distribution.
 
-use stats::Piece;
+use stats::barrier::Piece;
 
 use super::trace::Trace;
 
-/// Maximum number of blocks in a trace. The bootstrap for intervals resamples blocks.
-const BLOCKS: u64 = 64;
+/// Maximum number of blocks of all traces, if they are few. The bootstrap for intervals resamples blocks.
+const BLOCKS: usize = 64;
+/// Maximum number of blocks of a trace, if traces are many.
+const BLOCKS_OF_MANY: usize = 8;
 /// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other.
 const PHASES_PER_BLOCK: u64 = 10;
 
-/// The exact distribution of a compute phase's delay, in ns, as pieces. The phase needs `granularity_ns` of work, and
-/// starts at a uniformly distributed time of the trace. The weight of a piece is the length of its start times, ns.
-/// Steps are starts between detours. Ramps are starts in a detour.
+/// The delays of a compute phase, in ns, by the time at which it starts: pieces of the trace. The phase needs
+/// `granularity_ns` of work. The weight of a piece is the length of its start times, ns. Ramps are starts in a detour.
 ///
 /// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
 /// rest of this detour: its node was in the detour when the barrier opened.
 ///
-/// Blocks have numbers from `block_first` on.
+/// The trace is one of `traces`. Its blocks have numbers from `block_first` on.
 ///
 /// # Panics
 /// Panics if `granularity_ns` is not below the trace's own time.
 #[must_use]
-pub fn delays(trace: &Trace, granularity_ns: u64, block_first: u32) -> Vec<Piece> {
+pub fn delays(trace: &Trace, granularity_ns: u64, traces: usize, block_first: u32) -> Vec<Piece> {
     let own_ns = trace.own_ns;
     assert!(granularity_ns < own_ns, "a phase of {granularity_ns} ns in {own_ns} ns");
-    let blocks = (own_ns / (granularity_ns.max(1) * PHASES_PER_BLOCK)).clamp(1, BLOCKS);
+    let blocks_max = (BLOCKS / traces.max(1)).max(BLOCKS_OF_MANY) as u64;
+    let blocks = (own_ns / (granularity_ns.max(1) * PHASES_PER_BLOCK)).clamp(1, blocks_max);
     // Start times of the phase at which the set of detours in the phase changes, or the block. All times are the loop's
     // own time, without detours.
     let mut changes: Vec<(u64, Change)> = Vec::with_capacity(2 * trace.detours.len() + 64);

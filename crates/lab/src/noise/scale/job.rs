@@ -1,6 +1,6 @@
 //! Computes the slowdown of a job of compute phases and barriers: the rows of table `scale`.
 
-use stats::Extremes;
+use stats::barrier::{Delays, Node, Piece, interval_of_resamples};
 
 use super::delays::delays;
 use super::trace::{GRANULARITY_NS, ScaleError, Trace};
@@ -64,54 +64,65 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
         if !GRANULARITY_NS.contains(&granularity_ns) || granularity_ns > max_ns {
             return Err(ScaleError::Granularity { granularity_ns, max_ns });
         }
-        let mut pieces = Vec::new();
+        let mut pieces: Vec<Piece> = Vec::new();
         for trace in traces {
             // Each trace has its own blocks.
-            let first_block = pieces.iter().map(|piece: &stats::Piece| piece.block + 1).max();
-            pieces.extend(delays(trace, granularity_ns, first_block.unwrap_or(0)));
+            let first_block = pieces.iter().map(|piece| piece.block + 1).max().unwrap_or(0);
+            pieces.extend(delays(trace, granularity_ns, traces.len(), first_block));
         }
-        let Some(delays) = Extremes::with_one_of_steps(&pieces) else { continue };
-        let phases: u64 = traces.iter().map(|trace| trace.own_ns / granularity_ns).sum();
+        let Some(delays) = Delays::new(&pieces) else { continue };
+        let measured = Measured {
+            node: delays.of_a_node(),
+            resamples: delays.resamples(job.seed),
+            granularity_ns,
+            phases: traces.iter().map(|trace| trace.own_ns / granularity_ns).sum(),
+            has_losses,
+        };
         for coscheduled in [false, true] {
-            for &nodes in &job.nodes {
-                // Coscheduled nodes all have the delay of one node.
-                let draws = if coscheduled { 1 } else { nodes };
-                let is_lower_bound = has_losses || draws > phases / ABOVE_MIN;
-                let row = row(&delays, granularity_ns, (nodes, draws), is_lower_bound, job);
-                let has_p99 = draws <= phases / ABOVE_P99_MIN;
-                let delay_p99_ns = if has_p99 { row.delay_p99_ns } else { None };
-                rows.push(Row { coscheduled, delay_p99_ns, ..row });
-            }
+            let nodes = job.nodes.iter();
+            rows.extend(nodes.map(|&nodes| measured.row(nodes, coscheduled, job.latency_ns)));
         }
     }
     Ok(rows)
 }
 
-/// The row for the largest of `draws` independent delays. The caller sets `coscheduled`, and removes an unknown
-/// `delay_p99_ns`.
-fn row(
-    delays: &Extremes,
+/// What the traces say of a compute phase of one granularity.
+struct Measured {
+    node: Node,
+    /// For intervals; `None` if the traces are too short for them.
+    resamples: Option<Vec<Node>>,
     granularity_ns: u64,
-    (nodes, draws): (u64, u64),
-    is_lower_bound: bool,
-    job: &Job,
-) -> Row {
-    let barrier_ns = u64::from(barrier_rounds(nodes)).saturating_mul(job.latency_ns);
-    let undisturbed_ns = (granularity_ns + barrier_ns) as f64;
-    let delay_ns = delays.mean_of_largest(draws);
-    Row {
-        granularity_ns,
-        nodes,
-        coscheduled: false,
-        barrier_ns,
-        delay_ns,
-        delay_p50_ns: delays.quantile_of_largest(draws, 0.5),
-        delay_p99_ns: Some(delays.quantile_of_largest(draws, 0.99)),
-        slowdown_ratio: delay_ns / undisturbed_ns,
-        interval: delays.interval_of_largest(draws, job.seed).map(|(low, high)| {
-            (low / undisturbed_ns, (!is_lower_bound).then_some(high / undisturbed_ns))
-        }),
-        is_lower_bound,
+    /// Number of compute phases that fit into the traces.
+    phases: u64,
+    has_losses: bool,
+}
+
+impl Measured {
+    fn row(&self, nodes: u64, coscheduled: bool, latency_ns: u64) -> Row {
+        // Coscheduled nodes all have the delay of one node.
+        let draws = if coscheduled { 1 } else { nodes };
+        let barrier_ns = u64::from(barrier_rounds(nodes)).saturating_mul(latency_ns);
+        let undisturbed_ns = (self.granularity_ns + barrier_ns) as f64;
+        let slowest = self.node.slowest(draws, barrier_ns);
+        let is_lower_bound = self.has_losses || draws > self.phases / ABOVE_MIN;
+        let means = self.resamples.as_ref().map(|resamples| {
+            resamples.iter().map(|node| node.slowest(draws, barrier_ns).mean()).collect()
+        });
+        let has_p99 = draws <= self.phases / ABOVE_P99_MIN;
+        Row {
+            granularity_ns: self.granularity_ns,
+            nodes,
+            coscheduled,
+            barrier_ns,
+            delay_ns: slowest.mean(),
+            delay_p50_ns: slowest.quantile(0.5),
+            delay_p99_ns: has_p99.then(|| slowest.quantile(0.99)),
+            slowdown_ratio: slowest.mean() / undisturbed_ns,
+            interval: means.and_then(interval_of_resamples).map(|(low, high)| {
+                (low / undisturbed_ns, (!is_lower_bound).then_some(high / undisturbed_ns))
+            }),
+            is_lower_bound,
+        }
     }
 }
 

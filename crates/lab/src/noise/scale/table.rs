@@ -106,6 +106,7 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
 fn table(rows: &[Row]) -> Table {
     let columns = Columns::all([
         column("granularity_ns", "Work of each node between two barriers.")
+            .key()
             .priority(100)
             .uint(|row: &Row| row.granularity_ns),
         column(
@@ -113,9 +114,11 @@ fn table(rows: &[Row]) -> Table {
             "independent: each node has its detours at its own times; coscheduled: all nodes have \
              their detours at the same times.",
         )
+        .key()
         .shown_as("detours", 99)
         .text(|row: &Row| if row.coscheduled { "coscheduled" } else { "independent" }),
         column("node_count", "Number of nodes, each with one CPU.")
+            .key()
             .shown_as("nodes", 98)
             .uint(|row: &Row| row.nodes),
         column(
