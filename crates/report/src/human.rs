@@ -96,6 +96,16 @@ impl Quantity {
         tick(number, self.unit(number))
     }
 
+    /// The texts of different numbers: to three digits, or all digits if another number has the same text.
+    pub(crate) fn distinct_texts(self, numbers: &[f64]) -> Vec<String> {
+        let texts: Vec<String> = numbers.iter().map(|number| self.text(*number)).collect();
+        let is_single = |text: &String| texts.iter().filter(|other| *other == text).count() == 1;
+        let distinct = numbers.iter().zip(&texts).map(|(number, text)| {
+            if is_single(text) { text.clone() } else { self.round_text(*number) }
+        });
+        distinct.collect()
+    }
+
     /// A number with its unit, to three digits.
     pub(crate) fn text(self, number: f64) -> String {
         scaled(number, self.scale())
@@ -195,7 +205,7 @@ fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String
         Value::Int(number) => (*number < 0, number.unsigned_abs()),
         Value::Real(number) => {
             let sign = if *number < 0.0 { "-" } else { "" };
-            return format!("{sign}{}", significant(number.abs() / unit.size, digits));
+            return format!("{sign}{}", significant(in_unit(number.abs(), unit, digits), digits));
         }
     };
     let sign = if is_negative { "-" } else { "" };
@@ -203,7 +213,7 @@ fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String
         _ if is_identifier => format!("{sign}{magnitude}"),
         // A whole number in the smallest unit is exact, so it gets no decimals.
         1.0 => format!("{sign}{}", count(magnitude)),
-        size => format!("{sign}{}", significant(magnitude as f64 / size, digits)),
+        _ => format!("{sign}{}", significant(in_unit(magnitude as f64, unit, digits), digits)),
     }
 }
 
@@ -217,7 +227,7 @@ pub fn with_half_width(
 ) -> String {
     let digits = significant_digits(column);
     let sign = if number < 0.0 { "-" } else { "" };
-    let value = number.abs() / unit.size;
+    let value = in_unit(number.abs(), unit, digits);
     let value_text = significant(value, digits);
     let Some(half_width) = half_width else { return format!("{sign}{value_text} ± {ABSENT}") };
     let half_width = half_width.abs() / unit.size;
@@ -316,7 +326,7 @@ pub fn number(number: f64) -> String {
 
 fn scaled(number: f64, scale: Scale) -> String {
     let unit = pick(number.abs(), scale);
-    let magnitude = significant(number.abs() / unit.size, DIGITS);
+    let magnitude = significant(in_unit(number.abs(), unit, DIGITS), DIGITS);
     let text = match magnitude.strip_prefix('<') {
         _ if number >= 0.0 => magnitude,
         Some(limit) => format!(">-{limit}"),
@@ -343,6 +353,21 @@ fn decimals(number: f64, digits: usize) -> usize {
         limit *= 10.0;
     }
     0
+}
+
+/// A share is a whole if it lacks less than this, %. The sum of all parts may lack a rounding error.
+const WHOLE_ERROR_PERCENT: f64 = 1e-7;
+
+/// A number as a multiple of a unit, to be shown with `digits` significant digits. A share below 100 % is limited so that
+/// rounding makes no 100 % of it: 100 % means that nothing else is left. The number is not negative.
+fn in_unit(number: f64, unit: Unit, digits: usize) -> f64 {
+    let value = number / unit.size;
+    let is_part_of_whole = unit == PERCENT[0] && value < 100.0 - WHOLE_ERROR_PERCENT;
+    if !is_part_of_whole {
+        return value;
+    }
+    let decimals = i32::try_from(digits.saturating_sub(2)).unwrap_or(1);
+    value.min(100.0 - 10_f64.powi(-decimals))
 }
 
 /// A number with `digits` significant digits, or as a whole number with thousands separators if it has more. The
@@ -377,6 +402,22 @@ mod tests {
     fn a_negative_share_keeps_its_sign() {
         let texts = [-0.0032, -1e-6, 1e-6, 0.0].map(percent);
         assert_eq!(texts, ["-0.320 %", ">-0.001 %", "<0.001 %", "0 %"]);
+    }
+
+    #[test]
+    fn only_a_whole_is_100_percent_and_only_nothing_is_0_percent() {
+        let texts = [0.9996, 0.999_999_9, 0.9994, 1.0 - 1e-15, 1.0, 1.0004].map(percent);
+        assert_eq!(texts, ["99.9 %", "99.9 %", "99.9 %", "100 %", "100 %", "100 %"]);
+        let column = Column::new("lost_ratio", Kind::Real, "");
+        let cell_of = |column: &Column, ratio: f64| cell(column, PERCENT[0], &Value::Real(ratio));
+        assert_eq!(
+            [0.9996, 4e-6, 0.0].map(|ratio| cell_of(&column, ratio)),
+            ["99.9", "<0.001", "0"]
+        );
+        assert_eq!(cell_of(&column.clone().digits(5), 0.999_999), "99.999");
+        assert_eq!(with_half_width(&column, PERCENT[0], 0.9996, Some(0.001)), "99.9 ± 0.1");
+        assert_eq!(alone("lost_ratio", Format::Auto, &Value::Real(0.9996)), "99.9 %");
+        assert_eq!(percent(-0.9996), "-99.9 %");
     }
 
     #[test]

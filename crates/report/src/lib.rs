@@ -17,6 +17,7 @@ mod markdown;
 mod page;
 mod picture;
 mod row;
+mod schemes;
 mod terminal;
 mod winner;
 mod words;

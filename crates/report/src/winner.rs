@@ -38,6 +38,12 @@ impl Figure {
         }
     }
 
+    /// Whether the figure's largest value is known. An upper bound has only this end.
+    #[must_use]
+    pub(crate) fn has_upper_end(self) -> bool {
+        self.high.is_finite()
+    }
+
     /// Whether the figure's error is known.
     #[must_use]
     pub fn has_interval(self) -> bool {

@@ -6,9 +6,10 @@ use record::{Run, Table, Value};
 
 use crate::escape::plain;
 use crate::grid::Grid;
-use crate::human;
+use crate::human::{self, Quantity};
 use crate::late_cause::{Class, LargestPart, time_ns};
 use crate::row::Row;
+use crate::schemes::{self, comparable_rows, figure, is_contaminated};
 use crate::winner::{Extreme, Figure, candidates};
 
 /// The main result of a run.
@@ -114,13 +115,9 @@ fn handlers(run: &Run) -> Option<Answer> {
         candidate.has_text("cpu", "all") && candidate.get("condition") == row.get("condition")
     });
     let possible_maxima = possible_extremes(in_condition, Extreme::Largest, share_of_cpu);
-    let (predicate, rivals) = match &possible_maxima[..] {
-        [_, rivals @ ..] if !rivals.is_empty() => {
-            let rivals: Vec<String> = rivals.iter().map(context).collect();
-            ("has the largest share", format!(" Also within its interval: {}.", rivals.join(", ")))
-        }
-        _ => ("costs most", String::new()),
-    };
+    let rivals = rivals(&possible_maxima, share_of_cpu, context);
+    let predicate = if rivals.is_some() { "has the largest share" } else { "costs most" };
+    let rivals = rivals.unwrap_or_default();
     let fact = format!(
         "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
         human::percent(share),
@@ -130,9 +127,12 @@ fn handlers(run: &Run) -> Option<Answer> {
     );
     let is_above_limit = mean > 0.0 && row.bound_below_limit("self_mean_ns").is_none();
     let lever = is_above_limit.then(|| {
+        // Nobody can take a µs off a mean that is hardly longer.
+        let (step, step_ratio) =
+            if mean >= 2e3 { ("µs", 1e3 / mean) } else { ("tenth", 0.1) };
         format!(
-            "At this rate, each µs off its mean would give back {} of the CPUs; half the rate, {}.",
-            human::percent(share * 1e3 / mean),
+            "At this rate, each {step} off its mean would give back {} of the CPUs; half the rate, {}.",
+            human::percent(share * step_ratio),
             human::percent(share / 2.0)
         )
     });
@@ -144,15 +144,41 @@ fn context(row: &Row<'_>) -> String {
     format!("{} {}", row.alone("kind"), row.text_with_prefix("name"))
 }
 
-/// A context's share of CPU time. The number of spans is exact, so the share has the relative error of the mean.
+/// A context's share of CPU time. Runs of older versions have no interval of the share, and a context with few spans has
+/// none. `None` for a context without spans.
 fn share_of_cpu(row: &Row<'_>) -> Option<Figure> {
-    let (share, mean) = (row.number("self_cpu_ratio")?, row.number("self_mean_ns")?);
-    match row.number("self_mean_ci95_ns") {
-        Some(half_width) if mean > 0.0 => {
-            Some(Figure::measured(share, Some(share * half_width / mean)))
-        }
-        _ => Some(Figure::exact(share)),
+    row.number("self_mean_ns")?;
+    Some(Figure::measured(row.number("self_cpu_ratio")?, row.number("self_cpu_ci95_ratio")))
+}
+
+/// A sentence with a leading space about the rows that may have a larger figure than the first row. `None` if there are
+/// none. `possible_maxima`: the row with the largest figure, then the others.
+fn rivals<'r>(
+    possible_maxima: &[Row<'r>],
+    figure: impl Fn(&Row<'r>) -> Option<Figure>,
+    name: impl Fn(&Row<'r>) -> String,
+) -> Option<String> {
+    let [largest, rivals @ ..] = possible_maxima else { return None };
+    let has_interval = |row: &Row<'r>| figure(row).is_some_and(Figure::has_upper_end);
+    if rivals.is_empty() {
+        return None;
     }
+    if !has_interval(largest) {
+        return Some(" The largest figure has no interval, so another may be larger.".to_owned());
+    }
+    let (measured, unknown): (Vec<Row<'r>>, Vec<Row<'r>>) =
+        rivals.iter().partition(|row| has_interval(row));
+    let mut sentences = String::new();
+    if !measured.is_empty() {
+        let names: Vec<String> = measured.iter().map(&name).collect();
+        sentences += &format!(" Also within its interval: {}.", names.join(", "));
+    }
+    match &unknown[..] {
+        [] => {}
+        [row] => sentences += &format!(" Without an interval: {}.", name(row)),
+        several => sentences += &format!(" Without an interval: {} others.", several.len()),
+    }
+    Some(sentences)
 }
 
 /// The rows whose figure may be the extreme one, within the errors. The first row has the extreme value.
@@ -319,13 +345,10 @@ fn footprint(run: &Run) -> Option<Answer> {
     let on_level = |candidate: &Row<'_>| candidate.get("level") == row.get("level");
     let possible_maxima =
         possible_extremes(rows(table).filter(on_level), Extreme::Largest, displaced);
-    let (predicate, rivals) = match &possible_maxima[..] {
-        [_, rivals @ ..] if !rivals.is_empty() => {
-            let rivals: Vec<String> = rivals.iter().map(|row| row.alone("stimulus")).collect();
-            ("displaces", format!(" Also within its interval: {}.", rivals.join(", ")))
-        }
-        _ => ("displaces most:", String::new()),
-    };
+    let rivals = rivals(&possible_maxima, displaced, |row| row.alone("stimulus"));
+    let is_most = rivals.is_none() && at_most.is_empty();
+    let predicate = if is_most { "displaces most:" } else { "displaces" };
+    let rivals = rivals.unwrap_or_default();
     let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect_ns| {
         let stall = row.number("stalled_p50_ns");
         let stall = stall.map_or(String::new(), |stall_ns| {
@@ -346,14 +369,17 @@ fn footprint(run: &Run) -> Option<Answer> {
     })
 }
 
-/// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end.
+/// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end. A number below
+/// the detection limit is absent, and its interval is not.
 fn displaced(row: &Row<'_>) -> Option<Figure> {
-    let value = row.number("displaced_lines")?;
+    let interval =
+        row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
+    let Some(value) = row.number("displaced_lines") else {
+        return interval.map(|(low, high)| Figure { value: low, low, high });
+    };
     if *row.get("is_upper_bound") == Value::Bool(true) {
         return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
     }
-    let interval =
-        row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
     Some(interval.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
 }
 
@@ -406,32 +432,20 @@ fn scale(run: &Run) -> Option<Answer> {
         let bound = if *row.get("is_lower_bound") == Value::Bool(true) { "at least " } else { "" };
         Some(format!("{bound}{}", human::percent(ratio)))
     };
-    let barrier = |row: &Row<'_>| human::ns(granularity(&row));
+    let times = [shortest, longest].map(|row| granularity(&row));
+    let times = Quantity::Time.distinct_texts(&times);
     let fact = format!(
         "With {} {} and a barrier after each {} of work, these detours slow a job down by {}.",
-        human::number(nodes),
+        human::count(nodes as u64),
         if nodes == 1.0 { "node" } else { "nodes" },
-        barrier(shortest),
+        times[0],
         slowdown(shortest)?
     );
     let lever = (granularity(&longest) > granularity(&shortest)).then(|| {
         let longest_slowdown = slowdown(longest)?;
-        Some(format!("With {} of work between barriers: {longest_slowdown}.", barrier(longest)))
+        Some(format!("With {} of work between barriers: {longest_slowdown}.", times[1]))
     });
     Some(Answer { fact, lever: lever.flatten(), table: Some("scale".to_owned()) })
-}
-
-/// A measured scheme that loses this part of the events or more does not keep up: what it loses costs it nothing.
-const LOST_RATIO_MAX_MEASURED: f64 = 0.01;
-/// As above, for a computed scheme: the limit with which `signal model` judges.
-const LOST_RATIO_MAX_COMPUTED: f64 = 1e-4;
-
-/// Whether the scheme of a row of `signal run` or `signal model` handles the events of its rate.
-fn keeps_up_with_rate(row: &Row<'_>) -> bool {
-    let loses = |column, limit| row.number(column).is_some_and(|ratio| ratio >= limit);
-    *row.get("is_over_capacity") != Value::Bool(true)
-        && !loses("dropped_ratio", LOST_RATIO_MAX_MEASURED)
-        && !loses("drops_ratio", LOST_RATIO_MAX_COMPUTED)
 }
 
 /// The schemes with the least CPU time and the least delay, at the highest rate that a scheme keeps up with. If
@@ -442,19 +456,13 @@ fn signal(run: &Run) -> Option<Answer> {
     let cost_column = ["cpu_ratio", "receiver_ratio"]
         .into_iter()
         .find(|column| rows(table).any(|row| row.number(column).is_some()))?;
-    let rows_with_cost = || {
-        rows(table).filter(keeps_up_with_rate).filter(move |row| row.number(cost_column).is_some())
-    };
-    let rate = rows_with_cost().filter_map(|row| row.number("rate_hz")).fold(0.0, f64::max);
-    let at_rate = || rows_with_cost().filter(move |row| row.number("rate_hz") == Some(rate));
-    // Figures under different loads cannot be compared.
-    let first = at_rate().next()?;
-    let under_load: Vec<Row<'_>> =
-        at_rate().filter(|row| row.get("load") == first.get("load")).collect();
+    let under_load = comparable_rows(table, "rate_hz", cost_column);
+    let first = under_load.first()?;
+    let rate = first.number("rate_hz")?;
     let cost_name = if cost_column == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
-    let load = match first.get("load") {
-        Value::Text(load) => format!(" under load {}", plain(load)),
-        _ => String::new(),
+    let load = match schemes::load(first) {
+        load if load.is_empty() => load,
+        load => format!(" under load {load}"),
     };
     let condition = format!("At {} events a second{load}", human::number(rate));
     let table = Some(table_name.to_owned());
@@ -526,29 +534,6 @@ fn signal(run: &Run) -> Option<Answer> {
         }
     });
     Some(Answer { fact, lever, table })
-}
-
-/// Whether all windows of a row are contaminated. Its figures then come from contaminated windows. If only some windows
-/// are, the table does not say whether the figures use them.
-fn is_contaminated(row: &Row<'_>) -> bool {
-    let windows = row.number("contaminated_count").zip(row.number("repetitions"));
-    windows.is_some_and(|(contaminated, windows)| contaminated > 0.0 && contaminated >= windows)
-}
-
-/// A scheme's figure. A formula is exact. A measurement has an interval, and so has a simulation.
-fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
-    let value = row.number(column)?;
-    if row.has_text("method", "closed-form") {
-        return Some(Figure::exact(value));
-    }
-    let half_width = match column {
-        "cpu_ratio" => row.number("cpu_ci95_ratio").or(row.number("cpu_half_width_ratio")),
-        "latency_mean_ns" => {
-            row.number("latency_mean_ci95_ns").or(row.number("latency_half_width_ns"))
-        }
-        _ => None,
-    };
-    Some(Figure::measured(value, half_width))
 }
 
 /// The reason why no row is known to be the extreme one.
@@ -667,9 +652,14 @@ mod tests {
             row(100_000, 4_096, 1.5, true),
             row(10_000_000, 4_096, 0.02, false),
         ];
-        let run =
-            Run { experiment: "scale".to_owned(), ..run_of(vec![table("scale", &columns, rows)]) };
-        let answer = summarize(&run);
+        let answer_of = |rows| {
+            let run = run_of(vec![table("scale", &columns, rows)]);
+            summarize(&Run { experiment: "scale".to_owned(), ..run })
+        };
+        let close = vec![row(100_000, 4_096, 1.5, false), row(100_001, 4_096, 1.4, false)];
+        let says = "With 100.001 µs of work between barriers: 140 %.";
+        assert_eq!(answer_of(close).lever.as_deref(), Some(says));
+        let answer = answer_of(rows);
         let plain_spaces = |text: &str| text.replace('\u{a0}', " ");
         let says = "With 4,096 nodes and a barrier after each 100 µs of work, these detours slow a job down by at \
                     least 150 %.";
@@ -752,19 +742,35 @@ mod tests {
             ("self_mean_ns", Kind::Real),
             ("self_mean_ci95_ns", Kind::Real),
             ("self_cpu_ratio", Kind::Real),
+            ("self_cpu_ci95_ratio", Kind::Real),
         ];
-        let fact = |half_ns: f64| {
-            let row = |name: &str, mean: f64| -> Vec<Value> {
+        // `half_ratio`: half width of the intervals of BLOCK and TIMER. `rare_half_ratio`: that of RCU.
+        let fact = |half_ratio: Option<f64>, rare_half_ratio: Option<f64>| {
+            let row = |name: &str, mean: f64, half_ratio: Option<f64>| -> Vec<Value> {
                 let text = ["idle", "all", "softirq", name].map(Value::from);
-                let numbers = [100.0, mean, half_ns, mean * 1e-7].map(Value::from);
-                text.into_iter().chain(numbers).collect()
+                let numbers = [100.0, mean, 1.0, mean * 1e-7].map(Value::from);
+                text.into_iter().chain(numbers).chain([half_ratio.into()]).collect()
             };
-            let rows = vec![row("BLOCK", 9_000.0), row("TIMER", 8_000.0), row("RCU", 10.0)];
+            let rows = vec![
+                row("BLOCK", 9_000.0, half_ratio),
+                row("TIMER", 8_000.0, half_ratio),
+                row("RCU", 10.0, rare_half_ratio),
+            ];
             let run = run_of(vec![table("handlers", &columns, rows)]);
             summarize(&Run { experiment: "handlers".to_owned(), ..run }).fact
         };
-        assert!(fact(100.0).starts_with("softirq BLOCK costs most: "), "{}", fact(100.0));
-        let close = fact(900.0);
+        let clear = fact(Some(1e-5), Some(1e-5));
+        assert!(clear.starts_with("softirq BLOCK costs most: "), "{clear}");
+        // The mean's interval is narrow, but the number of spans has an error too.
+        let unknown = fact(None, None);
+        assert!(unknown.starts_with("softirq BLOCK has the largest share: "), "{unknown}");
+        assert!(
+            unknown.ends_with(" The largest figure has no interval, so another may be larger."),
+            "{unknown}"
+        );
+        let rare = fact(Some(1e-5), None);
+        assert!(rare.ends_with(" Without an interval: softirq RCU."), "{rare}");
+        let close = fact(Some(9e-5), Some(1e-5));
         assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
         assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");
     }
@@ -910,7 +916,7 @@ mod tests {
         ];
         let fact = |half: f64, is_upper_bound: bool| {
             let row = |level: &str, stimulus: &str, lines: f64, bound: bool| -> Vec<Value> {
-                let numbers = [lines, lines - half, lines + half].map(Value::from);
+                let numbers = [lines, lines - half, lines + half].map(Value::real);
                 let text = [level.into(), stimulus.into()];
                 text.into_iter().chain(numbers).chain([bound.into()]).collect()
             };
@@ -929,9 +935,41 @@ mod tests {
         );
         let close = fact(30.0, false);
         assert!(close.ends_with("Also within its interval: timer."), "{close}");
+        let unknown = fact(f64::NAN, false);
+        assert!(
+            unknown.ends_with("The largest figure has no interval, so another may be larger."),
+            "{unknown}"
+        );
         assert!(
             fact(10.0, true).starts_with("A disk interrupt displaces most: "),
             "a bound below it"
         );
+    }
+
+    #[test]
+    fn a_stimulus_below_its_detection_limit_may_displace_most() {
+        let columns = [
+            ("level", Kind::Text),
+            ("stimulus", Kind::Text),
+            ("displaced_lines", Kind::Real),
+            ("displaced_ci95_low_lines", Kind::Real),
+            ("displaced_ci95_high_lines", Kind::Real),
+            ("is_upper_bound", Kind::Bool),
+        ];
+        let row = |stimulus: &str, lines: Value, high: f64| -> Vec<Value> {
+            let interval = [0.0, high].map(Value::real);
+            let name = [Value::from("l1d"), stimulus.into(), lines];
+            name.into_iter().chain(interval).chain([true.into()]).collect()
+        };
+        let fact = |rows| {
+            let run = run_of(vec![table("footprint", &columns, rows)]);
+            summarize(&Run { experiment: "footprint".to_owned(), ..run }).fact
+        };
+        let (bound, unmeasured) =
+            (row("ipi", Value::real(95.7), 95.7), row("disk", Value::Absent, 768.0));
+        let only = "A ipi interrupt displaces at most 95.7 lines of L1D.";
+        assert_eq!(fact(vec![bound.clone()]), only, "a bound is never the most");
+        let both = fact(vec![bound, unmeasured]);
+        assert_eq!(both, format!("{only} Also within its interval: disk."));
     }
 }

@@ -4,7 +4,7 @@
 use plotters::style::RGBColor;
 use record::{Run, Table};
 
-use super::{conditions, context, largest, left_out, panel_title, text};
+use super::{all_conditions, conditions, context, largest, left_out, panel_title, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -60,16 +60,35 @@ fn bar(row: &Row<'_>, causes: Option<&[(f64, Cause)]>, is_divided: bool) -> Bar 
     let rate = row.number("rate_hz").map(human::rate).unwrap_or_default();
     let label = human::percent(share);
     let detail = match (mean, bound) {
-        (Some(mean), _) => format!(" = {} × {rate}", human::ns(mean)),
+        // The rate is that of all CPUs together, and the share that of one on average.
+        (Some(mean), _) => format!(": {} × {rate}", human::ns(mean)),
         // A product with a mean below the detection limit would mean nothing.
         (None, Some(bound)) if bound > 0.0 => format!(" at {rate}, < {} each", human::ns(bound)),
         (None, _) => format!(" at {rate}"),
     };
-    // The number of spans is exact, so the share has the relative error of the mean.
-    let half_width =
-        row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
+    // Runs of older versions have no interval of the share. The mean's interval lacks the error of the number of
+    // spans.
+    let half_width = row.number("self_cpu_ci95_ratio");
     let interval = half_width.map(|half| ((share - half).max(0.0), share + half));
     Bar { name: context(row), parts, interval, label, detail }
+}
+
+/// The title, with the largest share of all conditions, drawn or not. `None` if no context took CPU time.
+fn title(table: &Table) -> Option<String> {
+    let conditions = all_conditions(table);
+    let share = |row: &Row<'_>| row.number("self_cpu_ratio").unwrap_or(0.0);
+    let costliest = conditions
+        .iter()
+        .flat_map(|condition| largest(table, condition, "self_cpu_ratio"))
+        .reduce(
+            |costliest, other| if share(&other) > share(&costliest) { other } else { costliest },
+        )?;
+    let condition = match conditions.len() {
+        1 => String::new(),
+        _ => format!(" ({})", panel_title(&text(&costliest, "condition"))),
+    };
+    let (name, share) = (context(&costliest), human::percent(share(&costliest)));
+    Some(format!("CPU time of each interrupt context: {name} takes {share}{condition}"))
 }
 
 fn colour(kind: &str) -> RGBColor {
@@ -99,14 +118,12 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             kinds.push(kind);
         }
     }
-    let size = |row: &Row<'_>| row.number("self_cpu_ratio").unwrap_or(0.0);
-    let costliest = all_rows().map(|(row, _)| *row).max_by(|a, b| size(a).total_cmp(&size(b)));
     let bars = |rows: &Vec<ContextCauses<'_>>| -> Vec<Bar> {
         rows.iter().map(|(row, causes)| bar(row, causes.as_deref(), is_divided)).collect()
     };
     let panels: Vec<(String, Vec<Bar>)> =
         titled_rows.iter().map(|(title, rows)| (title.clone(), bars(rows))).collect();
-    let Some(costliest) = costliest else { return Ok(None) };
+    let Some(title) = title(table) else { return Ok(None) };
     let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
     let mut legend = Vec::new();
     if is_divided {
@@ -131,15 +148,12 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "Self time: without the contexts nested within. This run has no counts of stalled \
          cycles, so that it is not divided by cause."
     };
-    let mut notes = vec![format!("{self_time} Whiskers: 95 % intervals of the mean.")];
+    let has_intervals = all_rows().any(|(row, _)| row.number("self_cpu_ci95_ratio").is_some());
+    let whiskers = if has_intervals { " Whiskers: 95 % intervals of the share." } else { "" };
+    let mut notes = vec![format!("{self_time}{whiskers}")];
     notes.extend(left_out(further_conditions, dropped, "handlers"));
-    let share = costliest.number("self_cpu_ratio").unwrap_or(0.0);
     let heading = Heading {
-        title: format!(
-            "CPU time of each interrupt context: {} takes {}",
-            context(&costliest),
-            human::percent(share)
-        ),
+        title,
         notes,
         legend,
         description:

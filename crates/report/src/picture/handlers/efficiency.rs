@@ -1,9 +1,9 @@
 //! The picture `efficiency` of `handlers`: instructions per cycle and miss ratios of each context, a panel of bars
 //! for each measure.
 
-use record::Run;
+use record::{Run, Table};
 
-use super::{conditions, context, largest, left_out};
+use super::{all_conditions, context, largest, left_out, not_drawn};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, OWN_SCALES, Room, draw_bars, longest_bar, shared_maximum};
@@ -13,6 +13,7 @@ use crate::picture::sheet::{
     Heading, NARROW_BELOW, Sheet, Undrawn, draw, units, without_shared_parts,
 };
 use crate::row::Row;
+use crate::winner::{Extreme, Figure, candidates};
 
 /// Maximum number of contexts of a panel.
 const CONTEXTS_MAX: usize = 8;
@@ -64,10 +65,44 @@ fn bar(row: &Row<'_>, column: &str, conditions: &Conditions) -> Option<Bar> {
     })
 }
 
+/// The name of the context with the lowest IPC, and its IPC. `None` if, within the errors, another context may have the
+/// lowest IPC, or if no IPC was measured.
+fn lowest_ipc(table: &Table, conditions: &Conditions) -> Option<(String, String)> {
+    let column = MEASURES[0].0;
+    let ipc = |row: &Row<'_>| {
+        let value = row.number(column).filter(|value| *value >= 0.0)?;
+        Some(Figure::measured(value, row.number(&format!("{column}_ci95"))))
+    };
+    let (figures, measured): (Vec<Figure>, Vec<Row<'_>>) =
+        rows(table).filter_map(|row| Some((ipc(&row)?, row))).unzip();
+    let [lowest] = candidates(&figures, Extreme::Smallest)[..] else { return None };
+    let name = conditions.name_of_context(&measured[lowest]);
+    Some((name, human::number(figures[lowest].value)))
+}
+
+/// The title. `has_ipc`: whether the picture has a panel of instructions per cycle.
+fn title(table: &Table, conditions: &Conditions, has_ipc: bool) -> String {
+    let subject = match lowest_ipc(table, conditions) {
+        Some((name, ipc)) => format!("{name} has the lowest IPC ({ipc})"),
+        None if has_ipc => "instructions per cycle and miss ratios".to_owned(),
+        None => "miss ratios".to_owned(),
+    };
+    format!("How well each context runs: {subject}")
+}
+
+/// A note about the contexts that are not drawn. Contexts follow in the order of conditions, so those at the end cost
+/// least only in a run of one condition.
+fn dropped_note(dropped: usize, conditions: &Conditions) -> Option<String> {
+    match conditions.0.len() {
+        1 => left_out(0, dropped, "ratios"),
+        _ => not_drawn(&[(dropped, "contexts")], "ratios"),
+    }
+}
+
 /// The picture of table `ratios`. `None` for a run without counters.
 pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("ratios") else { return Ok(None) };
-    let (conditions, _) = conditions(table);
+    let conditions = all_conditions(table);
     let in_picture = Conditions::new(&conditions);
     // Contexts are in the order of their costs, the costliest first, as in the picture `costs`.
     let handlers = run.table("handlers");
@@ -77,16 +112,11 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     });
     let rank =
         |name: &String| order.iter().position(|ordered| ordered == name).unwrap_or(usize::MAX);
-    let (mut panels, mut dropped, mut lowest_ipc) = (Vec::new(), 0, None);
+    let (mut panels, mut dropped) = (Vec::new(), 0);
     for (column, title) in MEASURES {
         let mut bars: Vec<Bar> =
             rows(table).filter_map(|row| bar(&row, column, &in_picture)).collect();
         bars.sort_by_key(|bar| rank(&bar.name));
-        // A context that is not drawn may have the lowest IPC.
-        if column == MEASURES[0].0 {
-            let lowest = bars.iter().min_by(|a, b| a.length().total_cmp(&b.length()));
-            lowest_ipc = lowest.map(|bar| (bar.name.clone(), bar.label.clone()));
-        }
         dropped = dropped.max(bars.len().saturating_sub(CONTEXTS_MAX));
         bars.truncate(CONTEXTS_MAX);
         if !bars.is_empty() {
@@ -102,14 +132,10 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let shared_ratio = shared_maximum(ratio_maxima);
     let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
     notes.extend(shared_ratio.is_none().then(|| OWN_SCALES.to_owned()));
-    notes.extend(left_out(0, dropped, "ratios"));
+    notes.extend(dropped_note(dropped, &in_picture));
+    let has_ipc = panels.iter().any(|(column, ..)| *column == MEASURES[0].0);
     let heading = Heading {
-        title: match lowest_ipc {
-            Some((name, label)) => {
-                format!("How well each context runs: {name} has the lowest IPC ({label})")
-            }
-            None => "How well each context runs: miss ratios".to_owned(),
-        },
+        title: title(table, &in_picture, has_ipc),
         notes,
         description:
             "Panels of bars, one for each context: instructions per cycle and miss ratios. The \

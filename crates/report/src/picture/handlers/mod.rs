@@ -35,8 +35,8 @@ fn context(row: &Row<'_>) -> String {
     }
 }
 
-/// The first [`CONDITIONS_MAX`] conditions of a table, and the number of further conditions.
-fn conditions(table: &Table) -> (Vec<String>, usize) {
+/// All conditions of a table, in order of their first rows.
+fn all_conditions(table: &Table) -> Vec<String> {
     let mut conditions: Vec<String> = Vec::new();
     for row in rows(table) {
         let condition = text(&row, "condition");
@@ -44,6 +44,12 @@ fn conditions(table: &Table) -> (Vec<String>, usize) {
             conditions.push(condition);
         }
     }
+    conditions
+}
+
+/// The first [`CONDITIONS_MAX`] conditions of a table, and the number of further conditions.
+fn conditions(table: &Table) -> (Vec<String>, usize) {
+    let mut conditions = all_conditions(table);
     let further = conditions.len().saturating_sub(CONDITIONS_MAX);
     conditions.truncate(CONDITIONS_MAX);
     (conditions, further)
@@ -115,6 +121,7 @@ mod tests {
             ("self_p50_ns", UINT),
             ("self_p99_ns", UINT),
             ("self_max_ns", UINT),
+            ("self_cpu_ci95_ratio", REAL),
         ];
         let row = |cpu: &str, kind: &str, number: u64, name: &str, share: f64| -> Vec<Value> {
             vec![
@@ -132,6 +139,7 @@ mod tests {
                 9_000.into(),
                 20_000.into(),
                 90_000.into(),
+                (share * 0.1).into(),
             ]
         };
         let rows = vec![
@@ -177,6 +185,35 @@ mod tests {
         let svg = divided.unwrap().unwrap().file();
         assert!(!svg.contains("mispredicted branches"), "{svg}");
         assert_eq!(costs(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn the_costliest_context_is_that_of_all_conditions() {
+        let one = handlers();
+        let column = |name: &str| one.column(name).unwrap();
+        let mut many = Table::new("handlers", "", one.columns.clone());
+        for number in 0..=CONDITIONS_MAX {
+            let mut row = one.rows()[1].clone();
+            row[column("condition")] = format!("busy{number}").into();
+            row[column("self_cpu_ratio")] = (0.01 * (number + 1) as f64).into();
+            many.push(row);
+        }
+        let title = costs(&run_of(vec![many]), WIDTH).unwrap().unwrap().heading.title;
+        assert!(title.ends_with(": BLOCK softirq takes 9.00 % (condition busy8)"), "{title}");
+    }
+
+    #[test]
+    fn a_share_without_an_interval_has_no_whisker() {
+        let new = handlers();
+        let columns = new.columns[..new.columns.len() - 1].to_vec();
+        let mut old = Table::new("handlers", "", columns);
+        for row in new.rows() {
+            old.push(row[..row.len() - 1].to_vec());
+        }
+        let notes =
+            |table: Table| costs(&run_of(vec![table]), WIDTH).unwrap().unwrap().heading.notes;
+        assert!(notes(new)[0].ends_with("Whiskers: 95 % intervals of the share."));
+        assert!(!notes(old)[0].contains("Whiskers"));
     }
 
     #[test]
@@ -258,13 +295,25 @@ mod tests {
 
     #[test]
     fn the_lowest_ipc_is_that_of_all_contexts() {
-        let columns = [("kind", TEXT), ("name", TEXT), ("instructions_per_cycle", REAL)];
-        let row = |number: u32| -> Vec<Value> {
-            let ipc = 2.0 - 0.1 * f64::from(number);
-            vec!["softirq".into(), format!("context{number}").into(), ipc.into()]
+        let columns = [
+            ("kind", TEXT),
+            ("name", TEXT),
+            ("instructions_per_cycle", REAL),
+            ("instructions_per_cycle_ci95", REAL),
+        ];
+        let heading = |half_width: Option<f64>| {
+            let row = |number: u32| -> Vec<Value> {
+                let ipc = 2.0 - 0.1 * f64::from(number);
+                let name = format!("context{number}");
+                vec!["softirq".into(), name.into(), ipc.into(), half_width.into()]
+            };
+            let run = run_of(vec![table("ratios", &columns, (0..10).map(row).collect())]);
+            efficiency(&run, WIDTH).unwrap().unwrap().heading
         };
-        let run = run_of(vec![table("ratios", &columns, (0..10).map(row).collect())]);
-        let heading = efficiency(&run, WIDTH).unwrap().unwrap().heading;
+        // Where intervals overlap or are not known, the lowest may be due to chance.
+        let says = "How well each context runs: instructions per cycle and miss ratios";
+        assert_eq!([None, Some(0.06)].map(|half_width| heading(half_width).title), [says, says]);
+        let heading = heading(Some(0.01));
         let says = ": context9 softirq has the lowest IPC (1.10)";
         assert!(heading.title.ends_with(says), "{}", heading.title);
         assert_eq!(heading.notes[1], "Not drawn: 2 contexts of the least cost; see table ratios.");

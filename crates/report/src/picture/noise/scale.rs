@@ -3,7 +3,7 @@
 
 use record::{Run, Value};
 
-use crate::human::{self, Quantity};
+use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, room_for};
 use crate::picture::palette::SERIES;
@@ -26,6 +26,8 @@ struct Point {
 
 /// The slowdowns with one time between two barriers, by ascending number of nodes.
 struct Line {
+    granularity_ns: f64,
+    /// The label: the time between two barriers.
     name: String,
     points: Vec<Point>,
 }
@@ -42,14 +44,16 @@ fn lines(run: &Run) -> Vec<Line> {
         if !row.has_text("detour_times", "independent") || nodes < 1.0 || slowdown <= 0.0 {
             continue;
         }
-        let name = human::ns(granularity_ns);
         let is_lower_bound = *row.get("is_lower_bound") == Value::Bool(true);
         let point = Point { nodes, slowdown, is_lower_bound };
-        match lines.iter_mut().find(|line| line.name == name) {
+        match lines.iter_mut().find(|line| line.granularity_ns == granularity_ns) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
+            None => lines.push(Line { granularity_ns, name: String::new(), points: vec![point] }),
         }
     }
+    let times: Vec<f64> = lines.iter().map(|line| line.granularity_ns).collect();
+    let names = Quantity::Time.distinct_texts(&times);
+    lines.iter_mut().zip(names).for_each(|(line, name)| line.name = name);
     lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.nodes.total_cmp(&b.nodes)));
     lines
 }
@@ -135,6 +139,11 @@ mod tests {
             row(10_000_000, "independent", 1, 0.002, false),
             row(10_000_000, "independent", 1_048_576, 0.07, true),
         ];
+        let mut close = rows.clone();
+        close.push(row(100_001, "independent", 4_096, 0.9, false));
+        let close_lines = lines(&run_of(vec![table("scale", &columns, close)]));
+        let names: Vec<&str> = close_lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names, ["100 µs", "10.0 ms", "100.001 µs"]);
         let run = run_of(vec![table("scale", &columns, rows)]);
         golden("scale", scale(&run, WIDTH));
         golden("scale_narrow", scale(&run, NARROW));

@@ -106,6 +106,43 @@ fn lost_times(table: &Table, cpu: &str) -> Vec<LostTime> {
     lost.collect()
 }
 
+/// The longest detour of all CPUs, drawn or not.
+struct LongestDetour {
+    cpu: String,
+    length_ns: f64,
+    /// The cause that took most of it. `None` if the run does not name it.
+    cause: Option<String>,
+}
+
+impl LongestDetour {
+    /// Table `noise` has the exact maximum of each CPU. The tables of single detours have the causes, but a run of an older
+    /// version recorded only a sample. `None` for a run without detours.
+    fn of_run(run: &Run) -> Option<LongestDetour> {
+        let sources =
+            [("longest", "length_ns"), ("detours", "length_ns"), ("noise", "detour_max_ns")];
+        let all = sources.into_iter().flat_map(|(table, length)| {
+            let table_rows = run.table(table).into_iter().flat_map(rows);
+            table_rows.filter_map(move |row| {
+                let cause = name_in(&row, "largest_name");
+                Some(LongestDetour { cpu: row.alone("cpu"), length_ns: row.number(length)?, cause })
+            })
+        });
+        // Of equally long detours, the first source has the cause.
+        all.reduce(
+            |longest, other| if other.length_ns > longest.length_ns { other } else { longest },
+        )
+    }
+
+    /// The end of the title, such as "the longest detour took 2 ms, mostly tick". Names the CPU if it is not drawn.
+    fn in_words(&self, is_drawn: bool) -> String {
+        let length = Quantity::Time.text(self.length_ns);
+        let cause = self.cause.as_ref().map_or(String::new(), |cause| format!(", mostly {cause}"));
+        let cpu =
+            if is_drawn { String::new() } else { format!(", on CPU {} (not drawn)", self.cpu) };
+        format!("the longest detour took {length}{cause}{cpu}")
+    }
+}
+
 /// The picture of the tables `detours`, `longest` and `lost_time`. `None` for a run without table `detours`.
 pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("detours").filter(|table| !table.rows().is_empty()) else {
@@ -123,9 +160,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     all_detours().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
     all_lost().for_each(|lost| used[causes.kind(lost.cause.as_deref())] = true);
     let window_ns = all_lost().map(|lost| lost.to_ns).fold(0.0, f64::max);
-    let longest =
-        all_detours().max_by(|a, b| (a.to_ns - a.from_ns).total_cmp(&(b.to_ns - b.from_ns)));
-    let Some(longest) = longest else { return Ok(None) };
+    let Some(longest) = LongestDetour::of_run(run) else { return Ok(None) };
     if window_ns == 0.0 {
         return Ok(None);
     }
@@ -168,9 +203,8 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     legend.remove(0);
     let heading = Heading {
         title: format!(
-            "Time line of each CPU: the longest detour took {}{}",
-            Quantity::Time.text(longest.to_ns - longest.from_ns),
-            longest.cause.as_ref().map_or(String::new(), |cause| format!(", mostly {cause}"))
+            "Time line of each CPU: {}",
+            longest.in_words(is_drawn(&longest.cpu))
         ),
         notes,
         legend,
@@ -360,6 +394,23 @@ mod tests {
         golden("timeline", timeline(&run, WIDTH));
         golden("timeline_narrow", timeline(&run, NARROW));
         assert_eq!(timeline(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn the_longest_detour_is_that_of_all_cpus() {
+        let tick = |cpu: u64| (cpu, 4_000_000, 10_000, Some("tick".to_owned()));
+        let cpu_count = CPUS_MAX as u64 + 1;
+        let stall = (cpu_count, 51_000_000, 2_000_000, Some("stall".to_owned()));
+        let mut run = run((0..cpu_count).map(tick).chain([stall]));
+        let title = |run: &Run| timeline(run, WIDTH).unwrap().unwrap().heading.title;
+        let says = ": the longest detour took 2.00 ms, mostly stall, on CPU 9 (not drawn)";
+        assert!(title(&run).ends_with(says), "{}", title(&run));
+        // The detours were a sample: table `noise` has a longer one.
+        let columns = ["cpu", "detour_max_ns"].map(|name| (name, Kind::Uint));
+        let row = vec![1_u64.into(), 3_000_000_u64.into()];
+        run.tables.push(table("noise", &columns, vec![row]));
+        let says = ": the longest detour took 3.00 ms";
+        assert!(title(&run).ends_with(says), "{}", title(&run));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use record::{Run, Table};
 
 use super::{LegendPart, distinct, legend, text};
-use crate::human::Quantity;
+use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
 use crate::picture::palette::{BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION};
@@ -113,8 +113,8 @@ fn left_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
     let hidden = row.and_then(|row| row.number("hidden_ratio"));
     let label = match hidden {
         None => String::new(),
-        Some(hidden) if hidden >= 0.0 => format!("{:.0} % hidden", hidden * 100.0),
-        Some(hidden) => format!("{:.0} % more than in order", -hidden * 100.0),
+        Some(hidden) if hidden >= 0.0 => format!("{} hidden", human::percent(hidden)),
+        Some(hidden) => format!("{} more than in order", human::percent(-hidden)),
     };
     Bar { name: name.to_owned(), parts, interval: None, label, detail: String::new() }
 }

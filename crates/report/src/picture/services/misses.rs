@@ -1,7 +1,7 @@
 //! The picture `cache-misses` of `reproduce simos-1995`: misses per 1,000 instructions, by size of the cache, mode and
 //! class. A panel of bars for each workload and cache.
 
-use record::Run;
+use record::{Run, Table};
 
 use super::{LegendPart, distinct, legend, text};
 use crate::human::{self, Quantity};
@@ -25,14 +25,30 @@ const PARTS: [(LegendPart, &str, &[&str]); 9] = [
     (("devices, unknown", GREY), "", &["device", "untracked"]),
 ];
 
+/// The sizes of caches in a table, each with a text. Different sizes have different texts, because a bar adds up the rows
+/// with its name.
+fn sizes(table: &Table) -> Vec<(f64, String)> {
+    let mut sizes: Vec<f64> = Vec::new();
+    for size in rows(table).filter_map(|row| row.number("cache_bytes")) {
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
+    let texts = Quantity::Size.distinct_texts(&sizes);
+    sizes.into_iter().zip(texts).collect()
+}
+
 /// The picture of table `cache_misses`. `None` for a run without this table.
 pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("cache_misses") else { return Ok(None) };
     let title = |row: &Row<'_>| format!("{}, {}", text(row, "workload"), text(row, "cache"));
+    let sizes = sizes(table);
     let name = |row: &Row<'_>| {
         let cpus = row.number("cpus").unwrap_or(1.0);
-        let size = human::alone("cache_bytes", record::Format::Auto, row.get("cache_bytes"));
-        if cpus > 1.0 { format!("{size}, {cpus:.0} CPUs") } else { size }
+        let bytes = row.number("cache_bytes");
+        let size = sizes.iter().find(|(size, _)| Some(*size) == bytes);
+        let size = size.map_or(human::ABSENT, |(_, text)| text);
+        if cpus > 1.0 { format!("{size}, {cpus:.0} CPUs") } else { size.to_owned() }
     };
     let panel = |panel_title: String| {
         let panel_rows: Vec<Row<'_>> =

@@ -200,6 +200,10 @@ mod tests {
             row_of("self", 65536.0, 1.0),
         ];
         let texts_of = ["workload", "cache", "mode", "class"];
+        let close = [65_536.0, 65_537.0].map(|size| row_of("self", size, 1.0));
+        let close = made("cache_misses", &texts_of, &numbers, close.to_vec());
+        let svg = cache_misses(&close, WIDTH).unwrap().unwrap().file();
+        assert!(svg.contains("64.00097") && svg.matches("1.00").count() == 2, "two bars: {svg}");
         let run = made("cache_misses", &texts_of, &numbers, rows);
         golden("cache_misses", cache_misses(&run, WIDTH));
     }

@@ -52,17 +52,18 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let mut services: Vec<(Row<'_>, Bar)> =
         rows(table).filter(is_service).filter_map(|row| Some((row, latency_bar(&row)?))).collect();
     services.sort_by(|(a, _), (b, _)| size(b).total_cmp(&size(a)));
-    let further = services.len().saturating_sub(SERVICES_MAX);
-    services.truncate(SERVICES_MAX);
     let off_cpu_ns = |row: &Row<'_>| {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
         (number(PARTS[2].0) + number(PARTS[3].0)) * number("request_count")
     };
+    // A service that takes little CPU time may wait longest, so the search includes services that are not drawn.
     let longest_wait =
-        services.iter().map(|(row, _)| row).max_by(|a, b| off_cpu_ns(a).total_cmp(&off_cpu_ns(b)));
+        services.iter().map(|(row, _)| *row).max_by(|a, b| off_cpu_ns(a).total_cmp(&off_cpu_ns(b)));
     let Some(longest_wait) = longest_wait else { return Ok(None) };
-    let title = if off_cpu_ns(longest_wait) > 0.0 {
-        format!("Where a request's time goes: most is lost off the CPU in {}", name(longest_wait))
+    let further = services.len().saturating_sub(SERVICES_MAX);
+    services.truncate(SERVICES_MAX);
+    let title = if off_cpu_ns(&longest_wait) > 0.0 {
+        format!("Where a request's time goes: most is lost off the CPU in {}", name(&longest_wait))
     } else {
         "Where a request's time goes: no request leaves the CPU".to_owned()
     };
@@ -133,6 +134,24 @@ mod tests {
     #[test]
     fn a_request_is_divided_by_where_it_waits() {
         golden("requests", requests(&run(), WIDTH));
+    }
+
+    #[test]
+    fn the_longest_wait_is_that_of_all_services() {
+        let few = run();
+        let services = few.table("services").unwrap();
+        let column = |name: &str| services.column(name).unwrap();
+        let mut rows = vec![services.rows()[0].clone(); SERVICES_MAX];
+        // `futex` takes the least CPU time.
+        let mut futex = services.rows()[2].clone();
+        futex[column("service")] = "futex".into();
+        futex[column("self_total_ns")] = 1.0.into();
+        rows.push(futex);
+        let mut many = Table::new("services", "", services.columns.clone());
+        rows.into_iter().for_each(|row| many.push(row));
+        let heading = requests(&run_of(vec![many]), WIDTH).unwrap().unwrap().heading;
+        assert!(heading.title.ends_with("off the CPU in futex syscall"), "{}", heading.title);
+        assert!(heading.notes[1].starts_with("Not drawn: 1 services"), "{:?}", heading.notes);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn bar(row: &Row<'_>) -> Bar {
     let label = human::percent(share);
     let mean = row.number("computation_mean_ns").zip(row.number("request_rate_hz"));
     let detail = mean
-        .map(|(mean, rate)| format!(" = {} × {}", human::ns(mean), human::rate(rate)))
+        .map(|(mean, rate)| format!(": {} × {}", human::ns(mean), human::rate(rate)))
         .unwrap_or_default();
     // A system call is known by its name alone. Other services, such as `minor`, also need their class.
     let name = match text(row, "class").as_str() {

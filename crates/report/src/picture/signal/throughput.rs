@@ -3,14 +3,16 @@
 use record::Run;
 
 use super::{
-    Extreme, Point, PointSource, Schemes, Series, best, describe_load, draw_series, labels, loads,
-    positive, range, rig, series, text,
+    Point, PointSource, Schemes, Series, describe_load, draw_series, labels, loads, positive,
+    range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for};
 use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn, draw, units};
+use crate::schemes::{BestScheme, best_scheme};
+use crate::winner::Extreme;
 
 /// Height of a panel, pixels.
 const PANEL_HEIGHT: f64 = 380.0;
@@ -48,13 +50,11 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if sizes.0 == sizes.1 {
         return Ok(None);
     }
-    let title_end = panels.first().and_then(|(_, all)| best(all, Extreme::Largest));
-    let title_end = title_end.map_or(String::new(), |(scheme, bytes, rate)| {
-        let (bytes, rate) = (Quantity::Size.round_text(bytes), Quantity::SizeRate.text(rate));
-        let load = match &panels[..] {
-            [(load, _), _, ..] => format!(", load {load}"),
-            _ => String::new(),
-        };
+    let (size, rate) = ("socket_buffer_bytes", "throughput_bytes_per_second");
+    let most = best_scheme(table, size, rate, Extreme::Largest);
+    let title_end = most.map_or(String::new(), |BestScheme { scheme, load, x, value }| {
+        let (bytes, rate) = (Quantity::Size.round_text(x), Quantity::SizeRate.text(value));
+        let load = if load.is_empty() { load } else { format!(", load {load}") };
         format!(": most at {bytes} with {scheme} ({rate}{load})")
     });
     let mut notes = vec![format!(

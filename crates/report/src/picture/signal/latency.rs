@@ -1,0 +1,107 @@
+//! The picture `latency` of `signal`: p50 and p99 of the latency against the rate of events, measured or computed.
+
+use record::Run;
+
+use super::sweep::{
+    MARKS, drawn_rows_and_too_fast_rates, point_source, short_load, sweep, title_end, too_fast_note,
+};
+use super::{
+    Point, Schemes, Series, contamination_notes, draw_series, labels, loads, positive, range, rig,
+    series, text,
+};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, room_for};
+use crate::picture::sheet::{Heading, Pairs, Sheet, Undrawn, draw};
+use crate::row::Row;
+use crate::schemes::best_scheme;
+use crate::winner::Extreme;
+
+/// Height of a row of panels, pixels.
+const PANELS_HEIGHT: f64 = 340.0;
+
+/// The picture of latency by scheme: for each load, a panel of p50 and a panel of p99. `None` for a run with fewer
+/// than two rates.
+pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = sweep(run) else { return Ok(None) };
+    let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
+    let (rows_to_draw, too_fast) = drawn_rows_and_too_fast_rates(table);
+    let drawn_rows = || rows_to_draw.iter().copied();
+    let schemes = Schemes::new(run, drawn_rows().filter(has_value).map(|row| text(&row, "scheme")));
+    let series_of = |load: &str, column: &str| {
+        series(drawn_rows().filter(|row| text(row, "load") == load), &schemes, |row| {
+            let (x, y) = (positive(row, "rate_hz")?, positive(row, column)?);
+            Some(Point { x, y, half_width: None, source: point_source(row, "quantiles_method") })
+        })
+    };
+    let panels: Vec<(String, [Vec<Series>; 2])> = loads(table)
+        .into_iter()
+        .map(|load| {
+            let quantiles =
+                ["latency_p50_ns", "latency_p99_ns"].map(|column| series_of(&load, column));
+            (load, quantiles)
+        })
+        .filter(|(_, quantiles)| quantiles.iter().any(|all| !all.is_empty()))
+        .collect();
+    let points = || {
+        panels
+            .iter()
+            .flat_map(|(_, quantiles)| quantiles)
+            .flatten()
+            .flat_map(|series| &series.points)
+    };
+    let (Some(rates), Some(times)) =
+        (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
+    else {
+        return Ok(None);
+    };
+    if rates.0 == rates.1 {
+        return Ok(None);
+    }
+    let is_model = table.name == "model";
+    let mut notes = vec![if is_model {
+        MARKS.to_owned()
+    } else {
+        format!(
+            "{}From when an event was due until it was handled, all repetitions together. Lines join the \
+             measured points.",
+            rig(run).unwrap_or_default()
+        )
+    }];
+    notes.extend(too_fast_note(&too_fast));
+    notes.extend(schemes.note(&table.name));
+    notes.extend(contamination_notes(run));
+    let lowest = best_scheme(table, "rate_hz", "latency_p99_ns", Extreme::Smallest);
+    let heading = Heading {
+        title: format!("Latency by event rate{}", title_end(lowest, "lowest p99", Quantity::Time)),
+        notes,
+        description: format!(
+            "Median (left) and 99th percentile (right) of the latency against the rate of events, both \
+             logarithmic, for {}. The numbers are in table {} of the run.",
+            schemes.names().collect::<Vec<_>>().join(", "),
+            table.name
+        ),
+        ..Heading::default()
+    };
+    let x = Axis::logarithmic("events per second", Quantity::Rate, rates.0, rates.1).padded();
+    let y = Axis::logarithmic("latency", Quantity::Time, times.0, times.1);
+    let right = room_for(schemes.names());
+    let pairs = Pairs { width, height: PANELS_HEIGHT, right };
+    let sheet = draw(&heading, width, pairs.height_of(panels.len()), |area| {
+        for (number, (load, quantiles)) in panels.iter().enumerate() {
+            let [first, second] = pairs.areas(area, number);
+            let title = |figure: &str| match load.as_str() {
+                "" => figure.to_owned(),
+                load => format!("{figure}, {}", short_load(load)),
+            };
+            let mut median_chart =
+                Chart::new(&first, &title("p50"), [&x, &y], pairs.right_of_first())?;
+            draw_series(&mut median_chart, &quantiles[0], &schemes, true)?;
+            let mut tail_chart = Chart::new(&second, &title("p99"), [&x, &y], right)?;
+            draw_series(&mut tail_chart, &quantiles[1], &schemes, true)?;
+            tail_chart.label_ends(&labels(quantiles[1].iter(), &schemes))?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
