@@ -256,6 +256,9 @@ struct LastFetch {
     page_bytes: u64,
 }
 
+/// No line has this number.
+const NO_LINE: LineAddress = LineAddress(u64::MAX);
+
 const NO_FETCH: LastFetch =
     LastFetch { virtual_address: VirtualAddress(0), line: LineAddress(0), page_bytes: 0 };
 
@@ -433,6 +436,23 @@ impl BlockingMachine {
         if self.dma == Dma::Update {
             return;
         }
+        self.drop_lines(physical, bytes);
+    }
+
+    /// The processor flushes the line of an address from all its caches (`clflush`). As in a
+    /// [`MemorySystem`](crate::memory::MemorySystem), the line is as long as the longest line of a cache, and the flush
+    /// takes no time.
+    pub fn flush_line(&mut self, physical: PhysicalAddress) {
+        let shift = self.fetch_shift.max(self.data_shift).max(self.l2_shift);
+        self.drop_lines(physical.block_start(shift), 1 << shift);
+        if self.last_fetch.line.0 >> (shift - self.fetch_shift) == physical.line(shift).0 {
+            // The next fetch from this line looks it up in L1I again.
+            self.last_fetch.line = NO_LINE;
+        }
+    }
+
+    /// Removes all lines that hold any of `bytes` bytes from `physical` on.
+    fn drop_lines(&mut self, physical: PhysicalAddress, bytes: u64) {
         let shifts = [self.fetch_shift, self.data_shift, self.l2_shift];
         for (cache, shift) in [&mut self.l1i, &mut self.l1d, &mut self.l2].into_iter().zip(shifts) {
             cache.remove(LineRange::touched_by(physical, bytes, shift));

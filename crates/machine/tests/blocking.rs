@@ -33,6 +33,8 @@ enum Operation {
         bytes: u64,
         code: bool,
     },
+    /// The processor flushes the line of an address.
+    FlushLine(u64),
 }
 
 const GUEST_PAGE_BYTES: u64 = 4096;
@@ -152,6 +154,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(times, what)| Operation::Flush(times, what)),
         6 => (address(), 1u64..2000, any::<bool>())
             .prop_map(|(address, bytes, code)| Operation::Device { address, bytes, code }),
+        4 => address().prop_map(Operation::FlushLine),
     ]
 }
 
@@ -234,6 +237,12 @@ impl Pair {
                 if let Some(physical) = physical {
                     self.system.dma_write(PhysicalAddress(physical), bytes);
                     self.fast.dma_write(PhysicalAddress(physical), bytes);
+                }
+            }
+            Operation::FlushLine(address) => {
+                if let Some(physical) = self.tables.data(address) {
+                    self.system.flush_line(0, PhysicalAddress(physical), false);
+                    self.fast.flush_line(PhysicalAddress(physical));
                 }
             }
         }

@@ -142,7 +142,7 @@ pub fn csv_omissions(run: &Run, table: &Table, left_out: u64) -> String {
 
 /// Whether a row is not a part of another row: nobody must add up parts with their sum. The table's filter knows the
 /// parts, unless it filters by size, which serves only people.
-fn is_sum(table: &Table, row: &[Value]) -> bool {
+pub(crate) fn is_sum(table: &Table, row: &[Value]) -> bool {
     match &table.display.filter {
         Some(filter) if matches!(filter.keep, Keep::Text(_)) => filter.keeps(table, row),
         _ => true,

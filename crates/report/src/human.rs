@@ -96,14 +96,14 @@ impl Quantity {
         tick(number, self.unit(number))
     }
 
-    /// The texts of different numbers: to three digits, or all digits if another number has the same text.
+    /// The texts of numbers: to three digits, or all digits if a different number has the same text.
     pub(crate) fn distinct_texts(self, numbers: &[f64]) -> Vec<String> {
         let texts: Vec<String> = numbers.iter().map(|number| self.text(*number)).collect();
-        let is_single = |text: &String| texts.iter().filter(|other| *other == text).count() == 1;
-        let distinct = numbers.iter().zip(&texts).map(|(number, text)| {
-            if is_single(text) { text.clone() } else { self.round_text(*number) }
-        });
-        distinct.collect()
+        let text_of = |number: &f64, text: &String| {
+            let is_shared = numbers.iter().zip(&texts).any(|(n, t)| n != number && t == text);
+            if is_shared { self.round_text(*number) } else { text.clone() }
+        };
+        numbers.iter().zip(&texts).map(|(number, text)| text_of(number, text)).collect()
     }
 
     /// A number with its unit, to three digits.

@@ -783,7 +783,8 @@ pub struct ServiceMisses {
     pub cycles: u64,
 }
 
-/// L1D misses of 8 bytes, by a service at one place of its code. Another CPU had written the line.
+/// L1D misses of 8 bytes, by a service at one place of its code. Another CPU had written the line. A row whose `place`,
+/// `address` and `pc` are [`ELSEWHERE`] sums all misses of the service without a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedMisses {
     pub region: u32,

@@ -8,9 +8,11 @@
 //! (order statistics: David & Nagaraja, Order Statistics, ch. 3). The results are means over the chain's stationary
 //! distribution. Nothing is sampled, and a million nodes take no longer than two.
 //!
-//! Two things are approximate. A node that waits is taken to have had the mean delay of the nodes that were not the
-//! slowest. And a node's next detour does not depend on when its last one was.
+//! What is approximate: all nodes that wait are taken to have had the mean delay of the nodes that were not the slowest; a
+//! node's next detour does not depend on when its last one was; and delays and waits lie on grids ([`VALUE_RATIO`],
+//! [`WAIT_RATIO`]).
 
+use crate::interval::t_95;
 use crate::random::Random;
 
 /// A part of the distribution of a node's delay, by the time at which the node starts.
@@ -26,30 +28,34 @@ pub struct Piece {
     pub block: u32,
 }
 
-/// Number of waits that are states of the chain. Between them, distributions are interpolated.
-const WAITS: usize = 16;
-/// Ratio of successive waits. The longest is the longest detour: a longer wait makes no difference.
-const WAIT_RATIO: f64 = 2.0;
+/// Ratio of successive waits that are states of the chain, where they are long: the probability that no node of many is
+/// in a detour falls steeply with the wait. The longest is the longest detour, because a longer wait makes no difference.
+const WAIT_RATIO: f64 = 1.05;
+/// Waits shorter than the longest by this factor have the ratio [`SHORT_WAIT_RATIO`].
+const LONG_WAITS: f64 = 20.0;
+const SHORT_WAIT_RATIO: f64 = 1.6;
+/// The shortest wait but 0 is shorter than the longest by at least this factor.
+const SHORTEST_WAIT: f64 = 1e4;
 /// Ratio of successive delays at which distributions are kept.
 const VALUE_RATIO: f64 = 1.02;
-/// Delays below the largest divided by this number are one interval.
-const VALUE_RANGE: f64 = 1e5;
 /// If there are no more different delays than this number, all of them are kept exactly.
 const EXACT_VALUES_MAX: usize = 64;
 /// Number of bootstrap resamples for an interval.
 const RESAMPLES: usize = 200;
-/// Minimum number of blocks for a confidence interval.
-const BLOCKS_MIN: usize = 8;
+/// Half the width of the normal distribution's 95 % interval, in standard deviations.
+const NORMAL_95: f64 = 1.959_964;
+/// Minimum number of blocks for a confidence interval. Intervals from fewer blocks are too narrow.
+const BLOCKS_MIN: usize = 16;
 
-/// The delays of one node, by the wait before them and by block.
+/// The delays of one node, by the wait before them, by CPU and by block.
 #[derive(Clone, Debug)]
 pub struct Delays {
     /// Delays in ascending order. The first is 0.
     values: Vec<f64>,
     /// Waits in ascending order. The first is 0.
     waits: Vec<f64>,
-    /// The sums of each block: see [`Sums`].
-    blocks: Vec<Sums>,
+    /// The sums of each block of each CPU. A block without work is left out.
+    cpus: Vec<Vec<Sums>>,
 }
 
 /// Sums over pieces. A piece between two values counts at both, so that its mean is kept.
@@ -60,7 +66,9 @@ struct Sums {
     /// Number of detours, by the delay of a start at the detour's begin.
     detours: Vec<f64>,
     /// The same by the shortest delay of a start in a detour that began no earlier than the wait: wait by wait.
-    latest: Vec<f64>,
+    shortest_in_detour: Vec<f64>,
+    /// By wait: the length of the starts in detours that are longer than the wait.
+    in_longer: Vec<f64>,
 }
 
 impl Sums {
@@ -68,7 +76,8 @@ impl Sums {
         Sums {
             at_work: vec![0.0; values],
             detours: vec![0.0; values],
-            latest: vec![0.0; values * waits],
+            shortest_in_detour: vec![0.0; values * waits],
+            in_longer: vec![0.0; waits],
         }
     }
 
@@ -80,76 +89,97 @@ impl Sums {
         };
         add(&mut self.at_work, &other.at_work);
         add(&mut self.detours, &other.detours);
-        add(&mut self.latest, &other.latest);
+        add(&mut self.shortest_in_detour, &other.shortest_in_detour);
+        add(&mut self.in_longer, &other.in_longer);
     }
 }
 
 impl Delays {
-    /// The delays that the pieces form; `None` if no piece is a start at work.
+    /// The delays that the pieces of each CPU form. A node is any of the CPUs, with equal probability. `None` if a CPU
+    /// has no piece that is a start at work.
     #[must_use]
-    pub fn new(pieces: &[Piece]) -> Option<Delays> {
-        let count = pieces.iter().map(|piece| piece.block).max()? as usize + 1;
-        let values = values_of(pieces);
-        let waits = waits_of(pieces);
-        let mut blocks = vec![Sums::new(values.len(), waits.len()); count];
-        for piece in pieces.iter().filter(|piece| piece.weight > 0) {
-            let block = &mut blocks[piece.block as usize];
-            let (low, weight) = (piece.low as f64, piece.weight as f64);
-            if !piece.is_ramp {
-                Position::of(low, &values).add(&mut block.at_work, weight);
-                continue;
+    pub fn new(cpus: &[Vec<Piece>]) -> Option<Delays> {
+        let values = values_of(cpus);
+        let waits = waits_of(cpus);
+        let blocks_of = |pieces: &Vec<Piece>| {
+            let count = pieces.iter().map(|piece| piece.block).max()? as usize + 1;
+            let mut blocks = vec![Sums::new(values.len(), waits.len()); count];
+            for piece in pieces.iter().filter(|piece| piece.weight > 0) {
+                let block = &mut blocks[piece.block as usize];
+                let (low, weight) = (piece.low as f64, piece.weight as f64);
+                if !piece.is_ramp {
+                    Position::of(low, &values).add(&mut block.at_work, weight);
+                    continue;
+                }
+                Position::of(low + weight, &values).add(&mut block.detours, 1.0);
+                let by_wait = block.shortest_in_detour.chunks_mut(values.len());
+                for ((wait, sums), longer) in waits.iter().zip(by_wait).zip(&mut block.in_longer) {
+                    Position::of(low + (weight - wait).max(0.0), &values).add(sums, 1.0);
+                    *longer += if weight >= *wait { *wait } else { 0.0 };
+                }
             }
-            Position::of(low + weight, &values).add(&mut block.detours, 1.0);
-            for (wait, latest) in waits.iter().zip(block.latest.chunks_mut(values.len())) {
-                Position::of(low + (weight - wait).max(0.0), &values).add(latest, 1.0);
-            }
-        }
-        let has_work = |block: &Sums| block.at_work.iter().any(|weight| *weight > 0.0);
-        blocks.iter().any(has_work).then_some(Delays { values, waits, blocks })
+            blocks.retain(|block| block.at_work.iter().any(|weight| *weight > 0.0));
+            (!blocks.is_empty()).then_some(blocks)
+        };
+        let cpus = cpus.iter().map(blocks_of).collect::<Option<Vec<_>>>()?;
+        (!cpus.is_empty()).then_some(Delays { values, waits, cpus })
     }
 
     /// The delays over all blocks.
     #[must_use]
     pub fn of_a_node(&self) -> Node {
-        self.node(&vec![1; self.blocks.len()])
+        self.node(|blocks| vec![1; blocks])
     }
 
-    /// The delays over blocks that are drawn with replacement: resamples for confidence intervals (block bootstrap:
-    /// Efron & Tibshirani, ch. 8 and 13). The same `seed` gives the same resamples. `None` with fewer than 8 blocks in
-    /// which a node was at work.
+    /// The number of blocks of all CPUs.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.cpus.iter().map(Vec::len).sum()
+    }
+
+    /// The delays over blocks that are drawn with replacement within each CPU: resamples for confidence intervals (block
+    /// bootstrap: Efron & Tibshirani, ch. 8 and 13). The same `seed` gives the same resamples. `None` with fewer than 16
+    /// blocks.
     #[must_use]
     pub fn resamples(&self, seed: u64) -> Option<Vec<Node>> {
-        let has_work = |block: &Sums| block.at_work.iter().any(|weight| *weight > 0.0);
-        let blocks = self.blocks.iter().enumerate();
-        let filled: Vec<usize> =
-            blocks.filter(|(_, block)| has_work(block)).map(|(index, _)| index).collect();
-        if filled.len() < BLOCKS_MIN {
+        if self.block_count() < BLOCKS_MIN {
             return None;
         }
         let mut random = Random::new(seed);
-        let resample = |_| {
-            let mut times = vec![0; self.blocks.len()];
-            for _ in &filled {
-                times[filled[random.below(filled.len() as u64) as usize]] += 1;
-            }
-            self.node(&times)
+        let mut draw = |blocks: usize| {
+            let mut times = vec![0; blocks];
+            (0..blocks).for_each(|_| times[random.below(blocks as u64) as usize] += 1);
+            times
         };
-        Some((0..RESAMPLES).map(resample).collect())
+        Some((0..RESAMPLES).map(|_| self.node(&mut draw)).collect())
     }
 
-    /// The delays of a node, if each block counts as often as `times` says.
-    fn node(&self, times: &[u32]) -> Node {
-        let mut sums = Sums::new(self.values.len(), self.waits.len());
-        for (block, times) in self.blocks.iter().zip(times).filter(|(_, times)| **times > 0) {
-            sums.add(block, f64::from(*times));
+    /// The delays of a node. `times` says how often each of a CPU's blocks counts, from their number.
+    fn node(&self, mut times: impl FnMut(usize) -> Vec<u32>) -> Node {
+        let share = 1.0 / self.cpus.len() as f64;
+        let nothing = Distribution {
+            above: vec![0.0; self.values.len()],
+            at_next: vec![0.0; self.values.len()],
+        };
+        let mut after_waits = vec![nothing; self.waits.len()];
+        let mut at_work = vec![0.0; self.values.len()];
+        for blocks in &self.cpus {
+            let mut sums = Sums::new(self.values.len(), self.waits.len());
+            for (block, times) in
+                blocks.iter().zip(times(blocks.len())).filter(|(_, times)| *times > 0)
+            {
+                sums.add(block, f64::from(times));
+            }
+            let total: f64 = sums.at_work.iter().sum();
+            at_work.iter_mut().zip(&sums.at_work).for_each(|(sum, weight)| *sum += weight / total);
+            let by_wait = sums.shortest_in_detour.chunks(self.values.len());
+            let parts = by_wait.zip(&sums.in_longer);
+            for (mixed, (shortest, in_longer)) in after_waits.iter_mut().zip(parts) {
+                mixed.add(&after_wait(&self.values, &sums, shortest, *in_longer), share);
+            }
         }
-        let after_waits = sums
-            .latest
-            .chunks(self.values.len())
-            .map(|latest| after_wait(&self.values, &sums, latest))
-            .collect();
         Node {
-            means_below: means_below(&self.values, &sums.at_work),
+            means_below: means_below(&self.values, &at_work),
             values: self.values.clone(),
             waits: self.waits.clone(),
             after_waits,
@@ -157,48 +187,63 @@ impl Delays {
     }
 }
 
-/// The 95 % interval of the means of resamples: the percentiles.
+/// The 95 % interval of `estimate` from the means of resamples of `blocks`: their percentiles, farther apart by what
+/// Student's t and the variance of few blocks ask for.
 #[must_use]
-pub fn interval_of_resamples(mut means: Vec<f64>) -> Option<(f64, f64)> {
+pub fn interval_of_resamples(
+    mut means: Vec<f64>,
+    estimate: f64,
+    blocks: usize,
+) -> Option<(f64, f64)> {
     means.sort_by(f64::total_cmp);
     let cut = means.len() / 40;
-    Some((*means.get(cut)?, *means.get(means.len().checked_sub(1 + cut)?)?))
+    let (low, high) = (*means.get(cut)?, *means.get(means.len().checked_sub(1 + cut)?)?);
+    let degrees_of_freedom = (blocks as u64).checked_sub(1).filter(|degrees| *degrees > 0)?;
+    let small_sample = (blocks as f64 / degrees_of_freedom as f64).sqrt();
+    let factor = t_95(degrees_of_freedom)? / NORMAL_95 * small_sample;
+    let widened = |end: f64| estimate + (end - estimate) * factor;
+    Some((widened(low).clamp(0.0, estimate), widened(high).max(estimate)))
 }
 
-/// The delays at which distributions are kept: 0, the largest, and between them geometrically, and the delays of pieces
-/// if they are few.
-fn values_of(pieces: &[Piece]) -> Vec<f64> {
+/// The delays at which distributions are kept: 0, and from the longest to the shortest geometrically, and the delays of
+/// pieces if they are few.
+fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
+    let pieces = || cpus.iter().flatten().filter(|piece| piece.weight > 0);
     let top = |piece: &Piece| piece.low + if piece.is_ramp { piece.weight } else { 0 };
     let mut exact: Vec<u64> = Vec::new();
-    for piece in pieces.iter().filter(|piece| piece.weight > 0) {
-        for value in [piece.low, top(piece)] {
-            if exact.len() <= EXACT_VALUES_MAX && !exact.contains(&value) {
-                exact.push(value);
-            }
+    let (mut shortest, mut longest) = (u64::MAX, 0);
+    for value in pieces().flat_map(|piece| [piece.low, top(piece)]) {
+        longest = longest.max(value);
+        shortest = if value > 0 { shortest.min(value) } else { shortest };
+        if exact.len() <= EXACT_VALUES_MAX && !exact.contains(&value) {
+            exact.push(value);
         }
     }
     if exact.len() > EXACT_VALUES_MAX {
         exact.clear();
     }
-    let largest = pieces.iter().map(top).max().unwrap_or(0) as f64;
     let mut values: Vec<f64> = exact.into_iter().map(|value| value as f64).collect();
     values.push(0.0);
-    let least = (largest / VALUE_RANGE).max(1.0);
-    values.extend(descending(largest, VALUE_RATIO).take_while(|value| *value >= least));
+    // Rests of detours are shorter than the shortest detour.
+    let least = shortest as f64 / VALUE_RATIO.powi(40);
+    values.extend(
+        descending(longest as f64, VALUE_RATIO).take_while(|value| *value >= least.max(1.0)),
+    );
     values.sort_by(f64::total_cmp);
     values.dedup();
     values
 }
 
 /// The waits that are states of the chain.
-fn waits_of(pieces: &[Piece]) -> Vec<f64> {
-    let detours = pieces.iter().filter(|piece| piece.is_ramp);
-    let longest = detours.map(|piece| piece.weight).max().unwrap_or(0) as f64;
-    let mut waits: Vec<f64> = descending(longest, WAIT_RATIO)
-        .take(WAITS - 1)
-        .take_while(|wait| *wait >= 1.0)
-        .chain([0.0])
-        .collect();
+fn waits_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
+    let lengths = || cpus.iter().flatten().filter(|piece| piece.is_ramp && piece.weight > 0);
+    let longest = lengths().map(|piece| piece.weight).max().unwrap_or(0) as f64;
+    let shortest = lengths().map(|piece| piece.weight).min().unwrap_or(0) as f64;
+    let bend = longest / LONG_WAITS;
+    let long = descending(longest, WAIT_RATIO).take_while(|wait| *wait > bend && *wait >= 1.0);
+    let least = (shortest / SHORT_WAIT_RATIO).min(longest / SHORTEST_WAIT).max(1.0);
+    let short = descending(bend, SHORT_WAIT_RATIO).take_while(|wait| *wait >= least);
+    let mut waits: Vec<f64> = long.chain(short).chain([0.0]).collect();
     waits.reverse();
     waits
 }
@@ -249,25 +294,43 @@ struct Distribution {
     at_next: Vec<f64>,
 }
 
-/// The distribution of a node's delay after a wait. `latest` is the part of [`Sums`] for this wait.
-fn after_wait(values: &[f64], sums: &Sums, latest: &[f64]) -> Distribution {
+impl Distribution {
+    /// Adds a distribution that has this share of the sum.
+    fn add(&mut self, other: &Distribution, share: f64) {
+        let add = |sums: &mut [f64], others: &[f64]| {
+            sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other * share);
+        };
+        add(&mut self.above, &other.above);
+        add(&mut self.at_next, &other.at_next);
+    }
+}
+
+/// The distribution of a node's delay after a wait. `shortest` and `in_longer` are the parts of [`Sums`] for this wait.
+fn after_wait(values: &[f64], sums: &Sums, shortest: &[f64], in_longer: f64) -> Distribution {
     let len = values.len();
     let mut in_detour = vec![0.0; len];
     let mut at_work = vec![0.0; len];
     let mut slope = 0.0;
     for index in (0..len - 1).rev() {
         let next = index + 1;
-        slope += sums.detours[next] - latest[next];
+        slope += sums.detours[next] - shortest[next];
         in_detour[index] = in_detour[next] + slope * (values[next] - values[index]);
         at_work[index] = at_work[next] + sums.at_work[next];
     }
     // Starts at work with a delay of 0 count, too. In a detour, no start has a delay of 0.
-    let total = at_work[0] + sums.at_work[0] + in_detour[0];
-    let share = |weight: f64| (weight / total).clamp(0.0, 1.0);
+    let (all_at_work, all_in_detour) = (at_work[0] + sums.at_work[0], in_detour[0]);
+    // A detour longer than the wait lasts until the barrier opens, so the node is at work if none has begun. Shorter ones
+    // have the share of the time that they have at any time.
+    let in_shorter = (all_in_detour - in_longer).max(0.0);
+    let is_at_work = (-in_longer / all_at_work).exp() * all_at_work / (all_at_work + in_shorter);
+    let work_scale = is_at_work / all_at_work;
+    let detour_scale = if all_in_detour > 0.0 { (1.0 - is_at_work) / all_in_detour } else { 0.0 };
+    let share =
+        |work: f64, detour: f64| (work * work_scale + detour * detour_scale).clamp(0.0, 1.0);
     let next_in_detour = |index: usize| in_detour.get(index + 1).copied().unwrap_or(0.0);
     Distribution {
-        above: (0..len).map(|index| share(at_work[index] + in_detour[index])).collect(),
-        at_next: (0..len).map(|index| share(at_work[index] + next_in_detour(index))).collect(),
+        above: (0..len).map(|index| share(at_work[index], in_detour[index])).collect(),
+        at_next: (0..len).map(|index| share(at_work[index], next_in_detour(index))).collect(),
     }
 }
 
@@ -310,28 +373,28 @@ impl Node {
         let others = nodes.saturating_sub(1) as f64;
         // The last node has waited for the barrier's messages only.
         let last = self.after(barrier_ns);
+        if others == 0.0 {
+            let (distribution, mean) = self.largest(&last, &last, others);
+            return Slowest { values: self.values.clone(), distribution, mean };
+        }
         let states: Vec<(Distribution, f64)> =
             self.after_waits.iter().map(|other| self.largest(&last, other, others)).collect();
+        let next_waits = self.next_waits(barrier_ns);
         let chain: Vec<Vec<f64>> = states
             .iter()
-            .map(|(distribution, _)| self.waits_after(distribution, barrier_ns))
+            .map(|(distribution, _)| self.waits_after(distribution, &next_waits))
             .collect();
         let shares = stationary(chain);
-        let mix = |part: fn(&Distribution) -> &Vec<f64>| -> Vec<f64> {
-            let of_states = |index: usize| {
-                let weighted = states.iter().zip(&shares);
-                weighted.map(|((state, _), share)| part(state)[index] * share).sum()
-            };
-            (0..self.values.len()).map(of_states).collect()
+        let nothing = Distribution {
+            above: vec![0.0; self.values.len()],
+            at_next: vec![0.0; self.values.len()],
         };
-        Slowest {
-            values: self.values.clone(),
-            distribution: Distribution {
-                above: mix(|distribution| &distribution.above),
-                at_next: mix(|distribution| &distribution.at_next),
-            },
-            mean: states.iter().zip(&shares).map(|((_, mean), share)| mean * share).sum(),
+        let mut slowest = Slowest { values: self.values.clone(), distribution: nothing, mean: 0.0 };
+        for ((distribution, mean), share) in states.iter().zip(&shares) {
+            slowest.distribution.add(distribution, *share);
+            slowest.mean += mean * share;
         }
+        slowest
     }
 
     /// The delays of a node after any wait.
@@ -355,37 +418,48 @@ impl Node {
         other: &Distribution,
         others: f64,
     ) -> (Distribution, f64) {
-        let exceeded = |last: f64, other: f64| last + (1.0 - last) * exceedance(other, others);
-        let each = |last: &[f64], other: &[f64]| -> Vec<f64> {
-            last.iter().zip(other).map(|(last, other)| exceeded(*last, *other)).collect()
-        };
+        let len = self.values.len();
+        let (mut above, mut at_next) = (vec![0.0; len], vec![0.0; len]);
         let mut mean = 0.0;
-        for (index, bounds) in self.values.windows(2).enumerate() {
-            let (at_value, at_next) = (other.above[index], other.at_next[index]);
-            let last = (last.above[index] + last.at_next[index]) / 2.0;
-            let between = last + (1.0 - last) * mean_exceedance(at_value, at_next, others);
-            mean += (bounds[1] - bounds[0]) * between;
+        for index in 0..len {
+            let probabilities = [other.above[index], other.at_next[index]];
+            let exceedances = probabilities.map(|probability| exceedance(probability, others));
+            let with_last = |last: f64, others: f64| last + (1.0 - last) * others;
+            above[index] = with_last(last.above[index], exceedances[0]);
+            at_next[index] = with_last(last.at_next[index], exceedances[1]);
+            if let Some(next) = self.values.get(index + 1) {
+                let last = (last.above[index] + last.at_next[index]) / 2.0;
+                let others = mean_exceedance(probabilities, exceedances, others);
+                mean += (next - self.values[index]) * with_last(last, others);
+            }
         }
-        let distribution = Distribution {
-            above: each(&last.above, &other.above),
-            at_next: each(&last.at_next, &other.at_next),
+        (Distribution { above, at_next }, mean)
+    }
+
+    /// By value: the waits of the other nodes after a largest delay of the value, and of one between it and the next.
+    fn next_waits(&self, barrier_ns: f64) -> Vec<[Position; 2]> {
+        let wait = |value: f64, index: usize| {
+            Position::of(barrier_ns + (value - self.means_below[index]).max(0.0), &self.waits)
         };
-        (distribution, mean)
+        let of_value = |(index, value): (usize, &f64)| {
+            let next = self.values.get(index + 1).unwrap_or(value);
+            [wait(*value, index), wait((value + next) / 2.0, index)]
+        };
+        self.values.iter().enumerate().map(of_value).collect()
     }
 
     /// The probability of each wait of a node that is not the last, at the next barrier, from the distribution of the
     /// largest delay before it.
-    fn waits_after(&self, largest: &Distribution, barrier_ns: f64) -> Vec<f64> {
+    fn waits_after(&self, largest: &Distribution, next_waits: &[[Position; 2]]) -> Vec<f64> {
         let mut probabilities = vec![0.0; self.waits.len()];
-        let mut add = |value: f64, index: usize, probability: f64| {
-            let wait = barrier_ns + (value - self.means_below[index]).max(0.0);
-            Position::of(wait, &self.waits).add(&mut probabilities, probability.max(0.0));
+        let mut add = |position: Position, probability: f64| {
+            position.add(&mut probabilities, probability.max(0.0));
         };
-        add(0.0, 0, 1.0 - largest.above[0]);
-        for (index, bounds) in self.values.windows(2).enumerate() {
-            let middle = (bounds[0] + bounds[1]) / 2.0;
-            add(middle, index, largest.above[index] - largest.at_next[index]);
-            add(bounds[1], index + 1, largest.at_next[index] - largest.above[index + 1]);
+        let mut at_least = 1.0;
+        for (index, [of_value, between]) in next_waits.iter().enumerate() {
+            add(*of_value, at_least - largest.above[index]);
+            add(*between, largest.above[index] - largest.at_next[index]);
+            at_least = largest.at_next[index];
         }
         probabilities
     }
@@ -393,19 +467,24 @@ impl Node {
 
 /// The probability that at least one of `number` delays is exceeded, of which each is with `probability`.
 fn exceedance(probability: f64, number: f64) -> f64 {
-    if number == 0.0 { 0.0 } else { -(number * (-probability).ln_1p()).exp_m1() }
+    if number == 0.0 || probability == 0.0 {
+        0.0
+    } else {
+        -(number * (-probability).ln_1p()).exp_m1()
+    }
 }
 
-/// The mean of [`exceedance`] while the probability falls linearly from `high` to `low`.
-fn mean_exceedance(high: f64, low: f64, number: f64) -> f64 {
-    let growth = high - low;
+/// The mean of [`exceedance`] while the probability falls linearly between two values with these exceedances.
+fn mean_exceedance(probabilities: [f64; 2], exceedances: [f64; 2], number: f64) -> f64 {
+    let growth = probabilities[0] - probabilities[1];
     if number * growth < 1e-2 {
-        // Simpson's rule avoids the cancellation when both ends are nearly equal.
-        let middle = exceedance((high + low) / 2.0, number);
-        return (exceedance(high, number) + 4.0 * middle + exceedance(low, number)) / 6.0;
+        // Nearly linear. The formula below would subtract nearly equal numbers.
+        return exceedances.iter().sum::<f64>() / 2.0;
     }
-    let exponent = number + 1.0;
-    1.0 - (exceedance(high, exponent) - exceedance(low, exponent)) / growth / exponent
+    // The exceedance of one more delay.
+    let with_one_more =
+        |end: usize| exceedances[end] + (1.0 - exceedances[end]) * probabilities[end];
+    1.0 - (with_one_more(0) - with_one_more(1)) / growth / (number + 1.0)
 }
 
 /// The stationary distribution of a Markov chain, from each state's probabilities of the next state, by the elimination

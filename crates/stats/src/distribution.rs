@@ -74,6 +74,12 @@ impl Distribution {
         self.histogram.record(value);
     }
 
+    /// The smallest value, largest value and count of each filled bucket, in ascending order. No recorded value is larger
+    /// than the largest value of its bucket.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.histogram.filled_up_to(self.peak.value)
+    }
+
     /// Adds another stream of the same window, such as another CPU's. Batches or sections that one of the two streams
     /// lacks are dropped: they would not contain all values.
     pub fn merge(&mut self, other: &Distribution) {

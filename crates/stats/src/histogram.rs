@@ -181,7 +181,17 @@ impl LogLinear {
         Some(bounds_of(slot))
     }
 
-    /// The lower bound, upper bound and count of each slot that is not empty, in ascending order.
+    /// The lower bound, upper bound and count of each slot that is not empty, in ascending order. The last slot has no
+    /// upper bound: its values are at most `largest`, which is the largest recorded value or any larger value.
+    pub fn filled_up_to(&self, largest: u64) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.filled().map(move |(low, high, count)| {
+            let is_open = high == VALUE_LIMIT - 1;
+            (low, if is_open { high.max(largest) } else { high }, count)
+        })
+    }
+
+    /// The lower bound, upper bound and count of each slot that is not empty, in ascending order. Values in the last slot
+    /// can exceed its upper bound: [`LogLinear::filled_up_to`] has a bound that they do not exceed.
     pub fn filled(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(slot, &count)| {
             let (low, high) = bounds_of(slot);
@@ -272,6 +282,22 @@ mod tests {
         assert_eq!(histogram.quantile(50_000), None);
         let (low, high) = histogram.quantile_interval(50_000);
         assert_eq!((low, high), (Some(bounds_of(SLOTS - 1).0), None));
+    }
+
+    #[test]
+    fn the_last_bucket_reaches_to_the_largest_value() {
+        let minute_ns = 60_000_000_000;
+        let mut histogram = LogLinear::default();
+        [7, 1_000, minute_ns].iter().for_each(|value| histogram.record(*value));
+        let ends = |largest| -> Vec<u64> {
+            histogram.filled_up_to(largest).map(|(_, high, _)| high).collect()
+        };
+        assert_eq!(ends(minute_ns), [7, 1_023, minute_ns]);
+        // A largest value in an earlier bucket changes no bound.
+        assert_eq!(ends(1_000), [7, 1_023, VALUE_LIMIT - 1]);
+        histogram = LogLinear::default();
+        histogram.record(1_000);
+        assert_eq!(histogram.filled_up_to(1_000).collect::<Vec<_>>(), [(992, 1_023, 1)]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ const VALUES_MAX: usize = 32;
 #[command(after_help = "Examples:
   irqlab noise scale --run irqlab-runs/RUN
   irqlab noise scale --run irqlab-runs/RUN --nodes 1,512 --granularity 250us,1ms --latency 2us
+  irqlab noise scale --run irqlab-runs/RUN --without local_timer
 
 Every node is assumed to behave like the measured CPUs. The mean delay of the slowest node is computed from
 the delays of the measured detours, not simulated at random. Events that were too rare to be measured are
@@ -49,6 +50,10 @@ pub struct ScaleArgs {
     /// the run has all detours]
     #[arg(long, value_name = "HOW")]
     arrivals: Option<Arrivals>,
+    /// Also computes the slowdown without the detours that begin with this context, for example local_timer; may
+    /// be given several times
+    #[arg(long, value_name = "CONTEXT")]
+    without: Vec<String>,
     /// Seed of the resamples and of the times of random detours
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -99,12 +104,16 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     if args.nodes.len() > VALUES_MAX {
         bail!(Usage(format!("--nodes takes at most {VALUES_MAX} numbers")));
     }
+    if args.without.len() > VALUES_MAX {
+        bail!(Usage(format!("--without may be given at most {VALUES_MAX} times")));
+    }
     let measured = record::read_run(&args.run)?;
     let open = OpenRun::new("scale", &args.results)?;
     let job = Job {
-        nodes: args.nodes.clone(),
-        granularities_ns: args.granularity.0.clone(),
+        nodes: sorted(&args.nodes),
+        granularities_ns: sorted(&args.granularity.0),
         latency_ns: ns(args.latency),
+        without: args.without.clone(),
         seed: args.seed,
     };
     let mut settings = Map::new();
@@ -119,11 +128,21 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     );
     let run = scaled.map_err(|error| match error {
         ScaleError::Damaged { .. } => anyhow::Error::new(error),
-        ScaleError::Missing(_) | ScaleError::Thinned { .. } | ScaleError::Granularity { .. } => {
-            Usage(error.to_string()).into()
-        }
+        ScaleError::Missing(_)
+        | ScaleError::Thinned { .. }
+        | ScaleError::Sampled { .. }
+        | ScaleError::NoSuchCause { .. }
+        | ScaleError::Granularity { .. } => Usage(error.to_string()).into(),
     })?;
     open.finish(&run, &[])
+}
+
+/// The numbers in ascending order, each once.
+fn sorted(numbers: &[u64]) -> Vec<u64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         ),
         column(
             "displaced_line_mean_cycles",
-            "Cost of one displaced line, mean over the calibration curve, and over rounds.",
+            "Cost of one displaced line, mean over the calibration curve, and over rounds, in cycles of the \
+             time-stamp counter (in a simulated machine 1 ns each, whatever the model's clock).",
         )
         .interval(IntervalColumns::half_width("displaced_line_ci95_cycles"))
         .detail()
@@ -485,7 +486,7 @@ pub(super) fn curves(all: &[Series]) -> Table {
         column("round", "Round of the curve, from 1.").uint(|(_, round, _): &Row<'_>| *round),
         column("displaced_lines", "Lines that the loop itself displaced.")
             .uint(|(.., point): &Row<'_>| point.lines),
-        column("excess_cycles", "Extra time of the next pass, median.")
+        column("excess_cycles", "Extra time of the next pass, median, in cycles of the time-stamp counter (in a simulated machine 1 ns each, whatever the model's clock).")
             .title("excess cycles ± ci95")
             .plus_minus("excess_ci95_cycles")
             .real(|(.., point): &Row<'_>| point.excess_cycles),

@@ -291,7 +291,8 @@ impl Interval {
         // The peak is the longest span since the window opened. It is exact for this interval only if it is new.
         let is_new_peak = before.is_none_or(|before| peak.value > before.self_times.peak.value)
             || self.start_ns.is_some_and(|start| peak.at >= start);
-        let bucket_max = histogram.filled().last().map(|(_, high, _)| high.min(peak.value));
+        let buckets = histogram.filled_up_to(peak.value);
+        let bucket_max = buckets.last().map(|(_, high, _)| high.min(peak.value));
         let max_ns = if is_new_peak { Some(peak.value) } else { bucket_max };
         SelfTimes {
             cpu_ratio: if self.cpu_time_ns > 0 {

@@ -69,8 +69,8 @@ pub struct SharedLine {
     pub kind: String,
     /// The structure, with the member or the offset of the bytes. `None` if it is unknown.
     pub structure: Option<String>,
-    /// Virtual address of the bytes.
-    pub address: u64,
+    /// Virtual address of the bytes. `None`: the sum of all bytes of the service that were not recorded one by one.
+    pub address: Option<u64>,
     /// The function that missed.
     pub function: String,
     /// A bit mask of the CPUs that missed.
@@ -93,6 +93,6 @@ pub struct MissSample {
     pub waits: Vec<MissWait>,
     /// Misses of lines that several CPUs use.
     pub shared: Vec<SharedLine>,
-    /// Length of a line of L1D in bytes.
+    /// Length of a coherence line in bytes: CPUs take all of it from each other at once. L1D can have shorter lines.
     pub line_bytes: u64,
 }

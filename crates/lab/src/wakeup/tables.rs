@@ -855,8 +855,7 @@ pub(super) fn distribution(sample: &WakeupSample) -> Table {
         column("wakeup_count", "Wake-ups in the bucket.").uint(|bucket: &Bucket| bucket.count),
     ]);
     let buckets = Thread::all(sample).flat_map(|thread| {
-        let filled = thread.late().histogram.filled();
-        filled.map(move |(min_ns, max_ns, count)| Bucket {
+        thread.late().buckets().map(move |(min_ns, max_ns, count)| Bucket {
             cpu: thread.cpu.cpu,
             min_ns,
             max_ns,
@@ -924,6 +923,18 @@ mod tests {
             absent: Vec::new(),
             wall_clock: None,
         }
+    }
+
+    #[test]
+    fn no_wake_up_is_later_than_the_last_bucket_of_the_histogram() {
+        let mut sample = sample();
+        let (due_ns, late_ns) = (60_000_000_000, 60_000_000_000);
+        sample.cpus[0].ledger.add(Wakeup { due_ns, woke_ns: due_ns + late_ns }, &[]);
+        let table = distribution(&sample);
+        let last = table.rows().last().unwrap();
+        let cell = |name: &str| table.get(last, name).cloned();
+        assert_eq!(cell("bucket_max_ns"), Some(late_ns.into()));
+        assert_eq!(cell("wakeup_count"), Some(1_u64.into()));
     }
 
     #[test]

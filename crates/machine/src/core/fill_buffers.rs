@@ -21,6 +21,16 @@ pub(super) struct Served {
     pub(super) cycle: Cycle,
     /// Whether the access waited for its line.
     pub(super) missed: bool,
+    /// When the access got a fill buffer, if it waited for one. [`Cycle::START`] for every other access.
+    pub(super) buffer_free: Cycle,
+}
+
+impl Served {
+    /// The result of an access that waits for no fill buffer.
+    #[inline(always)]
+    pub(super) fn without_wait_for_buffer(cycle: Cycle, missed: bool) -> Served {
+        Served { cycle, missed, buffer_free: Cycle::START }
+    }
 }
 
 /// The lines that are under way. Accesses come in program order, but start in any order. So each line is kept with its
@@ -62,7 +72,7 @@ impl LineFillBuffers {
         present: Cycle,
     ) -> Served {
         if wait == 0 && start >= self.all_filled {
-            return Served { cycle: start, missed: false };
+            return Served::without_wait_for_buffer(start, false);
         }
         let line = address.block_number(self.line_shift);
         if parts.translation_cycles == 0 {
@@ -90,10 +100,10 @@ impl LineFillBuffers {
         let is_same_line = |miss: &&Miss| miss.line == line && miss.end > start;
         let arrives = self.under_way.iter().filter(is_same_line).map(|miss| miss.end).min();
         if let Some(cycle) = arrives {
-            return Served { cycle, missed: true };
+            return Served::without_wait_for_buffer(cycle, true);
         }
         if wait == 0 {
-            return Served { cycle: start, missed: false };
+            return Served::without_wait_for_buffer(start, false);
         }
         self.under_way.retain(|miss| miss.end > present);
         let mut fill_start = start;
@@ -106,7 +116,8 @@ impl LineFillBuffers {
         let end = end_of_fill(fill_start);
         self.under_way.push(Miss { line, start: fill_start, end });
         self.all_filled = self.all_filled.max(end);
-        Served { cycle: end, missed: true }
+        let buffer_free = if fill_start > start { fill_start } else { Cycle::START };
+        Served { cycle: end, missed: true, buffer_free }
     }
 
     /// Whether a buffer is free from `start` to before `end`. It suffices to check `start` and the starts of misses,

@@ -9,6 +9,7 @@ use super::ports::{IssueCycle, Limits};
 use super::ready_time::ReadyTime;
 use super::retirement::{CycleRange, StallCauses};
 use super::single_thread::{CommonParts, SingleThreadCore};
+use super::stages::EntryQueue;
 use super::store_buffer::{Known, Source, StoreBuffer};
 use super::{Access, AccessMode, Accesses, ExecutedBlock, Memory, wait_parts};
 use crate::cycle::Cycle;
@@ -32,6 +33,10 @@ pub struct InOrderCore {
     earliest: ReadyTime,
     /// The time at which all issued instructions are done.
     all_done: ReadyTime,
+    /// When the data of all issued loads has arrived.
+    all_loaded: ReadyTime,
+    /// The entries of the load queue. Loads leave it in program order, when their data has arrived.
+    loads: EntryQueue<ReadyTime>,
 }
 
 /// The results of an instruction's loads.
@@ -41,6 +46,8 @@ struct Loaded {
     data: ReadyTime,
     /// When the last line that a load missed is filled. The issue, without misses.
     lines_filled: Cycle,
+    /// When the last load that waited for a fill buffer got one. The issue, if no load waited.
+    buffer_free: Cycle,
 }
 
 /// The times that an instruction's stores depend on.
@@ -72,6 +79,8 @@ impl InOrderCore {
             ready: Box::new([ReadyTime::default(); REGISTERS]),
             earliest: ReadyTime::default(),
             all_done: ReadyTime::default(),
+            all_loaded: ReadyTime::default(),
+            loads: EntryQueue::new(model.data.load_entries),
         })
     }
 
@@ -101,16 +110,26 @@ impl InOrderCore {
             self.ready[register_index(register)] = ReadyTime::new(issued.next(), false);
         }
         self.all_done = self.all_done.max(done);
+        if instruction.loads() {
+            self.all_loaded = self.all_loaded.max(loaded.data);
+            self.loads.push(self.all_loaded);
+        }
         self.earliest = self.earliest.max(operation_start);
         if self.is_blocking {
             self.stall_until_filled(issued, lines_filled);
+        } else if loaded.buffer_free > issued {
+            // A load that missed holds the pipeline until a fill buffer takes its line.
+            self.earliest = self.earliest.max(ReadyTime::new(loaded.buffer_free, true));
+        }
+        if instruction.special == Special::Barrier {
+            self.earliest = self.earliest.max(done);
         }
         self.common.finish_special(instruction.special, issued, done.cycle());
         InstructionTimes { fetched: fetched.cycle, done: done.cycle() }
     }
 
-    /// The time at which an instruction may issue: its operands are ready, a store has an entry of the store buffer,
-    /// and everything that the instruction is ordered after is done.
+    /// The time at which an instruction may issue: its operands are ready, a load or store has an entry of its queue, and
+    /// everything that the instruction is ordered after is done.
     fn operands(&self, instruction: &Instruction) -> ReadyTime {
         let addresses = ReadyTime::latest_of(&instruction.addresses, &self.ready);
         let mut ready =
@@ -121,11 +140,15 @@ impl InOrderCore {
         if instruction.stores() {
             ready = ready.max(self.common.stores.next_entry());
         }
+        if instruction.special.orders_memory() {
+            // A locked instruction and a barrier also wait for all earlier loads (Intel's manual, volume 3, 8.2.5).
+            ready = ready.max(self.all_loaded);
+        }
         if instruction.special.orders_memory() || instruction.special.drains_stores() {
             ready = ready.at_least(self.common.stores.all_left());
         }
         if instruction.loads() {
-            ready = ready.at_least(self.common.loads_from);
+            ready = ready.max(self.loads.oldest()).at_least(self.common.loads_from);
         }
         ready
     }
@@ -182,7 +205,11 @@ impl InOrderCore {
         issued: Cycle,
         memory: &mut M,
     ) -> Loaded {
-        let mut loaded = Loaded { data: ReadyTime::new(issued, false), lines_filled: issued };
+        let mut loaded = Loaded {
+            data: ReadyTime::new(issued, false),
+            lines_filled: issued,
+            buffer_free: issued,
+        };
         let latency = self.common.latencies.of_unit(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
             self.common.retirement.counts.loads += 1;
@@ -203,6 +230,7 @@ impl InOrderCore {
             let served = fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
             loaded.data = loaded.data.max(ReadyTime::new(served.cycle + latency, served.missed));
+            loaded.buffer_free = loaded.buffer_free.max(served.buffer_free);
             if served.missed {
                 loaded.lines_filled = loaded.lines_filled.max(served.cycle);
             }
@@ -260,7 +288,7 @@ impl InOrderCore {
         let mut filled = ReadyTime::new(issued, false);
         for store in accesses.iter().filter(|access| access.write) {
             let start = self.access_start(issued, lines_filled);
-            let served = self.common.store(store, start, issued, memory);
+            let served = self.common.store_of(instruction, store, start, issued, memory);
             filled = filled.max(ReadyTime::new(served.cycle, served.missed));
             if served.missed {
                 lines_filled = lines_filled.max(served.cycle);

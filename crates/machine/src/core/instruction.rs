@@ -9,7 +9,7 @@ use crate::predict::BranchKind;
 
 /// The size of a line of code, as a power of two, whose decoded instructions share a set of the cache of decoded
 /// instructions.
-pub(super) const CODE_LINE_SHIFT: u32 = 6;
+pub(crate) const CODE_LINE_SHIFT: u32 = 6;
 
 /// A kind of execution unit. The first `UNITS` kinds are in the order of [`UnitsModel`](super::UnitsModel); their
 /// numbers index tables.

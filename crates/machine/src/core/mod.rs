@@ -49,7 +49,7 @@ pub use single_thread::{AnyCore, SingleThreadCore};
 
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::cycle::Cycle;
-pub(crate) use instruction::ADDRESS_HAS_INDEX;
+pub(crate) use instruction::{ADDRESS_HAS_INDEX, CODE_LINE_SHIFT};
 use instruction::{OPERATIONS, SPECIALS, UNITS};
 
 /// An access to memory that an instruction has made. It lies in one page: an access to two pages is
@@ -103,6 +103,12 @@ impl AccessMode {
     #[inline(always)]
     fn load_of(special: Special) -> AccessMode {
         if special == Special::Atomic { AccessMode::LoadLocked } else { AccessMode::Load }
+    }
+
+    /// The mode of the stores of an instruction.
+    #[inline(always)]
+    fn store_of(instruction: &Instruction) -> AccessMode {
+        if instruction.streams() { AccessMode::StoreAround } else { AccessMode::Store }
     }
 }
 

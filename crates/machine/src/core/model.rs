@@ -287,11 +287,13 @@ pub struct OperationLatencies {
     /// Multiplication of floating point without an addition.
     pub float_multiply_only_cycles: Option<u32>,
     pub float_root_cycles: Option<u32>,
-    /// Cycles that a square root occupies its unit. `None`: the interval of a division.
+    /// Cycles that a square root occupies its unit. `None`: the interval of a division. Only cores with a window have
+    /// it.
     pub float_root_interval_cycles: Option<u32>,
     /// Floating-point comparisons that set flags, such as `comisd`.
     pub float_flags_cycles: Option<u32>,
-    /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition.
+    /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition. Only cores with a
+    /// window have it.
     pub float_flags_interval_cycles: Option<u32>,
     /// Conversions between integer and floating-point registers.
     pub convert_cycles: Option<u32>,
@@ -335,7 +337,8 @@ impl OperationLatencies {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataModel {
-    /// Entries of the load queue: loads that have entered and not retired. An in-order core has no limit.
+    /// Entries of the load queue: loads that have entered and not retired. In an in-order core, loads whose data has not
+    /// arrived. A multithreaded core has no limit.
     pub load_entries: u32,
     /// Entries of the store queue: stores that have entered and not drained to the cache.
     pub store_entries: u32,
@@ -364,7 +367,8 @@ pub struct DataModel {
     /// Whether memory renaming is limited to addresses without an index.
     #[serde(default)]
     pub renames_without_index: bool,
-    /// Width of the widest access, in bytes. QEMU splits a wide access; the core joins its parts up to this width.
+    /// Width of the widest access, in bytes. QEMU splits a wide access; the core joins its parts up to this width. An
+    /// in-order core joins no parts.
     #[serde(default = "default_access_bytes")]
     pub access_bytes: u8,
     /// Extra latency of a load with a scaled index. An in-order core has none.
@@ -373,29 +377,31 @@ pub struct DataModel {
     /// Extra latency of a load into a vector register. An in-order core has none.
     #[serde(default)]
     pub vector_load_cycles: u32,
-    /// Maximum number of loads of more than 16 bytes that start per cycle. `None`: no limit of their own.
+    /// Maximum number of loads of more than 16 bytes that start per cycle. `None`: no limit of their own. An in-order
+    /// core has none.
     #[serde(default)]
     pub wide_loads: Option<u32>,
-    /// Maximum number of vector stores that drain to the cache per cycle. `None`: no limit of their own.
+    /// Maximum number of vector stores that drain to the cache per cycle. `None`: no limit of their own. An in-order
+    /// core has none.
     #[serde(default)]
     pub vector_stores: Option<u32>,
     /// Maximum number of loads per cycle in one bank of the cache. A bank holds the same 4 bytes of every line.
     /// `None`: no limit. An in-order core has none.
     #[serde(default)]
     pub bank_loads: Option<u32>,
-    /// Whether a load that crosses a line boundary takes two load units.
+    /// Whether a load that crosses a line boundary takes two load units. Only with a window.
     #[serde(default)]
     pub splits_take_two: bool,
     /// Minimum distance between loads that cross a line boundary, in cycles. Zero: they may start together. An
     /// in-order core has none.
     #[serde(default)]
     pub split_load_cycles: u32,
-    /// Like `split_load_cycles`, for loads that cross a page boundary.
+    /// Like `split_load_cycles`, for loads that cross a page boundary. An in-order core has none.
     #[serde(default)]
     pub page_split_load_cycles: u32,
     /// Whether all stores that drain in a cycle go to one line, and to different bytes: two stores of up to 16 bytes,
     /// or one wider store. A store that crosses a line boundary then takes two cycles. Otherwise only the number of
-    /// store units limits the drain.
+    /// store units limits the drain. Only with a window.
     #[serde(default)]
     pub stores_one_line_per_cycle: bool,
     /// Whether stores to one line may have any width, and go to the same bytes.
@@ -450,7 +456,7 @@ pub struct SingleCosts {
     pub mfence_cycles: Option<u32>,
     /// `lfence`, in addition to its wait. `None`: 0.
     pub lfence_cycles: Option<u32>,
-    /// `clflush`, `clflushopt`, `clwb`, until the line is written back. `None`: 0.
+    /// `clflush`, `clflushopt`, `clwb`, until the line is written back. `None`: 0. An in-order core has none.
     pub clflush_cycles: Option<u32>,
     /// `rdtsc`. `None`: `microcode_cycles`.
     pub rdtsc_cycles: Option<u32>,
@@ -526,6 +532,14 @@ const DECODED_LINES_MAX: u32 = 1 << 20;
 /// The error of a field that cannot have its value.
 fn refuse(field: String, problem: impl Into<String>) -> Result<(), ModelError> {
     Err(ModelError::new(field, problem))
+}
+
+/// Refuses the first of some fields that a model states. `fields`: each field, and whether the model states it.
+fn refuse_stated(name: &str, fields: &[(&str, bool)], problem: &str) -> Result<(), ModelError> {
+    match fields.iter().find(|(_, is_stated)| *is_stated) {
+        Some((field, _)) => refuse(format!("{name}.{field}"), problem),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a value that is not in `minimum..=maximum`.
@@ -824,6 +838,7 @@ impl CoreModel {
             strings.check(&field("strings"))?;
         }
         self.check_order(name)?;
+        self.check_effects(name)?;
         self.check_events(&field("events"))?;
         self.predictor.check(&field("predictor"))
     }
@@ -876,6 +891,53 @@ impl CoreModel {
             return refuse(format!("{name}.threads"), "is for cores without a window");
         }
         in_range(format!("{name}.width"), self.width, 1, 1)
+    }
+
+    /// Refuses fields that would change nothing on a core of this kind, or would have only a part of their effect.
+    fn check_effects(&self, name: &str) -> Result<(), ModelError> {
+        let (front, data) = (&self.front, &self.data);
+        let (latencies, costs) = (&self.units.of, &self.events.of);
+        let needs_ports = [
+            ("front.constant_cycles", front.constant_cycles > 0),
+            ("units.of.select_after_logic_cycles", latencies.select_after_logic_cycles.is_some()),
+        ];
+        if self.units.ports.is_none() {
+            refuse_stated(name, &needs_ports, "is for cores with units.ports")?;
+        }
+        let needs_window = [
+            ("front.fuses_branches", front.fuses_branches),
+            ("units.of.float_add_to_others_cycles", latencies.float_add_to_others_cycles.is_some()),
+            ("units.of.float_root_interval_cycles", latencies.float_root_interval_cycles.is_some()),
+            (
+                "units.of.float_flags_interval_cycles",
+                latencies.float_flags_interval_cycles.is_some(),
+            ),
+            ("data.forward_vector_cycles", data.forward_vector_cycles.is_some()),
+            ("data.forward_wide_cycles", data.forward_wide_cycles.is_some()),
+            ("data.forward_again_cycles", data.forward_again_cycles > 0),
+            ("data.forward_fail_cycles", data.forward_fail_cycles > 0),
+            ("data.renames_memory", data.renames_memory),
+            ("data.renames_without_index", data.renames_without_index),
+            ("data.access_bytes", data.access_bytes != default_access_bytes()),
+            ("data.scaled_index_cycles", data.scaled_index_cycles > 0),
+            ("data.vector_load_cycles", data.vector_load_cycles > 0),
+            ("data.wide_loads", data.wide_loads.is_some()),
+            ("data.vector_stores", data.vector_stores.is_some()),
+            ("data.bank_loads", data.bank_loads.is_some()),
+            ("data.splits_take_two", data.splits_take_two),
+            ("data.split_load_cycles", data.split_load_cycles > 0),
+            ("data.page_split_load_cycles", data.page_split_load_cycles > 0),
+            ("data.stores_one_line_per_cycle", data.stores_one_line_per_cycle),
+            ("data.stores_any_of_line", data.stores_any_of_line),
+            ("data.page_split_store_cycles", data.page_split_store_cycles > 0),
+            ("data.alias_cycles", data.alias_cycles > 0),
+            ("events.of.clflush_cycles", costs.clflush_cycles.is_some()),
+            ("events.of.sfence_cycles", costs.sfence_cycles.is_some()),
+        ];
+        if self.window.is_none() {
+            refuse_stated(name, &needs_window, "is for cores with a window")?;
+        }
+        Ok(())
     }
 
     fn check_events(&self, name: &str) -> Result<(), ModelError> {

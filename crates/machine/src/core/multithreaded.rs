@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
+use super::instruction::{Instruction, REGISTERS, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
 use super::ready_time::ReadyTime;
 use super::retirement::{CycleRange, Retirement, StallCauses};
@@ -99,8 +99,7 @@ impl MultithreadedCore {
             let now = thread.time();
             let fetch_wait = thread.fetch(block, instruction, memory, now);
             let is_blocking = self.is_blocking;
-            let waits =
-                thread.access((instruction.special, own_accesses), memory, (now, is_blocking));
+            let waits = thread.access((instruction, own_accesses), memory, (now, is_blocking));
             let mut prediction = Prediction::Predicted;
             if index + 1 == block.len()
                 && let Some(kind) = branch
@@ -260,6 +259,10 @@ impl MultithreadedCore {
             thread.registers[register_index(register)] = ReadyTime::new(cycle.next(), false);
         }
         thread.all_done = thread.all_done.max(done);
+        if instruction.loads() {
+            let loaded = cycle + load_cycles + self.latencies.of_unit(Unit::Load);
+            thread.all_loaded = thread.all_loaded.max(ReadyTime::new(loaded, missed));
+        }
         if instruction.stores() {
             let filled = cycle + store_cycles;
             thread.stores.leave(done.cycle().max(filled), store_cycles > 0);
@@ -381,6 +384,8 @@ pub(super) struct Thread {
     pub(super) earliest: ReadyTime,
     /// When all issued instructions are done.
     pub(super) all_done: ReadyTime,
+    /// When the data of all issued loads has arrived.
+    pub(super) all_loaded: ReadyTime,
     pub(super) stores: StoreBuffer,
     pub(super) predictor: Predictor,
     /// The line of the last fetch. `None`: the next line is fetched in any case.
@@ -404,6 +409,7 @@ impl Thread {
             registers: Box::new([ReadyTime::default(); REGISTERS]),
             earliest: ReadyTime::default(),
             all_done: ReadyTime::default(),
+            all_loaded: ReadyTime::default(),
             stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
             predictor: Predictor::new(&model.predictor),
             last_line: None,
@@ -464,7 +470,7 @@ impl Thread {
     /// when the lines that the earlier accesses missed are filled. Otherwise all accesses start at `now`.
     pub(super) fn access<M: Memory>(
         &mut self,
-        (special, accesses): (Special, &[Access]),
+        (instruction, accesses): (&Instruction, &[Access]),
         memory: &mut M,
         (now, is_blocking): (Cycle, bool),
     ) -> PendingWaits {
@@ -477,11 +483,15 @@ impl Thread {
             } else {
                 (&mut counts.loads, &mut counts.load_misses, &mut waits.load_cycles)
             };
-            let mode = if access.write { AccessMode::Store } else { AccessMode::load_of(special) };
+            let mode = if access.write {
+                AccessMode::store_of(instruction)
+            } else {
+                AccessMode::load_of(instruction.special)
+            };
             let wait = memory.access(access, mode, now + start_cycles);
             *number += 1;
             if wait > 0 {
-                *misses += 1;
+                *misses += u64::from(mode != AccessMode::StoreAround);
                 *waited = (start_cycles + wait).max(*waited);
             }
         }
@@ -500,6 +510,10 @@ impl Thread {
             .max(self.earliest);
         if instruction.special.drains() {
             ready = ready.max(self.all_done);
+        }
+        if instruction.special.orders_memory() {
+            // A locked instruction and a barrier also wait for all earlier loads (Intel's manual, volume 3, 8.2.5).
+            ready = ready.max(self.all_loaded);
         }
         if instruction.special.orders_memory() || instruction.special.drains_stores() {
             ready = ready.at_least(self.stores.all_left());

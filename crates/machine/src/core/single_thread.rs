@@ -157,8 +157,26 @@ impl CommonParts {
         }
     }
 
-    /// Executes and counts a store that issues at `issued`. Returns when its line has arrived. No later access starts
-    /// before `present`.
+    /// Executes and counts a store of `instruction` that issues at `issued`. Returns when its line has arrived, or when a
+    /// combining buffer takes a non-temporal store. No later access starts before `present`.
+    pub(super) fn store_of<M: Memory>(
+        &mut self,
+        instruction: &Instruction,
+        store: &Access,
+        issued: Cycle,
+        present: Cycle,
+        memory: &mut M,
+    ) -> Served {
+        if !instruction.streams() {
+            return self.store(store, issued, present, memory);
+        }
+        self.retirement.counts.stores += 1;
+        let wait = memory.access(store, AccessMode::StoreAround, issued);
+        Served::without_wait_for_buffer(issued + wait, wait > 0)
+    }
+
+    /// Executes and counts a store that issues at `issued`, through the caches. Returns when its line has arrived. No
+    /// later access starts before `present`.
     #[inline(always)]
     pub(super) fn store<M: Memory>(
         &mut self,

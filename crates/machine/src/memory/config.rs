@@ -125,6 +125,13 @@ impl Config {
         LineAddress(self.code_number(physical.0))
     }
 
+    /// The address where a line of L1I starts: the inverse of [`Config::code_line`].
+    pub(super) fn code_address(&self, line: LineAddress) -> PhysicalAddress {
+        let shift = self.l1i_shift;
+        let low = if self.is_l1i_trace_cache { line.0 >> (64 - shift) } else { 0 };
+        PhysicalAddress(line.0 << shift | low)
+    }
+
     /// Selects the set of code in an L1I that virtual addresses index.
     pub(super) fn code_index(&self, virtual_address: VirtualAddress) -> SetIndex {
         SetIndex(self.code_number(virtual_address.0))

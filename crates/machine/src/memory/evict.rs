@@ -11,8 +11,9 @@ use super::tags::{CacheId, Tags};
 use super::translation::ThreadPage;
 use super::{Access, SupplyingLevel};
 use crate::address::{LineAddress, LineRange, PhysicalAddress};
+use crate::core::CODE_LINE_SHIFT;
 use crate::system_model::{Dma, Inclusion};
-use crate::tag_array::{DIRTY, Evicted, Slot};
+use crate::tag_array::{DIRTY, Evicted, Slot, Tag};
 
 /// Effects of DMA on caches. All counts are sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub struct DmaCounts {
 
 /// The longest transfer of a device, in bytes, whose lines are looked up. Lines beyond are ignored.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
+
+/// No line of L1I has this number.
+const NO_LINE: LineAddress = LineAddress(u64::MAX);
 
 /// Summary of the lines that were removed from a cache.
 pub(super) struct RemovedLines {
@@ -306,8 +310,9 @@ impl Tags {
 
     /// See [`MemorySystem::code_written`](super::MemorySystem::code_written).
     pub(super) fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
+        self.forget_last_fetch(physical, bytes);
         if self.config.is_l1i_trace_cache {
-            return;
+            return self.drop_traces(cpu, physical, bytes);
         }
         for core in 0..self.cores.len() {
             let cache = CacheId { name: CacheName::L1i, number: core };
@@ -316,6 +321,39 @@ impl Tags {
             self.remove_lines(cache, lines, report);
             for granule in self.config.granules(physical, bytes) {
                 self.release(core, granule);
+            }
+        }
+    }
+
+    /// Removes the traces that start in the lines of written code, from the trace caches of all cores.
+    fn drop_traces(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
+        let written = LineRange::touched_by(physical, bytes, CODE_LINE_SHIFT);
+        for core in 0..self.cores.len() {
+            let (config, mut dropped) = (&self.config, Vec::new());
+            self.cores[core].l1i.remove_if(|Tag(trace)| {
+                let start = config.code_address(LineAddress(trace)).line(CODE_LINE_SHIFT);
+                let is_written = written.clone().any(|line| line == start);
+                if is_written {
+                    dropped.push(LineAddress(trace));
+                }
+                is_written
+            });
+            let cache = CacheId { name: CacheName::L1i, number: core };
+            dropped.into_iter().for_each(|trace| self.classifier.evicted(cpu, cache, trace));
+        }
+    }
+
+    /// Makes the next fetch of each processor from one of these lines a fetch of its own, even if the processor has
+    /// fetched last from the line: L1I no longer holds it.
+    fn forget_last_fetch(&mut self, physical: PhysicalAddress, bytes: u64) {
+        let config = &self.config;
+        let shift = if config.is_l1i_trace_cache { CODE_LINE_SHIFT } else { config.l1i_shift };
+        let lines = LineRange::touched_by(physical, bytes, shift);
+        for cpu in &mut self.cpus {
+            if let Some((_, last)) = &mut cpu.last_fetch
+                && lines.clone().any(|line| line == config.code_address(*last).line(shift))
+            {
+                *last = NO_LINE;
             }
         }
     }
@@ -350,6 +388,7 @@ impl Tags {
         }
         self.cpus[cpu].counts.memory_writes += u64::from(was_dirty);
         if !keeps {
+            self.forget_last_fetch(start, bytes);
             for granule in self.config.granules(start, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }

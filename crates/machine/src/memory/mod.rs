@@ -404,7 +404,7 @@ impl MemorySystem {
     }
 
     /// A processor has stored to memory that instructions were fetched from: L1I caches drop the lines. A trace cache
-    /// keeps them, because it identifies lines by the address of their entry, not by their content.
+    /// drops the traces that start in these lines. It keeps traces that start elsewhere and run through them.
     pub fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
         self.tags.code_written(cpu, physical, bytes);
     }

@@ -2,7 +2,7 @@
 
 use machine::core::{
     Access, AccessMode, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Memory,
-    SingleThreadCore, Unit,
+    Register, SingleThreadCore, Special, Unit,
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::{
@@ -26,7 +26,7 @@ fn two_wide() -> CoreModel {
     model.front.queue_entries = 8;
     model.units.integer.count = 2;
     model.data.blocking = false;
-    (model.data.mshrs, model.data.store_entries) = (4, 8);
+    (model.data.mshrs, model.data.store_entries, model.data.load_entries) = (4, 8, 64);
     model
 }
 
@@ -200,6 +200,107 @@ fn contract_10_an_increment_takes_as_long_as_its_load_addition_and_store() {
         let together = run_alone(&model, increment(15), far_lines(1_000));
         assert!(together.cycles.abs_diff(apart.cycles) * 40 < apart.cycles);
         assert!(together.data_stall_slots.abs_diff(apart.data_stall_slots) * 40 < apart.slots());
+    }
+}
+
+#[test]
+fn contract_11_no_more_loads_miss_at_a_time_than_there_are_fill_buffers() {
+    let mut model = two_wide();
+    for mshrs in [1, 2, 4, 8, 64] {
+        model.data.mshrs = mshrs;
+        let mut steps = repeat(40, |number| load(number % 8, 15, FAR + 64 * number));
+        steps.push(add(14, 14));
+        let counts = run(&model, &steps, 100);
+        // A load starts in each cycle while a buffer is free. The addition issues when the last load has a buffer.
+        let (rounds, place) = (39 / u64::from(mshrs), 39 % u64::from(mshrs));
+        let last_starts = rounds * 100 + place;
+        let addition_issues = if rounds == 0 { last_starts } else { last_starts.max(39) };
+        assert_eq!(counts.cycles, addition_issues + 1, "{mshrs}: {counts:?}");
+        assert_eq!(counts.load_misses, 40);
+        if rounds > 0 {
+            assert!(counts.data_stall_slots > (last_starts - 40) * 2, "{mshrs}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn contract_12_a_load_waits_for_an_entry_of_the_load_queue() {
+    let mut model = two_wide();
+    (model.data.load_entries, model.data.mshrs) = (4, 64);
+    let counts = run(&model, &repeat(40, |number| load(number % 8, 15, FAR + 64 * number)), 100);
+    // The data of a load arrives 101 cycles after its issue. The last load is the fourth of the tenth group.
+    assert_eq!(counts.cycles, 9 * 101 + 3 + 1, "{counts:?}");
+    assert!(counts.data_stall_slots > 8 * 100 * 2, "{counts:?}");
+}
+
+#[test]
+fn contract_13_the_front_end_executes_moves_and_follows_the_stack_as_its_model_says() {
+    let (mut model, mut quick) = (two_wide(), two_wide());
+    (model.units.integer.count, quick.units.integer.count) = (1, 1);
+    (quick.front.eliminates_moves, quick.front.eliminates_zeroing) = (true, true);
+    let moves = repeat(40, |number| (set(number % 8).0.moving_register(), None));
+    let zeroes = repeat(40, |number| (set(number % 8).0.zeroing(), None));
+    for steps in [moves, zeroes] {
+        assert_eq!((cycles(&model, &steps), cycles(&quick, &steps)), (40, 20));
+    }
+    (model.units.store.count, quick.units.store.count) = (2, 2);
+    quick.front.follows_stack = true;
+    let (push, address) = store(4, 1, 0x1000);
+    let push = push.moving(&[Register::STACK_POINTER]).moving_stack();
+    let pushes = repeat(8, |_| (push, address));
+    assert_eq!((cycles(&model, &pushes), cycles(&quick, &pushes)), (8, 4));
+}
+
+#[test]
+fn contract_14_a_barrier_and_a_locked_instruction_wait_for_earlier_loads() {
+    let mut model = two_wide();
+    (model.events.atomic_cycles, model.events.of.mfence_cycles) = (7, Some(30));
+    let barrier = (Instruction::nothing(3).doing(Special::Barrier), None);
+    let locked = (increment(15).doing(Special::Atomic), Some(0x2000));
+    let missing = |number: u64| load(number, 15, FAR + 64 * number);
+    // The loads miss together in cycles 0 and 1. The data of the last arrives after 1 + 100 cycles, in cycle 102.
+    let loads = || repeat(2, missing);
+    let after = |special: Step| [loads(), vec![special, set(5)]].concat();
+    let counts = run(&model, &after(barrier), 100);
+    assert_eq!(counts.cycles, 102 + 30 + 1);
+    assert!(counts.data_stall_slots > 190, "{counts:?}");
+    // The next instruction issues together with the locked one: only later loads wait for that.
+    assert_eq!(run(&model, &after(locked), 100).cycles, 102 + 1);
+    // A barrier alone takes its cycles.
+    assert_eq!(cycles(&model, &repeat(10, |_| barrier)), 9 * 30 + 1);
+}
+
+#[test]
+fn contract_15_non_temporal_stores_go_around_the_caches() {
+    #[derive(Default)]
+    struct Modes(Vec<AccessMode>);
+    impl Memory for Modes {
+        fn look_up_fetch(&mut self, _: VirtualAddress, _: PhysicalAddress) {}
+        fn look_up(&mut self, _: &Access, _: AccessMode) {}
+        fn fetch(&mut self, _: VirtualAddress, _: PhysicalAddress, _: Cycle) -> u64 {
+            0
+        }
+        fn access(&mut self, _: &Access, mode: AccessMode, _: Cycle) -> u64 {
+            self.0.push(mode);
+            50
+        }
+    }
+    for is_blocking in [false, true] {
+        let mut model = two_wide();
+        model.data.blocking = is_blocking;
+        let (ordinary, address) = store(15, 14, 0x1000);
+        let steps = [(ordinary.streaming(), address), (ordinary, address)];
+        let block = block(layout(&model), 0x40_0000, &steps);
+        let executed =
+            ExecutedBlock { instructions: 2, accesses: &block.accesses, next: block.fall_through };
+        let (mut core, mut modes) = (in_order(&model), Modes::default());
+        core.run(&block.template, &executed, &mut modes);
+        assert_eq!(modes.0, [AccessMode::StoreAround, AccessMode::Store]);
+        let counts = closed(core.counts(), &model);
+        // No line is filled for the non-temporal store.
+        assert_eq!((counts.stores, counts.store_misses), (2, 1));
+        // A blocking core waits until a combining buffer takes the store, and then for the line of the other store.
+        assert_eq!(counts.cycles, if is_blocking { 2 * 51 } else { 2 }, "{counts:?}");
     }
 }
 

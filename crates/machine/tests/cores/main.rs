@@ -6,6 +6,7 @@ mod fast_paths;
 mod in_order;
 mod kernels;
 mod machines;
+mod modified_code;
 mod parts;
 mod presets;
 mod properties;

@@ -93,6 +93,68 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
 }
 
 #[test]
+fn a_field_without_an_effect_on_the_kind_of_core_is_refused() {
+    let named = |name: &str| ALL.iter().find(|(known, _)| *known == name).expect("it is there").1;
+    let refused_in_order = |table: &str, stated: &str| {
+        let with_field = format!("{table}\n{stated}");
+        let (field, _) = stated.split_once(" = ").expect("a field and a value");
+        let path = format!("{}.{field}", table.trim_matches(['[', ']']));
+        for name in ["ultra-1", "t1"] {
+            let text = if table.starts_with("[core.units.of") || table == "[core.events.of]" {
+                format!("{}\n{with_field}\n", named(name))
+            } else {
+                assert!(named(name).contains(table));
+                named(name).replacen(table, &with_field, 1)
+            };
+            let error = SystemModel::parse(&text).expect_err(stated);
+            assert_eq!(
+                (error.field, &*error.problem),
+                (path.clone(), "is for cores with a window")
+            );
+        }
+    };
+    for stated in [
+        "forward_vector_cycles = 9",
+        "forward_wide_cycles = 9",
+        "forward_again_cycles = 9",
+        "forward_fail_cycles = 9",
+        "renames_memory = true",
+        "renames_without_index = true",
+        "access_bytes = 32",
+        "scaled_index_cycles = 9",
+        "vector_load_cycles = 9",
+        "wide_loads = 1",
+        "vector_stores = 1",
+        "bank_loads = 1",
+        "splits_take_two = true",
+        "split_load_cycles = 9",
+        "page_split_load_cycles = 9",
+        "stores_one_line_per_cycle = true",
+        "stores_any_of_line = true",
+        "page_split_store_cycles = 9",
+        "alias_cycles = 9",
+    ] {
+        refused_in_order("[core.data]", stated);
+    }
+    refused_in_order("[core.front]", "fuses_branches = true");
+    for field in ["float_add_to_others", "float_root_interval", "float_flags_interval"] {
+        refused_in_order("[core.units.of]", &format!("{field}_cycles = 90"));
+    }
+    refused_in_order("[core.events.of]", "clflush_cycles = 9");
+    refused_in_order("[core.events.of]", "sfence_cycles = 9");
+    // These two need bound ports, which also need a window.
+    assert_eq!(
+        refused(MXS, "[core.front]", "[core.front]\nconstant_cycles = 1"),
+        "core.front.constant_cycles: is for cores with units.ports"
+    );
+    let after_logic = "[core.units]\nof.select_after_logic_cycles = 1";
+    assert_eq!(
+        refused(MXS, "[core.units]", after_logic),
+        "core.units.of.select_after_logic_cycles: is for cores with units.ports"
+    );
+}
+
+#[test]
 fn what_is_unknown_or_missing_is_refused_with_its_line() {
     let line_of = |text: &str, part: &str| {
         text.lines().position(|line| line.contains(part)).map(|index| index + 1)

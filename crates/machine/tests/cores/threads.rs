@@ -1,6 +1,10 @@
 //! Timing contracts of a core that threads share.
 
-use machine::core::{CoreCounts, CoreModel, ExecutedBlock, Instruction, MultithreadedCore};
+use machine::core::{
+    Access, AccessMode, CoreCounts, CoreModel, ExecutedBlock, Instruction, Memory,
+    MultithreadedCore, Special,
+};
+use machine::{Cycle, PhysicalAddress, VirtualAddress};
 
 use crate::support::{
     FAR, Step, Waits, add, block, blocks_of, branch, copy_in_memory, increment, layout, load,
@@ -202,4 +206,46 @@ fn contract_9_an_increment_waits_as_long_as_its_load_addition_and_store() {
     assert_eq!(together.data_stall_slots, 40 * (100 + 3 - 1));
     assert_eq!(together.data_stall_slots, apart.data_stall_slots);
     assert_eq!(together.cycles, apart.cycles - 40 * 2);
+}
+
+#[test]
+fn contract_10_a_barrier_waits_for_the_data_of_earlier_loads() {
+    let mut model = plain();
+    model.data.blocking = false;
+    model.events.of.mfence_cycles = Some(30);
+    let barrier = (Instruction::nothing(3).doing(Special::Barrier), None);
+    let steps = vec![load(0, 15, FAR), barrier, set(1)];
+    // The load issues in cycle 0, and its data arrives 100 + 1 cycles later.
+    assert_eq!(run(&model, 100, &[steps]).now().0, 101 + 30 + 1);
+    assert_eq!(run(&model, 100, &[vec![barrier; 10]]).now().0, 9 * 30 + 1);
+}
+
+#[test]
+fn contract_11_non_temporal_stores_go_around_the_caches() {
+    #[derive(Default)]
+    struct Modes(Vec<AccessMode>);
+    impl Memory for Modes {
+        fn look_up_fetch(&mut self, _: VirtualAddress, _: PhysicalAddress) {}
+        fn look_up(&mut self, _: &Access, _: AccessMode) {}
+        fn fetch(&mut self, _: VirtualAddress, _: PhysicalAddress, _: Cycle) -> u64 {
+            0
+        }
+        fn access(&mut self, _: &Access, mode: AccessMode, _: Cycle) -> u64 {
+            self.0.push(mode);
+            50
+        }
+    }
+    let model = plain();
+    let (ordinary, address) = store(15, 14, 0x1000);
+    let block =
+        block(layout(&model), 0x40_0000, &[(ordinary.streaming(), address), (ordinary, address)]);
+    let executed =
+        ExecutedBlock { instructions: 2, accesses: &block.accesses, next: block.fall_through };
+    let mut core = MultithreadedCore::new(&model).expect("threads");
+    let mut modes = Modes::default();
+    core.run(0, &block.template, &executed, &mut modes);
+    core.drain();
+    assert_eq!(modes.0, [AccessMode::StoreAround, AccessMode::Store]);
+    let counts = core.counts(0);
+    assert_eq!((counts.stores, counts.store_misses), (2, 1));
 }

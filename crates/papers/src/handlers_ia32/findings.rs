@@ -5,7 +5,7 @@ use lab::handlers::{Load, Rate, Stimulus};
 use record::Table;
 
 use super::interrupt::ModelRun;
-use super::published::{Family, Paper};
+use super::published::{Family, Paper, PaperMachine};
 use super::tables::{Quantity, STIMULI, conditions};
 use crate::judge::{
     Claim, Figure, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit,
@@ -41,12 +41,23 @@ const CYCLES_FACTOR: f64 = 2.0;
 /// A figure that claims compare.
 #[derive(Clone)]
 enum Cell<'a> {
-    /// The mean over machines of a machine's mean over conditions.
-    Mean(Quantity, Vec<&'a ModelRun>, Vec<(Load, Rate, Stimulus)>),
+    /// The mean of a machine over conditions.
+    Mean(Quantity, &'a ModelRun, Vec<(Load, Rate, Stimulus)>),
+    /// The mean over all machines of a family of a machine's mean over conditions.
+    FamilyMean(Quantity, FamilyRuns<'a>, Vec<(Load, Rate, Stimulus)>),
     /// Decoded instructions that do not complete, as a share of all decoded instructions.
     LostInstructions,
     /// The ratio of interrupts' and SPEC95's figures on a Pentium Pro.
     ComparedWithSpec95,
+}
+
+/// The runs of a family's machines.
+#[derive(Clone)]
+struct FamilyRuns<'a> {
+    /// In the order of measurement.
+    simulated: Vec<&'a ModelRun>,
+    /// The models of the paper's machines without a run, of all families: a claim compares both families.
+    missing: Vec<String>,
 }
 
 type Claims<'a> = Vec<Claim<Cell<'a>>>;
@@ -54,7 +65,7 @@ type Claims<'a> = Vec<Claim<Cell<'a>>>;
 impl Figures<Cell<'_>> for Paper {
     fn unit(&self, cell: &Cell<'_>) -> Unit {
         match cell {
-            Cell::Mean(quantity, ..) => quantity.unit(),
+            Cell::Mean(quantity, ..) | Cell::FamilyMean(quantity, ..) => quantity.unit(),
             Cell::LostInstructions => Unit::PERCENT,
             Cell::ComparedWithSpec95 => Unit::RATIO,
         }
@@ -62,9 +73,14 @@ impl Figures<Cell<'_>> for Paper {
 
     fn measured(&self, cell: &Cell<'_>) -> Known {
         match cell {
-            Cell::Mean(quantity, runs, conditions) => mean_of(runs.iter().map(|run| {
-                mean_of(conditions.iter().map(|condition| run.figure(*quantity, *condition)))
-            })),
+            Cell::Mean(quantity, run, conditions) => machine_mean(*quantity, run, conditions),
+            // The mean of some machines is not the mean of their family.
+            Cell::FamilyMean(_, FamilyRuns { missing, .. }, _) if !missing.is_empty() => {
+                Err(Reason::not_measured(&missing.join(", "), ""))
+            }
+            Cell::FamilyMean(quantity, FamilyRuns { simulated, .. }, conditions) => {
+                mean_of(simulated.iter().map(|run| machine_mean(*quantity, run, conditions)))
+            }
             Cell::LostInstructions => Err("the simulated cores execute no wrong path".into()),
             Cell::ComparedWithSpec95 => Err(NO_SPEC95.into()),
         }
@@ -72,17 +88,26 @@ impl Figures<Cell<'_>> for Paper {
 
     fn is_in_paper(&self, cell: &Cell<'_>) -> bool {
         match cell {
-            Cell::Mean(_, runs, _) => runs.iter().all(|run| self.machine(&run.model).is_some()),
-            Cell::LostInstructions | Cell::ComparedWithSpec95 => true,
+            Cell::Mean(_, run, _) => self.machine(&run.model).is_some(),
+            Cell::FamilyMean(..) | Cell::LostInstructions | Cell::ComparedWithSpec95 => true,
         }
     }
 
     /// The paper has numbers for single machines and conditions only, not for means over several of them.
     fn published(&self, cell: &Cell<'_>) -> Option<Known> {
-        let Cell::Mean(quantity, runs, conditions) = cell else { return None };
-        let (&[run], &[condition]) = (&runs[..], &conditions[..]) else { return None };
+        let Cell::Mean(quantity, run, conditions) = cell else { return None };
+        let &[condition] = &conditions[..] else { return None };
         quantity.published(self, &run.model, condition).map(|ratio| Ok(exactly(ratio)))
     }
+}
+
+/// The mean of a machine over conditions.
+fn machine_mean(
+    quantity: Quantity,
+    run: &ModelRun,
+    conditions: &[(Load, Rate, Stimulus)],
+) -> Known {
+    mean_of(conditions.iter().map(|condition| run.figure(quantity, *condition)))
 }
 
 /// The mean of several figures from different windows, with independent errors.
@@ -97,11 +122,16 @@ fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
     Ok(Figure { mean: sum / count, half_width: half_width / count })
 }
 
-/// The simulated runs of a family, in the order of measurement.
-fn family_runs<'a>(paper: &Paper, runs: &'a [ModelRun], family: Family) -> Vec<&'a ModelRun> {
+/// The runs of a family.
+fn family_runs<'a>(paper: &Paper, runs: &'a [ModelRun], family: Family) -> FamilyRuns<'a> {
     let is_in_family =
         |run: &&ModelRun| paper.machine(&run.model).is_some_and(|machine| machine.family == family);
-    runs.iter().filter(is_in_family).collect()
+    let has_no_run = |machine: &&PaperMachine| runs.iter().all(|run| run.model != machine.model);
+    let missing = paper.machines.iter().filter(has_no_run);
+    FamilyRuns {
+        simulated: runs.iter().filter(is_in_family).collect(),
+        missing: missing.map(|machine| machine.model.clone()).collect(),
+    }
 }
 
 /// The run of the paper's fastest Pentium III. `None` if it was not simulated: a slower machine does not stand in for
@@ -134,7 +164,7 @@ fn between_two<'a>(
     quantity: Quantity,
     [first, second]: [&'a ModelRun; 2],
 ) -> Claim<Cell<'a>> {
-    let side = |run| Side::Cell(Cell::Mean(quantity, vec![run], conditions(stimulus)));
+    let side = |run| Side::Cell(Cell::Mean(quantity, run, conditions(stimulus)));
     Claim::new(
         finding,
         format!("{stimulus}, {} and {}", first.model, second.model),
@@ -147,7 +177,8 @@ fn between_two<'a>(
 /// Sections 4.1, 4.2, 4.5: Pentium 4 compared with Pentium II and III.
 fn between_families<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus) -> Claims<'a> {
     let family = |family| family_runs(paper, runs, family);
-    let mean = |quantity, machines| Cell::Mean(quantity, family(machines), conditions(stimulus));
+    let mean =
+        |quantity, machines| Cell::FamilyMean(quantity, family(machines), conditions(stimulus));
     let mut claims = vec![
         Claim::new(
             "a Pentium 4 takes twice the cycles",
@@ -169,7 +200,7 @@ fn between_families<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus)
         ),
     ];
     if let Some(fastest) = fastest_pentium_3(paper, runs) {
-        claims.extend(family(Family::P4).into_iter().map(|run| {
+        claims.extend(family(Family::P4).simulated.into_iter().map(|run| {
             between_two(
                 "the fastest Pentium III beats a Pentium 4",
                 "time of the Pentium 4 > time of the Pentium III",
@@ -210,7 +241,7 @@ fn between_conditions<'a>(paper: &Paper, run: &'a ModelRun) -> Claims<'a> {
     use Load::{Busy, Idle};
     use Quantity::{BranchMisses, Cycles, InstructionsPerCycle, L1dMisses};
     use Rate::{High, Low};
-    let mean = |quantity, conditions| Side::Cell(Cell::Mean(quantity, vec![run], conditions));
+    let mean = |quantity, conditions| Side::Cell(Cell::Mean(quantity, run, conditions));
     let mut claims = vec![Claim::new(
         "a network interrupt costs more than a disk interrupt",
         "all conditions",
@@ -415,18 +446,62 @@ mod tests {
 
     #[test]
     fn machines_are_compared_by_cycles_and_by_time() {
-        let pentium_3 = || run("p3-1266", 1_266_000_000, 10_000);
         let twice = "a Pentium 4 takes twice the cycles";
         let beats = "the fastest Pentium III beats a Pentium 4";
         let both = |cycles| {
-            let runs = [pentium_3(), run("p4-1800", 1_800_000_000, cycles)];
-            [twice, beats].map(|name| verdicts(&runs, name)[0].0.clone())
+            let runs = all_machines(10_000, cycles);
+            // The first stimulus, and the faster Pentium 4.
+            [twice, beats].map(|name| {
+                let verdicts = verdicts(&runs, name);
+                verdicts[verdicts.len() / STIMULI.len() - 1].0.clone()
+            })
         };
         assert_eq!(both(30_000), ["holds", "holds"]);
         assert_eq!(both(15_000), ["fails", "holds"]);
         assert_eq!(both(12_000), ["fails", "fails"]);
-        // A single family cannot be compared.
-        assert_eq!(verdicts(&[pentium_3()], twice)[0].0, "not judged");
+    }
+
+    /// A run of each of the paper's machines: of Pentium II and III with `p6_cycles` for an interrupt, of Pentium 4 with
+    /// `p4_cycles`.
+    fn all_machines(p6_cycles: u64, p4_cycles: u64) -> Vec<ModelRun> {
+        let paper = Paper::built_in().unwrap();
+        let machine_run = |(machine, mhz): (&PaperMachine, u64)| {
+            let cycles = if machine.family == Family::P4 { p4_cycles } else { p6_cycles };
+            run(&machine.model, mhz * 1_000_000, cycles)
+        };
+        paper.machines.iter().zip([333, 450, 600, 1_266, 1_700, 1_800]).map(machine_run).collect()
+    }
+
+    #[test]
+    fn a_family_without_all_of_its_machines_is_not_judged_and_the_missing_machines_are_named() {
+        let all = all_machines(10_000, 30_000);
+        let models: Vec<String> = all.iter().map(|run| run.model.clone()).collect();
+        let missing = [1, 2, 3, 5].map(|position: usize| models[position].as_str()).join(", ");
+        let mut some = all_machines(10_000, 30_000);
+        some.retain(|run| run.model == models[0] || run.model == models[4]);
+        for finding in ["a Pentium 4 takes twice the cycles", "a Pentium 4 predicts branches worse"]
+        {
+            let reasons = |selection| {
+                let table = findings(&Paper::built_in().unwrap(), &some, selection);
+                let is_about =
+                    |row: &&Vec<Value>| table.get(row, "finding") == Some(&Value::from(finding));
+                let rows = table.rows().iter().filter(is_about);
+                let columns = |row: &Vec<Value>| {
+                    ["verdict", "reason"].map(|name| table.get(row, name).unwrap().clone())
+                };
+                rows.map(columns).collect::<Vec<_>>()
+            };
+            let reason = format!("{}: not measured: {WITHOUT_MODELS} measures all", missing);
+            let expected = ["not judged", &reason].map(Value::from);
+            assert_eq!(reasons(Selection::Part), vec![expected; STIMULI.len()]);
+            // A model that was asked for has failed.
+            let failed = format!(
+                "{}: not measured, although all was asked for: see the warnings and absences",
+                missing
+            );
+            let expected = ["not judged", &failed].map(Value::from);
+            assert_eq!(reasons(Selection::All), vec![expected; STIMULI.len()]);
+        }
     }
 
     #[test]

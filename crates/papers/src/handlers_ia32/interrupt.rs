@@ -67,7 +67,8 @@ fn is_entry(stats: &ContextStats) -> bool {
         && vector.is_some_and(|vector| position_of_vector(vector).is_none())
 }
 
-/// Whether a context is a part of a device's interrupt: its entry, its handler or its softirqs.
+/// Whether a context is a part of a device's interrupt: its entry, its handler or its softirqs. All devices count,
+/// also the console and those without load: the vector of an entry does not tell which device interrupted.
 fn belongs_to_device(stats: &ContextStats) -> bool {
     let context = &stats.context;
     match context.kind {

@@ -114,7 +114,7 @@ enum Quantity {
     RemainingMisses(Misses, &'static [&'static str]),
     /// Share of the services that take more time on the multiprocessor.
     SlowerServices,
-    /// Share of the line with the most coherence misses in the kernel's coherence misses of L1D.
+    /// Share of the coherence line with the most misses in the kernel's coherence misses of L1D.
     LargestLine,
     /// Share of process descriptors and kernel stacks in the kernel's coherence misses of L2.
     ProcessStructures,
@@ -465,7 +465,8 @@ impl<'r> Sides<'r> {
             "remaining misses per instruction: coherence > self and other",
             [remaining(COHERENCE), remaining(&["self", "other"])],
         ));
-        // Section 5.3: where coherence misses come from. The paper has one figure for each of two workloads.
+        // Section 5.3: where coherence misses come from. The paper has one figure for each of two workloads. Its line
+        // holds `memlock` and 22 other variables, so it must be a line of L2, not of L1D.
         let origin = match workload {
             PROGDEV => {
                 Some(("a single line has many of the kernel's coherence misses", LargestLine))
@@ -477,15 +478,28 @@ impl<'r> Sides<'r> {
             _ => None,
         };
         if let Some((finding, quantity)) = origin {
+            let line_size = match quantity {
+                LargestLine => self.coherence_line_size(workload),
+                _ => String::new(),
+            };
             claims.push(greater(
                 finding,
-                format!("{workload}, eight CPUs"),
+                format!("{workload}, eight CPUs{line_size}"),
                 "share of the kernel's coherence misses > 0.1",
                 [side(quantity), Side::Number(LARGE_RATIO)],
             ));
         }
         claims.extend(not_judged(workload));
         claims
+    }
+
+    /// The length of a coherence line of the multiprocessor, as a part of a claim's subject. Empty if misses were not
+    /// classified.
+    fn coherence_line_size(&self, workload: &str) -> String {
+        let runs = self.cache_sizes(workload, true);
+        let misses = runs.first().and_then(|run| run.sample.misses.as_ref());
+        let line_bytes = misses.map(|misses| misses.line_bytes).filter(|bytes| *bytes > 0);
+        line_bytes.map_or_else(String::new, |bytes| format!(", lines of {bytes} B"))
     }
 
     /// The smallest and the largest size of a cache, as a part of a claim's subject. Empty if no sizes were measured.
@@ -533,16 +547,21 @@ fn not_judged(workload: &str) -> Vec<Claim<Cell<'_>>> {
     claims
 }
 
-/// The largest share of a single line in the kernel's coherence misses of L1D.
+/// The largest share of a single coherence line in the kernel's coherence misses of L1D. Misses of all lines of L1D in a
+/// coherence line count together.
 fn largest_line_ratio(misses: &MissSample) -> Known {
     let line_bytes = misses.line_bytes.max(1);
     let mut by_line: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut all_misses = 0;
     for bytes in misses.shared.iter().filter(|bytes| bytes.service.class.is_kernel()) {
-        *by_line.entry(bytes.address / line_bytes).or_default() +=
-            bytes.true_sharing + bytes.false_sharing;
+        let count = bytes.true_sharing + bytes.false_sharing;
+        all_misses += count;
+        if let Some(address) = bytes.address {
+            *by_line.entry(address / line_bytes).or_default() += count;
+        }
     }
     let largest = by_line.values().copied().max().unwrap_or(0);
-    share_of_misses(largest, by_line.values().sum())
+    share_of_misses(largest, all_misses)
 }
 
 /// The share of [`PROCESS_STRUCTURES`] in the kernel's coherence misses of L2.

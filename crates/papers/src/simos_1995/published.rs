@@ -174,24 +174,29 @@ pub(super) struct MatchingServices<'a> {
 }
 
 impl MatchingServices<'_> {
-    /// Whether `service` matches. A name that ends in `*` matches every name with this start.
+    /// Whether `service` matches.
     pub(super) fn includes(&self, service: &ServiceStats) -> bool {
         self.has_name(service.class, &service.name)
     }
 
     /// Whether a service of this class and name matches.
     fn has_name(&self, class: Class, name: &str) -> bool {
-        class.label() == self.class
-            && self.names.iter().any(|pattern| match pattern.strip_suffix('*') {
-                Some(start) => name.starts_with(start),
-                None => name == pattern,
-            })
+        class.label() == self.class && self.names.iter().any(|pattern| name_matches(pattern, name))
     }
 
     /// The class and the names, as a table shows them.
     pub(super) fn label(&self) -> String {
         format!("{} {}", self.class, self.names.join(", "))
     }
+}
+
+/// Whether a name matches a pattern, in which `*` stands for any text.
+pub(super) fn name_matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return name == pattern };
+    name.strip_prefix(start).is_some_and(|tail| {
+        let mut ends = tail.char_indices().map(|(index, _)| index).chain([tail.len()]);
+        ends.any(|index| name_matches(rest, &tail[index..]))
+    })
 }
 
 fn matching_services<'a>(
@@ -402,7 +407,14 @@ mod tests {
         let select = row("select").matching_services().unwrap();
         assert!(select.has_name(Class::Syscall, "epoll_wait"));
         assert!(!select.has_name(Class::Fault, "epoll_wait"));
-        assert!(row("DISK INT").matching_services().unwrap().has_name(Class::Irq, "virtio2-req.0"));
+        let disk = row("DISK INT").matching_services().unwrap();
+        assert!(
+            ["virtio2-req.0", "virtio10-req.7"].iter().all(|irq| disk.has_name(Class::Irq, irq))
+        );
+        // Network cards, the generator of random numbers and the balloon are no disks.
+        for irq in ["virtio0-input.0", "virtio0-output.0", "virtio1-input", "virtio3-reporting"] {
+            assert!(!disk.has_name(Class::Irq, irq), "{irq}");
+        }
         assert!(row("UTLB").matching_services().unwrap().has_name(Class::PageWalk, "of user mode"));
         assert_eq!(row("DBL_FAULT").matching_services(), None);
     }

@@ -119,7 +119,7 @@ fn shared(address: u64, true_sharing: u64) -> SharedLine {
         service: ServiceName { class: Class::Syscall, name: "read".to_owned() },
         kind: "symbol".to_owned(),
         structure: None,
-        address,
+        address: Some(address),
         function: "read".to_owned(),
         cpus: 3,
         true_sharing,
@@ -483,6 +483,16 @@ fn coherence_misses_have_an_origin() {
         misses.shared = words.map(|(address, count)| shared(address, count)).collect();
     }
     assert_eq!(judged(&runs, line)[0][..3], ["holds", "holds", "agrees"]);
+    let table = findings(&Paper::built_in().unwrap(), &runs, Selection::Part);
+    let is_about_line = |row: &&Vec<Value>| table.get(row, "finding") == Some(&Value::from(line));
+    let row = table.rows().iter().find(is_about_line).unwrap();
+    assert_eq!(text(&table, row, "subject"), "progdev, eight CPUs, lines of 64 B");
+    // Misses without a line count in the sum: 60 of 1,400.
+    let mut with_elsewhere = runs.clone();
+    for misses in with_elsewhere.iter_mut().filter_map(|run| run.sample.misses.as_mut()) {
+        misses.shared.push(SharedLine { address: None, ..shared(0, 1_000) });
+    }
+    assert_eq!(judged(&with_elsewhere, line)[0][..3], ["fails", "holds", "disagrees"]);
     // Each of 19 lines has as many misses.
     for misses in runs.iter_mut().filter_map(|run| run.sample.misses.as_mut()) {
         misses.shared.iter_mut().for_each(|bytes| bytes.true_sharing = 20);

@@ -31,6 +31,7 @@ pub(crate) use engine::Engine;
 use crate::guest::tracker::{Discontinuity, is_kernel};
 use crate::models::accesses::{ProcessorAccess, Write};
 use crate::models::counters;
+use crate::models::physical;
 use crate::models::pipeline::Pipeline;
 use crate::models::sampling::{Scope, UnitPart};
 use crate::models::translations::Change;
@@ -788,9 +789,18 @@ impl Cpu {
         remaining: u32,
         address: VirtualAddress,
     ) {
-        if let Some(pipeline) = self.pipeline_in_use() {
-            pipeline.retire_pending(remaining);
-            pipeline.flush_line(address, flush.keeps);
+        match &mut self.engine {
+            // A flush that keeps the line only writes it to memory. The level `timed` neither times nor counts that.
+            Engine::Timed(model) if self.engine_counts_cycles && !flush.keeps => {
+                if let Some(physical) = physical::translate(address) {
+                    model.flush_line(physical);
+                }
+            }
+            Engine::Ooo(pipeline) if self.engine_counts_cycles => {
+                pipeline.retire_pending(remaining);
+                pipeline.flush_line(address, flush.keeps);
+            }
+            _ => {}
         }
     }
 

@@ -72,12 +72,24 @@ struct SharedKey {
 }
 
 /// The counts of a row of shared data.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Shared {
     /// Bit N is set if CPU N missed.
     cpus: u32,
     true_sharing: u32,
     false_sharing: u32,
+}
+
+impl Shared {
+    fn add(&mut self, added: Shared) {
+        self.cpus |= added.cpus;
+        self.true_sharing = self.true_sharing.saturating_add(added.true_sharing);
+        self.false_sharing = self.false_sharing.saturating_add(added.false_sharing);
+    }
+
+    fn miss_count(&self) -> u64 {
+        u64::from(self.true_sharing) + u64::from(self.false_sharing)
+    }
 }
 
 /// A number of misses, and the cycles that they waited together.
@@ -220,9 +232,9 @@ impl ServiceMisses {
 
     /// Counts an L1D miss of a line that another CPU has written, in the row of its data.
     fn count_shared(&mut self, code: u64, miss: &Miss, located: &Located) {
-        let is_true = match miss.class {
-            MissClass::TrueSharing => true,
-            MissClass::FalseSharing => false,
+        let (true_sharing, false_sharing) = match miss.class {
+            MissClass::TrueSharing => (1, 0),
+            MissClass::FalseSharing => (0, 1),
             _ => return,
         };
         let within = (miss.virtual_address.0 % SHARED_BYTES) as u32;
@@ -233,12 +245,10 @@ impl ServiceMisses {
             address: miss.virtual_address.0 - u64::from(within),
             pc: code_key(miss.pc.0),
         };
-        if self.shared.len() < ROWS_MAX || self.shared.contains_key(&key) {
-            let counts = self.shared.entry(key).or_default();
-            counts.cpus |= 1 << miss.cpu;
-            let count = if is_true { &mut counts.true_sharing } else { &mut counts.false_sharing };
-            *count = count.saturating_add(1);
-        }
+        let is_full = self.shared.len() >= ROWS_MAX && !self.shared.contains_key(&key);
+        let key = if is_full { shared_elsewhere(key) } else { key };
+        let cpus = 1 << miss.cpu;
+        self.shared.entry(key).or_default().add(Shared { cpus, true_sharing, false_sharing });
     }
 
     /// The rows of the region so far.
@@ -276,32 +286,54 @@ impl ServiceMisses {
                 })
             }));
         }
-        rows.extend(shared_rows(open.shared, region));
+        rows.extend(most_frequent_shared(open.shared).into_iter().map(|(key, counts)| {
+            let SharedKey { code, structure, offset, address, pc } = key;
+            let Shared { cpus, true_sharing, false_sharing } = counts;
+            Record::SharedMisses(SharedMisses {
+                region,
+                structure: structure.kind,
+                place: structure.place,
+                offset,
+                address,
+                code,
+                pc,
+                cpus,
+                true_sharing,
+                false_sharing,
+            })
+        }));
         rows
     }
 }
 
-/// The most frequent rows of shared data, in descending order.
-fn shared_rows(shared: FxHashMap<SharedKey, Shared>, region: u32) -> impl Iterator<Item = Record> {
+/// The most frequent rows of shared data in descending order, and the sums of all others in rows [`ELSEWHERE`], one for
+/// each service.
+fn most_frequent_shared(shared: FxHashMap<SharedKey, Shared>) -> Vec<(SharedKey, Shared)> {
     let mut rows: Vec<(SharedKey, Shared)> = shared.into_iter().collect();
-    let missed = |counts: &Shared| u64::from(counts.true_sharing) + u64::from(counts.false_sharing);
-    rows.sort_by_key(|(key, counts)| (std::cmp::Reverse(missed(counts)), *key));
-    rows.into_iter().take(ROWS_WRITTEN_MAX).map(move |(key, counts)| {
-        let SharedKey { code, structure, offset, address, pc } = key;
-        let Shared { cpus, true_sharing, false_sharing } = counts;
-        Record::SharedMisses(SharedMisses {
-            region,
-            structure: structure.kind,
-            place: structure.place,
-            offset,
-            address,
-            code,
-            pc,
-            cpus,
-            true_sharing,
-            false_sharing,
-        })
-    })
+    rows.sort_by_key(|(key, counts)| (std::cmp::Reverse(counts.miss_count()), *key));
+    let rare = rows.split_off(rows.len().min(ROWS_WRITTEN_MAX));
+    let mut sums = std::collections::BTreeMap::<SharedKey, Shared>::new();
+    for (key, counts) in rare {
+        sums.entry(shared_elsewhere(key)).or_default().add(counts);
+    }
+    for (key, counts) in &mut rows {
+        if let Some(rare_counts) = sums.remove(key) {
+            counts.add(rare_counts);
+        }
+    }
+    rows.extend(sums);
+    rows
+}
+
+/// The row that sums the misses of shared data of a service if they have no own row.
+fn shared_elsewhere(key: SharedKey) -> SharedKey {
+    SharedKey {
+        code: key.code,
+        structure: Structure { kind: StructureKind::Unknown, place: ELSEWHERE },
+        offset: 0,
+        address: ELSEWHERE,
+        pc: ELSEWHERE,
+    }
 }
 
 /// The key of a row by code. An address of the kernel is rounded down to [`CODE_BYTES`]; the number of a user program's
@@ -368,5 +400,22 @@ mod tests {
         let sum: u64 = rows.iter().map(|row| row.1.count).sum();
         assert_eq!((sum, rows.len()), ((ROWS_MAX + more) as u64, ROWS_WRITTEN_MAX));
         assert_eq!(rows[0].0, elsewhere(key(0)));
+    }
+
+    #[test]
+    fn shared_data_without_a_row_is_elsewhere_and_sums_stay() {
+        let number_of_rows = ROWS_WRITTEN_MAX + 5;
+        let structure = Structure { kind: StructureKind::Slab, place: 1 };
+        let key = |address| SharedKey { code: 7, structure, offset: 0, address, pc: 0 };
+        let counts = |true_sharing| Shared { cpus: 2, true_sharing, false_sharing: 1 };
+        let mut shared: FxHashMap<SharedKey, Shared> =
+            (1..number_of_rows as u64).map(|line| (key(line * 8), counts(1))).collect();
+        shared.insert(key(0), counts(100));
+        let rows = most_frequent_shared(shared);
+        assert_eq!((rows.len(), rows[0]), (ROWS_WRITTEN_MAX + 1, (key(0), counts(100))));
+        let elsewhere = Shared { cpus: 2, true_sharing: 5, false_sharing: 5 };
+        assert_eq!(rows.last(), Some(&(shared_elsewhere(key(0)), elsewhere)));
+        let sum: u64 = rows.iter().map(|(_, counts)| counts.miss_count()).sum();
+        assert_eq!(sum, 2 * number_of_rows as u64 + 99);
     }
 }

@@ -160,7 +160,7 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
             let remaining = (instructions.len() - index) as u32;
             translation_points::watch(session, instruction.handle, change, remaining);
         }
-        if session.level.current() == Detail::Ooo
+        if session.level.current().has_model()
             && let Some(flush) = instruction.decoded.flushed_line()
         {
             let remaining = (instructions.len() - index) as u32;

@@ -3,7 +3,8 @@
 //!
 //! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
 //! Times are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table of
-//! buckets becomes histograms. Absent values have no sample.
+//! buckets becomes histograms. Absent values have no sample. A sum over CPUs has a sample, and its parts have none: a
+//! query that adds up a family counts nothing twice.
 //!
 //! Users' queries name metrics and labels: a change of these names breaks the queries.
 
@@ -15,7 +16,25 @@ use super::Unexported;
 use super::bucketed::{self, Bucketed, label};
 use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
 use crate::escape;
+use crate::export::is_sum;
 use crate::row::Row;
+
+/// Columns of whole numbers that end in `_count` and count no events of the window: sizes of the machine, settings, and
+/// extremes. Their numbers do not grow with the window.
+const SIZES: [&str; 12] = [
+    "cpu_count",
+    "node_count",
+    "unit_count",
+    "trace_count",
+    "kernel_count",
+    "kernel_min_count",
+    "kernel_max_count",
+    "undelivered_max_count",
+    "repetition_count",
+    "run_count",
+    "round_count",
+    "cell_count",
+];
 
 /// A run as metrics, and the tables that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +119,9 @@ fn naming(table: &str, column: &Column) -> Naming {
     let (stem, unit, divisor) = base_unit(&column.name);
     let stem = if stem == "count" { "spans_count" } else { stem };
     let stem = format!("irqlab_{}_{}", valid(table), valid(stem));
-    let grows = column.kind == Kind::Uint && unit != Some("ratio");
+    let grows = column.kind == Kind::Uint
+        && unit != Some("ratio")
+        && !SIZES.contains(&column.name.as_str());
     // A counter gets its suffix from the format, and nothing else may have a suffix of counters.
     let stem_without_suffix =
         ["_total", "_count"].into_iter().find_map(|suffix| stem.strip_suffix(suffix));
@@ -146,12 +167,14 @@ fn valid(name: &str) -> String {
     name.chars().map(valid_character).collect()
 }
 
-/// Adds a family for each column of numbers that is no label, and a sample for each row. `label_columns`: the columns
-/// whose values tell the rows apart, from [`label_columns`]. Returns the number of families.
+/// Adds a family for each column of numbers that is no label, and a sample for each row that is no part of another row.
+/// `label_columns`: the columns whose values tell the rows apart, from [`label_columns`]. Returns the number of
+/// families.
 fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
     let label_names: Vec<String> =
         label_columns.iter().map(|column| label_name(&column.name)).collect();
     let is_label = |column: &Column| label_columns.iter().any(|label| label.name == column.name);
+    let has_sums = table.rows().iter().any(|cells| is_sum(table, cells));
     let mut used_names = BTreeSet::new();
     for column in table.columns.iter().filter(|column| !is_label(column)) {
         if matches!(column.kind, Kind::Text | Kind::Bool) {
@@ -163,7 +186,7 @@ fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) 
             continue;
         }
         let mut family = metrics.family(&name, kind, unit, &column.doc);
-        for cells in table.rows() {
+        for cells in table.rows().iter().filter(|cells| !has_sums || is_sum(table, cells)) {
             let row = Row::new(table, cells);
             let label_values = labels(&row, label_columns);
             let pairs = label_names.iter().zip(&label_values);
@@ -232,7 +255,10 @@ fn add_histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use record::RowFilter;
+
     use super::*;
+    use crate::picture::tests::{run_of, table};
 
     #[test]
     fn counters_alone_have_the_suffixes_of_counters() {
@@ -250,8 +276,33 @@ mod tests {
             ("self_total", real, "irqlab_events_self", gauge),
             ("self_mean_ns", real, "irqlab_events_self_mean_seconds", gauge),
             ("lines_sum", uint, "irqlab_events_lines_sums", gauge),
+            // A machine's CPUs are no events.
+            ("cpu_count", uint, "irqlab_events_cpu", gauge),
         ] {
             assert_eq!(named("events", column, kind), (name.to_owned(), family), "{column}");
         }
+    }
+
+    /// Rows of CPUs next to their sum: `sum()` over the family is the sum, not twice the sum.
+    #[test]
+    fn parts_have_no_sample_next_to_their_sum() {
+        let columns = [("cpu", Kind::Text), ("name", Kind::Text), ("count", Kind::Uint)];
+        let row = |cpu: &str, count: u64| vec![cpu.into(), "RCU".into(), count.into()];
+        let rows = || vec![row("all", 7), row("0", 3), row("1", 4)];
+        let samples = |table: Table| {
+            let text = metrics(&run_of(vec![table]), Exposition::OpenMetrics, None).unwrap().text;
+            let samples = text.lines().filter(|line| line.starts_with("irqlab_handlers_spans"));
+            samples.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut with_sum = table("handlers", &columns, rows());
+        with_sum.display.filter = Some(RowFilter::sums_over_cpus());
+        assert_eq!(
+            samples(with_sum),
+            ["irqlab_handlers_spans_total{cpu=\"all\",name=\"RCU\"} 7.0"]
+        );
+        // Without a sum, each part has its sample.
+        let mut parts = table("handlers", &columns, rows().split_off(1));
+        parts.display.filter = Some(RowFilter::sums_over_cpus());
+        assert_eq!(samples(parts).len(), 2);
     }
 }

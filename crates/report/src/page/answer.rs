@@ -114,6 +114,13 @@ fn handlers(run: &Run) -> Option<Answer> {
     let in_condition = rows(table).filter(|candidate| {
         candidate.has_text("cpu", "all") && candidate.get("condition") == row.get("condition")
     });
+    // A share without an interval is no more than ten times as large: even a single span says that much.
+    let lowest = share - row.number("self_cpu_ci95_ratio").unwrap_or(share);
+    let may_be_larger = |candidate: &Row<'_>| {
+        candidate.number("self_cpu_ci95_ratio").is_some()
+            || candidate.number("self_cpu_ratio").is_some_and(|share| share * 10.0 >= lowest)
+    };
+    let in_condition = in_condition.filter(may_be_larger);
     let possible_maxima = possible_extremes(in_condition, Extreme::Largest, share_of_cpu);
     let rivals = rivals(&possible_maxima, share_of_cpu, context);
     let predicate = if rivals.is_some() { "has the largest share" } else { "costs most" };
@@ -416,10 +423,12 @@ fn services(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("services".to_owned()) })
 }
 
-/// The slowdown of the largest job with the shortest work between barriers, and the work that suffers least.
+/// The slowdown of the largest job with the shortest work between barriers, and the slowdown without a context, or the
+/// work that suffers least.
 fn scale(run: &Run) -> Option<Answer> {
     let table = run.table("scale")?;
-    let independent = || rows(table).filter(|row| row.has_text("detour_times", "independent"));
+    let all_independent = || rows(table).filter(|row| row.has_text("detour_times", "independent"));
+    let independent = || all_independent().filter(|row| *row.get("without") == Value::Absent);
     let nodes = independent().filter_map(|row| row.number("node_count")).fold(0.0, f64::max);
     let largest_jobs: Vec<Row<'_>> =
         independent().filter(|row| row.number("node_count") == Some(nodes)).collect();
@@ -441,11 +450,29 @@ fn scale(run: &Run) -> Option<Answer> {
         times[0],
         slowdown(shortest)?
     );
-    let lever = (granularity(&longest) > granularity(&shortest)).then(|| {
-        let longest_slowdown = slowdown(longest)?;
-        Some(format!("With {} of work between barriers: {longest_slowdown}.", times[1]))
-    });
-    Some(Answer { fact, lever: lever.flatten(), table: Some("scale".to_owned()) })
+    let without: Vec<String> = all_independent()
+        .filter(|row| {
+            *row.get("without") != Value::Absent
+                && row.get("node_count") == shortest.get("node_count")
+        })
+        .filter(|row| row.get("granularity_ns") == shortest.get("granularity_ns"))
+        .filter_map(|row| {
+            Some(format!(
+                "Without detours that begin with {}: {}.",
+                row.alone("without"),
+                slowdown(&row)?
+            ))
+        })
+        .collect();
+    let lever = if without.is_empty() {
+        let longest_slowdown =
+            slowdown(longest).filter(|_| granularity(&longest) > granularity(&shortest));
+        longest_slowdown
+            .map(|slowdown| format!("With {} of work between barriers: {slowdown}.", times[1]))
+    } else {
+        Some(without.join(" "))
+    };
+    Some(Answer { fact, lever, table: Some("scale".to_owned()) })
 }
 
 /// The schemes with the least CPU time and the least delay, at the highest rate that a scheme keeps up with. If
@@ -666,6 +693,18 @@ mod tests {
         assert_eq!(plain_spaces(&answer.fact), says);
         let says = "With 10.0 ms of work between barriers: 2.00 %.";
         assert_eq!(answer.lever.as_deref().map(plain_spaces).as_deref(), Some(says));
+        let columns: Vec<_> = columns.into_iter().chain([("without", Kind::Text)]).collect();
+        let of = |slowdown, without: Value| {
+            let mut row = row(100_000, 4_096, slowdown, false);
+            row.push(without);
+            row
+        };
+        let rows = vec![of(1.5, Value::Absent), of(0.3, "local_timer".into())];
+        let run = run_of(vec![table("scale", &columns, rows)]);
+        let answer = summarize(&Run { experiment: "scale".to_owned(), ..run });
+        assert!(answer.fact.ends_with("down by 150 %."), "{}", answer.fact);
+        let says = "Without detours that begin with local_timer: 30.0 %.";
+        assert_eq!(answer.lever.as_deref(), Some(says));
     }
 
     #[test]
@@ -745,7 +784,7 @@ mod tests {
             ("self_cpu_ci95_ratio", Kind::Real),
         ];
         // `half_ratio`: half width of the intervals of BLOCK and TIMER. `rare_half_ratio`: that of RCU.
-        let fact = |half_ratio: Option<f64>, rare_half_ratio: Option<f64>| {
+        let fact_of = |half_ratio: Option<f64>, rare_mean: f64, rare_half_ratio: Option<f64>| {
             let row = |name: &str, mean: f64, half_ratio: Option<f64>| -> Vec<Value> {
                 let text = ["idle", "all", "softirq", name].map(Value::from);
                 let numbers = [100.0, mean, 1.0, mean * 1e-7].map(Value::from);
@@ -754,11 +793,12 @@ mod tests {
             let rows = vec![
                 row("BLOCK", 9_000.0, half_ratio),
                 row("TIMER", 8_000.0, half_ratio),
-                row("RCU", 10.0, rare_half_ratio),
+                row("RCU", rare_mean, rare_half_ratio),
             ];
             let run = run_of(vec![table("handlers", &columns, rows)]);
             summarize(&Run { experiment: "handlers".to_owned(), ..run }).fact
         };
+        let fact = |half_ratio, rare_half_ratio| fact_of(half_ratio, 1_500.0, rare_half_ratio);
         let clear = fact(Some(1e-5), Some(1e-5));
         assert!(clear.starts_with("softirq BLOCK costs most: "), "{clear}");
         // The mean's interval is narrow, but the number of spans has an error too.
@@ -770,6 +810,8 @@ mod tests {
         );
         let rare = fact(Some(1e-5), None);
         assert!(rare.ends_with(" Without an interval: softirq RCU."), "{rare}");
+        let tiny = fact_of(Some(1e-5), 10.0, None);
+        assert!(tiny.starts_with("softirq BLOCK costs most: "), "{tiny}");
         let close = fact(Some(9e-5), Some(1e-5));
         assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
         assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");

@@ -93,11 +93,12 @@ impl SimBench {
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
         let has_delays = settings.guest.watch.delays;
+        let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
             on_host: settings.on_host.clone(),
             settings,
-            reading: Reading { clock_hz, events, has_delays },
+            reading: Reading { clock_hz, events, has_delays, has_model },
             not_counted,
             last: None,
             ahead: BTreeMap::new(),

@@ -11,6 +11,7 @@ use lab::handlers::{
 };
 use simrecord::counters::TIME;
 use simrecord::record::DelayEvents;
+use stats::interval::Cell;
 use stats::{Batches, Distribution, JointBatch};
 
 use super::agreement::lines_of;
@@ -34,6 +35,8 @@ pub(super) struct Reading {
     pub(super) events: Vec<Event>,
     /// Whether delays were recorded.
     pub(super) has_delays: bool,
+    /// Whether the machine has a model, so that all CPUs have one clock.
+    pub(super) has_model: bool,
 }
 
 impl Reading {
@@ -103,8 +106,12 @@ pub(super) fn sample_of(
             ..CpuWindow::default()
         });
         sample.agreement.extend(lines_of(cpu, &accounting.irqs));
+        let batches_ns = if is_behind(cpu, reading, length_ns) { None } else { Some(length_ns) };
+        if batches_ns.is_none() {
+            sample.cpu_warnings.push(CpuWarning::new(cpu.cpu, CLOCK_STOOD_STILL));
+        }
         if let Some(delays) = &mut sample.delays {
-            delays.extend(delays_of(cpu, accounting, reading, length_ns));
+            delays.extend(delays_of(cpu, accounting, reading, batches_ns));
         }
         for used in &cpu.contexts {
             let context = context_of(used.context, accounting)
@@ -112,7 +119,7 @@ pub(super) fn sample_of(
                 .or_else(|| callback_of(used.context, symbols));
             let Some(context) = context else { continue };
             let mut stats = stats_of(cpu.cpu, context, used, reading);
-            add_spans(&mut stats, cpu, used, reading, length_ns);
+            add_spans(&mut stats, cpu, used, reading, batches_ns);
             sample.contexts.push(stats);
         }
         if cpu.overflows > 0 {
@@ -147,15 +154,27 @@ fn stats_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) ->
     }
 }
 
-/// Adds the times of a context's spans on a CPU, in batches by the time at which they ended.
+/// Without a model, QEMU executes the CPUs one after the other.
+const CLOCK_STOOD_STILL: &str = "its clock stood still while other CPUs executed, because without a model they do so one after the other: its rows have \
+     no intervals, and times since the opening are too early (--on sim:MODEL has one clock for all CPUs)";
+
+/// Whether a CPU's own clock has advanced by less than 95 % of the window, although the CPU was online all the time.
+fn is_behind(cpu: &CpuUse, reading: &Reading, length_ns: u64) -> bool {
+    let was_online = cpu.offline_at_cycles.is_none() && !cpu.came_online;
+    let has_own_clock = !reading.has_model && was_online && cpu.used[TIME] > 0;
+    has_own_clock && reading.ns(cpu.used[TIME]) < length_ns / 20 * 19
+}
+
+/// Adds the times of a context's spans on a CPU, in batches by the time at which they ended. The batches cover
+/// `batches_ns`; without it there are none.
 fn add_spans(
     stats: &mut ContextStats,
     cpu: &CpuUse,
     used: &ContextUse,
     reading: &Reading,
-    length_ns: u64,
+    batches_ns: Option<u64>,
 ) {
-    stats.own.batches = Batches::covering(length_ns, BATCHES_MAX);
+    stats.own.batches = batches(batches_ns);
     for span in cpu.spans.iter().filter(|span| span.context == used.context) {
         let ended_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
         let own_ns = reading.ns(span.self_cycles);
@@ -166,7 +185,7 @@ fn add_spans(
     }
     // The record may have counters of the first spans only: then the batches would be incomplete.
     if cpu.span_counts.len() == cpu.spans.len() {
-        stats.events.batches = event_batches(cpu, used, reading, length_ns);
+        stats.events.batches = event_batches(cpu, used, reading, batches_ns);
     }
 }
 
@@ -188,7 +207,7 @@ fn delays_of(
     cpu: &CpuUse,
     accounting: &Accounting,
     reading: &Reading,
-    length_ns: u64,
+    batches_ns: Option<u64>,
 ) -> Vec<DelayStats> {
     let mut by_context: BTreeMap<KernelContext, DelayStats> = BTreeMap::new();
     let is_online = |at: u64| cpu.offline_at_cycles.is_none_or(|offline_at| at <= offline_at);
@@ -201,7 +220,7 @@ fn delays_of(
         };
         let Some(context) = context else { continue };
         let stats = by_context.entry(end.context).or_insert_with(|| {
-            let batches = Batches::covering(length_ns, BATCHES_MAX);
+            let batches = batches(batches_ns);
             DelayStats {
                 cpu: cpu.cpu,
                 context,
@@ -230,9 +249,9 @@ fn event_batches(
     cpu: &CpuUse,
     used: &ContextUse,
     reading: &Reading,
-    length_ns: u64,
+    batches_ns: Option<u64>,
 ) -> Batches<JointBatch> {
-    let mut batches = Batches::covering(length_ns, BATCHES_MAX);
+    let mut batches = batches(batches_ns);
     let spans = cpu.spans.iter().zip(&cpu.span_counts);
     for (span, counts) in spans.filter(|(span, _)| span.context == used.context) {
         let ended_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
@@ -241,6 +260,11 @@ fn event_batches(
         batches.add_at(ended_ns, &JointBatch { count: 1, sums });
     }
     batches
+}
+
+/// Empty batches over a window; none without its length.
+fn batches<C: Cell>(length_ns: Option<u64>) -> Batches<C> {
+    length_ns.map_or_else(Batches::default, |length_ns| Batches::covering(length_ns, BATCHES_MAX))
 }
 
 #[cfg(test)]
@@ -252,7 +276,7 @@ mod tests {
     use crate::accounting::{RegionUse, SpanUse};
 
     const READING: Reading =
-        Reading { clock_hz: 500_000_000, events: Vec::new(), has_delays: false };
+        Reading { clock_hz: 500_000_000, events: Vec::new(), has_delays: false, has_model: false };
 
     fn used(context: KernelContext) -> ContextUse {
         let mut counts: Counts = [0; COUNTERS];

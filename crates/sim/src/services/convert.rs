@@ -118,7 +118,7 @@ fn missing_time(region: &RegionUse) -> Option<String> {
         format!(
             "at least {:.0} % of the CPUs' time is in no row: without a model the CPUs execute one after the \
              other, and the time in which a CPU waits for its turn, as in a loop that waits for a lock, is not \
-             counted (--on sim:MODEL counts it)",
+             counted; rates are too high by as much, and times too short (--on sim:MODEL counts it)",
             100.0 * missing_share
         )
     })

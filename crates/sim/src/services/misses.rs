@@ -7,6 +7,7 @@ use attribution::KernelContext;
 use lab::services::misses::{
     CLASSES, KeyedMisses, MissRow, MissSample, MissWait, ServiceName, SharedLine, StructureName,
 };
+use machine::SystemModel;
 use simrecord::record::{ELSEWHERE, ServiceMissKind, ServiceMisses};
 
 use super::names::Names;
@@ -41,8 +42,15 @@ pub(super) fn sample(
         }),
         waits: waits(used, names),
         shared: shared(used, names),
-        line_bytes: model.map_or(0, |model| model.model.l1d.line_bytes),
+        line_bytes: model.map_or(0, |model| coherence_line_bytes(&model.model)),
     })
+}
+
+/// Returns the length of a coherence line: the longest line of a private cache. A store takes all of it from the other
+/// CPUs, which then miss each of its lines of L1D.
+fn coherence_line_bytes(model: &SystemModel) -> u64 {
+    let private = model.outer().take_while(|level| !level.shared).map(|level| level.line_bytes);
+    private.fold(model.l1i.line_bytes.max(model.l1d.line_bytes), u64::max)
 }
 
 /// Returns the rows of the record of one kind.
@@ -135,8 +143,11 @@ fn shared(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
     for misses in &used.shared {
         let (kind, structure) =
             names.structure(misses.structure, misses.place, Some(misses.offset));
-        let function = names.function(misses.pc);
-        let key = (misses.address, service(misses.code, names), kind, structure, function);
+        let is_elsewhere = misses.address == ELSEWHERE;
+        let function =
+            if is_elsewhere { "elsewhere".to_owned() } else { names.function(misses.pc) };
+        let address = (!is_elsewhere).then_some(misses.address);
+        let key = (address, service(misses.code, names), kind, structure, function);
         let sum = sums.entry(key).or_default();
         sum.0 |= misses.cpus;
         sum.1 += u64::from(misses.true_sharing);
@@ -157,4 +168,20 @@ fn shared(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
         }
     };
     sums.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coherence_line_is_the_longest_private_line() {
+        let bytes = |text: &str| coherence_line_bytes(&SystemModel::parse(text).unwrap());
+        // L1D has lines of 16 bytes, and each CPU has an L2 with lines of 128 bytes.
+        let smp = include_str!("../../../../machines/r4400-smp8.toml");
+        assert_eq!(bytes(smp), 128);
+        // The CPUs share this L2, so that they take lines of L1 from each other.
+        let shared_l2 = smp.replace("[l2]", "[l2]\nshared = true\n");
+        assert_eq!(bytes(&shared_l2), 16);
+    }
 }

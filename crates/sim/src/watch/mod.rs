@@ -451,7 +451,9 @@ pub(crate) fn plugin_sha256() -> String {
 
 /// Returns arguments of QEMU that make the plugin end a guest after `limit_s` seconds of guest time. Empty if this
 /// irqlab has no plugin. If the plugin is already loaded to observe the machine, QEMU merges these options with its
-/// others. Otherwise the machine is `unrecorded`, and the plugin also answers what its guest asks about the processor.
+/// others. Otherwise the machine is `unrecorded`. If its time is that of instructions, it runs at the level `fast`, at
+/// which a boot takes half of the host's time (`pause.rs` of the plugin). The plugin also answers what a guest asks
+/// about the processor.
 ///
 /// Fails when the plugin cannot be written to the cache.
 pub(crate) fn limit(
@@ -459,12 +461,14 @@ pub(crate) fn limit(
     limit_s: u64,
     unrecorded: Option<&Machine>,
 ) -> Result<Vec<String>> {
-    let asked = unrecorded.filter(|machine| machine.identity.needs_plugin());
-    if PLUGIN.is_empty() && asked.is_none() {
+    if PLUGIN.is_empty() && unrecorded.is_none_or(|machine| !machine.identity.needs_plugin()) {
         return Ok(Vec::new());
     }
     let plugin = plugin_file(cache)?;
-    let options = asked.map_or_else(Options::default, |machine| Options {
+    let followed = unrecorded.filter(|machine| {
+        machine.identity.needs_plugin() || matches!(machine.timing, Timing::Instructions { .. })
+    });
+    let options = followed.map_or_else(Options::default, |machine| Options {
         // Only a plugin with a record follows the guest.
         out: Some(NOWHERE.into()),
         detail: Detail::Fast,

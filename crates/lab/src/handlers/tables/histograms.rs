@@ -44,8 +44,7 @@ pub fn histograms(measured: &[ConditionSamples]) -> Table {
         let has_packets = row.group.samples.iter().any(|sample| sample.timing == Timing::Packets);
         let quantity = if has_packets { "packets" } else { "self" };
         for (quantity, distribution) in [(quantity, self_or_packets), ("inclusive", inclusive)] {
-            let filled = distribution.histogram.filled();
-            buckets.extend(filled.map(|(low, high, count)| Bucket {
+            buckets.extend(distribution.buckets().map(|(low, high, count)| Bucket {
                 row: Rc::clone(&row),
                 quantity,
                 low,

@@ -9,7 +9,8 @@ use super::trace::Trace;
 const BLOCKS: usize = 64;
 /// Maximum number of blocks of a trace, if traces are many.
 const BLOCKS_OF_MANY: usize = 8;
-/// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other.
+/// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other, unless the noise
+/// changes more slowly.
 const PHASES_PER_BLOCK: u64 = 10;
 
 /// The delays of a compute phase, in ns, by the time at which it starts: pieces of the trace. The phase needs
@@ -18,12 +19,12 @@ const PHASES_PER_BLOCK: u64 = 10;
 /// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
 /// rest of this detour: its node was in the detour when the barrier opened.
 ///
-/// The trace is one of `traces`. Its blocks have numbers from `block_first` on.
+/// The trace is one of `traces`.
 ///
 /// # Panics
 /// Panics if `granularity_ns` is not below the trace's own time.
 #[must_use]
-pub fn delays(trace: &Trace, granularity_ns: u64, traces: usize, block_first: u32) -> Vec<Piece> {
+pub fn delays(trace: &Trace, granularity_ns: u64, traces: usize) -> Vec<Piece> {
     let own_ns = trace.own_ns;
     assert!(granularity_ns < own_ns, "a phase of {granularity_ns} ns in {own_ns} ns");
     let blocks_max = (BLOCKS / traces.max(1)).max(BLOCKS_OF_MANY) as u64;
@@ -52,7 +53,7 @@ pub fn delays(trace: &Trace, granularity_ns: u64, traces: usize, block_first: u3
         pieces: Vec::with_capacity(3 * trace.detours.len() + 64),
         delay_ns: trace.detours.iter().filter(is_in_first_phase).map(|(_, length)| length).sum(),
         now_ns: 0,
-        block: block_first,
+        block: 0,
     };
     for simultaneous in changes.chunk_by(|(first_ns, _), (second_ns, _)| first_ns == second_ns) {
         sweep.pass(simultaneous);

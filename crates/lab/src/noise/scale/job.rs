@@ -7,11 +7,13 @@ use super::trace::{GRANULARITY_NS, ScaleError, Trace};
 
 /// Minimum number of compute phases that fit into the loop's own time of each trace.
 const PHASES_MIN: u64 = 10;
-/// The largest of n draws is known only if at least this number of measured phases is expected to exceed it. Otherwise,
-/// the result is a lower bound.
+/// If the nodes together spend less than the measured time divided by this number from one barrier to the next, the
+/// largest delay is known. Otherwise, the result is a lower bound.
 const ABOVE_MIN: u64 = 10;
 /// Like [`ABOVE_MIN`], for the 99th percentile of the largest delay: one in 100 of the largest delays exceeds it.
 const ABOVE_P99_MIN: u64 = 100 * ABOVE_MIN;
+/// If half of the lost time is that of fewer detours, intervals have no upper end.
+const DETOURS_MIN: usize = 10;
 
 /// The job that the caller asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Job {
     pub granularities_ns: Vec<u64>,
     /// Latency of a message, ns.
     pub latency_ns: u64,
+    /// Contexts whose detours are left out, one at a time, in further rows. A context is its name, or its kind and name.
+    pub without: Vec<String>,
     /// Determines the resamples of the bootstrap, and the times of detours with [`super::Arrivals::Random`].
     pub seed: u64,
 }
@@ -32,6 +36,8 @@ pub struct Row {
     /// Work between two barriers, ns.
     pub granularity_ns: u64,
     pub nodes: u64,
+    /// The context whose detours are left out.
+    pub without: Option<String>,
     /// Whether all nodes have their detours at the same times.
     pub coscheduled: bool,
     /// Time of the barrier, ns.
@@ -45,14 +51,15 @@ pub struct Row {
     pub delay_p99_ns: Option<f64>,
     /// Mean delay over the time of a compute phase and a barrier without detours.
     pub slowdown_ratio: f64,
-    /// The 95 % interval of the slowdown. Its upper end is `None` if the largest delay is not known.
+    /// The 95 % interval of the slowdown. Its upper end is `None` if the largest delay is not known, or if few detours
+    /// took most of the lost time.
     pub interval: Option<(f64, Option<f64>)>,
     /// Whether delays above all measured delays would matter, or detours were lost. If so, all figures are lower bounds.
     pub is_lower_bound: bool,
 }
 
-/// The rows of a job, sorted by granularity, coscheduling and number of nodes. The job's nodes consist of the CPUs of
-/// the traces in equal shares.
+/// The rows of a job, sorted by granularity, coscheduling and number of nodes. Each node is any CPU of the traces, with
+/// equal probability.
 ///
 /// Fails with [`ScaleError::Granularity`] if a trace is too short for a granularity.
 pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
@@ -64,19 +71,17 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
         if !GRANULARITY_NS.contains(&granularity_ns) || granularity_ns > max_ns {
             return Err(ScaleError::Granularity { granularity_ns, max_ns });
         }
-        let mut pieces: Vec<Piece> = Vec::new();
-        for trace in traces {
-            // Each trace has its own blocks.
-            let first_block = pieces.iter().map(|piece| piece.block + 1).max().unwrap_or(0);
-            pieces.extend(delays(trace, granularity_ns, traces.len(), first_block));
-        }
+        let pieces: Vec<Vec<Piece>> =
+            traces.iter().map(|trace| delays(trace, granularity_ns, traces.len())).collect();
         let Some(delays) = Delays::new(&pieces) else { continue };
         let measured = Measured {
             node: delays.of_a_node(),
             resamples: delays.resamples(job.seed),
+            blocks: delays.block_count(),
             granularity_ns,
-            phases: traces.iter().map(|trace| trace.own_ns / granularity_ns).sum(),
+            own_ns: traces.iter().map(|trace| trace.own_ns).sum(),
             has_losses,
+            has_few_detours: has_few_detours(traces),
         };
         for coscheduled in [false, true] {
             let nodes = job.nodes.iter();
@@ -91,10 +96,14 @@ struct Measured {
     node: Node,
     /// For intervals; `None` if the traces are too short for them.
     resamples: Option<Vec<Node>>,
+    /// Number of blocks that are resampled.
+    blocks: usize,
     granularity_ns: u64,
-    /// Number of compute phases that fit into the traces.
-    phases: u64,
+    /// The time of all traces without detours.
+    own_ns: u64,
     has_losses: bool,
+    /// See [`has_few_detours`].
+    has_few_detours: bool,
 }
 
 impl Measured {
@@ -104,26 +113,43 @@ impl Measured {
         let barrier_ns = u64::from(barrier_rounds(nodes)).saturating_mul(latency_ns);
         let undisturbed_ns = (self.granularity_ns + barrier_ns) as f64;
         let slowest = self.node.slowest(draws, barrier_ns);
-        let is_lower_bound = self.has_losses || draws > self.phases / ABOVE_MIN;
-        let means = self.resamples.as_ref().map(|resamples| {
-            resamples.iter().map(|node| node.slowest(draws, barrier_ns).mean()).collect()
+        // All nodes together spend this time from one barrier to the next. Detours that are longer than all measured ones
+        // matter if it is long in comparison with the measured time.
+        let spent_ns = draws as f64 * (undisturbed_ns + slowest.mean());
+        let is_rare = |above_min: u64| spent_ns > self.own_ns as f64 / above_min as f64;
+        let is_lower_bound = self.has_losses || is_rare(ABOVE_MIN);
+        let has_upper_end = !is_lower_bound && !self.has_few_detours;
+        let interval = self.resamples.as_ref().and_then(|resamples| {
+            let means = resamples.iter().map(|node| node.slowest(draws, barrier_ns).mean());
+            interval_of_resamples(means.collect(), slowest.mean(), self.blocks)
         });
-        let has_p99 = draws <= self.phases / ABOVE_P99_MIN;
         Row {
             granularity_ns: self.granularity_ns,
             nodes,
+            without: None,
             coscheduled,
             barrier_ns,
             delay_ns: slowest.mean(),
             delay_p50_ns: slowest.quantile(0.5),
-            delay_p99_ns: has_p99.then(|| slowest.quantile(0.99)),
+            delay_p99_ns: (!is_rare(ABOVE_P99_MIN)).then(|| slowest.quantile(0.99)),
             slowdown_ratio: slowest.mean() / undisturbed_ns,
-            interval: means.and_then(interval_of_resamples).map(|(low, high)| {
-                (low / undisturbed_ns, (!is_lower_bound).then_some(high / undisturbed_ns))
+            interval: interval.map(|(low, high)| {
+                (low / undisturbed_ns, has_upper_end.then_some(high / undisturbed_ns))
             }),
             is_lower_bound,
         }
     }
+}
+
+/// Whether fewer than [`DETOURS_MIN`] detours took half of the time of all detours. A bootstrap of so few is too narrow.
+pub(super) fn has_few_detours(traces: &[Trace]) -> bool {
+    let lengths =
+        || traces.iter().flat_map(|trace| &trace.detours).map(|(_, length_ns)| *length_ns);
+    let mut longest: Vec<u64> = lengths().collect();
+    longest.sort_unstable_by_key(|length_ns| std::cmp::Reverse(*length_ns));
+    let of_longest: u128 = longest.iter().take(DETOURS_MIN - 1).map(|ns| u128::from(*ns)).sum();
+    let of_all: u128 = lengths().map(u128::from).sum();
+    of_all > 0 && of_longest * 2 >= of_all
 }
 
 /// Number of rounds of a dissemination barrier: log2 of the number of nodes, rounded up.

@@ -7,10 +7,11 @@
 //! The model: every node repeatedly computes for a phase, and then waits at a barrier for all other nodes. A node is a
 //! CPU like the measured CPUs. The detours in a phase delay the node, and the barrier waits for the largest delay of
 //! all nodes. The distribution of a delay is computed from the measured detours, not sampled ([`delays`]). The largest
-//! delay is computed, too ([`stats::barrier`]), so a million nodes cost no more than two.
+//! delay is computed, too ([`stats::barrier`]), so a million nodes cost no more than two. Time grows
+//! with the number of rows.
 //!
 //! The last node to arrive opens the barrier, so it is at work when it arrives. Each other node may be in a detour that
-//! began while it waited. If detours are coscheduled, all nodes are at work.
+//! began while it waited. If detours are coscheduled, all nodes arrive together, and are at work then.
 //!
 //! The barrier is a dissemination barrier (Hensgen, Finkel, Manber, 1988) with log2(nodes) rounds, rounded up. Each
 //! round takes the latency of a message. An allreduce by recursive doubling takes equally many rounds. Detours while

@@ -4,7 +4,7 @@
 use record::{Absence, Columns, IntervalColumns, Run, SCHEMA, Table, column};
 use serde_json::{Map, Value as Json, json};
 
-use super::job::{Job, Row, scale};
+use super::job::{Job, Row, has_few_detours, scale};
 use super::trace::{Arrivals, ScaleError, Trace, traces};
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::noise::tables::all_rows;
@@ -12,7 +12,8 @@ use crate::noise::tables::all_rows;
 /// Applies the detours of the run `measured` to `job`. The result is a run with table `scale`, and with the caller's
 /// `settings`. `arrivals` as in [`traces`].
 ///
-/// Fails if the run has no detours, contradicts itself, or is too short for a granularity.
+/// Fails if the run has no detours, contradicts itself, or is too short for a granularity, or if a context cannot be left
+/// out.
 pub fn run(
     measured: &Run,
     job: &Job,
@@ -20,11 +21,20 @@ pub fn run(
     started_utc: String,
     mut settings: Map<String, Json>,
 ) -> Result<Run, ScaleError> {
-    let traces = traces(measured, arrivals, job.seed)?;
-    let rows = scale(&traces, job)?;
+    let whole = traces(measured, arrivals, None, job.seed)?;
+    let mut rows = scale(&whole, job)?;
+    for cause in &job.without {
+        let without = Some(cause.clone());
+        let traces = traces(measured, arrivals, Some(cause), job.seed)?;
+        rows.extend(
+            scale(&traces, job)?.into_iter().map(|row| Row { without: without.clone(), ..row }),
+        );
+    }
+    let traces = whole;
     settings.insert("nodes".into(), json!(job.nodes));
     settings.insert("granularities_ns".into(), json!(job.granularities_ns));
     settings.insert("latency_ns".into(), json!(job.latency_ns));
+    settings.insert("without".into(), json!(job.without));
     settings.insert("seed".into(), json!(job.seed));
     settings.insert("arrivals".into(), json!(arrivals_word(&traces)));
     let cpus: Vec<u64> = traces.iter().map(|trace| trace.cpu).collect();
@@ -32,7 +42,7 @@ pub fn run(
     settings.insert("measured_utc".into(), json!(measured.started_utc));
     settings.insert("measured_detour_max_ns".into(), json!(longest_ns(&traces)));
     let has_no_interval = rows.iter().any(|row| row.interval.is_none());
-    let reason = "fewer than 8 blocks of ten work intervals were measured";
+    let reason = "fewer than 16 blocks of ten work intervals were measured";
     let absence =
         Absence::new("scale", "intervals", reason).with_remedy(Some("a longer irqlab noise, -d"));
     Ok(Run {
@@ -60,8 +70,8 @@ fn arrivals_word(traces: &[Trace]) -> &'static str {
 fn absent_p99(rows: &[Row]) -> Option<Absence> {
     let count = rows.iter().filter(|row| row.delay_p99_ns.is_none()).count();
     let subject = format!("delay_p99_ns of {count} of {} rows", rows.len());
-    let reason = "fewer than 10 measured delays are expected above it: the run has fewer than 1,000 \
-                  work intervals for each node";
+    let reason = "fewer than 10 measured delays are expected above it: all nodes together spend more than a \
+                  thousandth of the measured time from one barrier to the next";
     let absence =
         Absence::new("scale", subject, reason).with_remedy(Some("a longer irqlab noise, -d"));
     (count > 0).then_some(absence)
@@ -92,6 +102,12 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
         }
     }
     let mut warnings = cpu_warnings.lines();
+    if has_few_detours(traces) {
+        warnings.push(
+            "fewer than 10 detours took half of the lost time, so intervals have no upper end (a longer run has more)"
+                .to_owned(),
+        );
+    }
     if traces.iter().all(|trace| trace.lost == 0) && rows.iter().any(|row| row.is_lower_bound) {
         let longest_ns = longest_ns(traces);
         warnings.push(format!(
@@ -117,6 +133,13 @@ fn table(rows: &[Row]) -> Table {
         .key()
         .shown_as("detours", 99)
         .text(|row: &Row| if row.coscheduled { "coscheduled" } else { "independent" }),
+        column(
+            "without",
+            "Detours that begin with this context are left out, with all that happens in them. Absent: none is.",
+        )
+        .key()
+        .priority(96)
+        .text(|row: &Row| row.without.clone()),
         column("node_count", "Number of nodes, each with one CPU.")
             .key()
             .shown_as("nodes", 98)

@@ -1,6 +1,8 @@
 //! Reads the detours of each CPU from the tables `noise`, `detours` and `detour_histogram` of a run. The run may come
 //! from anyone, so contradictions are errors, and amounts have limits.
 
+use std::collections::BTreeMap;
+
 use record::{Run, Table, Value};
 use stats::Random;
 use thiserror::Error;
@@ -12,6 +14,9 @@ pub const GRANULARITY_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000
 const DETOURS_MAX: u64 = 200_000;
 /// Maximum length of a window, ns: a year.
 const WINDOW_NS_MAX: u64 = 365 * 86_400 * 1_000_000_000;
+
+/// Maximum number of causes that an error names.
+const KNOWN_CAUSES_MAX: usize = 12;
 
 /// Where the times of detours come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,25 @@ pub enum ScaleError {
         /// Number of detours that were measured.
         count: u64,
     },
+    /// The caller asked to leave out a cause, but the run has only a sample of the detours.
+    #[error(
+        "the run has only {recorded} of {count} detours of CPU {cpu}, so the detours of a cause cannot be left out \
+         (use a shorter run)"
+    )]
+    Sampled {
+        cpu: u64,
+        /// Number of detours that the run has.
+        recorded: u64,
+        /// Number of detours that were measured.
+        count: u64,
+    },
+    /// No detour begins with the cause to leave out.
+    #[error("no detour begins with {cause:?}; detours begin with: {}", .known.join(", "))]
+    NoSuchCause {
+        cause: String,
+        /// Kind and name of the causes of the run, the most frequent first.
+        known: Vec<String>,
+    },
     /// The window is too short for a granularity.
     #[error("granularity {granularity_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time \
          measured", GRANULARITY_NS.start(), .max_ns)]
@@ -100,35 +124,49 @@ pub struct Trace {
 
 /// Reads the traces of a run's CPUs from its tables. If `wanted` is `None`, the arrivals are the measured ones if the
 /// run has all detours, and random otherwise. If any loop was traced, only traced loops count. `seed` determines random
-/// arrivals.
+/// arrivals. Detours whose first kernel event is of the context `without` are left out: the loop works in their time.
 ///
-/// Fails if the run has no detours, or if its tables contradict themselves or each other.
-pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trace>, ScaleError> {
+/// Fails if the run has no detours, if its tables contradict themselves or each other, or if the run has not all detours
+/// that would be left out.
+pub fn traces(
+    run: &Run,
+    wanted: Option<Arrivals>,
+    without: Option<&str>,
+    seed: u64,
+) -> Result<Vec<Trace>, ScaleError> {
     let table = |name| run.table(name).ok_or(ScaleError::Missing(name));
     let (noise, detours, sizes) = (table("noise")?, table("detours")?, table("detour_histogram")?);
     let is_traced = |row: &&Vec<Value>| noise.get(row, "traced") == Some(&Value::Bool(true));
     let any_traced = noise.rows().iter().any(|row| is_traced(&row));
     let rows = noise.rows().iter().filter(|row| !any_traced || is_traced(row));
-    rows.map(|row| {
+    let mut left_out = 0;
+    let read = rows.map(|row| {
         let number = |name| uint(noise, row, "noise", name);
         let (cpu, window_ns) = (number("cpu")?, number("window_ns")?);
         let count = number("detour_count")?;
         if window_ns == 0 || window_ns > WINDOW_NS_MAX {
             return Err(damaged("noise", format!("a window of {window_ns} ns")));
         }
-        let recorded = cpu_rows(detours, "detours", cpu, ["start_ns", "length_ns"])?;
+        let singles = Singles::read(detours, cpu, without)?;
+        left_out += singles.left_out;
         let mut random = Random::new(seed ^ cpu);
-        let has_all_detours = recorded.len() as u64 == count;
+        let recorded = singles.kept.len() as u64 + singles.left_out;
+        let has_all_detours = recorded == count;
         if wanted == Some(Arrivals::Measured) && !has_all_detours {
-            return Err(ScaleError::Thinned { cpu, recorded: recorded.len() as u64, count });
+            return Err(ScaleError::Thinned { cpu, recorded, count });
         }
-        let trace = if has_all_detours && wanted != Some(Arrivals::Random) {
+        if without.is_some() && !has_all_detours {
+            return Err(ScaleError::Sampled { cpu, recorded, count });
+        }
+        let trace = if has_all_detours && (wanted != Some(Arrivals::Random) || without.is_some()) {
             // Runs of early versions have no such column: their times start with the CPU's own loop.
             let window_start_ns = number("window_start_ns").unwrap_or(0);
             let since_start = |[start_ns, length_ns]: [u64; 2]| {
                 [start_ns.saturating_sub(window_start_ns), length_ns]
             };
-            measured(cpu, window_ns, recorded.into_iter().map(since_start).collect())?
+            let trace =
+                measured(cpu, window_ns, singles.kept.into_iter().map(since_start).collect())?;
+            if wanted == Some(Arrivals::Random) { trace.shuffled(&mut random) } else { trace }
         } else {
             let histogram = histogram(sizes, cpu, count)?;
             // Runs of early versions may lack these columns.
@@ -139,8 +177,79 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
         // Runs of early versions do not have the column.
         let lost = number("lost_record_count").unwrap_or(0);
         Ok(Trace { lost, ..trace })
+    });
+    let traces = read.collect::<Result<Vec<Trace>, ScaleError>>()?;
+    match without {
+        Some(cause) if left_out == 0 => {
+            Err(ScaleError::NoSuchCause { cause: cause.to_owned(), known: known_causes(detours) })
+        }
+        _ => Ok(traces),
+    }
+}
+
+impl Trace {
+    /// The same detours in random order, at random times.
+    fn shuffled(self, random: &mut Random) -> Trace {
+        let mut lengths: Vec<u64> = self.detours.iter().map(|(_, length_ns)| *length_ns).collect();
+        random.shuffle(&mut lengths);
+        let detours = at_poisson_times(self.own_ns, lengths, random);
+        Trace { detours, arrivals: Arrivals::Random, ..self }
+    }
+}
+
+/// The single detours that a run has of a CPU.
+struct Singles {
+    /// Start and length of each, ns.
+    kept: Vec<[u64; 2]>,
+    /// Number of detours that were left out.
+    left_out: u64,
+}
+
+impl Singles {
+    /// Reads table `detours`, and leaves out detours that begin with the context `without`.
+    fn read(table: &Table, cpu: u64, without: Option<&str>) -> Result<Singles, ScaleError> {
+        let number = |row: &[Value], column| uint(table, row, "detours", column);
+        let mut singles = Singles { kept: Vec::new(), left_out: 0 };
+        for row in table.rows() {
+            if number(row, "cpu")? != cpu {
+                continue;
+            }
+            if without.is_some_and(|cause| begins_with(table, row, cause)) {
+                singles.left_out += 1;
+            } else {
+                singles.kept.push([number(row, "start_ns")?, number(row, "length_ns")?]);
+            }
+        }
+        Ok(singles)
+    }
+}
+
+/// Kind and name of a detour's first kernel event. `None` if it is not known.
+fn trigger<'t>(table: &'t Table, row: &'t [Value]) -> Option<(&'t str, &'t str)> {
+    let text = |column| match table.get(row, column) {
+        Some(Value::Text(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    Some((text("trigger_kind")?, text("trigger_name")?))
+}
+
+/// Whether a detour begins with a context. `cause` is its name, or its kind and name.
+fn begins_with(table: &Table, row: &[Value], cause: &str) -> bool {
+    trigger(table, row).is_some_and(|(kind, name)| {
+        name == cause
+            || cause.strip_prefix(kind).and_then(|rest| rest.strip_prefix(' ')) == Some(name)
     })
-    .collect()
+}
+
+/// The contexts that detours begin with, the most frequent first.
+fn known_causes(table: &Table) -> Vec<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (kind, name) in table.rows().iter().filter_map(|row| trigger(table, row)) {
+        *counts.entry(format!("{kind} {name}")).or_default() += 1;
+    }
+    let mut known: Vec<(String, usize)> = counts.into_iter().collect();
+    known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    known.into_iter().take(KNOWN_CAUSES_MAX).map(|(cause, _)| cause).collect()
 }
 
 fn damaged(table: &'static str, contradiction: String) -> ScaleError {

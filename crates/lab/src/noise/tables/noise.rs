@@ -290,8 +290,12 @@ pub fn sizes(samples: &[NoiseSample]) -> Table {
         "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";
     let buckets =
         detour_loops(samples).into_iter().flat_map(|DetourLoop { cpu, ledger, .. }| {
-            let filled = ledger.gaps.histogram.filled();
-            filled.map(|(min_ns, max_ns, count)| Bucket { cpu: cpu.cpu, min_ns, max_ns, count })
+            ledger.gaps.buckets().map(|(min_ns, max_ns, count)| Bucket {
+                cpu: cpu.cpu,
+                min_ns,
+                max_ns,
+                count,
+            })
         });
     columns.table("detour_histogram", doc, buckets).displayed(no_rows())
 }
@@ -321,11 +325,13 @@ pub fn sizes_by_cause(samples: &[NoiseSample]) -> Table {
     let is_traced = |detour_loop: &DetourLoop<'_>| detour_loop.sample.traced.is_some();
     let traced_loops = detour_loops(samples).into_iter().filter(is_traced);
     let buckets = traced_loops.flat_map(|detour_loop| {
-        let lengths_by_main = detour_loop.ledger.lengths_by_main.iter();
-        lengths_by_main.flat_map(move |(&main, lengths)| {
+        let ledger = detour_loop.ledger;
+        // The longest detour of a cause is not known: the longest of all is a bound for it.
+        let max_ns = ledger.gaps.peak.value;
+        ledger.lengths_by_main.iter().flat_map(move |(&main, lengths)| {
             let bucket =
                 move |(min_ns, max_ns, count)| Bucket { detour_loop, main, min_ns, max_ns, count };
-            lengths.filled().map(bucket)
+            lengths.filled_up_to(max_ns).map(bucket)
         })
     });
     columns.table("detour_histogram_by_cause", doc, buckets).displayed(no_rows())

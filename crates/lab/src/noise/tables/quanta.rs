@@ -3,7 +3,7 @@
 use record::{Columns, Format, Table, column};
 
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
-use super::{cpu_column, ended_by, ended_by_column, quanta_rows, ratio};
+use super::{cpu_column, ended_by, ended_by_column, quanta_rows};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
 /// A row of table `fwq`: the quanta of fixed work on one CPU.
@@ -100,15 +100,19 @@ struct TimeSlots<'a> {
 }
 
 impl TimeSlots<'_> {
-    /// Share of the work that was not done, if each quantum could have had the maximum work. `None` if the share is at
-    /// most its resolution: a quantum counts whole units of work, so it has one unit less than another by chance.
+    /// Share of the work that was not done, if each quantum could have had the work of an undisturbed one. A quantum counts
+    /// whole units of work, so undisturbed quanta have the maximum or one unit less. `None` if less than one unit of each
+    /// quantum is missing: then the share is at most its resolution.
     fn lost_work_ratio(&self) -> Option<f64> {
-        let Slots { work_max, count, work_sum, .. } = *self.slots;
-        let possible_work = work_max.saturating_mul(count);
-        let lost_work = possible_work.saturating_sub(work_sum);
-        // One unit of each quantum.
-        let is_resolved = lost_work > count;
-        if is_resolved { ratio(lost_work, possible_work) } else { None }
+        let Slots { work_max, count, work_sum, ref first, .. } = *self.slots;
+        let is_resolved = work_max.saturating_mul(count).saturating_sub(work_sum) > count;
+        let undisturbed = || first.iter().filter(|work| **work + 1 >= work_max);
+        let undisturbed_mean =
+            undisturbed().sum::<u64>() as f64 / (undisturbed().count() as f64).max(1.0);
+        // The quanta that are stored one by one may all be disturbed.
+        let possible_work = undisturbed_mean.max((work_max.max(1) - 1) as f64) * count as f64;
+        let lost_ratio = (1.0 - work_sum as f64 / possible_work).max(0.0);
+        (is_resolved && possible_work > 0.0).then_some(lost_ratio)
     }
 }
 
@@ -138,9 +142,10 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         ),
         column(
             "lost_work_ratio",
-            "Share of the work that was not done: 1 minus work_mean_iterations over \
-             work_max_iterations. Absent if it is at most its resolution, 1 over work_max_iterations: \
-             a whole unit of work counts in the quantum in which it ends.",
+            "Share of the work that was not done: 1 minus work_mean_iterations over the mean of the \
+             undisturbed quanta, which have work_max_iterations or one less, because a whole unit of \
+             work counts in the quantum in which it ends. Absent if it is at most its resolution, 1 \
+             over work_max_iterations.",
         )
         .real(|row: &TimeSlots<'_>| row.lost_work_ratio()),
         column("empty_quantum_count", "Quanta without any work.")
@@ -180,5 +185,7 @@ mod tests {
         };
         assert_eq!(lost_ratio(&[64, 63, 63, 64]), Some(Value::Absent));
         assert_eq!(lost_ratio(&[64, 0]), Some(Value::Real(0.5)));
+        // Undisturbed quanta have 63.5 units on average.
+        assert_eq!(lost_ratio(&[64, 63, 0, 0]), Some(Value::Real(0.5)));
     }
 }

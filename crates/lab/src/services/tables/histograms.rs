@@ -27,8 +27,8 @@ pub(in super::super) fn histograms(sample: &ServicesSample) -> Table {
         let distributions =
             [("latency", Some(&times.latency)), ("computation", times.computation.as_ref())];
         for (time, distribution) in distributions {
-            let filled = distribution.iter().flat_map(|times| times.histogram.filled());
-            rows.extend(filled.map(|bucket| (service, time, bucket)));
+            let buckets = distribution.iter().flat_map(|times| times.buckets());
+            rows.extend(buckets.map(|bucket| (service, time, bucket)));
         }
     }
     let doc = "Completed requests by time; a bucket is at most 1/16 of its lower bound wide.";

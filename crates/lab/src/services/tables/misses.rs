@@ -405,7 +405,7 @@ fn shared_columns<'a>() -> Columns<'a, SharedRow<'a>> {
         column("address", "Virtual address of the 8 bytes that were missed.")
             .priority(85)
             .key()
-            .text(|row: &Row<'_>| row.bytes.map(|bytes| format!("{:#x}", bytes.address))),
+            .text(|row: &Row<'_>| Some(format!("{:#x}", row.bytes?.address?))),
         key_columns().of_optional(|row: &Row<'_>| row.bytes.map(|bytes| &bytes.service)),
         column("function", "Function that missed.")
             .priority(95)
@@ -439,17 +439,20 @@ fn shared(misses: &MissSample) -> Table {
     };
     let sharing = |bytes: &SharedLine| bytes.true_sharing + bytes.false_sharing;
     let line_bytes = misses.line_bytes.max(8);
+    let mut others =
+        SharedRow { line: None, bytes: None, cpus: 0, true_sharing: 0, false_sharing: 0 };
     let mut lines: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     for bytes in &misses.shared {
-        lines.entry(bytes.address / line_bytes).or_default().push(bytes);
+        match bytes.address {
+            Some(address) => lines.entry(address / line_bytes).or_default().push(bytes),
+            None => others.add(bytes),
+        }
     }
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_by_key(|(line, line_bytes)| {
         (std::cmp::Reverse(line_bytes.iter().map(|bytes| sharing(bytes)).sum::<u64>()), *line)
     });
     let mut rows: Vec<SharedRow<'_>> = Vec::new();
-    let mut others =
-        SharedRow { line: None, bytes: None, cpus: 0, true_sharing: 0, false_sharing: 0 };
     let mut is_full = false;
     for (number, (_, mut line)) in (1_u64..).zip(lines) {
         is_full |= !rows.is_empty() && rows.len() + line.len() > SHARED_ROWS_MAX;
@@ -496,7 +499,7 @@ mod tests {
             service: ServiceName { class: Class::Syscall, name: "read".to_owned() },
             kind: "slab".to_owned(),
             structure: Some("file.f_pos".to_owned()),
-            address: 8 * number,
+            address: Some(8 * number),
             function: "vfs_read".to_owned(),
             cpus: 1_u32 << (number % 2),
             true_sharing: 1,
@@ -520,8 +523,14 @@ mod tests {
         let counts = ["miss_count", "true_sharing_count", "false_sharing_count"].map(cell);
         assert_eq!(counts, [300, 100, 200].map(Value::Uint));
         // Without further lines there is no such row.
-        let sample = MissSample { shared: (0..200).map(bytes).collect(), ..sample };
+        let mut sample = MissSample { shared: (0..200).map(bytes).collect(), ..sample };
         assert_eq!(shared(&sample).rows().len(), SHARED_ROWS_MAX);
+        // Misses whose bytes were not recorded belong to the others, however many they are.
+        sample.shared.push(SharedLine { address: None, true_sharing: 1_000, ..bytes(0) });
+        let table = shared(&sample);
+        let others = &table.rows()[SHARED_ROWS_MAX];
+        assert_eq!(table.get(others, "structure"), Some(&Value::from(ALL_OTHERS)));
+        assert_eq!(table.get(others, "miss_count"), Some(&Value::Uint(1_002)));
     }
 
     #[test]

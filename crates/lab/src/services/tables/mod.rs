@@ -200,7 +200,7 @@ pub(super) mod tests {
             service: service(),
             kind: "slab".to_owned(),
             structure: Some("file.f_pos".to_owned()),
-            address,
+            address: Some(address),
             function: "vfs_read".to_owned(),
             cpus: 0b11,
             true_sharing: 0,

@@ -187,12 +187,10 @@ fn warm_access<M: Memory>(instruction: &Instruction, access: &Access, memory: &m
     if !has_such_access {
         return;
     }
-    let mode = if !access.write {
-        AccessMode::load_of(instruction.special)
-    } else if instruction.streams() {
-        AccessMode::StoreAround
+    let mode = if access.write {
+        AccessMode::store_of(instruction)
     } else {
-        AccessMode::Store
+        AccessMode::load_of(instruction.special)
     };
     memory.look_up(access, mode);
 }

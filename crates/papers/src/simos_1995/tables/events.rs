@@ -5,14 +5,15 @@ use lab::services::Class;
 use lab::services::counters::INSTRUCTIONS;
 use record::{Columns, Table, column};
 
+use super::super::published::name_matches;
 use super::super::runs::{MachineRun, ratio};
 use super::{Sides, display_by_workload, run_columns};
 
 /// The source of an event's count.
 enum Source {
     Seconds,
-    /// Requests of the class's services with these names. No names: all services of the class. A name that ends in
-    /// `*` matches by its start.
+    /// Requests of the class's services with these names, in which `*` stands for any text. No names: all services of
+    /// the class.
     Requests(Class, &'static [&'static str]),
     /// The sum of the named counters, on all CPUs.
     Counters(&'static [&'static str]),
@@ -36,7 +37,7 @@ const EVENTS: [(&str, &str, Source); 13] = [
     ("l1i_misses", "L1I misses", Source::Counters(&["l1i_misses"])),
     ("l1d_misses", "L1D misses", Source::Counters(&["l1d_load_misses", "l1d_store_misses"])),
     ("l2_misses", "L2 misses", Source::Counters(&["l2_fetch_misses", "l2_data_misses"])),
-    ("disk_ios", "disk interrupts", Source::Requests(Class::Irq, &["virtio*"])),
+    ("disk_ios", "disk interrupts", Source::Requests(Class::Irq, &["virtio*-req.*"])),
 ];
 
 impl Source {
@@ -50,11 +51,7 @@ impl Source {
             }
             Source::Requests(class, names) => {
                 let is_named = |name: &str| {
-                    names.is_empty()
-                        || names.iter().any(|pattern| match pattern.strip_suffix('*') {
-                            Some(start) => name.starts_with(start),
-                            None => name == *pattern,
-                        })
+                    names.is_empty() || names.iter().any(|pattern| name_matches(pattern, name))
                 };
                 let services = run.sample.services.iter();
                 let named = services.filter(|stats| stats.class == *class && is_named(&stats.name));

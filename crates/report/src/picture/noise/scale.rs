@@ -27,7 +27,9 @@ struct Point {
 /// The slowdowns with one time between two barriers, by ascending number of nodes.
 struct Line {
     granularity_ns: f64,
-    /// The label: the time between two barriers.
+    /// The context whose detours are left out. Empty: none is.
+    without: String,
+    /// The label: the time between two barriers, and the context that is left out.
     name: String,
     points: Vec<Point>,
 }
@@ -46,14 +48,28 @@ fn lines(run: &Run) -> Vec<Line> {
         }
         let is_lower_bound = *row.get("is_lower_bound") == Value::Bool(true);
         let point = Point { nodes, slowdown, is_lower_bound };
-        match lines.iter_mut().find(|line| line.granularity_ns == granularity_ns) {
+        let without = match row.get("without") {
+            Value::Text(context) => context.clone(),
+            _ => String::new(),
+        };
+        let is_its_line =
+            |line: &&mut Line| line.granularity_ns == granularity_ns && line.without == without;
+        match lines.iter_mut().find(is_its_line) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { granularity_ns, name: String::new(), points: vec![point] }),
+            None => {
+                let (name, points) = (String::new(), vec![point]);
+                lines.push(Line { granularity_ns, without, name, points });
+            }
         }
     }
     let times: Vec<f64> = lines.iter().map(|line| line.granularity_ns).collect();
     let names = Quantity::Time.distinct_texts(&times);
-    lines.iter_mut().zip(names).for_each(|(line, name)| line.name = name);
+    for (line, time) in lines.iter_mut().zip(names) {
+        line.name = match line.without.as_str() {
+            "" => time,
+            context => format!("{time} without {context}"),
+        };
+    }
     lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.nodes.total_cmp(&b.nodes)));
     lines
 }
@@ -72,7 +88,7 @@ pub fn scale(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             .to_owned(),
     ];
     if all.len() > shown.len() {
-        notes.push(format!("Drawn are {} of {} times; see table scale.", shown.len(), all.len()));
+        notes.push(format!("Drawn are {} of {} lines; see table scale.", shown.len(), all.len()));
     }
     let heading = Heading {
         title: "Slowdown of a parallel job by the measured detours".to_owned(),
@@ -139,6 +155,15 @@ mod tests {
             row(10_000_000, "independent", 1, 0.002, false),
             row(10_000_000, "independent", 1_048_576, 0.07, true),
         ];
+        let mut left_out = rows.clone();
+        left_out.iter_mut().for_each(|row| row.push(Value::Absent));
+        let whole = left_out.len();
+        left_out.extend_from_within(..2);
+        left_out[whole..].iter_mut().for_each(|row| row[5] = "local_timer".into());
+        let with_context: Vec<_> = columns.into_iter().chain([("without", Kind::Text)]).collect();
+        let left_out_lines = lines(&run_of(vec![table("scale", &with_context, left_out)]));
+        let names: Vec<&str> = left_out_lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names, ["100 µs", "10.0 ms", "100 µs without local_timer"]);
         let mut close = rows.clone();
         close.push(row(100_001, "independent", 4_096, 0.9, false));
         let close_lines = lines(&run_of(vec![table("scale", &columns, close)]));

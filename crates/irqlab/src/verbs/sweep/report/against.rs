@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use lab::compare::Reading;
+use report::shell_word;
 use sweep::{Plan, Status, Task};
 
 use super::super::{open, usage};
@@ -23,6 +24,8 @@ pub struct Against {
     readings: HashMap<AxisValues, Reading>,
     /// Facts about all of its runs. `None` if no run has the figure.
     pub facts: Option<Facts>,
+    /// How the commands of the two sweeps differ, apart from the axes. `None` if they are equal.
+    pub command_difference: Option<String>,
 }
 
 impl Against {
@@ -46,7 +49,8 @@ impl Against {
             let reading = combination.readings.drain(..).next().flatten()?;
             Some((axis_values(other_plan, combination.task), reading))
         });
-        Ok(Against { path, readings: with_values.collect(), facts })
+        let command_difference = command_difference(plan, other_plan, &path);
+        Ok(Against { path, readings: with_values.collect(), facts, command_difference })
     }
 
     /// The figure of the combination with the task's values. `None` if the other sweep does not have it.
@@ -60,6 +64,51 @@ fn axis_values(plan: &Plan, task: &Task) -> AxisValues {
         plan.named_values(task).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     values.sort();
     values
+}
+
+/// A sentence with the arguments that only one of the two plans' commands has, and with files whose contents differ.
+/// `None` if there are none. The order of options does not count.
+fn command_difference(plan: &Plan, other_plan: &Plan, path: &str) -> Option<String> {
+    let (mut here, mut there) = (options(&plan.command), options(&other_plan.command));
+    here.retain(|option| match there.iter().position(|other| other == option) {
+        Some(position) => {
+            there.swap_remove(position);
+            false
+        }
+        None => true,
+    });
+    there.sort_unstable();
+    let changed_files = plan.files.iter().filter(|(name, hash)| {
+        other_plan.files.get(*name).is_some_and(|other_hash| other_hash != *hash)
+    });
+    let changed_files: Vec<&str> = changed_files.map(|(name, _)| name.as_str()).collect();
+    let parts = [
+        (format!("only in {path}"), there.iter().map(String::as_str).collect()),
+        ("only here".to_owned(), here.iter().map(String::as_str).collect()),
+        ("other contents".to_owned(), changed_files),
+    ];
+    let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+    let parts: Vec<String> =
+        parts.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "the commands of the two sweeps differ, so the changes may be due to that ({})",
+            parts.join("; ")
+        )
+    })
+}
+
+/// The options of a command, each with its values. Words before the first option are one part.
+fn options(command: &[String]) -> Vec<String> {
+    let starts_option = |word: &&String| word.starts_with('-') && word.len() > 1;
+    let mut parts: Vec<String> = Vec::new();
+    for word in command {
+        match parts.last_mut() {
+            Some(part) if !starts_option(&word) => *part += &format!(" {}", shell_word(word)),
+            _ => parts.push(shell_word(word)),
+        }
+    }
+    parts
 }
 
 /// Refuses plans whose combinations cannot belong together.
@@ -78,4 +127,46 @@ fn refuse_other_axes(plan: &Plan, other_plan: &Plan, path: &str) -> anyhow::Resu
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn plan(command: &str, hash: &str) -> Plan {
+        let files: BTreeMap<String, String> = [("bzImage".to_owned(), hash.to_owned())].into();
+        Plan {
+            schema: String::new(),
+            version: String::new(),
+            directory: String::new(),
+            measures_this_machine: false,
+            command: command.split(' ').map(str::to_owned).collect(),
+            axes: Vec::new(),
+            excluded_count: 0,
+            baseline: None,
+            files,
+            tasks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn commands_that_differ_are_named() {
+        let difference = |here: &str, there: &str| {
+            command_difference(&plan(here, "a"), &plan(there, "a"), "sunday")
+        };
+        let same = "handlers --on sim:zen3 -d 1s";
+        assert_eq!(difference(same, same), None);
+        assert_eq!(difference(same, "handlers -d 1s --on sim:zen3"), None);
+        let differ = "the commands of the two sweeps differ, so the changes may be due to that";
+        assert_eq!(
+            difference(same, "handlers --on sim:zen3 -d 5s --warm-up 2s"),
+            Some(format!("{differ} (only in sunday: --warm-up 2s, -d 5s; only here: -d 1s)"))
+        );
+        assert_eq!(
+            command_difference(&plan(same, "a"), &plan(same, "b"), "sunday"),
+            Some(format!("{differ} (other contents: bzImage)"))
+        );
+    }
 }

@@ -85,11 +85,13 @@ impl std::str::FromStr for Limit {
     }
 }
 
-/// A number in the unit of the column, perhaps with a unit: `5us` and `5000` for a column of nanoseconds, `2%` for a ratio.
+/// A number in the unit of the column, perhaps with a unit: `5us` and `5000` for a column of nanoseconds, `2%` for a
+/// ratio. `None` if the unit is not that of the column.
 fn number_in_unit_of(column: &str, text: &str) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     if let Some(percent) = text.strip_suffix('%') {
-        return number(percent).map(|percent| percent / 100.0);
+        let is_ratio = column.ends_with("_ratio");
+        return number(percent).filter(|_| is_ratio).map(|percent| percent / 100.0);
     }
     let time = || any_duration(text).ok().map(|time| time.as_nanos() as f64);
     number(text).or_else(|| column.ends_with("_ns").then(time).flatten())
@@ -103,6 +105,13 @@ impl Limit {
             (false, true) => value >= self.end,
             (false, false) => value > self.end,
         }
+    }
+
+    /// Whether the limit excludes a figure, but not the whole interval of the figure. False for a figure of unknown
+    /// uncertainty.
+    fn excludes_in_doubt(&self, reading: &Reading) -> bool {
+        let admits_part = |(low, high)| self.admits(low) || self.admits(high);
+        !self.admits(reading.value()) && reading.interval().is_some_and(admits_part)
     }
 
     /// Whether the whole interval of a figure meets the limit. A figure of unknown uncertainty is in doubt.
@@ -136,7 +145,11 @@ pub fn best(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> 
     }
     let looked_for = goal_text(goal);
     if fitting.is_empty() {
-        return vec![format!("best ({looked_for}): none. {counts}.")];
+        let none = format!("best ({looked_for}): none. {counts}.");
+        return [none]
+            .into_iter()
+            .chain(excluded_in_doubt(goal, column, &complete, None))
+            .collect();
     }
     let readings = fitting.iter().filter_map(|candidate| candidate.goal);
     let figures: Vec<Figure> = readings.map(figure).collect();
@@ -172,7 +185,55 @@ pub fn best(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> 
             doubtful.join(", ")
         ));
     }
+    sentences.extend(excluded_in_doubt(goal, column, &complete, Some(figures[first].value)));
     sentences
+}
+
+/// A sentence with the combinations that would be better than `best_value`, if their figures did not miss limits that
+/// are within the intervals of these figures. `best_value`: the goal's column of the best combination, or `None` if no
+/// combination meets the limits. Returns `None` if there are no such combinations.
+fn excluded_in_doubt(
+    goal: &Goal,
+    column: &Column,
+    complete: &[&Candidate<'_>],
+    best_value: Option<f64>,
+) -> Option<String> {
+    let is_better = |value: f64, other: f64| match goal.extreme {
+        Extreme::Smallest => value < other,
+        Extreme::Largest => value > other,
+    };
+    let mut excluded: Vec<(f64, String)> = Vec::new();
+    for candidate in complete {
+        let Some(value) = candidate.goal.map(Reading::value) else { continue };
+        let pairs = goal.limits.iter().zip(candidate.limits.iter().flatten());
+        let missed: Vec<_> =
+            pairs.filter(|(limit, reading)| !limit.admits(reading.value())).collect();
+        let are_in_doubt = missed.iter().all(|(limit, reading)| limit.excludes_in_doubt(reading));
+        if missed.is_empty()
+            || !are_in_doubt
+            || best_value.is_some_and(|best_value| !is_better(value, best_value))
+        {
+            continue;
+        }
+        let limits: Vec<&str> = missed.iter().map(|(limit, _)| limit.text.as_str()).collect();
+        let text = value_text(column, value);
+        excluded.push((value, format!("{}, with {text} ({})", candidate.name, limits.join(", "))));
+    }
+    if excluded.is_empty() {
+        return None;
+    }
+    excluded.sort_by(|(value, _), (other, _)| match goal.extreme {
+        Extreme::Smallest => value.total_cmp(other),
+        Extreme::Largest => other.total_cmp(value),
+    });
+    let more = excluded.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named: Vec<String> = excluded.into_iter().take(NAMED_MAX).map(|(_, text)| text).collect();
+    let comparison = if best_value.is_some() { "better, and " } else { "" };
+    Some(format!(
+        "In doubt, because these are {comparison}left out by a limit within their intervals: {}{more}.",
+        named.join("; ")
+    ))
 }
 
 fn figure(reading: &Reading) -> Figure {
@@ -202,6 +263,9 @@ pub fn value_text(column: &Column, value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use record::{IntervalColumns, Kind, Run, Table};
+    use serde_json::Map;
+
     use super::*;
 
     #[test]
@@ -215,8 +279,94 @@ mod tests {
         assert!(goal.limits[0].admits(0.05) && !goal.limits[1].admits(2_000.0));
         assert!(goal.limits[2].admits(100.0) && !goal.limits[2].admits(99.0));
         assert!("max a".parse::<Goal>().unwrap().limits.is_empty());
-        for wrong in ["", "a", "low a", "min a b", "min a subject to b", "min a subject to b<x"] {
+        for wrong in [
+            "",
+            "a",
+            "low a",
+            "min a b",
+            "min a subject to b",
+            "min a subject to b<x",
+            // A share of something is no time, and no count.
+            "min a subject to self_max_ns<=5%",
+            "min a subject to span_count<5%",
+        ] {
             assert!(wrong.parse::<Goal>().unwrap_err().contains("write 'min COLUMN"), "{wrong}");
         }
+    }
+
+    /// The reading of `mean` with this half width, in a column of times.
+    fn reading(mean: f64, half_width: f64) -> Reading {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").key(),
+            Column::new("late_mean_ns", Kind::Real, "")
+                .cost()
+                .interval(IntervalColumns::half_width("ci95_ns").degrees_of_freedom("freedom")),
+            Column::new("ci95_ns", Kind::Real, ""),
+            Column::new("freedom", Kind::Uint, ""),
+        ];
+        let mut table = Table::new("wakeup", "", columns);
+        table.push(vec!["all".into(), mean.into(), half_width.into(), 7_u64.into()]);
+        let run = Run {
+            schema: String::new(),
+            experiment: "wakeup".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: Map::new(),
+            settings: Map::new(),
+            observer: Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![table],
+        };
+        let table = &run.tables[0];
+        Reading::new(&run, table, &table.rows()[0], &table.columns[1]).unwrap()
+    }
+
+    /// The sentences of a search for the smallest figure with a second figure of at most 5,000 ns. `readings`: name,
+    /// figure, and the second figure with its half width, of each combination.
+    fn sentences(readings: &[(&str, f64, [f64; 2])]) -> Vec<String> {
+        let goal: Goal = "min late_mean_ns subject to late_p99_ns<=5us".parse().unwrap();
+        let column = Column::new("late_mean_ns", Kind::Real, "").cost();
+        let figures: Vec<[Reading; 2]> = readings
+            .iter()
+            .map(|(_, value, [limited, half_width])| {
+                [reading(*value, 1.0), reading(*limited, *half_width)]
+            })
+            .collect();
+        let candidates: Vec<Candidate<'_>> = readings
+            .iter()
+            .zip(&figures)
+            .map(|((name, ..), [figure, limited])| Candidate {
+                name: (*name).to_owned(),
+                goal: Some(figure),
+                limits: vec![Some(limited)],
+            })
+            .collect();
+        best(&goal, &column, &candidates)
+    }
+
+    #[test]
+    fn a_better_combination_that_a_limit_excludes_in_doubt_is_named() {
+        let doubt = |sentences: &[String]| {
+            sentences.iter().find(|sentence| sentence.contains("left out")).cloned()
+        };
+        // The limit is within the interval of the faster combination, 4,900 to 5,300.
+        let found =
+            sentences(&[("slow", 2_000.0, [3_000.0, 10.0]), ("fast", 1_000.0, [5_100.0, 200.0])]);
+        assert!(found[0].contains(": slow, with late_mean_ns 2.00 µs"), "{}", found[0]);
+        let expected = "In doubt, because these are better, and left out by a limit within their intervals: fast, with \
+                        1.00 µs (late_p99_ns<=5us).";
+        assert_eq!(doubt(&found).as_deref(), Some(expected));
+        // It is surely above the limit; or it is worse.
+        for other in [("fast", 1_000.0, [5_300.0, 200.0]), ("slower", 3_000.0, [5_100.0, 200.0])] {
+            assert_eq!(doubt(&sentences(&[("slow", 2_000.0, [3_000.0, 10.0]), other])), None);
+        }
+        // No combination meets the limit.
+        let found = sentences(&[("fast", 1_000.0, [5_100.0, 200.0])]);
+        assert!(found[0].contains("none."), "{}", found[0]);
+        let expected = "In doubt, because these are left out by a limit within their intervals: fast, with 1.00 µs \
+                        (late_p99_ns<=5us).";
+        assert_eq!(doubt(&found).as_deref(), Some(expected));
     }
 }

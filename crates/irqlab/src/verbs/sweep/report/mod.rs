@@ -158,7 +158,7 @@ struct Facts {
     live_machines: BTreeSet<String>,
     /// Path of the sweep with which figures are compared. `None` if that is the baseline.
     against: Option<String>,
-    /// Notes on the runs of that sweep.
+    /// Notes on that sweep's command and runs.
     base_notes: Vec<String>,
 }
 
@@ -524,6 +524,7 @@ impl Facts {
             self.live_machines.extend(facts.live_machines.iter().cloned());
             self.base_notes = facts.notes_of_runs(&format!("in {}, ", against.path));
         }
+        self.base_notes.extend(against.command_difference.clone());
     }
 
     fn add(&mut self, run: &Run) {
