@@ -9,8 +9,8 @@
 //! distribution. Nothing is sampled, and a million nodes take no longer than two.
 //!
 //! What is approximate: all nodes that wait are taken to have had the mean delay of the nodes that were not the slowest; a
-//! node's next detour does not depend on when its last one was; and delays and waits lie on grids ([`VALUE_RATIO`],
-//! [`WAIT_RATIO`]).
+//! node's next detour does not depend on when its last one was; and delays and waits lie on grids (`VALUE_RATIO`,
+//! `WAIT_RATIO`).
 
 use crate::interval::t_95;
 use crate::random::Random;
