@@ -76,7 +76,7 @@ pub enum ScaleError {
     /// The caller asked to leave out a cause, but the run has only a sample of the detours.
     #[error(
         "the run has only {recorded} of {count} detours of CPU {cpu}, so the detours of a cause cannot be left out \
-         (use a shorter run)"
+         (use a shorter run, or a higher --threshold)"
     )]
     Sampled {
         cpu: u64,
