@@ -1,10 +1,11 @@
 //! Decodes x86-64 instructions into descriptions for the simulator. The plugin decodes each instruction once, when QEMU
-//! translates its block; a replayed block trace does the same.
+//! translates its block; a replay of a block trace does the same.
 //!
 //! [`Decoder::decode`] tells the kind of an instruction: whether it is a branch, whether it can write to a device,
 //! whether the simulator must act on it. [`Decoder::core_instruction`] describes it for a core: registers, memory
 //! accesses, execution unit, special effect. iced-x86 knows the registers and the memory that an instruction uses; this
-//! module adds the execution unit and the special effect.
+//! module adds the execution unit and the special effect. For flushes of cache lines and changes of address translations,
+//! [`MemoryOperand`] says how the plugin computes the address from the guest's registers.
 //!
 //! The bytes come from a guest, so they may be anything: no bytes may cause a panic.
 
@@ -77,9 +78,10 @@ pub struct FlushedLine {
     pub keeps: bool,
 }
 
-/// An operand in memory. Registers have the numbers of the encoding: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...
+/// An operand in memory. Registers are numbered as in the instruction's encoding: 0 is rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOperand {
+    /// `None`: no base, or rip, which the displacement then contains.
     pub base: Option<u8>,
     pub index: Option<u8>,
     /// The factor of the index: 1, 2, 4 or 8.
@@ -89,23 +91,24 @@ pub struct MemoryOperand {
 }
 
 impl MemoryOperand {
-    /// The memory operand of an instruction. `None` if its segment has a base (FS, GS), or if its address has less than
-    /// 64 bits: the caller could not compute the address.
-    fn from_x86(instruction: &X86) -> Option<MemoryOperand> {
+    /// The memory operand of an instruction that has one. `None` if its address cannot be computed from general registers of
+    /// 64 bits: the segment has a base (FS, GS), or a register is shorter.
+    fn of_instruction(instruction: &X86) -> Option<MemoryOperand> {
+        // `Some(None)`: there is no register. iced-x86 adds rip to the displacement.
         let number = |register: X86Register| match register {
             X86Register::None | X86Register::RIP => Some(None),
             register if register.is_gpr64() => Some(Some(register.number() as u8)),
             _ => None,
         };
-        let has_base = matches!(instruction.segment_prefix(), X86Register::FS | X86Register::GS);
-        if has_base {
+        let segment_has_base =
+            matches!(instruction.segment_prefix(), X86Register::FS | X86Register::GS);
+        if segment_has_base {
             return None;
         }
         Some(MemoryOperand {
             base: number(instruction.memory_base())?,
             index: number(instruction.memory_index())?,
             scale: instruction.memory_index_scale() as u8,
-            // For an address relative to rip, iced-x86 returns the absolute address here.
             displacement: instruction.memory_displacement64(),
         })
     }
@@ -203,10 +206,10 @@ impl Decoded {
         let instruction = &self.valid;
         let number = |register: X86Register| register.full_register().number() as u8;
         Some(match instruction.mnemonic() {
-            Mnemonic::Invlpg => TranslationChange::Page(MemoryOperand::from_x86(instruction)),
+            Mnemonic::Invlpg => TranslationChange::Page(MemoryOperand::of_instruction(instruction)),
             Mnemonic::Invpcid => TranslationChange::Described {
                 kind: number(instruction.op0_register()),
-                at: MemoryOperand::from_x86(instruction),
+                at: MemoryOperand::of_instruction(instruction),
             },
             _ if instruction.op0_register() == X86Register::CR3 => {
                 TranslationChange::PageTables { from: number(instruction.op1_register()) }
@@ -224,7 +227,7 @@ impl Decoded {
             Mnemonic::Clwb => true,
             _ => return None,
         };
-        Some(FlushedLine { at: MemoryOperand::from_x86(&self.valid)?, keeps })
+        Some(FlushedLine { at: MemoryOperand::of_instruction(&self.valid)?, keeps })
     }
 
     /// Whether the instruction is a call, a jump or a near return.

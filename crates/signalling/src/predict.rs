@@ -12,8 +12,10 @@
 //! fixed + E[S] + lambda E[S²] / (2 (1 - rho)) + N_v / lambda,   rho = lambda E[S]
 //! ```
 //!
-//! where S is the service time of an event, lambda the rate, and N_v the mean number of events that wait at a
-//! random time of a vacation. The schemes differ in S and in the vacation:
+//! where S is the service time of an event, lambda the rate, N_v the mean number of events that wait at a
+//! random time of a vacation, and fixed a constant delay of each event. The schemes differ in S and in the
+//! vacation. C is the cost of an interrupt or tick, alpha the time to handle an event, L the latency of a
+//! wake-up, P the cost of a poll, and Y that of a yield:
 //!
 //! | scheme | S | vacation |
 //! |---|---|---|
@@ -30,12 +32,12 @@
 //! N_v / lambda = E[V²] / (2 E[V]).
 //!
 //! *Clocked* ticks keep their period, so the vacation is the part of the period that handling leaves:
-//! V = period - B + C. B is the tick's C plus the busy periods that the arrivals of the last vacation start.
-//! With a = rho / (1 - rho), the mean of V is (1 - rho) times the period (plus the variation of C). The
-//! variance of V follows from the variance of B, which depends on the last V by the factor -a. As rho
-//! approaches one half, short and long vacations alternate more and more. Above one half no stationary
-//! solution of this kind exists, and the event simulation answers. The event simulation also answers where
-//! handling could last until the next tick.
+//! V = period - B + C. B is the time that the CPU is busy after a tick: C, and the time to handle the events
+//! that arrived in the last vacation and those that arrive meanwhile. The mean of V is (1 - rho) times the
+//! period (plus the variation of C). If one vacation is longer than the mean by x, the next is shorter by a x
+//! on average, with a = rho / (1 - rho): this gives the variance of V. As rho approaches one half, short and
+//! long vacations alternate more and more. Above one half there is no closed form, nor where handling could
+//! last until the next tick: the event simulation answers then.
 
 use crate::costs::{Costs, Times};
 use crate::scheme::Scheme;
@@ -440,11 +442,14 @@ fn clocked(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) ->
     Vacation { length_ns, waiting_ns, interrupts: 1.0, empty_polls: 0.0, spent_ns: 0.0 }
 }
 
-/// Refuses a form where the ring could overflow, because the forms assume an infinite ring. `queued` is the
-/// mean number of waiting events in the queue without vacations, `waiting` the mean number in a vacation.
+/// Fails if more than about one event in a million could be lost because the ring is full: the closed forms
+/// assume an infinite ring. `queued` is the mean number of waiting events in the M/G/1 queue without vacations,
+/// and `waiting` the mean number at a random time of a vacation.
 fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'static str> {
-    // The events at the end of a vacation are a Poisson number, whose mean is twice the mean over the vacation.
-    // The queue's tail is about exponential (Kleinrock I, 5.6), and e^-14 is one in a million.
+    // At the end of a vacation of fixed length, the number of events has a Poisson distribution, whose mean is
+    // twice the mean over the vacation. It exceeds the mean by six standard deviations in less than one of a
+    // million vacations. The number in the queue exceeds n with a probability of about e^-(n / (1 + queued))
+    // (Kleinrock I, 5.6), and e^-14 is less than one in a million.
     let in_vacation = 2.0 * waiting;
     let slots = in_vacation + 6.0 * in_vacation.sqrt() + 14.0 * (1.0 + queued);
     if ring.is_some_and(|ring| slots > f64::from(ring)) {

@@ -1,41 +1,45 @@
 //! How long a barrier waits for the slowest of many nodes whose detours are independent. `noise scale`
-//! (`lab/src/noise/scale`) describes a job of nodes, detours and barriers.
+//! (`lab/src/noise/scale`) describes a job of nodes and barriers, and tests this file against a replay.
 //!
-//! A node that has waited at a barrier for the time w is in a detour if the detour began in this time and has not ended.
-//! So the delays between two barriers depend on how long the nodes waited at the first of them, which depends on the
-//! largest delay before it. The largest delays of successive barriers are therefore a Markov chain. The chain's states
-//! are waits. Each state has the distribution of a node's delay after this wait, and of the largest delay of all nodes
+//! A node works between two barriers. A detour is an interruption of this work. The delay of a node is the time that it
+//! loses to detours between two barriers. A start is the moment at which a barrier opens: a node starts at work, or in a
+//! detour. All times are in ns.
+//!
+//! A node that has waited for the time w is in a detour if the detour began during w and has not ended. So the delays
+//! depend on the wait before them, and the wait depends on the largest delay before it: the waits at successive barriers
+//! are a Markov chain. Each wait has the distribution of a node's delay after it, and of the largest delay of all nodes
 //! (order statistics: David & Nagaraja, Order Statistics, ch. 3). The results are means over the chain's stationary
-//! distribution. Nothing is sampled, and a million nodes take no longer than two.
+//! distribution. They are computed without simulation, so a million nodes take no longer than two. Only confidence
+//! intervals use random numbers.
 //!
-//! What is approximate: all nodes that wait are taken to have had the mean delay of the nodes that were not the slowest; a
-//! node's next detour does not depend on when its last one was; and delays and waits lie on grids (`VALUE_RATIO`,
-//! `WAIT_RATIO`).
+//! What is approximate: every node but the slowest is assumed to have the same delay, the mean over starts at work whose
+//! delay is not above the largest; a node's next detour does not depend on when its last one was; and delays and waits
+//! lie on grids (`VALUE_RATIO`, `WAIT_RATIO`).
 
 use crate::interval::t_95;
 use crate::random::Random;
 
-/// A part of the distribution of a node's delay, by the time at which the node starts.
+/// Consecutive start times whose delays are equal, or fall by 1 ns for each ns in a detour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The delay of a start at work, or the delay after the rest of the detour of a start in a detour.
+    /// At work: the delay. In a detour: the delay that follows after the detour has ended.
     pub low: u64,
-    /// The length of the start times.
+    /// How long this interval of start times is.
     pub weight: u64,
-    /// Whether the starts are in a detour, whose length is `weight`. Its rest adds to the delay.
+    /// Whether the starts are in a detour, whose length is `weight`. The rest of the detour adds to the delay.
     pub is_ramp: bool,
     /// The block of the measurement that contains the piece. Confidence intervals resample blocks.
     pub block: u32,
 }
 
-/// Ratio of successive waits that are states of the chain, where they are long: the probability that no node of many is
-/// in a detour falls steeply with the wait. The longest is the longest detour, because a longer wait makes no difference.
+/// Ratio of successive long waits in the grid. It is small, because the probability that none of many nodes is in a detour
+/// falls steeply with the wait. The longest wait is the longest detour: a longer wait makes no difference.
 const WAIT_RATIO: f64 = 1.05;
-/// Waits shorter than the longest by this factor have the ratio [`SHORT_WAIT_RATIO`].
-const LONG_WAITS: f64 = 20.0;
+/// Waits below the longest wait divided by this number are short. Their ratio is [`SHORT_WAIT_RATIO`].
+const LONG_WAIT_RANGE: f64 = 20.0;
 const SHORT_WAIT_RATIO: f64 = 1.6;
-/// The shortest wait but 0 is shorter than the longest by at least this factor.
-const SHORTEST_WAIT: f64 = 1e4;
+/// The grid goes down to the longest wait divided by this number, or further if a detour is shorter, but not below 1 ns.
+const WAIT_RANGE: f64 = 1e4;
 /// Ratio of successive delays at which distributions are kept.
 const VALUE_RATIO: f64 = 1.02;
 /// If there are no more different delays than this number, all of them are kept exactly.
@@ -58,17 +62,19 @@ pub struct Delays {
     cpus: Vec<Vec<Sums>>,
 }
 
-/// Sums over pieces. A piece between two values counts at both, so that its mean is kept.
+/// Sums over pieces. A piece whose delay is between two values of the grid is divided between them, so that the mean is
+/// unchanged.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     /// Length of the starts at work, by delay.
     at_work: Vec<f64>,
-    /// Number of detours, by the delay of a start at the detour's begin.
+    /// Number of detours, by the delay of a start at the detour's beginning, which is the longest.
     detours: Vec<f64>,
-    /// The same by the shortest delay of a start in a detour that began no earlier than the wait: wait by wait.
+    /// Number of detours, by the shortest delay of a start in the detour if it began during the wait. `values.len()`
+    /// numbers for each wait.
     shortest_in_detour: Vec<f64>,
-    /// By wait: the length of the starts in detours that are longer than the wait.
-    in_longer: Vec<f64>,
+    /// By wait: the number of detours that are at least as long as the wait, times the wait.
+    in_longer_detours: Vec<f64>,
 }
 
 impl Sums {
@@ -77,7 +83,7 @@ impl Sums {
             at_work: vec![0.0; values],
             detours: vec![0.0; values],
             shortest_in_detour: vec![0.0; values * waits],
-            in_longer: vec![0.0; waits],
+            in_longer_detours: vec![0.0; waits],
         }
     }
 
@@ -90,13 +96,13 @@ impl Sums {
         add(&mut self.at_work, &other.at_work);
         add(&mut self.detours, &other.detours);
         add(&mut self.shortest_in_detour, &other.shortest_in_detour);
-        add(&mut self.in_longer, &other.in_longer);
+        add(&mut self.in_longer_detours, &other.in_longer_detours);
     }
 }
 
 impl Delays {
-    /// The delays that the pieces of each CPU form. A node is any of the CPUs, with equal probability. `None` if a CPU
-    /// has no piece that is a start at work.
+    /// Builds the sums from the pieces of each CPU. A node is any of the CPUs, with equal probability. A block without a
+    /// start at work is left out, with its detours. `None` without a CPU, or if a CPU has no start at work.
     #[must_use]
     pub fn new(cpus: &[Vec<Piece>]) -> Option<Delays> {
         let values = values_of(cpus);
@@ -112,8 +118,11 @@ impl Delays {
                     continue;
                 }
                 Position::of(low + weight, &values).add(&mut block.detours, 1.0);
+                // A detour that began during the wait has lasted for at most the wait.
                 let by_wait = block.shortest_in_detour.chunks_mut(values.len());
-                for ((wait, sums), longer) in waits.iter().zip(by_wait).zip(&mut block.in_longer) {
+                for ((wait, sums), longer) in
+                    waits.iter().zip(by_wait).zip(&mut block.in_longer_detours)
+                {
                     Position::of(low + (weight - wait).max(0.0), &values).add(sums, 1.0);
                     *longer += if weight >= *wait { *wait } else { 0.0 };
                 }
@@ -159,7 +168,7 @@ impl Delays {
         let share = 1.0 / self.cpus.len() as f64;
         let nothing = Distribution {
             above: vec![0.0; self.values.len()],
-            at_next: vec![0.0; self.values.len()],
+            from_next: vec![0.0; self.values.len()],
         };
         let mut after_waits = vec![nothing; self.waits.len()];
         let mut at_work = vec![0.0; self.values.len()];
@@ -173,13 +182,13 @@ impl Delays {
             let total: f64 = sums.at_work.iter().sum();
             at_work.iter_mut().zip(&sums.at_work).for_each(|(sum, weight)| *sum += weight / total);
             let by_wait = sums.shortest_in_detour.chunks(self.values.len());
-            let parts = by_wait.zip(&sums.in_longer);
-            for (mixed, (shortest, in_longer)) in after_waits.iter_mut().zip(parts) {
-                mixed.add(&after_wait(&self.values, &sums, shortest, *in_longer), share);
+            let parts = by_wait.zip(&sums.in_longer_detours);
+            for (mixed, (shortest, in_longer_detours)) in after_waits.iter_mut().zip(parts) {
+                mixed.add(&after_wait(&self.values, &sums, shortest, *in_longer_detours), share);
             }
         }
         Node {
-            means_below: means_below(&self.values, &at_work),
+            means_up_to: means_up_to(&self.values, &at_work),
             values: self.values.clone(),
             waits: self.waits.clone(),
             after_waits,
@@ -187,8 +196,8 @@ impl Delays {
     }
 }
 
-/// The 95 % interval of `estimate` from the means of resamples of `blocks`: their percentiles, farther apart by what
-/// Student's t and the variance of few blocks ask for.
+/// The 95 % interval of `estimate` from the means of resamples: their percentiles, widened for the small number of
+/// `blocks` by Student's t and by the factor sqrt(n / (n - 1)). `None` without resamples, or with one block.
 #[must_use]
 pub fn interval_of_resamples(
     mut means: Vec<f64>,
@@ -205,8 +214,8 @@ pub fn interval_of_resamples(
     Some((widened(low).clamp(0.0, estimate), widened(high).max(estimate)))
 }
 
-/// The delays at which distributions are kept: 0, and from the longest to the shortest geometrically, and the delays of
-/// pieces if they are few.
+/// The grid of delays: 0, a geometric series from the longest delay to somewhat below the shortest, and the exact delays if
+/// they are few.
 fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     let pieces = || cpus.iter().flatten().filter(|piece| piece.weight > 0);
     let top = |piece: &Piece| piece.low + if piece.is_ramp { piece.weight } else { 0 };
@@ -234,15 +243,16 @@ fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     values
 }
 
-/// The waits that are states of the chain.
+/// The grid of waits: the states of the chain.
 fn waits_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     let lengths = || cpus.iter().flatten().filter(|piece| piece.is_ramp && piece.weight > 0);
     let longest = lengths().map(|piece| piece.weight).max().unwrap_or(0) as f64;
     let shortest = lengths().map(|piece| piece.weight).min().unwrap_or(0) as f64;
-    let bend = longest / LONG_WAITS;
-    let long = descending(longest, WAIT_RATIO).take_while(|wait| *wait > bend && *wait >= 1.0);
-    let least = (shortest / SHORT_WAIT_RATIO).min(longest / SHORTEST_WAIT).max(1.0);
-    let short = descending(bend, SHORT_WAIT_RATIO).take_while(|wait| *wait >= least);
+    let longest_short = longest / LONG_WAIT_RANGE;
+    let long =
+        descending(longest, WAIT_RATIO).take_while(|wait| *wait > longest_short && *wait >= 1.0);
+    let least = (shortest / SHORT_WAIT_RATIO).min(longest / WAIT_RANGE).max(1.0);
+    let short = descending(longest_short, SHORT_WAIT_RATIO).take_while(|wait| *wait >= least);
     let mut waits: Vec<f64> = long.chain(short).chain([0.0]).collect();
     waits.reverse();
     waits
@@ -285,44 +295,54 @@ impl Position {
     }
 }
 
-/// The distribution of a delay: probabilities that it is exceeded.
+/// The distribution of a delay.
 #[derive(Clone, Debug)]
 struct Distribution {
     /// By value: the probability of a larger delay.
     above: Vec<f64>,
-    /// By value: the probability of a delay of at least the next value. Between the two values it falls linearly.
-    at_next: Vec<f64>,
+    /// By value: the probability of a delay of at least the next value. Between the two values, the probability falls
+    /// linearly from `above` to this.
+    from_next: Vec<f64>,
 }
 
 impl Distribution {
-    /// Adds a distribution that has this share of the sum.
+    /// Adds `other`, multiplied by `share`.
     fn add(&mut self, other: &Distribution, share: f64) {
         let add = |sums: &mut [f64], others: &[f64]| {
             sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other * share);
         };
         add(&mut self.above, &other.above);
-        add(&mut self.at_next, &other.at_next);
+        add(&mut self.from_next, &other.from_next);
     }
 }
 
-/// The distribution of a node's delay after a wait. `shortest` and `in_longer` are the parts of [`Sums`] for this wait.
-fn after_wait(values: &[f64], sums: &Sums, shortest: &[f64], in_longer: f64) -> Distribution {
+/// The distribution of a node's delay after a wait. `shortest` and `in_longer_detours` are the parts of [`Sums`] for this wait.
+fn after_wait(
+    values: &[f64],
+    sums: &Sums,
+    shortest: &[f64],
+    in_longer_detours: f64,
+) -> Distribution {
     let len = values.len();
+    // By value: the length of the starts with a larger delay.
     let mut in_detour = vec![0.0; len];
     let mut at_work = vec![0.0; len];
-    let mut slope = 0.0;
+    // The number of detours that have starts with delays between a value and the next.
+    let mut detour_count = 0.0;
     for index in (0..len - 1).rev() {
         let next = index + 1;
-        slope += sums.detours[next] - shortest[next];
-        in_detour[index] = in_detour[next] + slope * (values[next] - values[index]);
+        detour_count += sums.detours[next] - shortest[next];
+        in_detour[index] = in_detour[next] + detour_count * (values[next] - values[index]);
         at_work[index] = at_work[next] + sums.at_work[next];
     }
-    // Starts at work with a delay of 0 count, too. In a detour, no start has a delay of 0.
+    // `at_work[0]` lacks starts with a delay of 0. In a detour, every delay is above 0.
     let (all_at_work, all_in_detour) = (at_work[0] + sums.at_work[0], in_detour[0]);
-    // A detour longer than the wait lasts until the barrier opens, so the node is at work if none has begun. Shorter ones
-    // have the share of the time that they have at any time.
-    let in_shorter = (all_in_detour - in_longer).max(0.0);
-    let is_at_work = (-in_longer / all_at_work).exp() * all_at_work / (all_at_work + in_shorter);
+    // A detour at least as long as the wait that begins during the wait still runs when the barrier opens. Detours begin
+    // at random while the node works, so none of these has begun with the probability e^-(mean number). A shorter detour
+    // runs with the probability that it has at any time: its share of the time.
+    let in_shorter = (all_in_detour - in_longer_detours).max(0.0);
+    let is_at_work =
+        (-in_longer_detours / all_at_work).exp() * all_at_work / (all_at_work + in_shorter);
     let work_scale = is_at_work / all_at_work;
     let detour_scale = if all_in_detour > 0.0 { (1.0 - is_at_work) / all_in_detour } else { 0.0 };
     let share =
@@ -330,12 +350,12 @@ fn after_wait(values: &[f64], sums: &Sums, shortest: &[f64], in_longer: f64) -> 
     let next_in_detour = |index: usize| in_detour.get(index + 1).copied().unwrap_or(0.0);
     Distribution {
         above: (0..len).map(|index| share(at_work[index], in_detour[index])).collect(),
-        at_next: (0..len).map(|index| share(at_work[index], next_in_detour(index))).collect(),
+        from_next: (0..len).map(|index| share(at_work[index], next_in_detour(index))).collect(),
     }
 }
 
 /// By value: the mean of the delays up to the value.
-fn means_below(values: &[f64], weights: &[f64]) -> Vec<f64> {
+fn means_up_to(values: &[f64], weights: &[f64]) -> Vec<f64> {
     let (mut sum, mut weight_sum) = (0.0, 0.0);
     let mean = |(value, weight): (&f64, &f64)| {
         sum += value * weight;
@@ -353,7 +373,7 @@ pub struct Node {
     /// By wait.
     after_waits: Vec<Distribution>,
     /// By value: the mean delay of a node at work whose delay is no larger.
-    means_below: Vec<f64>,
+    means_up_to: Vec<f64>,
 }
 
 /// The delay of the slowest of many nodes.
@@ -365,13 +385,13 @@ pub struct Slowest {
 }
 
 impl Node {
-    /// The delay of the slowest of `nodes` independent nodes between two barriers, each of which opens `barrier_ns`
-    /// after the last node has reached it.
+    /// The largest delay of `nodes` independent nodes from one barrier to the next. A barrier opens `barrier_ns` after the
+    /// last node has reached it, which is no part of the delay. No nodes count as one.
     #[must_use]
     pub fn slowest(&self, nodes: u64, barrier_ns: u64) -> Slowest {
         let barrier_ns = barrier_ns as f64;
         let others = nodes.saturating_sub(1) as f64;
-        // The last node has waited for the barrier's messages only.
+        // The node that reached the barrier last has waited for `barrier_ns` only.
         let last = self.after(barrier_ns);
         if others == 0.0 {
             let (distribution, mean) = self.largest(&last, &last, others);
@@ -380,14 +400,14 @@ impl Node {
         let states: Vec<(Distribution, f64)> =
             self.after_waits.iter().map(|other| self.largest(&last, other, others)).collect();
         let next_waits = self.next_waits(barrier_ns);
-        let chain: Vec<Vec<f64>> = states
+        let transitions: Vec<Vec<f64>> = states
             .iter()
             .map(|(distribution, _)| self.waits_after(distribution, &next_waits))
             .collect();
-        let shares = stationary(chain);
+        let shares = stationary(transitions);
         let nothing = Distribution {
             above: vec![0.0; self.values.len()],
-            at_next: vec![0.0; self.values.len()],
+            from_next: vec![0.0; self.values.len()],
         };
         let mut slowest = Slowest { values: self.values.clone(), distribution: nothing, mean: 0.0 };
         for ((distribution, mean), share) in states.iter().zip(&shares) {
@@ -407,7 +427,7 @@ impl Node {
         };
         Distribution {
             above: mix(&lower.above, &upper.above),
-            at_next: mix(&lower.at_next, &upper.at_next),
+            from_next: mix(&lower.from_next, &upper.from_next),
         }
     }
 
@@ -419,27 +439,28 @@ impl Node {
         others: f64,
     ) -> (Distribution, f64) {
         let len = self.values.len();
-        let (mut above, mut at_next) = (vec![0.0; len], vec![0.0; len]);
+        let (mut above, mut from_next) = (vec![0.0; len], vec![0.0; len]);
         let mut mean = 0.0;
         for index in 0..len {
-            let probabilities = [other.above[index], other.at_next[index]];
+            let probabilities = [other.above[index], other.from_next[index]];
             let exceedances = probabilities.map(|probability| exceedance(probability, others));
             let with_last = |last: f64, others: f64| last + (1.0 - last) * others;
             above[index] = with_last(last.above[index], exceedances[0]);
-            at_next[index] = with_last(last.at_next[index], exceedances[1]);
+            from_next[index] = with_last(last.from_next[index], exceedances[1]);
             if let Some(next) = self.values.get(index + 1) {
-                let last = (last.above[index] + last.at_next[index]) / 2.0;
+                let last = (last.above[index] + last.from_next[index]) / 2.0;
                 let others = mean_exceedance(probabilities, exceedances, others);
                 mean += (next - self.values[index]) * with_last(last, others);
             }
         }
-        (Distribution { above, at_next }, mean)
+        (Distribution { above, from_next }, mean)
     }
 
-    /// By value: the waits of the other nodes after a largest delay of the value, and of one between it and the next.
+    /// By value: how long the other nodes wait if the largest delay is this value, and if it is between this value and the
+    /// next.
     fn next_waits(&self, barrier_ns: f64) -> Vec<[Position; 2]> {
         let wait = |value: f64, index: usize| {
-            Position::of(barrier_ns + (value - self.means_below[index]).max(0.0), &self.waits)
+            Position::of(barrier_ns + (value - self.means_up_to[index]).max(0.0), &self.waits)
         };
         let of_value = |(index, value): (usize, &f64)| {
             let next = self.values.get(index + 1).unwrap_or(value);
@@ -458,14 +479,15 @@ impl Node {
         let mut at_least = 1.0;
         for (index, [of_value, between]) in next_waits.iter().enumerate() {
             add(*of_value, at_least - largest.above[index]);
-            add(*between, largest.above[index] - largest.at_next[index]);
-            at_least = largest.at_next[index];
+            add(*between, largest.above[index] - largest.from_next[index]);
+            at_least = largest.from_next[index];
         }
         probabilities
     }
 }
 
-/// The probability that at least one of `number` delays is exceeded, of which each is with `probability`.
+/// The probability that at least one of `number` independent delays is above a value, if each is above it with
+/// `probability`.
 fn exceedance(probability: f64, number: f64) -> f64 {
     if number == 0.0 || probability == 0.0 {
         0.0
@@ -474,14 +496,15 @@ fn exceedance(probability: f64, number: f64) -> f64 {
     }
 }
 
-/// The mean of [`exceedance`] while the probability falls linearly between two values with these exceedances.
+/// The mean of [`exceedance`] while the probability falls linearly from the first to the second of `probabilities`.
+/// `exceedances`: its values at the two ends.
 fn mean_exceedance(probabilities: [f64; 2], exceedances: [f64; 2], number: f64) -> f64 {
     let growth = probabilities[0] - probabilities[1];
     if number * growth < 1e-2 {
         // Nearly linear. The formula below would subtract nearly equal numbers.
         return exceedances.iter().sum::<f64>() / 2.0;
     }
-    // The exceedance of one more delay.
+    // The exceedance for `number + 1` delays.
     let with_one_more =
         |end: usize| exceedances[end] + (1.0 - exceedances[end]) * probabilities[end];
     1.0 - (with_one_more(0) - with_one_more(1)) / growth / (number + 1.0)
@@ -491,17 +514,17 @@ fn mean_exceedance(probabilities: [f64; 2], exceedances: [f64; 2], number: f64) 
 /// of Grassmann, Taksar and Heyman (1985), which subtracts nothing.
 fn stationary(mut chain: Vec<Vec<f64>>) -> Vec<f64> {
     let count = chain.len();
-    // No state from here on leads to an earlier one, so the earlier ones are left for good.
     let mut first = 0;
     for last in (1..count).rev() {
-        let leaves: f64 = chain[last][..last].iter().sum();
-        if leaves <= 0.0 {
+        let leaving: f64 = chain[last][..last].iter().sum();
+        if leaving <= 0.0 {
+            // It never leads to an earlier state, not even through later ones. So the earlier ones are left for good.
             first = last;
             break;
         }
         let from_last = chain[last].clone();
         for row in &mut chain[..last] {
-            row[last] /= leaves;
+            row[last] /= leaving;
             let to_last = row[last];
             for (entry, onward) in row[..last].iter_mut().zip(&from_last) {
                 *entry += to_last * onward;
@@ -524,17 +547,18 @@ impl Slowest {
         self.mean
     }
 
-    /// The delay, in ns, that the slowest node does not exceed with `probability`, in ]0, 1[.
+    /// The delay, in ns, that the slowest node does not exceed with `probability`, which is between 0 and 1, both
+    /// excluded.
     #[must_use]
     pub fn quantile(&self, probability: f64) -> f64 {
         let exceeded = 1.0 - probability;
-        let Distribution { above, at_next } = &self.distribution;
+        let Distribution { above, from_next } = &self.distribution;
         for (index, bounds) in self.values.windows(2).enumerate() {
             if above[index] <= exceeded {
                 return bounds[0];
             }
-            if at_next[index] <= exceeded {
-                let share = (above[index] - exceeded) / (above[index] - at_next[index]);
+            if from_next[index] <= exceeded {
+                let share = (above[index] - exceeded) / (above[index] - from_next[index]);
                 return bounds[0] + share * (bounds[1] - bounds[0]);
             }
         }

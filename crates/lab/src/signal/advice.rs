@@ -159,7 +159,8 @@ fn decided(decision: Decision) -> Option<bool> {
     }
 }
 
-/// The default schemes to choose from. `bound_ns`: the bound of the latency, or `None` without a bound.
+/// The schemes to compare if the user names none; never empty. Leaves out periods that are too long for the latency
+/// bound `bound_ns`. `None`: there is no bound.
 #[must_use]
 pub fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
     let mut schemes = vec![
@@ -169,9 +170,10 @@ pub fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
         Scheme::Hybrid { threshold: 1, suspend_ns: 20_000 },
         Scheme::Hybrid { threshold: 8, suspend_ns: 20_000 },
     ];
-    // The mean latency is half of the period, so periods up to twice the bound can keep it.
+    // With a timer, the mean latency is at least half of the period, and high quantiles are larger. So a period above twice
+    // the bound cannot keep it.
     let can_keep_bound =
-        |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
+        |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= bound_ns.saturating_mul(2));
     for period_ns in PERIODS_NS.into_iter().filter(can_keep_bound) {
         schemes.push(Scheme::Clocked { period_ns });
         schemes.push(Scheme::Deferred { delay_ns: period_ns });

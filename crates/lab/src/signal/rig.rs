@@ -6,7 +6,7 @@ use signalling::Scheme;
 
 use crate::experiment::BenchError;
 
-/// The machinery that carries the events.
+/// The setup through which events go from the sender to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rig {
@@ -22,7 +22,7 @@ pub enum Rig {
     E1000,
     /// `nvme`: reads of an NVMe disk. The receiving CPU submits the reads, and learns of their completions.
     Nvme,
-    /// `nic`: a network card that receives the echo of another machine.
+    /// `nic`: a network card that receives what another machine sends back.
     Nic,
 }
 
@@ -42,7 +42,7 @@ impl Rig {
     /// The rigs that need no second machine.
     pub const ALONE: [Rig; 5] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000, Rig::Nvme];
 
-    /// The rig's name on the command line and in tables.
+    /// The rig's name on the command line, in tables and in messages to the guest: the name that serde gives it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -1,26 +1,28 @@
-//! The times of a window, for each thread.
+//! When each thread of `wakeup` is due, when its warm-up and its window end, and which due times it missed. The bench
+//! makes the schedules, and starts the threads right after.
 
 use std::time::Duration;
 
 use super::settings::Length;
 use crate::clock::monotonic_ns;
 
-/// Time from the release of the threads to their first due time.
+/// Time from making the schedules to the first due time. All threads must run by then; one that does not misses periods
+/// of its warm-up.
 const START_NS: u64 = 20_000_000;
 
-/// The times of a window, ns of the process's CLOCK_MONOTONIC.
+/// The times of one thread's measurement, ns of the process's CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// The thread's first due time.
     pub first_due_ns: u64,
-    /// Wake-ups due before this time belong to the warm-up.
+    /// Start of the window. Wake-ups due before this time belong to the warm-up.
     pub window_ns: u64,
-    /// The thread ends when it is not due before this time.
+    /// End of the window. A thread that is next due at this time or later ends. `u64::MAX`: a request to stop ends it.
     pub end_ns: u64,
 }
 
 impl Schedule {
-    /// Number of the times `first_ns`, `first_ns + period_ns`, ... before `next_ns` that are in the window.
+    /// Number of due times in the window: `first_ns` and every period after it, before `next_ns`.
     pub fn due_in_window(&self, first_ns: u64, next_ns: u64, period_ns: u64) -> u64 {
         // Rounded up: due times before the window do not count.
         let before = |end_ns: u64| end_ns.saturating_sub(first_ns).div_ceil(period_ns);
@@ -28,21 +30,21 @@ impl Schedule {
     }
 }
 
-/// Due times that a late thread left out: `from_ns`, and every period after it before `to_ns`.
+/// Due times that a late thread skipped: `from_ns`, and every period after it before `to_ns`.
 #[derive(Clone, Copy, Debug)]
 pub struct DueGap {
     pub from_ns: u64,
     pub to_ns: u64,
 }
 
-/// The number of due times in a window that a thread left out.
+/// The number of due times in a window that a thread skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct MissedPeriods {
     schedule: Schedule,
     period_ns: u64,
-    /// The number of due times that were over before a request to stop.
+    /// The number of due times that had passed before a request to stop.
     counted: u64,
-    /// Due times that the thread left out after a request to stop. Some may be beyond the end of the window.
+    /// Due times that the thread skipped after a request to stop. Some may be beyond the end of the window.
     after_request: Option<DueGap>,
 }
 
@@ -51,20 +53,20 @@ impl MissedPeriods {
         MissedPeriods { schedule, period_ns, counted: 0, after_request: None }
     }
 
-    /// Adds due times that were over before a request to stop.
+    /// Adds due times that had passed before a request to stop.
     pub fn add(&mut self, gap: DueGap) {
         self.counted += self.schedule.due_in_window(gap.from_ns, gap.to_ns, self.period_ns);
     }
 
-    /// Adds due times that were over when a thread saw a request to stop.
+    /// Adds due times that had passed when a thread saw a request to stop.
     pub fn add_after_request(&mut self, gap: DueGap) {
-        // An earlier gap was not the last one, so it was over before the request that counts.
+        // Only the last gap can reach beyond the request. An earlier one had passed before it.
         if let Some(earlier) = self.after_request.replace(gap) {
             self.add(earlier);
         }
     }
 
-    /// The number of missed periods in a window that a request ended at `stopped_ns`. `None`: no request did.
+    /// The number of missed periods in a window that a request ended at `stopped_ns`. `None`: the window ended by itself.
     pub fn count(&self, stopped_ns: Option<u64>) -> u64 {
         let end_ns = self.schedule.end_ns.min(stopped_ns.unwrap_or(u64::MAX));
         let schedule = Schedule { end_ns, ..self.schedule };
@@ -75,8 +77,9 @@ impl MissedPeriods {
     }
 }
 
-/// The schedule of each of `count` threads that begin now. `aligned`: all are due at the same time; otherwise their due
-/// times are spread over the period.
+/// Makes a schedule for each of `count` threads. The warm-up begins shortly, the window follows it, and both are the same
+/// for all threads. `aligned`: all threads are due at the same times. Otherwise their first due times are spread evenly
+/// over one period.
 pub fn schedules(
     count: usize,
     length: Length,

@@ -163,11 +163,11 @@ unsafe impl Send for Bias {}
 unsafe impl Sync for Bias {}
 
 impl Bias {
-    /// The bytes of `timers_state` that are searched. The lock before them must not be changed, and the fields after
+    /// The bytes of `timers_state` that are searched. A lock before them must not be changed, and the fields after
     /// them do not concern instructions.
     const OFFSETS: std::ops::Range<usize> = 0x20..0x60;
-    /// The search adds this to each number. It is even, because the range may have a sequence number, and an odd one
-    /// would tell readers that a writer is active.
+    /// The search adds this to each number of 8 bytes. Either half of one may be a sequence number, and an odd one would
+    /// tell readers that a writer is active. So both halves of this constant must be even.
     const TRIED_NS: i64 = 1 << 40;
 
     /// Finds the number: adds to each number of the range in turn, and takes the first that moves the clock by the same

@@ -1,14 +1,14 @@
-//! Table `injected`: timers that a simulated machine set for known times, and whether the loop detected their
-//! interrupts.
+//! Table `injected` of `noise`. A simulated machine sets timers for known times, and the table says whether the detour loop
+//! detected the interrupt of each.
 
 use record::{Columns, Table, column};
 
 use super::super::sample::{Injected, NoiseSample};
 use super::{cpu_column, no_rows};
 
-/// Table `injected`: one row for each time that timers were set for.
+/// Table `injected`: one row for each time for which timers were set.
 pub fn injected(samples: &[NoiseSample]) -> Table {
-    /// When the window opened, ns, and the timers.
+    /// The time at which the window opened, ns, and the timers for one time.
     type Row<'a> = (u64, &'a Injected);
     let columns = Columns::all([
         cpu_column(100).of(|(_, injected): &Row<'_>| injected.cpu),
@@ -16,10 +16,10 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
             .uint(|(_, injected): &Row<'_>| injected.timers),
         column(
             "scheduled_at_ns",
-            "Time that the timers were set for, from the opening of the window.",
+            "Time for which the timers were set, since the window opened.",
         )
         .uint(|(opened_ns, injected): &Row<'_>| injected.planned_ns.saturating_sub(*opened_ns)),
-        column("latency_ns", "Delay until the timers' interrupt started, as the simulator saw it.")
+        column("latency_ns", "Time from scheduled_at_ns to the timers' interrupt, as the simulator saw it.")
             .uint(|(_, injected): &Row<'_>| {
                 injected
                     .interrupt_ns
@@ -33,7 +33,7 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
             .uint(|(_, injected): &Row<'_>| injected.found_ns),
         column(
             "indirect_ns",
-            "Part of detour_length_ns that is the loop's own time, because of colder caches.",
+            "Part of detour_length_ns in which the loop itself ran, more slowly because of colder caches.",
         )
         .uint(|(_, injected): &Row<'_>| injected.found_ns.map(|_| injected.own_ns)),
     ]);

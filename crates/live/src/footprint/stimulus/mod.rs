@@ -24,12 +24,12 @@ pub trait RaiseInterrupt {
     /// The lines of /proc/interrupts that may count the interrupt.
     fn counted_as(&self) -> CountedAs;
 
-    /// Requests the interrupt after `delay`. A device interrupts at its own time.
+    /// Requests the interrupt after `delay`. If a device raises it, it comes some time later.
     ///
     /// Fails if the kernel refuses.
     fn schedule(&mut self, delay: Duration) -> std::io::Result<()>;
 
-    /// Waits, after the window, until no request is in flight, or cancels the request.
+    /// Waits until no request is pending, or cancels the request. For the time after the window of the repetition.
     ///
     /// Fails if the kernel refuses.
     fn drain(&mut self) -> std::io::Result<()>;
@@ -39,20 +39,20 @@ pub trait RaiseInterrupt {
         false
     }
 
-    /// Whether the interrupt comes soon after its delay, and never before. A window that is open at that time then
-    /// contains the interrupt.
+    /// Whether the interrupt never comes before its delay, and comes soon after it. A window that is open then contains
+    /// the interrupt.
     fn comes_in_window(&self) -> bool {
         self.is_timed()
     }
 
-    /// How the interrupt is raised, for the tables.
+    /// How the interrupt is raised, with the device or sender: the text of the tables' method. Nothing parses it.
     fn method(&self) -> String;
 }
 
-/// Prepares a stimulus for a loop on `cpu`. `others`: CPUs for its other end. `device`: what the disk stimuli read
+/// Prepares a stimulus for a loop on `cpu`. `others`: CPUs that may send the interrupt or the message. `device`: what the disk stimuli read
 /// instead of scratch files. `far`: the sender of the network stimuli's messages.
 ///
-/// Fails if the stimulus is unavailable.
+/// Fails if this machine cannot provide the stimulus.
 pub fn ready(
     stimulus: Stimulus,
     cpu: u32,
