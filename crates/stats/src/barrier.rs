@@ -33,7 +33,7 @@ pub struct Piece {
 }
 
 /// Ratio of successive long waits in the grid. It is small, because the probability that none of many nodes is in a detour
-/// falls steeply with the wait. The longest wait is the longest detour: a longer wait makes no difference.
+/// falls steeply with the wait. The longest wait is just above the longest detour: a longer one makes no difference.
 const WAIT_RATIO: f64 = 1.05;
 /// Waits below the longest wait divided by this number are short. Their ratio is [`SHORT_WAIT_RATIO`].
 const LONG_WAIT_RANGE: f64 = 20.0;
@@ -46,6 +46,8 @@ const VALUE_RATIO: f64 = 1.02;
 const EXACT_VALUES_MAX: usize = 64;
 /// Number of bootstrap resamples for an interval.
 const RESAMPLES: usize = 200;
+/// Minimum number of blocks of each CPU for a confidence interval: blocks are drawn within a CPU.
+const BLOCKS_OF_CPU_MIN: usize = 4;
 /// Half the width of the normal distribution's 95 % interval, in standard deviations.
 const NORMAL_95: f64 = 1.959_964;
 /// Minimum number of blocks for a confidence interval. Intervals from fewer blocks are too narrow.
@@ -140,18 +142,14 @@ impl Delays {
         self.node(|blocks| vec![1; blocks])
     }
 
-    /// The number of blocks of all CPUs.
-    #[must_use]
-    pub fn block_count(&self) -> usize {
-        self.cpus.iter().map(Vec::len).sum()
-    }
-
     /// The delays over blocks that are drawn with replacement within each CPU: resamples for confidence intervals (block
     /// bootstrap: Efron & Tibshirani, ch. 8 and 13). The same `seed` gives the same resamples. `None` with fewer than 16
-    /// blocks.
+    /// blocks of all CPUs, or fewer than 4 of one.
     #[must_use]
-    pub fn resamples(&self, seed: u64) -> Option<Vec<Node>> {
-        if self.block_count() < BLOCKS_MIN {
+    pub fn resamples(&self, seed: u64) -> Option<Resamples> {
+        let blocks: usize = self.cpus.iter().map(Vec::len).sum();
+        let fewest = self.cpus.iter().map(Vec::len).min()?;
+        if blocks < BLOCKS_MIN || fewest < BLOCKS_OF_CPU_MIN {
             return None;
         }
         let mut random = Random::new(seed);
@@ -160,7 +158,11 @@ impl Delays {
             (0..blocks).for_each(|_| times[random.below(blocks as u64) as usize] += 1);
             times
         };
-        Some((0..RESAMPLES).map(|_| self.node(&mut draw)).collect())
+        let nodes = (0..RESAMPLES).map(|_| self.node(&mut draw)).collect();
+        // Draws within a CPU vary less than its blocks do, by this factor.
+        let small_sample = (fewest as f64 / (fewest - 1) as f64).sqrt();
+        let widening = t_95((blocks - self.cpus.len()) as u64)? / NORMAL_95 * small_sample;
+        Some(Resamples { nodes, widening })
     }
 
     /// The delays of a node. `times` says how often each of a CPU's blocks counts, from their number.
@@ -196,22 +198,27 @@ impl Delays {
     }
 }
 
-/// The 95 % interval of `estimate` from the means of resamples: their percentiles, widened for the small number of
-/// `blocks` by Student's t and by the factor sqrt(n / (n - 1)). `None` without resamples, or with one block.
-#[must_use]
-pub fn interval_of_resamples(
-    mut means: Vec<f64>,
-    estimate: f64,
-    blocks: usize,
-) -> Option<(f64, f64)> {
-    means.sort_by(f64::total_cmp);
-    let cut = means.len() / 40;
-    let (low, high) = (*means.get(cut)?, *means.get(means.len().checked_sub(1 + cut)?)?);
-    let degrees_of_freedom = (blocks as u64).checked_sub(1).filter(|degrees| *degrees > 0)?;
-    let small_sample = (blocks as f64 / degrees_of_freedom as f64).sqrt();
-    let factor = t_95(degrees_of_freedom)? / NORMAL_95 * small_sample;
-    let widened = |end: f64| estimate + (end - estimate) * factor;
-    Some((widened(low).clamp(0.0, estimate), widened(high).max(estimate)))
+/// Resamples of the delays of a node.
+#[derive(Clone, Debug)]
+pub struct Resamples {
+    nodes: Vec<Node>,
+    /// How much wider than the percentiles an interval is, because blocks are few: by Student's t, and because draws vary
+    /// less than the blocks do.
+    widening: f64,
+}
+
+impl Resamples {
+    /// The 95 % interval of the mean of [`Node::slowest`], whose estimate is `mean`.
+    #[must_use]
+    pub fn interval(&self, nodes: u64, barrier_ns: u64, mean: f64) -> Option<(f64, f64)> {
+        let slowest = self.nodes.iter().map(|node| node.slowest(nodes, barrier_ns).mean());
+        let mut means: Vec<f64> = slowest.collect();
+        means.sort_by(f64::total_cmp);
+        let cut = means.len() / 40;
+        let (low, high) = (*means.get(cut)?, *means.get(means.len().checked_sub(1 + cut)?)?);
+        let widened = |end: f64| mean + (end - mean) * self.widening;
+        Some((widened(low).max(0.0).min(mean), widened(high).max(mean)))
+    }
 }
 
 /// The grid of delays: 0, a geometric series from the longest delay to somewhat below the shortest, and the exact delays if
@@ -253,7 +260,9 @@ fn waits_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
         descending(longest, WAIT_RATIO).take_while(|wait| *wait > longest_short && *wait >= 1.0);
     let least = (shortest / SHORT_WAIT_RATIO).min(longest / WAIT_RANGE).max(1.0);
     let short = descending(longest_short, SHORT_WAIT_RATIO).take_while(|wait| *wait >= least);
-    let mut waits: Vec<f64> = long.chain(short).chain([0.0]).collect();
+    // After the longest of these, every detour that began during the wait can have ended.
+    let beyond = (longest > 0.0).then_some(longest * WAIT_RATIO);
+    let mut waits: Vec<f64> = beyond.into_iter().chain(long).chain(short).chain([0.0]).collect();
     waits.reverse();
     waits
 }
@@ -492,7 +501,8 @@ fn exceedance(probability: f64, number: f64) -> f64 {
     if number == 0.0 || probability == 0.0 {
         0.0
     } else {
-        -(number * (-probability).ln_1p()).exp_m1()
+        // The mean over several CPUs can be rounded to more than 1.
+        -(number * (-probability.min(1.0)).ln_1p()).exp_m1()
     }
 }
 

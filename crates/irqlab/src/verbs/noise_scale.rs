@@ -113,7 +113,7 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         nodes: sorted(&args.nodes),
         granularities_ns: sorted(&args.granularity.0),
         latency_ns: ns(args.latency),
-        without: args.without.clone(),
+        without: each_once(&args.without),
         seed: args.seed,
     };
     let mut settings = Map::new();
@@ -135,6 +135,17 @@ pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
         | ScaleError::Granularity { .. } => Usage(error.to_string()).into(),
     })?;
     open.finish(&run, &[])
+}
+
+/// The names in their order, each once.
+fn each_once(names: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    names.iter().for_each(|name| {
+        if !once.contains(name) {
+            once.push(name.clone());
+        }
+    });
+    once
 }
 
 /// The numbers in ascending order, each once.

@@ -21,15 +21,19 @@ use crate::row::Row;
 
 /// Columns of whole numbers that end in `_count` and count no events of the window: sizes of the machine, settings, and
 /// extremes. Their numbers do not grow with the window.
-const SIZES: [&str; 12] = [
+const SIZES: [&str; 16] = [
     "cpu_count",
     "node_count",
     "unit_count",
-    "trace_count",
-    "kernel_count",
     "kernel_min_count",
     "kernel_max_count",
     "undelivered_max_count",
+    "edge_tolerance_count",
+    "edge_max_count",
+    "timer_count",
+    "part_count",
+    "outcome_count",
+    "row_count",
     "repetition_count",
     "run_count",
     "round_count",

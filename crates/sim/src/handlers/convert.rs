@@ -155,8 +155,9 @@ fn stats_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) ->
 }
 
 /// Without a model, QEMU executes the CPUs one after the other.
-const CLOCK_STOOD_STILL: &str = "its clock stood still while other CPUs executed, because without a model they do so one after the other: its rows have \
-     no intervals, and times since the opening are too early (--on sim:MODEL has one clock for all CPUs)";
+const CLOCK_STOOD_STILL: &str = "its clock stood still while other CPUs executed, because without a model they do so one after the other: rates, shares \
+     and events have no intervals, those of means take spans as independent, and times since the opening are too early \
+     (--on sim:MODEL has one clock for all CPUs)";
 
 /// Whether a CPU's own clock has advanced by less than 95 % of the window, although the CPU was online all the time.
 fn is_behind(cpu: &CpuUse, reading: &Reading, length_ns: u64) -> bool {
@@ -320,6 +321,27 @@ mod tests {
             regions: vec![region],
             irqs: [(24, "nvme0q0".to_owned())].into(),
             ..Accounting::default()
+        }
+    }
+
+    #[test]
+    fn a_cpu_whose_clock_stood_still_has_no_batches_and_a_warning() {
+        let window = || GuestWindow { length_ns: 1000, ..GuestWindow::default() };
+        // 940 and 960 of the window's 1,000 ns.
+        for (cycles, is_behind) in [(470, true), (480, false)] {
+            let mut accounting = accounting();
+            accounting.regions[0].cpus[0].used[TIME] = cycles;
+            let sample = sample_of(&accounting, window(), &READING, None).unwrap();
+            assert_eq!(
+                sample.cpu_warnings.len(),
+                1 + usize::from(is_behind),
+                "overflows, and this"
+            );
+            let has_batches = |stats: &ContextStats| stats.own.batches != Batches::default();
+            assert!(sample.contexts.iter().all(|stats| has_batches(stats) != is_behind));
+            let reading = Reading { has_model: true, events: Vec::new(), ..READING };
+            let sample = sample_of(&accounting, window(), &reading, None).unwrap();
+            assert_eq!(sample.cpu_warnings.len(), 1, "with a model, all CPUs have one clock");
         }
     }
 

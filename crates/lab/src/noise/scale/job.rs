@@ -1,6 +1,6 @@
 //! Computes the slowdown of a job of compute phases and barriers: the rows of table `scale`.
 
-use stats::barrier::{Delays, Node, Piece, interval_of_resamples};
+use stats::barrier::{Delays, Node, Piece, Resamples};
 
 use super::delays::delays;
 use super::trace::{GRANULARITY_NS, ScaleError, Trace};
@@ -77,7 +77,6 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
         let measured = Measured {
             node: delays.of_a_node(),
             resamples: delays.resamples(job.seed),
-            blocks: delays.block_count(),
             granularity_ns,
             own_ns: traces.iter().map(|trace| trace.own_ns).sum(),
             has_losses,
@@ -95,9 +94,7 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
 struct Measured {
     node: Node,
     /// For intervals; `None` if the traces are too short for them.
-    resamples: Option<Vec<Node>>,
-    /// Number of blocks that are resampled.
-    blocks: usize,
+    resamples: Option<Resamples>,
     granularity_ns: u64,
     /// The time of all traces without detours.
     own_ns: u64,
@@ -119,10 +116,10 @@ impl Measured {
         let is_rare = |above_min: u64| spent_ns > self.own_ns as f64 / above_min as f64;
         let is_lower_bound = self.has_losses || is_rare(ABOVE_MIN);
         let has_upper_end = !is_lower_bound && !self.has_few_detours;
-        let interval = self.resamples.as_ref().and_then(|resamples| {
-            let means = resamples.iter().map(|node| node.slowest(draws, barrier_ns).mean());
-            interval_of_resamples(means.collect(), slowest.mean(), self.blocks)
-        });
+        let interval = self
+            .resamples
+            .as_ref()
+            .and_then(|resamples| resamples.interval(draws, barrier_ns, slowest.mean()));
         Row {
             granularity_ns: self.granularity_ns,
             nodes,

@@ -23,9 +23,11 @@ pub fn run(
 ) -> Result<Run, ScaleError> {
     let whole = traces(measured, arrivals, None, job.seed)?;
     let mut rows = scale(&whole, job)?;
+    let mut has_few = has_few_detours(&whole);
     for cause in &job.without {
         let without = Some(cause.clone());
         let traces = traces(measured, arrivals, Some(cause), job.seed)?;
+        has_few |= has_few_detours(&traces);
         rows.extend(
             scale(&traces, job)?.into_iter().map(|row| Row { without: without.clone(), ..row }),
         );
@@ -42,7 +44,8 @@ pub fn run(
     settings.insert("measured_utc".into(), json!(measured.started_utc));
     settings.insert("measured_detour_max_ns".into(), json!(longest_ns(&traces)));
     let has_no_interval = rows.iter().any(|row| row.interval.is_none());
-    let reason = "fewer than 16 blocks of ten work intervals were measured";
+    let reason =
+        "fewer than 16 blocks of ten work intervals were measured, or fewer than 4 on a CPU";
     let absence =
         Absence::new("scale", "intervals", reason).with_remedy(Some("a longer irqlab noise, -d"));
     Ok(Run {
@@ -54,7 +57,7 @@ pub fn run(
         host: measured.host.clone(),
         settings,
         observer: Map::new(),
-        warnings: warnings(&traces, &rows),
+        warnings: warnings(&traces, &rows, has_few),
         absent: has_no_interval.then_some(absence).into_iter().chain(absent_p99(&rows)).collect(),
         tables: vec![table(&rows)],
     })
@@ -81,7 +84,8 @@ fn longest_ns(traces: &[Trace]) -> u64 {
     traces.iter().map(|trace| trace.max_ns).max().unwrap_or(0)
 }
 
-fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
+/// `has_few`: whether few detours took half of the lost time, in the whole run or without a context.
+fn warnings(traces: &[Trace], rows: &[Row], has_few: bool) -> Vec<String> {
     let mut cpu_warnings = CpuWarnings::default();
     for trace in traces.iter().filter(|trace| trace.lost > 0) {
         let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
@@ -102,9 +106,10 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
         }
     }
     let mut warnings = cpu_warnings.lines();
-    if has_few_detours(traces) {
+    if has_few {
         warnings.push(
-            "fewer than 10 detours took half of the lost time, so intervals have no upper end (a longer run has more)"
+            "rows without an upper end of the interval: fewer than 10 detours took half of the lost time (a longer run has \
+             more)"
                 .to_owned(),
         );
     }

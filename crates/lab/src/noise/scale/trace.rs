@@ -86,7 +86,7 @@ pub enum ScaleError {
         count: u64,
     },
     /// No detour begins with the cause to leave out.
-    #[error("no detour begins with {cause:?}; detours begin with: {}", .known.join(", "))]
+    #[error("no detour begins with {cause:?}; detours begin with: {}", listed(.known))]
     NoSuchCause {
         cause: String,
         /// Kind and name of the causes of the run, the most frequent first.
@@ -250,6 +250,14 @@ fn known_causes(table: &Table) -> Vec<String> {
     let mut known: Vec<(String, usize)> = counts.into_iter().collect();
     known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     known.into_iter().take(KNOWN_CAUSES_MAX).map(|(cause, _)| cause).collect()
+}
+
+/// The causes of a run for an error.
+fn listed(known: &[String]) -> String {
+    if known.is_empty() {
+        return "unknown causes, because the loop was not traced".to_owned();
+    }
+    known.join(", ")
 }
 
 fn damaged(table: &'static str, contradiction: String) -> ScaleError {
