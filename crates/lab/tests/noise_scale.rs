@@ -405,7 +405,7 @@ proptest! {
             }).map(|(_, (_, length))| length).sum();
             sum += length as f64 * (later_ns as f64 + length as f64 / 2.0);
         }
-        let mean_delay = |piece: &Piece| piece.low as f64 + if piece.is_ramp { piece.weight as f64 / 2.0 } else { 0.0 };
+        let mean_delay = |piece: &Piece| piece.low as f64 + if piece.is_in_detour { piece.weight as f64 / 2.0 } else { 0.0 };
         let weighted = pieces.iter().map(|piece| mean_delay(piece) * piece.weight as f64);
         let mean = weighted.sum::<f64>() / window as f64;
         prop_assert!((mean - sum / window as f64).abs() < 1e-6 * (1.0 + mean), "{mean} {}", sum / window as f64);

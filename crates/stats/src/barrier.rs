@@ -27,7 +27,7 @@ pub struct Piece {
     /// How long this interval of start times is.
     pub weight: u64,
     /// Whether the starts are in a detour, whose length is `weight`. The rest of the detour adds to the delay.
-    pub is_ramp: bool,
+    pub is_in_detour: bool,
     /// The block of the measurement that contains the piece. Confidence intervals resample blocks.
     pub block: u32,
 }
@@ -115,7 +115,7 @@ impl Delays {
             for piece in pieces.iter().filter(|piece| piece.weight > 0) {
                 let block = &mut blocks[piece.block as usize];
                 let (low, weight) = (piece.low as f64, piece.weight as f64);
-                if !piece.is_ramp {
+                if !piece.is_in_detour {
                     Position::of(low, &values).add(&mut block.at_work, weight);
                     continue;
                 }
@@ -225,7 +225,7 @@ impl Resamples {
 /// they are few.
 fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     let pieces = || cpus.iter().flatten().filter(|piece| piece.weight > 0);
-    let top = |piece: &Piece| piece.low + if piece.is_ramp { piece.weight } else { 0 };
+    let top = |piece: &Piece| piece.low + if piece.is_in_detour { piece.weight } else { 0 };
     let mut exact: Vec<u64> = Vec::new();
     let (mut shortest, mut longest) = (u64::MAX, 0);
     for value in pieces().flat_map(|piece| [piece.low, top(piece)]) {
@@ -252,7 +252,7 @@ fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
 
 /// The grid of waits: the states of the chain.
 fn waits_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
-    let lengths = || cpus.iter().flatten().filter(|piece| piece.is_ramp && piece.weight > 0);
+    let lengths = || cpus.iter().flatten().filter(|piece| piece.is_in_detour && piece.weight > 0);
     let longest = lengths().map(|piece| piece.weight).max().unwrap_or(0) as f64;
     let shortest = lengths().map(|piece| piece.weight).min().unwrap_or(0) as f64;
     let longest_short = longest / LONG_WAIT_RANGE;

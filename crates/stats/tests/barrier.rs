@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use stats::barrier::{Delays, Piece, Slowest};
 
 fn step(low: u64, weight: u64) -> Piece {
-    Piece { low, weight, is_ramp: false, block: 0 }
+    Piece { low, weight, is_in_detour: false, block: 0 }
 }
 
 fn slowest(pieces: &[Piece], nodes: u64, barrier_ns: u64) -> Slowest {
@@ -26,7 +26,7 @@ fn the_largest_of_exponential_delays_grows_with_the_harmonic_numbers() {
 
 /// Detours of `length` that are `apart` on average, and phases of `work`. No phase has two detours.
 fn rare(length: u64, apart: u64, work: u64) -> [Piece; 3] {
-    let detour = Piece { low: 0, weight: length, is_ramp: true, block: 0 };
+    let detour = Piece { low: 0, weight: length, is_in_detour: true, block: 0 };
     [step(0, apart - work), step(length, work), detour]
 }
 
@@ -74,7 +74,7 @@ fn each_cpu_has_the_same_share_however_long_it_was_measured() {
 #[test]
 fn any_number_of_equal_cpus_is_as_one() {
     // Each phase of each CPU has a detour.
-    let cpu = || vec![step(10, 900), Piece { low: 10, weight: 100, is_ramp: true, block: 0 }];
+    let cpu = || vec![step(10, 900), Piece { low: 10, weight: 100, is_in_detour: true, block: 0 }];
     let one = slowest(&cpu(), 1_000, 5).mean();
     for cpus in [9, 20, 48, 96] {
         let delays = Delays::new(&vec![cpu(); cpus]).expect("work");
@@ -112,7 +112,9 @@ fn one_very_long_detour_leaves_the_others_as_they_are() {
 fn without_work_there_is_nothing() {
     assert!(Delays::new(&[vec![]]).is_none());
     assert!(Delays::new(&[vec![step(5, 0)]]).is_none());
-    assert!(Delays::new(&[vec![Piece { low: 0, weight: 9, is_ramp: true, block: 0 }]]).is_none());
+    assert!(
+        Delays::new(&[vec![Piece { low: 0, weight: 9, is_in_detour: true, block: 0 }]]).is_none()
+    );
     assert!(
         Delays::new(&[vec![step(5, 1)]]).expect("work").resamples(1).is_none(),
         "one block only"
@@ -140,7 +142,7 @@ proptest! {
         pieces in prop::collection::vec((0_u64..1000, 1_u64..500, any::<bool>(), 0_u32..20), 1..40),
         barrier_ns in 0_u64..1000, seed: u64,
     ) {
-        let piece = |&(low, weight, is_ramp, block)| Piece { low, weight, is_ramp, block };
+        let piece = |&(low, weight, is_in_detour, block)| Piece { low, weight, is_in_detour, block };
         let pieces: Vec<Piece> = pieces.iter().map(piece).collect();
         let Some(delays) = Delays::new(&[pieces]) else { return Ok(()) };
         let largest = 1500.0 + 1e-6;

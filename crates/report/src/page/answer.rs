@@ -694,12 +694,12 @@ mod tests {
         let says = "With 10.0 ms of work between barriers: 2.00 %.";
         assert_eq!(answer.lever.as_deref().map(plain_spaces).as_deref(), Some(says));
         let columns: Vec<_> = columns.into_iter().chain([("without", Kind::Text)]).collect();
-        let of = |slowdown, without: Value| {
+        let row_without = |slowdown, without: Value| {
             let mut row = row(100_000, 4_096, slowdown, false);
             row.push(without);
             row
         };
-        let rows = vec![of(1.5, Value::Absent), of(0.3, "local_timer".into())];
+        let rows = vec![row_without(1.5, Value::Absent), row_without(0.3, "local_timer".into())];
         let run = run_of(vec![table("scale", &columns, rows)]);
         let answer = summarize(&Run { experiment: "scale".to_owned(), ..run });
         assert!(answer.fact.ends_with("down by 150 %."), "{}", answer.fact);

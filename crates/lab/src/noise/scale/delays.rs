@@ -14,7 +14,7 @@ const BLOCKS_OF_MANY: usize = 8;
 const PHASES_PER_BLOCK: u64 = 10;
 
 /// The delays of a compute phase, in ns, by the time at which it starts: pieces of the trace. The phase needs
-/// `granularity_ns` of work. The weight of a piece is the length of its start times, ns. Ramps are starts in a detour.
+/// `granularity_ns` of work. The weight of a piece is the length of its start times, ns.
 ///
 /// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
 /// rest of this detour: its node was in the detour when the barrier opened.
@@ -89,7 +89,7 @@ impl Sweep {
         let weight = end_ns - self.now_ns;
         if weight > 0 {
             let (low, block) = (self.delay_ns, self.block);
-            self.pieces.push(Piece { low, weight, is_ramp: false, block });
+            self.pieces.push(Piece { low, weight, is_in_detour: false, block });
         }
         self.now_ns = end_ns;
     }
@@ -104,7 +104,7 @@ impl Sweep {
             if let Change::Leaves(length_ns) = *change {
                 self.delay_ns -= length_ns;
                 let (low, block) = (self.delay_ns, self.block);
-                self.pieces.push(Piece { low, weight: length_ns, is_ramp: true, block });
+                self.pieces.push(Piece { low, weight: length_ns, is_in_detour: true, block });
             }
         }
         for (_, change) in changes {

@@ -90,7 +90,7 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
     Ok(rows)
 }
 
-/// What the traces say of a compute phase of one granularity.
+/// What is known from the traces about compute phases of one granularity.
 struct Measured {
     node: Node,
     /// For intervals; `None` if the traces are too short for them.
@@ -138,7 +138,8 @@ impl Measured {
     }
 }
 
-/// Whether fewer than [`DETOURS_MIN`] detours took half of the time of all detours. A bootstrap of so few is too narrow.
+/// Whether fewer than [`DETOURS_MIN`] detours took half of the time of all detours. The bootstrap's interval is too narrow
+/// then.
 pub(super) fn has_few_detours(traces: &[Trace]) -> bool {
     let lengths =
         || traces.iter().flat_map(|trace| &trace.detours).map(|(_, length_ns)| *length_ns);

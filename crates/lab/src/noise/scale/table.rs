@@ -21,9 +21,9 @@ pub fn run(
     started_utc: String,
     mut settings: Map<String, Json>,
 ) -> Result<Run, ScaleError> {
-    let whole = traces(measured, arrivals, None, job.seed)?;
-    let mut rows = scale(&whole, job)?;
-    let mut has_few = has_few_detours(&whole);
+    let all_detours = traces(measured, arrivals, None, job.seed)?;
+    let mut rows = scale(&all_detours, job)?;
+    let mut has_few = has_few_detours(&all_detours);
     for cause in &job.without {
         let without = Some(cause.clone());
         let traces = traces(measured, arrivals, Some(cause), job.seed)?;
@@ -32,7 +32,7 @@ pub fn run(
             scale(&traces, job)?.into_iter().map(|row| Row { without: without.clone(), ..row }),
         );
     }
-    let traces = whole;
+    let traces = all_detours;
     settings.insert("nodes".into(), json!(job.nodes));
     settings.insert("granularities_ns".into(), json!(job.granularities_ns));
     settings.insert("latency_ns".into(), json!(job.latency_ns));
@@ -140,7 +140,7 @@ fn table(rows: &[Row]) -> Table {
         .text(|row: &Row| if row.coscheduled { "coscheduled" } else { "independent" }),
         column(
             "without",
-            "Detours that begin with this context are left out, with all that happens in them. Absent: none is.",
+            "Detours that begin with this context are left out, with all that happens in them. Absent: all detours count.",
         )
         .key()
         .priority(96)

@@ -124,7 +124,7 @@ pub struct Trace {
 
 /// Reads the traces of a run's CPUs from its tables. If `wanted` is `None`, the arrivals are the measured ones if the
 /// run has all detours, and random otherwise. If any loop was traced, only traced loops count. `seed` determines random
-/// arrivals. Detours whose first kernel event is of the context `without` are left out: the loop works in their time.
+/// arrivals. Detours whose first kernel event is of the context `without` are left out, and their time counts as work.
 ///
 /// Fails if the run has no detours, if its tables contradict themselves or each other, or if the run has not all detours
 /// that would be left out.

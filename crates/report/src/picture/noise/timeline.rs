@@ -110,7 +110,7 @@ fn lost_times(table: &Table, cpu: &str) -> Vec<LostTime> {
 struct LongestDetour {
     cpu: String,
     length_ns: f64,
-    /// The cause that took most of it. `None` if the run does not name it.
+    /// The cause of the largest part of the detour. `None` if the run names none.
     cause: Option<String>,
 }
 
