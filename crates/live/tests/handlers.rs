@@ -585,7 +585,8 @@ fn delays_and_what_is_not_joined_are_the_runs_that_perf_counts() {
     let Some(sample) = sample else { return };
     assert_eq!(absent_delays(&bench), unmeasured_delays());
     check_spans(&sample);
-    assert_eq!(sample.lost(), 0);
+    // An interrupt in the middle of the program at softirq_raise or workqueue_queue_work may do the same: missed.
+    assert_eq!(sample.lost(), sample.missed);
     let delays = sample.delays.as_ref().expect("delays");
     let runs = |stats: &DelayStats| stats.delays.count + stats.unjoined_end_count;
     for stats in delays {
@@ -619,7 +620,7 @@ fn delays_and_what_is_not_joined_are_the_runs_that_perf_counts() {
         let of_kind = || delays.iter().filter(|stats| stats.context.kind == *kind);
         let counted: u64 = of_kind().map(runs).sum();
         let joined: u64 = of_kind().map(|stats| stats.delays.count).sum();
-        let unjoined_max = sample.undelivered() + cpus.len() as u64 * 10;
+        let unjoined_max = sample.undelivered() + sample.missed + cpus.len() as u64 * 10;
         let runs_max = after.2[position] - before.2[position];
         let runs_min = closing.2[position].saturating_sub(opened.2[position]);
         eprintln!("{name}: {joined} of {counted} joined; perf counts {runs_min} to {runs_max}");
@@ -681,7 +682,9 @@ fn senders_are_those_that_perf_counts() {
         read_during(&counters, || measured(&mut bench, made(Stimulus::Ipi), 0));
     let Some(sample) = sample else { return };
     check_spans(&sample);
-    assert_eq!(sample.lost(), 0);
+    // An interrupt in the middle of a sender's program may send, too: the kernel does not start the program again, and
+    // counts it as missed.
+    assert_eq!(sample.lost(), sample.missed);
     let senders = sample.senders.as_ref().expect("senders");
     let starts = || sample.windows.iter().filter_map(|window| window.start_ns);
     let ends = || sample.windows.iter().filter_map(|w| Some(w.start_ns? + w.length_ns));
@@ -703,7 +706,7 @@ fn senders_are_those_that_perf_counts() {
         sum(|_| true, runs),
     ];
     // Some kernels call no BPF programs while threads of PID 1 run.
-    let missing_max = sample.undelivered() * 2 + cpus.len() as u64 * 10;
+    let missing_max = sample.undelivered() * 2 + sample.missed + cpus.len() as u64 * 10;
     for (position, (name, counted)) in names.iter().zip(counted).enumerate() {
         let counted_max = after.2[position] - before.2[position];
         let counted_min = closing.2[position].saturating_sub(opened.2[position]);
