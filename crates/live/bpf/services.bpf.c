@@ -232,6 +232,18 @@ static __always_inline void drop_spans(struct service_cpu *cpu)
  * Runs with interrupts off: see gate.h. The second argument says whether a program sees
  * the ends of page faults.
  */
+/*
+ * Forgets a task that runs here now, if it was last seen to leave another CPU. It may have left its call since, on a CPU
+ * whose window was not open: the windows open one after the other.
+ */
+static __always_inline void forget_departed(u32 pid)
+{
+	struct service_task *known = task_of(pid);
+
+	if (known && known->left_ns)
+		bpf_map_delete_elem(&tasks, &pid);
+}
+
 SEC("raw_tp") int gate(u64 *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -242,6 +254,7 @@ SEC("raw_tp") int gate(u64 *ctx)
 	if (!cpu)
 		return 1;
 	if (ctx[0] == GATE_OPEN) {
+		forget_departed(BPF_CORE_READ(typed, pid));
 		cpu->depth = 0;
 		cpu->probes_ns = 0;
 		cpu->unplaced_ns = 0;
@@ -404,8 +417,12 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	u64 now_ns;
 	u32 pid;
 
-	if (!cpu)
+	if (!cpu) {
+		/* What the task does on this CPU is not seen. */
+		pid = BPF_CORE_READ(typed, pid);
+		bpf_map_delete_elem(&tasks, &pid);
 		return 0;
+	}
 	now_ns = program_starts(cpu);
 	drop_spans(cpu);
 	count(SERVICE_SCHEDULER);
@@ -465,8 +482,20 @@ static __noinline int fault_in(u32 service)
 	return 0;
 }
 
-TRACEPOINT("page_fault_user") int fault_of_user(void *ctx)
+/*
+ * The page of the old system calls (vsyscalls). The kernel executes such a call within the page fault of its address, and
+ * brings in no page: the fault has no end.
+ */
+#define VSYSCALL_PAGE 0xffffffffff600000ULL
+#define VSYSCALL_BYTES 4096
+
+TRACEPOINT("page_fault_user") int fault_of_user(u64 *ctx)
 {
+	if (ctx[0] - VSYSCALL_PAGE < VSYSCALL_BYTES) {
+		if (armed_cpu())
+			count(SERVICE_FAULT_USER);
+		return 0;
+	}
 	return fault_in(SERVICE_FAULT_USER);
 }
 

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::host::{Root, format_cpu_list, is_leaving, is_online, process_cpus};
 
@@ -15,6 +16,32 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
         .filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU)
         .for_each(|&cpu| set.set(cpu as usize));
     set
+}
+
+/// Size of the kernel's CPU set that [`affinity`] can read, bytes: Linux has at most 8,192 CPUs (`NR_CPUS`).
+const KERNEL_SET_BYTES: usize = 1024;
+
+/// The CPUs on which a thread may run; `None`: this thread. CPUs beyond the set's size are left out.
+///
+/// The kernel writes a bit for each CPU that the machine might ever have. It refuses a set for 1,024 CPUs on a machine that
+/// might have more, also if it has few.
+///
+/// Fails if the kernel refuses.
+pub fn affinity(thread: Option<Pid>) -> io::Result<CpuSet> {
+    let mut words = [0_u64; KERNEL_SET_BYTES / 8];
+    let id = thread.map_or(0, |thread| thread.as_raw_nonzero().get());
+    let pointer = words.as_mut_ptr();
+    // SAFETY: the kernel writes at most the given number of bytes, which is that of `words`.
+    let bytes =
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, id, KERNEL_SET_BYTES, pointer) };
+    if bytes < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut set = CpuSet::new();
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| words[cpu / 64] >> (cpu % 64) & 1 == 1)
+        .for_each(|cpu| set.set(cpu));
+    Ok(set)
 }
 
 /// Pins this thread to one CPU.
@@ -47,7 +74,7 @@ pub fn runs_on(cpu: u32) -> bool {
 /// anywhere once its CPU goes offline, and does not restrict it again when the CPU returns.
 #[must_use]
 pub fn is_pinned_to(cpu: u32) -> bool {
-    sched_getaffinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
+    affinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
 }
 
 /// A warning if this thread, which was restricted to `cpus`, may run elsewhere because they all went offline.
@@ -55,7 +82,7 @@ pub fn is_pinned_to(cpu: u32) -> bool {
 pub fn lost_observer_cpus(root: &Root, cpus: &[u32]) -> Option<String> {
     let is_lost = !cpus.is_empty()
         && !cpus.iter().any(|cpu| is_online(root, *cpu))
-        && sched_getaffinity(None).is_ok_and(|allowed| allowed != cpu_set(cpus));
+        && affinity(None).is_ok_and(|allowed| allowed != cpu_set(cpus));
     is_lost.then(|| {
         format!(
             "irqlab's own thread lost its CPUs ({}), which went offline, and ran on those of the loops",
@@ -288,6 +315,18 @@ pub fn switches_of_thread(tid: rustix::thread::Pid) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_affinity_is_that_which_was_set() {
+        let before = affinity(None).unwrap();
+        assert_eq!(before, rustix::thread::sched_getaffinity(None).unwrap());
+        let cpu = process_cpus().started_with[0];
+        pin(cpu).unwrap();
+        assert_eq!(affinity(None).unwrap(), cpu_set(&[cpu]));
+        assert_eq!(affinity(Some(rustix::thread::gettid())).unwrap(), cpu_set(&[cpu]));
+        assert!(is_pinned_to(cpu));
+        sched_setaffinity(None, &before).unwrap();
+    }
 
     #[test]
     fn a_cpu_that_irqlab_shares_with_a_loop_is_warned_about() {

@@ -26,6 +26,8 @@ pub enum Class {
     /// Kernel code outside the other classes: the start of tasks, and services that were already in progress
     /// when the window opened.
     Other,
+    /// Time of which it is not known whether it is the kernel's or user mode's.
+    Unknown,
     /// The programs of irqlab that divide the time. Their time is no cost of the kernel.
     Probes,
     /// The idle task, including the time that CPUs are halted.
@@ -48,15 +50,19 @@ impl Class {
             Class::PageWalk => "page walk",
             Class::KernelThread => "kernel thread",
             Class::Other => "other",
+            Class::Unknown => "unknown",
             Class::Probes => "probes",
             Class::Idle => "idle",
         }
     }
 
-    /// Whether the kernel's own code executes: neither user mode, nor idle, nor the hardware's page walks, nor irqlab's
-    /// programs.
+    /// Whether the kernel's own code executes, as far as is known: neither user mode, nor idle, nor the hardware's page
+    /// walks, nor irqlab's programs.
     #[must_use]
     pub fn is_kernel(self) -> bool {
-        !matches!(self, Class::User | Class::PageWalk | Class::Probes | Class::Idle)
+        !matches!(
+            self,
+            Class::User | Class::PageWalk | Class::Unknown | Class::Probes | Class::Idle
+        )
     }
 }

@@ -108,8 +108,13 @@ pub struct SeedOutcome {
     /// When it was due, from the opening of the window, ns.
     pub due_ns: u64,
     /// The parts of the lateness in the order of time, ns, with the kind and the name of what ran.
-    pub parts: Vec<(Option<(String, String)>, u64)>,
+    pub parts: Vec<NamedPart>,
+    /// The part that took the most time, as the table of the worst wake-ups adds up its pieces. `None` without tracing.
+    pub largest: Option<NamedPart>,
 }
+
+/// A part of a lateness: the kind and the name of what ran, if it has a name, and the time, ns.
+pub type NamedPart = (Option<(String, String)>, u64);
 
 impl SeedOutcome {
     /// The worst wake-up of a window. `None` if no thread woke up.
@@ -133,13 +138,8 @@ impl SeedOutcome {
             late_ns: worst.wakeup.late_ns(),
             due_ns: worst.wakeup.due_ns.saturating_sub(start_ns),
             parts: worst.parts.iter().chain(&worst.later).map(named).collect(),
+            largest: worst.largest_part().as_ref().map(named),
         })
-    }
-
-    /// The part that took the most time.
-    #[must_use]
-    pub fn largest_part(&self) -> Option<&(Option<(String, String)>, u64)> {
-        self.parts.iter().rev().max_by_key(|(_, ns)| *ns)
     }
 }
 

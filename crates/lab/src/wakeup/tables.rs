@@ -739,7 +739,7 @@ pub(super) fn worst_functions(sample: &WakeupSample) -> Table {
 
 /// Table `seeds`: the worst wake-up of each machine of `--seeds`.
 pub(super) fn seeds(sample: &WakeupSample) -> Table {
-    let largest = |row: &SeedOutcome| row.largest_part().and_then(|(name, _)| name.clone());
+    let largest = |row: &SeedOutcome| row.largest.as_ref().and_then(|(name, _)| name.clone());
     let columns = Columns::all([
         column("seed", "Seed of the machine's phases; --seed gives the same machine again.")
             .priority(100)
@@ -766,7 +766,7 @@ pub(super) fn seeds(sample: &WakeupSample) -> Table {
             .text(move |row: &SeedOutcome| largest(row).map(|(_, name)| name)),
         us_column("largest_ns", "Time of the largest part.")
             .shown_as("largest part", 96)
-            .uint(|row: &SeedOutcome| row.largest_part().map(|(_, ns)| *ns)),
+            .uint(|row: &SeedOutcome| row.largest.as_ref().map(|(_, ns)| *ns)),
     ]);
     let display = TableDisplay {
         title: "machines with different seeds".to_owned(),
@@ -873,6 +873,7 @@ mod tests {
 
     use super::super::experiment::{Plan, WakeupSamples};
     use super::super::ledger::WakeupLedger;
+    use super::super::sample::NamedPart;
     use super::super::split::Wakeup;
     use super::*;
     use crate::experiment::Experiment;
@@ -986,7 +987,8 @@ mod tests {
     #[test]
     fn a_sentence_says_why_the_worst_machine_was_late() {
         let named = |kind: &str, name: &str| Some((kind.to_owned(), name.to_owned()));
-        let outcome = |seed, late_ns, parts| SeedOutcome {
+        let outcome = |seed, late_ns, parts: Vec<NamedPart>| SeedOutcome {
+            largest: parts.iter().max_by_key(|(_, ns)| *ns).cloned(),
             seed,
             wakeups: 10,
             cpu: 3,

@@ -16,7 +16,7 @@ use lab::footprint::{
     FootprintBench, Geometry, Level, Method, Plan, Ready, Repetition, Samples, SeriesBench,
     Stimulus, Verdict, measure_series,
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
 use touch_loop::{InterruptTimes, Loop, Window, WindowConfig, wait_for_interrupt};
@@ -30,7 +30,7 @@ use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
 use crate::host::{Root, available_memory};
-use crate::threads::{LockedMemory, check_pinned, is_pinned_to, pin};
+use crate::threads::{LockedMemory, affinity, check_pinned, is_pinned_to, pin};
 use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
 /// Passes in a window before the interrupt is due.
@@ -149,7 +149,7 @@ impl LiveFootprint {
     ///
     /// Fails if the thread can't be pinned, or the processor has no time-stamp counter.
     pub fn new(settings: FootprintSettings) -> Result<Self, BenchError> {
-        let initial_affinity = sched_getaffinity(None).map_err(failed)?;
+        let initial_affinity = affinity(None).map_err(failed)?;
         pin(settings.cpu).map_err(|error| BenchError::NothingMeasurable {
             reason: error.to_string(),
             remedy: Some("-c with a CPU of this process's cpuset".to_owned()),

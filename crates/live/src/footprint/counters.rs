@@ -34,6 +34,13 @@ fn event(root: &Root, level: Level, cpu: u32) -> Result<Encoding, String> {
     let name = match level {
         Level::L1d => "L1-dcache-load-misses",
         Level::L1i => "L1-icache-load-misses",
+        // On x86 these events count page walks (arch/x86/events): misses of the second level, too. The loop fills the
+        // first level, and most entries that it loses are still in the second.
+        Level::Dtlb | Level::Itlb if catalogue.is_amd() || catalogue.is_intel() => {
+            return Err(
+                "the kernel's event counts page walks, not misses of the first level".to_owned()
+            );
+        }
         Level::Dtlb => "dTLB-load-misses",
         Level::Itlb => "iTLB-load-misses",
         // The kernel's cache-misses count L2 misses on AMD (arch/x86/events/amd/core.c), last-level

@@ -4,10 +4,11 @@
 use std::sync::OnceLock;
 
 use rustix::process::getpid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
+use crate::threads::affinity;
 
 /// The online CPUs that this process may use, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub fn process_cpus() -> &'static ProcessCpus {
             None => online.clone(),
         };
         // The affinity of the process's first thread, whichever thread calls this.
-        let started_with = online_in(sched_getaffinity(Some(getpid())).ok());
+        let started_with = online_in(affinity(Some(getpid())).ok());
         let permitted = online_in(cpus_of_cpuset());
         let permitted = if permitted.is_empty() { started_with.clone() } else { permitted };
         ProcessCpus { started_with, permitted }
@@ -52,7 +53,7 @@ fn cpus_of_cpuset() -> Option<CpuSet> {
         let mut all = CpuSet::new();
         (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
         sched_setaffinity(None, &all).ok()?;
-        sched_getaffinity(None).ok()
+        affinity(None).ok()
     };
     let thread =
         std::thread::Builder::new().name("irqlab-cpuset".to_owned()).spawn(request_all_cpus);

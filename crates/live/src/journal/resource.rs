@@ -28,7 +28,7 @@ impl Resource {
     /// A network interface, with all of its settings.
     #[must_use]
     pub fn interface(interface: &Identity) -> Resource {
-        let Identity { name, index, namespace } = interface;
+        let Identity { name, index, namespace, .. } = interface;
         let file = format!("interface-{}-{}-{index}", namespace.0, namespace.1);
         Resource { name: file, shown: name.clone() }
     }

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -29,8 +30,11 @@ pub struct Identity {
     pub name: String,
     /// The interface's number. A namespace never gives a number again.
     pub index: u32,
-    /// Device and inode of the interface's network namespace.
+    /// Device and inode of the interface's network namespace. A later namespace may have the inode of one that has ended.
     pub namespace: (u64, u64),
+    /// The number of the namespace, which the kernel gives to no later one. `None` before Linux 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_cookie: Option<u64>,
 }
 
 /// An interface in the calling thread's network namespace.
@@ -131,7 +135,12 @@ impl Interface {
         if index_in_sysfs(&root, name) != Some(index) {
             return Err(NotFound::OtherSysfs);
         }
-        let identity = Identity { name: name.to_owned(), index, namespace: own_namespace()? };
+        let identity = Identity {
+            name: name.to_owned(),
+            index,
+            namespace: own_namespace()?,
+            namespace_cookie: own_cookie()?,
+        };
         Ok(Interface { identity, name: name.to_owned() })
     }
 
@@ -170,6 +179,11 @@ impl Identity {
                 None => Ok(None),
             };
         }
+        // Another namespace has the inode now: that of the interface has ended, and its settings with it.
+        let own_cookie = own_cookie().map_err(unknown)?;
+        if own_cookie.zip(self.namespace_cookie).is_some_and(|(own, wanted)| own != wanted) {
+            return Ok(None);
+        }
         let name = match index_to_name(socket().map_err(unknown)?, self.index) {
             Ok(name) => name,
             Err(Errno::NODEV | Errno::NXIO) => return Ok(None),
@@ -187,8 +201,28 @@ impl Identity {
     }
 }
 
-fn socket() -> io::Result<std::os::fd::OwnedFd> {
+fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The number of the calling thread's network namespace (`SO_NETNS_COOKIE`). `None` before Linux 5.14.
+///
+/// Fails if no socket can be opened.
+fn own_cookie() -> io::Result<Option<u64>> {
+    let socket = socket()?;
+    let mut cookie = 0_u64;
+    let mut bytes = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to `cookie`, and the length that it wrote to `bytes`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut bytes,
+        )
+    };
+    Ok((result == 0).then_some(cookie))
 }
 
 /// The number of the interface with this name in /sys, which may show another network namespace.
@@ -370,7 +404,27 @@ mod tests {
 
     /// An identity whose interface is in `namespace`.
     fn identity_in(namespace: (u64, u64)) -> Identity {
-        Identity { name: "lo".to_owned(), index: 1, namespace }
+        Identity { name: "lo".to_owned(), index: 1, namespace, namespace_cookie: None }
+    }
+
+    /// Linux gives the inode of a namespace that has ended to a new one. Its interfaces are others.
+    #[test]
+    fn an_interface_of_a_namespace_that_has_ended_is_not_one_of_a_later_namespace() {
+        let identity = |namespace_cookie| Identity {
+            namespace_cookie,
+            ..identity_in(own_namespace().unwrap())
+        };
+        let own_cookie = own_cookie().unwrap();
+        assert!(identity(own_cookie).find().unwrap().is_some());
+        // Journals of earlier versions have no cookie.
+        assert!(identity(None).find().unwrap().is_some());
+        let Some(cookie) = own_cookie else {
+            return needs::not_run(needs::Need::Other, "SO_NETNS_COOKIE, which Linux 5.14 has");
+        };
+        assert!(identity(Some(cookie + 1)).find().unwrap().is_none());
+        let entered = std::thread::spawn(|| enter_new_network().map(|_| super::own_cookie()));
+        let Some(other) = entered.join().unwrap() else { return };
+        assert_ne!(other.unwrap(), Some(cookie));
     }
 
     /// Root in a container that sees the host's processes has no CAP_SYS_PTRACE.

@@ -17,7 +17,7 @@ use lab::noise::{
     AttributionParameters, ContextName, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced,
     Visibility,
 };
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use serde_json::{Map, json};
 
 use super::body::memory_bytes;
@@ -32,7 +32,7 @@ use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock
 use crate::companion::Companion;
 use crate::host::{Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count};
 use crate::marks::MarkProbes;
-use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus, shared_cpus_warning};
+use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
 use crate::threshold::{OverThreshold, ThresholdWatch};
 use crate::window::{ThrottlingWindow, WaitOutcome};
 
@@ -368,7 +368,7 @@ impl LiveNoise {
         let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
         let mut clocks = ClockMap::new(kernel_clock);
         let before = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
-        let allowed = sched_getaffinity(None).ok();
+        let allowed = affinity(None).ok();
         if !observer_cpus.is_empty() {
             // If this fails, the observer is a source of noise, like others.
             let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));

@@ -8,12 +8,12 @@
 use std::hint::black_box;
 
 use lab::noise::What;
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 
 use crate::bpf::BpfError;
 use crate::clock::{ClockMap, now};
 use crate::marks::{MarkProbes, loop_thread};
-use crate::threads::{is_pinned_to, pin};
+use crate::threads::{affinity, is_pinned_to, pin};
 
 /// Number of pages that are touched for the first time.
 const PAGES: usize = 512;
@@ -52,7 +52,7 @@ pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, Bp
 /// Touches new pages on `cpu`, and restores this thread's affinity. Returns the time at which each page was touched,
 /// cycles. Empty if the thread could not be pinned, or the CPU went offline meanwhile.
 fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
-    let allowed = sched_getaffinity(None).ok();
+    let allowed = affinity(None).ok();
     if allowed.is_none() || pin(cpu).is_err() {
         return Ok(Vec::new());
     }

@@ -3,8 +3,6 @@
 //!
 //! Invariant: on each CPU the times of all services, of the probes, and of what has no place add up to the window.
 
-use std::time::Instant;
-
 use attribution::context::{SOFTIRQS, SYSTEM_VECTORS};
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::{came_online, went_offline};
@@ -85,7 +83,7 @@ impl LiveServices {
     }
 
     /// Makes the sample. `files`: readings before the windows opened, and after they closed.
-    fn sample(&self, reading: &Reading, window_ns: u64, files: [&Files; 2]) -> ServicesSample {
+    fn sample(&self, reading: &Reading, files: [&Files; 2]) -> ServicesSample {
         let online = online_cpus(&Root::default()).unwrap_or_default();
         let is_probed = |tracepoint: &str| {
             !self.probes.absent.iter().any(|absent| absent.starts_with(tracepoint))
@@ -106,6 +104,8 @@ impl LiveServices {
             .map(|(_, sums)| ended(sums))
             .sum();
         let window_ticks: u64 = reading.cpus.iter().map(|cpu| cpu.window_ns).sum();
+        // The windows open and close one after the other. A count is over the windows of all CPUs, so a rate is over their mean.
+        let window_ns = window_ticks / (reading.cpus.len() as u64).max(1);
         // The larger of two lower bounds: the time that the probes measured of themselves, which lacks their entry and exit;
         // and the number of calls times their cost in the hot loop.
         let timed_ns: u64 = reading.cpus.iter().map(|cpu| cpu.probes_ns).sum();
@@ -151,10 +151,10 @@ impl LiveServices {
         rows.push(time_only(Class::Probes, PROBES, sum(|cpu| cpu.probes_ns)));
         // Time of unknown services and time without a row are one row of the table.
         let unknown =
-            rows.iter().position(|row| row.class == Class::Other && row.name == NOT_KNOWN);
+            rows.iter().position(|row| row.class == Class::Unknown && row.name == NOT_KNOWN);
         let unknown_ns = unknown.and_then(|position| rows.swap_remove(position).self_ticks);
         let unplaced_ns: u64 = sum(|cpu| cpu.unplaced_ns);
-        rows.push(time_only(Class::Other, NOT_KNOWN, unplaced_ns + unknown_ns.unwrap_or(0)));
+        rows.push(time_only(Class::Unknown, NOT_KNOWN, unplaced_ns + unknown_ns.unwrap_or(0)));
         rows.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
         rows
     }
@@ -209,7 +209,7 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
         SERVICE_KERNEL_THREAD => {
             return Some(time_only(Class::KernelThread, "all kernel threads", sums.self_ns));
         }
-        SERVICE_UNKNOWN => return Some(time_only(Class::Other, NOT_KNOWN, sums.self_ns)),
+        SERVICE_UNKNOWN => return Some(time_only(Class::Unknown, NOT_KNOWN, sums.self_ns)),
         SERVICE_IRQ => (Class::Irq, ALL_DEVICES.to_owned()),
         SERVICE_FAULT_USER => (Class::Fault, "in user mode".to_owned()),
         SERVICE_FAULT_KERNEL => (Class::Fault, "in the kernel".to_owned()),
@@ -327,12 +327,10 @@ impl ServicesBench for LiveServices {
         let throttling = ThrottlingWindow::open(&Root::default());
         let before = Files::read(&Root::default());
         let mut not_opened = self.probes.move_gates(WindowEdge::Open);
-        let opened = Instant::now();
         let ended = held.release().and_then(|command| {
             let outcome = wait(None, Some(&command), &self.settings.stop);
             Ok((outcome, command.finish(outcome)?))
         });
-        let window_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let not_closed = self.probes.move_gates(WindowEdge::Close);
         let after = Files::read(&Root::default());
         let (outcome, status) = ended?;
@@ -343,7 +341,7 @@ impl ServicesBench for LiveServices {
             ));
         }
         let reading = self.probes.read()?;
-        let mut sample = self.sample(&reading, window_ns, [&before, &after]);
+        let mut sample = self.sample(&reading, [&before, &after]);
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([
             ("command_ended".to_owned(), json!(status.to_string())),

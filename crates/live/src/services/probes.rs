@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ProgramInput, ProgramMut, libbpf_sys};
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::fault_ends::FaultEnds;
@@ -18,6 +18,7 @@ use crate::bpf::layout::{
 use crate::bpf::object::{
     attach_all, failure, known_tracepoints, load_failure, map_of, open_with_btf, running_release,
 };
+use crate::threads::affinity;
 use crate::window::{WindowEdge, leave_cpu};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.o"));
@@ -82,7 +83,12 @@ impl ServiceProbes {
     /// Opens or closes the window of each CPU. Returns the CPUs on which this failed, with the error; offline CPUs are
     /// among them.
     pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
-        let allowed = sched_getaffinity(None).ok();
+        self.move_gates_of(&self.cpus, edge)
+    }
+
+    /// [`ServiceProbes::move_gates`] for some of the CPUs.
+    pub(super) fn move_gates_of(&self, cpus: &[u32], edge: WindowEdge) -> Vec<(u32, BpfError)> {
+        let allowed = affinity(None).ok();
         let arguments = match edge {
             WindowEdge::Open => [GATE_OPEN, u64::from(self.fault_ends.is_ok())],
             WindowEdge::Close => [GATE_CLOSE, 0],
@@ -93,7 +99,7 @@ impl ServiceProbes {
             }
             self.run_gate(cpu, arguments).err().map(|error| (cpu, error))
         };
-        let failed = self.cpus.iter().filter_map(move_gate).collect();
+        let failed = cpus.iter().filter_map(move_gate).collect();
         if let Some(allowed) = &allowed {
             let _ = sched_setaffinity(None, allowed); // This mask was valid before.
         }

@@ -137,6 +137,79 @@ fn calls_of_32_bit_code_are_not_the_64_bit_calls_with_their_numbers() {
     assert!(writev_count < CALLS, "{writev_count} calls of writev");
 }
 
+/// The time of a service in a reading, ns.
+fn self_ns(reading: &Reading, number: usize) -> u64 {
+    let found = reading.services.iter().find(|(service, _)| *service == number);
+    found.map_or(0, |(_, sums)| sums.self_ns)
+}
+
+fn spin(length: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < length {
+        std::hint::spin_loop();
+    }
+}
+
+/// The windows of CPUs open one after the other. A task that returns from a call on a CPU whose window opens only then is in
+/// user mode, although its call was seen to start on another CPU.
+#[test]
+fn a_call_that_ended_before_its_cpu_was_measured_takes_no_time_there() {
+    const SPIN: Duration = Duration::from_millis(40);
+    let (first, second) = match cpus()[..] {
+        [first, second, ..] => (first, second),
+        _ => return needs::not_run(needs::Need::Cpus, "two CPUs"),
+    };
+    let Some(probes) = loaded() else { return };
+    let (may_move, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        let moves = || {
+            pin(first).unwrap();
+            wait_for(&may_move);
+            pin(second).unwrap();
+            has_moved.store(true, Ordering::Release);
+            spin(SPIN);
+        };
+        spawn_scoped(scope, "moves", moves).unwrap();
+        assert!(probes.move_gates_of(&[first], WindowEdge::Open).is_empty());
+        may_move.store(true, Ordering::Release);
+        wait_for(&has_moved);
+        assert!(probes.move_gates_of(&[second], WindowEdge::Open).is_empty());
+    });
+    assert!(probes.move_gates_of(&[first, second], WindowEdge::Close).is_empty());
+    let reading = probes.read().unwrap();
+    let calls_ns = self_ns(&reading, libc::SYS_sched_setaffinity as usize);
+    assert!(u128::from(calls_ns) < SPIN.as_nanos() / 4, "{calls_ns} ns in sched_setaffinity");
+    assert!(u128::from(self_ns(&reading, SERVICE_USER)) > SPIN.as_nanos() / 4);
+}
+
+/// The kernel executes an old system call (vsyscall) within a page fault that has no end.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_old_system_call_is_no_page_fault_without_an_end() {
+    const SPIN: Duration = Duration::from_millis(20);
+    const TIME: usize = 0xffff_ffff_ff60_0400;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    if !maps.contains("[vsyscall]") {
+        return needs::not_run(needs::Need::Other, "this kernel has no page of old system calls");
+    }
+    let Some(probes) = loaded() else { return };
+    // SAFETY: the page is mapped, and has the function time(2) of this type at this address.
+    let time: extern "C" fn(*mut libc::time_t) -> libc::time_t =
+        unsafe { std::mem::transmute(TIME) };
+    pin(cpus()[0]).unwrap();
+    probes.open().unwrap();
+    assert!(time(std::ptr::null_mut()) > 0);
+    spin(SPIN);
+    let reading = close(&probes);
+    let faults_ns = self_ns(&reading, SERVICE_FAULT_USER);
+    assert!(u128::from(faults_ns) < SPIN.as_nanos() / 4, "{faults_ns} ns in page faults");
+}
+
 /// Makes system calls, faults, new processes and sleep, on all CPUs.
 #[test]
 fn the_times_of_each_cpu_add_up_to_its_window() {

@@ -18,7 +18,7 @@ use lab::wakeup::{
     CpuWakeups, ThreadReadings, WakerCounts, Wakeup, WakeupBench, WakeupLedger, WakeupSample,
     kind_and_name, shared_waker_warning,
 };
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 use serde_json::{Map, json};
 
 use super::idle_states::IdleStateLimit;
@@ -33,7 +33,7 @@ use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, available_memory, format_cpu_list, host_facts, is_leaving, process_cpus};
 use crate::marks::{MarkProbes, Scope};
 use crate::ring::Record;
-use crate::threads::{LockedMemory, cpu_set, lost_observer_cpus, shared_cpus_warning};
+use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
 use crate::threshold::{OverThreshold, ThresholdWatch, cause_text};
 use crate::window::{Stop, ThrottlingWindow, WaitOutcome, wait};
 
@@ -248,7 +248,7 @@ impl LiveWakeup {
         // The threads have mapped all their memory.
         let locked = LockedMemory::current();
         let lost_before = probes.map(MarkProbes::lost).transpose()?;
-        let allowed = sched_getaffinity(None).ok();
+        let allowed = affinity(None).ok();
         if !observer_cpus.is_empty() {
             // If this fails, the observer delays threads, like others.
             let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));

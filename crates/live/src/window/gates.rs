@@ -2,9 +2,10 @@
 //! is a BPF program that the kernel runs once on the CPU (bpf/gate.h).
 
 use lab::experiment::BenchError;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::bpf::{BpfError, Probes};
+use crate::threads::affinity;
 
 /// The start or the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub enum BenchPhase {
 ///
 /// Fails if the kernel refuses.
 pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec<u32>, BenchError> {
-    let allowed = sched_getaffinity(None).ok();
+    let allowed = affinity(None).ok();
     let mut offline = Vec::new();
     let result: Result<(), BpfError> = cpus.iter().try_for_each(|&cpu| {
         if let Some(allowed) = &allowed {

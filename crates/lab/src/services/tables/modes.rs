@@ -24,10 +24,14 @@ const PAGE_WALK: &str = "page walk";
 /// The mode of irqlab's own programs. Only benches that have such programs measure it.
 const PROBES: &str = "probes";
 
-const MODES: [(&str, Belongs); 5] = [
+/// The mode of time that may be the kernel's or user mode's. Only some benches have such time.
+const UNKNOWN: &str = "unknown";
+
+const MODES: [(&str, Belongs); 6] = [
     ("user", |service| service.class == Class::User),
     ("kernel", is_kernel),
     (PAGE_WALK, |service| service.class == Class::PageWalk),
+    (UNKNOWN, |service| service.class == Class::Unknown),
     (PROBES, |service| service.class == Class::Probes),
     ("idle", |service| service.class == Class::Idle),
 ];
@@ -60,7 +64,7 @@ impl ModeTicks<'_> {
 fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
     type Row<'s> = ModeTicks<'s>;
     Columns::all([
-        column("mode", "user, kernel, page walk (by the hardware, for any of them), probes (irqlab's own programs) or idle.")
+        column("mode", "user, kernel, page walk (by the hardware, for any of them), unknown (user or kernel), probes (irqlab's own programs) or idle.")
             .priority(100)
             .key()
             .text(|row: &Row<'_>| row.mode),
@@ -110,8 +114,10 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
 
 /// One row for each mode.
 pub(in super::super) fn modes(sample: &ServicesSample) -> Table {
-    let is_measured = |(mode, belongs): &(&str, Belongs)| {
-        ![PAGE_WALK, PROBES].contains(mode) || sample.services.iter().any(belongs)
+    let is_measured = |(mode, belongs): &(&str, Belongs)| match *mode {
+        PAGE_WALK | PROBES => sample.services.iter().any(belongs),
+        UNKNOWN => sample.ticks(*belongs).is_some_and(|ticks| ticks > 0),
+        _ => true,
     };
     let rows = MODES.into_iter().filter(is_measured).map(|(mode, belongs)| ModeTicks {
         mode,
