@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use outputs::NewDirectory;
 
+use crate::build::ValueBuild;
 use crate::error::{SweepError, making};
 use crate::files::{FileHashes, read_bounded};
 use crate::plan::{PLAN_BYTES_MAX, Plan, SCHEMA, Task, TaskId};
@@ -20,6 +21,8 @@ const PLAN_FILE: &str = "sweep.json";
 const TASKS: &str = "tasks";
 /// Name of the directory of failures.
 const FAILED: &str = "failed";
+/// Name of the directory of built files.
+const BUILT: &str = "built";
 
 /// The directory of a sweep: its plan, its tasks' results and its tasks' failures.
 #[derive(Debug)]
@@ -107,6 +110,12 @@ impl SweepDirectory {
         self.path.join(TASKS).join(id.as_str())
     }
 
+    /// How the file of a task is built. `None` if the plan builds no files.
+    #[must_use]
+    pub fn build_of(&self, task: &Task) -> Option<ValueBuild> {
+        self.plan.value_build(task, &self.path.join(BUILT))
+    }
+
     pub(crate) fn failure_path(&self, id: &TaskId) -> PathBuf {
         self.path.join(FAILED).join(id.as_str())
     }
@@ -162,6 +171,7 @@ impl SweepDirectory {
     pub fn remove_leftovers(&self) -> usize {
         outputs::remove_leftovers(&self.path.join(TASKS)).len()
             + outputs::remove_leftovers(&self.path.join(FAILED)).len()
+            + outputs::remove_leftovers(&self.path.join(BUILT)).len()
     }
 
     /// Removes the record of a task's failure, so that the task is missing again.
@@ -188,14 +198,14 @@ impl SweepDirectory {
     }
 
     /// Checks before an execution that the task is still the planned one: its id is the hash of its plan, and the files
-    /// that its arguments name have their contents of that time. `hashes` remembers the hashes for later tasks.
+    /// that its words name have their contents of that time. `hashes` remembers the hashes for later tasks.
     ///
     /// Fails with the first file that is new, changed or absent.
     pub fn check_task(&self, task: &Task, hashes: &mut FileHashes) -> Result<(), SweepError> {
         self.plan
             .check_id(task)
             .map_err(|reason| SweepError::damaged(&self.path.join(PLAN_FILE), reason))?;
-        let present = hashes.named_by(&self.plan.arguments(&task.values))?;
+        let present = self.plan.present_files(task, hashes)?;
         if let Some(path) = present.keys().find(|path| !self.plan.files.contains_key(*path)) {
             return Err(SweepError::Invalid(format!(
                 "{path} was not there when the sweep was planned (plan another sweep)"

@@ -122,6 +122,18 @@ impl Execution {
         }
     }
 
+    /// Records that the task cannot be executed, with the reason.
+    ///
+    /// Fails if the system refuses.
+    pub fn finish_failed(
+        self,
+        exit_code: Option<i32>,
+        reason: &str,
+    ) -> Result<Recorded, SweepError> {
+        let failure = Failure::new(&self.id, exit_code, reason, &self.log_path());
+        self.record_failure(failure)
+    }
+
     fn failure_of(&self, end: TaskEnd, recorded_codes: &[i32]) -> Option<Failure> {
         let failure =
             |code, ending: &str| Some(Failure::new(&self.id, code, ending, &self.log_path()));

@@ -3,7 +3,8 @@
 //! A [`Spec`] states the command and the axes. A [`Plan`] lists the tasks: one for each combination that is not
 //! excluded, with an id that is the hash of its arguments, of irqlab's version and of the files that the arguments
 //! name. A [`SweepDirectory`] holds the plan and the results. Each result is whole or absent, and is found again by its
-//! id. [`merge`] makes one Parquet data set of all results.
+//! id. [`merge`] makes one Parquet data set of all results. A [`Search`] chooses which values of an axis to execute, to find the
+//! first one that breaks a rule.
 //!
 //! This crate starts no process and knows no option of irqlab: the command resolves axes to options and executes tasks.
 
@@ -11,6 +12,8 @@
 
 mod arguments;
 mod axis;
+mod bisect;
+mod build;
 mod directory;
 mod error;
 mod execution;
@@ -25,6 +28,8 @@ mod submit;
 
 pub use arguments::{AxisForm, replace_in_command};
 pub use axis::{Axis, Values};
+pub use bisect::{Judgement, Search};
+pub use build::{Build, BuildExecution, BuildStart, ValueBuild};
 pub use directory::{SweepDirectory, TaskState};
 pub use error::SweepError;
 pub use execution::{Execution, Recorded, Start, TaskEnd};

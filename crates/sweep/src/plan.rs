@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::arguments::{AxisForm, arguments, placeholder};
+use crate::build::{Build, ValueBuild};
 use crate::error::SweepError;
 use crate::files::{FileHashes, hash_of_bytes};
 use crate::names::COLUMN_PREFIX;
@@ -63,6 +64,9 @@ pub struct Plan {
     /// Number of combinations without a task.
     pub excluded_count: u64,
     pub baseline: Option<Vec<(usize, Vec<usize>)>>,
+    /// The command that builds a file for each value of an axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
     /// SHA-256 of each file that arguments name.
     pub files: BTreeMap<String, String>,
     pub tasks: Vec<Task>,
@@ -80,13 +84,19 @@ impl TaskId {
         &self.0
     }
 
-    /// The id of a task with these arguments. `files`: the files that they name, with the hashes of their contents.
+    /// The id of a task with these arguments. `build`: the command that builds the task's file. `files`: the files that
+    /// both name, with the hashes of their contents.
     fn for_arguments(
         version: &str,
         arguments: &[String],
+        build: Option<&[String]>,
         files: &BTreeMap<String, String>,
     ) -> TaskId {
-        let plan = json!({ "version": version, "arguments": arguments, "files": files });
+        let mut plan = json!({ "version": version, "arguments": arguments, "files": files });
+        // Tasks without a build keep the ids that they have always had.
+        if let Some(words) = build {
+            plan["build"] = json!(words);
+        }
         let mut hash = hash_of_bytes(plan.to_string().as_bytes());
         hash.truncate(ID_DIGITS);
         TaskId(hash)
@@ -126,6 +136,7 @@ impl Plan {
             axes: planned.collect(),
             excluded_count: 0,
             baseline: spec.baseline.clone().map(|selection| selection.values),
+            build: spec.build.clone(),
             files: BTreeMap::new(),
             tasks: Vec::new(),
         };
@@ -145,8 +156,9 @@ impl Plan {
                 continue;
             }
             let arguments = self.arguments(&values);
-            let files = hashes.named_by(&arguments)?;
-            let id = TaskId::for_arguments(&self.version, &arguments, &files);
+            let build = self.build_words(&values);
+            let files = hashes.named_by(&self.words(&values))?;
+            let id = TaskId::for_arguments(&self.version, &arguments, build.as_deref(), &files);
             self.files.extend(files);
             if !ids.insert(id.clone()) {
                 let line = arguments.join(" ");
@@ -182,6 +194,50 @@ impl Plan {
         )
     }
 
+    /// The arguments of a task whose file is built: `file` takes the place of the value for which it was built.
+    #[must_use]
+    pub fn arguments_with_file(&self, task: &Task, file: &str) -> Vec<String> {
+        let built_axis = self.build.as_ref().map(|build| build.axis);
+        let values =
+            self.axes.iter().zip(&task.values).enumerate().map(|(position, (axis, value))| {
+                let text = axis.values.get(*value as usize).map_or("", String::as_str);
+                (&axis.form, if Some(position) == built_axis { file } else { text })
+            });
+        arguments(&self.command, values)
+    }
+
+    /// The command that builds the file of a combination. `None` if the plan builds no files.
+    fn build_words(&self, values: &[u32]) -> Option<Vec<String>> {
+        let build = self.build.as_ref()?;
+        let value = *values.get(build.axis)? as usize;
+        Some(build.words(self.axes.get(build.axis)?.values.get(value)?))
+    }
+
+    /// All words of a combination that may name files: the arguments and the command that builds its file.
+    fn words(&self, values: &[u32]) -> Vec<String> {
+        let mut words = self.arguments(values);
+        words.extend(self.build_words(values).unwrap_or_default());
+        words
+    }
+
+    /// The hashes of the files that a task's words name now.
+    ///
+    /// Fails if a file exists but cannot be read.
+    pub(crate) fn present_files(
+        &self,
+        task: &Task,
+        hashes: &mut FileHashes,
+    ) -> Result<BTreeMap<String, String>, SweepError> {
+        hashes.named_by(&self.words(&task.values))
+    }
+
+    /// How the file of a task is built in the directory `parent`. `None` if the plan builds no files.
+    pub(crate) fn value_build(&self, task: &Task, parent: &Path) -> Option<ValueBuild> {
+        let words = self.build_words(&task.values)?;
+        let files = self.planned_files(&words);
+        Some(ValueBuild::new(words, files, parent))
+    }
+
     /// The name and the value of each axis in a task.
     pub fn named_values<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.axes.iter().zip(&task.values).map(|(axis, value)| {
@@ -211,11 +267,14 @@ impl Plan {
         Some(values)
     }
 
-    /// The files that a task's arguments name, with the hashes that they had when the sweep was planned.
+    /// The files that a task's arguments and its build name, with the hashes that they had when the sweep was planned.
     #[must_use]
     pub fn files_of(&self, task: &Task) -> BTreeMap<String, String> {
-        let arguments = self.arguments(&task.values);
-        let parts = arguments.iter().flat_map(|argument| FileHashes::parts(argument));
+        self.planned_files(&self.words(&task.values))
+    }
+
+    fn planned_files(&self, words: &[String]) -> BTreeMap<String, String> {
+        let parts = words.iter().flat_map(|word| FileHashes::parts(word));
         let named = parts.filter_map(|part| self.files.get_key_value(part));
         named.map(|(path, hash)| (path.clone(), hash.clone())).collect()
     }
@@ -245,8 +304,9 @@ impl Plan {
     ///
     /// Fails if the plan was edited, because its results would have the wrong ids.
     pub(crate) fn check_id(&self, task: &Task) -> Result<(), String> {
-        let arguments = self.arguments(&task.values);
-        if TaskId::for_arguments(&self.version, &arguments, &self.files_of(task)) == task.id {
+        let (arguments, build) = (self.arguments(&task.values), self.build_words(&task.values));
+        let files = self.files_of(task);
+        if TaskId::for_arguments(&self.version, &arguments, build.as_deref(), &files) == task.id {
             return Ok(());
         }
         Err(format!(
@@ -257,6 +317,13 @@ impl Plan {
     }
 
     fn check_axes(&self) -> Result<(), String> {
+        if let Some(build) = &self.build {
+            build.check(self.axes.len())?;
+            let axis = &self.axes[build.axis];
+            if matches!(axis.form, AxisForm::Flag { .. }) {
+                return Err(format!("[build]: {:?} is an option without a value", axis.name));
+            }
+        }
         let mut columns = HashSet::new();
         for PlannedAxis { name, form, column, values } in &self.axes {
             if values.is_empty() {
@@ -337,6 +404,37 @@ mod tests {
         assert!(first.tasks.iter().all(is_kept), "the same combinations have the same ids");
         let upgraded = plan_by(SPEC, "0.2.0").unwrap();
         assert!(first.tasks.iter().zip(&upgraded.tasks).all(|(old, new)| old.id != new.id));
+    }
+
+    #[test]
+    fn a_built_file_takes_the_place_of_its_value() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("build-kernel");
+        std::fs::write(&script, "1").unwrap();
+        let text = format!(
+            "command = ['handlers', '--on', 'sim']\n[axes]\n'--kernel' = ['a1', 'b2']\n'--seed' = [1, 2]\n\
+             [build]\n'--kernel' = ['{}', '{{value}}', '{{file}}']\n",
+            script.display()
+        );
+        let plan = plan(&text).unwrap();
+        assert_eq!(plan.check(), Ok(()));
+        let task = &plan.tasks[2];
+        assert_eq!(plan.arguments(&task.values)[3..], ["--kernel=b2", "--seed=1"]);
+        assert_eq!(plan.arguments_with_file(task, "x/file")[3..], ["--kernel=x/file", "--seed=1"]);
+        // The script is a part of what determines a task.
+        assert_eq!(plan.files_of(task).len(), 1);
+        assert!(plan.check_id(task).is_ok());
+        std::fs::write(&script, "2").unwrap();
+        assert_ne!(super::tests::plan(&text).unwrap().tasks[2].id, task.id);
+        let start =
+            |task: &Task| plan.value_build(task, directory.path()).unwrap().start().unwrap();
+        let crate::BuildStart::Ready(first) = start(task) else { panic!("it can be built") };
+        assert_eq!(first.command()[1], "b2");
+        assert!(
+            matches!(start(&plan.tasks[3]), crate::BuildStart::Elsewhere),
+            "one file for both seeds"
+        );
+        assert!(matches!(start(&plan.tasks[0]), crate::BuildStart::Ready(_)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::axis::{Axis, value_text};
+use crate::build::Build;
 use crate::error::SweepError;
 use crate::names::nearest;
 
@@ -30,6 +31,8 @@ pub struct Spec {
     pub excluded: Vec<Selection>,
     /// The combinations with which others are compared.
     pub baseline: Option<Selection>,
+    /// The command that builds a file for each value of an axis.
+    pub build: Option<Build>,
 }
 
 /// Some values of some axes. It selects each combination that has one of the values on every axis named.
@@ -48,6 +51,7 @@ struct SpecFile {
     #[serde(default)]
     exclude: Vec<Table>,
     baseline: Option<Table>,
+    build: Option<Table>,
 }
 
 impl Spec {
@@ -72,7 +76,8 @@ impl Spec {
         let excluded = file.exclude.iter().map(|table| select(table, "[[exclude]]"));
         let excluded = excluded.collect::<Result<Vec<_>, _>>()?;
         let baseline = file.baseline.map(|table| select(&table, "[baseline]")).transpose()?;
-        Ok(Spec { command: file.command, axes, excluded, baseline })
+        let build = file.build.map(|table| parse_build(&table, &axes)).transpose()?;
+        Ok(Spec { command: file.command, axes, excluded, baseline, build })
     }
 
     /// Number of combinations, including the excluded ones.
@@ -100,6 +105,38 @@ fn parse_axes(table: &Table) -> Result<Vec<Axis>, SweepError> {
     Ok(axes)
 }
 
+/// Parses `[build]`: the name of one axis, and the words of a command.
+fn parse_build(table: &Table, axes: &[Axis]) -> Result<Build, SweepError> {
+    let wrong = |what: String| invalid(format!("[build]: {what}"));
+    let mut entries = table.iter();
+    let (Some((name, words)), None) = (entries.next(), entries.next()) else {
+        return Err(wrong("name one axis, and the command for its values".to_owned()));
+    };
+    let axis = axis_position(name, axes, "[build]")?;
+    let words: Option<Vec<String>> = words
+        .as_array()
+        .and_then(|words| words.iter().map(|word| Some(word.as_str()?.to_owned())).collect());
+    let Some(command) = words else {
+        return Err(wrong(format!("{name}: the command is a list of texts")));
+    };
+    let build = Build { axis, command };
+    build.check(axes.len()).map_err(|what| wrong(format!("{name}: {what}")))?;
+    Ok(build)
+}
+
+/// Position of the axis with this name. The error names the most similar axes.
+fn axis_position(name: &str, axes: &[Axis], part: &str) -> Result<usize, SweepError> {
+    axes.iter().position(|axis| axis.name == name).ok_or_else(|| {
+        let similar = nearest(name, axes.iter().map(|axis| axis.name.as_str()));
+        let hint = if similar.is_empty() {
+            String::new()
+        } else {
+            format!("; near: {}", similar.join(", "))
+        };
+        invalid(format!("{part}: there is no axis {name:?}{hint}"))
+    })
+}
+
 impl Selection {
     /// Whether a combination, given as the position of its value on each axis, is selected.
     #[must_use]
@@ -115,15 +152,7 @@ impl Selection {
         }
         let mut values = Vec::new();
         for (name, wanted) in table {
-            let Some(position) = axes.iter().position(|axis| axis.name == *name) else {
-                let similar = nearest(name, axes.iter().map(|axis| axis.name.as_str()));
-                let hint = if similar.is_empty() {
-                    String::new()
-                } else {
-                    format!("; near: {}", similar.join(", "))
-                };
-                return Err(invalid(format!("{part}: there is no axis {name:?}{hint}")));
-            };
+            let position = axis_position(name, axes, part)?;
             values.push((position, positions_of(wanted, &axes[position], part)?));
         }
         Ok(Selection { values })
@@ -197,6 +226,21 @@ mod tests {
         let spec = Spec::parse(&text).unwrap();
         let is_excluded = |value: u32| spec.excluded[0].selects(&[value]);
         assert_eq!([0, 1, 2].map(is_excluded), [true, false, true]);
+    }
+
+    #[test]
+    fn a_build_names_one_axis_and_a_command() {
+        let axes = "[axes]\n'--kernel' = ['a1', 'b2']\n'--seed' = [1]\n";
+        let parsed = |build: &str| Spec::parse(&format!("{COMMAND}{axes}[build]\n{build}"));
+        let build = parsed("'--kernel' = ['make', '{value}', '{file}']\n").unwrap().build.unwrap();
+        assert_eq!((build.axis, build.command.len()), (0, 3));
+        let error = |build: &str| parsed(build).unwrap_err().to_string();
+        assert!(error("'--kernle' = ['make', '{value}', '{file}']\n").contains("near: --kernel"));
+        assert!(error("'--kernel' = ['make', '{value}']\n").contains("{file}"));
+        assert!(error("'--kernel' = 'make'\n").contains("a list of texts"));
+        let two =
+            "'--kernel' = ['make', '{value}', '{file}']\n'--seed' = ['x', '{value}', '{file}']\n";
+        assert!(error(two).contains("name one axis") && error("").contains("name one axis"));
     }
 
     #[test]

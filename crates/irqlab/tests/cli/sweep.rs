@@ -612,3 +612,150 @@ fn a_report_of_what_does_not_exist_names_what_there_is() {
     ended.assert_code(0);
     assert!(ended.out.contains("no column was named: this is model."), "{}", ended.out);
 }
+
+/// A sweep of a cost over a row of values, and the mean latency that the rule is about.
+const COSTS: &str = r#"
+command = ["signal", "model", "--schemes", "interrupt", "--rates", "10k"]
+[axes]
+"--interrupt-cost" = ["2us", "2.01us", "2.02us", "4parsec", "2.03us", "4us", "4.01us", "4.02us"]
+"--seed" = [1, 2]
+"#;
+
+/// The values that a search executed, with what it found about each.
+fn judgements(document: &Json) -> Vec<(String, String)> {
+    let text = |row: &Json, name: &str| row[name].as_str().unwrap_or_default().to_owned();
+    let judged = |row: &Json| (text(row, "axis_interrupt_cost"), text(row, "judgement"));
+    rows(document, "bisect").iter().map(judged).collect()
+}
+
+#[test]
+fn the_first_value_that_breaks_a_rule_is_found_with_few_tasks() {
+    let workspace = planned(COSTS);
+    let bisect = |more: &[&str]| {
+        let all = ["sweep", "bisect", "sweep", "--rule", "model.latency_mean_ns>+20%"];
+        workspace.run(&[&all[..], more].concat())
+    };
+    bisect(&[]).assert_code(2).assert_says("choose an axis with --axis: --interrupt-cost, --seed");
+    let axis = ["--axis", "interrupt-cost"];
+    bisect(&axis).assert_code(2).assert_says("several combinations have --interrupt-cost 2us");
+    let seed = [&axis[..], &["--where", "seed=2", "--json"]].concat();
+    let document = bisect(&seed).assert_code(0).json();
+    let answers = document["answers"].to_string();
+    let first_bad = "breaks model.latency_mean_ns>+20%: --interrupt-cost 4us (+";
+    assert!(answers.contains(first_bad), "{answers}");
+    assert!(answers.contains("The value before it, 2.03us, keeps the rule"), "{answers}");
+    let judged = judgements(&document);
+    let word = |value: &str| {
+        judged.iter().find(|(text, _)| text == value).map(|(_, judgement)| judgement.as_str())
+    };
+    assert_eq!(
+        (word("2us"), word("4.02us"), word("4us")),
+        (Some("good"), Some("bad"), Some("bad"))
+    );
+    assert_eq!(word("4parsec"), Some("can't tell"), "{judged:?}");
+    assert!(judged.len() < 8, "{judged:?}");
+    // Nothing is executed twice, and the tasks of the other seed not at all.
+    assert_eq!(status(&workspace)["done"], judged.len() - 1);
+    let again = bisect(&seed);
+    assert_eq!(again.assert_code(0).json()["answers"], document["answers"]);
+    assert!(!again.err.contains("1 of 1"), "{}", again.err);
+    // What is named is what compare says about the two runs.
+    let compare = document["answers"][1].as_str().and_then(|text| text.split_once("irqlab "));
+    let words: Vec<&str> = compare.expect("a command").1.split(' ').collect();
+    let rule = ["--fail-on", "model.latency_mean_ns>+20%"];
+    workspace.run(&[&words[..], &rule].concat()).assert_code(3);
+    // From the other end, a cost that falls breaks nothing.
+    let fallen = [&seed[..], &["--good", "4us", "--bad", "2.03us"]].concat();
+    bisect(&fallen).assert_code(1).assert_says("2.03us keeps the rule (-");
+    bisect(&[&seed[..], &["--good", "5us"]].concat())
+        .assert_code(2)
+        .assert_says("no value \"5us\"");
+}
+
+#[test]
+fn a_search_names_all_values_that_may_be_the_first() {
+    let workspace = planned(&COSTS.replace("\"2.03us\"", "\"5parsec\"").replace("[1, 2]", "[1]"));
+    let rule = "model.latency_mean_ns>+20%";
+    let ended = workspace.run(&["sweep", "bisect", "sweep", "--rule", rule]);
+    ended.assert_code(0);
+    let says = "is one of 4parsec, 5parsec, 4us: nothing is known about those before 4us";
+    let text = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(says), "{text}");
+    assert!(text.contains("The last value that keeps the rule: 2.02us (+"), "{text}");
+    // A good value without a result is no start.
+    let refused = ["sweep", "bisect", "sweep", "--good", "4parsec", "--bad", "4us", "--rule", rule];
+    workspace
+        .run(&refused)
+        .assert_code(1)
+        .assert_says("--interrupt-cost 4parsec: failed: exit code 2");
+    let wrong = ["sweep", "bisect", "sweep", "--rule", "model.latency_mean>+20%"];
+    workspace.run(&wrong).assert_code(2).assert_says("latency_mean");
+}
+
+/// A sweep whose traces are built: a script writes one for each value.
+fn planned_with_build(script: &str) -> Place {
+    let workspace = Place::new();
+    fs::write(path(&workspace, "build.sh"), script).expect("a file");
+    let spec = "command = ['signal', 'model', '--schemes', 'interrupt', '--arrivals', 'trace:{burst}']\n\
+        [axes]\nburst = ['1', '01', '12', '24']\n'--seed' = [1, 2]\n\
+        [build]\nburst = ['sh', './build.sh', '{value}', '{file}']\n";
+    plan(&workspace, spec, "sweep").assert_code(0);
+    workspace
+}
+
+#[test]
+fn files_are_built_for_the_values_that_a_task_needs() {
+    // Events come at 100,000 per second, in bursts of this length.
+    let script = "echo built $1 >> built.txt\n\
+        awk -v k=$1 'BEGIN { for (i = 0; i < 241; i++) print int(i / k) * k * 10000 }' > $2\n";
+    let workspace = planned_with_build(script);
+    let built = || fs::read_to_string(path(&workspace, "built.txt")).unwrap_or_default();
+    assert_eq!(built(), "", "a plan builds nothing");
+    let rule = "model.latency_mean_ns>+100%";
+    let bisect =
+        ["sweep", "bisect", "sweep", "--axis", "burst", "--where", "seed=1", "--rule", rule];
+    let ended = workspace.run(&bisect);
+    ended.assert_code(0);
+    let found = format!("The first value that breaks {rule}: burst 12");
+    assert!(ended.out.contains(&found), "{}", ended.out);
+    // Both seeds have one file, and all values have one now.
+    workspace.run(&["sweep", "run", "sweep", "--jobs", "2"]).assert_code(0);
+    let mut lines: Vec<String> = built().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["built 01", "built 1", "built 12", "built 24"]);
+    assert_eq!(names(&path(&workspace, "sweep/built")).len(), 4);
+    workspace.run(&["sweep", "merge", "sweep", "-o", "data"]).assert_code(0);
+    assert_eq!(merged(&workspace, "tasks").rows().len(), 8);
+    // The script determines what the files are.
+    fs::write(path(&workspace, "build.sh"), format!("{script}\n")).expect("a file");
+    workspace.run(&["sweep", "retry", "sweep"]).assert_code(0);
+    fs::remove_dir_all(first_task(&workspace, "sweep")).expect("a result");
+    let changed = workspace.run(&["sweep", "run", "sweep"]);
+    changed.assert_code(2).assert_says("./build.sh has changed since the sweep was planned");
+}
+
+#[test]
+fn a_build_that_fails_or_is_stopped_leaves_no_file() {
+    let failed = |script: &str, reason: &str| {
+        let workspace = planned_with_build(script);
+        let run = workspace.run(&["sweep", "run", "sweep", "--index", "0"]);
+        run.assert_code(1).assert_says(reason);
+        assert!(names(&path(&workspace, "sweep/built")).is_empty());
+    };
+    failed(
+        "echo no such commit >&2\nexit 3\n",
+        "the build failed (exit status: 3): no such commit",
+    );
+    failed("echo nothing to do\n", "the build made no file at its {file}: nothing to do");
+    let workspace = planned_with_build("echo $$ > pid.txt\nsleep 1000\n");
+    let run = start(&workspace);
+    let file = path(&workspace, "pid.txt");
+    let pid = || fs::read_to_string(&file).ok()?.trim().parse::<u32>().ok();
+    wait_until("the build runs", || pid().is_some());
+    signal(&run, Signal::TERM);
+    let ended = CommandOutput::of_output(&run.wait_with_output().expect("it ends"));
+    ended.assert_code(1).assert_says("stopped; 8 are open");
+    wait_until("the build ends", || !lives(pid().expect("a number")));
+    assert!(names(&path(&workspace, "sweep/built")).is_empty());
+    assert_eq!(status(&workspace)["missing"], 8);
+}

@@ -1,7 +1,9 @@
-//! Executes one task: starts irqlab as a child, waits for it, and records the result or the failure.
+//! Executes one task: builds its file if it needs one, starts irqlab as a child, waits for it, and records the result or the
+//! failure.
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,6 +17,7 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sweep::{Execution, Recorded, Start, SweepDirectory, Task, TaskEnd};
 
+use super::build::{Built, build};
 use super::command_line::with_options;
 use super::usage;
 use crate::run::{DIFFERS, EVENTS_LOST};
@@ -50,20 +53,31 @@ pub fn execute(
     if stop.is_requested() {
         return Ok(Outcome::Stopped);
     }
-    let mut child = start(&execution, options)?;
-    let (status, was_stopped) = wait(&mut child, stop).context("cannot wait for a task")?;
+    let arguments = match build(sweep, task, &execution, stop)? {
+        Built::NotNeeded => execution.arguments().to_vec(),
+        Built::File(file) => sweep.plan().arguments_with_file(task, &file),
+        Built::Stopped => return Ok(Outcome::Stopped),
+        Built::Failed { exit_code, reason } => {
+            let recorded = execution.finish_failed(exit_code, &reason).map_err(usage)?;
+            return Ok(Outcome::Recorded(recorded));
+        }
+    };
+    let mut child = start(&execution, &arguments, options)?;
+    // irqlab ends its own children. The signal fails only if the task has ended since.
+    let end = |task: BorrowedFd<'_>| _ = pidfd_send_signal(task, Signal::TERM);
+    let (status, was_stopped) = wait(&mut child, stop, end).context("cannot wait for a task")?;
     if was_stopped {
         return Ok(Outcome::Stopped);
     }
     Ok(Outcome::Recorded(execution.finish(end_of(status), &RECORDED_CODES).map_err(usage)?))
 }
 
-fn start(execution: &Execution, options: &[String]) -> anyhow::Result<Child> {
+fn start(execution: &Execution, arguments: &[String], options: &[String]) -> anyhow::Result<Child> {
     let log = execution.open_log()?;
     let program = std::env::current_exe().context("cannot find irqlab's own file")?;
     let mut out = OsString::from("--out=");
     out.push(execution.run_path());
-    let arguments = with_options(execution.arguments(), options.iter().cloned());
+    let arguments = with_options(arguments, options.iter().cloned());
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let mut command = Command::new(running_program(program));
     command.args(&arguments[..end]).arg(out).args(&arguments[end..]);
@@ -81,8 +95,13 @@ fn running_program(path: PathBuf) -> PathBuf {
     if link.exists() { link } else { path }
 }
 
-/// Waits until a task ends. If a stop is requested first, ends the task by SIGTERM. Returns whether that happened.
-fn wait(child: &mut Child, stop: &Stop) -> io::Result<(ExitStatus, bool)> {
+/// Waits until a child ends. If a stop is requested first, calls `end`, which must end the child. Returns whether that
+/// happened.
+pub fn wait(
+    child: &mut Child,
+    stop: &Stop,
+    end: impl FnOnce(BorrowedFd<'_>),
+) -> io::Result<(ExitStatus, bool)> {
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut polled = [
         PollFd::new(&ended, PollFlags::IN),
@@ -91,8 +110,7 @@ fn wait(child: &mut Child, stop: &Stop) -> io::Result<(ExitStatus, bool)> {
     retry_on_intr(|| poll(&mut polled, None))?;
     let has_ended = !polled[0].revents().is_empty();
     if !has_ended {
-        // Fails only if the task has ended since.
-        let _ = pidfd_send_signal(&ended, Signal::TERM);
+        end(ended.as_fd());
     }
     Ok((child.wait()?, !has_ended))
 }

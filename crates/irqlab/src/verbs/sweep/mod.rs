@@ -1,6 +1,8 @@
 //! `irqlab sweep`: one command with every combination of the values of some options. `sweep` (the crate) plans tasks
 //! and keeps their results; the files here resolve options, execute tasks, and print.
 
+mod bisect;
+mod build;
 mod command_line;
 mod execute;
 mod merge;
@@ -27,6 +29,7 @@ use crate::options::Usage;
   irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
   irqlab sweep status caches
   irqlab sweep report caches --row RCU -o caches.html
+  irqlab sweep bisect kernels --rule 'handlers[name=NET_RX].self_mean_ns>+5%'
   irqlab sweep merge caches -o caches-data     Parquet for DuckDB, pandas and Spark")]
 pub struct SweepArgs {
     #[command(subcommand)]
@@ -40,6 +43,7 @@ enum SweepVerb {
     Status(status::StatusArgs),
     Retry(status::RetryArgs),
     Report(report::ReportArgs),
+    Bisect(bisect::BisectArgs),
     Merge(merge::MergeArgs),
     /// Print what a scheduler needs to execute the tasks; nothing is submitted
     #[command(after_help = "Examples:
@@ -58,6 +62,7 @@ pub fn run(args: &SweepArgs, command: Command) -> anyhow::Result<ExitCode> {
         SweepVerb::Status(args) => status::run(args),
         SweepVerb::Retry(args) => status::retry(args),
         SweepVerb::Report(args) => report::run(args),
+        SweepVerb::Bisect(args) => bisect::run(args, command),
         SweepVerb::Merge(args) => merge::run(args),
         SweepVerb::Submit { verb } => submit::run(verb),
     }

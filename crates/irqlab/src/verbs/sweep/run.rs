@@ -145,7 +145,7 @@ fn number_of_jobs(args: &RunArgs, plan: &Plan, tasks: usize) -> usize {
 }
 
 /// Options for tasks that run at the same time: each simulates one machine at a time, unless its arguments say else.
-fn task_options(
+pub fn task_options(
     sweep: &SweepDirectory,
     tasks: &[usize],
     jobs: usize,

@@ -82,7 +82,9 @@ fn command_difference(plan: &Plan, other_plan: &Plan, path: &str) -> Option<Stri
         other_plan.files.get(*name).is_some_and(|other_hash| other_hash != *hash)
     });
     let changed_files: Vec<&str> = changed_files.map(|(name, _)| name.as_str()).collect();
+    let builds = if plan.build == other_plan.build { Vec::new() } else { vec!["[build]"] };
     let parts = [
+        ("differ".to_owned(), builds),
         (format!("only in {path}"), there.iter().map(String::as_str).collect()),
         ("only here".to_owned(), here.iter().map(String::as_str).collect()),
         ("other contents".to_owned(), changed_files),
@@ -146,6 +148,7 @@ mod tests {
             axes: Vec::new(),
             excluded_count: 0,
             baseline: None,
+            build: None,
             files,
             tasks: Vec::new(),
         }

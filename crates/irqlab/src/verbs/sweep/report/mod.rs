@@ -8,7 +8,7 @@
 mod against;
 mod best;
 mod page;
-mod selection;
+pub mod selection;
 mod tables;
 
 use std::collections::{BTreeSet, HashMap};
@@ -32,7 +32,7 @@ use crate::output_file::{self, ForceArgs};
 use crate::run::{DIFFERS, stop_on_signals, terminal_options};
 
 /// Figures that are not exact and differ by less than this ratio count as equal. `compare` has this default, too.
-const MARGIN_RATIO: f64 = 0.02;
+pub const MARGIN_RATIO: f64 = 0.02;
 /// Other tables than the reported one are read for shares of CPU time, unless they have more rows.
 const OTHER_TABLE_ROWS_MAX: u64 = 100_000;
 

@@ -55,7 +55,8 @@ impl AxisValue {
     }
 }
 
-fn is_named(axis: &PlannedAxis, name: &str) -> bool {
+/// Whether the user means this axis: by its name in the specification, without dashes, or by its column.
+pub fn is_named(axis: &PlannedAxis, name: &str) -> bool {
     let plain_name = axis.name.trim_start_matches('-');
     let field = plain_name.split_once(' ').map_or(plain_name, |(_, field)| field);
     let column = axis.column.as_str();
