@@ -830,8 +830,8 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
     values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
-/// Only the first run of each side is compared for bench, host and settings.
+/// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings:
+/// between the runs of each side, and between the first runs of both sides.
 fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<String> {
     let mut warnings = Vec::new();
     for (runs, side) in [(base, "first"), (new, "second")] {
@@ -853,6 +853,10 @@ fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<String> {
                 .to_owned(),
         );
     }
+    for (runs, side) in [(base, "first"), (new, "second")] {
+        warnings.extend(settings::differences_within(side, runs));
+    }
+    // Runs of a side that differ are named above: the first pair stands for the other pairs.
     let (base, new) = (&base[0], &new[0]);
     if base.bench != new.bench {
         warnings.push(format!("the benches differ: {} and {}", base.bench, new.bench));

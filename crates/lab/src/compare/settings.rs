@@ -4,6 +4,8 @@
 use record::Run;
 use serde_json::Value as Json;
 
+use crate::kernel_options;
+
 /// Facts of the host that can explain a difference: the comparison warns if they differ.
 const HOST_FACTS: [&str; 7] =
     ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
@@ -46,21 +48,86 @@ const MITIGATIONS: &str = "machine.identity.words";
 /// The properties of the processor that the guest sees. The model and the fact `identity` determine them.
 const IDENTITY: &str = "machine.identity.";
 
-/// A warning for each fact of the host and each setting that differs.
-pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// Settings that may differ between the runs of one side. Several seeds show the error of an estimate.
+const SEEDS: [&str; 3] = ["seed", "machine.seed", "sampling.seed"];
+
+/// Largest number of differences within a side that have a warning of their own.
+const WITHIN_SIDE_MAX: usize = 12;
+
+/// The text of a difference, without the words on where it is.
+struct SettingDifference {
+    /// The part of the fact or of the setting.
+    name: String,
+    warning: String,
+}
+
+/// The facts of the host and the settings that differ.
+fn named_differences(base: &Run, new: &Run) -> Vec<SettingDifference> {
+    let mut found = Vec::new();
     // A simulated run records the kernel and the processor of its guest.
     let is_simulated = [base, new].iter().all(|run| run.bench == "sim");
     let machine = if is_simulated { "the guest's " } else { "the host's " };
     for fact in HOST_FACTS {
         let parts = differing(fact, base.host.get(fact), new.host.get(fact));
-        warnings.extend(parts.into_iter().map(|part| part.warning(machine)));
+        found.extend(parts.into_iter().map(|part| SettingDifference {
+            warning: part.warning(machine),
+            name: format!("{machine}{}", part.name),
+        }));
     }
     let in_second_alone = new.settings.keys().filter(|name| !base.settings.contains_key(*name));
     let names = base.settings.keys().chain(in_second_alone);
     for name in names.filter(|name| !NOT_COMPARED.contains(&name.as_str())) {
         let parts = differing(name, base.settings.get(name), new.settings.get(name));
-        warnings.extend(parts.iter().filter_map(Part::setting_warning));
+        found.extend(parts.into_iter().filter_map(|part| {
+            let warning = part.setting_warning()?;
+            Some(SettingDifference { warning, name: part.name })
+        }));
+    }
+    found
+}
+
+/// A warning for each fact of the host and each setting that differs.
+pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
+    named_differences(base, new).into_iter().map(|difference| difference.warning).collect()
+}
+
+/// Warnings about runs of a side that differ from the side's first run. Each fact of the host and each setting has one
+/// warning, with the number of runs that differ. Seeds may differ. A last warning counts the parts beyond
+/// [`WITHIN_SIDE_MAX`]. `side`: the side in words.
+pub(super) fn differences_within(side: &str, runs: &[Run]) -> Vec<String> {
+    let Some((first, others)) = runs.split_first() else { return Vec::new() };
+    // Each part has the warning of the first run that differs, and the number of runs that differ.
+    let mut parts: Vec<(SettingDifference, usize)> = Vec::new();
+    for other in others {
+        let bench = (other.bench != first.bench).then(|| SettingDifference {
+            name: "bench".to_owned(),
+            warning: format!("the bench differs: {} and {}", first.bench, other.bench),
+        });
+        let options = kernel_options::difference(
+            ["in the first", "in a later run"],
+            [&first.host, &other.host],
+        );
+        let options =
+            options.map(|warning| SettingDifference { name: "kernel options".to_owned(), warning });
+        let found = bench.into_iter().chain(options).chain(named_differences(first, other));
+        for difference in found.filter(|difference| !SEEDS.contains(&difference.name.as_str())) {
+            match parts.iter_mut().find(|(known, _)| known.name == difference.name) {
+                Some((_, count)) => *count += 1,
+                None => parts.push((difference, 1)),
+            }
+        }
+    }
+    let unnamed = parts.len().saturating_sub(WITHIN_SIDE_MAX);
+    let warning = |(difference, count): &(SettingDifference, usize)| {
+        let SettingDifference { warning, .. } = difference;
+        format!(
+            "{count} of {} runs of the {side} side differ from its first run: {warning}",
+            runs.len()
+        )
+    };
+    let mut warnings: Vec<String> = parts.iter().take(WITHIN_SIDE_MAX).map(warning).collect();
+    if unnamed > 0 {
+        warnings.push(format!("the runs of the {side} side differ in {unnamed} more settings"));
     }
     warnings
 }

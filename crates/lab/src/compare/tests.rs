@@ -1234,3 +1234,33 @@ fn a_rule_on_a_table_that_cannot_be_compared_says_why() {
         "{text}"
     );
 }
+
+#[test]
+fn settings_of_every_run_of_a_series_are_compared() {
+    let run = |seconds: u64, seed: u64, start: &str| {
+        let mut run = run("live", &[("a", 100.0, Some(1.0))]);
+        run.started_utc = start.to_owned();
+        run.settings.insert("duration_s".to_owned(), seconds.into());
+        run.settings.insert("seed".to_owned(), seed.into());
+        run
+    };
+    let base: Vec<Run> = (1..=8).map(|seed| run(10, seed, "1")).collect();
+    let new: Vec<Run> =
+        (1..=8).map(|seed| run(if seed == 1 { 10 } else { 1 }, seed, "1")).collect();
+    let warnings = compare_series(&base, &new, &plan(&[])).unwrap().warnings;
+    let expected = "7 of 8 runs of the second side differ from its first run: setting duration_s differs: 10 and 1";
+    assert_eq!(warnings, [expected]);
+    // The number of warnings is bounded.
+    let with_settings = |value: u64| {
+        let mut run = run(10, 1, "1");
+        let settings = (0..100).map(|number| (format!("setting_{number:03}"), value.into()));
+        run.settings.extend(settings);
+        run
+    };
+    let many = [1, 2, 1].map(with_settings);
+    let warnings =
+        compare_series(&many, &[1, 1, 1].map(with_settings), &plan(&[])).unwrap().warnings;
+    assert_eq!(warnings.len(), 13);
+    let last = warnings.last().unwrap();
+    assert_eq!(last, "the runs of the first side differ in 88 more settings");
+}
