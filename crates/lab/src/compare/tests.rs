@@ -1264,3 +1264,31 @@ fn settings_of_every_run_of_a_series_are_compared() {
     let last = warnings.last().unwrap();
     assert_eq!(last, "the runs of the first side differ in 88 more settings");
 }
+
+#[test]
+fn a_headline_contains_only_known_changes() {
+    let in_conditions = |rows: [(&str, f64, f64); 2]| {
+        let columns = vec![
+            Column::new("condition", Kind::Text, "").key(),
+            Column::new("name", Kind::Text, "").key(),
+            mean_of_batches("self_mean_ns", "half", "freedom"),
+            Column::new("half", Kind::Real, "").detail(),
+            Column::new("freedom", Kind::Uint, "").detail(),
+            Column::new("count", Kind::Uint, ""),
+        ];
+        let mut table = Table::new("handlers", "", columns);
+        for (condition, mean, half) in rows {
+            let freedom = BATCHES_FREEDOM.into();
+            let figures = [mean.into(), half.into(), freedom, 1_000_u64.into()];
+            table.push([condition.into(), "NET_RX".into()].into_iter().chain(figures).collect());
+        }
+        run_of_table("live", table)
+    };
+    let base = in_conditions([("idle", 100.0, 0.1), ("busy", 100.0, 90.0)]);
+    let new = in_conditions([("idle", 105.0, 0.1), ("busy", 214.2, 200.0)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let (tables, _) = tables(&found, &[], Listed::All);
+    let finding = tables[0].get(&tables[0].rows()[0], "finding").unwrap();
+    let expected = "NET_RX: 5.00 % more CPU time per interrupt in 1 of 2 conditions";
+    assert_eq!(*finding, Value::from(expected));
+}

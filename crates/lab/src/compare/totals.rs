@@ -13,16 +13,19 @@ const ROWS_SHOWN: u64 = 10;
 const CONTEXTS: &str = "handlers";
 const MEAN: &str = "self_mean_ns";
 const CPU_RATIO: &str = "self_cpu_ratio";
+const CONDITION: &str = "condition";
 
-/// How a figure of a context changed, over all conditions of the run.
+/// The change of a context's mean self time, over the conditions with a known change.
 struct Total {
     kind: String,
     number: String,
     name: String,
     base_ns: f64,
     new_ns: f64,
-    /// Change of the share of CPU time, in the mean over the conditions.
+    /// Change of the share of CPU time, in the mean over the conditions with a known change.
     effect_ratio: Option<f64>,
+    /// The number of conditions with a known change, and of all conditions with the context.
+    condition_counts: (usize, usize),
 }
 
 impl Total {
@@ -30,12 +33,19 @@ impl Total {
         self.new_ns / self.base_ns - 1.0
     }
 
-    /// The change as a sentence: `NET_RX: 48.7 % less CPU time per interrupt`.
+    /// The change as a sentence: `NET_RX: 48.7 % less CPU time per interrupt`. If some conditions have no known change, the
+    /// sentence ends with the number of conditions.
     fn finding(&self) -> String {
         let change = self.change_ratio();
         let direction = if change < 0.0 { "less" } else { "more" };
+        let (known, compared) = self.condition_counts;
+        let conditions = if known < compared {
+            format!(" in {known} of {compared} conditions")
+        } else {
+            String::new()
+        };
         format!(
-            "{}: {} {direction} CPU time per {}",
+            "{}: {} {direction} CPU time per {}{conditions}",
             self.name,
             percent(change.abs()),
             self.span_word()
@@ -69,10 +79,20 @@ fn key<'d>(difference: &'d Difference<'_>, name: &str) -> &'d str {
     values.clone().find(|(key, _)| *key == name).map_or("", |(_, value)| value.as_str())
 }
 
-/// The contexts whose mean self time is known to have changed in a condition, with enough spans.
+/// A context's conditions whose mean self times were compared.
+#[derive(Default)]
+struct Conditions<'d, 'a> {
+    /// The differences of the means that are known to differ.
+    known: Vec<&'d Difference<'a>>,
+    /// All conditions with enough spans, also those with an equal or undecided mean.
+    compared: usize,
+}
+
+/// The contexts whose mean self time is known to have changed in a condition, with enough spans. Only such conditions
+/// are in the figures: the difference of another condition may be chance.
 fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
-    let mut by_context: BTreeMap<[&str; 3], Vec<&Difference<'_>>> = BTreeMap::new();
-    let mut effects: BTreeMap<[&str; 3], Vec<f64>> = BTreeMap::new();
+    let mut by_context: BTreeMap<[&str; 3], Conditions<'_, '_>> = BTreeMap::new();
+    let mut effects: BTreeMap<([&str; 3], &str), f64> = BTreeMap::new();
     let in_contexts = |difference: &&Difference<'_>| {
         difference.pair.table.name == CONTEXTS && ["all", ""].contains(&key(difference, "cpu"))
     };
@@ -80,41 +100,47 @@ fn totals(comparison: &Comparison<'_>) -> Vec<Total> {
         let context = ["kind", "number", "name"].map(|name| key(difference, name));
         match (difference.pair.column.name.as_str(), difference.change) {
             (MEAN, Some(_)) if !difference.has_few_spans() => {
-                by_context.entry(context).or_default().push(difference);
+                let conditions = by_context.entry(context).or_default();
+                conditions.compared += 1;
+                conditions.known.extend(difference.verdict.is_difference().then_some(difference));
             }
-            (CPU_RATIO, Some(change)) => effects.entry(context).or_default().push(change),
+            (CPU_RATIO, Some(change)) => {
+                effects.insert((context, key(difference, CONDITION)), change);
+            }
             _ => {}
         }
     }
-    let total = |(context, differences): (&[&str; 3], &Vec<&Difference<'_>>)| {
-        // The sum of all conditions says less or more. A known change in one condition must not name the opposite.
-        let mut known = differences.iter().filter(|difference| difference.verdict.is_difference());
-        let is_more =
-            |difference: &&&Difference<'_>| difference.change.is_some_and(|change| change > 0.0);
-        let directions: Vec<bool> = known.by_ref().map(|difference| is_more(&difference)).collect();
+    let total = |(context, Conditions { known, compared }): (&[&str; 3], &Conditions<'_, '_>)| {
         // A condition weighs as much as the run with the fewest spans has of it: a change of rates changes nothing.
         let weight = |difference: &Difference<'_>| difference.pair.span_count.unwrap_or(1) as f64;
         let sum = |value: fn(&Difference<'_>) -> f64| -> f64 {
-            differences.iter().map(|difference| weight(difference) * value(difference)).sum()
+            known.iter().map(|difference| weight(difference) * value(difference)).sum()
         };
-        let weights = differences.iter().map(|difference| weight(difference)).sum::<f64>();
+        let weights = known.iter().map(|difference| weight(difference)).sum::<f64>();
         fn first(difference: &Difference<'_>) -> f64 {
             difference.pair.base.map_or(0.0, |base| base.value)
         }
         let base_ns = sum(first) / weights;
         let new_ns =
             sum(|difference| first(difference) + difference.change.unwrap_or(0.0)) / weights;
-        let effects = effects.get(context).map(Vec::as_slice).unwrap_or_default();
+        let effect = |difference: &&Difference<'_>| {
+            effects.get(&(*context, key(difference, CONDITION))).copied()
+        };
+        let effects: Vec<f64> = known.iter().filter_map(effect).collect();
         let effect_ratio =
             (!effects.is_empty()).then(|| effects.iter().sum::<f64>() / effects.len() as f64);
         let [kind, number, name] = context.map(str::to_owned);
-        let agrees = directions.iter().all(|is_more| *is_more == (new_ns > base_ns));
-        (!directions.is_empty()
+        // The mean of known changes in both directions must not name one of them.
+        let agrees = known.iter().all(|difference| {
+            difference.change.is_some_and(|change| (change > 0.0) == (new_ns > base_ns))
+        });
+        let condition_counts = (known.len(), *compared);
+        (!known.is_empty()
             && agrees
             && base_ns > 0.0
             && new_ns > 0.0
             && base_ns.to_bits() != new_ns.to_bits())
-        .then_some(Total { kind, number, name, base_ns, new_ns, effect_ratio })
+        .then_some(Total { kind, number, name, base_ns, new_ns, effect_ratio, condition_counts })
     };
     let mut totals: Vec<Total> = by_context.iter().filter_map(total).collect();
     let effect = |total: &Total| total.effect_ratio.unwrap_or(0.0).abs();
@@ -136,7 +162,10 @@ pub(super) fn table(comparison: &Comparison<'_>) -> Option<Table> {
         column("kind", "Kind of the context.").priority(60).key().text(|total: &Total| total.kind.clone()),
         column("number", "Number of the context.").detail().key().text(|total: &Total| total.number.clone()),
         column("name", "Name of the context.").detail().key().text(|total: &Total| total.name.clone()),
-        column("base_ns", "Mean self time of a span in the first run.")
+        column(
+            "base_ns",
+            "Mean self time of a span in the first run, over the conditions with a known change.",
+        )
             .format(Format::Microseconds)
             .shown_as("base", 80)
             .real(|total: &Total| total.base_ns),
@@ -149,7 +178,7 @@ pub(super) fn table(comparison: &Comparison<'_>) -> Option<Table> {
             .real(|total: &Total| total.change_ratio()),
         column(
             "effect_cpu_ratio",
-            "Change of the context's share of CPU time, in the mean over the conditions. Includes the change of its rate.",
+            "Change of the context's share of CPU time, in the mean over these conditions. Includes the change of its rate.",
         )
         .shown_as("CPU", 90)
         .real(|total: &Total| total.effect_ratio),
