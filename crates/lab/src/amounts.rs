@@ -34,6 +34,28 @@ pub(crate) fn spread_link(name: &str, half_width: &str) -> IntervalColumns {
         .drift(&format!("{stem}_drift{unit}"))
 }
 
+/// The name of the column that says how the interval of the column `name` was computed.
+fn method_name(name: &str) -> String {
+    format!("{}_ci95_method", stem_and_unit(name).0)
+}
+
+/// The link from the column `name`, a mean, to its [`interval_columns`] and its [`method_column`].
+pub(crate) fn mean_link(name: &str) -> IntervalColumns {
+    interval_link(name).method(&method_name(name))
+}
+
+/// The column that says how the interval of the column `name`, a mean, was computed. `compare` does not judge a mean by
+/// one run if the interval assumes independent values.
+pub(crate) fn method_column<'a>(name: &str) -> Columns<'a, Option<Interval>> {
+    let doc = format!(
+        "Method of the interval of {name}: batch-means; batch-means-correlated where the window was too short for \
+         uncorrelated batches (the interval may be too narrow); or independent with few batches."
+    );
+    column(&method_name(name), &doc)
+        .detail()
+        .text(|interval: &Option<Interval>| interval.map(|interval| interval.method.label()))
+}
+
 /// The columns of a column's interval: half width, and [`spread_columns`]. For `rate_hz`, the
 /// half width is the column `rate_ci95_hz`.
 pub(crate) fn interval_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {

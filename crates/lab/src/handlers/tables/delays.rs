@@ -8,7 +8,7 @@ use stats::Distribution;
 use super::super::delays::{DELAYS, DelayMethod, DelayStats};
 use super::super::samples::ConditionSamples;
 use super::{condition_column, cpu_column, display};
-use crate::amounts::{interval_columns, interval_link};
+use crate::amounts::{interval_columns, mean_link, method_column};
 use crate::quantiles::{p50_p99_section_columns, section_link};
 
 /// The delays of one kind of work in a condition, on one CPU or on all CPUs.
@@ -70,7 +70,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .shown_as("mean ± ci95", 99)
             .format(Format::Microseconds)
             .cost()
-            .interval(interval_link("delay_mean_ns"))
+            .interval(mean_link("delay_mean_ns"))
             .plus_minus("delay_mean_ci95_ns")
             .real(|row: &Row<'_>| row.delays.mean()),
         column("delay_p50_ns", "Median of the delays; within 1/16.")
@@ -118,7 +118,9 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .text(|row: &Row<'_>| row.method.not_seen),
         p50_p99_section_columns(["delay_p50_ns", "delay_p99_ns"])
             .of_ref(|row: &Row<'_>| &row.delays),
-        interval_columns("delay_mean_ns").of(|row: &Row<'_>| row.delays.interval()),
+        interval_columns("delay_mean_ns")
+            .and([method_column("delay_mean_ns")])
+            .of(|row: &Row<'_>| row.delays.interval()),
     ])
 }
 
@@ -196,6 +198,12 @@ mod tests {
         assert_eq!(cells("delay_max_ns"), [Some(300.0), Some(300.0), None]);
         assert_eq!(cells("unjoined_end_count"), [Some(4.0), Some(2.0), Some(2.0)]);
         assert_eq!(cells("unjoined_begin_count"), [Some(1.0), Some(0.0), Some(1.0)]);
+        // Without batches, the interval assumes independent values, and `compare` finds the column that says so.
+        let method = table.get(&table.rows()[0], "delay_mean_ci95_method");
+        assert_eq!(method, Some(&Value::from("independent")));
+        let mean = &table.columns[table.column("delay_mean_ns").unwrap()];
+        let links = mean.interval.as_ref().unwrap();
+        assert_eq!(links.method.as_deref(), Some("delay_mean_ci95_method"));
     }
 
     fn delays_of(measured: &[ConditionSamples]) -> Table {

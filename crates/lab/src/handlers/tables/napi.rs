@@ -7,7 +7,7 @@ use stats::Distribution;
 use super::super::sample::Timing;
 use super::super::samples::ConditionSamples;
 use super::{GroupRow, display, group_rows, key_columns, offline_column, rate_hz};
-use crate::amounts::{interval_columns, interval_link, rate_interval};
+use crate::amounts::{interval_columns, interval_link, mean_link, method_column, rate_interval};
 use crate::quantiles::{p50_p99_section_columns, section_link};
 
 /// The polls of a NAPI instance in a condition, on one CPU or on all CPUs.
@@ -35,7 +35,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
             .uint(|row: &Row<'_>| row.packets.sum),
         column("packets_per_poll_mean", "Mean number of packets per poll.")
             .title("packets/poll")
-            .interval(interval_link("packets_per_poll_mean"))
+            .interval(mean_link("packets_per_poll_mean"))
             .plus_minus("packets_per_poll_mean_ci95")
             .priority(80)
             .real(|row: &Row<'_>| row.packets.mean()),
@@ -65,6 +65,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
             let group = &row.group_row.group;
             rate_interval(&row.packets, group.length_ns, group.cpu_time_ns)
         }),
+        method_column("packets_per_poll_mean").of(|row: &Row<'_>| row.packets.interval()),
         offline_column(measured).of_ref(|row: &Row<'_>| &row.group_row),
     ])
 }
