@@ -1,13 +1,15 @@
 //! The cells of two runs, side by side: finds the figures of both runs, with their intervals, and computes the
 //! interval of a difference. The parent module and `series` judge these pairs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use record::interval::{Bounds, Ends, Freedom};
 use record::{Column, IntervalColumns, Role, Run, Table, Value};
+use stats::IntervalMethod;
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
+use super::buckets::{bucket, may_be_bucketed, row_fingerprint};
 use super::estimates::EstimateSource;
 use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
@@ -31,6 +33,8 @@ pub struct Figure {
     /// Lower and upper end of the 99.99 % interval of a quantile. A standard error does not give the width of a
     /// quantile's interval. `None` for other figures.
     pub wide: Option<(f64, f64)>,
+    /// Lower and upper end of the histogram's bucket that the figure stands for. `None` for a figure of no histogram.
+    pub bucket: Option<(f64, f64)>,
 }
 
 impl Figure {
@@ -41,7 +45,13 @@ impl Figure {
         let shifted =
             |interval: Option<(f64, f64)>| interval.map(|(low, high)| (low + shift, high + shift));
         let (interval, wide) = (shifted(self.interval), shifted(self.wide));
-        Figure { value: self.value + shift, interval, wide, ..self }
+        let bucket = shifted(self.bucket);
+        Figure { value: self.value + shift, interval, wide, bucket, ..self }
+    }
+
+    /// The lower and the upper end of the values that the figure stands for: its bucket, or the figure itself.
+    pub(super) fn bucket_ends(&self) -> (f64, f64) {
+        self.bucket.unwrap_or((self.value, self.value))
     }
 
     /// Distance from the figure down to the lower end of `interval`, at least 0.
@@ -54,6 +64,16 @@ impl Figure {
         (interval.1 - self.value).max(0.0)
     }
 
+    /// The part of [`Figure::distance_down`] that chance causes: without the figure's bucket, which `interval` contains.
+    fn chance_down(&self, interval: (f64, f64)) -> f64 {
+        (self.distance_down(interval) - self.distance_down(self.bucket_ends())).max(0.0)
+    }
+
+    /// The part of [`Figure::distance_up`] that chance causes.
+    fn chance_up(&self, interval: (f64, f64)) -> f64 {
+        (self.distance_up(interval) - self.distance_up(self.bucket_ends())).max(0.0)
+    }
+
     /// The figure's uncertainty if its interval has this half width; both in multiples of `unit`.
     fn uncertainty(&self, half_width: f64, unit: f64) -> Uncertainty {
         let Figure { degrees_of_freedom, drift, .. } = *self;
@@ -61,20 +81,28 @@ impl Figure {
     }
 }
 
-/// Distances from the difference `new` less `base` down and up to the ends of its interval. The true difference is
-/// beyond each end with the probability `tail`. `None` if a figure has no interval.
+/// Distances from the difference `new` less `base` down and up to the ends of the differences that the buckets of both
+/// figures allow. 0 for figures of no histogram.
+fn bucket_distances(base: &Figure, new: &Figure) -> (f64, f64) {
+    // The difference is smallest where `new` is at its lower end and `base` at its upper end.
+    let down = new.distance_down(new.bucket_ends()) + base.distance_up(base.bucket_ends());
+    let up = new.distance_up(new.bucket_ends()) + base.distance_down(base.bucket_ends());
+    (down, up)
+}
+
+/// Distances from the difference `new` less `base` down and up to the ends of its interval, without the buckets of the
+/// figures ([`bucket_distances`]). The true difference is beyond each end with the probability `tail`. `None` if a figure
+/// has no interval.
 ///
 /// For quantiles, the distance of the difference is the root of the squared distances of both figures (MOVER). For
 /// other figures, the interval is Student's t of the logarithm of their ratio, because rates and costs differ by
 /// factors. On a linear scale, the larger figure's error would hide the smaller figure's error. If a figure is 0 or
 /// negative, the interval is Student's t of the difference itself.
-#[must_use]
-pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
+fn chance_distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
     if let (Some(base_wide), Some(new_wide)) = (base.wide, new.wide) {
         let factor = t_quantile(f64::INFINITY, tail)? / t_quantile(f64::INFINITY, WIDE_TAIL)?;
-        // The difference is smallest where `new` is at its lower end and `base` at its upper end.
-        let down = new.distance_down(new_wide).hypot(base.distance_up(base_wide));
-        let up = new.distance_up(new_wide).hypot(base.distance_down(base_wide));
+        let down = new.chance_down(new_wide).hypot(base.chance_up(base_wide));
+        let up = new.chance_up(new_wide).hypot(base.chance_down(base_wide));
         return Some((factor * down, factor * up));
     }
     let (base_interval, new_interval) = (base.interval?, new.interval?);
@@ -84,8 +112,8 @@ pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
         let figures = [base.uncertainty(base_half, base_unit), new.uncertainty(new_half, new_unit)];
         half_width_of_difference(figures, tail)
     };
-    let down = half_width(base.distance_up(base_interval), new.distance_down(new_interval))?;
-    let up = half_width(base.distance_down(base_interval), new.distance_up(new_interval))?;
+    let down = half_width(base.chance_up(base_interval), new.chance_down(new_interval))?;
+    let up = half_width(base.chance_down(base_interval), new.chance_up(new_interval))?;
     if is_ratio {
         // `down` and `up` are on the scale of logarithms: e^-down and e^up are factors of `new`.
         Some((-new.value * (-down).exp_m1(), new.value * up.exp_m1()))
@@ -127,11 +155,15 @@ pub struct Pair<'a> {
     /// counts them.
     pub span_count: Option<u64>,
     /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
-    /// quantile whose table has no figures of the window's sections, and for a mean whose table has neither degrees of
-    /// freedom nor drift.
+    /// quantile whose table has no figures of the window's sections, for a mean whose table has neither degrees of
+    /// freedom nor drift, and for a mean of a row in either run that says so.
     pub assumes_independence: bool,
     /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
     pub is_estimate: bool,
+    /// Whether both rows have the same value in each figure. A repeatable run and its repetition have such rows: quantiles
+    /// of a histogram are then equal, wherever they are in their buckets. False if a run lacks the row, or the table has
+    /// no quantiles.
+    pub has_equal_rows: bool,
     /// The differences between pairs of runs, or `None` with one run on each side.
     pub repeats: Option<Repeats>,
     /// In how many pairs of runs the figure is compared. `None` with one run on each side, and if all pairs have the
@@ -146,16 +178,29 @@ impl Pair<'_> {
         let new = self.new.map(|new| new.changed(by_ratio));
         let added = new.zip(self.new).map_or(0.0, |(changed, new)| changed.value - new.value);
         let repeats = self.repeats.as_ref().map(|repeats| repeats.changed(by_ratio, added));
-        Pair { new, repeats, ..self.clone() }
+        let has_equal_rows = self.has_equal_rows && by_ratio == 0.0;
+        Pair { new, repeats, has_equal_rows, ..self.clone() }
     }
 
     /// Distances from the difference down and up to the ends of its interval, with the probability `tail` beyond each
-    /// end. They follow from the pairs of runs or, with one run on each side, from the intervals of both figures.
+    /// end. They follow from the pairs of runs or, with one run on each side, from the intervals of both figures. They
+    /// include the buckets of a histogram.
     #[must_use]
     pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
-        match &self.repeats {
-            Some(repeats) => repeats.distances(self.base?.value, tail),
-            None => distances(&self.base?, &self.new?, tail),
+        if let Some(repeats) = &self.repeats {
+            return repeats.distances(self.base?.value, tail, !self.has_equal_rows);
+        }
+        let (down, up) = chance_distances(&self.base?, &self.new?, tail)?;
+        let (bucket_down, bucket_up) = self.bucket_distances();
+        Some((down + bucket_down, up + bucket_up))
+    }
+
+    /// Distances from the difference of the figures down and up to the ends of the differences that their histogram's
+    /// buckets allow. 0 for figures of no histogram, for a repetition, and for several runs on each side.
+    pub(super) fn bucket_distances(&self) -> (f64, f64) {
+        match (&self.base, &self.new) {
+            (Some(base), Some(new)) if !self.has_equal_rows => bucket_distances(base, new),
+            _ => (0.0, 0.0),
         }
     }
 
@@ -181,7 +226,7 @@ pub(super) fn cpu_share_column(table: &Table) -> Option<usize> {
 /// quantile without degrees of freedom and without a wide interval: its interval follows from the order of the values
 /// alone. It is also true for a mean without degrees of freedom and without drift: its interval follows from the
 /// variance of the values alone. Means have half widths, and quantiles have bounds.
-pub(super) fn assumes_independence(column: &Column) -> bool {
+fn column_assumes_independence(column: &Column) -> bool {
     column.interval.as_ref().is_some_and(|interval| {
         let has_more_evidence = match interval.ends {
             Ends::Bounds(_) => interval.wide.is_some(),
@@ -189,6 +234,15 @@ pub(super) fn assumes_independence(column: &Column) -> bool {
         };
         interval.freedom.is_none() && !has_more_evidence
     })
+}
+
+/// Whether the interval of the figure of `row` follows from the values of the window as if they were independent: the
+/// column says so for all rows, or the row for itself. A mean over too few batches falls back to such an interval.
+pub(super) fn assumes_independence(table: &Table, row: &[Value], column: &Column) -> bool {
+    let method = column.interval.as_ref().and_then(|interval| interval.method.as_deref());
+    let row_method = method.and_then(|name| table.get(row, name));
+    let is_independent = row_method == Some(&Value::from(IntervalMethod::Independent.label()));
+    is_independent || column_assumes_independence(column)
 }
 
 /// The figure of `row` in a column, with the intervals that the column links to.
@@ -202,6 +256,7 @@ pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Fi
         degrees_of_freedom: FREEDOM_UNKNOWN,
         drift: 0.0,
         wide: None,
+        bucket: bucket(table, row, column, value),
     };
     let Some(IntervalColumns { ends, freedom, drift, wide, .. }) = &column.interval else {
         return Some(figure);
@@ -395,28 +450,113 @@ pub struct Matched<'a> {
 
 /// The tables, columns and rows that a comparison includes.
 pub(super) trait Wanted {
-    /// Whether the comparison includes the cell of `row` in `column`.
-    fn includes(&self, table: &Table, column: &Column, row: &[Value]) -> bool;
+    /// Whether the comparison includes the cells of `column` in shown rows.
+    fn includes(&self, table: &Table, column: &Column) -> bool;
 
-    /// Whether a rule is about this column.
+    /// Whether a rule is about this column. The comparison then includes its cells in all rows.
     fn is_ruled(&self, table: &Table, column: &Column) -> bool;
+
+    /// Whether the table shows the row, or the comparison includes rows that tables hide.
+    fn shows(&self, table: &Table, row: &[Value]) -> bool;
+}
+
+/// The rows that at least one run of a series shows: the table's name, and the values of the key columns. Whether a row
+/// is shown can depend on its measured figures. A row that only some of the runs show is compared in all pairs: the pairs
+/// with large figures alone would differ where nothing has changed.
+#[derive(Default)]
+pub(super) struct ShownRows(BTreeSet<(String, Vec<String>)>);
+
+impl ShownRows {
+    /// The shown rows of all runs. The runs of both sides are in pairs.
+    pub(super) fn of_series(base: &[Run], new: &[Run], wanted: &impl Wanted) -> ShownRows {
+        let mut shown = ShownRows::default();
+        for (base, new) in base.iter().zip(new) {
+            let condition = common_condition(base, new);
+            for (table, new_table) in table_pairs(base, new) {
+                shown.add(table, new_table, condition, wanted);
+            }
+        }
+        shown
+    }
+
+    fn add(
+        &mut self,
+        table: Option<&Table>,
+        new_table: Option<&Table>,
+        condition: Option<&str>,
+        wanted: &impl Wanted,
+    ) {
+        let Some(named) = table.or(new_table) else { return };
+        let tables = [table, new_table];
+        // A table without a filter shows all rows.
+        if tables.into_iter().flatten().all(|table| table.display.filter.is_none()) {
+            return;
+        }
+        let Some(rows) = keyed_rows(tables, &keys(named), condition) else { return };
+        for (table, rows) in tables.into_iter().zip(rows) {
+            let Some(table) = table else { continue };
+            let shown = rows.into_iter().filter(|(_, row)| wanted.shows(table, row));
+            self.0.extend(shown.map(|(key, _)| (named.name.clone(), key)));
+        }
+    }
+
+    fn contains(&self, table: &Table, key: &[String]) -> bool {
+        self.0.contains(&(table.name.clone(), key.to_vec()))
+    }
+}
+
+/// The condition of the first run, if each run has one only: the conditions then match whatever their names are.
+fn common_condition<'r>(base: &'r Run, new: &'r Run) -> Option<&'r str> {
+    sole_condition(new).and(sole_condition(base))
+}
+
+/// Pairs the tables of both runs by name, the first run's tables first. A table is `None` if the run lacks it.
+fn table_pairs<'a>(
+    base: &'a Run,
+    new: &'a Run,
+) -> impl Iterator<Item = (Option<&'a Table>, Option<&'a Table>)> {
+    let of_base = base.tables.iter().map(|table| (Some(table), new.table(&table.name)));
+    let of_new_alone = new.tables.iter().filter(|table| base.table(&table.name).is_none());
+    of_base.chain(of_new_alone.map(|table| (None, Some(table))))
+}
+
+/// The rows of a table of both runs by the values of `keys`. Rows of the second run get the `condition` of the first.
+/// `None` if rows of a run have the same keys.
+fn keyed_rows<'a>(
+    [table, new_table]: [Option<&'a Table>; 2],
+    keys: &[&str],
+    condition: Option<&str>,
+) -> Option<[Rows<'a>; 2]> {
+    let rows_of = |table: Option<&'a Table>| -> Option<Rows<'a>> {
+        table.map_or_else(|| Some(Rows::default()), |table| rows_by_key(table, keys))
+    };
+    let (rows, new_rows) = (rows_of(table)?, rows_of(new_table)?);
+    let new_rows = match condition {
+        Some(condition) => with_condition(new_rows, keys, condition),
+        None => new_rows,
+    };
+    Some([rows, new_rows])
 }
 
 /// Matches the figures of `base` with the figures of `new` by table, row keys and column. If each run has one condition, the
 /// conditions match whatever their names are. Of a table that only one of the runs has, only columns with a rule count.
-pub(super) fn matched<'a>(base: &'a Run, new: &'a Run, wanted: &impl Wanted) -> Matched<'a> {
-    let condition = sole_condition(new).and(sole_condition(base));
+///
+/// A row counts if a run shows it. `shown`: with several runs on each side, the rows that any of them shows.
+pub(super) fn matched<'a>(
+    base: &'a Run,
+    new: &'a Run,
+    wanted: &impl Wanted,
+    shown: Option<&ShownRows>,
+) -> Matched<'a> {
+    let condition = common_condition(base, new);
     let side = |run| Side {
         facts: ContextFacts::of_run(run, condition.is_some()),
         estimates: EstimateSource::of_run(run),
     };
-    let sides = BothRuns { condition, base: side(base), new: side(new) };
+    let sides = BothRuns { condition, base: side(base), new: side(new), shown };
     let mut found = Matched::default();
-    for table in &base.tables {
-        sides.match_table(Some(table), new.table(&table.name), wanted, &mut found);
-    }
-    for table in new.tables.iter().filter(|table| base.table(&table.name).is_none()) {
-        sides.match_table(None, Some(table), wanted, &mut found);
+    for (table, new_table) in table_pairs(base, new) {
+        sides.match_table(table, new_table, wanted, &mut found);
     }
     found
 }
@@ -428,11 +568,13 @@ struct Side {
 }
 
 /// What matching needs to know of two runs.
-struct BothRuns<'a> {
+struct BothRuns<'a, 's> {
     /// The first run's condition, if each run has one only.
     condition: Option<&'a str>,
     base: Side,
     new: Side,
+    /// The rows that any run of a series shows. `None` with one run on each side.
+    shown: Option<&'s ShownRows>,
 }
 
 /// A cell with its table, column and row.
@@ -455,6 +597,10 @@ impl<'a> Cell<'a> {
 
     fn figure(&self) -> Option<Figure> {
         figure(self.table, self.row, self.column)
+    }
+
+    fn assumes_independence(&self) -> bool {
+        assumes_independence(self.table, self.row, self.column)
     }
 }
 
@@ -479,7 +625,7 @@ fn column_pairs<'a>(
     of_base.chain(of_new_alone.map(|column| (None, Some(column)))).collect()
 }
 
-impl<'a> BothRuns<'a> {
+impl<'a> BothRuns<'a, '_> {
     /// Matches the rows of a table that at least one of both runs has, or leaves the table out.
     fn match_table(
         &self,
@@ -512,20 +658,14 @@ impl<'a> BothRuns<'a> {
             }
             return;
         }
-        let rows_of = |table: Option<&'a Table>| -> Option<Rows<'a>> {
-            table.map_or_else(|| Some(Rows::default()), |table| rows_by_key(table, &keys))
-        };
-        let (Some(rows), Some(new_rows)) = (rows_of(table), rows_of(new_table)) else {
+        let Some([rows, new_rows]) = keyed_rows([table, new_table], &keys, self.condition) else {
             if is_in_both {
                 leave_out(&format!("several of its rows have the same {}", keys.join(", ")));
             }
             return;
         };
-        let new_rows = match self.condition {
-            Some(condition) => with_condition(new_rows, &keys, condition),
-            None => new_rows,
-        };
         let columns = column_pairs(table, new_table);
+        let has_buckets = named.columns.iter().any(may_be_bucketed);
         let of_new_alone = new_rows.keys().filter(|key| !rows.contains_key(*key));
         for key in rows.keys().chain(of_new_alone) {
             let row_of = |rows: &Rows<'a>| rows.get(key).copied();
@@ -533,13 +673,24 @@ impl<'a> BothRuns<'a> {
             let names = keys.iter().copied().zip(key.iter().cloned());
             let names: Rc<[(&str, String)]> = names.collect();
             let facts = self.row_facts((table, row), (new_table, new_row));
+            let shows = |table: Option<&Table>, row: Option<&[Value]>| {
+                table.zip(row).is_some_and(|(table, row)| wanted.shows(table, row))
+            };
+            let is_shown = shows(table, row)
+                || shows(new_table, new_row)
+                || self.shown.is_some_and(|shown| shown.contains(named, key));
+            let fingerprint = |table: Option<&Table>, row: Option<&[Value]>| {
+                has_buckets.then(|| Some(row_fingerprint(table?, row?))).flatten()
+            };
+            let fingerprints = fingerprint(table, row).zip(fingerprint(new_table, new_row));
+            let has_equal_rows = fingerprints.is_some_and(|(base, new)| base == new);
             for (column, new_column) in &columns {
                 let cell = Cell::of(table, *column, row);
                 let new_cell = Cell::of(new_table, *new_column, new_row);
                 let Some(named) = cell.or(new_cell) else { continue };
-                if !wanted.includes(named.table, named.column, named.row)
-                    || !(is_in_both || wanted.is_ruled(named.table, named.column))
-                {
+                let is_included =
+                    is_in_both && is_shown && wanted.includes(named.table, named.column);
+                if !is_included && !wanted.is_ruled(named.table, named.column) {
                     continue;
                 }
                 let figure = |cell: Option<Cell<'_>>| cell.and_then(|cell| cell.figure());
@@ -549,7 +700,7 @@ impl<'a> BothRuns<'a> {
                 }
                 let is_estimate = |side: &Side, cell: Option<Cell<'_>>, figure: Option<Figure>| {
                     cell.zip(figure).is_some_and(|(Cell { table, row, column }, figure)| {
-                        side.estimates.is_estimate(table, row, column, &figure)
+                        side.estimates.is_estimate(table, row, column, figure.interval)
                     })
                 };
                 found.pairs.push(Pair {
@@ -561,9 +712,13 @@ impl<'a> BothRuns<'a> {
                     cpu_share: facts.cpu_share,
                     context_share: facts.context_share,
                     span_count: facts.span_count,
-                    assumes_independence: assumes_independence(named.column),
+                    assumes_independence: [cell, new_cell]
+                        .iter()
+                        .flatten()
+                        .any(Cell::assumes_independence),
                     is_estimate: is_estimate(&self.base, cell, base)
                         || is_estimate(&self.new, new_cell, new),
+                    has_equal_rows,
                     repeats: None,
                     pair_counts: None,
                 });

@@ -6,8 +6,6 @@
 
 use record::{Column, Run, Table, Value};
 
-use super::cells::Figure;
-
 /// Where the estimates among a run's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EstimateSource {
@@ -45,19 +43,19 @@ impl EstimateSource {
         }
     }
 
-    /// Whether the figure of `row` in `column` is an estimate.
+    /// Whether the figure of `row` in `column` is an estimate. `interval`: the figure's 95 % interval, if it has one.
     pub(super) fn is_estimate(
         self,
         table: &Table,
         row: &[Value],
         column: &Column,
-        figure: &Figure,
+        interval: Option<(f64, f64)>,
     ) -> bool {
         match self {
             EstimateSource::None => false,
             EstimateSource::SampledInstructions => column.interval.is_some(),
             EstimateSource::EventSimulation => {
-                figure.interval.is_some() || is_simulated(table, row, column)
+                interval.is_some() || is_simulated(table, row, column)
             }
             EstimateSource::MeasuredProcessor => !column.name.starts_with("model_"),
         }
@@ -75,7 +73,7 @@ fn has_measured_processor(run: &Run) -> bool {
 }
 
 /// Whether the row's method says that the figure in `column` was simulated event by event.
-fn is_simulated(table: &Table, row: &[Value], column: &Column) -> bool {
+pub(super) fn is_simulated(table: &Table, row: &[Value], column: &Column) -> bool {
     let [method, quantiles_method] = METHODS;
     let has_own_method = is_quantile(&column.name) && table.column(quantiles_method).is_some();
     let method = if has_own_method { quantiles_method } else { method };
@@ -84,7 +82,7 @@ fn is_simulated(table: &Table, row: &[Value], column: &Column) -> bool {
 }
 
 /// Whether a column of this name has quantiles, such as `latency_p99_ns`.
-fn is_quantile(name: &str) -> bool {
+pub(super) fn is_quantile(name: &str) -> bool {
     let is_part = |part: &str| {
         part.strip_prefix('p').is_some_and(|digits| {
             !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())

@@ -15,6 +15,7 @@
 //! of rows with at least [`CPU_SHARE_MIN_RATIO`] of CPU time. One live run on each side cannot judge the other rows.
 //! Their figures depend on other work on the machine, and change from run to run by factors.
 
+mod buckets;
 mod cells;
 pub mod error_rates;
 mod estimates;
@@ -30,7 +31,7 @@ use crate::kernel_options;
 use record::{Column, Role, Run, Table, Value};
 
 pub use cells::{Figure, LeftOutTable, Pair, PairCounts};
-use cells::{Matched, Wanted, matched};
+use cells::{Matched, ShownRows, Wanted, matched};
 pub use readings::{Change, Reading, changes};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
@@ -128,7 +129,8 @@ pub struct Difference<'a> {
     pub pair: Pair<'a>,
     /// Second figure less first, in the unit of the column. `None` if one of the runs lacks the figure.
     pub change: Option<f64>,
-    /// Lower and upper end of the simultaneous interval of `change`. Both are `change` itself if the runs are exact.
+    /// Lower and upper end of the simultaneous interval of `change`. If the runs are exact, both are `change` itself; for a
+    /// histogram's quantiles, they are the ends of the changes that the buckets allow.
     pub interval: Option<(f64, f64)>,
     pub method: Method,
     pub verdict: Verdict,
@@ -335,11 +337,10 @@ struct Selection<'p> {
 }
 
 impl Wanted for Selection<'_> {
-    fn includes(&self, table: &Table, column: &Column, row: &[Value]) -> bool {
-        let is_ruled = self.is_ruled(table, column);
+    fn includes(&self, table: &Table, column: &Column) -> bool {
         // Each event of a context has the same spans: the table `handlers` counts them once.
         let is_repeated = column.name == "span_count" && table.column("event").is_some();
-        let is_judged = match column.role {
+        match column.role {
             Role::Figure if is_repeated => false,
             Role::Key => false,
             Role::Cost | Role::Benefit => true,
@@ -348,9 +349,13 @@ impl Wanted for Selection<'_> {
                     self.exactness == Exactness::Repeatable || column.interval.is_some();
                 column.display.priority > 0 && may_be_judged
             }
-        };
-        let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
-        (is_ruled || is_judged) && (self.plan.all_rows || is_ruled || is_shown)
+        }
+    }
+
+    fn shows(&self, table: &Table, row: &[Value]) -> bool {
+        let is_kept =
+            || table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
+        self.plan.all_rows || is_kept()
     }
 
     fn is_ruled(&self, table: &Table, column: &Column) -> bool {
@@ -412,6 +417,16 @@ impl Clocks {
         let first = clocks.next();
         if clocks.any(|clock| Some(clock) != first) { Clocks::Differ } else { Clocks::Same }
     }
+}
+
+/// The key column of tables with a row for each event of the processor. Its values are the units of the row's figures.
+const EVENT_KEY: &str = "event";
+
+/// Whether the figure of a pair is a number of cycles, or a ratio to cycles: its column or the row's event says so.
+fn depends_on_clock(pair: &Pair<'_>) -> bool {
+    let names_cycles = |name: &str| name.contains("cycle");
+    let mut events = pair.row.iter().filter(|(key, _)| *key == EVENT_KEY);
+    names_cycles(&pair.column.name) || events.any(|(_, event)| names_cycles(event))
 }
 
 /// Judges each difference of a comparison, with the error probability that one figure may use up.
@@ -488,7 +503,7 @@ impl<'p> Judge<'p> {
         let margin = if is_exact { rounding } else { self.plan.margin_ratio * base.value.abs() };
         let role = match self.clocks {
             // Cycles of different lengths: fewer of them are no better.
-            Clocks::Differ if pair.column.name.contains("cycles") => Role::Figure,
+            Clocks::Differ if depends_on_clock(&pair) => Role::Figure,
             Clocks::Differ | Clocks::Same => pair.column.role,
         };
         let verdict = match (interval, role) {
@@ -508,12 +523,14 @@ impl<'p> Judge<'p> {
         change: f64,
         tail: f64,
     ) -> (Method, Option<(f64, f64)>) {
-        // Equal runs give equal estimates.
-        let are_equal = self.exactness == Exactness::Repeatable && change == 0.0;
+        let (bucket_down, bucket_up) = pair.bucket_distances();
+        let has_buckets = bucket_down > 0.0 || bucket_up > 0.0;
+        // Equal runs give equal estimates. Quantiles in one bucket may differ.
+        let are_equal = self.exactness == Exactness::Repeatable && change == 0.0 && !has_buckets;
         let method = if pair.repeats.is_some() {
             Method::Runs
         } else if self.is_exact(pair) || are_equal {
-            return (Method::Exact, Some((change, change)));
+            return (Method::Exact, Some((change - bucket_down, change + bucket_up)));
         } else if self.lacks_runs(pair) {
             return (Method::OneRun, None);
         } else {
@@ -581,9 +598,11 @@ pub fn compare_series<'a>(
     let selection = Selection { plan, exactness };
     let is_one_run = base.len() == 1 && new.len() == 1;
     let Matched { pairs, left_out } = if is_one_run {
-        matched(first, &new[0], &selection)
+        matched(first, &new[0], &selection, None)
     } else {
-        series::matched_series(base, new, exactness, |base, new| matched(base, new, &selection))?
+        let shown = ShownRows::of_series(base, new, &selection);
+        let matched = |base, new| matched(base, new, &selection, Some(&shown));
+        series::matched_series(base, new, exactness, matched)?
     };
     let clocks = Clocks::of(base.iter().chain(new));
     let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;

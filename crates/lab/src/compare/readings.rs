@@ -8,13 +8,16 @@ use std::rc::Rc;
 
 use record::{Column, Run, Table, Value};
 
+use super::buckets::row_fingerprint;
 use super::cells::{
     ContextFacts, Figure, Pair, assumes_independence, context_name, cpu_share_column, figure,
     sole_condition, span_count,
 };
 use super::estimates::EstimateSource;
 use super::run_totals::clock_ghz;
-use super::{CPU_SHARE_MIN_RATIO, Clocks, Exactness, Judge, Method, Plan, Verdict, is_repeatable};
+use super::{
+    CPU_SHARE_MIN_RATIO, Clocks, EVENT_KEY, Exactness, Judge, Method, Plan, Verdict, is_repeatable,
+};
 
 /// A figure of a run, with the facts that decide how a change of it is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,10 @@ pub struct Reading {
     clock_ghz: Option<f64>,
     /// Whether the interval follows from the values of one window as if they were independent.
     assumes_independence: bool,
+    /// The row's event of the processor. `None` if its table has no such key.
+    event: Option<String>,
+    /// See [`row_fingerprint`].
+    row_fingerprint: u64,
 }
 
 /// The change of a figure from its baseline.
@@ -56,15 +63,26 @@ impl Reading {
         let context = context_name(table, row, ignores_condition);
         let (context_share, context_spans) = facts.get(context.as_ref());
         let cpu_share = cpu_share_column(table).and_then(|index| row.get(index)?.number());
+        let event = match table.get(row, EVENT_KEY) {
+            Some(Value::Text(event)) => Some(event.clone()),
+            _ => None,
+        };
         Some(Reading {
             figure,
             is_repeatable: is_repeatable(run),
-            is_estimate: EstimateSource::of_run(run).is_estimate(table, row, column, &figure),
+            is_estimate: EstimateSource::of_run(run).is_estimate(
+                table,
+                row,
+                column,
+                figure.interval,
+            ),
             cpu_share,
             context_share: cpu_share.or(context_share),
             span_count: span_count(table, row).or(context_spans),
             clock_ghz: clock_ghz(run),
-            assumes_independence: assumes_independence(column),
+            assumes_independence: assumes_independence(table, row, column),
+            event,
+            row_fingerprint: row_fingerprint(table, row),
         })
     }
 
@@ -81,11 +99,11 @@ impl Reading {
         self.figure.value
     }
 
-    /// Lower and upper end of the figure's 95 % interval. Both are the figure itself if it is exact. `None` if its
-    /// uncertainty is not known.
+    /// Lower and upper end of the figure's 95 % interval. If the figure is exact, both are the figure itself, or the ends of
+    /// its histogram's bucket. `None` if its uncertainty is not known.
     #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
-        if self.is_exact() { Some((self.value(), self.value())) } else { self.figure.interval }
+        if self.is_exact() { Some(self.figure.bucket_ends()) } else { self.figure.interval }
     }
 
     /// Whether another run gives exactly this figure.
@@ -106,22 +124,24 @@ pub fn changes(
 ) -> Vec<Change> {
     let are_repeatable = pairs.iter().all(|(base, new)| base.is_repeatable && new.is_repeatable);
     let exactness = if are_repeatable { Exactness::Repeatable } else { Exactness::Noisy };
-    let row: Rc<[(&str, String)]> = Rc::new([]);
     let pair = |(base, new): &(&Reading, &Reading)| {
         let larger = |first: Option<f64>, second: Option<f64>| {
             first.into_iter().chain(second).reduce(f64::max)
         };
+        let events = [base, new].into_iter().filter_map(|reading| reading.event.clone());
+        let row: Rc<[(&str, String)]> = events.map(|event| (EVENT_KEY, event)).collect();
         Pair {
             table,
-            row: Rc::clone(&row),
+            row,
             column,
             base: Some(base.figure),
             new: Some(new.figure),
             cpu_share: larger(base.cpu_share, new.cpu_share),
             context_share: larger(base.context_share, new.context_share),
             span_count: base.span_count.into_iter().chain(new.span_count).min(),
-            assumes_independence: assumes_independence(column),
+            assumes_independence: base.assumes_independence || new.assumes_independence,
             is_estimate: base.is_estimate || new.is_estimate,
+            has_equal_rows: base.row_fingerprint == new.row_fingerprint,
             repeats: None,
             pair_counts: None,
         }
@@ -243,6 +263,78 @@ mod tests {
         let new = || run("live", 110.0, 1.0);
         let many: Vec<Run> = (0..1_000).map(|_| new()).collect();
         assert!(width(&many) > 1.2 * width(&[new()]));
+    }
+
+    /// A run with one row: a clock, an event, its mean, and the mean's method; and a histogram's quantile.
+    fn run_of_event(bench: &str, clock: &str, mean: f64, method: &str, quantile: u64) -> Run {
+        let interval = IntervalColumns::half_width("ci95").degrees_of_freedom("freedom");
+        let columns = vec![
+            Column::new("event", Kind::Text, "").key(),
+            Column::new("self_mean", Kind::Real, "").interval(interval.method("how")).cost(),
+            Column::new("p99_ns", Kind::Uint, "Exact within 1/16.").cost(),
+            Column::new("ci95", Kind::Real, ""),
+            Column::new("freedom", Kind::Uint, ""),
+            Column::new("how", Kind::Text, ""),
+        ];
+        let mut table = Table::new("events", "", columns);
+        let uncertainty = [0.01.into(), 7_u64.into(), method.into()];
+        let figures = [mean.into(), quantile.into()];
+        table.push(["cycles".into()].into_iter().chain(figures).chain(uncertainty).collect());
+        let mut run = run(bench, 1.0, 1.0);
+        run.tables = vec![table];
+        run.settings.insert("model".to_owned(), serde_json::json!({ "clock": clock }));
+        run
+    }
+
+    /// The change of a column of [`run_of_event`], after a check that `compare` judges it in the same way.
+    fn change_of(base: &Run, new: &Run, column: usize) -> Change {
+        let plan = Plan { all_rows: false, margin_ratio: 0.02, rules: Vec::new() };
+        let table = &base.tables[0];
+        let of_column = |run: &Run| {
+            let table = &run.tables[0];
+            Reading::new(run, table, &table.rows()[0], &table.columns[column]).unwrap()
+        };
+        let (base_reading, new_reading) = (of_column(base), of_column(new));
+        let pairs = [(&base_reading, &new_reading)];
+        let change = changes(table, &table.columns[column], &pairs, &plan)[0];
+        let found = compare(base, new, &plan).unwrap();
+        let is_column = |difference: &&crate::compare::Difference<'_>| {
+            difference.pair.column.name == table.columns[column].name
+        };
+        let expected = found.differences.iter().find(is_column).unwrap();
+        assert_eq!((change.verdict, change.method), (expected.verdict, expected.method));
+        change
+    }
+
+    #[test]
+    fn a_change_of_a_quantile_within_its_buckets_is_undecided() {
+        let [base, near, far] = [(1.0, 1_007), (1.1, 1_055), (1.1, 1_183)]
+            .map(|(mean, quantile)| run_of_event("sim", "1 GHz", mean, "batch-means", quantile));
+        assert_eq!(change_of(&base, &near, 2).verdict, Verdict::Undecided);
+        assert_eq!(change_of(&base, &far, 2).verdict, Verdict::Worse);
+        let same = change_of(&base, &base, 2);
+        assert_eq!((same.verdict, same.interval), (Verdict::Equal, Some((0.0, 0.0))));
+    }
+
+    #[test]
+    fn an_interval_as_if_values_were_independent_needs_several_runs() {
+        for (base, new) in [("independent", "batch-means"), ("batch-means", "independent")] {
+            let base = run_of_event("live", "1 GHz", 1.0, base, 10);
+            let new = run_of_event("live", "1 GHz", 2.0, new, 10);
+            assert_eq!(change_of(&base, &new, 1).method, Method::OneRun);
+        }
+        let [base, new] =
+            [1.0, 2.0].map(|mean| run_of_event("live", "1 GHz", mean, "batch-means", 10));
+        assert_eq!(change_of(&base, &new, 1).verdict, Verdict::Worse);
+    }
+
+    #[test]
+    fn fewer_cycles_of_an_event_on_a_slower_clock_are_not_better() {
+        let base = run_of_event("sim", "4 GHz", 900.0, "batch-means", 10);
+        let slower = run_of_event("sim", "2 GHz", 800.0, "batch-means", 10);
+        assert_eq!(change_of(&base, &slower, 1).verdict, Verdict::Changed);
+        let same = run_of_event("sim", "4 GHz", 800.0, "batch-means", 10);
+        assert_eq!(change_of(&base, &same, 1).verdict, Verdict::Better);
     }
 
     #[test]

@@ -25,15 +25,29 @@ pub struct Repeats {
     differences: Vec<f64>,
     /// Whether `differences` are differences of logarithms. True if all figures are above 0.
     is_logarithmic: bool,
+    /// Distances from the mean difference down and up that the buckets of a histogram add to its interval, on the scale of
+    /// `differences`: the mean over the pairs. Runs of one kind may all have the same bucket, so their spread does not
+    /// contain it.
+    bucket_distances: (f64, f64),
 }
 
 impl Repeats {
     /// Takes the figures of each pair of runs: first side, second side.
-    fn from_pairs(figures: &[(f64, f64)]) -> Repeats {
-        let is_logarithmic = figures.iter().all(|(base, new)| *base > 0.0 && *new > 0.0);
+    fn from_pairs(figures: &[(Figure, Figure)]) -> Repeats {
+        let is_logarithmic = figures.iter().all(|(base, new)| base.value > 0.0 && new.value > 0.0);
         let difference =
-            |(base, new): &(f64, f64)| if is_logarithmic { (new / base).ln() } else { new - base };
-        Repeats { differences: figures.iter().map(difference).collect(), is_logarithmic }
+            |base: f64, new: f64| if is_logarithmic { (new / base).ln() } else { new - base };
+        let differences: Vec<f64> =
+            figures.iter().map(|(base, new)| difference(base.value, new.value)).collect();
+        let count = figures.len().max(1) as f64;
+        let (mut down, mut up) = (0.0, 0.0);
+        for ((base, new), middle) in figures.iter().zip(&differences) {
+            let ((base_low, base_high), (new_low, new_high)) =
+                (base.bucket_ends(), new.bucket_ends());
+            down += middle - difference(base_high, new_low);
+            up += difference(base_low, new_high) - middle;
+        }
+        Repeats { differences, is_logarithmic, bucket_distances: (down / count, up / count) }
     }
 
     /// These differences if each second figure had also changed by the part `by_ratio` of itself. `added`: the
@@ -49,8 +63,9 @@ impl Repeats {
     }
 
     /// Distances from the mean difference down and up to the ends of its interval, in the unit of the column. `base`:
-    /// the mean of the first side. `tail`: the probability beyond one end. `None` with fewer than [`PAIRS_MIN`] pairs.
-    pub(super) fn distances(&self, base: f64, tail: f64) -> Option<(f64, f64)> {
+    /// the mean of the first side. `tail`: the probability beyond one end. `with_buckets`: whether the interval includes
+    /// the buckets of a histogram. `None` with fewer than [`PAIRS_MIN`] pairs.
+    pub(super) fn distances(&self, base: f64, tail: f64, with_buckets: bool) -> Option<(f64, f64)> {
         if !self.has_interval() {
             return None;
         }
@@ -58,12 +73,15 @@ impl Repeats {
         let mean = self.differences.iter().sum::<f64>() / count;
         let squares: f64 = self.differences.iter().map(|value| (value - mean).powi(2)).sum();
         let half_width = t_quantile(count - 1.0, tail)? * (squares / (count - 1.0) / count).sqrt();
+        let (bucket_down, bucket_up) =
+            if with_buckets { self.bucket_distances } else { (0.0, 0.0) };
+        let (down, up) = (half_width + bucket_down, half_width + bucket_up);
         if !self.is_logarithmic {
-            return Some((half_width, half_width));
+            return Some((down, up));
         }
-        // The ends of the interval are `new_mean` times e^-half_width and e^half_width.
+        // The ends of the interval are `new_mean` times e^-down and e^up.
         let new_mean = base * mean.exp();
-        Some((-new_mean * (-half_width).exp_m1(), new_mean * half_width.exp_m1()))
+        Some((-new_mean * (-down).exp_m1(), new_mean * up.exp_m1()))
     }
 }
 
@@ -87,6 +105,7 @@ fn mean_figure(values: &[f64], is_logarithmic: bool) -> Figure {
         degrees_of_freedom: count - 1.0,
         drift: 0.0,
         wide: None,
+        bucket: None,
     }
 }
 
@@ -103,7 +122,7 @@ struct Collected<'a> {
     /// The first cells of the figure in any run, the largest shares of CPU time, and the smallest number of spans.
     pair: Pair<'a>,
     /// The figures of the first and the second run of each pair. A pair in which a run lacks the figure is left out.
-    figures: Vec<(f64, f64)>,
+    figures: Vec<(Figure, Figure)>,
     /// The figures of all runs of the first side that have the figure.
     base_values: Vec<f64>,
     /// The figures of all runs of the second side that have the figure.
@@ -130,6 +149,8 @@ impl<'a> Collected<'a> {
         pair.context_share = larger(pair.context_share, other.context_share);
         pair.span_count = pair.span_count.into_iter().chain(other.span_count).min();
         pair.is_estimate |= other.is_estimate;
+        pair.assumes_independence |= other.assumes_independence;
+        pair.has_equal_rows &= other.has_equal_rows;
         self.figures.extend(both_figures(other));
         self.base_values.extend(other.base.map(|figure| figure.value));
         self.new_values.extend(other.new.map(|figure| figure.value));
@@ -148,8 +169,8 @@ impl<'a> Collected<'a> {
 }
 
 /// Both figures of a pair. `None` if one of the runs lacks its figure.
-fn both_figures(pair: &Pair<'_>) -> Option<(f64, f64)> {
-    Some((pair.base?.value, pair.new?.value))
+fn both_figures(pair: &Pair<'_>) -> Option<(Figure, Figure)> {
+    pair.base.zip(pair.new)
 }
 
 /// The figures and the tables left out of all pairs of runs, in the order of their first pair.
@@ -190,8 +211,9 @@ impl<'a> AllPairs<'a> {
 }
 
 /// Whether all pairs of runs have the same two figures.
-fn are_repetitions(figures: &[(f64, f64)]) -> bool {
-    figures.windows(2).all(|pairs| pairs[0] == pairs[1])
+fn are_repetitions(figures: &[(Figure, Figure)]) -> bool {
+    let values = |(base, new): (Figure, Figure)| (base.value, new.value);
+    figures.windows(2).all(|pairs| values(pairs[0]) == values(pairs[1]))
 }
 
 /// Whether the seeds of the runs differ: that of the experiment, or that of a sample of the instructions.
@@ -246,7 +268,8 @@ pub(super) fn matched_series<'a>(
             .then_some(PairCounts { compared: figures.len(), all: base.len() });
         let repeats = Repeats::from_pairs(&figures);
         if !figures.is_empty() {
-            let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
+            let (base_values, new_values): (Vec<f64>, Vec<f64>) =
+                figures.iter().map(|(base, new)| (base.value, new.value)).unzip();
             pair.base = Some(mean_figure(&base_values, repeats.is_logarithmic));
             pair.new = Some(mean_figure(&new_values, repeats.is_logarithmic));
         }

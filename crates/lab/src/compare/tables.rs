@@ -109,7 +109,7 @@ fn self_test_table(tests: &[SelfTest]) -> Table {
             "breaks_from_ratio",
             "Smallest change of the rule's figures, as a part of them, that breaks it: its \
              limit and, on a live bench, half the width of the widened interval of the \
-             difference. Absent where no change breaks it.",
+             difference. For quantiles, also the buckets of the histogram. Absent where no change breaks it.",
         )
         .shown_as("breaks from", 98)
         .real(|test: &SelfTest| test.breaks_from_ratio),
@@ -188,7 +188,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         column(
             "change_low_ratio",
             "Lower end of the simultaneous 95 % interval of change_ratio; the change itself \
-             where it is exact.",
+             where it is exact, and for quantiles the smallest change that the histogram's buckets allow.",
         )
         .shown_as("ci95 from", 90)
         .real(|difference: &Difference<'_>| difference.ratio(difference.interval?.0)),
@@ -201,7 +201,7 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .real(|difference: &Difference<'_>| difference.change),
         column(
             "method",
-            "exact: any difference is real. intervals: Student's t of means and amounts, MOVER \
+            "exact: any difference is real, of quantiles any beyond the histogram's buckets. intervals: Student's t of means and amounts, MOVER \
              of quantiles, with Bonferroni's confidence for all figures together. runs: \
              Student's t of the differences of pairs of runs, of their logarithms if all figures \
              are positive. no interval, one run: not judged. Absent: only one of the runs has the \
@@ -312,6 +312,16 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
              of CPU time or with an interval that assumes independent values: they change from \
              run to run; give several runs on each side",
             100.0 * CPU_SHARE_MIN_RATIO
+        ));
+    }
+    let is_within_buckets = |difference: &&Difference<'_>| {
+        difference.method == Method::Exact && difference.verdict == Verdict::Undecided
+    };
+    let within_buckets = comparison.differences.iter().filter(is_within_buckets).count();
+    if within_buckets > 0 {
+        notes.push(format!(
+            "{within_buckets} quantiles are within the buckets of their histograms, which are up to 1/16 wide: whether \
+             they differ is not known"
         ));
     }
     let has_no_interval = |difference: &&Difference<'_>| difference.method == Method::NoInterval;

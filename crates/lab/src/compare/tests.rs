@@ -295,9 +295,10 @@ fn intervals_are_as_wide_as_degrees_of_freedom_and_drift_ask_for() {
     let ratio = f64::exp(0.023_94 * f64::sqrt(2.0));
     assert!((down - 100.0 * (1.0 - 1.0 / ratio)).abs() < 0.01, "{down}");
     assert!((up - 100.0 * (ratio - 1.0)).abs() < 0.01, "{up}");
-    // The wide intervals, 3.891 deviations, as wide as 2.394 need: 4 below and 8 above both.
+    // The wide intervals, 3.891 deviations, as wide as 2.394 need: 4 below and 8 above both. Of the 8, the bucket that ends
+    // 2 above each quantile is not scaled.
     let (down, up) = distances_of(&found, "p99_ns");
-    assert!((down - f64::hypot(4.0, 8.0) * 2.394 / 3.891).abs() < 0.01, "{down}");
+    assert!((down - f64::hypot(4.0, 6.0) * 2.394 / 3.891 - 2.0).abs() < 0.01, "{down}");
     assert!((up - down).abs() < 1e-9, "{up}");
     // A drift of 2 is four times the variance of an error of 1, with seven degrees of freedom.
     let drifting = run_with_spread(100.0, 50, (many, 2.0));
@@ -1235,34 +1236,235 @@ fn a_rule_on_a_table_that_cannot_be_compared_says_why() {
     );
 }
 
+/// A run of `noise` with one row, whose share of the lost time decides whether the table shows the row.
+fn causes(lost_ratio: f64, mean_ns: f64) -> Run {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("lost_ratio", Kind::Real, ""),
+        Column::new("mean_ns", Kind::Real, "").cost(),
+    ];
+    let mut table = Table::new("causes", "", columns);
+    table.display.filter = Some(record::RowFilter {
+        column: "lost_ratio".to_owned(),
+        keep: record::Keep::AtLeast(0.001),
+        others: String::new(),
+    });
+    table.push(vec!["kworker".into(), lost_ratio.into(), mean_ns.into()]);
+    run_of_table("live", table)
+}
+
 #[test]
-fn settings_of_every_run_of_a_series_are_compared() {
-    let run = |seconds: u64, seed: u64, start: &str| {
-        let mut run = run("live", &[("a", 100.0, Some(1.0))]);
-        run.started_utc = start.to_owned();
-        run.settings.insert("duration_s".to_owned(), seconds.into());
-        run.settings.insert("seed".to_owned(), seed.into());
+fn a_row_that_either_run_shows_is_compared() {
+    for (base, new) in [(0.0009, 0.6), (0.6, 0.0009)] {
+        let (base, new) = (causes(base, 5.0), causes(new, 5.0));
+        let found = compare(&base, &new, &plan(&[])).unwrap();
+        let columns: Vec<&str> =
+            found.differences.iter().map(|found| found.pair.column.name.as_str()).collect();
+        assert_eq!(columns, ["mean_ns"]);
+    }
+    let hidden = causes(0.0009, 5.0);
+    assert_eq!(compare(&hidden, &hidden, &plan(&[])).unwrap_err(), CompareError::Nothing);
+}
+
+#[test]
+fn a_row_that_some_runs_of_a_series_show_is_compared_in_all_pairs() {
+    // The mean and the share of a cause rise and fall together, and both sides have the same ones.
+    let (high, low) = ((0.002, 200.0), (0.0005, 50.0));
+    let runs = |figures: [(f64, f64); 4]| figures.map(|(share, mean)| causes(share, mean));
+    let base = runs([high, low, high, low]);
+    let new = runs([low, high, low, high]);
+    for (base, new) in [(&base, &new), (&new, &base)] {
+        let found = compare_series(base, new, &plan(&[])).unwrap();
+        let [difference] = &found.differences[..] else { panic!("{:?}", found.differences) };
+        assert_eq!((difference.verdict, difference.pair.pair_counts), (Verdict::Undecided, None));
+        assert_eq!(difference.pair.base.unwrap().value.round(), 100.0);
+    }
+    // One run of the second side shows the row.
+    let base = runs([low; 4]);
+    let new = runs([low, low, low, high]);
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    assert_eq!((found.differences.len(), found.differences[0].pair.pair_counts), (1, None));
+}
+
+/// A run of `handlers` with one row: mean self time, and a quantile that is the midpoint of a histogram's bucket.
+fn with_bucketed(bench: &str, mean: f64, quantile: u64) -> Run {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+        Column::new("self_p99_ns", Kind::Uint, "Took at most this time; exact within 1/16.").cost(),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    table.push(vec!["TIMER".into(), mean.into(), quantile.into()]);
+    run_of_table(bench, table)
+}
+
+/// The difference of the quantile of [`with_bucketed`]: its verdict, and its interval as parts of the first figure.
+fn bucketed_change(found: &Comparison<'_>) -> (Verdict, f64, f64) {
+    let is_quantile = |difference: &&Difference<'_>| difference.pair.column.name == "self_p99_ns";
+    let difference = found.differences.iter().find(is_quantile).unwrap();
+    let (low, high) = difference.interval.unwrap();
+    (difference.verdict, difference.ratio(low).unwrap(), difference.ratio(high).unwrap())
+}
+
+#[test]
+fn an_exact_change_within_the_buckets_of_a_histogram_is_undecided() {
+    // 1,020 and 1,026 ns differ by 0.6 %, and the midpoints of their buckets by 4.8 %.
+    let quantile = |value: u64| {
+        let mut histogram = stats::histogram::LogLinear::default();
+        (0..200).for_each(|_| histogram.record(value));
+        histogram.quantile(50_000)
+    };
+    assert_eq!([1_020, 1_026].map(quantile), [Some(1_007), Some(1_055)]);
+    assert_eq!([995, 1_023].map(quantile), [Some(1_007); 2]);
+    let [base, near, far] = [(1.0, 1_007), (1.1, 1_055), (1.2, 1_119)]
+        .map(|(mean, quantile)| with_bucketed("sim", mean, quantile));
+    let rule = plan(&["handlers.self_p99_ns>+2%"]);
+    let found = compare(&base, &near, &rule).unwrap();
+    let (verdict, low, high) = bucketed_change(&found);
+    assert_eq!(verdict, Verdict::Undecided);
+    assert!(low <= 0.006 && high >= 0.006, "{low} {high}");
+    assert_eq!(found.outcomes[0].ruling, Ruling::InDoubt);
+    let (tables, _) = tables(&found, &[], Listed::All);
+    let notes = &tables.last().unwrap().display.notes;
+    assert!(notes.iter().any(|note| note.starts_with("1 quantiles are within")), "{notes:?}");
+    let found = compare(&base, &far, &rule).unwrap();
+    assert_eq!(bucketed_change(&found).0, Verdict::Worse);
+    assert_eq!(found.outcomes[0].ruling, Ruling::Broken);
+    // 995 and 1,023 ns differ by 2.8 %, and have one bucket.
+    let same_bucket = with_bucketed("sim", 1.1, 1_007);
+    let found = compare(&base, &same_bucket, &rule).unwrap();
+    let (verdict, low, high) = bucketed_change(&found);
+    assert_eq!(verdict, Verdict::Undecided);
+    assert!(low < -0.028 && high > 0.028, "{low} {high}");
+    // A repetition has equal figures in the whole row.
+    let found = compare(&base, &base, &rule).unwrap();
+    assert_eq!(bucketed_change(&found), (Verdict::Equal, 0.0, 0.0));
+    assert_eq!(found.outcomes[0].ruling, Ruling::Holds);
+    // A gate breaks where the change is beyond the limit and both buckets.
+    let breaks_from = self_test(&base, &rule).unwrap()[0].breaks_from_ratio.unwrap();
+    assert!((breaks_from - (0.02 + 32.0 / 1_007.0)).abs() < 1e-6, "{breaks_from}");
+}
+
+#[test]
+fn several_runs_with_equal_buckets_do_not_decide_a_change_within_them() {
+    for bench in ["live", "sim"] {
+        let runs = |quantiles: [u64; 4], mean: f64| -> Vec<Run> {
+            let run = |(number, quantile): (u32, u64)| {
+                with_bucketed(bench, mean + f64::from(number), quantile)
+            };
+            (1..).zip(quantiles).map(run).collect()
+        };
+        let base = runs([1_007; 4], 10.0);
+        let change = |new: &[Run]| {
+            let found = compare_series(&base, new, &plan(&[])).unwrap();
+            bucketed_change(&found)
+        };
+        let (verdict, low, high) = change(&runs([1_055; 4], 11.0));
+        assert_eq!(verdict, Verdict::Undecided, "{bench}");
+        assert!(low <= 0.006 && high >= 0.006, "{low} {high}");
+        let (verdict, low, high) = change(&runs([1_007; 4], 11.0));
+        assert_eq!(verdict, Verdict::Undecided, "{bench}");
+        assert!(low < -0.028 && high > 0.028, "{low} {high}");
+        assert_eq!(change(&runs([1_183; 4], 11.0)).0, Verdict::Worse, "{bench}");
+        // Runs of the sides are repetitions of each other.
+        assert_eq!(change(&base), (Verdict::Equal, 0.0, 0.0), "{bench}");
+    }
+}
+
+#[test]
+fn an_interval_of_one_run_contains_whole_buckets() {
+    // All values of a window are in one bucket: its wide interval is the bucket.
+    let run = |quantile: u64, (low, high): (u64, u64)| {
+        let columns = vec![
+            Column::new("name", Kind::Text, "").key(),
+            Column::new("p99_ns", Kind::Uint, "")
+                .interval(IntervalColumns::bounds("low", "high").wide_bounds("low", "high"))
+                .cost(),
+            Column::new("low", Kind::Uint, "").detail(),
+            Column::new("high", Kind::Uint, "").detail(),
+        ];
+        let mut table = Table::new("handlers", "", columns);
+        table.push(vec!["a".into(), quantile.into(), low.into(), high.into()]);
+        run_of_table("live", table)
+    };
+    let (base, new) = (run(1_007, (992, 1_023)), run(1_055, (1_024, 1_087)));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(found.differences[0].verdict, Verdict::Undecided);
+    let far = run(1_119, (1_088, 1_151));
+    let found = compare(&base, &far, &plan(&[])).unwrap();
+    assert_eq!(found.differences[0].verdict, Verdict::Worse);
+}
+
+/// A live run with one mean and its interval's method.
+fn with_method(mean: f64, method: &str) -> Run {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "")
+            .interval(
+                IntervalColumns::half_width("half")
+                    .degrees_of_freedom("freedom")
+                    .drift("drift")
+                    .method("how"),
+            )
+            .cost(),
+        Column::new("half", Kind::Real, "").detail(),
+        Column::new("freedom", Kind::Uint, "").detail(),
+        Column::new("drift", Kind::Real, "").detail(),
+        Column::new("how", Kind::Text, "").detail(),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    let uncertainty = [0.1.into(), 999_u64.into(), 0.0.into(), method.into()];
+    table.push(["a".into(), mean.into()].into_iter().chain(uncertainty).collect());
+    run_of_table("live", table)
+}
+
+#[test]
+fn a_mean_over_too_few_batches_needs_several_runs() {
+    let method = |base: &str, new: &str| {
+        let (base, new) = (with_method(100.0, base), with_method(120.0, new));
+        compare(&base, &new, &plan(&[])).unwrap().differences[0].method
+    };
+    assert_eq!(method("batch-means", "batch-means"), Method::Intervals);
+    for (base, new) in [("independent", "batch-means"), ("batch-means", "independent")] {
+        assert_eq!(method(base, new), Method::OneRun, "{base} {new}");
+    }
+    let (base, new) = (with_method(100.0, "independent"), with_method(120.0, "batch-means"));
+    let ruled = compare(&base, &new, &plan(&["self_mean_ns>+5%"])).unwrap();
+    assert!(ruled.warnings[0].starts_with("1 figures that a rule names"), "{:?}", ruled.warnings);
+}
+
+#[test]
+fn cycles_of_an_event_and_ratios_to_cycles_depend_on_the_clock() {
+    let run = |clock: &str, cycles: f64, instructions_per_cycle: f64| {
+        let key = |name: &str| Column::new(name, Kind::Text, "").key();
+        let columns =
+            vec![key("name"), key("event"), Column::new("self_mean", Kind::Real, "").cost()];
+        let mut events = Table::new("events", "", columns);
+        events.push(vec!["TIMER".into(), "cycles".into(), cycles.into()]);
+        events.push(vec!["TIMER".into(), "instructions".into(), cycles.into()]);
+        let columns =
+            vec![key("name"), Column::new("instructions_per_cycle", Kind::Real, "").benefit()];
+        let mut ratios = Table::new("ratios", "", columns);
+        ratios.push(vec!["TIMER".into(), instructions_per_cycle.into()]);
+        let mut run = run_of_table("sim", events);
+        run.tables.push(ratios);
+        run.settings.insert("model".to_owned(), serde_json::json!({ "clock": clock }));
         run
     };
-    let base: Vec<Run> = (1..=8).map(|seed| run(10, seed, "1")).collect();
-    let new: Vec<Run> =
-        (1..=8).map(|seed| run(if seed == 1 { 10 } else { 1 }, seed, "1")).collect();
-    let warnings = compare_series(&base, &new, &plan(&[])).unwrap().warnings;
-    let expected = "7 of 8 runs of the second side differ from its first run: setting duration_s differs: 10 and 1";
-    assert_eq!(warnings, [expected]);
-    // The number of warnings is bounded.
-    let with_settings = |value: u64| {
-        let mut run = run(10, 1, "1");
-        let settings = (0..100).map(|number| (format!("setting_{number:03}"), value.into()));
-        run.settings.extend(settings);
-        run
+    let found_with = |clock: &str| {
+        let (base, new) = (run("4 GHz", 900.0, 1.0), run(clock, 800.0, 1.5));
+        let found = compare(&base, &new, &plan(&[])).unwrap();
+        let mut verdicts: Vec<(String, Verdict)> = found
+            .differences
+            .iter()
+            .map(|difference| (difference.row_name(), difference.verdict))
+            .collect();
+        verdicts.sort();
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect::<Vec<_>>()
     };
-    let many = [1, 2, 1].map(with_settings);
-    let warnings =
-        compare_series(&many, &[1, 1, 1].map(with_settings), &plan(&[])).unwrap().warnings;
-    assert_eq!(warnings.len(), 13);
-    let last = warnings.last().unwrap();
-    assert_eq!(last, "the runs of the first side differ in 88 more settings");
+    // In the order of rows: the ratio, the event cycles, the event instructions.
+    assert_eq!(found_with("4 GHz"), [Verdict::Better; 3]);
+    assert_eq!(found_with("2 GHz"), [Verdict::Changed, Verdict::Changed, Verdict::Better]);
 }
 
 #[test]
@@ -1291,4 +1493,34 @@ fn a_headline_contains_only_known_changes() {
     let finding = tables[0].get(&tables[0].rows()[0], "finding").unwrap();
     let expected = "NET_RX: 5.00 % more CPU time per interrupt in 1 of 2 conditions";
     assert_eq!(*finding, Value::from(expected));
+}
+
+#[test]
+fn settings_of_every_run_of_a_series_are_compared() {
+    let run = |seconds: u64, seed: u64, start: &str| {
+        let mut run = run("live", &[("a", 100.0, Some(1.0))]);
+        run.started_utc = start.to_owned();
+        run.settings.insert("duration_s".to_owned(), seconds.into());
+        run.settings.insert("seed".to_owned(), seed.into());
+        run
+    };
+    let base: Vec<Run> = (1..=8).map(|seed| run(10, seed, "1")).collect();
+    let new: Vec<Run> =
+        (1..=8).map(|seed| run(if seed == 1 { 10 } else { 1 }, seed, "1")).collect();
+    let warnings = compare_series(&base, &new, &plan(&[])).unwrap().warnings;
+    let expected = "7 of 8 runs of the second side differ from its first run: setting duration_s differs: 10 and 1";
+    assert_eq!(warnings, [expected]);
+    // The number of warnings is bounded.
+    let with_settings = |value: u64| {
+        let mut run = run(10, 1, "1");
+        let settings = (0..100).map(|number| (format!("setting_{number:03}"), value.into()));
+        run.settings.extend(settings);
+        run
+    };
+    let many = [1, 2, 1].map(with_settings);
+    let warnings =
+        compare_series(&many, &[1, 1, 1].map(with_settings), &plan(&[])).unwrap().warnings;
+    assert_eq!(warnings.len(), 13);
+    let last = warnings.last().unwrap();
+    assert_eq!(last, "the runs of the first side differ in 88 more settings");
 }

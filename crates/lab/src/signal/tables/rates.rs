@@ -119,7 +119,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .bool(|row: &Row<'_>| row.point.is_overloaded()),
         column(
             "lateness_p99_ns",
-            "99th percentile of the sender's lateness. The latency includes it.",
+            "99th percentile of the sender's lateness; exact within 1/16. The latency includes it.",
         )
         .format(Format::Microseconds)
         .detail()
