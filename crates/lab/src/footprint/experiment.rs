@@ -38,7 +38,7 @@ impl Experiment for Plan {
         let mut tables = vec![
             tables::footprint(series, samples.clock_hz, &mut absent),
             tables::curves(series),
-            sums::sums(series),
+            sums::sums(series, &mut absent),
             contexts::modes(series, &samples.windows),
             contexts::by_context(series, &samples.windows),
             trace::table(&samples.traces),

@@ -1,7 +1,7 @@
 //! Table `sums` of `footprint`: compares the displaced lines of both L1 caches with the displaced lines of the L2
 //! cache. Names and order of the columns are public.
 
-use record::{Columns, Format, Table, column};
+use record::{Absence, Columns, Format, Table, column};
 
 use super::columns::all_rows;
 use super::estimate::user_misses;
@@ -42,15 +42,18 @@ fn displaced(series: &Series, counted_by: CountedBy) -> Option<Estimate> {
     }
 }
 
-/// The ratio of two numbers with independent errors. The errors are independent because each level has its
-/// own loop and its own curve.
-fn ratio(numerator: Estimate, denominator: Estimate) -> Estimate {
+/// The ratio of two numbers with independent errors, as [`stats::Interval::over`]. The errors are independent because each
+/// level has its own loop and its own curve. `None` if 0 is in the interval of the denominator: the ratio then has no
+/// bounds.
+fn ratio(numerator: Estimate, denominator: Estimate) -> Option<Estimate> {
     let (numerator, numerator_half_width) = numerator;
     let (denominator, denominator_half_width) = denominator;
+    if denominator.abs() <= denominator_half_width {
+        return None;
+    }
     let ratio = numerator / denominator;
-    let relative_half_width =
-        (numerator_half_width / numerator).hypot(denominator_half_width / denominator);
-    (ratio, ratio.abs() * relative_half_width)
+    let half_width = numerator_half_width.hypot(ratio * denominator_half_width);
+    Some((ratio, half_width / denominator.abs()))
 }
 
 fn find(all: &[Series], level: Level, stimulus: Stimulus, method: Method) -> Option<&Series> {
@@ -77,7 +80,23 @@ impl Row {
     }
 
     fn over_l2(&self) -> Option<Estimate> {
-        Some(ratio(self.l1_sum()?, self.l2?))
+        ratio(self.l1_sum()?, self.l2?)
+    }
+
+    /// Why the ratio to the L2 cache is absent although both counts exist.
+    fn unbounded_ratio(&self) -> Option<Absence> {
+        let ((_, _), (l2, half_width)) = self.l1_sum().zip(self.l2)?;
+        if self.over_l2().is_some() {
+            return None;
+        }
+        let ratio_name = format!(
+            "l1_over_l2_ratio of {}, {}, {}",
+            self.stimulus,
+            self.method,
+            self.counted_by.word()
+        );
+        let reason = format!("0 is in the interval of l2_lines, {l2:.1} ± {half_width:.1} lines");
+        Some(Absence::new("sums", ratio_name, reason))
     }
 }
 
@@ -115,11 +134,14 @@ fn columns<'a>() -> Columns<'a, Row> {
             .real(|row: &Row| number(row.l1_sum())),
         ci95("l1_sum_ci95_lines", "l1_sum_lines").real(|row: &Row| half_width(row.l1_sum())),
         lines("l2_lines", "Displaced lines of the L2 cache.").real(|row: &Row| number(row.l2)),
-        column("l1_over_l2_ratio", "l1_sum_lines over l2_lines.")
-            .title("L1 / L2 ± ci95")
-            .format(Format::Factor)
-            .plus_minus("l1_over_l2_ci95_ratio")
-            .real(|row: &Row| number(row.over_l2())),
+        column(
+            "l1_over_l2_ratio",
+            "l1_sum_lines over l2_lines. Absent if 0 is in the interval of l2_lines.",
+        )
+        .title("L1 / L2 ± ci95")
+        .format(Format::Factor)
+        .plus_minus("l1_over_l2_ci95_ratio")
+        .real(|row: &Row| number(row.over_l2())),
         ci95("l1_over_l2_ci95_ratio", "l1_over_l2_ratio")
             .real(|row: &Row| half_width(row.over_l2())),
         column("l1d_displaced_ratio", "Share of the L1 data cache that was displaced.")
@@ -133,8 +155,8 @@ fn columns<'a>() -> Columns<'a, Row> {
 
 /// Table `sums`: one row for each stimulus, method and kind of count with estimates of at least two levels. The sum
 /// over the L1 caches and the count of the L2 cache are about equal if all lines have equal length and the L1 caches
-/// have no common line (section 4.1 of the paper).
-pub(super) fn sums(all: &[Series]) -> Table {
+/// have no common line (section 4.1 of the paper). Adds a reason to `absent` for each ratio without bounds.
+pub(super) fn sums(all: &[Series], absent: &mut Vec<Absence>) -> Table {
     let levels = [Level::L1d, Level::L1i, Level::L2];
     let mut seen = Vec::new();
     let mut rows = Vec::new();
@@ -157,6 +179,7 @@ pub(super) fn sums(all: &[Series]) -> Table {
             }
         }
     }
+    absent.extend(rows.iter().filter_map(Row::unbounded_ratio));
     let doc = "Displaced lines of both L1 caches compared with displaced lines of the L2 cache.";
     columns().table("sums", doc, rows).displayed(all_rows())
 }
@@ -167,6 +190,10 @@ mod tests {
 
     use super::*;
     use crate::footprint::tests::{counted, counted_in_rounds};
+
+    fn sums_of(all: &[Series]) -> Table {
+        sums(all, &mut Vec::new())
+    }
 
     fn counted_half_width(series: &Series) -> f64 {
         displaced(series, CountedBy::Counters).unwrap().1
@@ -181,7 +208,7 @@ mod tests {
         let series = |level| Series { level, ..counted_in_rounds(&[100, 160, 220, 130, 190]) };
         let all = [series(Level::L1d), series(Level::L1i)];
         assert!(counted_half_width(&all[0]) > 50.0);
-        let table = sums(&all);
+        let table = sums_of(&all);
         let row = &table.rows()[0];
         assert_eq!(real(&row[5]).round(), 320.0);
         assert!(real(&row[6]) > 50.0 * 2.0_f64.sqrt(), "{row:?}");
@@ -191,7 +218,7 @@ mod tests {
     fn counters_alone_make_sums_and_shares() {
         let series = |level, misses| Series { level, ..counted(misses, 10) };
         let all = [series(Level::L1d, 42), series(Level::L1i, 60), series(Level::L2, 90)];
-        let table = sums(&all);
+        let table = sums_of(&all);
         assert_eq!(table.rows().len(), 1, "nothing was timed");
         let row = &table.rows()[0];
         assert_eq!(row[5], Value::Real(82.0));
@@ -201,8 +228,23 @@ mod tests {
         let [level, sum, over_l2] = [counted_half_width(&all[0]), real(&row[6]), real(&row[9])];
         assert!((sum - level * 2.0_f64.sqrt()).abs() < 1e-9, "{row:?}");
         assert!((over_l2 - 82.0 / 80.0 * (sum / 82.0).hypot(level / 80.0)).abs() < 1e-9, "{row:?}");
+        // A numerator of 0 has a half width, too.
+        let none = [series(Level::L1d, 10), series(Level::L1i, 10), series(Level::L2, 90)];
+        let row = &sums_of(&none).rows()[0].clone();
+        assert_eq!(row[8], Value::Real(0.0));
+        assert!((real(&row[9]) - real(&row[6]) / 80.0).abs() < 1e-9, "{row:?}");
+        // Without displaced lines of the L2 cache, the ratio has no bounds.
+        let no_l2 = [series(Level::L1d, 42), series(Level::L1i, 60), series(Level::L2, 10)];
+        let mut absent = Vec::new();
+        let row = &sums(&no_l2, &mut absent).rows()[0].clone();
+        assert_eq!([&row[8], &row[9]], [&Value::Absent; 2]);
+        assert_eq!(absent[0].what, "l1_over_l2_ratio of disk, refined, counters");
+        assert!(
+            absent[0].reason.starts_with("0 is in the interval of l2_lines, 0.0 ±"),
+            "{absent:?}"
+        );
         // A single level has no sum.
-        assert!(sums(&all[..1]).rows().is_empty());
-        assert_eq!(sums(&all[..2]).rows()[0][8], Value::Absent);
+        assert!(sums_of(&all[..1]).rows().is_empty());
+        assert_eq!(sums_of(&all[..2]).rows()[0][8], Value::Absent);
     }
 }

@@ -643,7 +643,7 @@ mod tests {
         let tables = [
             footprint(&[], 1e9, &mut Vec::new()),
             curves(&[]),
-            sums(&[]),
+            sums(&[], &mut Vec::new()),
             modes(&[], &windows),
             by_context(&[], &windows),
         ];
