@@ -279,6 +279,34 @@ impl Rising {
         self.last().cycles - self.points[0].cycles
     }
 
+    /// Number of lines of the level: that of the last point.
+    #[must_use]
+    pub fn lines_max(&self) -> f64 {
+        self.last().lines
+    }
+
+    /// Detection limit, lines: with this number of displaced lines, a pass stays below `critical_cycles` with the probability
+    /// that `errors` standard errors leave. The limit can exceed the level: beyond the last point, the curve has its mean
+    /// slope. Infinite if the curve's errors hide this slope.
+    #[must_use]
+    pub fn detection_limit(&self, critical_cycles: f64, errors: f64) -> f64 {
+        let reading =
+            Reading { cycles: critical_cycles, half_width: critical_cycles, curve_errors: errors };
+        let last_segment = Segment::after_point(self, self.points.len() - 2);
+        let is_in_curve = last_segment.excess(reading).value(1.0) > 0.0;
+        if is_in_curve {
+            return self.interval(reading).1;
+        }
+        // The squared difference of the limit's cost and `critical_cycles` is the sum of both squared errors. The curve's
+        // error grows in proportion to the lines, as their cost does. One solution is no lines, and this is the other.
+        let slope = self.top() / self.lines_max();
+        let slope_error = errors * last_segment.variance.value(1.0).sqrt() / self.lines_max();
+        if slope <= slope_error {
+            return f64::INFINITY;
+        }
+        2.0 * critical_cycles * slope / (slope * slope - slope_error * slope_error)
+    }
+
     /// Number of displaced lines that make a pass `cycles` longer. Interpolates between points. Times beyond the last
     /// point give the lines of the last point.
     #[must_use]
@@ -481,6 +509,29 @@ pub(crate) mod tests {
         };
         assert_eq!(width(0.0), 0.0);
         assert!(width(50.0) < 0.3 * width(500.0), "{} {}", width(50.0), width(500.0));
+    }
+
+    #[test]
+    fn a_detection_limit_has_no_jump_at_the_end_of_the_curve() {
+        let errors = 1.645;
+        let limit = |curve: &Curve, critical_cycles| {
+            curve.rising().unwrap().detection_limit(critical_cycles, errors)
+        };
+        let (without_error, with_error) = (exact(&STRAIGHT), noisy(&STRAIGHT, 30));
+        assert_eq!(
+            [500.0, 1_000.0, 2_000.0].map(|critical| limit(&without_error, critical)),
+            [100.0, 200.0, 400.0]
+        );
+        let ends = [0.0, 0.1, 0.2].map(|step| limit(&with_error, 920.0 + step));
+        assert!(ends.is_sorted(), "{ends:?}");
+        let mut steps = (0..2_000).map(|step| limit(&with_error, f64::from(step)));
+        let mut previous = steps.next().unwrap();
+        for next in steps {
+            assert!(next >= previous && next - previous < 0.5, "{previous} {next}");
+            previous = next;
+        }
+        // The curve's error hides its slope.
+        assert_eq!(limit(&noisy(&STRAIGHT, 3_000), 500.0), f64::INFINITY);
     }
 
     #[test]

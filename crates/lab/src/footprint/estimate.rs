@@ -3,7 +3,7 @@
 
 use stats::interval::t_95;
 
-use super::curve::{Curve, Reading};
+use super::curve::{Curve, Reading, Rising};
 use super::sample::{Repetition, Verdict};
 
 /// Minimum number of accepted treatment repetitions, and of accepted control repetitions (the paper, section 2.3).
@@ -99,17 +99,34 @@ pub fn beyond_control(
 /// Lines that an interrupt displaces, estimated from the time of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lines {
-    /// Number of displaced lines. `None` below the detection limit, and if `from_farther`.
+    /// Number of displaced lines. `None` below the detection limit, with a limit above the level, and if `from_farther`.
     pub lines: Option<f64>,
     /// 95 % confidence interval of the number of lines. It includes the errors of the times and of the curve.
     pub interval: (f64, f64),
     /// Half the width of the interval if only the curve had an error, lines.
     pub calibration_half_width: f64,
-    /// Detection limit, lines: fewer displaced lines are not distinguishable from none.
+    /// Detection limit, lines: fewer displaced lines are not distinguishable from none. It can exceed the level, and be
+    /// infinite: then no number of lines is distinguishable from none.
     pub limit: f64,
+    /// Number of lines of the level.
+    pub level_lines: f64,
     /// Whether the pass took longer than with all lines displaced. Some lines then came from farther than the next
     /// level, and the number of lines is unknown.
     pub from_farther: bool,
+}
+
+impl Lines {
+    /// The detection limit, or `None` if it is above the level.
+    #[must_use]
+    pub fn limit_in_level(&self) -> Option<f64> {
+        (self.limit <= self.level_lines).then_some(self.limit)
+    }
+}
+
+/// Whether an estimated number of lines is distinguishable from none. An estimate is never above the level. It therefore
+/// shows nothing if the limit is.
+pub(super) fn is_detected(estimate: f64, limit: f64, level_lines: f64) -> bool {
+    limit <= level_lines && estimate >= limit
 }
 
 /// Converts an extra time in cycles to displaced lines, by the curve. `None` if the curve does not rise: time
@@ -120,24 +137,30 @@ pub fn lines(cycles: Mean, curve: &Curve) -> Option<Lines> {
     let Mean { mean, half_width, .. } = cycles;
     let reading = Reading { cycles: mean, half_width, curve_errors: curve.t() };
     let calibration = curve.interval(Reading { half_width: 0.0, ..reading });
-    // Standard error of the difference. It already contains the control's variance.
-    let standard_error = half_width / t_95(cycles.count.checked_sub(1)? as u64)?;
-    // Without displaced lines, 5 % of the measurements exceed the critical time. The curve has no error at no lines.
-    // With a number of lines at the limit, 5 % stay below the critical time. The curve has an error there.
-    let errors = DETECTED_DEVIATIONS / 2.0;
-    let critical_cycles = errors * standard_error;
-    let limit_reading =
-        Reading { cycles: critical_cycles, half_width: critical_cycles, curve_errors: errors };
-    let limit = curve.interval(limit_reading).1;
+    let limit = detection_limit(cycles, &curve)?;
+    let level_lines = curve.lines_max();
     let estimate = curve.lines(mean);
     let from_farther = curve.is_beyond(reading);
+    let is_detected = is_detected(estimate, limit, level_lines) && !from_farther;
     Some(Lines {
-        lines: (estimate >= limit && !from_farther).then_some(estimate),
+        lines: is_detected.then_some(estimate),
         interval: curve.interval(reading),
         calibration_half_width: (calibration.1 - calibration.0) / 2.0,
         limit,
+        level_lines,
         from_farther,
     })
+}
+
+/// Detection limit of an extra time, lines. It can exceed the level, and be infinite ([`Rising::detection_limit`]). `None`
+/// with fewer than two values.
+pub(super) fn detection_limit(cycles: Mean, curve: &Rising) -> Option<f64> {
+    // Standard error of the difference. It already contains the control's variance.
+    let standard_error = cycles.half_width / t_95(cycles.count.checked_sub(1)? as u64)?;
+    // Without displaced lines, 5 % of the measurements exceed the critical time. The curve has no error at no lines.
+    // With a number of lines at the limit, 5 % stay below the critical time. The curve has an error there.
+    let errors = DETECTED_DEVIATIONS / 2.0;
+    Some(curve.detection_limit(errors * standard_error, errors))
 }
 
 /// Decides when a series ends. The paper's rule ends a series as soon as the interval is narrow. That rule prefers
@@ -210,6 +233,54 @@ mod tests {
         let limit = lines(found, &exact(&[(0, 0), (200, 1_000)])).unwrap().limit;
         let expected = 3.29 * (2.0 * 10_000.0 / 39.0_f64).sqrt() / 5.0;
         assert!((limit - expected).abs() < 1e-6 * expected, "{limit} {expected}");
+    }
+
+    #[test]
+    fn a_limit_above_the_level_detects_nothing() {
+        // The level has 64 lines of 4 cycles. The standard error is as long as 64 lines.
+        let curve = exact(&[(0, 0), (32, 128), (64, 256)]);
+        let reading = |mean: f64, count: usize| {
+            let half_width = t_95(count as u64 - 1).unwrap() * 256.0;
+            lines(Mean { mean, half_width, variance: 0.0, count }, &curve).unwrap()
+        };
+        let found = reading(300.0, 40);
+        assert!((found.limit - 3.29 * 64.0).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.lines, found.limit_in_level()), (None, None));
+        assert_eq!(found.interval.1, 64.0);
+        // A limit just within the level: 63 of 64 lines.
+        let narrow = |mean: f64| {
+            let half_width = t_95(39).unwrap() * 252.0 / 3.29;
+            lines(Mean { mean, half_width, variance: 0.0, count: 40 }, &curve).unwrap()
+        };
+        assert!((narrow(0.0).limit_in_level().unwrap() - 63.0).abs() < 1e-9);
+        assert_eq!(narrow(256.0).lines, Some(64.0));
+    }
+
+    #[test]
+    fn series_without_displaced_lines_rarely_have_some() {
+        let mut random = stats::Random::new(3);
+        // The standard error of a difference of 40 values is this many lines, and the level has 64 lines of one cycle.
+        for error_lines in [10.0_f64, 30.0, 64.0, 200.0] {
+            let deviation = error_lines * 20.0_f64.sqrt();
+            let mut values = || -> Mean {
+                let normal = || {
+                    let angle = std::f64::consts::TAU * random.unit();
+                    (2.0 * random.exponential()).sqrt() * angle.cos()
+                };
+                let values: Vec<f64> = std::iter::repeat_with(normal)
+                    .take(40)
+                    .map(|value| deviation * value)
+                    .collect();
+                mean(&values).unwrap()
+            };
+            let curve = exact(&[(0, 0), (64, 64)]);
+            let is_detected = |_: &u32| {
+                let found = difference(values(), values()).unwrap();
+                lines(found, &curve).unwrap().lines.is_some()
+            };
+            let count = (0..400).filter(is_detected).count();
+            assert!(count <= 20, "{count} of 400 with an error of {error_lines} lines");
+        }
     }
 
     #[test]

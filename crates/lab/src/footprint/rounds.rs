@@ -7,7 +7,8 @@
 
 use super::curve::{Curve, LineCost};
 use super::estimate::{
-    DETECTED_DEVIATIONS, Lines, Mean, accepted, beyond_control, difference, excess, lines, mean,
+    DETECTED_DEVIATIONS, Lines, Mean, accepted, beyond_control, detection_limit, difference,
+    excess, is_detected, lines, mean,
 };
 use super::sample::Repetition;
 use super::series::{Round, Series};
@@ -46,7 +47,7 @@ struct RoundLines {
     lines: f64,
     /// Half the width of the interval if only the curve had an error, lines.
     calibration_half_width: f64,
-    /// Detection limit, lines.
+    /// Detection limit, lines. It can exceed the level, and be infinite.
     limit: f64,
     /// Whether the pass after the interrupt took longer than with all lines displaced.
     is_beyond_curve: bool,
@@ -76,13 +77,13 @@ impl RoundRepetitions<'_> {
         let beyond = self.beyond_control(excess)?;
         let by_curve = |curve: &Curve| {
             let rising = curve.rising()?;
-            let Lines { calibration_half_width, limit, .. } = lines(beyond, curve)?;
+            let Lines { calibration_half_width, .. } = lines(beyond, curve)?;
             Some(RoundLines {
                 lines: rising.lines(beyond.mean),
                 calibration_half_width,
-                limit,
+                limit: detection_limit(beyond, &rising)?,
                 is_beyond_curve: beyond.mean > rising.top(),
-                level_lines: curve.lines_max()? as f64,
+                level_lines: rising.lines_max(),
             })
         };
         Some(RoundEstimate { excess_cycles: beyond.mean, lines: self.curve.and_then(by_curve) })
@@ -117,8 +118,8 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
     // The limit from the noise within rounds falls with the square root of their number.
     let limit_within = rounds.iter().map(|round| round.limit).sum::<f64>() / count / count.sqrt();
     let limit_between = DETECTED_DEVIATIONS * (lines.variance / count).sqrt();
-    let limit = limit_within.max(limit_between);
     let level_lines = rounds.first()?.level_lines;
+    let limit = limit_within.max(limit_between);
     let beyond_count = rounds.iter().filter(|round| round.is_beyond_curve).count();
     let from_farther = 2 * beyond_count > rounds.len();
     let low = (lines.mean - lines.half_width).max(0.0);
@@ -128,13 +129,21 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
     } else {
         (lines.mean + lines.half_width).min(level_lines)
     };
-    let detected = (lines.mean >= limit && !from_farther).then_some(lines.mean);
+    let is_detected = is_detected(lines.mean, limit, level_lines) && !from_farther;
+    let detected = is_detected.then_some(lines.mean);
     // The spread between rounds already contains the errors of their curves. This half width shows the curves' part
     // alone.
     let squares: f64 = rounds.iter().map(|round| round.calibration_half_width.powi(2)).sum();
     let calibration_half_width = squares.sqrt() / count;
     let interval = (low, high);
-    Some(Lines { lines: detected, interval, calibration_half_width, limit, from_farther })
+    Some(Lines {
+        lines: detected,
+        interval,
+        calibration_half_width,
+        limit,
+        level_lines,
+        from_farther,
+    })
 }
 
 /// Estimates a series from its rounds. A round counts if it has at least two accepted repetitions of each kind. `None`
@@ -310,6 +319,33 @@ mod tests {
         let costs = line_cost(&series(&[(300.0, 10.0), (300.0, 12.0), (9.0, 10.0), (9.0, 12.0)]));
         let LineCost { mean_cycles, half_width_cycles } = costs.unwrap();
         assert!(mean_cycles == 11.0 && half_width_cycles > 1.5, "{half_width_cycles}");
+    }
+
+    #[test]
+    fn the_limit_of_rounds_is_not_cut_at_the_level() {
+        // Each round has a limit of 3.29 times 64 lines, and the level has 64 lines.
+        let round = |excess_cycles: f64| RoundEstimate {
+            excess_cycles,
+            lines: Some(RoundLines {
+                lines: excess_cycles.clamp(0.0, 64.0),
+                calibration_half_width: 0.0,
+                limit: DETECTED_DEVIATIONS * 64.0,
+                is_beyond_curve: false,
+                level_lines: 64.0,
+            }),
+        };
+        let found = combine_lines(&[60.0, 64.0, 62.0, 64.0, 61.0].map(round)).unwrap();
+        assert!((found.limit - 3.29 * 64.0 / 5.0_f64.sqrt()).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.lines, found.limit_in_level()), (None, None));
+        // The limits of the rounds come from the noise of their repetitions.
+        let mut noisy = series(&[(0.0, 1.0); 5]);
+        for (number, repetition) in (0_i64..).zip(&mut noisy.treatment) {
+            repetition.excess_cycles = Some((number % 2 * 2 - 1) * 16_000);
+        }
+        let found = estimate_from_rounds(&noisy).unwrap().lines.unwrap();
+        let standard_error = 16_000.0 / 15.0_f64.sqrt();
+        let expected = 3.29 * standard_error / 5.0_f64.sqrt();
+        assert!((found.limit / expected - 1.0).abs() < 1e-3, "{found:?} {expected}");
     }
 
     #[test]

@@ -112,12 +112,12 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         column(
             "detection_limit_lines",
             "Detection limit: fewer lines are not distinguishable from none (Currie, 5 % \
-             errors).",
+             errors). Absent if it is above level_lines.",
         )
         .title("limit")
         .digits(4)
         .priority(80)
-        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.limit)),
+        .real(|row: &Row<'_>| row.estimates.lines.and_then(|by_time| by_time.limit_in_level())),
         column("displaced_ratio", "displaced_lines over level_lines.")
             .shown_as("of level", 85)
             .real(|row: &Row<'_>| row.lines().map(|lines| lines / row.geometry().lines() as f64)),
@@ -355,6 +355,11 @@ fn estimate(series: &Series) -> Estimates {
         Some(Lines { from_farther: true, .. }) => Some(
             "the pass took longer than with all lines displaced: some lines came from beyond \
              the next level"
+                .to_owned(),
+        ),
+        Some(by_time) if by_time.limit_in_level().is_none() => Some(
+            "the detection limit is above the level: no number of its lines is distinguishable \
+             from none"
                 .to_owned(),
         ),
         Some(Lines { lines: None, limit, .. }) => {
@@ -618,6 +623,24 @@ mod tests {
         let curve = series.ready.curve.clone();
         series.rounds = vec![Round { curve, treatment: 22, control: 22 }; 3];
         assert_eq!(curves(&[series]).rows().len(), 3 * 2);
+    }
+
+    #[test]
+    fn a_detection_limit_above_the_level_is_absent_with_a_reason() {
+        // The times spread by more than the 256 lines of the level cost.
+        let mut series = timed(300);
+        for (number, repetition) in (0_i64..).zip(&mut series.treatment) {
+            repetition.excess_cycles = Some(300 + (number % 2 * 2 - 1) * 2_000);
+        }
+        let mut absent = Vec::new();
+        let table = footprint(&[series], 1e9, &mut absent);
+        let cells = ["displaced_lines", "displaced_ratio", "detection_limit_lines"]
+            .map(|column| table.get(&table.rows()[0], column));
+        assert_eq!(cells, [Some(&record::Value::Absent); 3]);
+        assert!(
+            absent[0].reason.starts_with("the detection limit is above the level"),
+            "{absent:?}"
+        );
     }
 
     #[test]
