@@ -144,7 +144,8 @@ impl Reading {
                 }));
             }
             let (treatment, control) = (series.treatment.len(), series.control.len());
-            series.rounds.push(Round { curve, treatment, control });
+            let number = series.rounds.len() as u64 + 1;
+            series.rounds.push(Round { number, curve, treatment, control });
         };
         let contains_truth = |_: &usize| {
             let mut series = series(Vec::new(), Vec::new());

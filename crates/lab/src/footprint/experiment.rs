@@ -162,7 +162,7 @@ impl PlanPart<'_, '_> {
             // A series that an error ended stays if it has enough repetitions.
             let repetitions_min = if end.is_ok() { 1 } else { REPETITIONS_MIN };
             let is_new_series = treatment.min(control) >= repetitions_min
-                && measured.samples.add(series, plan.rounds > 1);
+                && measured.samples.add(series, (plan.rounds > 1).then_some(self.round as u64));
             match end {
                 Ok(SeriesEnd::Complete) => {}
                 Ok(SeriesEnd::Stopped) => {

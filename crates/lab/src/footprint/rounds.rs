@@ -265,7 +265,8 @@ mod tests {
             }
             let curve = exact(&[(0, 0), (1024, (1024.0 * cost) as i64)]);
             let (treatment, control) = (series.treatment.len(), series.control.len());
-            series.rounds.push(Round { curve: Some(curve), treatment, control });
+            let number = series.rounds.len() as u64 + 1;
+            series.rounds.push(Round { number, curve: Some(curve), treatment, control });
         }
         series
     }

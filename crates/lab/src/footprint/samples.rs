@@ -60,23 +60,42 @@ impl Measured<Samples> {
 
 impl Samples {
     /// Appends one round's repetitions to the series with the same level, stimulus and method. Returns whether this
-    /// round is the first of the series. `has_rounds`: whether the plan has several rounds.
-    pub(super) fn add(&mut self, mut new: Series, has_rounds: bool) -> bool {
-        let round =
-            |treatment, control| Round { curve: new.ready.curve.clone(), treatment, control };
+    /// round is the first of the series. `round`: the round's number in the plan, from 1; `None` if the plan has one only.
+    pub(super) fn add(&mut self, mut new: Series, round: Option<u64>) -> bool {
+        let curve = new.ready.curve.clone();
+        let round = round
+            .map(|number| move |treatment, control| Round { number, curve, treatment, control });
         let is_same_series = |series: &&mut Series| {
             (series.level, series.stimulus, series.method) == (new.level, new.stimulus, new.method)
         };
         if let Some(series) = self.series.iter_mut().find(is_same_series) {
             series.treatment.append(&mut new.treatment);
             series.control.append(&mut new.control);
-            series.rounds.push(round(series.treatment.len(), series.control.len()));
+            let (treatment, control) = (series.treatment.len(), series.control.len());
+            series.rounds.extend(round.map(|round| round(treatment, control)));
             return false;
         }
-        if has_rounds {
-            new.rounds = vec![round(new.treatment.len(), new.control.len())];
-        }
+        let (treatment, control) = (new.treatment.len(), new.control.len());
+        new.rounds = round.map(|round| round(treatment, control)).into_iter().collect();
         self.series.push(new);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::counted;
+    use super::*;
+
+    #[test]
+    fn a_round_keeps_its_number_if_another_one_failed() {
+        let mut samples = Samples::default();
+        assert!(samples.add(counted(300, 200), Some(2)), "the first round failed");
+        assert!(!samples.add(counted(300, 200), Some(5)));
+        let numbers: Vec<u64> = samples.series[0].rounds.iter().map(|round| round.number).collect();
+        assert_eq!(numbers, [2, 5]);
+        let mut samples = Samples::default();
+        samples.add(counted(300, 200), None);
+        assert!(samples.series[0].rounds.is_empty());
     }
 }

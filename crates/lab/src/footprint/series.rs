@@ -24,6 +24,8 @@ pub struct Series {
 /// A part of a series. Each round starts with new memory, a new loop and a new curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
+    /// The round's number in the plan, from 1. A round that failed has no entry.
+    pub number: u64,
     /// The round's calibration curve. `None` if only counters are used.
     pub curve: Option<Curve>,
     /// Number of the series' treatment repetitions up to and including this round.

@@ -488,7 +488,7 @@ pub(super) fn curves(all: &[Series]) -> Table {
     /// A series, the number of the round that measured the curve, and a point of the curve.
     type Row<'a> = (&'a Series, u64, &'a CurvePoint);
     let columns = key_columns().of(|(series, ..): &Row<'_>| series.key()).and([
-        column("round", "Round of the curve, from 1.").uint(|(_, round, _): &Row<'_>| *round),
+        column("round", "Round of the plan that measured the curve, from 1.").uint(|(_, round, _): &Row<'_>| *round),
         column("displaced_lines", "Lines that the loop itself displaced.")
             .uint(|(.., point): &Row<'_>| point.lines),
         column("excess_cycles", "Extra time of the next pass, median, in cycles of the time-stamp counter (in a simulated machine 1 ns each, whatever the model's clock).")
@@ -507,11 +507,14 @@ pub(super) fn curves(all: &[Series]) -> Table {
     ]);
     let mut rows: Vec<Row<'_>> = Vec::new();
     for series in all {
-        let curves: Vec<&Curve> = match &series.rounds[..] {
-            [] => series.ready.curve.iter().collect(),
-            rounds => rounds.iter().filter_map(|round| round.curve.as_ref()).collect(),
+        let curves: Vec<(u64, &Curve)> = match &series.rounds[..] {
+            [] => series.ready.curve.iter().map(|curve| (1, curve)).collect(),
+            rounds => rounds
+                .iter()
+                .filter_map(|round| Some((round.number, round.curve.as_ref()?)))
+                .collect(),
         };
-        for (round, curve) in (1..).zip(curves) {
+        for (round, curve) in curves {
             rows.extend(curve.points().iter().map(|point| (series, round, point)));
         }
     }
@@ -621,8 +624,13 @@ mod tests {
         assert!(reason.ends_with(&expected), "{reason}");
         // The table has the curve of each round.
         let curve = series.ready.curve.clone();
-        series.rounds = vec![Round { curve, treatment: 22, control: 22 }; 3];
-        assert_eq!(curves(&[series]).rows().len(), 3 * 2);
+        let round = |number| Round { number, curve: curve.clone(), treatment: 22, control: 22 };
+        // The second round failed.
+        series.rounds = [1, 3, 4].map(round).to_vec();
+        let table = curves(&[series]);
+        let numbers: Vec<_> = table.rows().iter().map(|row| table.get(row, "round")).collect();
+        let expected = [1, 1, 3, 3, 4, 4_u64].map(record::Value::from);
+        assert_eq!(numbers, expected.iter().map(Some).collect::<Vec<_>>());
     }
 
     #[test]

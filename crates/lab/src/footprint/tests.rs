@@ -52,14 +52,14 @@ pub(crate) const ROUND_REPETITIONS: usize = 16;
 /// in kernel mode. Within a round, the misses of a kind differ by at most 2.
 pub(crate) fn counted_in_rounds(rounds_misses: &[u64]) -> Series {
     let mut series = series(Vec::new(), Vec::new());
-    for misses in rounds_misses {
+    for (round_number, misses) in (1..).zip(rounds_misses) {
         for number in 0..ROUND_REPETITIONS as u64 {
             let noise = number % 3;
             series.treatment.push(repetition(Some(misses + noise), Some(misses + noise)));
             series.control.push(repetition(Some(noise), Some(noise)));
         }
         let (treatment, control) = (series.treatment.len(), series.control.len());
-        series.rounds.push(Round { curve: None, treatment, control });
+        series.rounds.push(Round { number: round_number, curve: None, treatment, control });
     }
     series
 }
