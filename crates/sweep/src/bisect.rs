@@ -14,8 +14,8 @@ pub enum Judgement {
 
 /// The search over values in their order. The first value is good and the last one is bad.
 ///
-/// It takes all values up to a good one as good, and all from a bad one on as bad. If the rule is broken, kept and broken
-/// again, it finds one of the values where that happens.
+/// It assumes one change: that all values before a good one are good, and all values after a bad one are bad. If the rule is
+/// broken, kept and broken again, it finds one of the values where the rule changes from kept to broken.
 #[derive(Clone, Debug)]
 pub struct Search {
     judgements: Vec<Option<Judgement>>,
@@ -37,18 +37,25 @@ impl Search {
         Search { judgements, last_good: 0, first_bad: values - 1 }
     }
 
-    /// The value to judge next: of those between the last good and the first bad one that are not judged, the one next to
-    /// the middle. `None` at the end of the search.
+    /// Position of the value to judge next: the unjudged one closest to the middle between the last good and the first bad
+    /// value. `None` at the end of the search.
     #[must_use]
-    pub fn next(&self) -> Option<usize> {
+    pub fn next_position(&self) -> Option<usize> {
         let middle = usize::midpoint(self.last_good, self.first_bad);
-        let open = (self.last_good + 1..self.first_bad)
-            .filter(|position| self.judgements[*position].is_none());
-        open.min_by_key(|position| position.abs_diff(middle))
+        self.unjudged().min_by_key(|position| position.abs_diff(middle))
     }
 
-    /// Notes what is known about the value that [`Search::next`] has chosen.
-    pub fn note(&mut self, position: usize, judgement: Judgement) {
+    /// Positions of the unjudged values that may be the first bad one.
+    fn unjudged(&self) -> impl Iterator<Item = usize> {
+        (self.last_good + 1..self.first_bad).filter(|position| self.judgements[*position].is_none())
+    }
+
+    /// Records the judgement of the value at [`Search::next_position`].
+    ///
+    /// # Panics
+    /// If the position is not between the last good and the first bad value.
+    pub fn record(&mut self, position: usize, judgement: Judgement) {
+        assert!(self.last_good < position && position < self.first_bad, "{position} is known");
         self.judgements[position] = Some(judgement);
         match judgement {
             Judgement::Good => self.last_good = position,
@@ -69,10 +76,14 @@ impl Search {
         self.first_bad
     }
 
-    /// How many more values are judged at most, if none of them is [`Judgement::Unknown`].
+    /// How many more values are judged at most.
     #[must_use]
-    pub fn steps_max(&self) -> u32 {
-        (self.first_bad - self.last_good).next_power_of_two().ilog2()
+    pub fn steps_max(&self) -> usize {
+        let halvings = (self.first_bad - self.last_good).next_power_of_two().ilog2() as usize;
+        let between = self.first_bad - self.last_good - 1;
+        let unjudged = self.unjudged().count();
+        // Each value that could not be judged may make one more necessary.
+        (halvings + between - unjudged).min(unjudged)
     }
 }
 
@@ -80,21 +91,21 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// Searches among `values` values, of which `first_bad` and all later ones are bad, and `unknown` are not known. Returns
-    /// the search at its end, and the number of judged values.
-    fn searched(values: usize, first_bad: usize, unknown: &[usize]) -> (Search, u32) {
+    /// Searches among `values` values. Those from `first_bad` on are bad; those in `unknown` cannot be judged. Returns the
+    /// search at its end, and the number of judged values.
+    fn searched(values: usize, first_bad: usize, unknown: &[usize]) -> (Search, usize) {
         let mut search = Search::new(values);
-        let mut judged = 0;
-        while let Some(position) = search.next() {
+        let mut judged_count = 0;
+        while let Some(position) = search.next_position() {
             let judgement = match position {
                 position if unknown.contains(&position) => Judgement::Unknown,
                 position if position >= first_bad => Judgement::Bad,
                 _ => Judgement::Good,
             };
-            search.note(position, judgement);
-            judged += 1;
+            search.record(position, judgement);
+            judged_count += 1;
         }
-        (search, judged)
+        (search, judged_count)
     }
 
     #[test]

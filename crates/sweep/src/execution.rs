@@ -122,7 +122,7 @@ impl Execution {
         }
     }
 
-    /// Records that the task cannot be executed, with the reason.
+    /// Records a failure before the task started, with its reason.
     ///
     /// Fails if the system refuses.
     pub fn finish_failed(

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::arguments::{AxisForm, arguments, placeholder};
-use crate::build::{Build, ValueBuild};
+use crate::build::{Build, FILE_PLACEHOLDER, ValueBuild};
 use crate::error::SweepError;
 use crate::files::{FileHashes, hash_of_bytes};
 use crate::names::COLUMN_PREFIX;
@@ -93,7 +93,7 @@ impl TaskId {
         files: &BTreeMap<String, String>,
     ) -> TaskId {
         let mut plan = json!({ "version": version, "arguments": arguments, "files": files });
-        // Tasks without a build keep the ids that they have always had.
+        // Without a build, ids stay as in earlier versions.
         if let Some(words) = build {
             plan["build"] = json!(words);
         }
@@ -157,7 +157,7 @@ impl Plan {
             }
             let arguments = self.arguments(&values);
             let build = self.build_words(&values);
-            let files = hashes.named_by(&self.words(&values))?;
+            let files = hashes.named_by(&self.words_that_may_name_files(&values))?;
             let id = TaskId::for_arguments(&self.version, &arguments, build.as_deref(), &files);
             self.files.extend(files);
             if !ids.insert(id.clone()) {
@@ -186,24 +186,25 @@ impl Plan {
     /// The arguments of a combination. Executing a task adds further arguments.
     #[must_use]
     pub fn arguments(&self, values: &[u32]) -> Vec<String> {
-        arguments(
-            &self.command,
-            self.axes.iter().zip(values).map(|(axis, value)| {
-                (&axis.form, axis.values.get(*value as usize).map_or("", String::as_str))
-            }),
-        )
+        self.arguments_with(values, None)
     }
 
-    /// The arguments of a task whose file is built: `file` takes the place of the value for which it was built.
+    /// The arguments of a task whose file is built: `file` replaces the value of the built axis.
     #[must_use]
     pub fn arguments_with_file(&self, task: &Task, file: &str) -> Vec<String> {
+        self.arguments_with(&task.values, Some(file))
+    }
+
+    /// The arguments of a combination. `built`: replaces the value of the built axis.
+    fn arguments_with(&self, values: &[u32], built: Option<&str>) -> Vec<String> {
         let built_axis = self.build.as_ref().map(|build| build.axis);
-        let values =
-            self.axes.iter().zip(&task.values).enumerate().map(|(position, (axis, value))| {
-                let text = axis.values.get(*value as usize).map_or("", String::as_str);
-                (&axis.form, if Some(position) == built_axis { file } else { text })
-            });
-        arguments(&self.command, values)
+        let value_of = |(position, (axis, value)): (usize, (&PlannedAxis, &u32))| {
+            let text = axis.values.get(*value as usize).map_or("", String::as_str);
+            built.filter(|_| Some(position) == built_axis).unwrap_or(text).to_owned()
+        };
+        let texts: Vec<String> = self.axes.iter().zip(values).enumerate().map(value_of).collect();
+        let forms = self.axes.iter().map(|axis| &axis.form);
+        arguments(&self.command, forms.zip(texts.iter().map(String::as_str)))
     }
 
     /// The command that builds the file of a combination. `None` if the plan builds no files.
@@ -213,10 +214,11 @@ impl Plan {
         Some(build.words(self.axes.get(build.axis)?.values.get(value)?))
     }
 
-    /// All words of a combination that may name files: the arguments and the command that builds its file.
-    fn words(&self, values: &[u32]) -> Vec<String> {
-        let mut words = self.arguments(values);
-        words.extend(self.build_words(values).unwrap_or_default());
+    /// The words of a combination that may name files: of the arguments and of the command that builds its file. The value
+    /// for which a file is built names none.
+    fn words_that_may_name_files(&self, values: &[u32]) -> Vec<String> {
+        let mut words = self.arguments_with(values, Some(""));
+        words.extend(self.build.iter().flat_map(|build| build.command.iter().cloned()));
         words
     }
 
@@ -228,14 +230,13 @@ impl Plan {
         task: &Task,
         hashes: &mut FileHashes,
     ) -> Result<BTreeMap<String, String>, SweepError> {
-        hashes.named_by(&self.words(&task.values))
+        hashes.named_by(&self.words_that_may_name_files(&task.values))
     }
 
     /// How the file of a task is built in the directory `parent`. `None` if the plan builds no files.
     pub(crate) fn value_build(&self, task: &Task, parent: &Path) -> Option<ValueBuild> {
-        let words = self.build_words(&task.values)?;
-        let files = self.planned_files(&words);
-        Some(ValueBuild::new(words, files, parent))
+        let files = self.planned_files(&self.build.as_ref()?.command);
+        Some(ValueBuild::new(self.build_words(&task.values)?, files, parent))
     }
 
     /// The name and the value of each axis in a task.
@@ -270,7 +271,7 @@ impl Plan {
     /// The files that a task's arguments and its build name, with the hashes that they had when the sweep was planned.
     #[must_use]
     pub fn files_of(&self, task: &Task) -> BTreeMap<String, String> {
-        self.planned_files(&self.words(&task.values))
+        self.planned_files(&self.words_that_may_name_files(&task.values))
     }
 
     fn planned_files(&self, words: &[String]) -> BTreeMap<String, String> {
@@ -323,6 +324,9 @@ impl Plan {
             if matches!(axis.form, AxisForm::Flag { .. }) {
                 return Err(format!("[build]: {:?} is an option without a value", axis.name));
             }
+            if let Some(value) = axis.values.iter().find(|value| value.contains(FILE_PLACEHOLDER)) {
+                return Err(format!("[build]: the value {value:?} contains {FILE_PLACEHOLDER}"));
+            }
         }
         let mut columns = HashSet::new();
         for PlannedAxis { name, form, column, values } in &self.axes {
@@ -351,6 +355,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::BuildStart;
 
     fn plan(text: &str) -> Result<Plan, SweepError> {
         plan_by(text, "0.1.0")
@@ -416,25 +421,29 @@ mod tests {
              [build]\n'--kernel' = ['{}', '{{value}}', '{{file}}']\n",
             script.display()
         );
-        let plan = plan(&text).unwrap();
-        assert_eq!(plan.check(), Ok(()));
-        let task = &plan.tasks[2];
-        assert_eq!(plan.arguments(&task.values)[3..], ["--kernel=b2", "--seed=1"]);
-        assert_eq!(plan.arguments_with_file(task, "x/file")[3..], ["--kernel=x/file", "--seed=1"]);
+        let planned = plan(&text).unwrap();
+        assert_eq!(planned.check(), Ok(()));
+        let task = &planned.tasks[2];
+        assert_eq!(planned.arguments(&task.values)[3..], ["--kernel=b2", "--seed=1"]);
+        let with_file = planned.arguments_with_file(task, "x/file");
+        assert_eq!(with_file[3..], ["--kernel=x/file", "--seed=1"]);
         // The script is a part of what determines a task.
-        assert_eq!(plan.files_of(task).len(), 1);
-        assert!(plan.check_id(task).is_ok());
-        std::fs::write(&script, "2").unwrap();
-        assert_ne!(super::tests::plan(&text).unwrap().tasks[2].id, task.id);
+        assert_eq!(planned.files_of(task).len(), 1);
+        assert!(planned.check_id(task).is_ok());
         let start =
-            |task: &Task| plan.value_build(task, directory.path()).unwrap().start().unwrap();
-        let crate::BuildStart::Ready(first) = start(task) else { panic!("it can be built") };
-        assert_eq!(first.command()[1], "b2");
-        assert!(
-            matches!(start(&plan.tasks[3]), crate::BuildStart::Elsewhere),
-            "one file for both seeds"
-        );
-        assert!(matches!(start(&plan.tasks[0]), crate::BuildStart::Ready(_)));
+            |task: &Task| planned.value_build(task, directory.path()).unwrap().start().unwrap();
+        let BuildStart::Ready(first) = start(task) else { panic!("it can be built") };
+        let command = first.command().unwrap();
+        assert_eq!(command[1], "b2");
+        std::fs::write(&command[2], "kernel").unwrap();
+        let built = first.finish().unwrap().unwrap();
+        let is_built = |task: &Task| matches!(start(task), BuildStart::Done(path) if path == built);
+        assert!(is_built(task) && is_built(&planned.tasks[3]), "one file for both seeds");
+        assert!(matches!(start(&planned.tasks[0]), BuildStart::Ready(_)));
+        std::fs::write(&script, "2").unwrap();
+        assert_ne!(plan(&text).unwrap().tasks[2].id, task.id);
+        let error = plan(&text.replace("'a1'", "'a{file}'")).unwrap_err().to_string();
+        assert!(error.contains("contains {file}"), "{error}");
     }
 
     #[test]

@@ -641,9 +641,9 @@ fn the_first_value_that_breaks_a_rule_is_found_with_few_tasks() {
     let seed = [&axis[..], &["--where", "seed=2", "--json"]].concat();
     let document = bisect(&seed).assert_code(0).json();
     let answers = document["answers"].to_string();
-    let first_bad = "breaks model.latency_mean_ns>+20%: --interrupt-cost 4us (+";
+    let first_bad = "--interrupt-cost 4us breaks model.latency_mean_ns>+20% (+";
     assert!(answers.contains(first_bad), "{answers}");
-    assert!(answers.contains("The value before it, 2.03us, keeps the rule"), "{answers}");
+    assert!(answers.contains("and the value before it, 2.03us, keeps it ("), "{answers}");
     let judged = judgements(&document);
     let word = |value: &str| {
         judged.iter().find(|(text, _)| text == value).map(|(_, judgement)| judgement.as_str())
@@ -666,10 +666,10 @@ fn the_first_value_that_breaks_a_rule_is_found_with_few_tasks() {
     workspace.run(&[&words[..], &rule].concat()).assert_code(3);
     // From the other end, a cost that falls breaks nothing.
     let fallen = [&seed[..], &["--good", "4us", "--bad", "2.03us"]].concat();
-    bisect(&fallen).assert_code(1).assert_says("2.03us keeps the rule (-");
+    bisect(&fallen).assert_code(1).assert_says("2.03us, keeps the rule (-");
     bisect(&[&seed[..], &["--good", "5us"]].concat())
         .assert_code(2)
-        .assert_says("no value \"5us\"");
+        .assert_says("5us is no value of the axis");
 }
 
 #[test]
@@ -678,16 +678,16 @@ fn a_search_names_all_values_that_may_be_the_first() {
     let rule = "model.latency_mean_ns>+20%";
     let ended = workspace.run(&["sweep", "bisect", "sweep", "--rule", rule]);
     ended.assert_code(0);
-    let says = "is one of 4parsec, 5parsec, 4us: nothing is known about those before 4us";
+    let says = "is one of 4parsec, 5parsec, 4us: those before 4us could not be judged";
     let text = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(says), "{text}");
-    assert!(text.contains("The last value that keeps the rule: 2.02us (+"), "{text}");
+    assert!(text.contains("The last value that keeps it: 2.02us (+"), "{text}");
     // A good value without a result is no start.
     let refused = ["sweep", "bisect", "sweep", "--good", "4parsec", "--bad", "4us", "--rule", rule];
     workspace
         .run(&refused)
         .assert_code(1)
-        .assert_says("--interrupt-cost 4parsec: failed: exit code 2");
+        .assert_says("4parsec, cannot be judged: failed: exit code 2");
     let wrong = ["sweep", "bisect", "sweep", "--rule", "model.latency_mean>+20%"];
     workspace.run(&wrong).assert_code(2).assert_says("latency_mean");
 }
@@ -716,16 +716,29 @@ fn files_are_built_for_the_values_that_a_task_needs() {
         ["sweep", "bisect", "sweep", "--axis", "burst", "--where", "seed=1", "--rule", rule];
     let ended = workspace.run(&bisect);
     ended.assert_code(0);
-    let found = format!("The first value that breaks {rule}: burst 12");
+    let found = format!("burst 12 breaks {rule} (+");
     assert!(ended.out.contains(&found), "{}", ended.out);
     // Both seeds have one file, and all values have one now.
     workspace.run(&["sweep", "run", "sweep", "--jobs", "2"]).assert_code(0);
     let mut lines: Vec<String> = built().lines().map(str::to_owned).collect();
     lines.sort();
     assert_eq!(lines, ["built 01", "built 1", "built 12", "built 24"]);
-    assert_eq!(names(&path(&workspace, "sweep/built")).len(), 4);
+    assert_eq!(names(&path(&workspace, "sweep/built")).len(), 5, "a lock and four files");
     workspace.run(&["sweep", "merge", "sweep", "-o", "data"]).assert_code(0);
     assert_eq!(merged(&workspace, "tasks").rows().len(), 8);
+    // A file that was changed since it was built is not taken for it.
+    fs::remove_dir_all(first_task(&workspace, "sweep")).expect("a result");
+    for name in names(&path(&workspace, "sweep/built")).iter().filter(|name| *name != "lock") {
+        fs::write(path(&workspace, &format!("sweep/built/{name}/file")), "0\n").expect("a file");
+    }
+    let run = ["sweep", "run", "sweep"];
+    workspace.run(&run).assert_code(1).assert_says("has changed since it was built (remove ");
+    fs::remove_dir_all(path(&workspace, "sweep/built")).expect("built files");
+    let mut elsewhere = workspace.irqlab(&["sweep", "run", "../sweep"]);
+    fs::create_dir(path(&workspace, "elsewhere")).expect("a directory");
+    let elsewhere = CommandOutput::of(elsewhere.current_dir(path(&workspace, "elsewhere")));
+    elsewhere.assert_code(2);
+    workspace.run(&run).assert_code(0);
     // The script determines what the files are.
     fs::write(path(&workspace, "build.sh"), format!("{script}\n")).expect("a file");
     workspace.run(&["sweep", "retry", "sweep"]).assert_code(0);
@@ -740,12 +753,9 @@ fn a_build_that_fails_or_is_stopped_leaves_no_file() {
         let workspace = planned_with_build(script);
         let run = workspace.run(&["sweep", "run", "sweep", "--index", "0"]);
         run.assert_code(1).assert_says(reason);
-        assert!(names(&path(&workspace, "sweep/built")).is_empty());
+        assert_eq!(names(&path(&workspace, "sweep/built")), ["lock"]);
     };
-    failed(
-        "echo no such commit >&2\nexit 3\n",
-        "the build failed (exit status: 3): no such commit",
-    );
+    failed("echo no such commit >&2\nexit 3\n", "the build failed, exit code 3: no such commit");
     failed("echo nothing to do\n", "the build made no file at its {file}: nothing to do");
     let workspace = planned_with_build("echo $$ > pid.txt\nsleep 1000\n");
     let run = start(&workspace);
@@ -756,6 +766,6 @@ fn a_build_that_fails_or_is_stopped_leaves_no_file() {
     let ended = CommandOutput::of_output(&run.wait_with_output().expect("it ends"));
     ended.assert_code(1).assert_says("stopped; 8 are open");
     wait_until("the build ends", || !lives(pid().expect("a number")));
-    assert!(names(&path(&workspace, "sweep/built")).is_empty());
+    assert_eq!(names(&path(&workspace, "sweep/built")), ["lock"]);
     assert_eq!(status(&workspace)["missing"], 8);
 }

@@ -2,30 +2,33 @@
 //! became slower. It executes only the tasks that the search needs. `sweep::Search` chooses them, and `lab::compare` judges
 //! each run against that of the good value.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::slice::from_ref;
 
 use anyhow::bail;
 use clap::Command;
-use lab::compare::{CompareError, Plan as Comparing, Rule, Ruling, compare_series};
-use live::host::process_cpus;
+use lab::compare::{CompareError, Plan as ComparePlan, Rule, Ruling, compare_series};
 use live::window::Stop;
 use record::{Columns, Format, Run, SCHEMA, Table, TableDisplay, column, read_run};
 use report::escape::plain;
 use report::{human, shell_word};
 use serde_json::{Map, json};
-use sweep::{FileHashes, Judgement, Plan, PlannedAxis, Search, SweepDirectory, Task, checked_run};
+use sweep::{
+    FileHashes, Judgement, Plan, PlannedAxis, Search, SweepDirectory, Task, checked_run,
+    live_machine,
+};
 
 use super::pool::Pool;
 use super::report::MARGIN_RATIO;
-use super::report::selection::{AxisValue, is_named};
-use super::run::task_options;
-use super::{open, usage};
+use super::report::selection::{AxisValue, axis_position};
+use super::run::{default_jobs, task_options};
+use super::{open, print_with_answers, usage};
 use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
-use crate::run::{stop_on_signals, terminal_options};
+use crate::run::stop_on_signals;
 
 /// Name of the table.
 const BISECT: &str = "bisect";
@@ -36,17 +39,18 @@ const BISECT: &str = "bisect";
   irqlab sweep bisect kernels --rule 'handlers[name=NET_RX].self_mean_ns>+5%'
   irqlab sweep bisect kernels --good v6.1 --bad v6.6 --rule 'handlers[name=TIMER].self_mean_ns>+2%'
 
-The values are taken in the order of the specification, from the good one to the bad one. Each run is compared with that of
-the good value by the rule, as irqlab compare --fail-on does. A value whose task fails, or that the rule leaves in doubt, is
-passed over. Results are kept: a search that is stopped goes on from there.
+The values are taken in the order of the specification, from the good one to the bad one. The rule compares each value's run
+with the run of the good value, as irqlab compare --fail-on does. A value whose task fails, or that the rule leaves in doubt,
+is passed over. The search assumes one change: all values before it are good, and all values after it are bad. Results are
+kept: a search that is stopped goes on from there.
 
-Exit codes: 0 the first bad value is found, or a range that has it; 1 failed or stopped, or the bad value does not break
+Exit codes: 0 the first bad value, or a range with it, is found; 1 failed or stopped, or the bad value does not break
 the rule; 2 the command line is wrong.")]
 pub struct BisectArgs {
     /// Directory of the sweep
     #[arg(value_name = "DIR")]
     sweep: PathBuf,
-    /// What the good value keeps and the bad one breaks, such as 'handlers[name=NET_RX].self_mean_ns>+5%'
+    /// Rule that the good value keeps and the bad value breaks, such as 'handlers[name=NET_RX].self_mean_ns>+5%'
     #[arg(long, value_name = "RULE")]
     rule: Rule,
     /// The axis to search [default: the only one with several values]
@@ -73,15 +77,15 @@ struct Value {
     text: String,
     /// Position of the task in the plan.
     task: usize,
-    /// `None` if the search did not need the value.
-    judged: Option<Judged>,
+    /// `None`: not judged.
+    finding: Option<Finding>,
 }
 
 /// What the rule says about a value.
 #[derive(Clone)]
-struct Judged {
+struct Finding {
     judgement: Judgement,
-    /// The row that is farthest from keeping the rule.
+    /// The row whose change is farthest beyond the limit, or else closest to it.
     row: Option<String>,
     /// Change of the rule's figure in this row, as a part of the good value's figure.
     change_ratio: Option<f64>,
@@ -89,18 +93,14 @@ struct Judged {
     reason: Option<String>,
 }
 
-impl Judged {
-    /// The good value itself.
-    const GOOD: Judged =
-        Judged { judgement: Judgement::Good, row: None, change_ratio: None, reason: None };
+impl Finding {
+    /// The finding about the good value, which is not compared.
+    const GOOD: Finding =
+        Finding { judgement: Judgement::Good, row: None, change_ratio: None, reason: None };
 
-    fn unknown(reason: String) -> Judged {
-        Judged {
-            judgement: Judgement::Unknown,
-            row: None,
-            change_ratio: None,
-            reason: Some(reason),
-        }
+    fn unknown(reason: String) -> Finding {
+        let reason = Some(reason);
+        Finding { judgement: Judgement::Unknown, row: None, change_ratio: None, reason }
     }
 
     fn word(&self) -> &'static str {
@@ -127,92 +127,109 @@ pub fn run(args: &BisectArgs, command: Command) -> anyhow::Result<ExitCode> {
     let plan = sweep.plan();
     let axis = chosen_axis(args, plan)?;
     let mut values = chosen_values(args, plan, axis)?;
+    let name = &plan.axes[axis].name;
     let stop = stop_on_signals()?;
     let executor = Executor { sweep: &sweep, command, stop: &stop };
     let last = values.len() - 1;
     executor.execute(&[values[0].task, values[last].task])?;
     let good = executor.run_of(values[0].task)?.map_err(|reason| {
-        anyhow::anyhow!("{} {}: {reason}", plan.axes[axis].name, values[0].text)
+        anyhow::anyhow!("the good value, {name} {}, cannot be judged: {reason}", values[0].text)
     })?;
-    values[0].judged = Some(Judged::GOOD);
-    let judge = Judge { good: &good, rule: &args.rule };
-    let bad = executor.judged(&judge, values[last].task)?;
-    if bad.judgement != Judgement::Bad {
-        let name = format!("{} {}", plan.axes[axis].name, values[last].text);
-        let keeps = format!("keeps the rule{}", bad.change_text());
-        bail!("there is no change to search: {name} {}", bad.reason.unwrap_or(keeps));
+    values[0].finding = Some(Finding::GOOD);
+    let mut check = RuleCheck::new(&good, &args.rule);
+    let bad = check.finding_of_task(&executor, values[last].task)?;
+    let bad_text = format!("{name} {}", values[last].text);
+    match bad.judgement {
+        Judgement::Bad => {}
+        Judgement::Good => bail!(
+            "there is no change to search: the bad value, {bad_text}, keeps the rule{}",
+            bad.change_text()
+        ),
+        Judgement::Unknown => {
+            bail!("the bad value, {bad_text}, cannot be judged: {}", bad.reason.unwrap_or_default())
+        }
     }
-    values[last].judged = Some(bad);
+    values[last].finding = Some(bad);
     let mut search = Search::new(values.len());
-    while let Some(position) = search.next() {
+    while let Some(position) = search.next_position() {
         let value = &mut values[position];
         executor.execute(&[value.task])?;
-        let judged = executor.judged(&judge, value.task)?;
-        search.note(position, judged.judgement);
-        let more = match search.next() {
-            None => String::new(),
-            Some(_) => format!("; at most {} more", search.steps_max()),
+        let finding = check.finding_of_task(&executor, value.task)?;
+        search.record(position, finding.judgement);
+        let more = match search.steps_max() {
+            0 => String::new(),
+            steps => format!("; at most {steps} more"),
         };
-        let (word, change) = (judged.word(), judged.change_text());
-        console::say(&format!("{} {}: {word}{change}{more}", plan.axes[axis].name, value.text));
-        value.judged = Some(judged);
+        let (word, change) = (finding.word(), finding.change_text());
+        console::say(&plain(&format!("{name} {}: {word}{change}{more}", value.text)));
+        value.finding = Some(finding);
     }
-    print(args, &sweep, &plan.axes[axis], &values, &search, &good)?;
+    let found = Found { sweep: &sweep, axis: &plan.axes[axis], values: &values, search: &search };
+    let report = found.report(&check);
+    let command = format!("irqlab sweep bisect {} with --json", args.sweep.display());
+    print_with_answers(&report, &found.answers(&args.rule), args.json, false, command)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Position of the axis to search.
 fn chosen_axis(args: &BisectArgs, plan: &Plan) -> Result<usize, Usage> {
-    let names = |axes: &[&PlannedAxis]| {
-        axes.iter().map(|axis| axis.name.as_str()).collect::<Vec<_>>().join(", ")
-    };
     if let Some(name) = &args.axis {
-        return plan.axes.iter().position(|axis| is_named(axis, name)).ok_or_else(|| {
-            let all: Vec<&PlannedAxis> = plan.axes.iter().collect();
-            Usage(format!("--axis: there is no axis {name:?}; the axes: {}", names(&all)))
-        });
+        return axis_position("--axis", name, plan);
     }
-    let has_several = |axis: &&PlannedAxis| axis.values.len() > 1;
-    let candidates: Vec<&PlannedAxis> = plan.axes.iter().filter(has_several).collect();
+    let has_several = |(_, axis): &(usize, &PlannedAxis)| axis.values.len() > 1;
+    let candidates: Vec<(usize, &PlannedAxis)> =
+        plan.axes.iter().enumerate().filter(has_several).collect();
     match candidates[..] {
-        [only] => Ok(plan.axes.iter().position(|axis| axis.name == only.name).unwrap_or_default()),
+        [(only, _)] => Ok(only),
         [] => Err(Usage("no axis of the sweep has several values".to_owned())),
-        _ => Err(Usage(format!("choose an axis with --axis: {}", names(&candidates)))),
+        _ => {
+            let names: Vec<&str> = candidates.iter().map(|(_, axis)| axis.name.as_str()).collect();
+            Err(Usage(format!("choose an axis with --axis: {}", names.join(", "))))
+        }
     }
 }
 
 /// The values of the axis from the good one to the bad one, each with its task.
 fn chosen_values(args: &BisectArgs, plan: &Plan, axis: usize) -> Result<Vec<Value>, Usage> {
-    let conditions = args.conditions.iter().map(|text| AxisValue::parse(text, plan));
-    let conditions: Vec<AxisValue> = conditions.collect::<Result<_, _>>()?;
+    let name = &plan.axes[axis].name;
+    let conditions = AxisValue::parse_all(&args.conditions, plan)?;
+    if conditions.iter().any(|condition| condition.axis() == axis) {
+        return Err(Usage(format!("--where: {name} is the axis that is searched")));
+    }
     let is_selected = |task: &Task| conditions.iter().all(|condition| condition.selects(task));
     let mut values: Vec<Value> = Vec::new();
     for (position, text) in plan.axes[axis].values.iter().enumerate() {
         let has_value = |task: &Task| task.values.get(axis) == Some(&(position as u32));
-        let mut tasks = plan.tasks.iter().enumerate();
-        let mut found = tasks.by_ref().filter(|(_, task)| has_value(task) && is_selected(task));
+        let mut found = (plan.tasks.iter().enumerate())
+            .filter(|(_, task)| has_value(task) && is_selected(task))
+            .map(|(index, _)| index);
         // An excluded combination has no task.
-        let Some((task, _)) = found.next() else { continue };
+        let Some(task) = found.next() else { continue };
         if found.next().is_some() {
             return Err(Usage(format!(
-                "several combinations have {} {text}: choose the values of the other axes with --where",
-                plan.axes[axis].name
+                "several combinations have {name} {text}: choose the values of the other axes with --where"
             )));
         }
-        values.push(Value { text: text.clone(), task, judged: None });
+        values.push(Value { text: text.clone(), task, finding: None });
     }
-    let end = |option: &str, wanted: Option<&String>, default: usize| match wanted {
+    if values.len() < 2 {
+        return Err(Usage(format!("{name} has {} values to search", values.len())));
+    }
+    let position_of = |option: &str, wanted: Option<&String>, default: usize| match wanted {
         None => Ok(default),
         Some(wanted) => values.iter().position(|value| value.text == *wanted).ok_or_else(|| {
-            Usage(format!(
-                "{option}: axis {} has no value {wanted:?} to search",
-                plan.axes[axis].name
-            ))
+            let is_known = plan.axes[axis].values.contains(wanted);
+            let what = if is_known {
+                "has no task: it is excluded, or --where leaves it out"
+            } else {
+                "is no value of the axis"
+            };
+            Usage(format!("{option}: {name} {wanted} {what}"))
         }),
     };
-    let good = end("--good", args.good.as_ref(), 0)?;
-    let bad = end("--bad", args.bad.as_ref(), values.len().saturating_sub(1))?;
-    if good == bad || values.is_empty() {
+    let good = position_of("--good", args.good.as_ref(), 0)?;
+    let bad = position_of("--bad", args.bad.as_ref(), values.len() - 1)?;
+    if good == bad {
         return Err(Usage("the good and the bad value must differ".to_owned()));
     }
     Ok(if good < bad {
@@ -235,35 +252,29 @@ impl Executor<'_> {
     /// Fails if the search was stopped, or if another irqlab executes one of the tasks.
     fn execute(&self, tasks: &[usize]) -> anyhow::Result<()> {
         let plan = self.sweep.plan();
-        let mut open_tasks = Vec::new();
+        let mut missing = Vec::new();
         let mut hashes = FileHashes::default();
         for index in tasks {
             let task = &plan.tasks[*index];
             if !self.sweep.is_done(task) && self.sweep.failure(task)?.is_none() {
                 self.sweep.check_task(task, &mut hashes).map_err(usage)?;
-                open_tasks.push(*index);
+                missing.push(*index);
             }
         }
-        if open_tasks.is_empty() {
+        if missing.is_empty() {
             return Ok(());
         }
-        let cpus = if plan.measures_this_machine { 1 } else { process_cpus().started_with.len() };
-        let jobs = cpus.clamp(1, open_tasks.len());
-        let options = task_options(self.sweep, &open_tasks, jobs, self.command.clone())?;
-        let pool = Pool {
-            sweep: self.sweep,
-            tasks: &open_tasks,
-            jobs,
-            options: &options,
-            stop: self.stop,
-        };
+        let (sweep, stop) = (self.sweep, self.stop);
+        let jobs = default_jobs(plan).clamp(1, missing.len());
+        let options = task_options(sweep, &missing, jobs, self.command.clone())?;
+        let pool = Pool { sweep, tasks: &missing, jobs, options: &options, stop };
         let counts = pool.execute()?;
         if counts.elsewhere > 0 {
             bail!(
-                "another irqlab executes a task that the search needs (start again when it has ended)"
+                "another irqlab executes a task that the search needs (start the search again when that irqlab has ended)"
             );
         }
-        if counts.stopped > 0 || self.stop.is_requested() {
+        if counts.stopped > 0 || stop.is_requested() {
             bail!("stopped (the same command goes on from here)");
         }
         Ok(())
@@ -278,39 +289,58 @@ impl Executor<'_> {
         let failure = self.sweep.failure(task)?;
         let reason = failure.map_or_else(
             || "it has no result".to_owned(),
-            |failure| format!("failed: {}", failure.reason),
+            |failure| {
+                let path = shell_word(&self.sweep.path().display().to_string());
+                format!(
+                    "failed: {} (irqlab sweep retry {path} allows another execution)",
+                    failure.reason
+                )
+            },
         );
         Ok(Err(reason))
     }
-
-    fn judged(&self, judge: &Judge<'_>, task: usize) -> anyhow::Result<Judged> {
-        match self.run_of(task)? {
-            Ok(run) => Ok(judge.judge(&run)?),
-            Err(reason) => Ok(Judged::unknown(reason)),
-        }
-    }
 }
 
-/// Judges runs by a rule.
-struct Judge<'a> {
-    /// The run of the good value.
+/// Judges runs by a rule, against the run of the good value.
+struct RuleCheck<'a> {
     good: &'a Run,
     rule: &'a Rule,
+    /// What compare warns of, but for the setting that the axis changes.
+    warnings: BTreeSet<String>,
+    /// Machines of the live runs.
+    live_machines: BTreeSet<String>,
 }
 
-impl Judge<'_> {
+impl<'a> RuleCheck<'a> {
+    fn new(good: &'a Run, rule: &'a Rule) -> RuleCheck<'a> {
+        let live_machines = live_machine(good).into_iter().collect();
+        RuleCheck { good, rule, warnings: BTreeSet::new(), live_machines }
+    }
+
+    fn finding_of_task(&mut self, executor: &Executor<'_>, task: usize) -> anyhow::Result<Finding> {
+        match executor.run_of(task)? {
+            Ok(run) => Ok(self.finding(&run)?),
+            Err(reason) => Ok(Finding::unknown(reason)),
+        }
+    }
+
     /// Fails if the rule fits no figure, or the runs cannot be compared.
-    fn judge(&self, run: &Run) -> Result<Judged, Usage> {
+    fn finding(&mut self, run: &Run) -> Result<Finding, Usage> {
+        self.live_machines.extend(live_machine(run));
         let rules = vec![self.rule.clone()];
-        let comparing = Comparing { all_rows: false, margin_ratio: MARGIN_RATIO, rules };
-        let comparison = match compare_series(from_ref(self.good), from_ref(run), &comparing) {
+        let plan = ComparePlan { all_rows: false, margin_ratio: MARGIN_RATIO, rules };
+        let comparison = match compare_series(from_ref(self.good), from_ref(run), &plan) {
             Ok(comparison) => comparison,
-            // The figures of this run alone are the reason.
-            Err(error @ (CompareError::AllMissing(_) | CompareError::NoInterval(_))) => {
-                return Ok(Judged::unknown(error.to_string()));
+            Err(CompareError::AllMissing(_)) => {
+                return Ok(Finding::unknown("its run has none of the rule's figures".to_owned()));
+            }
+            Err(CompareError::NoInterval(_)) => {
+                return Ok(Finding::unknown("no figure of the rule has an interval".to_owned()));
             }
             Err(error) => return Err(Usage(error.to_string())),
         };
+        let is_of_axis = |warning: &&String| warning.contains(" differs: ");
+        self.warnings.extend(comparison.warnings.iter().filter(|text| !is_of_axis(text)).cloned());
         let Some(outcome) = comparison.outcomes.first() else {
             return Err(Usage("--rule: it was not judged".to_owned()));
         };
@@ -322,131 +352,151 @@ impl Judge<'_> {
                 let reason = if absent > 0 {
                     format!("only one of the two runs has {absent} of the rule's figures")
                 } else {
-                    "the interval of the change has the rule's limit in it".to_owned()
+                    "the limit of the rule is within the interval of the change".to_owned()
                 };
                 (Judgement::Unknown, Some(reason))
             }
         };
         let (row, change_ratio) = outcome.worst.clone().unzip();
-        Ok(Judged { judgement, row, change_ratio: change_ratio.flatten(), reason })
+        Ok(Finding { judgement, row, change_ratio: change_ratio.flatten(), reason })
+    }
+
+    /// The warnings about all runs.
+    fn warnings(&self) -> Vec<String> {
+        let machines: Vec<&str> = self.live_machines.iter().map(String::as_str).collect();
+        let several = (machines.len() > 1).then(|| {
+            format!(
+                "live runs of several machines, which may differ for that alone: {}",
+                machines.join("; ")
+            )
+        });
+        self.warnings.iter().cloned().chain(several).collect()
     }
 }
 
-/// The table of the values that were executed, in their order.
-fn table(axis: &PlannedAxis, rule: &Rule, values: &[Value]) -> Table {
-    let judged: Vec<(&Value, &Judged)> =
-        values.iter().filter_map(|value| Some((value, value.judged.as_ref()?))).collect();
-    let has_reasons = judged.iter().any(|(_, judged)| judged.reason.is_some());
-    type Row<'a> = (&'a Value, &'a Judged);
-    let columns = Columns::all([
-        column(&axis.column, &format!("Value of the axis {}.", axis.name))
-            .key()
-            .title("value")
-            .text(|(value, _): &Row<'_>| value.text.clone()),
-        column("judgement", "What the rule says about the value: good, bad, or can't tell.")
-            .text(|(_, judged): &Row<'_>| judged.word()),
-        column("change_ratio", "Change of the rule's figure from the good value, as a part of the good value's figure, in the row that is farthest from keeping the rule.")
+/// A search at its end.
+struct Found<'a> {
+    sweep: &'a SweepDirectory,
+    axis: &'a PlannedAxis,
+    values: &'a [Value],
+    search: &'a Search,
+}
+
+impl Found<'_> {
+    fn last_good(&self) -> &Value {
+        &self.values[self.search.last_good()]
+    }
+
+    fn first_bad(&self) -> &Value {
+        &self.values[self.search.first_bad()]
+    }
+
+    /// The values between the last good and the first bad one, which could not be judged.
+    fn unknown(&self) -> &[Value] {
+        &self.values[self.search.last_good() + 1..self.search.first_bad()]
+    }
+
+    /// The result as a run with one table.
+    fn report(&self, check: &RuleCheck<'_>) -> Run {
+        let unknown: Vec<&str> = self.unknown().iter().map(|value| value.text.as_str()).collect();
+        let settings = [
+            ("rule", json!(check.rule.text)),
+            ("axis", json!(self.axis.name)),
+            ("last_good", json!(self.last_good().text)),
+            ("first_bad", json!(self.first_bad().text)),
+            ("unknown_between", json!(unknown)),
+        ];
+        Run {
+            schema: SCHEMA.to_owned(),
+            experiment: format!("search in a sweep of {}", check.good.experiment),
+            bench: check.good.bench.clone(),
+            started_utc: check.good.started_utc.clone(),
+            complete: true,
+            host: Map::new(),
+            settings: settings.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
+            observer: Map::new(),
+            warnings: check.warnings(),
+            absent: Vec::new(),
+            tables: vec![self.table(check.rule)],
+        }
+    }
+
+    /// The table of the values that were executed, in their order.
+    fn table(&self, rule: &Rule) -> Table {
+        type Row<'a> = (&'a Value, &'a Finding);
+        let judged: Vec<Row<'_>> =
+            self.values.iter().filter_map(|value| Some((value, value.finding.as_ref()?))).collect();
+        let has_reasons = judged.iter().any(|(_, finding)| finding.reason.is_some());
+        let columns = Columns::all([
+            column(&self.axis.column, &format!("Value of the axis {}.", self.axis.name))
+                .key()
+                .title("value")
+                .text(|(value, _): &Row<'_>| value.text.clone()),
+            column("judgement", "What the rule says about the value: good, bad, or can't tell.")
+                .text(|(_, finding): &Row<'_>| finding.word()),
+            column(
+                "change_ratio",
+                "Change of the rule's figure from the good value, as a part of the good value's figure, in the row whose \
+                 change is farthest beyond the limit, or else closest to it.",
+            )
             .format(Format::Auto)
             .title("change")
-            .real(|(_, judged): &Row<'_>| judged.change_ratio),
-        column("row", "The row that is farthest from keeping the rule.")
-            .text(|(_, judged): &Row<'_>| judged.row.clone()),
-        column("reason", "Why it is not known whether the value is good or bad.")
-            .wrapped()
-            .priority(if has_reasons { 90 } else { 0 })
-            .text(|(_, judged): &Row<'_>| judged.reason.clone()),
-        column("task_index", "Position of the task in the plan.")
-            .title("task")
-            .uint(|(value, _): &Row<'_>| value.task),
-    ]);
-    let display = TableDisplay {
-        title: format!("values of {} that were executed, from good to bad", axis.name),
-        notes: vec![format!("judged by {}", rule.text)],
-        ..TableDisplay::default()
-    };
-    let doc = "The values of an axis that a search for the first bad one has executed.";
-    columns.table(BISECT, doc, &judged).displayed(display)
-}
-
-/// The result in sentences.
-fn answers(
-    sweep: &SweepDirectory,
-    axis: &PlannedAxis,
-    rule: &Rule,
-    values: &[Value],
-    search: &Search,
-) -> Vec<String> {
-    let (good, bad) = (&values[search.last_good()], &values[search.first_bad()]);
-    let between = &values[search.last_good() + 1..search.first_bad()];
-    let change = |value: &Value| value.judged.as_ref().map(Judged::change_text).unwrap_or_default();
-    let found = if between.is_empty() {
-        format!(
-            "The first value that breaks {}: {} {}{}. The value before it, {}, keeps the rule{}.",
-            rule.text,
-            axis.name,
-            bad.text,
-            change(bad),
-            good.text,
-            change(good)
-        )
-    } else {
-        let names: Vec<&str> = between.iter().map(|value| value.text.as_str()).collect();
-        format!(
-            "The first value that breaks {} is one of {}, {}: nothing is known about those before {}. The last value that \
-             keeps the rule: {}{}.",
-            rule.text,
-            names.join(", "),
-            bad.text,
-            bad.text,
-            good.text,
-            change(good)
-        )
-    };
-    let path = |value: &Value| {
-        let directory = sweep.task_path(&sweep.plan().tasks[value.task].id).join("run");
-        shell_word(&directory.display().to_string())
-    };
-    let executed = values.iter().filter(|value| value.judged.is_some()).count();
-    vec![
-        found,
-        format!("What else changed: irqlab compare {} {}", path(good), path(bad)),
-        format!("{executed} of {} values were executed.", values.len()),
-    ]
-}
-
-fn print(
-    args: &BisectArgs,
-    sweep: &SweepDirectory,
-    axis: &PlannedAxis,
-    values: &[Value],
-    search: &Search,
-    good: &Run,
-) -> anyhow::Result<()> {
-    let report = Run {
-        schema: SCHEMA.to_owned(),
-        experiment: format!("search in a sweep of {}", good.experiment),
-        bench: good.bench.clone(),
-        started_utc: good.started_utc.clone(),
-        complete: true,
-        host: Map::new(),
-        settings: Map::new(),
-        observer: Map::new(),
-        warnings: Vec::new(),
-        absent: Vec::new(),
-        tables: vec![table(axis, &args.rule, values)],
-    };
-    let answers = answers(sweep, axis, &args.rule, values, search);
-    if args.json {
-        let mut document = report.to_json();
-        document["answers"] = json!(answers);
-        return console::print(&format!("{document:#}\n"));
+            .real(|(_, finding): &Row<'_>| finding.change_ratio),
+            column("row", "The row of this change.")
+                .text(|(_, finding): &Row<'_>| finding.row.clone()),
+            column("reason", "Why it is not known whether the value is good or bad.")
+                .wrapped()
+                .priority(if has_reasons { 90 } else { 0 })
+                .text(|(_, finding): &Row<'_>| finding.reason.clone()),
+            column("task_index", "Position of the task in the plan.")
+                .title("task")
+                .uint(|(value, _): &Row<'_>| value.task),
+        ]);
+        let display = TableDisplay {
+            title: format!("values of {} that were executed, from good to bad", self.axis.name),
+            notes: vec![format!("judged by {}", rule.text)],
+            ..TableDisplay::default()
+        };
+        let doc = "The values of an axis that a search for the first bad one has executed.";
+        columns.table(BISECT, doc, &judged).displayed(display)
     }
-    let mut options = terminal_options(None, false);
-    let path = sweep.path().display();
-    options.whole_command = Some(format!("irqlab sweep bisect {path} with --json"));
-    let mut text = report::terminal(&report, options);
-    for answer in &answers {
-        text += &format!("\n{}\n", plain(answer));
+
+    /// The result in sentences.
+    fn answers(&self, rule: &Rule) -> Vec<String> {
+        let (good, bad, name) = (self.last_good(), self.first_bad(), &self.axis.name);
+        let change =
+            |value: &Value| value.finding.as_ref().map(Finding::change_text).unwrap_or_default();
+        let found = if self.unknown().is_empty() {
+            format!(
+                "{name} {} breaks {}{}, and the value before it, {}, keeps it{}.",
+                bad.text,
+                rule.text,
+                change(bad),
+                good.text,
+                change(good)
+            )
+        } else {
+            let names: Vec<&str> = self.unknown().iter().map(|value| value.text.as_str()).collect();
+            format!(
+                "{name}: the first value that breaks {} is one of {}, {}: those before {} could not be judged. The last \
+                 value that keeps it: {}{}.",
+                rule.text,
+                names.join(", "),
+                bad.text,
+                bad.text,
+                good.text,
+                change(good)
+            )
+        };
+        let path = |value: &Value| {
+            let task = &self.sweep.plan().tasks[value.task];
+            shell_word(&self.sweep.task_path(&task.id).join("run").display().to_string())
+        };
+        let executed = self.values.iter().filter(|value| value.finding.is_some()).count();
+        vec![
+            found,
+            format!("What else changed: irqlab compare {} {}", path(good), path(bad)),
+            format!("{executed} of {} values were executed.", self.values.len()),
+        ]
     }
-    console::print(&text)
 }

@@ -1,24 +1,24 @@
 //! Builds the file of a task, such as the kernel of a commit: starts the command of the specification, and waits for it.
 
+use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
-use anyhow::Context;
-use live::spawn::{end_with_this_thread, with_reached_limit};
+use anyhow::{Context, bail};
 use live::window::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process_group};
 use sweep::{BuildExecution, BuildStart, Execution, SweepDirectory, Task};
 
-use super::execute::wait;
+use super::execute::{ChildEnd, start_with_log, wait};
 use super::usage;
+use crate::options::Usage;
 
-/// Time between two looks at a file that another process builds.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Time between two looks whether another build has ended.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Time that a stopped build has to end, before it is killed.
-const TO_END: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const TERMINATION_GRACE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// The file of a task.
 pub enum Built {
@@ -34,10 +34,10 @@ pub enum Built {
     Stopped,
 }
 
-/// Builds the file of a task, unless it is built already. Waits while another process builds it. The output of the command
-/// goes to the log of the task.
+/// Builds the file of a task, unless it is built already. Waits while another build of the sweep is under way. The output of
+/// the command goes to the log of the task.
 ///
-/// Fails if the system refuses.
+/// Fails in another directory than that of the planning, if a built file has changed, or if the system refuses.
 pub fn build(
     sweep: &SweepDirectory,
     task: &Task,
@@ -45,6 +45,14 @@ pub fn build(
     stop: &Stop,
 ) -> anyhow::Result<Built> {
     let Some(build) = sweep.build_of(task) else { return Ok(Built::NotNeeded) };
+    let planned_in = &sweep.plan().directory;
+    let directory = std::env::current_dir().context("cannot find the working directory")?;
+    if directory.display().to_string() != *planned_in {
+        // The words of the command may name other files here.
+        bail!(Usage(format!(
+            "files are built in the directory where the sweep was planned: {planned_in}"
+        )));
+    }
     loop {
         if stop.is_requested() {
             return Ok(Built::Stopped);
@@ -52,29 +60,35 @@ pub fn build(
         match build.start().map_err(usage)? {
             BuildStart::Done(path) => return Ok(Built::File(path.display().to_string())),
             BuildStart::Ready(ready) => return execute(ready, execution, stop),
-            BuildStart::Elsewhere => {
-                let stopped = PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN);
-                retry_on_intr(|| poll(&mut [stopped.clone()], Some(&LOOK_AGAIN)))?;
+            BuildStart::Busy => {
+                let mut stopped = [PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN)];
+                retry_on_intr(|| poll(&mut stopped, Some(&POLL_INTERVAL)))?;
             }
         }
     }
 }
 
 fn execute(ready: BuildExecution, execution: &Execution, stop: &Stop) -> anyhow::Result<Built> {
-    let command = ready.command();
-    let mut child = match start(&command, execution)? {
+    let mut child = match start(&ready, execution)? {
         Ok(child) => child,
-        Err(reason) => return Ok(Built::Failed { exit_code: None, reason }),
+        Err(error) => {
+            let reason = format!("the build does not start: {error}");
+            return Ok(Built::Failed { exit_code: None, reason });
+        }
     };
     let group = Pid::from_child(&child);
-    let waited = wait(&mut child, stop, |command| end_group(command, group));
-    let (status, was_stopped) = waited.context("cannot wait for a build")?;
-    if was_stopped {
+    let waited = wait(&mut child, stop, |leader, end| end_group(leader, group, end));
+    let (status, end) = waited.context("cannot wait for a build")?;
+    if end == ChildEnd::Stopped {
         return Ok(Built::Stopped);
     }
     if !status.success() {
-        let reason = format!("the build failed ({status})");
-        return Ok(Built::Failed { exit_code: status.code(), reason });
+        let how =
+            status.code().map_or_else(|| status.to_string(), |code| format!("exit code {code}"));
+        return Ok(Built::Failed {
+            exit_code: status.code(),
+            reason: format!("the build failed, {how}"),
+        });
     }
     Ok(match ready.finish().map_err(usage)? {
         Ok(path) => Built::File(path.display().to_string()),
@@ -82,25 +96,23 @@ fn execute(ready: BuildExecution, execution: &Execution, stop: &Stop) -> anyhow:
     })
 }
 
-/// Starts the command of a build. Returns why the system does not start it.
-fn start(command: &[String], execution: &Execution) -> anyhow::Result<Result<Child, String>> {
-    let log = execution.open_log()?;
+/// Starts the command. The inner error says why the system does not start it.
+fn start(ready: &BuildExecution, execution: &Execution) -> anyhow::Result<io::Result<Child>> {
+    let command = ready.command().map_err(usage)?;
     let (program, arguments) = command.split_first().context("a build without a command")?;
     let mut started = Command::new(program);
-    started.args(arguments).stdin(Stdio::null());
-    started.stderr(log.try_clone().context("cannot write a log")?).stdout(log);
-    // A group of its own, which is ended as a whole: a build starts further processes.
-    started.process_group(0);
-    end_with_this_thread(&mut started);
-    let child = started.spawn().map_err(with_reached_limit);
-    Ok(child.map_err(|error| format!("the build {program} does not start: {error}")))
+    // The input is empty, and keeps other builds waiting while any process of this one lives.
+    started.args(arguments).stdin(ready.lock()?);
+    start_with_log(&mut started, execution)
 }
 
-/// Ends the processes of a build. They get SIGTERM, and after some time SIGKILL.
-fn end_group(command: BorrowedFd<'_>, group: Pid) {
-    // A signal fails only if the processes have ended.
-    let _ = kill_process_group(group, Signal::TERM);
-    let ended = PollFd::from_borrowed_fd(command, PollFlags::IN);
-    let _ = retry_on_intr(|| poll(&mut [ended.clone()], Some(&TO_END)));
+/// Ends the processes that a build has started, all in one group. After a stop, they get SIGTERM first.
+fn end_group(leader: BorrowedFd<'_>, group: Pid, end: ChildEnd) {
+    // A signal fails only if all of these processes have ended.
+    if end == ChildEnd::Stopped {
+        let _ = kill_process_group(group, Signal::TERM);
+        let mut ended = [PollFd::from_borrowed_fd(leader, PollFlags::IN)];
+        let _ = retry_on_intr(|| poll(&mut ended, Some(&TERMINATION_GRACE)));
+    }
     let _ = kill_process_group(group, Signal::KILL);
 }

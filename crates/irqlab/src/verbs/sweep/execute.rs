@@ -63,30 +63,46 @@ pub fn execute(
         }
     };
     let mut child = start(&execution, &arguments, options)?;
-    // irqlab ends its own children. The signal fails only if the task has ended since.
-    let end = |task: BorrowedFd<'_>| _ = pidfd_send_signal(task, Signal::TERM);
-    let (status, was_stopped) = wait(&mut child, stop, end).context("cannot wait for a task")?;
-    if was_stopped {
+    // The task's irqlab ends its own children. The signal fails only if the task has ended since.
+    let end = |task: BorrowedFd<'_>, end| {
+        if end == ChildEnd::Stopped {
+            let _ = pidfd_send_signal(task, Signal::TERM);
+        }
+    };
+    let (status, end) = wait(&mut child, stop, end).context("cannot wait for a task")?;
+    if end == ChildEnd::Stopped {
         return Ok(Outcome::Stopped);
     }
     Ok(Outcome::Recorded(execution.finish(end_of(status), &RECORDED_CODES).map_err(usage)?))
 }
 
 fn start(execution: &Execution, arguments: &[String], options: &[String]) -> anyhow::Result<Child> {
-    let log = execution.open_log()?;
     let program = std::env::current_exe().context("cannot find irqlab's own file")?;
     let mut out = OsString::from("--out=");
     out.push(execution.run_path());
     let arguments = with_options(arguments, options.iter().cloned());
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let mut command = Command::new(running_program(program));
-    command.args(&arguments[..end]).arg(out).args(&arguments[end..]);
-    command.stdin(Stdio::null()).stderr(log.try_clone().context("cannot write a log")?).stdout(log);
-    // Ctrl-C on the terminal reaches this process alone, which then stops its tasks.
-    command.process_group(0);
-    end_with_this_thread(&mut command);
+    command.args(&arguments[..end]).arg(out).args(&arguments[end..]).stdin(Stdio::null());
     program_rights::give_to_helper(&mut command);
-    command.spawn().map_err(with_reached_limit).context("cannot start irqlab for a task")
+    let started = start_with_log(&mut command, execution)?;
+    started.context("cannot start irqlab for a task")
+}
+
+/// Starts a command in a process group of its own, which ends with this thread. Its output goes to the log of the task. The
+/// inner error says why the system does not start it.
+///
+/// Fails if the log cannot be opened.
+pub fn start_with_log(
+    command: &mut Command,
+    execution: &Execution,
+) -> anyhow::Result<io::Result<Child>> {
+    let log = execution.open_log()?;
+    command.stderr(log.try_clone().context("cannot write a log")?).stdout(log);
+    // Ctrl-C on the terminal reaches this process alone, which then stops its children.
+    command.process_group(0);
+    end_with_this_thread(command);
+    Ok(command.spawn().map_err(with_reached_limit))
 }
 
 /// The running program. Its link in /proc stays valid if the file is replaced meanwhile.
@@ -95,13 +111,22 @@ fn running_program(path: PathBuf) -> PathBuf {
     if link.exists() { link } else { path }
 }
 
-/// Waits until a child ends. If a stop is requested first, calls `end`, which must end the child. Returns whether that
-/// happened.
+/// Why [`wait`] has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildEnd {
+    /// The child ended by itself.
+    Itself,
+    /// A stop was requested first.
+    Stopped,
+}
+
+/// Waits until a child ends or a stop is requested. Then calls `end` with the child's descriptor, while the child's id still
+/// is its own. After a stop, `end` must end the child.
 pub fn wait(
     child: &mut Child,
     stop: &Stop,
-    end: impl FnOnce(BorrowedFd<'_>),
-) -> io::Result<(ExitStatus, bool)> {
+    end: impl FnOnce(BorrowedFd<'_>, ChildEnd),
+) -> io::Result<(ExitStatus, ChildEnd)> {
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut polled = [
         PollFd::new(&ended, PollFlags::IN),
@@ -109,10 +134,9 @@ pub fn wait(
     ];
     retry_on_intr(|| poll(&mut polled, None))?;
     let has_ended = !polled[0].revents().is_empty();
-    if !has_ended {
-        end(ended.as_fd());
-    }
-    Ok((child.wait()?, !has_ended))
+    let reason = if has_ended { ChildEnd::Itself } else { ChildEnd::Stopped };
+    end(ended.as_fd(), reason);
+    Ok((child.wait()?, reason))
 }
 
 fn end_of(status: ExitStatus) -> TaskEnd {

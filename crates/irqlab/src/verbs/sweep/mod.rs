@@ -16,10 +16,15 @@ mod submit;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ::report::TerminalOptions;
+use ::report::escape::plain;
 use clap::Command;
+use record::Run;
 use sweep::{Plan, SweepDirectory, SweepError, Task};
 
+use crate::console;
 use crate::options::Usage;
+use crate::run::terminal_options;
 
 /// One command with every combination of some options: planned, executed anywhere, merged into one data set
 #[derive(Debug, clap::Args)]
@@ -78,6 +83,28 @@ fn usage(error: SweepError) -> anyhow::Error {
 
 fn open(path: &Path) -> anyhow::Result<SweepDirectory> {
     SweepDirectory::open(path).map_err(usage)
+}
+
+/// Prints a report with its answers: as text, or as one JSON document. `command`: prints all of it.
+fn print_with_answers(
+    report: &Run,
+    answers: &[String],
+    as_json: bool,
+    all_rows: bool,
+    command: String,
+) -> anyhow::Result<()> {
+    if as_json {
+        let mut document = report.to_json();
+        document["answers"] = serde_json::json!(answers);
+        return console::print(&format!("{document:#}\n"));
+    }
+    let options =
+        TerminalOptions { whole_command: Some(command), ..terminal_options(None, all_rows) };
+    let mut text = ::report::terminal(report, options);
+    for answer in answers {
+        text += &format!("\n{}\n", plain(answer));
+    }
+    console::print(&text)
 }
 
 /// A task's value on each axis, as in `--on sim:zen3, --seed 1`.

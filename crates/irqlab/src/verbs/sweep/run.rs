@@ -135,9 +135,13 @@ fn nothing_to_do(sweep: &SweepDirectory) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(FAILED))
 }
 
+/// Tasks at the same time, unless the user says else.
+pub fn default_jobs(plan: &Plan) -> usize {
+    if plan.measures_this_machine { 1 } else { process_cpus().started_with.len() }
+}
+
 fn number_of_jobs(args: &RunArgs, plan: &Plan, tasks: usize) -> usize {
-    let default = if plan.measures_this_machine { 1 } else { process_cpus().started_with.len() };
-    let jobs = args.jobs.map_or(default, |jobs| jobs.get() as usize);
+    let jobs = args.jobs.map_or_else(|| default_jobs(plan), |jobs| jobs.get() as usize);
     if plan.measures_this_machine && jobs > 1 {
         console::warn("tasks that measure this machine disturb each other: use --jobs 1");
     }

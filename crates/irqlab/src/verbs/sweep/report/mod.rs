@@ -18,18 +18,17 @@ use std::process::ExitCode;
 use anyhow::bail;
 use lab::compare::{self, Change, Reading, Verdict};
 use record::{Column, Part, Role, Run, StoredRun, Table};
-use report::escape::plain;
 use report::shell_word;
 use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run, live_machine};
 
 use self::against::Against;
 use self::best::{Candidate, Goal, best};
 use self::selection::{AxisValue, ChosenColumn, chosen_column, chosen_row, offered_rows, row_name};
-use super::{open, usage, values_text};
+use super::{open, print_with_answers, usage, values_text};
 use crate::console;
 use crate::options::Usage;
 use crate::output_file::{self, ForceArgs};
-use crate::run::{DIFFERS, stop_on_signals, terminal_options};
+use crate::run::{DIFFERS, stop_on_signals};
 
 /// Figures that are not exact and differ by less than this ratio count as equal. `compare` has this default, too.
 pub const MARGIN_RATIO: f64 = 0.02;
@@ -168,11 +167,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let sweep = open(&args.sweep)?;
     let plan = sweep.plan();
-    let conditions: Vec<AxisValue> = args
-        .conditions
-        .iter()
-        .map(|text| AxisValue::parse(text, plan))
-        .collect::<Result<_, _>>()?;
+    let conditions = AxisValue::parse_all(&args.conditions, plan)?;
     let is_selected = |task: &Task| conditions.iter().all(|condition| condition.selects(task));
     let status = Status::of(&sweep).map_err(usage)?;
     let Some(first) = status.done.iter().find(|index| is_selected(&plan.tasks[**index])) else {
@@ -226,7 +221,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let found = args.fail_on.and_then(|fail_on| found_by(fail_on, &facts, &combinations));
     answers.extend(found.clone());
-    print(args, &report, &answers)?;
+    let command = format!("irqlab sweep report {} with --all or --json", args.sweep.display());
+    print_with_answers(&report, &answers, args.json, args.all, command)?;
     if let Some(output) = &args.output {
         console::say(&format!("report: {}", output.display()));
     }
@@ -280,22 +276,6 @@ fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) ->
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("--fail-on {word}: {}.", parts.join("; ")))
-}
-
-fn print(args: &ReportArgs, report: &Run, answers: &[String]) -> anyhow::Result<()> {
-    if args.json {
-        let mut document = report.to_json();
-        document["answers"] = serde_json::json!(answers);
-        return console::print(&format!("{document:#}\n"));
-    }
-    let mut options = terminal_options(None, args.all);
-    options.whole_command =
-        Some(format!("irqlab sweep report {} with --all or --json", args.sweep.display()));
-    let mut text = report::terminal(report, options);
-    for answer in answers {
-        text += &format!("\n{}\n", plain(answer));
-    }
-    console::print(&text)
 }
 
 /// The combination with the largest change that is known to be one, as a sentence. `combinations`: sorted, so that it is

@@ -20,6 +20,16 @@ pub struct AxisValue {
 }
 
 impl AxisValue {
+    /// Parses the conditions of `--where`: see [`AxisValue::parse`].
+    pub fn parse_all(texts: &[String], plan: &Plan) -> Result<Vec<AxisValue>, Usage> {
+        texts.iter().map(|text| AxisValue::parse(text, plan)).collect()
+    }
+
+    /// Position of the axis.
+    pub fn axis(&self) -> usize {
+        self.axis
+    }
+
     /// Parses `AXIS=VALUE`. The axis may be named as in the specification, without dashes, or by its column.
     pub fn parse(text: &str, plan: &Plan) -> Result<AxisValue, Usage> {
         // The name of an axis may contain the sign: the longest name that fits counts.
@@ -34,10 +44,7 @@ impl AxisValue {
             Some((axis, *value))
         });
         let Some((axis, value)) = found else {
-            let names = plan.axes.iter().map(|axis| axis.name.as_str());
-            let all = names.clone().collect::<Vec<_>>().join(", ");
-            let near = near_or(&nearest(first_name, names), &format!("; the axes: {all}"));
-            return Err(Usage(format!("--where: there is no axis {first_name:?}{near}")));
+            return Err(unknown_axis("--where", first_name, plan));
         };
         let PlannedAxis { name, values, .. } = &plan.axes[axis];
         let position = values.iter().position(|candidate| candidate == value);
@@ -55,8 +62,22 @@ impl AxisValue {
     }
 }
 
+/// Position of the axis that the user means. `option`: the option with its name.
+///
+/// Fails if there is no such axis. The error names the most similar axes.
+pub fn axis_position(option: &str, name: &str, plan: &Plan) -> Result<usize, Usage> {
+    let position = plan.axes.iter().position(|axis| is_named(axis, name));
+    position.ok_or_else(|| unknown_axis(option, name, plan))
+}
+
+fn unknown_axis(option: &str, name: &str, plan: &Plan) -> Usage {
+    let names = || plan.axes.iter().map(|axis| axis.name.as_str());
+    let near = near_or(&nearest(name, names()), &format!("; the axes: {}", listed(names())));
+    Usage(format!("{option}: there is no axis {name:?}{near}"))
+}
+
 /// Whether the user means this axis: by its name in the specification, without dashes, or by its column.
-pub fn is_named(axis: &PlannedAxis, name: &str) -> bool {
+fn is_named(axis: &PlannedAxis, name: &str) -> bool {
     let plain_name = axis.name.trim_start_matches('-');
     let field = plain_name.split_once(' ').map_or(plain_name, |(_, field)| field);
     let column = axis.column.as_str();
