@@ -22,7 +22,7 @@
 //! calls `advance` first.
 
 use crate::fault::FaultKind;
-use crate::kernel_context::KernelContext;
+use crate::kernel_context::{KernelContext, SYSCALL_32};
 use crate::ledger::{Counts, Ledger, add};
 use crate::profile::{Mode, Profile};
 use crate::services::{BlockedSpan, Completed, OffCpu, RequestPart};
@@ -34,6 +34,8 @@ const ERROR_CODE_BYTES: u64 = 8;
 const RETURN_WINDOW: u64 = ERROR_CODE_BYTES + 6 * 8;
 /// The vector of a page fault.
 const PAGE_FAULT: u8 = 14;
+/// The numbers of the system calls that end their task: `exit` and `exit_group`, of 64-bit and of 32-bit programs.
+const EXIT_CALLS: [u32; 4] = [60, 231, SYSCALL_32 | 1, SYSCALL_32 | 252];
 /// Maximum number of nested waiting functions of a task that are followed.
 const WAITS_MAX: usize = 8;
 
@@ -98,6 +100,17 @@ impl<const N: usize> Frame<N> {
             KernelContext::Exception(PAGE_FAULT) => KernelContext::Fault(self.fault),
             KernelContext::KernelFault(_) => KernelContext::KernelFault(self.fault),
             other => other,
+        }
+    }
+
+    /// Whether the frame is complete when its task ends: a function, or a system call that ends the task.
+    fn ends_with_task(&self) -> bool {
+        match self.entry {
+            Entry::Call { .. } | Entry::Section => true,
+            Entry::Syscall => {
+                matches!(self.context, KernelContext::Syscall(number) if EXIT_CALLS.contains(&number))
+            }
+            Entry::Bottom | Entry::Hardware { .. } => false,
         }
     }
 
@@ -669,13 +682,32 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The task has ended, and so have all contexts above it.
+    /// The task has ended, and so have all contexts above it. The call that asked for the end and the functions that
+    /// the task was in are complete. A signal can also end the task inside any other system call, interrupt or exception.
+    /// That context executed the task's exit and does not complete: its time would be longer than its own work.
     pub fn end_task(&mut self, now: Counts<N>) {
         self.advance(now);
         while self.frames.len() > 1 {
-            self.close_down_to(self.frames.len() - 1);
+            let position = self.frames.len() - 1;
+            if self.frames[position].ends_with_task() {
+                self.close_down_to(position);
+            } else {
+                self.drop_top();
+            }
         }
         self.retire_bottom();
+    }
+
+    /// Drops the context on top, which does not complete. The context below takes over its counts as nested.
+    fn drop_top(&mut self) {
+        let position = self.frames.len() - 1;
+        self.end_request(position, None);
+        let inclusive = self.frames[position].inclusive();
+        self.frames.truncate(position);
+        if let Some(parent) = self.frames.last_mut() {
+            add(&mut parent.nested, &inclusive);
+        }
+        self.note_top();
     }
 
     /// Replaces the task at the bottom by `task` if it was unknown. The contexts above it stay.

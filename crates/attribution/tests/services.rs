@@ -227,6 +227,33 @@ fn the_last_request_of_a_task_completes_when_the_task_ends() {
     assert_eq!((exit.counts.entries, exit.counts.completed, exit.latency()), (1, 1, 8));
 }
 
+/// A signal ends a task where the task is: in a system call that waits, or in an interrupt that returns to user mode. The
+/// exit then runs in that context, which must not get the exit as its latency.
+#[test]
+fn a_request_in_which_a_signal_ends_its_task_does_not_complete() {
+    let timer = KernelContext::Interrupt(0xec);
+    let mut machine = Machine::new();
+    machine.cpus[0].keep_spans();
+    machine.cpus[0].enter_syscall(0, 100, [0]);
+    machine.run(0, 8);
+    machine.cpus[0].end_task([8]);
+    machine.cpus[0].enter_hardware(timer, 0x80, Some(100), [8]);
+    machine.run(0, 3);
+    machine.cpus[0].enter_call(KernelContext::Scheduler, 0x10, 0x60, [11]);
+    machine.run(0, 1);
+    machine.cpus[0].end_task([12]);
+    let spans: Vec<_> = machine.cpus[0].take_spans().map(|span| span.context).collect();
+    assert_eq!(spans, [KernelContext::Scheduler]);
+    let services = machine.close();
+    for (service, own) in [(READ, 8), (timer, 3)] {
+        let counts = row(&services, service).counts;
+        assert_eq!((counts.entries, counts.completed, counts.self_counts), (1, 0, [own]));
+    }
+    assert_eq!(row(&services, KernelContext::Scheduler).counts.completed, 1);
+    assert_eq!(services.total(), [12]);
+    assert_eq!(machine.cpus[0].faults().abandoned, 0);
+}
+
 #[test]
 fn what_was_under_way_when_the_region_opened_is_counted_and_is_no_request() {
     let mut machine = Machine::new();

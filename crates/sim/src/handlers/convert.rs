@@ -9,7 +9,7 @@ use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{
     ContextStats, CpuWindow, DelayMethod, DelayStats, EventSums, Timing, WindowSample,
 };
-use simrecord::counters::TIME;
+use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS, TIME};
 use simrecord::record::DelayEvents;
 use stats::interval::Cell;
 use stats::{Batches, Distribution, JointBatch};
@@ -17,7 +17,7 @@ use stats::{Batches, Distribution, JointBatch};
 use super::agreement::lines_of;
 use super::events::Event;
 use crate::Symbols;
-use crate::accounting::{Accounting, ContextUse, CpuUse};
+use crate::accounting::{Accounting, ContextUse, CpuUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of};
 
 const NS_PER_S: u128 = 1_000_000_000;
@@ -118,7 +118,7 @@ pub(super) fn sample_of(
                 .or_else(|| irq_thread_of(used.context, accounting))
                 .or_else(|| callback_of(used.context, symbols));
             let Some(context) = context else { continue };
-            let mut stats = stats_of(cpu.cpu, context, used, reading);
+            let mut stats = stats_of(cpu, context, used, reading);
             add_spans(&mut stats, cpu, used, reading, batches_ns);
             sample.contexts.push(stats);
         }
@@ -139,19 +139,44 @@ fn without_times(window: GuestWindow) -> GuestWindow {
 }
 
 /// Returns the counts of a context on a CPU, without the times of its spans.
-fn stats_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> ContextStats {
+fn stats_of(cpu: &CpuUse, context: Context, used: &ContextUse, reading: &Reading) -> ContextStats {
     let event_counts = |counts: &[u64]| -> Vec<u64> {
         reading.events.iter().filter_map(|(_, counter)| counts.get(*counter).copied()).collect()
     };
     ContextStats {
         events: EventSums {
             spans: used.completed,
-            own: event_counts(&used.self_counts),
+            own: event_counts(&self_counts_of_spans(cpu, used)),
             inclusive: event_counts(&used.inclusive),
             ..EventSums::default()
         },
-        ..ContextStats::new(cpu, context, Timing::Simulator, used.completed)
+        ..ContextStats::new(cpu.cpu, context, Timing::Simulator, used.completed)
     }
+}
+
+/// Returns the self counts of a context's completed spans on a CPU. The context's own self counts also include the spans
+/// that did not complete: those that were open at an end of the window, and those in which a signal ended the task.
+///
+/// The record may have counters of the first spans only. Then cycles and instructions are those of the spans, and the other
+/// counts are those of the context. Without spans, all counts are those of the context.
+fn self_counts_of_spans(cpu: &CpuUse, used: &ContextUse) -> Counts {
+    let is_span = |span: &&SpanUse| span.context == used.context;
+    let spans = cpu.spans.iter().filter(is_span);
+    if spans.clone().count() as u64 != used.completed {
+        return used.self_counts;
+    }
+    if cpu.span_counts.len() == cpu.spans.len() {
+        let mut sums = Counts::default();
+        let with_counts = cpu.spans.iter().zip(&cpu.span_counts);
+        for (_, counts) in with_counts.filter(|(span, _)| is_span(span)) {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        return sums;
+    }
+    let mut sums = used.self_counts;
+    sums[CYCLES] = spans.clone().map(|span| span.self_cycles).sum();
+    sums[INSTRUCTIONS] = spans.map(|span| span.self_instructions).sum();
+    sums
 }
 
 /// Without a model, QEMU executes the CPUs one after the other.
@@ -270,11 +295,11 @@ fn batches<C: Cell>(length_ns: Option<u64>) -> Batches<C> {
 
 #[cfg(test)]
 mod tests {
-    use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+    use simrecord::counters::COUNTERS;
     use simrecord::record::{MissCount, MissKind};
 
     use super::*;
-    use crate::accounting::{RegionUse, SpanUse};
+    use crate::accounting::RegionUse;
 
     const READING: Reading =
         Reading { clock_hz: 500_000_000, events: Vec::new(), has_delays: false, has_model: false };
@@ -371,6 +396,32 @@ mod tests {
         let nested =
             "since the machine's start, entries were nested too deep and were not followed";
         assert_eq!(sample.cpu_warnings, [CpuWarning::new(0, nested).counted(2, "entries")]);
+    }
+
+    /// A signal ended a task in an interrupt that returned to user mode: the interrupt's row has the whole exit, and no span.
+    #[test]
+    fn events_are_those_of_completed_spans() {
+        let mut accounting = accounting();
+        let cpu = &mut accounting.regions[0].cpus[0];
+        let timer = cpu.contexts.iter_mut().find(|used| used.context == cpu.spans[0].context);
+        let timer = timer.unwrap();
+        timer.self_counts[INSTRUCTIONS] += 1_000;
+        timer.self_counts[CYCLES] += 2_000;
+        for (span, instructions) in cpu.spans.iter_mut().zip([25, 45]) {
+            span.self_instructions = instructions;
+        }
+        let own_events = |accounting: &Accounting| {
+            let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
+            let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
+            let reading = Reading { events, ..READING };
+            let sample = sample_of(accounting, window, &reading, None).unwrap();
+            sample.contexts[1].events.own.clone()
+        };
+        assert_eq!(own_events(&accounting), [80, 70]);
+        accounting.regions[0].cpus[0].span_counts.pop();
+        assert_eq!(own_events(&accounting), [80, 70], "counters of the first spans only");
+        accounting.regions[0].cpus[0].spans.clear();
+        assert_eq!(own_events(&accounting), [2_080, 1_070], "no spans were recorded");
     }
 
     /// The window of a CPU that goes offline ends at that time. A CPU that was offline when the window opened
