@@ -133,8 +133,21 @@ struct TaskTime {
     off: OffCpu,
     /// The time off the CPUs in progress. `None` while the task runs.
     away: Option<Away>,
-    /// Functions that wait for an event, outermost first: the stack pointer at entry, and the caller's number.
-    waits: Vec<(u64, u32)>,
+    /// Functions that wait for an event, outermost first.
+    waits: Vec<Wait>,
+}
+
+/// A function that waits for an event and has not returned.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// The caller's number of the function.
+    number: u32,
+    /// The address to which the function returns.
+    return_to: u64,
+    /// The stack pointer at entry, which points at the return address.
+    stack_pointer: u64,
+    /// How many frames the task had at entry. It never has fewer while the function is open.
+    depth: usize,
 }
 
 /// The time off the CPUs in progress, of a task that does not run.
@@ -442,13 +455,21 @@ impl<const N: usize> KernelStack<N> {
         self.frames.iter().any(|frame| is_wanted(frame.context))
     }
 
-    /// The return address of the innermost open function, or `None` if no followed function is open.
+    /// The return address of the innermost open function: one that is followed as a context, or one that waits. `None` if
+    /// no such function is open.
     #[must_use]
     pub fn awaits(&self) -> Option<u64> {
-        self.frames.iter().rev().find_map(|frame| match frame.entry {
-            Entry::Call { return_to, .. } => Some(return_to),
+        let mut frames = self.frames.iter().enumerate().rev();
+        let innermost_call = frames.find_map(|(position, frame)| match frame.entry {
+            Entry::Call { return_to, .. } => Some((position, return_to)),
             _ => None,
-        })
+        });
+        match (innermost_call, self.time.waits.last()) {
+            // The frame was opened after the wait had started.
+            (Some((position, return_to)), Some(wait)) if position >= wait.depth => Some(return_to),
+            (_, Some(wait)) => Some(wait.return_to),
+            (call, None) => call.map(|(_, return_to)| return_to),
+        }
     }
 
     /// The context on top.
@@ -552,11 +573,17 @@ impl<const N: usize> KernelStack<N> {
         true
     }
 
-    /// The CPU is at `address` with `stack_pointer`: the followed functions with this return address have returned.
-    /// There may be several, because a function can end with a jump to another function (tail call).
+    /// The CPU is at `address` with `stack_pointer`: the followed functions and the waiting functions with this return
+    /// address have returned. There may be several, because a function can end with a jump to another function (tail
+    /// call).
     pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
         // The return has popped the return address.
         let called_from = stack_pointer.wrapping_sub(8);
+        let returns = |wait: &Wait| (wait.return_to, wait.stack_pointer) == (address, called_from);
+        if let Some(first) = self.time.waits.iter().position(returns) {
+            // The functions that the waiting function called have returned, too.
+            self.time.waits.truncate(first);
+        }
         let entry = Entry::Call { return_to: address, stack_pointer: called_from };
         while let Some(position) = self.frames.iter().rposition(|frame| frame.entry == entry) {
             self.advance(now);
@@ -593,6 +620,7 @@ impl<const N: usize> KernelStack<N> {
         if self.frames.len() > 1 {
             self.close_down_to(1);
         }
+        self.time.waits.clear();
         self.set_task(KernelContext::User(pid));
     }
 
@@ -633,10 +661,12 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// The task has called a function that waits for an event. `wait`: the caller's number for the function, not 0.
-    pub fn enter_wait(&mut self, wait: u32, stack_pointer: u64) {
+    /// `stack_pointer` points at the return address. [`KernelStack::at_return_address`] ends the wait.
+    pub fn enter_wait(&mut self, wait: u32, return_to: u64, stack_pointer: u64) {
         self.leave_waits(stack_pointer);
         if self.time.waits.len() < WAITS_MAX {
-            self.time.waits.push((stack_pointer, wait));
+            let depth = self.frames.len();
+            self.time.waits.push(Wait { number: wait, return_to, stack_pointer, depth });
         }
     }
 
@@ -646,19 +676,27 @@ impl<const N: usize> KernelStack<N> {
         !self.time.waits.is_empty()
     }
 
-    /// Forgets waiting functions that have returned. The stack grows downwards: a function is open if its stack pointer
-    /// at entry is above the current one.
+    /// Forgets waiting functions whose return was not seen. The stack grows downwards: a function can be open only if its
+    /// stack pointer at entry is above the current one.
     fn leave_waits(&mut self, stack_pointer: u64) {
-        let is_open = |wait: &(u64, u32)| wait.0 > stack_pointer;
-        let open_waits = self.time.waits.iter().take_while(|wait| is_open(wait)).count();
+        let is_open = |wait: &&Wait| wait.stack_pointer > stack_pointer;
+        let open_waits = self.time.waits.iter().take_while(is_open).count();
         self.time.waits.truncate(open_waits);
+    }
+
+    /// Removes all frames from `position` on, which is not 0, and forgets the waiting functions that they called.
+    fn remove_frames(&mut self, position: usize) {
+        self.frames.truncate(position);
+        while self.time.waits.last().is_some_and(|wait| wait.depth > position) {
+            self.time.waits.pop();
+        }
     }
 
     /// The task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether it
     /// waits for an event. If not, it could have continued (preemption).
     pub fn leave(&mut self, blocks: bool, stack_pointer: u64, now: u64) {
         self.leave_waits(stack_pointer);
-        let wait = self.time.waits.last().map_or(0, |wait| wait.1);
+        let wait = self.time.waits.last().map_or(0, |wait| wait.number);
         let region = if self.counting { self.region } else { 0 };
         self.time.away = Some(Away { since: now, blocks, woken_at: None, wait, region });
     }
@@ -703,7 +741,7 @@ impl<const N: usize> KernelStack<N> {
         let position = self.frames.len() - 1;
         self.end_request(position, None);
         let inclusive = self.frames[position].inclusive();
-        self.frames.truncate(position);
+        self.remove_frames(position);
         if let Some(parent) = self.frames.last_mut() {
             add(&mut parent.nested, &inclusive);
         }
@@ -920,7 +958,7 @@ impl<const N: usize> KernelStack<N> {
             self.end_request(above, None);
         }
         self.end_request(position, Some(inclusive));
-        self.frames.truncate(position);
+        self.remove_frames(position);
         if let Some(parent) = self.frames.last_mut() {
             add(&mut parent.nested, &inclusive);
         }

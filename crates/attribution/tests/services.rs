@@ -126,7 +126,7 @@ fn a_system_call_that_blocks_and_resumes_on_another_cpu_is_one_request() {
     machine.run(0, 20); // user
     machine.cpus[0].enter_syscall(0, 7, [30]);
     machine.run(0, 5); // read
-    machine.cpus[0].enter_wait(3, 0x200);
+    machine.cpus[0].enter_wait(3, 0x10, 0x200);
     machine.switch(0, 100, true, 35);
     machine.tasks.wake(7, 60);
     machine.tasks.wake(7, 65); // awake already
@@ -271,19 +271,55 @@ fn what_was_under_way_when_the_region_opened_is_counted_and_is_no_request() {
 #[test]
 fn a_task_waits_in_the_innermost_function_that_it_has_not_left() {
     let mut stack = KernelStack::<1>::default();
-    stack.enter_wait(1, 0x300);
-    stack.enter_wait(2, 0x200);
+    stack.enter_wait(1, 0x10, 0x300);
+    stack.enter_wait(2, 0x20, 0x200);
     assert!(stack.is_in_wait(0x100));
     // Deeper in another function than the second one, which has returned.
-    stack.enter_wait(3, 0x280);
+    stack.enter_wait(3, 0x30, 0x280);
     assert!(!stack.is_in_wait(0x400));
     let mut machine = Machine::new();
     machine.cpus[0].enter_syscall(0, 100, [0]);
-    machine.cpus[0].enter_wait(1, 0x300);
-    machine.cpus[0].enter_wait(2, 0x50); // has returned: the switch is at 0x100
+    machine.cpus[0].enter_wait(1, 0x10, 0x300);
+    machine.cpus[0].enter_wait(2, 0x20, 0x50); // has returned: the switch is at 0x100
     machine.switch(0, 7, true, 0);
     machine.switch(0, 100, true, 3);
     assert_eq!(machine.services.waits().collect::<Vec<_>>(), [(READ, 1, 1, 3)]);
+}
+
+/// `pipe_read` takes a mutex without having to sleep, and then waits with its stack pointer below that of `__mutex_lock`.
+#[test]
+fn a_wait_ends_where_its_function_returns() {
+    let (pipe_read, mutex_lock) = (1, 2);
+    let mut machine = Machine::new();
+    machine.cpus[0].enter_syscall(0, 100, [0]);
+    machine.cpus[0].enter_wait(pipe_read, 0x10, 0x1000);
+    machine.cpus[0].enter_wait(mutex_lock, 0x20, 0xfd8);
+    assert_eq!(machine.cpus[0].awaits(), Some(0x20));
+    // Another call returns to the same instruction, with another stack pointer.
+    machine.cpus[0].at_return_address(0x20, 0xf00, [0]);
+    assert_eq!(machine.cpus[0].awaits(), Some(0x20));
+    machine.cpus[0].at_return_address(0x20, 0xfe0, [0]);
+    assert_eq!(machine.cpus[0].awaits(), Some(0x10));
+    machine.cpus[0].enter_call(KernelContext::Scheduler, 0x30, 0xf00, [0]);
+    assert_eq!(machine.cpus[0].awaits(), Some(0x30), "the innermost");
+    machine.cpus[0].leave(true, 0xf00, 0);
+    machine.cpus[0].arrive(3);
+    machine.cpus[0].at_return_address(0x30, 0xf08, [0]);
+    machine.cpus[0].at_return_address(0x10, 0x1008, [0]);
+    assert_eq!(machine.cpus[0].awaits(), None);
+    let services = machine.close();
+    assert_eq!(services.waits().collect::<Vec<_>>(), [(READ, pipe_read, 1, 3)]);
+}
+
+/// The return of a waiting function is not seen if the context that called it is dropped.
+#[test]
+fn a_wait_ends_with_the_context_that_called_it() {
+    let mut stack = KernelStack::<1>::default();
+    stack.enter_hardware(KernelContext::Exception(14), 0x1000, None, [0]);
+    stack.enter_wait(1, 0x10, 0xf00);
+    stack.return_to_kernel(0x1000, [1]);
+    assert_eq!(stack.awaits(), None);
+    assert!(!stack.is_in_wait(0x800));
 }
 
 /// A random event of a CPU.

@@ -101,9 +101,10 @@ impl Tracker {
             Action::WakeUp => self.wake_task(&mut moment),
             Action::Fault(step) => self.fault_step(cpu, step, stack_pointer, &mut moment),
             Action::Wait { number, is_general } => {
+                let Some(return_to) = moment.word(stack_pointer) else { return };
                 let stack = &mut self.cpus[cpu].stack;
                 if !(is_general && stack.is_in_wait(stack_pointer)) {
-                    stack.enter_wait(number.into(), stack_pointer);
+                    stack.enter_wait(number.into(), return_to, stack_pointer);
                 }
             }
             Action::TakeLock(_) | Action::ContendLock { .. } | Action::ReleaseLock => {
@@ -145,12 +146,12 @@ impl Tracker {
                 }
             }
             Action::ContendLock { sleeps } => {
+                let Some(return_to) = moment.word(stack_pointer) else { return };
                 let stack = &mut self.cpus[cpu].stack;
                 if let Some(Action::Wait { number, .. }) = self.symbols.wait_at(address) {
-                    stack.enter_wait(number.into(), stack_pointer);
+                    stack.enter_wait(number.into(), return_to, stack_pointer);
                 }
-                let kind = services.locks.contend(task, sleeps, lock, now);
-                if let Some((kind, return_to)) = kind.zip(moment.word(stack_pointer)) {
+                if let Some(kind) = services.locks.contend(task, sleeps, lock, now) {
                     let context = KernelContext::LockWait(kind);
                     stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }

@@ -372,17 +372,19 @@ impl Tracker {
         mask.map_or(0, u16::from_le_bytes)
     }
 
-    /// Handles that a followed function returns to `address`, where a block is about to start.
+    /// Handles that a followed function, or one that waits, returns to `address`, where a block is about to start.
     pub(crate) fn handle_return(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
         let stack_pointer = moment.rsp();
         let tracked = &mut self.cpus[cpu];
-        let context_before = tracked.stack.context();
+        let (context_before, depth_before) = (tracked.stack.context(), tracked.stack.depth());
+        tracked.stack.at_return_address(address, stack_pointer, moment.now);
         if let (KernelContext::LockWait(kind), Some(services)) =
             (context_before, &mut self.services)
+            // Otherwise only a function has returned that waits in the slow path.
+            && tracked.stack.depth() < depth_before
         {
             services.locks.obtain(tracked.task, kind.sleeps(), moment.common_cycles());
         }
-        tracked.stack.at_return_address(address, stack_pointer, moment.now);
         // The live bench measures an interrupt from the end of the BPF programs at its entry. Several programs run in a
         // loop, and the body starts after the loop.
         let probes = [VECTOR_PROBE, ENTRY_LOOP];
