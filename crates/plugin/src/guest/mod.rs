@@ -1,8 +1,9 @@
 //! The software that runs in the guest: what it executes, for whom, and where its data is.
 //!
 //! - Contexts: `tracker` follows the task and the stack of contexts on each CPU. `spans` writes spans and
-//!   transitions, `executed_blocks` writes the blocks of a short time, and `irq` reads the numbers and names of IRQ lines. `memory_context` encodes a context for the
-//!   memory system.
+//!   transitions, `executed_blocks` writes the blocks of a short time, and `irq` reads the numbers and names of IRQ lines.
+//!   `task` reads what a task is and whether it waits. `memory_context` encodes a context for the memory system.
+//! - The guest's memory: `memory`.
 //! - Delays: `delays` joins the events that begin and end them.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
 //!   writes its rows. `enough` decides when a region has measured enough.
@@ -20,6 +21,7 @@ pub(crate) mod executed_blocks;
 pub(crate) mod identity;
 pub(crate) mod irq;
 pub(crate) mod markers;
+pub(crate) mod memory;
 pub(crate) mod memory_context;
 pub(crate) mod misses;
 pub(crate) mod region_rows;
@@ -29,5 +31,6 @@ pub(crate) mod service_sums;
 pub(crate) mod services;
 pub(crate) mod spans;
 pub(crate) mod structures;
+pub(crate) mod task;
 pub(crate) mod tracker;
 pub(crate) mod user_functions;

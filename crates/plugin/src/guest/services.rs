@@ -8,6 +8,7 @@ use attribution::{FaultKind, KernelContext, LockClient, LockPlace, Profile, Requ
 use crate::guest::regions::Regions;
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::structures::Guest;
+use crate::guest::task::is_blocked;
 use crate::guest::tracker::{Moment, Tracker};
 use crate::writer::Writer;
 use plugin_interface::symbols::{Action, FaultStep};
@@ -229,13 +230,13 @@ impl Tracker {
         moment: &mut Moment<'_>,
     ) {
         let stack_pointer = moment.rsp();
-        let on_rq = self.offsets.on_rq.and_then(|on_rq| moment.half_word(task.wrapping_add(on_rq)));
+        let blocks = is_blocked(task, &self.offsets, moment.qemu);
         let now = moment.common_cycles();
         let stack = &mut self.cpus[cpu].stack;
         if has_died {
             stack.end_task(moment.now);
         }
-        stack.leave(on_rq == Some(0), stack_pointer, now);
+        stack.leave(blocks, stack_pointer, now);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::guest::irq::IrqLines;
 use crate::guest::service_misses::{EndedFault, Executing};
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::structures::{Guest, Structures};
+use crate::guest::task::bottom_context;
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use plugin_interface::symbols::{
@@ -443,7 +444,8 @@ impl Tracker {
             // The task's entry into the kernel was not seen. Tracking starts here.
             self.cpus[cpu].task = previous;
             self.cpus[cpu].pid = self.read_pid(previous, moment.qemu);
-            let bottom = self.bottom_context(previous, self.cpus[cpu].pid, moment.qemu);
+            let pid = self.cpus[cpu].pid;
+            let bottom = bottom_context(previous, pid, &self.offsets, moment.qemu);
             self.cpus[cpu].stack.identify(bottom, moment.now);
         }
         self.name_current(cpu, moment.qemu);
@@ -452,7 +454,7 @@ impl Tracker {
         if self.services.is_some() {
             self.note_stack(next, pid, &mut moment);
         }
-        let bottom = self.bottom_context(next, pid, moment.qemu);
+        let bottom = bottom_context(next, pid, &self.offsets, moment.qemu);
         let tracked = &mut self.cpus[cpu];
         let has_died = std::mem::take(&mut tracked.is_dying);
         if self.services.is_some() {
@@ -481,24 +483,6 @@ impl Tracker {
         let base = self.offsets.stack.and_then(|stack| moment.word(task.wrapping_add(stack)));
         if let Some((base, pid)) = base.zip(pid) {
             self.structures.note_stack(base, pid);
-        }
-    }
-
-    /// The context at the bottom of a task's stack, if the task's entry into the kernel was not seen. `task`: the
-    /// address of its `task_struct`.
-    fn bottom_context(&self, task: u64, pid: Option<u32>, qemu: &mut Qemu) -> KernelContext {
-        let (Some(pid), Some(mm)) = (pid, self.offsets.mm) else {
-            return if pid == Some(0) {
-                KernelContext::Idle
-            } else {
-                KernelContext::Task(pid.unwrap_or(PID_UNKNOWN))
-            };
-        };
-        match qemu.memory(task.wrapping_add(mm)).map(u64::from_le_bytes) {
-            _ if pid == 0 => KernelContext::Idle,
-            // A task without user memory of its own is a kernel thread.
-            Some(0) => KernelContext::KernelThread(pid),
-            _ => KernelContext::Task(pid),
         }
     }
 

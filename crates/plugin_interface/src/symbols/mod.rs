@@ -21,7 +21,7 @@ use names::{
     PROBES, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
 };
 pub use needs::{Part, unmet};
-pub use offsets::{Offsets, wanted_members};
+pub use offsets::{Offsets, RELEASE, release_number, wanted_members};
 pub use services::{FaultStep, wait_name};
 
 /// The largest file of symbols or offsets.

@@ -20,7 +20,8 @@ macro_rules! offsets {
             }
         }
 
-        /// All names: `STRUCT.MEMBER` for an offset, `sizeof STRUCT` for a size, `enum ENUM.VALUE` for a number.
+        /// All names: `STRUCT.MEMBER` for an offset, `sizeof STRUCT` for a size, `enum ENUM.VALUE` for a number,
+        /// [`RELEASE`] for the kernel's release.
         /// A kernel may lack some of them.
         pub fn wanted_members() -> impl Iterator<Item = &'static str> {
             [$($name),*].into_iter()
@@ -38,6 +39,10 @@ offsets! {
     state = "task_struct.__state";
     /// Offset of the flag that says whether the task is queued to run.
     on_rq = "task_struct.on_rq";
+    /// Offset of the flag that says whether the task waits although it is queued to run, 8 bits. From Linux 6.12 on.
+    sched_delayed = "task_struct.se.sched_delayed";
+    /// Offset of the task's flags, 32 bits.
+    task_flags = "task_struct.flags";
     /// Offset of the pointer to the task's kernel stack.
     stack = "task_struct.stack";
     /// Offset of the pointer to the operations of an area of user memory. The pointer is null without a file.
@@ -126,6 +131,19 @@ offsets! {
     name_link = "dentry.d_u.d_alias";
     /// Offset of the pointer to a name's text.
     name_text = "dentry.d_name.name";
+    /// The kernel's release, as [`release_number`] gives it.
+    release = "linux release";
+}
+
+/// The name of the kernel's release.
+pub const RELEASE: &str = "linux release";
+
+/// The number of a kernel's release: 6012 for `6.12.9-arch1-1`. `None` if the text starts with no release.
+#[must_use]
+pub fn release_number(release: &str) -> Option<u64> {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u64>().ok().filter(|number| *number < 1_000);
+    Some(number()? * 1_000 + number()?)
 }
 
 impl Offsets {
@@ -162,6 +180,18 @@ mod tests {
         for text in ["task_struct.pid\n", "task_struct.pid x\n", "task_struct.pid 99999999999\n"] {
             assert!(Offsets::parse(text).unwrap_err().contains("line 1"));
         }
+    }
+
+    #[test]
+    fn releases_are_numbers_in_their_order() {
+        assert_eq!(release_number("6.12.9-arch1-1"), Some(6_012));
+        assert_eq!(release_number("6.4"), Some(6_004));
+        assert_eq!(release_number("5.10.0-28-amd64"), Some(5_010));
+        assert_eq!(
+            (release_number("linux"), release_number("6"), release_number("")),
+            (None, None, None)
+        );
+        assert!(wanted_members().any(|name| name == RELEASE));
     }
 
     #[test]

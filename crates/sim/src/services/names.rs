@@ -11,6 +11,9 @@ use crate::{Accounting, Symbols};
 /// Prefixes of the functions of system calls.
 const PREFIXES: [&str; 3] = ["__x64_sys_", "__do_sys_", "sys_"];
 
+/// The name of the kernel's work in tasks whose entry into the kernel was not seen.
+const UNSEEN_ENTRY: &str = "kernel entry not seen";
+
 /// Sources of the names of services and structures.
 pub(super) struct Names<'a> {
     pub(super) accounting: &'a Accounting,
@@ -35,7 +38,8 @@ impl Names<'_> {
             KernelContext::LockWait(kind) => {
                 return (Class::Lock, format!("{} (wait)", kind.label()));
             }
-            KernelContext::Task(_) => return (Class::Other, "start of a task".to_owned()),
+            // A new task on its way to user mode, or a task that was in the kernel when irqlab began to follow it.
+            KernelContext::Task(_) => return (Class::Other, UNSEEN_ENTRY.to_owned()),
             KernelContext::Syscall(number) => return (Class::Syscall, self.syscall(number)),
             KernelContext::KernelThread(pid) => {
                 let name = self.accounting.tasks.get(&pid).filter(|name| !name.is_empty());

@@ -21,7 +21,7 @@ pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX
 pub use plugin_interface::options::{BlockWindow, User};
 use plugin_interface::options::{Options, Time};
 pub use plugin_interface::sampling::{PERIOD_MAX, Sampling};
-use plugin_interface::symbols::{Part, Wanted};
+use plugin_interface::symbols::{Part, RELEASE, Wanted, release_number, wanted_members};
 pub use plugin_interface::until::{StopRule, Until};
 pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
@@ -284,12 +284,13 @@ fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> Stri
     lines.iter().map(|(address, name)| format!("{address:x} {name}\n")).collect()
 }
 
-/// Returns the sizes, offsets and enumeration values that the plugin needs, as lines. Leaves out what the kernel
-/// lacks.
+/// Returns the sizes, offsets and enumeration values that the plugin needs, and the kernel's release, as lines. Leaves out
+/// what the kernel lacks.
 fn offset_list(facts: &GuestFacts) -> String {
     let Some(btf) = &facts.btf else { return String::new() };
     let line = |member: &str| {
         let number = match member.split_once(' ') {
+            _ if member == RELEASE => release_number(&facts.release)?,
             Some(("sizeof", name)) => btf.size_of(name).ok()?,
             Some((_, value)) => {
                 let (enumeration, value) = value.split_once('.')?;
@@ -302,7 +303,7 @@ fn offset_list(facts: &GuestFacts) -> String {
         };
         Some(format!("{member} {number}\n"))
     };
-    plugin_interface::symbols::wanted_members().filter_map(line).collect()
+    wanted_members().filter_map(line).collect()
 }
 
 /// The plugin's files for one machine, before, during and after its run.
