@@ -33,7 +33,7 @@ pub use kernel_stack::{ContextTransition, Frames, KernelSpan, KernelStack, Kerne
 pub use key::ContextKey;
 pub use ledger::{Counts, Ledger, Row};
 pub use lock_kind::LockKind;
-pub use locks::{LockClient, LockPlace, LockRow, Locks};
+pub use locks::{LockClient, LockPlace, LockRow, Locks, WaitEnd};
 pub use profile::{Mode, Profile};
 pub use services::{BlockedSpan, Completed, OffCpu, RequestPart, ServiceRow, Services};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};

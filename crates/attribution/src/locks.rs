@@ -91,6 +91,37 @@ struct Holder {
     since: u64,
 }
 
+/// How a wait for a lock ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitEnd {
+    /// The task has the lock.
+    Obtained,
+    /// A signal has ended the wait: the task does not have the lock.
+    Interrupted,
+}
+
+impl WaitEnd {
+    /// The largest error number of the kernel.
+    const ERRNO_MAX: u64 = 4_095;
+
+    /// How the slow path of a lock of this kind ended, by the value in `rax` at its return. Slow paths that can sleep
+    /// return an error if a signal has ended the wait: that of mutexes as a 32-bit number, those of semaphores in place of
+    /// an address. Spinning slow paths return nothing and always obtain the lock.
+    #[must_use]
+    pub fn of_return_value(kind: LockKind, rax: u64) -> WaitEnd {
+        let value = match kind {
+            LockKind::Mutex => i64::from(rax as i32).cast_unsigned(),
+            LockKind::SemaphoreRead | LockKind::SemaphoreWrite => rax,
+            LockKind::Spin | LockKind::SpinRead | LockKind::SpinWrite => 0,
+        };
+        if value >= WaitEnd::ERRNO_MAX.wrapping_neg() {
+            WaitEnd::Interrupted
+        } else {
+            WaitEnd::Obtained
+        }
+    }
+}
+
 /// A task's last call of a function that takes a lock.
 #[derive(Clone, Copy, Debug)]
 struct Acquisition {
@@ -181,15 +212,17 @@ impl Locks {
         Some(key.1.kind)
     }
 
-    /// The slow path returns: the task has the lock.
-    pub fn obtain(&mut self, task: u64, sleeps: bool, now: u64) {
+    /// The slow path returns. A task that has not obtained the lock only has the time of its wait.
+    pub fn end_wait(&mut self, task: u64, sleeps: bool, end: WaitEnd, now: u64) {
         let Some(acquisition) = self.taking.remove(&(task, sleeps)) else { return };
         let Acquisition { key, lock, slow_since, .. } = acquisition;
         let (Some(since), Some(row)) = (slow_since, self.rows.get_mut(&key)) else {
             return;
         };
         row.waited += now.saturating_sub(since);
-        self.hold(lock, Holder { key, task, since: now });
+        if end == WaitEnd::Obtained {
+            self.hold(lock, Holder { key, task, since: now });
+        }
     }
 
     /// The task releases the lock at this address, or keeps it only to read. The held time is charged to the row of the
@@ -289,7 +322,7 @@ mod tests {
         locks.take(OTHER, READ, 2, 0xa0, 12);
         assert_eq!(locks.contend(2, false, 0xa0, 13), Some(LockKind::Spin));
         locks.release(1, 0xa0, 20);
-        locks.obtain(2, false, 22);
+        locks.end_wait(2, false, WaitEnd::Obtained, 22);
         locks.release(2, 0xa0, 25);
         let first = LockRow { acquires: 1, releases: 1, held: 10, ..LockRow::default() };
         assert_eq!(row(&locks, PLACE), first);
@@ -304,9 +337,52 @@ mod tests {
         // The slow path starts some cycles after the call.
         assert_eq!(locks.contend(1, false, 0xa0, 12), Some(LockKind::Spin));
         locks.release(9, 0xa0, 15); // by the one that was not seen
-        locks.obtain(1, false, 16);
+        locks.end_wait(1, false, WaitEnd::Obtained, 16);
         locks.release(1, 0xa0, 18);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (2, 1));
+    }
+
+    /// `mutex_lock_interruptible` returned `-EINTR`: the other task has the lock all the time.
+    #[test]
+    fn who_is_interrupted_in_a_wait_does_not_hold_the_lock() {
+        let mut locks = Locks::default();
+        let [holds, waits] =
+            [0x10, 0x20].map(|return_to| LockPlace { kind: LockKind::Mutex, return_to, name: 0 });
+        locks.take(holds, READ, 1, 0xa0, 10);
+        locks.take(waits, READ, 2, 0xa0, 20);
+        assert_eq!(locks.contend(2, true, 0xa0, 21), Some(LockKind::Mutex));
+        locks.end_wait(2, true, WaitEnd::Interrupted, 30);
+        locks.release(1, 0xa0, 50);
+        let first = LockRow { acquires: 1, releases: 1, held: 40, ..LockRow::default() };
+        assert_eq!(row(&locks, holds), first);
+        let second = LockRow { acquires: 1, contended: 1, waited: 9, ..LockRow::default() };
+        assert_eq!(row(&locks, waits), second);
+    }
+
+    #[test]
+    fn errors_of_slow_paths_are_told_by_the_kind_of_the_lock() {
+        let interrupted = [
+            (LockKind::Mutex, 0xffff_fffc),
+            (LockKind::Mutex, (-4_i64).cast_unsigned()),
+            (LockKind::Mutex, (-4_095_i64).cast_unsigned()),
+            (LockKind::SemaphoreRead, (-4_i64).cast_unsigned()),
+            (LockKind::SemaphoreWrite, (-4_i64).cast_unsigned()),
+        ];
+        for (kind, rax) in interrupted {
+            assert_eq!(WaitEnd::of_return_value(kind, rax), WaitEnd::Interrupted, "{rax:#x}");
+        }
+        let obtained = [
+            (LockKind::Mutex, 0),
+            // The upper half of a 32-bit number is undefined.
+            (LockKind::Mutex, 0xffff_ffff_0000_0000),
+            (LockKind::Mutex, (-4_096_i64).cast_unsigned()),
+            (LockKind::SemaphoreWrite, 0xffff_8880_1234_5678),
+            (LockKind::SemaphoreRead, 0xffff_fffc),
+            (LockKind::Spin, (-4_i64).cast_unsigned()),
+        ];
+        for (kind, rax) in obtained {
+            assert_eq!(WaitEnd::of_return_value(kind, rax), WaitEnd::Obtained, "{rax:#x}");
+        }
     }
 
     /// Readers are not noted as holders, so a writer that waits for them was noted as the holder.
@@ -319,7 +395,7 @@ mod tests {
         locks.take(write, READ, 2, 0xa0, 100);
         assert_eq!(locks.contend(2, true, 0xa0, 107), Some(LockKind::SemaphoreWrite));
         locks.release(1, 0xa0, 1_000);
-        locks.obtain(2, true, 1_010);
+        locks.end_wait(2, true, WaitEnd::Obtained, 1_010);
         locks.release(2, 0xa0, 1_015);
         let expected = LockRow { acquires: 1, contended: 1, waited: 903, releases: 1, held: 5 };
         assert_eq!(row(&locks, write), expected);
@@ -333,7 +409,7 @@ mod tests {
         locks.take(PLACE, READ, 2, 0xa0, 10);
         locks.contend(2, false, 0xa0, 10);
         locks.release(1, 0xa0, 30);
-        locks.obtain(2, false, 31);
+        locks.end_wait(2, false, WaitEnd::Obtained, 31);
         locks.release(2, 0xa0, 35);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (24, 2));
     }
@@ -373,7 +449,7 @@ mod tests {
             assert_eq!(row(&locks, PLACE), expected);
             if is_contended {
                 locks.contend(2, false, 0xa0, 14);
-                locks.obtain(2, false, 16);
+                locks.end_wait(2, false, WaitEnd::Obtained, 16);
             }
             locks.release(2, 0xa0, 20);
             let second = row(&locks, OTHER);
@@ -440,7 +516,7 @@ mod tests {
         locks.take(PLACE, write, 2, 0xa0, 12);
         locks.contend(2, false, 0xa0, 12);
         locks.release(1, 0xa0, 30);
-        locks.obtain(2, false, 31);
+        locks.end_wait(2, false, WaitEnd::Obtained, 31);
         locks.release(2, 0xa0, 35);
         let reads = LockRow { acquires: 1, releases: 1, held: 20, ..LockRow::default() };
         let writes = LockRow { contended: 1, waited: 19, held: 4, ..reads };
@@ -472,7 +548,7 @@ mod tests {
         locks.take(PLACE, fault, 1, 0xa0, 20);
         locks.contend(1, false, 0xa0, 20);
         locks.end_fault(1, 2, KernelContext::Fault(FaultKind::Minor));
-        locks.obtain(1, false, 27);
+        locks.end_wait(1, false, WaitEnd::Obtained, 27);
         let minor = locks.rows()[&(KernelContext::Fault(FaultKind::Minor), PLACE)];
         assert_eq!((minor.contended, minor.waited), (1, 7));
         assert_eq!(locks.rows()[&(kind, PLACE)], once);

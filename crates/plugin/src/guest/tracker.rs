@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use attribution::{
-    ContextKind, KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks,
+    ContextKind, KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks, WaitEnd,
 };
 
 use crate::cpu;
@@ -384,7 +384,9 @@ impl Tracker {
             // Otherwise only a function has returned that waits in the slow path.
             && tracked.stack.depth() < depth_before
         {
-            services.locks.obtain(tracked.task, kind.sleeps(), moment.common_cycles());
+            let rax = moment.qemu.register_value(moment.registers.rax);
+            let (task, end) = (tracked.task, WaitEnd::of_return_value(kind, rax));
+            services.locks.end_wait(task, kind.sleeps(), end, moment.common_cycles());
         }
         // The live bench measures an interrupt from the end of the BPF programs at its entry. Several programs run in a
         // loop, and the body starts after the loop.
