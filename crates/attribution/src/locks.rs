@@ -226,10 +226,11 @@ impl Locks {
     }
 
     /// The task releases the lock at this address, or keeps it only to read. The held time is charged to the row of the
-    /// known holder, if there is one.
-    pub fn release(&mut self, task: u64, lock: u64, now: u64) {
+    /// known holder, if there is one. `is_running`: whether the task at an address runs on a CPU.
+    pub fn release(&mut self, task: u64, lock: u64, now: u64, is_running: impl Fn(u64) -> bool) {
         let Some(known) = self.held.get(&lock).copied() else { return };
-        let holder = match self.holder_before(known, task, lock) {
+        let before = self.holder_before(known, task, lock);
+        let holder = match before.or_else(|| self.switched_out_holder(known, task, is_running)) {
             Some(holder) => holder,
             None => {
                 self.held.remove(&lock);
@@ -251,6 +252,38 @@ impl Locks {
         let mut taking = self.taking.values_mut().filter(|acquisition| acquisition.lock == lock);
         let is_holder = |holder: Option<Holder>| holder.is_some_and(|holder| holder.task == task);
         taking.find(|acquisition| is_holder(acquisition.holder_before))?.holder_before.take()
+    }
+
+    /// The holder of a spinning lock that a task switch has handed over to `task`, if `known` is only about to take the
+    /// lock. The scheduler takes its lock in the task that leaves the CPU, and releases the lock in the task that arrives.
+    /// No other task is switched out while it holds a spinning lock.
+    fn switched_out_holder(
+        &mut self,
+        known: Holder,
+        task: u64,
+        is_running: impl Fn(u64) -> bool,
+    ) -> Option<Holder> {
+        if known.task == task || known.key.1.kind.sleeps() {
+            return None;
+        }
+        let mut assumed = known;
+        // Each assumed holder called while the one before it was known. The bound ends a circle.
+        for _ in 0..self.taking.len() {
+            if !is_running(assumed.task) {
+                return None;
+            }
+            let acquisition = self.taking.get_mut(&(assumed.task, false))?;
+            let is_its_own =
+                (acquisition.key, acquisition.called_at) == (assumed.key, assumed.since);
+            if !is_its_own || acquisition.slow_since.is_some() {
+                return None;
+            }
+            assumed = acquisition.holder_before?;
+            if !is_running(assumed.task) {
+                return acquisition.holder_before.take();
+            }
+        }
+        None
     }
 
     /// A page fault of a task has ended, and its service is now known: charges all
@@ -311,6 +344,9 @@ mod tests {
 
     const READ: LockClient = LockClient::Service(KernelContext::Syscall(0));
 
+    /// No task is switched out.
+    const ALL_RUN: fn(u64) -> bool = |_| true;
+
     fn row(locks: &Locks, place: LockPlace) -> LockRow {
         locks.rows()[&(KernelContext::Syscall(0), place)]
     }
@@ -321,9 +357,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(OTHER, READ, 2, 0xa0, 12);
         assert_eq!(locks.contend(2, false, 0xa0, 13), Some(LockKind::Spin));
-        locks.release(1, 0xa0, 20);
+        locks.release(1, 0xa0, 20, ALL_RUN);
         locks.end_wait(2, false, WaitEnd::Obtained, 22);
-        locks.release(2, 0xa0, 25);
+        locks.release(2, 0xa0, 25, ALL_RUN);
         let first = LockRow { acquires: 1, releases: 1, held: 10, ..LockRow::default() };
         assert_eq!(row(&locks, PLACE), first);
         let second = LockRow { contended: 1, waited: 22 - 13, held: 25 - 22, ..first };
@@ -336,9 +372,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         // The slow path starts some cycles after the call.
         assert_eq!(locks.contend(1, false, 0xa0, 12), Some(LockKind::Spin));
-        locks.release(9, 0xa0, 15); // by the one that was not seen
+        locks.release(9, 0xa0, 15, ALL_RUN); // by the one that was not seen
         locks.end_wait(1, false, WaitEnd::Obtained, 16);
-        locks.release(1, 0xa0, 18);
+        locks.release(1, 0xa0, 18, ALL_RUN);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (2, 1));
     }
 
@@ -352,7 +388,7 @@ mod tests {
         locks.take(waits, READ, 2, 0xa0, 20);
         assert_eq!(locks.contend(2, true, 0xa0, 21), Some(LockKind::Mutex));
         locks.end_wait(2, true, WaitEnd::Interrupted, 30);
-        locks.release(1, 0xa0, 50);
+        locks.release(1, 0xa0, 50, ALL_RUN);
         let first = LockRow { acquires: 1, releases: 1, held: 40, ..LockRow::default() };
         assert_eq!(row(&locks, holds), first);
         let second = LockRow { acquires: 1, contended: 1, waited: 9, ..LockRow::default() };
@@ -394,9 +430,9 @@ mod tests {
         locks.take(read, READ, 1, 0xa0, 0);
         locks.take(write, READ, 2, 0xa0, 100);
         assert_eq!(locks.contend(2, true, 0xa0, 107), Some(LockKind::SemaphoreWrite));
-        locks.release(1, 0xa0, 1_000);
+        locks.release(1, 0xa0, 1_000, ALL_RUN);
         locks.end_wait(2, true, WaitEnd::Obtained, 1_010);
-        locks.release(2, 0xa0, 1_015);
+        locks.release(2, 0xa0, 1_015, ALL_RUN);
         let expected = LockRow { acquires: 1, contended: 1, waited: 903, releases: 1, held: 5 };
         assert_eq!(row(&locks, write), expected);
     }
@@ -408,9 +444,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(PLACE, READ, 2, 0xa0, 10);
         locks.contend(2, false, 0xa0, 10);
-        locks.release(1, 0xa0, 30);
+        locks.release(1, 0xa0, 30, ALL_RUN);
         locks.end_wait(2, false, WaitEnd::Obtained, 31);
-        locks.release(2, 0xa0, 35);
+        locks.release(2, 0xa0, 35, ALL_RUN);
         assert_eq!((row(&locks, PLACE).held, row(&locks, PLACE).releases), (24, 2));
     }
 
@@ -427,13 +463,13 @@ mod tests {
         // Task 2 takes the lock without the slow path, so task 1 does not hold it.
         locks.take(fork, READ, 2, 0xa0, 1_000);
         locks.take(PLACE, READ, 2, 0xb0, 1_001);
-        locks.release(2, 0xb0, 1_002);
-        locks.release(2, 0xa0, 1_005);
+        locks.release(2, 0xb0, 1_002, ALL_RUN);
+        locks.release(2, 0xa0, 1_005, ALL_RUN);
         let once = LockRow { acquires: 1, ..LockRow::default() };
         assert_eq!(row(&locks, unmap), once);
         assert_eq!(row(&locks, fork), LockRow { releases: 1, held: 5, ..once });
         // The lock is free now.
-        locks.release(1, 0xa0, 2_000);
+        locks.release(1, 0xa0, 2_000, ALL_RUN);
         assert_eq!(row(&locks, unmap), once);
     }
 
@@ -445,18 +481,51 @@ mod tests {
             let mut locks = Locks::default();
             locks.take(PLACE, READ, 1, 0xa0, 10);
             locks.take(OTHER, READ, 2, 0xa0, 12);
-            locks.release(1, 0xa0, 14);
+            locks.release(1, 0xa0, 14, ALL_RUN);
             assert_eq!(row(&locks, PLACE), expected);
             if is_contended {
                 locks.contend(2, false, 0xa0, 14);
                 locks.end_wait(2, false, WaitEnd::Obtained, 16);
             }
-            locks.release(2, 0xa0, 20);
+            locks.release(2, 0xa0, 20, ALL_RUN);
             let second = row(&locks, OTHER);
             let held = if is_contended { 20 - 16 } else { 20 - 12 };
             assert_eq!((second.releases, second.held), (1, held));
             assert_eq!(row(&locks, PLACE), expected);
         }
+    }
+
+    /// The scheduler took its lock in task 1 and releases it in task 2. On other CPUs tasks 3 and 4 are about to take it.
+    #[test]
+    fn a_lock_that_a_task_switch_hands_over_is_charged_to_the_task_that_took_it() {
+        let third = LockPlace { return_to: 0x99, ..PLACE };
+        for further in [false, true] {
+            let mut locks = Locks::default();
+            locks.take(PLACE, READ, 1, 0xa0, 10);
+            locks.take(OTHER, READ, 3, 0xa0, 12);
+            if further {
+                locks.take(third, READ, 4, 0xa0, 13);
+            }
+            locks.release(2, 0xa0, 14, |task| task != 1);
+            let once = LockRow { acquires: 1, releases: 1, held: 4, ..LockRow::default() };
+            assert_eq!(row(&locks, PLACE), once);
+            assert_eq!(row(&locks, OTHER).releases, 0);
+            // The last to call is still assumed to hold the lock.
+            let (last, place) = if further { (4, third) } else { (3, OTHER) };
+            locks.release(last, 0xa0, 20, |task| task != 1);
+            assert_eq!(row(&locks, place).releases, 1);
+            assert_eq!(row(&locks, PLACE), once);
+        }
+    }
+
+    /// A task that runs has not handed its lock over: its release was not seen, and the lock is that of the later caller.
+    #[test]
+    fn only_a_holder_that_is_switched_out_has_handed_its_lock_over() {
+        let mut locks = Locks::default();
+        locks.take(PLACE, READ, 1, 0xa0, 10);
+        locks.take(OTHER, READ, 3, 0xa0, 12);
+        locks.release(2, 0xa0, 14, ALL_RUN);
+        assert_eq!((row(&locks, PLACE).releases, row(&locks, OTHER).releases), (0, 1));
     }
 
     /// Two tasks call while a third holds the lock, and reach their slow paths in either order.
@@ -471,7 +540,7 @@ mod tests {
             for task in order {
                 locks.contend(task, false, 0xa0, 14);
             }
-            locks.release(1, 0xa0, 15);
+            locks.release(1, 0xa0, 15, ALL_RUN);
             let held = |place| (row(&locks, place).releases, row(&locks, place).held);
             assert_eq!([held(PLACE), held(OTHER), held(third)], [(1, 5), (0, 0), (0, 0)]);
         }
@@ -479,7 +548,7 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(OTHER, READ, 2, 0xa0, 12);
         locks.take(third, READ, 3, 0xa0, 13);
-        locks.release(1, 0xa0, 14);
+        locks.release(1, 0xa0, 14, ALL_RUN);
         assert_eq!((row(&locks, PLACE).releases, row(&locks, PLACE).held), (1, 4));
         assert_eq!(row(&locks, third).releases, 0);
     }
@@ -490,7 +559,7 @@ mod tests {
         let read = LockPlace { kind: LockKind::SemaphoreRead, return_to: 0x10, name: 0 };
         locks.take(read, READ, 1, 0xa0, 0);
         locks.take(read, READ, 1, 0xb0, 1);
-        locks.release(1, 0xa0, 5);
+        locks.release(1, 0xa0, 5, ALL_RUN);
         let expected = LockRow { acquires: 2, ..LockRow::default() };
         assert_eq!(row(&locks, read), expected);
         // A slow path of another lock or of another task is no contention of these locks.
@@ -515,9 +584,9 @@ mod tests {
         locks.take(PLACE, READ, 1, 0xa0, 10);
         locks.take(PLACE, write, 2, 0xa0, 12);
         locks.contend(2, false, 0xa0, 12);
-        locks.release(1, 0xa0, 30);
+        locks.release(1, 0xa0, 30, ALL_RUN);
         locks.end_wait(2, false, WaitEnd::Obtained, 31);
-        locks.release(2, 0xa0, 35);
+        locks.release(2, 0xa0, 35, ALL_RUN);
         let reads = LockRow { acquires: 1, releases: 1, held: 20, ..LockRow::default() };
         let writes = LockRow { contended: 1, waited: 19, held: 4, ..reads };
         let expected = [(0, reads), (1, writes)]
@@ -532,12 +601,12 @@ mod tests {
         let fault = LockClient::Fault { task: 1, depth: 2 };
         let other_fault = LockClient::Fault { task: 3, depth: 2 };
         locks.take(PLACE, fault, 1, 0xa0, 10);
-        locks.release(1, 0xa0, 15);
+        locks.release(1, 0xa0, 15, ALL_RUN);
         locks.take(PLACE, other_fault, 3, 0xb0, 15);
         locks.take(OTHER, fault, 1, 0xc0, 16);
         let kind = KernelContext::Fault(FaultKind::CopyOnWrite);
         locks.end_fault(1, 2, kind);
-        locks.release(1, 0xc0, 18);
+        locks.release(1, 0xc0, 18, ALL_RUN);
         let once = LockRow { acquires: 1, releases: 1, held: 5, ..LockRow::default() };
         let rows = locks.rows();
         assert_eq!(rows[&(kind, PLACE)], once);

@@ -157,7 +157,10 @@ impl Tracker {
                     stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }
             }
-            _ => services.locks.release(task, lock, now),
+            _ => {
+                let is_running = |task| self.cpus.iter().any(|tracked| tracked.task == task);
+                services.locks.release(task, lock, now, is_running);
+            }
         }
     }
 
