@@ -238,6 +238,9 @@ pub struct KernelSpan<const N: usize = 1> {
     pub context: KernelContext,
     /// Start of the span: the first count of the CPU on which the span started.
     pub start: u64,
+    /// End of the span: the first count of the CPU on which the span ended. A span whose task was off the CPUs is longer
+    /// than its inclusive counts. The counts of two CPUs may differ, so that the end may even be before the start.
+    pub end: u64,
     /// Counts of the context itself.
     pub self_counts: Counts<N>,
     /// Counts including nested contexts.
@@ -817,7 +820,8 @@ impl<const N: usize> KernelStack<N> {
         let inclusive = difference(self.sum_of_frames(), run.inclusive);
         self.ledger.complete(context, &inclusive);
         if self.keeps_spans {
-            self.spans.push(KernelSpan { context, start: run.start, self_counts, inclusive });
+            let (start, end) = (run.start, self.charged_to[0]);
+            self.spans.push(KernelSpan { context, start, end, self_counts, inclusive });
         }
     }
 
@@ -975,7 +979,8 @@ impl<const N: usize> KernelStack<N> {
         let is_kept = !matches!(frame.entry, Entry::Bottom | Entry::Syscall);
         if self.keeps_spans && is_kept {
             let Frame { context, start, self_counts, .. } = *frame;
-            self.spans.push(KernelSpan { context, start, self_counts, inclusive });
+            let end = self.charged_to[0];
+            self.spans.push(KernelSpan { context, start, end, self_counts, inclusive });
         }
     }
 }

@@ -105,12 +105,27 @@ fn a_run_of_a_kernel_thread_is_a_span() {
     switch(&mut cpu, (7, 1), KernelContext::Task(1), 60);
     let spans: Vec<_> = cpu
         .take_spans()
-        .map(|span| (span.context, span.start, span.self_counts, span.inclusive))
+        .map(|span| (span.context, span.start, span.end, span.self_counts, span.inclusive))
         .collect();
-    assert_eq!(spans, [(KernelContext::Interrupt(0xec), 40, [5], [5]), (thread, 30, [25], [30])]);
+    let interrupt = (KernelContext::Interrupt(0xec), 40, 45, [5], [5]);
+    assert_eq!(spans, [interrupt, (thread, 30, 60, [25], [30])]);
     // A task that is no kernel thread has no run.
     switch(&mut cpu, (1, 1), KernelContext::Task(1), 70);
     assert_eq!(cpu.take_spans().count(), 0);
+}
+
+/// Another task runs during the span: its end is later than its start plus its inclusive time.
+#[test]
+fn a_span_that_was_switched_out_ends_where_it_returns() {
+    let (mut tasks, mut cpu) = (TaskStacks::<1>::default(), KernelStack::<1>::default());
+    cpu.keep_spans();
+    cpu.open_region([0]);
+    cpu.enter_hardware(KernelContext::Exception(14), 0x80, None, [10]);
+    tasks.switch(&mut cpu, (1, false), (7, KernelContext::Task(7)), [15]);
+    tasks.switch(&mut cpu, (7, false), (1, KernelContext::Task(1)), [90]);
+    cpu.return_to_kernel(0x80, [97]);
+    let [span] = cpu.take_spans().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!((span.start, span.end, span.inclusive), (10, 97, [5 + 7]));
 }
 
 fn row(services: &Services, service: KernelContext) -> ServiceRow {

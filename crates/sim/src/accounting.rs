@@ -478,7 +478,7 @@ impl Accounting {
         for (span, counts) in spans.iter().zip(counts) {
             let span_use = SpanUse {
                 context: context_of(span.code)?,
-                ended_at_cycles: span.start.saturating_add(span.inclusive_cycles),
+                ended_at_cycles: span.ended_at(),
                 self_cycles: span.self_cycles,
                 inclusive_cycles: span.inclusive_cycles,
                 self_instructions: span.self_instructions,

@@ -90,7 +90,7 @@ fn event(block: Option<&Record>, position: u64, names: &Accounting) -> RecordedE
                 span.inclusive_instructions,
                 span.self_instructions
             );
-            (Some(span.cpu), Some(span.start), "span", name(span.code), detail)
+            (Some(span.cpu), Some(span.ended_at()), "span", name(span.code), detail)
         }
         Some(Record::Marker(marker)) => {
             let counts =

@@ -294,7 +294,8 @@ pub struct Span {
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
-    /// When the span started, in cycles since the record started, on the time axis of the CPU that started the span.
+    /// When the span would have started if its task had never been switched out: its end minus `inclusive_cycles`, modulo
+    /// 2^64. In cycles since the record started, on the time axis of the CPU that ended the span.
     pub start: u64,
     /// Cycles of the span itself.
     pub self_cycles: u64,
@@ -304,6 +305,14 @@ pub struct Span {
     pub self_instructions: u64,
     /// Instructions of the span, including nested contexts.
     pub inclusive_instructions: u64,
+}
+
+impl Span {
+    /// When the span ended, in cycles since the record started, on the time axis of the CPU that ended it.
+    #[must_use]
+    pub fn ended_at(&self) -> u64 {
+        self.start.wrapping_add(self.inclusive_cycles)
+    }
 }
 
 numbered! {

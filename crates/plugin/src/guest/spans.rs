@@ -101,13 +101,14 @@ impl Spans {
     }
 }
 
-/// The record of a span.
+/// The record of a span. Its start is the end minus the inclusive cycles, so that readers get the end of a span whose task was
+/// switched out. A span may have moved from another CPU with another time: then the difference may be negative, and wraps.
 fn span_row(SpanSource { vcpu: cpu, region }: SpanSource, span: &KernelSpan<COUNTERS>) -> Record {
     Record::Span(Span {
         cpu,
         region,
         code: span.context.code(),
-        start: span.start,
+        start: span.end.wrapping_sub(span.inclusive[CYCLES]),
         self_cycles: span.self_counts[CYCLES],
         inclusive_cycles: span.inclusive[CYCLES],
         self_instructions: span.self_counts[INSTRUCTIONS],
@@ -130,4 +131,29 @@ fn transition_row(
     let (code, task) = (transition.context.code(), transition.task.code());
     let (at, cycles) = (transition.at[TIME], transition.at[CYCLES]);
     Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::KernelContext;
+
+    use super::*;
+
+    fn recorded_end(start: u64, end: u64, inclusive_cycles: u64) -> u64 {
+        let mut inclusive = [0; COUNTERS];
+        inclusive[CYCLES] = inclusive_cycles;
+        let context = KernelContext::Exception(14);
+        let span = KernelSpan { context, start, end, self_counts: inclusive, inclusive };
+        match span_row(SpanSource { vcpu: 0, region: 1 }, &span) {
+            Record::Span(row) => row.ended_at(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_recorded_end_is_the_real_one() {
+        assert_eq!(recorded_end(100, 150, 50), 150);
+        assert_eq!(recorded_end(100, 900, 50), 900, "its task was switched out");
+        assert_eq!(recorded_end(1_000, 20, 50), 20, "it ended on a CPU with an earlier time");
+    }
 }

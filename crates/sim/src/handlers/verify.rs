@@ -181,8 +181,10 @@ fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
     around
 }
 
+/// When a span would have started if its task had never been switched out. 0 for a span that started on another CPU, with
+/// another time, if that time would be negative.
 fn started_at(span: &SpanUse) -> u64 {
-    span.ended_at_cycles - span.inclusive_cycles
+    span.ended_at_cycles.saturating_sub(span.inclusive_cycles)
 }
 
 /// Returns when the probes' window opened and closed on a CPU, in cycles on the CPU's time axis. The window opens at
