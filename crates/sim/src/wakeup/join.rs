@@ -276,13 +276,17 @@ fn woken_by(
 }
 
 /// The last piece of the timer's interrupt that wakes the thread. `None` if there is none.
+///
+/// The softirqs at the end of an interrupt lie between two of its pieces. Another interrupt begins only after a task has
+/// run.
 fn woken_after(pieces: &[Piece]) -> Option<usize> {
     let first = pieces.iter().position(|piece| piece.is_timer)?;
     let mut start_ns = 0;
     let mut woken = first;
+    let mut has_returned = false;
     for (number, piece) in pieces.iter().enumerate() {
-        let is_next = piece.is_timer && number > first;
-        if is_next && first == 0 && start_ns < SECOND_TIMER_NS {
+        has_returned |= number > first && !matches!(piece.running, Running::Context(_));
+        if piece.is_timer && has_returned && first == 0 && start_ns < SECOND_TIMER_NS {
             woken = number;
         }
         start_ns += piece.length_ns;
@@ -385,6 +389,26 @@ mod tests {
         // The thread had not gone to sleep when its timer was due.
         let late = parts_of((30, 250), &transitions);
         assert_eq!(late[0], (part(Stage::Expiry, Running::Thread), 10));
+    }
+
+    /// The timer's interrupt executes a softirq before it returns: this is not the interrupt of another timer.
+    #[test]
+    fn a_softirq_at_the_end_of_the_timers_interrupt_is_not_expiry() {
+        let (idle, softirq) = (KernelContext::Idle, KernelContext::Softirq(1));
+        let transitions = [
+            transition(10, idle, idle),
+            transition(90, TIMER, idle),
+            transition(110, softirq, idle),
+            transition(140, TIMER, idle),
+            transition(145, idle, idle),
+            transition(160, SLEEP, THREAD),
+        ];
+        let sum = |parts: &[(Part, u64)], stage| -> u64 {
+            parts.iter().filter(|(part, _)| part.stage == stage).map(|(_, length)| length).sum()
+        };
+        let parts = parts_of((100, 200), &transitions);
+        let stages = [Stage::Expiry, Stage::Scheduling, Stage::Return];
+        assert_eq!(stages.map(|stage| sum(&parts, stage)), [10, 50, 40]);
     }
 
     #[test]
