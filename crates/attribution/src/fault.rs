@@ -11,7 +11,8 @@ pub enum FaultKind {
     Unclassified = 0,
     /// First access to a page of memory that maps no file: the kernel maps a page of zeros.
     DemandZero = 1,
-    /// The page of the file is in memory: the kernel maps it without reading.
+    /// The page is in memory: the kernel maps it without reading. It is a page of a file, a page that the kernel wants to
+    /// swap out, or a page that the kernel is moving to another address.
     Minor = 2,
     /// The page is mapped and the access is allowed. The fault only updates bits of the page table entry, or another
     /// CPU has mapped the page in the meantime.

@@ -23,7 +23,7 @@ pub enum FaultStep {
 }
 
 /// Functions whose first instruction shows the state of a service.
-const POINTS: [(&str, Action); 22] = [
+const POINTS: [(&str, Action); 26] = [
     ("__schedule", Action::Schedule),
     ("try_to_wake_up", Action::WakeUp),
     ("handle_mm_fault", Action::Fault(FaultStep::Handle)),
@@ -36,6 +36,8 @@ const POINTS: [(&str, Action); 22] = [
     ("huge_pmd_set_accessed", Action::Fault(FaultStep::Is(FaultKind::Spurious))),
     ("spurious_kernel_fault", Action::Fault(FaultStep::Is(FaultKind::Spurious))),
     ("do_wp_page", Action::Fault(FaultStep::Is(FaultKind::Protection))),
+    // A huge page. If it has other users, the kernel splits it, and continues in do_wp_page.
+    ("do_huge_pmd_wp_page", Action::Fault(FaultStep::Is(FaultKind::Protection))),
     ("wp_page_copy", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
     // From Linux 6.8 on wp_page_copy, which may be part of do_wp_page, calls it.
     ("folio_prealloc", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
@@ -45,7 +47,13 @@ const POINTS: [(&str, Action); 22] = [
     // The page cache has the page. A mark on the page requests to read the next pages.
     ("page_cache_async_ra", Action::Fault(FaultStep::ReadAhead)),
     ("filemap_read_folio", Action::Fault(FaultStep::Is(FaultKind::File))),
-    ("do_swap_page", Action::Fault(FaultStep::Is(FaultKind::Swap))),
+    // The kernel comes here for each entry of a page table that has no page. The page may be in memory: in the swap cache,
+    // or on its way to another address. Only the functions after this one read it from swap.
+    ("do_swap_page", Action::Fault(FaultStep::Is(FaultKind::Minor))),
+    ("swapin_readahead", Action::Fault(FaultStep::Is(FaultKind::Swap))),
+    // The name of swap_read_folio on earlier kernels.
+    ("swap_read_folio", Action::Fault(FaultStep::Is(FaultKind::Swap))),
+    ("swap_readpage", Action::Fault(FaultStep::Is(FaultKind::Swap))),
     ("__bad_area_nosemaphore", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
     ("bad_area_nosemaphore", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
     ("__bad_area", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
@@ -219,6 +227,21 @@ mod tests {
         assert_eq!(is_general("io_schedule"), Some(true));
         assert_eq!(is_general("schedule_timeout"), Some(true));
         assert_eq!(is_general("__schedule"), None);
+    }
+
+    #[test]
+    fn a_page_that_is_in_memory_is_not_read_from_swap() {
+        let kind = |name| match action_of(name) {
+            Some(Action::Fault(FaultStep::Is(kind))) => Some(kind),
+            _ => None,
+        };
+        // The fault of a page that moves reaches the first function only.
+        assert_eq!(kind("do_swap_page"), Some(FaultKind::Minor));
+        for reads in ["swapin_readahead", "swap_read_folio", "swap_readpage"] {
+            assert_eq!(kind(reads), Some(FaultKind::Swap));
+            assert!(wanted().any(|name| name == reads));
+        }
+        assert_eq!(kind("do_huge_pmd_wp_page"), Some(FaultKind::Protection));
     }
 
     #[test]
