@@ -70,6 +70,8 @@ struct Frame<const N: usize> {
     fault: FaultKind,
     /// Whether a page fault has found its page, and reads the next pages ahead.
     reads_ahead: bool,
+    /// Whether the kernel's memory management has started to handle a page fault. It may have to start again.
+    is_handled: bool,
     /// Total time that the task had been off the CPUs when the span started.
     off: OffCpu,
     /// Whether a part of the span ran on a CPU after it went offline in the region. That part is not counted.
@@ -89,6 +91,7 @@ impl<const N: usize> Frame<N> {
             region: 0,
             fault,
             reads_ahead: false,
+            is_handled: false,
             off,
             is_partial: false,
         }
@@ -639,6 +642,13 @@ impl<const N: usize> KernelStack<N> {
         if let Some(top) = self.frames.last_mut().filter(|top| top.is_fault()) {
             top.fault = top.fault.max(kind);
         }
+    }
+
+    /// The kernel's memory management handles the page fault on top. Returns whether it does so for the first time: if it
+    /// has to wait for the page, it starts again later. True without a page fault on top.
+    pub fn handle_fault(&mut self) -> bool {
+        let fault = self.frames.last_mut().filter(|top| top.is_fault());
+        fault.is_none_or(|fault| !std::mem::replace(&mut fault.is_handled, true))
     }
 
     /// Notes whether the page fault on top now reads pages ahead; no task waits for such pages.

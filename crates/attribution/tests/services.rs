@@ -233,6 +233,18 @@ fn a_fault_gets_the_most_specific_name_and_all_its_time_goes_there() {
 }
 
 #[test]
+fn a_fault_that_the_kernel_handles_again_is_one_fault() {
+    let mut stack = KernelStack::<1>::default();
+    stack.enter_hardware(KernelContext::Exception(14), 0x80, Some(7), [0]);
+    assert_eq!([stack.handle_fault(), stack.handle_fault()], [true, false]);
+    stack.return_to_user(7, [1]);
+    stack.enter_hardware(KernelContext::Exception(14), 0x80, Some(7), [2]);
+    assert!(stack.handle_fault());
+    stack.return_to_user(7, [3]);
+    assert_eq!([stack.handle_fault(), stack.handle_fault()], [true, true], "without a fault");
+}
+
+#[test]
 fn the_last_request_of_a_task_completes_when_the_task_ends() {
     let mut machine = Machine::new();
     machine.cpus[0].enter_syscall(60, 100, [0]);

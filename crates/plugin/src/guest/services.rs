@@ -41,6 +41,33 @@ impl ServiceSums {
     }
 }
 
+/// When the kernel adds a page fault to its count `pgfault`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CountedAt {
+    /// Each time that it starts to handle the fault, also when it starts again after it has waited.
+    Start,
+    /// Once the fault is handled.
+    Completion,
+}
+
+/// The first release that counts page faults at their completion.
+const COUNTS_COMPLETED_FAULTS_SINCE: u64 = 6_004;
+
+/// When a kernel counts page faults. `release`: see [`plugin_interface::symbols::release_number`].
+fn counted_at(release: Option<u64>) -> CountedAt {
+    match release {
+        Some(release) if release >= COUNTS_COMPLETED_FAULTS_SINCE => CountedAt::Completion,
+        _ => CountedAt::Start,
+    }
+}
+
+/// Whether the handling of a page fault with this result of `handle_mm_fault` is not complete: the kernel starts again.
+fn is_retried(result: u64) -> bool {
+    /// VM_FAULT_RETRY in include/linux/mm_types.h.
+    const RETRY: u64 = 0x400;
+    result & RETRY != 0
+}
+
 /// A vCPU at the first instruction of a followed function.
 struct CallPoint {
     /// The address of the function.
@@ -187,15 +214,22 @@ impl Tracker {
         let argument = moment.qemu.register_value(moment.registers.rdi);
         let kind = match step {
             FaultStep::Handle => {
-                if let Some(services) = &mut self.services {
-                    services.handled_faults += 1;
-                }
                 let stack = &mut self.cpus[cpu].stack;
                 stack.read_ahead(false);
-                if !stack.is_in_fault() {
+                let is_exception = stack.is_in_fault();
+                if !is_exception {
                     let Some(return_to) = moment.word(stack_pointer) else { return };
                     let context = KernelContext::KernelFault(FaultKind::Unclassified);
                     stack.enter_call(context, return_to, stack_pointer, moment.now);
+                }
+                let is_first = stack.handle_fault();
+                let counts = match counted_at(self.offsets.release) {
+                    CountedAt::Start => true,
+                    // Without an exception, the function counts at its return.
+                    CountedAt::Completion => is_exception && is_first,
+                };
+                if let Some(services) = &mut self.services {
+                    services.handled_faults += u64::from(counts);
                 }
                 let operations = self.offsets.vm_ops.map(|offset| argument.wrapping_add(offset));
                 let has_file = operations.and_then(|address| moment.word(address)) != Some(0);
@@ -209,6 +243,18 @@ impl Tracker {
             FaultStep::Is(kind) => kind,
         };
         self.cpus[cpu].stack.classify_fault(kind);
+    }
+
+    /// Counts a page fault that the kernel has handled itself, without an exception. `result`: the result of
+    /// `handle_mm_fault`, which returns.
+    pub(crate) fn count_kernel_fault(&mut self, result: u64) {
+        let counts = counted_at(self.offsets.release) == CountedAt::Completion;
+        if let Some(services) = &mut self.services
+            && counts
+            && !is_retried(result)
+        {
+            services.handled_faults += 1;
+        }
     }
 
     /// Whether a page fault on a file writes to memory that is not shared, so the task gets its own copy of the page.
@@ -350,5 +396,19 @@ impl Tracker {
         let refused = sums.refused() + services.locks.refused();
         let broken = refused + u64::from(sums.total() != used_counts);
         writer.write(&Record::ServiceTotals(ServiceTotals { region, handled_faults, broken }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_counted_as_the_kernel_counts_them() {
+        let releases = [None, Some(5_010), Some(6_001), Some(6_003), Some(6_004), Some(7_000)];
+        let completion = releases.map(|release| counted_at(release) == CountedAt::Completion);
+        assert_eq!(completion, [false, false, false, false, true, true]);
+        // A retry, also with VM_FAULT_MAJOR; no fault, and VM_FAULT_COMPLETED.
+        assert_eq!([0x400, 0x404, 0, 0x4000].map(is_retried), [true, true, false, false]);
     }
 }

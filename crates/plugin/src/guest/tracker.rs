@@ -388,6 +388,12 @@ impl Tracker {
             let (task, end) = (tracked.task, WaitEnd::of_return_value(kind, rax));
             services.locks.end_wait(task, kind.sleeps(), end, moment.common_cycles());
         }
+        let is_kernel_fault = matches!(context_before, KernelContext::KernelFault(_));
+        if is_kernel_fault && self.cpus[cpu].stack.depth() < depth_before {
+            let result = moment.qemu.register_value(moment.registers.rax);
+            self.count_kernel_fault(result);
+        }
+        let tracked = &mut self.cpus[cpu];
         // The live bench measures an interrupt from the end of the BPF programs at its entry. Several programs run in a
         // loop, and the body starts after the loop.
         let probes = [VECTOR_PROBE, ENTRY_LOOP];
