@@ -54,11 +54,16 @@ pub enum KernelContext {
     /// A function that a timer, a work item, a tasklet or RCU calls: one of [`ContextKind::CALLBACKS`], and the lower
     /// half of the function's address. The upper half is the same for all code of the kernel.
     Callback(ContextKind, u32),
+    /// The exit of a task that a signal ended, inside the context in which the signal found it. The exit of a task that ends
+    /// itself is its system call.
+    Exit,
 }
 
 /// The first of the kinds of codes that stand for [`KernelContext::Callback`], in the order of
 /// [`ContextKind::CALLBACKS`].
 const CALLBACK_KIND_FIRST: u64 = 16;
+/// The kind of the code of [`KernelContext::Exit`], after those of callbacks.
+const EXIT_KIND: i32 = 21;
 
 impl KernelContext {
     /// Whether the context is an interrupt, a softirq or an exception. The threads of IRQ lines do not
@@ -109,6 +114,7 @@ impl KernelContext {
                 let position = ContextKind::CALLBACKS.iter().position(|known| *known == kind);
                 (CALLBACK_KIND_FIRST as i32 + position.unwrap_or(0) as i32, function)
             }
+            KernelContext::Exit => (EXIT_KIND, 0),
         };
         u64::from(kind as u32) << 32 | u64::from(number)
     }
@@ -139,6 +145,7 @@ impl KernelContext {
             13 => KernelContext::KernelFault(FaultKind::of_number(number)?),
             14 => KernelContext::Scheduler,
             15 => KernelContext::LockWait(LockKind::of_number(number)?),
+            21 => KernelContext::Exit,
             kind => KernelContext::Callback(callback(kind)?, number),
         };
         // Contexts without a number have only one code: refuses codes with a number.
@@ -180,6 +187,7 @@ impl fmt::Display for KernelContext {
                 write!(out, "{} {function:#x}", kind.label())
             }
             KernelContext::LockWait(kind) => write!(out, "wait for a {}", kind.label()),
+            KernelContext::Exit => write!(out, "exit"),
         }
     }
 }
@@ -209,6 +217,7 @@ mod tests {
             KernelContext::LockWait(LockKind::SemaphoreWrite),
             KernelContext::Callback(ContextKind::Hrtimer, 0x8114_5820),
             KernelContext::Callback(ContextKind::Rcu, u32::MAX),
+            KernelContext::Exit,
         ];
         for context in contexts {
             assert_eq!(KernelContext::from_code(context.code()), Some(context));
@@ -221,7 +230,8 @@ mod tests {
             12 << 32 | 9,
             14 << 32 | 1,
             15 << 32 | 6,
-            21 << 32,
+            21 << 32 | 1,
+            22 << 32,
             u64::MAX,
         ] {
             assert_eq!(KernelContext::from_code(code), None, "{code:#x}");

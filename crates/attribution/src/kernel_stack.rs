@@ -733,6 +733,16 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
+    /// The current task starts to exit. If a signal ends it inside another context than the system call that asks for the
+    /// exit, the exit is a context of its own. It lasts until [`KernelStack::end_task`].
+    pub fn start_exit(&mut self, now: Counts<N>) {
+        let top = self.top();
+        let is_exit_call = top.entry == Entry::Syscall && top.ends_with_task();
+        if self.frames.len() > 1 && !is_exit_call {
+            self.enter_section(KernelContext::Exit, now);
+        }
+    }
+
     /// The task has ended, and so have all contexts above it. The call that asked for the end and the functions that
     /// the task was in are complete. A signal can also end the task inside any other system call, interrupt or exception.
     /// That context executed the task's exit and does not complete: its time would be longer than its own work.

@@ -282,6 +282,35 @@ fn a_request_in_which_a_signal_ends_its_task_does_not_complete() {
 }
 
 #[test]
+fn the_exit_of_a_killed_task_is_not_time_of_the_interrupt_in_which_it_is_killed() {
+    let timer = KernelContext::Interrupt(0xec);
+    let mut machine = Machine::new();
+    machine.cpus[0].enter_hardware(timer, 0x80, Some(100), [0]);
+    machine.run(0, 3);
+    machine.cpus[0].start_exit([3]);
+    machine.run(0, 50);
+    machine.cpus[0].end_task([53]);
+    // A task that asks for its exit.
+    machine.cpus[0].enter_syscall(231, 100, [53]);
+    machine.run(0, 2);
+    machine.cpus[0].start_exit([55]);
+    machine.run(0, 20);
+    machine.cpus[0].end_task([75]);
+    // A kernel thread.
+    machine.cpus[0].start_exit([75]);
+    assert_eq!(machine.cpus[0].depth(), 1);
+    let services = machine.close();
+    let counts = |service| {
+        let counts = row(&services, service).counts;
+        (counts.entries, counts.completed, counts.self_counts[0])
+    };
+    assert_eq!(counts(timer), (1, 0, 3));
+    assert_eq!(counts(KernelContext::Exit), (1, 1, 50));
+    assert_eq!(counts(KernelContext::Syscall(231)), (1, 1, 22));
+    assert_eq!(services.total(), [75]);
+}
+
+#[test]
 fn what_was_under_way_when_the_region_opened_is_counted_and_is_no_request() {
     let mut machine = Machine::new();
     machine.cpus[0].enter_syscall(0, 100, [0]);

@@ -344,6 +344,7 @@ impl Tracker {
             }
             Action::Probe(position) => self.enter_probe(cpu, position, moment),
             Action::Switch => self.switch(cpu, moment),
+            Action::TaskExit => self.cpus[cpu].stack.start_exit(now),
             Action::TaskDead => self.cpus[cpu].is_dying = true,
             Action::IdleLoop => self.cpus[cpu].stack.restart(KernelContext::Idle, now),
             Action::InterruptReturn => {

@@ -110,6 +110,8 @@ pub enum Action {
     Pause,
     /// First instruction of the switch from the task in `rdi` to the task in `rsi`.
     Switch,
+    /// First instruction of the function with which the current task exits, until [`Action::TaskDead`].
+    TaskExit,
     /// First instruction of the function that ends the current task.
     TaskDead,
     /// First instruction of the idle loop, which a CPU enters when it comes online.

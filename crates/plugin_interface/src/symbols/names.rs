@@ -7,13 +7,14 @@ use attribution::{ContextKind, KernelContext, SYSCALL_32};
 use super::Action;
 
 /// Functions at whose first instruction the plugin acts.
-pub(super) const POINTS: [(&str, Action); 22] = [
+pub(super) const POINTS: [(&str, Action); 23] = [
     ("entry_SYSCALL_64", Action::SyscallEntry { flags: 0 }),
     ("entry_SYSCALL_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
     ("entry_SYSENTER_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
     ("entry_INT80_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
     ("asm_int80_emulation", Action::SyscallEntry { flags: SYSCALL_32 }),
     ("__switch_to_asm", Action::Switch),
+    ("do_exit", Action::TaskExit),
     ("do_task_dead", Action::TaskDead),
     ("cpu_startup_entry", Action::IdleLoop),
     ("cpuhp_report_idle_dead", Action::CpuDead),

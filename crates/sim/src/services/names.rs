@@ -40,6 +40,7 @@ impl Names<'_> {
             }
             // A new task on its way to user mode, or a task that was in the kernel when irqlab began to follow it.
             KernelContext::Task(_) => return (Class::Other, UNSEEN_ENTRY.to_owned()),
+            KernelContext::Exit => return (Class::Other, "exit of a killed task".to_owned()),
             KernelContext::Syscall(number) => return (Class::Syscall, self.syscall(number)),
             KernelContext::KernelThread(pid) => {
                 let name = self.accounting.tasks.get(&pid).filter(|name| !name.is_empty());
