@@ -209,6 +209,26 @@ fn faults_of_others_between_the_region_and_the_reading_are_named() {
     assert_eq!(row["agrees"], true, "{row}");
 }
 
+/// The signal finds the loop in user mode, so that an interrupt delivers it and executes the exit.
+#[test]
+fn the_exit_of_a_killed_task_is_no_time_of_the_interrupt() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "while :; do :; done & sleep 0.05; kill $!; wait";
+    let arguments = ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--", line];
+    let run = workspace.run(&arguments).assert_code(0).json();
+    let exit_ns = real(service(&run, "other", "exit of a killed task"), "self_total_ns");
+    let interrupts_ns = ["reschedule", "local_timer"].map(|name| {
+        let row = service(&run, "interrupt", name);
+        real(row, "self_total_ns") / uint(row, "completed_count") as f64
+    });
+    for mean_ns in interrupts_ns {
+        assert!(exit_ns > 10.0 * mean_ns, "{exit_ns} {interrupts_ns:?}");
+    }
+}
+
 /// The kernel's count is then that of more than the region, and absent.
 #[test]
 fn a_workload_that_marks_its_own_region_has_no_count_to_compare() {
