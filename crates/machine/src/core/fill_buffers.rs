@@ -1,8 +1,7 @@
 //! Line fill buffers: they limit how many misses of a core can be under way at the same time. Used by the cores that
 //! execute one thread. The memory system below has no limit of its own (`without_mshr_limit`).
 
-use super::WaitParts;
-use crate::address::VirtualAddress;
+use super::{Access, WaitParts};
 use crate::cycle::Cycle;
 
 /// A line that is under way from `start` to before `end`.
@@ -60,13 +59,13 @@ impl LineFillBuffers {
         start >= self.all_filled
     }
 
-    /// Serves an access to `address` that starts at `start`. The memory delays it by `wait` cycles, whose reasons are
-    /// `parts`. No later access starts before `present`. A miss without a free buffer starts later. A line that was
-    /// already under way for another access does not arrive later for lack of a buffer.
+    /// Serves an access that starts at `start`. The memory delays it by `wait` cycles, whose reasons are `parts`. No
+    /// later access starts before `present`. A miss without a free buffer starts later. A line that was already under
+    /// way for another access does not arrive later for lack of a buffer. A device has no line and takes no buffer.
     #[inline]
     pub(super) fn serve(
         &mut self,
-        address: VirtualAddress,
+        access: &Access,
         start: Cycle,
         (wait, parts): (u64, WaitParts),
         present: Cycle,
@@ -74,7 +73,10 @@ impl LineFillBuffers {
         if wait == 0 && start >= self.all_filled {
             return Served::without_wait_for_buffer(start, false);
         }
-        let line = address.block_number(self.line_shift);
+        if access.physical.is_none() {
+            return Served::without_wait_for_buffer(start + wait, wait > 0);
+        }
+        let line = access.virtual_address.block_number(self.line_shift);
         if parts.translation_cycles == 0 {
             return self.serve_late(line, start, (wait, parts.under_way), present);
         }
@@ -96,11 +98,12 @@ impl LineFillBuffers {
         let end_of_fill = |fill_start: Cycle| {
             if under_way { (start + wait).max(fill_start.next()) } else { fill_start + wait }
         };
-        // If the line is under way, the memory reports a hit, or a part of the wait.
+        // If the line is under way, the memory may report a hit, or a part of the wait. It reports a longer wait if the
+        // access needs more than the line: the right to write, or a second line.
         let is_same_line = |miss: &&Miss| miss.line == line && miss.end > start;
         let arrives = self.under_way.iter().filter(is_same_line).map(|miss| miss.end).min();
         if let Some(cycle) = arrives {
-            return Served::without_wait_for_buffer(cycle, true);
+            return Served::without_wait_for_buffer(cycle.max(start + wait), true);
         }
         if wait == 0 {
             return Served::without_wait_for_buffer(start, false);
@@ -136,6 +139,7 @@ impl LineFillBuffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::{PhysicalAddress, VirtualAddress};
     use proptest::prelude::*;
 
     const NEW: WaitParts = WaitParts { translation_cycles: 0, under_way: false };
@@ -149,9 +153,15 @@ mod tests {
         wait: (u64, WaitParts),
         present: u64,
     ) -> (u64, bool) {
-        let address = VirtualAddress(address);
-        let served = misses.serve(address, Cycle(start), wait, Cycle(present));
+        let access = load(address, Some(PhysicalAddress(address)));
+        let served = misses.serve(&access, Cycle(start), wait, Cycle(present));
         (served.cycle.0, served.missed)
+    }
+
+    /// A load of 8 bytes. `physical`: `None` for a device.
+    fn load(address: u64, physical: Option<PhysicalAddress>) -> Access {
+        let virtual_address = VirtualAddress(address);
+        Access { virtual_address, physical, instruction: 0, bytes: 8, write: false }
     }
 
     #[test]
@@ -176,6 +186,25 @@ mod tests {
         assert_eq!(serve(&mut misses, 0x1010, 20, (90, NEW), 0), (110, true));
         assert_eq!(serve(&mut misses, 0x1040, 20, (0, NEW), 0), (20, false));
         assert_eq!(serve(&mut misses, 0x1008, 110, (0, NEW), 0), (110, false));
+    }
+
+    #[test]
+    fn an_access_to_a_line_under_way_waits_as_long_as_memory_says() {
+        let mut misses = LineFillBuffers::new(4, 64);
+        assert_eq!(serve(&mut misses, 0x1000, 10, (100, NEW), 0), (110, true));
+        // The right to write the line, or a second line, comes after the line.
+        assert_eq!(serve(&mut misses, 0x1008, 20, (140, NEW), 0), (160, true));
+        assert_eq!(serve(&mut misses, 0x1008, 20, (140, LATE), 0), (160, true));
+    }
+
+    #[test]
+    fn an_access_to_a_device_takes_no_buffer() {
+        let mut misses = LineFillBuffers::new(1, 64);
+        for wait in [100, 200] {
+            let served = misses.serve(&load(0x1000, None), Cycle(10), (wait, NEW), Cycle(0));
+            assert_eq!(served, Served::without_wait_for_buffer(Cycle(10 + wait), true));
+        }
+        assert_eq!(serve(&mut misses, 0x2000, 10, (100, NEW), 0).0, 110);
     }
 
     #[test]

@@ -227,7 +227,7 @@ impl InOrderCore {
                 }
             };
             let fill_buffers = &mut self.common.fill_buffers;
-            let served = fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
+            let served = fill_buffers.serve(load, start, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
             loaded.data = loaded.data.max(ReadyTime::new(served.cycle + latency, served.missed));
             loaded.buffer_free = loaded.buffer_free.max(served.buffer_free);

@@ -187,7 +187,7 @@ impl CommonParts {
     ) -> Served {
         let wait = memory.access(store, AccessMode::Store, issued);
         let parts = wait_parts(memory, wait);
-        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
+        let served = self.fill_buffers.serve(store, issued, (wait, parts), present);
         self.retirement.counts.stores += 1;
         self.retirement.counts.store_misses += u64::from(served.missed);
         served

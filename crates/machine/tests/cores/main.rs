@@ -5,6 +5,7 @@ mod emerald_rapids;
 mod fast_paths;
 mod in_order;
 mod kernels;
+mod late_lines;
 mod machines;
 mod modified_code;
 mod parts;
