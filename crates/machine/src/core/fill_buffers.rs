@@ -86,6 +86,23 @@ impl LineFillBuffers {
         Served { missed: true, ..self.serve_late(line, start, (wait, parts.under_way), present) }
     }
 
+    /// [`LineFillBuffers::serve`] for a load that asks for its line at `asked`, but starts only at `start`, `asked` or
+    /// later, because it waits for stores. `wait` begins at `asked`: meanwhile the line is on its way.
+    pub(super) fn serve_delayed(
+        &mut self,
+        load: &Access,
+        (asked, start): (Cycle, Cycle),
+        wait: (u64, WaitParts),
+        present: Cycle,
+    ) -> Served {
+        let served = self.serve(load, asked, wait, present);
+        Served {
+            cycle: served.cycle.max(start),
+            missed: served.missed && served.cycle > start,
+            ..served
+        }
+    }
+
     /// [`LineFillBuffers::serve`] for an access that is translated at `start`.
     #[inline(never)]
     fn serve_late(
@@ -195,6 +212,22 @@ mod tests {
         // The right to write the line, or a second line, comes after the line.
         assert_eq!(serve(&mut misses, 0x1008, 20, (140, NEW), 0), (160, true));
         assert_eq!(serve(&mut misses, 0x1008, 20, (140, LATE), 0), (160, true));
+    }
+
+    #[test]
+    fn a_load_that_waits_for_stores_asks_for_its_line_before() {
+        let mut misses = LineFillBuffers::new(4, 64);
+        let mut served = |address, start, wait| {
+            let load = load(address, Some(PhysicalAddress(address)));
+            let served = misses.serve_delayed(&load, (Cycle(10), Cycle(start)), wait, Cycle(0));
+            (served.cycle.0, served.missed)
+        };
+        assert_eq!(served(0x1000, 30, (100, NEW)), (110, true));
+        assert_eq!(served(0x2000, 110, (100, NEW)), (110, false));
+        assert_eq!(served(0x3000, 500, (100, NEW)), (500, false));
+        // The translation is part of the wait.
+        let walk = WaitParts { translation_cycles: 60, under_way: false };
+        assert_eq!(served(0x4000, 30, (160, walk)), (170, true));
     }
 
     #[test]

@@ -227,7 +227,8 @@ impl InOrderCore {
                 }
             };
             let fill_buffers = &mut self.common.fill_buffers;
-            let served = fill_buffers.serve(load, start, (wait, parts), issued);
+            let times = (access_start, start);
+            let served = fill_buffers.serve_delayed(load, times, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
             loaded.data = loaded.data.max(ReadyTime::new(served.cycle + latency, served.missed));
             loaded.buffer_free = loaded.buffer_free.max(served.buffer_free);

@@ -1,4 +1,4 @@
-//! Accesses to lines that are under way, on cores with the caches of their machines.
+//! Accesses to lines that are under way or wait for stores, on cores with the caches of their machines.
 
 use machine::core::{
     Access, AccessMode, AnyCore, ExecutedBlock, Instruction, Memory, SingleThreadCore, Special,
@@ -21,7 +21,7 @@ fn plain(text: &str) -> SystemModel {
         level.prefetch = Prefetch::None;
     }
     (model.walk, model.walk_entries, model.tlb_miss_cycles) = (Walk::Fixed, 0, 0);
-    model.memory_line_cycles = 0;
+    (model.stlb_hit_cycles, model.memory_line_cycles) = (Some(0), 0);
     model
 }
 
@@ -32,6 +32,10 @@ fn port(system: &mut MemorySystem, cpu: usize) -> MemoryPort<'_> {
 
 fn load(to: u64) -> Instruction {
     Instruction::nothing(4).loading(&[register(15)]).writing(&[register(to)])
+}
+
+fn store() -> Instruction {
+    Instruction::nothing(4).storing(&[register(15)]).reading(&[register(14)])
 }
 
 /// The cycles of a block of instructions, each with at most one access. Code and translations are at hand. `prepare`
@@ -107,5 +111,22 @@ fn loads_of_one_line_of_a_device_come_one_after_the_other() {
         let two = [(load(0), device(DATA)), (load(1), device(DATA + 8)), used];
         let waited = cycles(&model, &two, nothing) - cycles(&model, &one, nothing);
         assert!((1_000..1_010).contains(&waited), "{}: {waited}", model.name);
+    }
+}
+
+#[test]
+fn a_load_that_waits_for_a_store_waits_for_its_line_once() {
+    for text in [ZEN3, CORTEX_A55] {
+        let model = plain(text);
+        let byte = Access { bytes: 1, ..access(DATA, true) };
+        let steps =
+            [(store(), Some(byte)), (load(1), Some(access(DATA, false))), (add(1, 1).0, None)];
+        let held = |system: &mut MemorySystem| {
+            port(system, 0).look_up(&access(DATA, true), AccessMode::Store);
+        };
+        // The load needs bytes of the store and of the line, so it starts once the store has drained.
+        let waited = cycles(&model, &steps, nothing) - cycles(&model, &steps, held);
+        let memory = model.memory_cycles;
+        assert!((memory - 20..memory + 20).contains(&waited), "{}: {waited}", model.name);
     }
 }

@@ -202,7 +202,7 @@ impl OutOfOrderCore {
         }
         let present = self.ports.now();
         let fill_buffers = &mut self.common.fill_buffers;
-        let served = fill_buffers.serve(load, start, (wait, parts), present);
+        let served = fill_buffers.serve_delayed(load, (issued, start), (wait, parts), present);
         (served.cycle + latency, served.missed)
     }
 
