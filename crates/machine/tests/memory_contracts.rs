@@ -16,6 +16,7 @@ const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
 const P4: &str = include_str!("../../../machines/p4-1700.toml");
 const P3: &str = include_str!("../../../machines/p3-600.toml");
 const ULTRA1: &str = include_str!("../../../machines/ultra-1.toml");
+const A55: &str = include_str!("../../../machines/cortex-a55.toml");
 const T1: &str = include_str!("../../../machines/t1.toml");
 
 /// A model without the features that hide latencies.
@@ -936,4 +937,55 @@ fn m30_a_flushed_line_leaves_no_part_of_what_a_longer_line_included() {
         system.flush_line(0, PhysicalAddress(0x4000), false);
         assert_eq!(system.verify(), Ok(()));
     }
+}
+
+/// Page walks of zen3 fill entries of 2 MiB and 1 GiB, those of cortex-a55 entries of 4 KiB in the first TLB.
+#[test]
+fn m31_an_access_to_another_part_of_a_large_page_waits_for_the_walk_of_the_page() {
+    for (text, page, next_part) in [
+        (ZEN3, PageSize::Large, 0x1000),
+        (ZEN3, PageSize::Huge, 0x20_0000),
+        (A55, PageSize::Large, 0x1000),
+    ] {
+        let mut model = plain(text);
+        (model.walk, model.memory_line_cycles) = (Walk::Caches, 0);
+        let mut system = MemorySystem::new(&model, 1);
+        let mut access = |address, start| {
+            let access = Access { page, ..load(0, address, start) };
+            system.access(&access).translation_cycles
+        };
+        let walk_cycles = access(0x4000_0000, 1_000);
+        assert!(walk_cycles > model.memory_cycles, "{} {page:?}", model.name);
+        // A start that is later by 100 waits for the rest of the walk.
+        assert_eq!(access(0x4000_0000 + next_part, 1_100), walk_cycles - 100, "{}", model.name);
+        let known = access(0x4000_0000 + 2 * next_part, 100_000);
+        let is_known_to_first = text == ZEN3;
+        let expected = if is_known_to_first { 0 } else { model.stlb_hit_cycles.unwrap() };
+        assert_eq!(known, expected, "{} {page:?}", model.name);
+    }
+}
+
+#[test]
+fn m32_a_hit_on_the_fast_path_waits_for_the_walk_of_its_large_page() {
+    let mut model = plain(ZEN3);
+    (model.walk, model.memory_line_cycles) = (Walk::Caches, 0);
+    let mut system = MemorySystem::new(&model, 1);
+    let access = |address| Access { page: PageSize::Large, ..load(0, address, 100_000) };
+    // The line is in L1D, and the translation of its page is dropped.
+    system.access(&Access { start: Cycle::START, ..access(0x4000_1000) });
+    system.flush_tlbs(0, TlbFlush::All);
+    let walk_cycles = system.access(&access(0x4000_0000)).translation_cycles;
+    let page = PageSize::Large;
+    let pc = VirtualAddress::default();
+    let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc, page };
+    let hit = CoreAccess {
+        virtual_address: VirtualAddress(0x4000_1000),
+        physical: Some(PhysicalAddress(0x4000_1000)),
+        instruction: 0,
+        bytes: 8,
+        write: false,
+    };
+    let mut waited = |now| port.hit_wait_cycles(&hit, (false, Cycle(now)), |_| page);
+    assert_eq!(waited(100_000), Some(walk_cycles));
+    assert_eq!(waited(100_000 + walk_cycles), Some(0));
 }

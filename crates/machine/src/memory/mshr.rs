@@ -198,12 +198,6 @@ impl<T: Arriving> Arrivals<T> {
         Arrivals { arrivals: vec![none; ARRIVALS].into(), latest: Cycle::START }
     }
 
-    /// From this cycle on, nothing is under way.
-    #[inline(always)]
-    pub(super) fn all_arrived_at(&self) -> Cycle {
-        self.latest
-    }
-
     /// When a line or translation is ready that has arrived, or is under way, at `now`.
     #[inline]
     pub(super) fn ready_at(&self, arriving: T, now: Cycle) -> Cycle {
@@ -218,6 +212,59 @@ impl<T: Arriving> Arrivals<T> {
     pub(super) fn note(&mut self, arriving: T, ready: Cycle) {
         self.arrivals[arriving.number() as usize % ARRIVALS] = Arrival { arriving, ready };
         self.latest = self.latest.max(ready);
+    }
+}
+
+/// The smallest page of a TLB, as a power of two: [`ThreadPage`] is a page of this size.
+const SMALLEST_PAGE_SHIFT: u32 = 12;
+
+/// When the translations that are under way arrive in a TLB. A translation serves its whole entry, which may be larger
+/// than the page that was accessed.
+#[derive(Clone, Debug)]
+pub(super) struct Translations {
+    small: Arrivals<ThreadPage>,
+    /// Translations in entries that are larger than 4 KiB, for each size: the logarithm of the size, and the arrivals.
+    large: Vec<(u32, Arrivals<ThreadPage>)>,
+    /// When everything has arrived.
+    latest: Cycle,
+}
+
+impl Translations {
+    pub(super) fn new() -> Self {
+        Translations { small: Arrivals::new(), large: Vec::new(), latest: Cycle::START }
+    }
+
+    /// From this cycle on, nothing is under way.
+    #[inline(always)]
+    pub(super) fn all_arrived_at(&self) -> Cycle {
+        self.latest
+    }
+
+    /// When a translation is ready that the TLB holds, or that is under way, at `now`.
+    #[inline]
+    pub(super) fn ready_at(&self, page: ThreadPage, now: Cycle) -> Cycle {
+        if now >= self.latest {
+            return now;
+        }
+        let small = self.small.ready_at(page, now);
+        self.large.iter().fold(small, |ready, (shift, arrivals)| {
+            ready.max(arrivals.ready_at(page.in_larger_page(*shift), now))
+        })
+    }
+
+    /// Notes that the translation of a page arrives at `ready`, in an entry for a page of `1 << held_shift` bytes.
+    pub(super) fn note(&mut self, page: ThreadPage, held_shift: u8, ready: Cycle) {
+        self.latest = self.latest.max(ready);
+        let held_shift = u32::from(held_shift);
+        if held_shift <= SMALLEST_PAGE_SHIFT {
+            return self.small.note(page, ready);
+        }
+        let known = self.large.iter().position(|(shift, _)| *shift == held_shift);
+        let index = known.unwrap_or(self.large.len());
+        if known.is_none() {
+            self.large.push((held_shift, Arrivals::new()));
+        }
+        self.large[index].1.note(page.in_larger_page(held_shift), ready);
     }
 }
 

@@ -13,10 +13,12 @@ pub(super) enum Step {
     /// The access continues with its next line, which starts when the line before is ready.
     NextLine,
 
-    /// The first TLB for data has this page.
+    /// The first TLB for data has the entry that holds this page. Its translation may still be under way.
     Page(ThreadPage),
     /// The first TLB missed, and the second TLB is looked up.
     SecondTlb,
+    /// The second TLB has the entry that holds this page. Its translation may still be under way.
+    SecondTlbHit(ThreadPage),
     /// The TLBs missed. The following steps up to `EndWalk` load page table entries.
     StartWalk,
     /// A page table entry is loaded from this line of L1D. The line may still be under way.
@@ -24,8 +26,17 @@ pub(super) enum Step {
     EndWalk {
         is_fetch: bool,
     },
-    /// The translation of this page of data is complete; later accesses to the page wait for it.
-    Translated(ThreadPage),
+    /// The walk fills the entry of the second TLB that holds this page: a page of `1 << held_shift` bytes.
+    IntoSecondTlb {
+        page: ThreadPage,
+        held_shift: u8,
+    },
+    /// The translation of this page of data is complete. Later accesses to the whole entry of the first TLB wait for
+    /// the translation. The entry is a page of `1 << held_shift` bytes.
+    Translated {
+        page: ThreadPage,
+        held_shift: u8,
+    },
 
     /// L1D holds the line, which may still be under way.
     Hit(LineAddress),

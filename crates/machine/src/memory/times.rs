@@ -4,7 +4,7 @@
 
 use super::classification::Classifier;
 use super::config::Config;
-use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, PATH_SLOTS, Walkers};
+use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, PATH_SLOTS, Translations, Walkers};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::CoreThread;
 use super::translation::ThreadPage;
@@ -47,8 +47,10 @@ struct CpuTimes {
 #[derive(Clone, Debug)]
 struct CoreTimes {
     mshrs: MshrFile,
-    /// When the translations of data pages that are under way arrive.
-    translations: Arrivals<ThreadPage>,
+    /// When the translations of data pages that are under way arrive in the first TLB.
+    translations: Translations,
+    /// When the translations that are under way arrive in the second TLB.
+    second_translations: Translations,
     walkers: Walkers,
     /// When the lines that are under way arrive in L1I.
     code_arrivals: Arrivals<LineAddress>,
@@ -158,7 +160,8 @@ impl Times {
         let cores = core_threads.iter().map(|cpu| cpu.core + 1).max().unwrap_or(0);
         let core = || CoreTimes {
             mshrs: MshrFile::new(model.l1d.mshrs),
-            translations: Arrivals::new(),
+            translations: Translations::new(),
+            second_translations: Translations::new(),
             walkers: Walkers::new(model.walkers),
             code_arrivals: Arrivals::new(),
             combining: vec![CombiningTimes::default(); combining_buffers].into(),
@@ -278,6 +281,10 @@ impl AccessTimes<'_> {
                 line_times.translated = core.translations.ready_at(page, line_times.translated);
             }
             Step::SecondTlb => line_times.translated += config.stlb_hit_cycles,
+            Step::SecondTlbHit(page) => {
+                line_times.translated =
+                    core.second_translations.ready_at(page, line_times.translated);
+            }
             Step::StartWalk => {
                 let earliest = line_times.translated + config.tlb_miss_cycles;
                 line_times.walk_start =
@@ -289,7 +296,12 @@ impl AccessTimes<'_> {
                 line_times.translated = core.mshrs.ready_at(line, found);
             }
             Step::EndWalk { is_fetch } => self.end_walk(is_fetch),
-            Step::Translated(page) => core.translations.note(page, line_times.translated),
+            Step::IntoSecondTlb { page, held_shift } => {
+                core.second_translations.note(page, held_shift, line_times.translated);
+            }
+            Step::Translated { page, held_shift } => {
+                core.translations.note(page, held_shift, line_times.translated);
+            }
             Step::Hit(line) => line_times.hit(core.mshrs.ready_at(line, line_times.translated)),
             Step::CodeHit(line) => {
                 line_times.hit(core.code_arrivals.ready_at(line, line_times.translated))

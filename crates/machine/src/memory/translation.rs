@@ -78,6 +78,13 @@ impl ThreadPage {
         ThreadPage(virtual_address.page() | thread << THREAD_SHIFT)
     }
 
+    /// The page of `1 << shift` bytes that contains this page. `shift` is at least 12. Compare the result only with
+    /// pages of that size.
+    pub(super) fn in_larger_page(self, shift: u32) -> ThreadPage {
+        let thread_bits = self.0 >> THREAD_SHIFT << THREAD_SHIFT;
+        ThreadPage((self.0 ^ thread_bits) >> (shift - PAGE_SHIFTS[0]) | thread_bits)
+    }
+
     /// A number with the low bits of the page's number.
     #[inline(always)]
     pub(super) fn low_bits(self) -> u64 {
@@ -231,6 +238,11 @@ impl FirstTlb {
             Some(large) if is_large => (large, shift),
             _ => (&mut self.small, shift),
         }
+    }
+
+    /// The logarithm of the page size of the entries for guest pages of a size.
+    fn held_shift(&self, size: PageSize) -> u8 {
+        self.held_as[size as usize].1 as u8
     }
 
     /// Looks up a page, and fills it if it is absent. Returns whether it hit.
@@ -534,9 +546,10 @@ impl Tags {
             // The translation may be under way, for an earlier access.
             return self.outcome.push(Step::Page(page));
         }
+        let held_shift = core.tlbs.data.held_shift(size);
         self.cpus[access.cpu].counts.basic.dtlb_misses += 1;
         self.translate_miss(access);
-        self.outcome.push(Step::Translated(page));
+        self.outcome.push(Step::Translated { page, held_shift });
     }
 
     /// Translates a fetch from another page than the last one.
@@ -562,14 +575,18 @@ impl Tags {
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
         let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
+        let page = ThreadPage::new(access.virtual_address, context.thread);
+        let mut second_shift = None;
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[size as usize];
             self.outcome.push(Step::SecondTlb);
             self.cpus[access.cpu].latency_cycles += self.config.stlb_hit_cycles;
             if access_tlb(second, access.virtual_address, shift, owner) {
                 self.cpus[access.cpu].counts.stlb_hits += 1;
-                return;
+                // The translation may be under way, for an earlier access.
+                return self.outcome.push(Step::SecondTlbHit(page));
             }
+            second_shift = Some(shift as u8);
         }
         self.outcome.push(Step::StartWalk);
         self.add_latency(access.cpu, self.config.tlb_miss_cycles);
@@ -577,6 +594,9 @@ impl Tags {
             self.walk(access);
         }
         self.outcome.push(Step::EndWalk { is_fetch: access.kind == AccessKind::Fetch });
+        if let Some(held_shift) = second_shift {
+            self.outcome.push(Step::IntoSecondTlb { page, held_shift });
+        }
     }
 
     /// Loads the page table entries that lead to a page, one after the other. With nested paging, first translates the
