@@ -99,6 +99,16 @@ fn code_line_of(Tag(tag): Tag, traces: bool) -> LineAddress {
     })
 }
 
+/// The line of the last fetch after the code at physical addresses has changed. `None` if the line may hold some of
+/// that code: then the next line is fetched in any case. Lines have at most 64 bytes.
+pub(super) fn last_line_after_change(
+    last_line: Option<(VirtualAddress, PhysicalAddress)>,
+    changed: &Range<PhysicalAddress>,
+) -> Option<(VirtualAddress, PhysicalAddress)> {
+    let line_bytes = 1 << CODE_LINE_SHIFT;
+    last_line.filter(|(_, line)| *line >= changed.end || line.0 + line_bytes <= changed.start.0)
+}
+
 /// The tags of a front end.
 #[derive(Clone, Debug)]
 pub(super) struct CodeTags {
@@ -173,10 +183,7 @@ impl CodeTags {
         if let Some(decoded) = &mut self.decoded {
             decoded.forget(&physical);
         }
-        let line_bytes = 1 << CODE_LINE_SHIFT;
-        let is_in =
-            |line: PhysicalAddress| line < physical.end && line.0 + line_bytes > physical.start.0;
-        self.last_line = self.last_line.filter(|(_, line)| !is_in(*line));
+        self.last_line = last_line_after_change(self.last_line, &physical);
     }
 
     /// Fetches the next line in any case, because translations have changed or the front end was flushed.

@@ -24,7 +24,8 @@ pub struct CoreModel {
     /// The out-of-order window. `None`: the core executes in order.
     #[serde(default)]
     pub window: Option<WindowModel>,
-    /// Number of threads that share the pipeline; one thread issues per cycle. `None`: a single thread.
+    /// Number of threads that share the pipeline; one thread issues per cycle, and each waits for its misses
+    /// ([`DataModel::blocking`]). `None`: a single thread.
     #[serde(default)]
     pub threads: Option<u32>,
     pub units: UnitsModel,
@@ -889,6 +890,10 @@ impl CoreModel {
         in_range(format!("{name}.threads"), threads, 1, THREADS_MAX)?;
         if self.window.is_some() {
             return refuse(format!("{name}.threads"), "is for cores without a window");
+        }
+        if !self.data.blocking {
+            // Outstanding misses of a thread would have no limit.
+            return refuse(format!("{name}.threads"), "needs data.blocking = true");
         }
         in_range(format!("{name}.width"), self.width, 1, 1)
     }

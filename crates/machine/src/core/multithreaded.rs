@@ -1,5 +1,6 @@
 //! A core whose threads share its pipeline cycle by cycle, such as the cores of the UltraSPARC T1: in each
-//! cycle one of the ready threads issues an instruction, round robin. Each thread is a vCPU of the plugin.
+//! cycle one of the ready threads issues an instruction, round robin. A thread waits for each of its misses. Each
+//! thread is a vCPU of the plugin.
 //!
 //! QEMU executes the vCPUs one after the other, but the threads have a common time axis. So a thread's blocks are
 //! queued. A cycle is given to a thread only once it is known for every thread whether it is ready in that cycle:
@@ -11,7 +12,9 @@
 //! between.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
+use super::code_tags::last_line_after_change;
 use super::instruction::{Instruction, REGISTERS, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
 use super::ready_time::ReadyTime;
@@ -29,8 +32,6 @@ const QUEUED_MAX: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub struct MultithreadedCore {
     threads: Vec<Thread>,
-    /// Whether a thread stalls at each miss.
-    is_blocking: bool,
     latencies: Latencies,
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
@@ -51,7 +52,6 @@ impl MultithreadedCore {
         let threads = model.threads?;
         Some(MultithreadedCore {
             threads: (0..threads).map(|_| Thread::new(model)).collect(),
-            is_blocking: model.data.blocking,
             latencies: Latencies::new(model),
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
@@ -98,8 +98,9 @@ impl MultithreadedCore {
             let own_accesses = accesses.next(index);
             let now = thread.time();
             let fetch_wait = thread.fetch(block, instruction, memory, now);
-            let is_blocking = self.is_blocking;
-            let waits = thread.access((instruction, own_accesses), memory, (now, is_blocking));
+            // The instruction executes once its lines have arrived.
+            let fetched = now + fetch_wait;
+            let waits = thread.access((instruction, own_accesses), memory, fetched);
             let mut prediction = Prediction::Predicted;
             if index + 1 == block.len()
                 && let Some(kind) = branch
@@ -116,7 +117,7 @@ impl MultithreadedCore {
             let entry_cycles = std::mem::take(&mut thread.entry_cycles);
             let instruction = *instruction;
             let pending = Pending { instruction, fetch_wait, waits, entry_cycles, prediction };
-            thread.queued_cycles += pending.cycles_min(self.is_blocking);
+            thread.queued_cycles += pending.cycles_min();
             thread.held_cycles += entry_cycles.unwrap_or(0);
             thread.queue.push_back(pending);
         }
@@ -149,6 +150,14 @@ impl MultithreadedCore {
     /// Notes that translations of a thread's addresses have changed: the next line is fetched in any case.
     pub fn flush_translations(&mut self, thread: usize) {
         self.threads[thread].last_line = None;
+    }
+
+    /// Notes that the code at these physical addresses has changed, or has left all caches: a thread that fetched last
+    /// from one of its lines fetches the line again.
+    pub fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
+        for thread in &mut self.threads {
+            thread.last_line = last_line_after_change(thread.last_line, &physical);
+        }
     }
 
     /// Notes that `thread`, whose queue is empty, was halted until `cycle`. The halted cycles are not charged to it.
@@ -232,7 +241,7 @@ impl MultithreadedCore {
         let thread = &mut self.threads[number];
         let Some(pending) = thread.queue.pop_front() else { return };
         (self.now, self.last) = (cycle.next(), number);
-        thread.queued_cycles -= pending.cycles_min(self.is_blocking);
+        thread.queued_cycles -= pending.cycles_min();
         thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
         let ready_cycle = thread.head.cycle;
         let shared = CycleRange::new(ready_cycle.next(), cycle.next());
@@ -294,7 +303,7 @@ impl MultithreadedCore {
         let operation_start = cycle + pending.operation_start_cycles(&self.latencies);
         resume = resume.max(ReadyTime::new(operation_start, pending.waits.load_cycles > 0));
         let waited = pending.waits.cycles();
-        if self.is_blocking && waited > 0 {
+        if waited > 0 {
             resume = resume.max(ReadyTime::new(cycle + 1 + waited, true));
         }
         let earliest = &mut self.threads[number].earliest;
@@ -330,7 +339,7 @@ pub(super) struct PendingWaits {
 }
 
 impl PendingWaits {
-    /// The stall of a core that waits for each miss.
+    /// The stall of the thread, which waits for each miss.
     fn cycles(self) -> u64 {
         self.load_cycles.max(self.store_cycles)
     }
@@ -351,8 +360,8 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Minimum number of cycles that the instruction takes of its thread, without `entry_cycles`.
-    pub(super) fn cycles_min(&self, is_blocking: bool) -> u64 {
-        1 + if is_blocking { self.waits.cycles() } else { 0 }
+    pub(super) fn cycles_min(&self) -> u64 {
+        1 + self.fetch_wait + self.waits.cycles()
     }
 
     /// Cycles from the issue of the instruction until it starts to use its loaded data: in its unit, or as the value
@@ -466,18 +475,18 @@ impl Thread {
         waited
     }
 
-    /// Executes and counts the accesses of an instruction, which issues at `now`. On a blocking core, each access starts
-    /// when the lines that the earlier accesses missed are filled. Otherwise all accesses start at `now`.
+    /// Executes and counts the accesses of an instruction, which issues at `now`. Each access starts when the lines that
+    /// the earlier accesses missed are filled.
     pub(super) fn access<M: Memory>(
         &mut self,
         (instruction, accesses): (&Instruction, &[Access]),
         memory: &mut M,
-        (now, is_blocking): (Cycle, bool),
+        now: Cycle,
     ) -> PendingWaits {
         let mut waits = PendingWaits::default();
         let counts = &mut self.retirement.counts;
         for access in accesses {
-            let start_cycles = if is_blocking { waits.cycles() } else { 0 };
+            let start_cycles = waits.cycles();
             let (number, misses, waited) = if access.write {
                 (&mut counts.stores, &mut counts.store_misses, &mut waits.store_cycles)
             } else {
@@ -521,8 +530,12 @@ impl Thread {
         if instruction.stores() {
             ready = ready.max(self.stores.next_entry());
         }
-        // An interrupt or a wait starts when the previous instruction no longer delays its thread.
-        let starts = pending.entry_cycles.map_or(next, |cycles| self.continues() + cycles);
+        // An interrupt, a wait or a fetch that misses starts when the previous instruction no longer delays its thread.
+        let starts = if pending.entry_cycles.is_some() || pending.fetch_wait > 0 {
+            self.continues() + pending.entry_cycles.unwrap_or(0)
+        } else {
+            next
+        };
         let fetched = starts + pending.fetch_wait;
         let data = CycleRange::new(Cycle::START, ready.cycle().next());
         let data = if ready.missed() { data } else { CycleRange::EMPTY };

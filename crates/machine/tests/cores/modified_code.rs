@@ -1,16 +1,58 @@
 //! Code that a program modifies: the core drops its decoded instructions, and fetches and decodes the new ones.
 
-use machine::core::{AnyCore, ExecutedBlock, SingleThreadCore};
+use std::ops::Range;
+
+use machine::core::{
+    AnyCore, CoreModel, ExecutedBlock, Memory, MultithreadedCore, SingleThreadCore, Template,
+};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::{PhysicalAddress, SystemModel, VirtualAddress};
 
 use crate::presets::ALL;
 use crate::support::{block, set};
 
+/// A core with one thread, or a core whose other threads are halted.
+enum Core {
+    Single(AnyCore),
+    Threads(MultithreadedCore),
+}
+
+impl Core {
+    fn new(model: &CoreModel) -> Option<Core> {
+        if let Some(core) = AnyCore::new(model, 64) {
+            return Some(Core::Single(core));
+        }
+        let mut core = MultithreadedCore::new(model)?;
+        (1..core.threads()).for_each(|thread| core.set_halted(thread, true));
+        Some(Core::Threads(core))
+    }
+
+    fn run(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut impl Memory) {
+        match self {
+            Core::Single(core) => core.run(block, executed, memory),
+            Core::Threads(core) => core.run(0, block, executed, memory),
+        }
+    }
+
+    fn forget_code(&mut self, code: Range<PhysicalAddress>) {
+        match self {
+            Core::Single(core) => core.forget_code(code),
+            Core::Threads(core) => core.forget_code(code),
+        }
+    }
+
+    fn cycles(&self) -> u64 {
+        match self {
+            Core::Single(core) => core.cycles(),
+            Core::Threads(core) => core.cycles(0),
+        }
+    }
+}
+
 /// A processor with its caches, that executes one block.
 struct Processor {
     system: MemorySystem,
-    core: AnyCore,
+    core: Core,
     line_bytes: u64,
     model: SystemModel,
 }
@@ -19,10 +61,10 @@ impl Processor {
     fn new(text: &str) -> Processor {
         let model = SystemModel::parse(text).expect("a good model");
         let line_bytes = model.l1i.line_bytes;
-        let core = model.core.as_ref().and_then(|core| AnyCore::new(core, 64));
+        let core = model.core.as_ref().and_then(Core::new);
         Processor {
             system: MemorySystem::new(&without_mshr_limit(&model), 1),
-            core: core.expect("a core of one thread"),
+            core: core.expect("a core"),
             line_bytes,
             model,
         }
@@ -58,7 +100,7 @@ impl Processor {
 
 #[test]
 fn modified_code_is_fetched_again() {
-    for (name, text) in ALL.iter().filter(|(name, _)| *name != "t1") {
+    for (name, text) in ALL {
         let mut processor = Processor::new(text);
         processor.misses_and_cycles(false);
         let (misses, cycles) = processor.misses_and_cycles(false);

@@ -87,6 +87,10 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
     );
     let (_, t1) = ALL.iter().find(|(name, _)| *name == "t1").expect("it is there");
     assert_eq!(refused(t1, "width = 1 ", "width = 2 "), "core.width: 2 is not in 1..=1");
+    assert_eq!(
+        refused(t1, "blocking = true", "blocking = false"),
+        "core.threads: needs data.blocking = true"
+    );
     let (_, p4) = ALL.iter().find(|(name, _)| *name == "p4-1700").expect("it is there");
     assert!(refused(p4, "lines = 2048", "lines = 2000").starts_with("core.front.decoded.lines"));
     assert!(refused(p4, "ways = 8", "ways = 0").starts_with("core.front.decoded.ways"));

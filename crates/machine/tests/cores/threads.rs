@@ -4,7 +4,8 @@ use machine::core::{
     Access, AccessMode, CoreCounts, CoreModel, ExecutedBlock, Instruction, Memory,
     MultithreadedCore, Special,
 };
-use machine::{Cycle, PhysicalAddress, VirtualAddress};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
+use machine::{Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 use crate::support::{
     FAR, Step, Waits, add, block, blocks_of, branch, copy_in_memory, increment, layout, load,
@@ -211,12 +212,12 @@ fn contract_9_an_increment_waits_as_long_as_its_load_addition_and_store() {
 #[test]
 fn contract_10_a_barrier_waits_for_the_data_of_earlier_loads() {
     let mut model = plain();
-    model.data.blocking = false;
+    model.units.load.latency_cycles = 3;
     model.events.of.mfence_cycles = Some(30);
     let barrier = (Instruction::nothing(3).doing(Special::Barrier), None);
     let steps = vec![load(0, 15, FAR), barrier, set(1)];
-    // The load issues in cycle 0, and its data arrives 100 + 1 cycles later.
-    assert_eq!(run(&model, 100, &[steps]).now().0, 101 + 30 + 1);
+    // The load issues in cycle 0, and its data arrives 100 + 3 cycles later, which only the barrier waits for.
+    assert_eq!(run(&model, 100, &[steps]).now().0, 103 + 30 + 1);
     assert_eq!(run(&model, 100, &[vec![barrier; 10]]).now().0, 9 * 30 + 1);
 }
 
@@ -248,4 +249,50 @@ fn contract_11_non_temporal_stores_go_around_the_caches() {
     assert_eq!(modes.0, [AccessMode::StoreAround, AccessMode::Store]);
     let counts = core.counts(0);
     assert_eq!((counts.stores, counts.store_misses), (2, 1));
+}
+
+#[test]
+fn contract_12_a_thread_waits_once_for_each_line_of_code() {
+    let model = plain();
+    let machine = SystemModel::parse(T1).expect("a good model");
+    let mut system = MemorySystem::new(&without_mshr_limit(&machine), 1);
+    let mut core = MultithreadedCore::new(&model).expect("threads");
+    let mut layout = layout(&model);
+    layout.line_shift = machine.l1i.line_bytes.ilog2();
+    // 16 instructions of 4 bytes in two lines of 32 bytes.
+    let steps = repeat(16, set);
+    let block = block(layout, 0x40_0000, &steps);
+    let executed =
+        ExecutedBlock { instructions: 16, accesses: &[], next: block.template.address() };
+    // The blocks stay in the thread's queue, because the other threads may be ready.
+    for _ in 0..12 {
+        let pc = VirtualAddress::default();
+        let page = PageSize::Small;
+        let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc, page };
+        core.run(0, &block.template, &executed, &mut port);
+    }
+    core.drain();
+    let waited = system.counts(0).fetch_wait_cycles;
+    assert_eq!(core.counts(0).fetch_misses, 2);
+    assert_eq!(
+        (core.counts(0).fetch_stall_slots, core.counts(0).cycles),
+        (waited, 12 * 16 + waited)
+    );
+}
+
+#[test]
+fn contract_13_a_fetch_waits_after_the_data_of_the_instruction_before() {
+    let model = plain();
+    let mut core = MultithreadedCore::new(&model).expect("threads");
+    let mut waits = Waits { fetch_cycles: 50, ..Waits::far(100) };
+    // The load ends the first line of 64 bytes.
+    let steps = [repeat(15, set), vec![load(0, 15, FAR), set(1)]].concat();
+    let block = block(layout(&model), 0x40_0000, &steps);
+    let executed =
+        ExecutedBlock { instructions: 17, accesses: &block.accesses, next: block.fall_through };
+    core.run(0, &block.template, &executed, &mut waits);
+    core.drain();
+    let counts = core.counts(0);
+    assert_eq!((counts.fetch_stall_slots, counts.data_stall_slots), (100, 100));
+    assert_eq!(counts.cycles, 50 + 16 + 100 + 50 + 1);
 }

@@ -100,12 +100,11 @@ impl Core {
         }
     }
 
-    /// Drops decoded instructions at physical addresses where code may have changed. Multithreaded cores do not cache
-    /// decoded instructions.
+    /// Drops decoded instructions, and the line of the last fetch, at physical addresses where code may have changed.
     pub(crate) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         match self {
             Core::Single(core) => core.forget_code(physical),
-            Core::Thread(_) => {}
+            Core::Thread(thread) => thread.core_mut().forget_code(physical),
         }
     }
 
