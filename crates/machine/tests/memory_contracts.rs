@@ -989,3 +989,56 @@ fn m32_a_hit_on_the_fast_path_waits_for_the_walk_of_its_large_page() {
     assert_eq!(waited(100_000), Some(walk_cycles));
     assert_eq!(waited(100_000 + walk_cycles), Some(0));
 }
+
+#[test]
+fn m35_a_core_does_not_wait_for_a_store_that_is_written_through() {
+    let mut model = plain(T1);
+    model.upgrade_cycles = Some(30);
+    // The first four threads share a core.
+    let mut system = MemorySystem::new(&model, 8);
+    for cpu in [0, 4] {
+        system.access_blocking(&load(cpu, 0x4000, 0));
+    }
+    let store_hits = store(0, 0x4000, 0);
+    assert_eq!(system.access_blocking(&store_hits), 0);
+    assert_eq!((system.holds(1, PhysicalAddress(0x4000)), system.counts(0).upgrades), (false, 1));
+    // A locked load waits for the right to write.
+    system.access_blocking(&load(4, 0x4000, 0));
+    let locked = Access { kind: AccessKind::LoadLocked, ..load(4, 0x4000, 0) };
+    assert_eq!(system.access_blocking(&locked), 30);
+}
+
+#[test]
+fn m36_an_access_to_two_sub_blocks_fills_both() {
+    let model = plain(ULTRA1);
+    let mut system = MemorySystem::new(&model, 1);
+    let mut misses = |address: u64, bytes: u32| {
+        let before = system.counts(0).basic.l1d_load_misses;
+        system.access_blocking(&Access { bytes, ..load(0, address, 0) });
+        system.counts(0).basic.l1d_load_misses - before
+    };
+    // Lines of 32 bytes with two sub-blocks.
+    assert_eq!((misses(0x4008, 16), misses(0x4000, 8), misses(0x4010, 8)), (1, 0, 0));
+    assert_eq!((misses(0x8000, 8), misses(0x800c, 8), misses(0x8010, 8)), (1, 1, 0));
+}
+
+#[test]
+fn m39_a_store_that_misses_and_does_not_allocate_is_true_sharing() {
+    let mut system = MemorySystem::new(&plain(T1), 8);
+    system.classify_misses(ClassifierConfig::default());
+    let sharing = |system: &MemorySystem| {
+        let counts = system.class_counts(CacheName::L1d);
+        (counts.of(MissClass::TrueSharing), counts.of(MissClass::FalseSharing))
+    };
+    let address = 0x8000;
+    // Core 0 loads. Core 1 takes the right to write with a store to another part, and then stores to the loaded part.
+    // L1D of core 1 takes no line.
+    system.access_blocking(&load(0, address, 0));
+    system.access_blocking(&store(4, address + 8, 0));
+    system.access_blocking(&store(4, address, 0));
+    system.access_blocking(&load(0, address, 0));
+    assert_eq!(sharing(&system), (1, 0));
+    system.access_blocking(&store(4, address + 8, 0));
+    system.access_blocking(&load(0, address, 0));
+    assert_eq!(sharing(&system), (1, 1));
+}

@@ -103,10 +103,12 @@ impl Config {
         blocks.map(|LineAddress(number)| CoherenceGranule(number))
     }
 
-    /// The bit of the sub-block of L1D that an address lies in.
-    pub(super) fn sub_block_bit(&self, physical: PhysicalAddress) -> u64 {
+    /// The sub-blocks of L1D that an access within one line touches, a bit for each. `bytes` is at least 1.
+    pub(super) fn sub_block_mask(&self, physical: PhysicalAddress, bytes: u32) -> u64 {
         let line_offset = physical.offset_in_block(self.l1d_shift);
-        1 << (line_offset >> self.sub_block_shift)
+        let first = line_offset >> self.sub_block_shift;
+        let last = ((line_offset + u64::from(bytes) - 1) >> self.sub_block_shift).min(63);
+        (u64::MAX >> (63 - last)) & (u64::MAX << first)
     }
 
     /// The parts of a coherence granule that an access of at least one byte touches, a bit for each. A granule has

@@ -14,6 +14,9 @@ use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 use crate::system_model::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, SetIndex, Slot, WRITABLE, flag_if};
 
+/// The length of a page table entry.
+const TABLE_ENTRY_BYTES: u32 = 8;
+
 impl Tags {
     /// Looks up an access in TLBs and caches. Returns the level that supplies its line. If the access touches
     /// several lines, returns the farthest level.
@@ -301,10 +304,11 @@ impl Tags {
     fn slow_hit(&mut self, access: &Access, slot: Slot, write: bool) -> SupplyingLevel {
         let core = self.core_of(access.cpu);
         let line = access.physical.line(self.config.l1d_shift);
-        let sub_block = self.config.sub_block_bit(access.physical);
+        let sub_blocks = self.config.sub_block_mask(access.physical, access.bytes);
         let progress = self.progress(access.cpu);
         let core_state = &mut self.cores[core];
-        if core_state.valid_sub_blocks.get(slot).is_some_and(|valid| valid & sub_block == 0) {
+        let valid = core_state.valid_sub_blocks.get(slot);
+        if valid.is_some_and(|valid| valid & sub_blocks != sub_blocks) {
             return self.sub_block_miss(access, slot, write);
         }
         self.outcome.push(Step::Hit(line));
@@ -317,7 +321,8 @@ impl Tags {
             self.prefetch_data(access);
         }
         let waits = if write {
-            self.store_in_line(access, slot)
+            // The core does not wait for a store that is written through.
+            self.store_in_line(access, slot) && !self.config.writes_through
         } else {
             access.kind == AccessKind::LoadLocked
                 && flags & WRITABLE == 0
@@ -371,6 +376,7 @@ impl Tags {
         self.classifier.absent(cache, line, !write || self.config.allocates_on_write);
         if write && !self.config.allocates_on_write {
             let response = self.write_through(access);
+            self.report_store(access);
             // L1D does not take the line. If no other private cache holds it, the directory forgets the core.
             self.release(core, self.config.granule(access.physical));
             self.outcome.push(Step::Posted);
@@ -382,7 +388,8 @@ impl Tags {
         }
         let response = self.fill_data(access, write);
         let flags = response.flags | flag_if(response.is_writable, WRITABLE);
-        let slot = self.insert_l1d(access.cpu, index, access.physical, flags);
+        let place = (access.physical, access.bytes);
+        let slot = self.insert_l1d(access.cpu, index, place, flags);
         self.classify_miss(access, cache, &response);
         self.outcome.push(Step::IntoL1d(line));
         if write {
@@ -402,6 +409,7 @@ impl Tags {
         self.classifier.absent(cache, line, true);
         if write && !self.config.allocates_on_write {
             let response = self.write_through(access);
+            self.report_store(access);
             self.outcome.push(Step::Posted);
             self.classify_miss(access, cache, &response);
             return SupplyingLevel::L1;
@@ -411,7 +419,8 @@ impl Tags {
         let core_state = &mut self.cores[core];
         // The fill may have evicted this very line, if an inclusive level evicted it.
         if core_state.l1d.find_physical(line) == Some(slot) {
-            core_state.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
+            core_state.valid_sub_blocks[slot] |=
+                self.config.sub_block_mask(access.physical, access.bytes);
             // An exclusive level has given the line up, so its dirty state moves to L1D.
             let flags = (response.flags & DIRTY) | flag_if(response.is_writable, WRITABLE);
             core_state.l1d.set_flags(slot, core_state.l1d.flags(slot) | flags);
@@ -423,6 +432,14 @@ impl Tags {
             self.insert_victim(0, access.cpu, access.physical, DIRTY);
         }
         response.supplier
+    }
+
+    /// Reports to the classifier the parts that a store wrote whose line L1D does not take. A line that L1D holds
+    /// reports its written parts when L1D gives it up.
+    fn report_store(&mut self, access: &Access) {
+        let core = self.core_of(access.cpu);
+        let mask = self.config.granule_mask(access.physical, access.bytes);
+        self.classifier.wrote(core, self.config.granule(access.physical), mask);
     }
 
     /// Requests the line of a load or store. The fill starts when an MSHR is free.
@@ -439,12 +456,13 @@ impl Tags {
         })
     }
 
-    /// Inserts a line into L1D with only the sub-block of `physical`, and evicts the victim. Returns the line's slot.
+    /// Inserts a line into L1D with only the sub-blocks of `bytes` bytes from `physical` on, and evicts the victim.
+    /// Returns the line's slot.
     fn insert_l1d(
         &mut self,
         cpu: usize,
         index: SetIndex,
-        physical: PhysicalAddress,
+        (physical, bytes): (PhysicalAddress, u32),
         flags: u8,
     ) -> Slot {
         let core = self.core_of(cpu);
@@ -453,10 +471,10 @@ impl Tags {
         if let Some(victim) = victim {
             self.evict_l1d(cpu, slot, victim);
         }
-        let sub_block = self.config.sub_block_bit(physical);
+        let sub_blocks = self.config.sub_block_mask(physical, bytes);
         let core_state = &mut self.cores[core];
         if let Some(valid) = core_state.valid_sub_blocks.get_mut(slot) {
-            *valid = sub_block;
+            *valid = sub_blocks;
         }
         if let Some(written) = core_state.written.get_mut(slot) {
             *written = 0;
@@ -479,12 +497,15 @@ impl Tags {
         self.cpus[cpu].counts.walk_loads += 1;
         self.add_latency(cpu, self.config.l1_hit_cycles);
         let line = physical.line(self.config.l1d_shift);
-        let sub_block = self.config.sub_block_bit(physical);
+        let sub_blocks = self.config.sub_block_mask(physical, TABLE_ENTRY_BYTES);
         let shadow_use = ShadowUse { is_access: false, line_after: LineAfter::Present };
         self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, shadow_use);
         let core_state = &mut self.cores[core];
         if let Some(slot) = core_state.l1d.lookup_line(line)
-            && core_state.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
+            && core_state
+                .valid_sub_blocks
+                .get(slot)
+                .is_none_or(|valid| valid & sub_blocks == sub_blocks)
         {
             // The line may still be under way, for another walk or a load.
             return self.outcome.push(Step::TableHit(line));
@@ -492,7 +513,7 @@ impl Tags {
         let response = self.fill(&FillRequest {
             cpu,
             physical,
-            mask: self.config.granule_mask(physical, 8),
+            mask: self.config.granule_mask(physical, TABLE_ENTRY_BYTES),
             is_exclusive: false,
             first_level: 0,
             purpose: Purpose::PageWalk,
@@ -502,12 +523,12 @@ impl Tags {
         let core_state = &mut self.cores[core];
         if let Some(slot) = core_state.l1d.find_line(line) {
             if let Some(valid) = core_state.valid_sub_blocks.get_mut(slot) {
-                *valid |= sub_block;
+                *valid |= sub_blocks;
             }
         } else {
             // An exclusive level has given the line up, so its dirty state moves to L1D.
             let flags = (response.flags & DIRTY) | flag_if(response.is_writable, WRITABLE);
-            self.insert_l1d(cpu, line.into(), physical, flags);
+            self.insert_l1d(cpu, line.into(), (physical, TABLE_ENTRY_BYTES), flags);
             self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
         }
     }
@@ -583,7 +604,7 @@ impl Tags {
             line.into()
         };
         let flags = response.flags | PREFETCHED | flag_if(response.is_writable, WRITABLE);
-        self.insert_l1d(access.cpu, index, physical, flags);
+        self.insert_l1d(access.cpu, index, (physical, 1), flags);
         self.cpus[access.cpu].data_prefetches.add(line, progress + response.latency_cycles);
         self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
     }
