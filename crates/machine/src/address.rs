@@ -179,6 +179,13 @@ impl LineRange {
         self.end.0 - self.first.0
     }
 
+    /// Whether a line is one of these lines.
+    #[inline(always)]
+    #[must_use]
+    pub fn holds(&self, line: LineAddress) -> bool {
+        self.first <= line && line < self.end
+    }
+
     /// Drops the lines up to and including `line`, which must be in the range.
     #[inline(always)]
     pub fn skip_through(&mut self, line: LineAddress) {

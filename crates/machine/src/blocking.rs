@@ -445,10 +445,6 @@ impl BlockingMachine {
     pub fn flush_line(&mut self, physical: PhysicalAddress) {
         let shift = self.fetch_shift.max(self.data_shift).max(self.l2_shift);
         self.drop_lines(physical.block_start(shift), 1 << shift);
-        if self.last_fetch.line.0 >> (shift - self.fetch_shift) == physical.line(shift).0 {
-            // The next fetch from this line looks it up in L1I again.
-            self.last_fetch.line = NO_LINE;
-        }
     }
 
     /// Removes all lines that hold any of `bytes` bytes from `physical` on.
@@ -456,6 +452,11 @@ impl BlockingMachine {
         let shifts = [self.fetch_shift, self.data_shift, self.l2_shift];
         for (cache, shift) in [&mut self.l1i, &mut self.l1d, &mut self.l2].into_iter().zip(shifts) {
             cache.remove(LineRange::touched_by(physical, bytes, shift));
+        }
+        let code_lines = LineRange::touched_by(physical, bytes, self.fetch_shift);
+        if code_lines.holds(self.last_fetch.line) {
+            // The next fetch from this line looks it up in L1I again.
+            self.last_fetch.line = NO_LINE;
         }
     }
 

@@ -990,6 +990,62 @@ fn m32_a_hit_on_the_fast_path_waits_for_the_walk_of_its_large_page() {
     assert_eq!(waited(100_000 + walk_cycles), Some(0));
 }
 
+/// A non-temporal store of 8 bytes on processor 0 at `now`. Returns its wait.
+fn store_around(system: &mut MemorySystem, address: u64, now: u64) -> u64 {
+    let access = CoreAccess {
+        virtual_address: VirtualAddress(address),
+        physical: Some(PhysicalAddress(address)),
+        instruction: 0,
+        bytes: 8,
+        write: true,
+    };
+    let (page, pc) = (PageSize::Huge, VirtualAddress::default());
+    MemoryPort { system, cpu: 0, code: None, pc, page }.access(
+        &access,
+        AccessMode::StoreAround,
+        Cycle(now),
+    )
+}
+
+#[test]
+fn m33_stores_around_the_caches_are_combined_by_the_longest_line() {
+    for (text, line_bytes) in [(R4400, 128), (T1, 64), (P4, 128), (ZEN3, 64), (ULTRA1, 64)] {
+        let mut system = MemorySystem::new(&plain(text), 1);
+        let written: Vec<u64> = (0..2 * line_bytes)
+            .step_by(8)
+            .map(|offset| {
+                store_around(&mut system, 0x4000 + offset, 10_000);
+                system.counts(0).memory_writes
+            })
+            .collect();
+        let stores_per_line = line_bytes as usize / 8;
+        assert_eq!(written.iter().filter(|writes| **writes == 0).count(), stores_per_line - 1);
+        assert_eq!(written.last(), Some(&2), "{line_bytes}");
+    }
+}
+
+#[test]
+fn m34_caches_drop_a_combined_line_that_was_loaded_meanwhile() {
+    let model = plain(ZEN3);
+    let memory = model.memory_cycles;
+    let mut system = MemorySystem::new(&model, 1);
+    for offset in (0..64).step_by(8) {
+        system.access_blocking(&load(0, 0x4000 + offset, 0));
+        store_around(&mut system, 0x4000 + offset, 10_000);
+    }
+    assert!(!system.holds(0, PhysicalAddress(0x4000)));
+    assert_eq!(system.access_blocking(&load(0, 0x4000, 0)), memory);
+    assert_eq!(system.counts(0).memory_writes, 1);
+    // An incomplete line, whose buffer another line takes. A zen3 has at most 64 buffers.
+    store_around(&mut system, 0x8000, 10_000);
+    system.access_blocking(&load(0, 0x8000, 0));
+    for line in 1..=64 {
+        store_around(&mut system, 0x8000 + 64 * line, 10_000);
+    }
+    assert!(!system.holds(0, PhysicalAddress(0x8000)));
+    assert_eq!(system.verify(), Ok(()));
+}
+
 #[test]
 fn m35_a_core_does_not_wait_for_a_store_that_is_written_through() {
     let mut model = plain(T1);
@@ -1020,6 +1076,55 @@ fn m36_an_access_to_two_sub_blocks_fills_both() {
     // Lines of 32 bytes with two sub-blocks.
     assert_eq!((misses(0x4008, 16), misses(0x4000, 8), misses(0x4010, 8)), (1, 0, 0));
     assert_eq!((misses(0x8000, 8), misses(0x800c, 8), misses(0x8010, 8)), (1, 1, 0));
+}
+
+#[test]
+fn m37_dma_and_flushes_reach_traces_and_the_last_fetch() {
+    for (text, other_line) in [(P4, 64), (ZEN3, 0)] {
+        let model = plain(text);
+        let fetch = |address| Access { kind: AccessKind::Fetch, ..load(0, address, 0) };
+        let drops: [fn(&mut MemorySystem); 3] = [
+            |system| system.dma_write(PhysicalAddress(0x4010), 4),
+            |system| system.dma_write(PhysicalAddress(0), 1 << 40),
+            |system| drop(system.flush_line(0, PhysicalAddress(0x4010), false)),
+        ];
+        for (number, drop_lines) in drops.into_iter().enumerate() {
+            let mut system = MemorySystem::new(&model, 1);
+            let misses = |system: &mut MemorySystem, address| {
+                let before = system.counts(0).basic.l1i_misses;
+                system.access_blocking(&fetch(address));
+                system.counts(0).basic.l1i_misses - before
+            };
+            let name = &model.name;
+            assert_eq!([0x4000, 0x4000].map(|address| misses(&mut system, address)), [1, 0]);
+            drop_lines(&mut system);
+            assert_eq!(misses(&mut system, 0x4000), 1, "{name}: {number}");
+            // A line of L2 has two lines of code.
+            misses(&mut system, 0x4000 + other_line);
+            drop_lines(&mut system);
+            let expected = if number == 0 && other_line > 0 { 0 } else { 1 };
+            assert_eq!(misses(&mut system, 0x4000 + other_line), expected, "{name}: {number}");
+            assert_eq!(system.verify(), Ok(()));
+        }
+    }
+    // With this rule caches keep lines that a device writes.
+    let text = set(P4, &["dma=update"]).unwrap();
+    let mut system = MemorySystem::new(&plain(&text), 1);
+    let fetch = Access { kind: AccessKind::Fetch, ..load(0, 0x4000, 0) };
+    system.access_blocking(&fetch);
+    system.dma_write(PhysicalAddress(0x4000), 64);
+    system.access_blocking(&fetch);
+    assert_eq!(system.counts(0).basic.l1i_misses, 1);
+}
+
+#[test]
+fn m38_a_flush_returns_the_memory_of_the_longest_line() {
+    for (text, line_bytes) in [(ZEN3, 64), (P4, 128)] {
+        let mut system = MemorySystem::new(&plain(text), 1);
+        let flushed = system.flush_line(0, PhysicalAddress(0x40f0), false);
+        let start = 0x4100 - line_bytes;
+        assert_eq!(flushed, PhysicalAddress(start)..PhysicalAddress(0x4100));
+    }
 }
 
 #[test]

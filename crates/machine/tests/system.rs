@@ -158,7 +158,7 @@ fn play(system: &mut MemorySystem, event: &Event) {
             system.set_context(cpu, Context { mode, process, service: None });
         }
         Event::Line { cpu, address, keeps } => {
-            system.flush_line(cpu, PhysicalAddress(address), keeps)
+            system.flush_line(cpu, PhysicalAddress(address), keeps);
         }
         Event::Code { cpu, address, bytes } => {
             system.code_written(cpu, PhysicalAddress(address), bytes)

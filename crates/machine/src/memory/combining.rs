@@ -51,9 +51,9 @@ impl CombiningBuffers {
     }
 
     /// Gives a buffer to a line. In this order of preference: the line's last buffer, a buffer that was never used,
-    /// the buffer that closed first, the buffer that opened first. Returns the buffer's number, and whether it still
-    /// held an incomplete line, which must be written now.
-    pub(super) fn open(&mut self, line: LineAddress) -> (u8, bool) {
+    /// the buffer that closed first, the buffer that opened first. Returns the buffer's number, and the incomplete line
+    /// that it still held, which must be written now.
+    pub(super) fn open(&mut self, line: LineAddress) -> (u8, Option<LineAddress>) {
         let preference =
             |buffer: &CombiningBuffer| (buffer.line != line, buffer.is_open, buffer.changed);
         let buffers = self.buffers.iter().enumerate();
@@ -62,7 +62,7 @@ impl CombiningBuffers {
         self.changes += 1;
         let opened = CombiningBuffer { line, stored: 0, is_open: true, changed: self.changes };
         let before = std::mem::replace(&mut self.buffers[index], opened);
-        (index as u8, before.is_open)
+        (index as u8, before.is_open.then_some(before.line))
     }
 
     /// Stores bytes of the line of a buffer. `bytes`: offsets within the line, not empty. Returns whether the line is

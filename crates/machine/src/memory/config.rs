@@ -45,6 +45,8 @@ pub(super) struct Config {
     pub(super) dma_ways: usize,
     /// The longest line of a private cache.
     pub(super) granule_shift: u32,
+    /// The longest line of any cache: memory transfers such lines.
+    pub(super) memory_line_shift: u32,
     /// Number of levels below L1 that are private to a core; they come before the shared levels.
     pub(super) private_levels: usize,
 }
@@ -53,6 +55,7 @@ impl Config {
     pub(super) fn new(model: &SystemModel) -> Config {
         let shift = |level: &LevelModel| level.line_bytes.ilog2();
         let private_levels = model.outer().take_while(|level| !level.shared).count();
+        let l1_shift = shift(&model.l1i).max(shift(&model.l1d));
         let private = model.outer().take(private_levels).map(shift);
         Config {
             l1i_shift: shift(&model.l1i),
@@ -84,7 +87,8 @@ impl Config {
             protocol: model.protocol,
             dma: model.dma,
             dma_ways: model.dma_ways as usize,
-            granule_shift: private.fold(shift(&model.l1i).max(shift(&model.l1d)), u32::max),
+            granule_shift: private.fold(l1_shift, u32::max),
+            memory_line_shift: model.outer().map(shift).fold(l1_shift, u32::max),
             private_levels,
         }
     }

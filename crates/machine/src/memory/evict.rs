@@ -4,6 +4,8 @@
 //! for devices, flushes and written code. Each removal must reach the classifier (why the line is
 //! absent) and the directory ([`Tags::release`]).
 
+use std::ops::Range;
+
 use super::classification::{CacheName, Classifier, LineAfter, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::outcome::{FillEnd, FillStart, Step};
@@ -264,6 +266,8 @@ impl Tags {
             }
         }
         if self.config.dma != Dma::Update {
+            self.forget_last_fetch(physical, bytes);
+            self.dma.dropped += self.drop_traces(physical, bytes, Classifier::device_wrote);
             for granule in self.config.granules(physical, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
@@ -312,7 +316,11 @@ impl Tags {
     pub(super) fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
         self.forget_last_fetch(physical, bytes);
         if self.config.is_l1i_trace_cache {
-            return self.drop_traces(cpu, physical, bytes);
+            let report = |classifier: &mut Classifier, cache, trace| {
+                classifier.evicted(cpu, cache, trace);
+            };
+            self.drop_traces(physical, bytes, report);
+            return;
         }
         for core in 0..self.cores.len() {
             let cache = CacheId { name: CacheName::L1i, number: core };
@@ -325,22 +333,34 @@ impl Tags {
         }
     }
 
-    /// Removes the traces that start in the lines of written code, from the trace caches of all cores.
-    fn drop_traces(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
-        let written = LineRange::touched_by(physical, bytes, CODE_LINE_SHIFT);
+    /// Removes the traces that start in these lines of code from the trace caches of all cores. `report` tells the
+    /// classifier of each removed trace. Returns the number of removed traces: 0 without trace caches.
+    fn drop_traces(
+        &mut self,
+        physical: PhysicalAddress,
+        bytes: u64,
+        report: impl Fn(&mut Classifier, CacheId, LineAddress),
+    ) -> u64 {
+        if !self.config.is_l1i_trace_cache {
+            return 0;
+        }
+        let lines = LineRange::touched_by(physical, bytes, CODE_LINE_SHIFT);
+        let mut removed = 0;
         for core in 0..self.cores.len() {
             let (config, mut dropped) = (&self.config, Vec::new());
             self.cores[core].l1i.remove_if(|Tag(trace)| {
                 let start = config.code_address(LineAddress(trace)).line(CODE_LINE_SHIFT);
-                let is_written = written.clone().any(|line| line == start);
-                if is_written {
+                let is_dropped = lines.holds(start);
+                if is_dropped {
                     dropped.push(LineAddress(trace));
                 }
-                is_written
+                is_dropped
             });
+            removed += dropped.len() as u64;
             let cache = CacheId { name: CacheName::L1i, number: core };
-            dropped.into_iter().for_each(|trace| self.classifier.evicted(cpu, cache, trace));
+            dropped.into_iter().for_each(|trace| report(&mut self.classifier, cache, trace));
         }
+        removed
     }
 
     /// Makes the next fetch of each processor from one of these lines a fetch of its own, even if the processor has
@@ -351,11 +371,19 @@ impl Tags {
         let lines = LineRange::touched_by(physical, bytes, shift);
         for cpu in &mut self.cpus {
             if let Some((_, last)) = &mut cpu.last_fetch
-                && lines.clone().any(|line| line == config.code_address(*last).line(shift))
+                && lines.holds(config.code_address(*last).line(shift))
             {
                 *last = NO_LINE;
             }
         }
+    }
+
+    /// The memory that a flush of an address's line removes from the caches: a line of the longest size, so that no
+    /// level keeps a part of a line that another level drops.
+    pub(super) fn flushed_range(&self, physical: PhysicalAddress) -> Range<PhysicalAddress> {
+        let shift = self.config.memory_line_shift;
+        let start = physical.block_start(shift);
+        start..start.plus(1 << shift)
     }
 
     /// Removes a line from all caches, or only makes it clean if `keeps`. Returns whether it was dirty; the write to
@@ -366,10 +394,8 @@ impl Tags {
         physical: PhysicalAddress,
         keeps: bool,
     ) -> bool {
-        // The size of the longest line, so that no level keeps a part of a line that another level drops.
-        let shifts = self.outer.iter().map(|level| level.line_shift);
-        let bytes = 1_u64 << shifts.fold(self.config.granule_shift, u32::max);
-        let start = PhysicalAddress(physical.0 / bytes * bytes);
+        let flushed = self.flushed_range(physical);
+        let (start, bytes) = (flushed.start, flushed.end.bytes_after(flushed.start));
         let mut was_dirty = false;
         for cache in self.all_caches() {
             let lines = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
@@ -389,6 +415,10 @@ impl Tags {
         self.cpus[cpu].counts.memory_writes += u64::from(was_dirty);
         if !keeps {
             self.forget_last_fetch(start, bytes);
+            let report = |classifier: &mut Classifier, cache, trace| {
+                classifier.evicted(cpu, cache, trace);
+            };
+            self.drop_traces(start, bytes, report);
             for granule in self.config.granules(start, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
@@ -398,7 +428,8 @@ impl Tags {
 
     /// Executes a non-temporal store. All caches drop the line, and a combining buffer collects the stores to the line.
     /// The number of buffers is the number of MSHRs. A buffer writes its line to memory when the line is complete, or
-    /// when another line needs the buffer. A store to a line that is being written waits for the write.
+    /// when another line needs the buffer. All caches then drop the line again. A store to a line that is being written
+    /// waits for the write.
     pub(super) fn store_around(&mut self, access: &Access) {
         self.outcome.start();
         self.cpus[access.cpu].counts.basic.stores += 1;
@@ -406,7 +437,7 @@ impl Tags {
         self.translate_data(access, page);
         self.outcome.push(Step::Posted);
         let core = self.core_of(access.cpu);
-        let shift = self.config.l1d_shift;
+        let shift = self.config.memory_line_shift;
         let (mut physical, end) = (access.physical, access.physical.plus(access.bytes.into()));
         while physical < end {
             let line = physical.line(shift);
@@ -421,6 +452,8 @@ impl Tags {
             let start = PhysicalAddress::of_line(line, shift);
             let bytes = physical.bytes_after(start)..part_end.bytes_after(start);
             if self.cores[core].combining.store(buffer, bytes) {
+                // Loads may have filled the line since the buffer got it.
+                self.drop_combined(access.cpu, line);
                 self.cpus[access.cpu].counts.memory_writes += 1;
                 self.outcome.push(Step::CloseCombining(buffer));
             }
@@ -431,15 +464,24 @@ impl Tags {
 
     /// Flushes the line of an address from all caches and gives it a combining buffer. Returns the buffer's number.
     fn open_combining(&mut self, cpu: usize, physical: PhysicalAddress) -> u8 {
-        if self.flush_line(cpu, physical, false) {
+        let line = physical.line(self.config.memory_line_shift);
+        self.drop_combined(cpu, line);
+        let core = self.core_of(cpu);
+        let (buffer, incomplete) = self.cores[core].combining.open(line);
+        if let Some(written) = incomplete {
+            self.drop_combined(cpu, written);
+            self.cpus[cpu].counts.memory_writes += 1;
+        }
+        self.outcome.push(Step::OpenCombining { buffer, writes: incomplete.is_some() });
+        buffer
+    }
+
+    /// Makes all caches drop a line that a combining buffer takes, or that it writes to memory.
+    fn drop_combined(&mut self, cpu: usize, line: LineAddress) {
+        let start = PhysicalAddress::of_line(line, self.config.memory_line_shift);
+        if self.flush_line(cpu, start, false) {
             self.outcome.push(Step::WriteBack);
         }
-        let core = self.core_of(cpu);
-        let line = physical.line(self.config.l1d_shift);
-        let (buffer, writes) = self.cores[core].combining.open(line);
-        self.cpus[cpu].counts.memory_writes += u64::from(writes);
-        self.outcome.push(Step::OpenCombining { buffer, writes });
-        buffer
     }
 
     /// See [`MemorySystem::dma_read`](super::MemorySystem::dma_read).

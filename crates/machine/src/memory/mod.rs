@@ -54,6 +54,8 @@ pub use stack::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
 pub(crate) use translation::is_global;
 
+use std::ops::Range;
+
 use config::Config;
 use mshr::UNLIMITED;
 use tags::Tags;
@@ -410,11 +412,17 @@ impl MemorySystem {
     }
 
     /// A processor flushes the line of an address from all caches (`clflush`). If `keeps`, the line is written back
-    /// and the caches keep it (`clwb`).
-    pub fn flush_line(&mut self, cpu: usize, physical: PhysicalAddress, keeps: bool) {
+    /// and the caches keep it (`clwb`). Returns the memory of the flushed line: a line of the machine's longest size.
+    pub fn flush_line(
+        &mut self,
+        cpu: usize,
+        physical: PhysicalAddress,
+        keeps: bool,
+    ) -> Range<PhysicalAddress> {
         if self.tags.flush_line(cpu, physical, keeps) {
             self.times.write_back(cpu);
         }
+        self.tags.flushed_range(physical)
     }
 
     /// Whether the private caches of a core hold any line of the coherence granule that an address lies in.

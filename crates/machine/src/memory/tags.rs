@@ -134,7 +134,7 @@ impl Tags {
         };
         let mut tags = Tags {
             cpus: (0..cpus).map(cpu).collect(),
-            cores: (0..cores).map(|_| new_core(model)).collect(),
+            cores: (0..cores).map(|_| new_core(model, config)).collect(),
             outer: model.outer().map(|level| new_level(level, cores)).collect(),
             directory: (cores > 1).then(Directory::default),
             dma: DmaCounts::default(),
@@ -277,7 +277,7 @@ impl Tags {
     }
 }
 
-fn new_core(model: &SystemModel) -> Core {
+fn new_core(model: &SystemModel, config: &Config) -> Core {
     let l1d = TagArray::indexed(&model.l1d.cache(), model.l1d.index);
     let has_sub_blocks = model.l1d.fill_bytes() != model.l1d.line_bytes;
     Core {
@@ -288,7 +288,7 @@ fn new_core(model: &SystemModel) -> Core {
         combining: CombiningBuffers::new(
             // A core model limits its misses itself; the limit of L1D is then removed.
             model.core.as_ref().map_or(model.l1d.mshrs, |core| core.data.mshrs),
-            model.l1d.line_bytes,
+            1 << config.memory_line_shift,
         ),
         strides: StridePrefetcher::default(),
         streams: StreamPrefetcher::default(),

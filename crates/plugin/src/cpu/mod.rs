@@ -18,13 +18,14 @@ pub(crate) mod timed;
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, Cycle, HostExits, Instructions, VirtualAddress};
+use machine::{BlockingMachine, Cycle, HostExits, Instructions, PhysicalAddress, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
@@ -776,31 +777,41 @@ impl Cpu {
             Engine::Timed(model) if write.by_device => {
                 model.dma_write(write.physical, write.bytes);
             }
-            Engine::Ooo(pipeline) => pipeline.forget_code(write.physical, write.bytes),
+            Engine::Ooo(_) => self.forget_code(write.range()),
             _ => {}
         }
     }
 
+    /// The code at physical addresses may have changed, or has left all caches. At the level `ooo` the core drops the
+    /// instructions that it has decoded from this memory.
+    pub(crate) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
+        if let Engine::Ooo(pipeline) = &mut self.engine {
+            pipeline.forget_code(physical);
+        }
+    }
+
     /// The vCPU is about to execute an instruction that flushes the cache line of `address`. `remaining`: how many
-    /// instructions of the block have not executed yet, this one included.
+    /// instructions of the block have not executed yet, this one included. Returns the memory whose code the cores of
+    /// all vCPUs must forget, if any.
     pub(crate) fn flush_line(
         &mut self,
         flush: FlushedLine,
         remaining: u32,
         address: VirtualAddress,
-    ) {
+    ) -> Option<Range<PhysicalAddress>> {
         match &mut self.engine {
             // A flush that keeps the line only writes it to memory. The level `timed` neither times nor counts that.
             Engine::Timed(model) if self.engine_counts_cycles && !flush.keeps => {
                 if let Some(physical) = physical::translate(address) {
                     model.flush_line(physical);
                 }
+                None
             }
             Engine::Ooo(pipeline) if self.engine_counts_cycles => {
                 pipeline.retire_pending(remaining);
-                pipeline.flush_line(address, flush.keeps);
+                pipeline.flush_line(address, flush.keeps)
             }
-            _ => {}
+            _ => None,
         }
     }
 

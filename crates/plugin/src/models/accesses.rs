@@ -1,6 +1,8 @@
 //! Descriptions of the accesses to memory that no callback of QEMU reports. [`crate::devices::dma`] and
 //! [`crate::models::entry`] find these accesses; the session passes them to the caches of the models.
 
+use std::ops::Range;
+
 use machine::{BlockingMachine, PhysicalAddress, VirtualAddress};
 
 /// A write to memory that the caches have not seen.
@@ -10,6 +12,13 @@ pub(crate) struct Write {
     pub(crate) bytes: u64,
     /// Whether a device wrote. Otherwise a vCPU stored to a page with code.
     pub(crate) by_device: bool,
+}
+
+impl Write {
+    /// The written memory. Bytes beyond the last address are ignored.
+    pub(crate) fn range(&self) -> Range<PhysicalAddress> {
+        self.physical..PhysicalAddress(self.physical.0.saturating_add(self.bytes))
+    }
 }
 
 /// An access that a processor makes by itself as it enters a handler. It lies within one page.

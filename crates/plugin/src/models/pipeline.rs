@@ -6,6 +6,8 @@
 //!
 //! This is the hottest code of the level: no locks and no allocation on the way of a block.
 
+use std::ops::Range;
+
 use machine::block_trace::Event;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
@@ -22,8 +24,6 @@ use crate::models::translations::{self, Change};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
-/// The size of a cache line that an instruction flushes, as a power of two, on all x86 processors.
-const LINE_SHIFT: u32 = 6;
 /// The most accesses of one block that are collected. A repeated string instruction does not exceed it: each iteration
 /// is its own block.
 const ACCESSES_MAX: usize = 4_096;
@@ -228,24 +228,24 @@ impl Pipeline {
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
-    /// Makes the core drop the decoded instructions of `bytes` bytes from `physical` on, because the code may have
-    /// changed.
-    pub(crate) fn forget_code(&mut self, physical: PhysicalAddress, bytes: u64) {
-        let end = PhysicalAddress(physical.0.saturating_add(bytes));
-        self.core.forget_code(physical..end);
+    /// Makes the core drop the decoded instructions at physical addresses, because the code may have changed or has left
+    /// all caches.
+    pub(crate) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
+        self.core.forget_code(physical);
     }
 
-    /// Flushes the cache line of an address from all caches. `keeps`: the line is only written back.
-    pub(crate) fn flush_line(&mut self, virtual_address: VirtualAddress, keeps: bool) {
+    /// Flushes the cache line of an address from all caches. `keeps`: the line is only written back. Returns the memory
+    /// that has left the caches: the caller makes all cores drop its decoded instructions. `None` if no memory has.
+    pub(crate) fn flush_line(
+        &mut self,
+        virtual_address: VirtualAddress,
+        keeps: bool,
+    ) -> Option<Range<PhysicalAddress>> {
         let known = self.pages.get(virtual_address);
-        let Some(physical) = known.or_else(|| physical::translate(virtual_address)) else {
-            return;
-        };
+        let physical = known.or_else(|| physical::translate(virtual_address))?;
         // SAFETY: as above.
-        unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
-        if !keeps {
-            self.forget_code(physical.block_start(LINE_SHIFT), 1 << LINE_SHIFT);
-        }
+        let flushed = unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
+        (!keeps).then_some(flushed)
     }
 
     /// Tells the memory system the address at which the guest has mapped the local APIC.

@@ -53,14 +53,17 @@ extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running_vcpu();
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<FlushPoint>() };
-    let address = {
+    let (address, vcpus) = {
         let mut guard = session::lock();
         let Some(session) = guard.as_mut() else { return };
         let Some(registers) = session.registers else { return };
-        translations::address(&mut session.qemu, registers, point.flush.at)
+        let address = translations::address(&mut session.qemu, registers, point.flush.at);
+        (address, session.cpus)
     };
-    if let Some(address) = address {
-        cpu::with_vcpu(vcpu, |cpu| cpu.flush_line(point.flush, point.remaining, address));
+    let Some(address) = address else { return };
+    let flushed = cpu::with_vcpu(vcpu, |cpu| cpu.flush_line(point.flush, point.remaining, address));
+    if let Some(physical) = flushed {
+        (0..vcpus).for_each(|vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.forget_code(physical.clone())));
     }
 }
 
