@@ -1086,7 +1086,9 @@ fn m37_dma_and_flushes_reach_traces_and_the_last_fetch() {
         let drops: [fn(&mut MemorySystem); 3] = [
             |system| system.dma_write(PhysicalAddress(0x4010), 4),
             |system| system.dma_write(PhysicalAddress(0), 1 << 40),
-            |system| drop(system.flush_line(0, PhysicalAddress(0x4010), false)),
+            |system| {
+                system.flush_line(0, PhysicalAddress(0x4010), false);
+            },
         ];
         for (number, drop_lines) in drops.into_iter().enumerate() {
             let mut system = MemorySystem::new(&model, 1);

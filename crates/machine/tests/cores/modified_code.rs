@@ -14,7 +14,7 @@ use crate::support::{block, set};
 /// A core with one thread, or a core whose other threads are halted.
 enum Core {
     Single(AnyCore),
-    Threads(MultithreadedCore),
+    Threads(Box<MultithreadedCore>),
 }
 
 impl Core {
@@ -24,7 +24,7 @@ impl Core {
         }
         let mut core = MultithreadedCore::new(model)?;
         (1..core.threads()).for_each(|thread| core.set_halted(thread, true));
-        Some(Core::Threads(core))
+        Some(Core::Threads(Box::new(core)))
     }
 
     fn run(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut impl Memory) {

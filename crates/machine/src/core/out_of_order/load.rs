@@ -196,10 +196,6 @@ impl OutOfOrderCore {
                 );
             }
         };
-        if load.physical.is_none() {
-            // A device has no line and takes no fill buffer.
-            return (issued + wait + latency, true);
-        }
         let present = self.ports.now();
         let fill_buffers = &mut self.common.fill_buffers;
         let served = fill_buffers.serve_delayed(load, (issued, start), (wait, parts), present);
