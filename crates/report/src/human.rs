@@ -204,8 +204,8 @@ fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String
         Value::Uint(number) => (false, *number),
         Value::Int(number) => (*number < 0, number.unsigned_abs()),
         Value::Real(number) => {
-            let sign = if *number < 0.0 { "-" } else { "" };
-            return format!("{sign}{}", significant(in_unit(number.abs(), unit, digits), digits));
+            let magnitude = significant(in_unit(number.abs(), unit, digits), digits);
+            return with_sign(*number, magnitude);
         }
     };
     let sign = if is_negative { "-" } else { "" };
@@ -213,7 +213,20 @@ fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String
         _ if is_identifier => format!("{sign}{magnitude}"),
         // A whole number in the smallest unit is exact, so it gets no decimals.
         1.0 => format!("{sign}{}", count(magnitude)),
-        _ => format!("{sign}{}", significant(in_unit(magnitude as f64, unit, digits), digits)),
+        _ => {
+            let text = significant(in_unit(magnitude as f64, unit, digits), digits);
+            with_sign(if is_negative { -1.0 } else { 1.0 }, text)
+        }
+    }
+}
+
+/// The text of a number from the text of its magnitude. A negative number that rounds to nothing is above a limit:
+/// `>-0.001`.
+fn with_sign(number: f64, magnitude: String) -> String {
+    match magnitude.strip_prefix('<') {
+        _ if number >= 0.0 => magnitude,
+        Some(limit) => format!(">-{limit}"),
+        None => format!("-{magnitude}"),
     }
 }
 
@@ -226,10 +239,9 @@ pub fn with_half_width(
     half_width: Option<f64>,
 ) -> String {
     let digits = significant_digits(column);
-    let sign = if number < 0.0 { "-" } else { "" };
     let value = in_unit(number.abs(), unit, digits);
-    let value_text = significant(value, digits);
-    let Some(half_width) = half_width else { return format!("{sign}{value_text} ± {ABSENT}") };
+    let value_text = with_sign(number, significant(value, digits));
+    let Some(half_width) = half_width else { return format!("{value_text} ± {ABSENT}") };
     let half_width = half_width.abs() / unit.size;
     // The half width has no more decimals than the value.
     let places = decimals(value, digits).min(decimals(half_width, digits));
@@ -239,7 +251,7 @@ pub fn with_half_width(
     } else {
         format!("{half_width:.places$}")
     };
-    format!("{sign}{value_text} ± {half_width}")
+    format!("{value_text} ± {half_width}")
 }
 
 /// Text for a value below the detection limit whose interval has no positive upper end.
@@ -300,6 +312,18 @@ pub fn percent(ratio: f64) -> String {
     scaled(ratio, PERCENT)
 }
 
+/// A change as a part of 1, in per cent and with its sign, also if it rounds to nothing: `+12.0 %`, `−0.320 %`, `<+0.001 %`,
+/// `>−0.001 %`. No change is `+0 %`.
+#[must_use]
+pub fn signed_percent(change: f64) -> String {
+    let (sign, relation) = if change < 0.0 { ("−", ">") } else { ("+", "<") };
+    let magnitude = percent(change.abs());
+    match magnitude.strip_prefix('<') {
+        Some(limit) => format!("{relation}{sign}{limit}"),
+        None => format!("{sign}{magnitude}"),
+    }
+}
+
 /// A time in nanoseconds, in its unit.
 #[must_use]
 pub fn ns(time: f64) -> String {
@@ -327,12 +351,7 @@ pub fn number(number: f64) -> String {
 fn scaled(number: f64, scale: Scale) -> String {
     let unit = pick(number.abs(), scale);
     let magnitude = significant(in_unit(number.abs(), unit, DIGITS), DIGITS);
-    let text = match magnitude.strip_prefix('<') {
-        _ if number >= 0.0 => magnitude,
-        Some(limit) => format!(">-{limit}"),
-        None => format!("-{magnitude}"),
-    };
-    with_label(text, unit)
+    with_label(with_sign(number, magnitude), unit)
 }
 
 /// The smallest unit of the scale in which the rounded number is less than 1 of the next larger unit.
@@ -402,6 +421,26 @@ mod tests {
     fn a_negative_share_keeps_its_sign() {
         let texts = [-0.0032, -1e-6, 1e-6, 0.0].map(percent);
         assert_eq!(texts, ["-0.320 %", ">-0.001 %", "<0.001 %", "0 %"]);
+    }
+
+    #[test]
+    fn a_tiny_negative_number_is_above_a_limit() {
+        let column = Column::new("misses", Kind::Real, "");
+        let cell_of = |number: f64| cell(&column, NONE[0], &Value::Real(number));
+        assert_eq!([-1e-6, 1e-6, -2.0].map(cell_of), [">-0.001", "<0.001", "-2.00"]);
+        let with_error = |number, half| with_half_width(&column, NONE[0], number, half);
+        assert_eq!(with_error(-1e-6, None), ">-0.001 ± –");
+        assert_eq!(with_error(-1e-6, Some(0.5)), ">-0.001 ± 0.500");
+        assert_eq!(with_error(-2.0, Some(0.5)), "-2.00 ± 0.50");
+        let seconds = cell(&Column::new("time_ns", Kind::Int, ""), S, &Value::Int(-1));
+        assert_eq!(seconds, ">-0.001");
+        assert_eq!(alone("share_ratio", Format::Auto, &Value::Real(-1e-6)), ">-0.001 %");
+    }
+
+    #[test]
+    fn a_tiny_change_keeps_its_sign() {
+        let texts = [0.12, -0.0032, 1e-6, -1e-6, 0.0].map(signed_percent);
+        assert_eq!(texts, ["+12.0 %", "−0.320 %", "<+0.001 %", ">−0.001 %", "+0 %"]);
     }
 
     #[test]

@@ -230,12 +230,9 @@ fn draw_change(
     chart.mark((drawn_ratio, middle), look, is_open)?;
     // The mark at the edge does not say how far the change goes.
     if drawn_ratio != change.ratio {
-        let (sign, distance) = if change.ratio < 0.0 {
-            ("−", LABEL_DISTANCE_AT_LEFT)
-        } else {
-            ("+", LABEL_DISTANCE_AT_RIGHT)
-        };
-        let label = format!("{sign}{}", human::percent(change.ratio.abs()));
+        let distance =
+            if change.ratio < 0.0 { LABEL_DISTANCE_AT_LEFT } else { LABEL_DISTANCE_AT_RIGHT };
+        let label = human::signed_percent(change.ratio);
         let place = chart.moved_right(drawn_ratio, distance);
         chart.centered_text(&label, (place, middle), [0.0, 0.0], INK)?;
     }

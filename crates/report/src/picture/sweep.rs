@@ -183,17 +183,14 @@ impl<'a> Drawn<'a> {
         }
         if let Some(change) = point.change {
             let compared_with = plain(&self.figures.compared_with);
-            text +=
-                &format!(", {} against {compared_with} ({})", signed(change), plain(&point.remark));
+            text += &format!(
+                ", {} against {compared_with} ({})",
+                human::signed_percent(change),
+                plain(&point.remark)
+            );
         }
         text
     }
-}
-
-/// A change in per cent with its sign.
-fn signed(change: f64) -> String {
-    let sign = if change < 0.0 { "−" } else { "+" };
-    format!("{sign}{}", human::percent(change.abs()))
 }
 
 /// The largest difference that an axis makes while all other axes stay, as a part of the larger figure.
@@ -488,8 +485,9 @@ fn bars(
             };
             is_negative |= figure < 0.0;
             has_changes |= point.change.is_some();
-            let change =
-                point.change.map_or(String::new(), |change| format!(" ({})", signed(change)));
+            let change = point
+                .change
+                .map_or(String::new(), |change| format!(" ({})", human::signed_percent(change)));
             panel.push(Bar {
                 name: drawn.text(axis, *value),
                 parts: vec![(figure, BLUE)],
