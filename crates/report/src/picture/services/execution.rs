@@ -4,7 +4,7 @@
 use plotters::style::RGBColor;
 use record::{Run, Table};
 
-use super::{LegendPart, distinct, legend, text};
+use super::{LegendPart, distinct, legend, sum_text, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -39,6 +39,8 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
         })
     };
     let length = |row: &Row<'_>| row.number(column).unwrap_or(0.0).max(0.0);
+    let modes = MODES.iter().map(|(mode, ..)| *mode).chain(["sync", "idle"]);
+    let is_complete = modes.filter_map(row_of).all(|row| row.number(column).is_some());
     let mut parts = Vec::new();
     for (mode, executes, waits) in MODES {
         let Some(row) = row_of(mode) else { continue };
@@ -60,15 +62,16 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
         parts.push((sync, LOCK_WAITS));
     }
     parts.extend(row_of("idle").map(|row| (length(&row), IDLE)));
-    let total: f64 = parts.iter().map(|(length, _)| length).sum();
-    let idle = row_of("idle").and_then(|row| row.number("time_ratio")).unwrap_or(0.0);
-    let label = match column {
-        "time_ratio" => human::percent(1.0 - idle),
-        _ => format!("{total:.2}"),
-    };
-    let detail = match column {
-        "time_ratio" => " not idle".to_owned(),
-        _ => format!(", idle {}", human::percent(idle)),
+    parts.retain(|(length, _)| *length > 0.0 || is_complete);
+    // A machine without idle time has no row of it. A row without its share is no zero.
+    let idle = row_of("idle").map_or(Some(0.0), |row| row.number("time_ratio"));
+    let (label, detail) = match (column, idle) {
+        ("time_ratio", Some(idle)) => (human::percent(1.0 - idle), " not idle".to_owned()),
+        ("time_ratio", None) => (human::ABSENT.to_owned(), String::new()),
+        (_, Some(idle)) => {
+            (sum_text(&parts, is_complete), format!(", idle {}", human::percent(idle)))
+        }
+        (_, None) => (sum_text(&parts, is_complete), String::new()),
     };
     Bar { name: model.to_owned(), parts, interval: None, label, detail }
 }

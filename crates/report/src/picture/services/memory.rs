@@ -4,7 +4,7 @@
 use plotters::style::RGBColor;
 use record::{Run, Table};
 
-use super::{LegendPart, distinct, legend, text};
+use super::{LegendPart, distinct, legend, sum_text, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -58,22 +58,28 @@ fn panels(
 /// The bar of a machine and mode: the stalls of both streams, by level.
 fn stalls(rows: &[Row<'_>], name: &str) -> Bar {
     let mut parts = Vec::new();
-    let mut other_levels = 0.0;
+    // `None` while no row has waits for other levels.
+    let mut other_levels: Option<f64> = None;
+    let mut is_known = true;
     for (stream, [l1, l2, all]) in STREAMS {
         let Some(row) = rows.iter().find(|row| text(row, "stream") == stream) else { continue };
         let number = |column: &str| row.number(column);
         match (number("l1_mcpi_ratio"), number("l2_mcpi_ratio")) {
             (Some(first), Some(second)) => {
                 parts.extend([(first, l1), (second, l2)]);
-                other_levels += number("other_mcpi_ratio").unwrap_or(0.0);
+                if let Some(other) = number("other_mcpi_ratio") {
+                    other_levels = Some(other_levels.unwrap_or(0.0) + other);
+                }
             }
-            _ => parts.push((number("mcpi_ratio").unwrap_or(0.0), all)),
+            _ => match number("mcpi_ratio") {
+                Some(mcpi) => parts.push((mcpi, all)),
+                None => is_known = false,
+            },
         }
     }
-    parts.push((other_levels, OTHER));
-    let total: f64 = parts.iter().map(|(length, _)| length).sum();
-    let (name, label) = (name.to_owned(), format!("{total:.2}"));
-    Bar { name, parts, interval: None, label, detail: String::new() }
+    parts.extend(other_levels.map(|length| (length, OTHER)));
+    let label = sum_text(&parts, is_known);
+    Bar { name: name.to_owned(), parts, interval: None, label, detail: String::new() }
 }
 
 /// The picture of table `mcpi`. `None` for a run without this table.
@@ -105,13 +111,18 @@ fn axis(longest: f64) -> Axis {
 /// The bar of a stream. It has the stalls that remain on the out-of-order core, and the stalls that the core hides.
 fn left_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
     let row = rows.first();
-    let number = |column: &str| row.and_then(|row| row.number(column)).unwrap_or(0.0);
-    let (out_of_order, in_order) = (number("mcpi_ratio"), number("in_order_mcpi_ratio"));
+    let number = |column: &str| row.and_then(|row| row.number(column));
     let is_data = row.is_some_and(|row| text(row, "stream") == "data");
     let colour = if is_data { BLUE } else { VERMILION };
-    let parts = vec![(out_of_order, colour), ((in_order - out_of_order).max(0.0), PALE)];
+    let mut parts = Vec::new();
+    if let Some(out_of_order) = number("mcpi_ratio") {
+        parts.push((out_of_order, colour));
+        let in_order = number("in_order_mcpi_ratio");
+        parts.extend(in_order.map(|in_order| ((in_order - out_of_order).max(0.0), PALE)));
+    }
     let hidden = row.and_then(|row| row.number("hidden_ratio"));
     let label = match hidden {
+        None if parts.is_empty() => human::ABSENT.to_owned(),
         None => String::new(),
         Some(hidden) if hidden >= 0.0 => format!("{} hidden", human::percent(hidden)),
         Some(hidden) => format!("{} more than in order", human::percent(-hidden)),

@@ -3,7 +3,7 @@
 
 use record::{Run, Table};
 
-use super::{LegendPart, distinct, legend, text};
+use super::{LegendPart, distinct, legend, sum_text, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -62,12 +62,14 @@ pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                         && classes.contains(&text(row, "class").as_str())
                 };
                 let rates = bar_rows.iter().filter(is_part);
-                let sum: f64 = rates.filter_map(|row| row.number("misses_per_kinstruction")).sum();
-                (sum, *colour)
+                let rates = rates.filter_map(|row| row.number("misses_per_kinstruction"));
+                let sum = rates.reduce(|sum, rate| sum + rate)?;
+                Some((sum, *colour))
             };
-            let parts: Vec<_> = PARTS.iter().map(part).collect();
-            let total: f64 = parts.iter().map(|(length, _)| length).sum();
-            let label = format!("{total:.2}");
+            let parts: Vec<_> = PARTS.iter().filter_map(part).collect();
+            let is_known =
+                bar_rows.iter().all(|row| row.number("misses_per_kinstruction").is_some());
+            let label = sum_text(&parts, is_known);
             Bar { name: bar_name, parts, interval: None, label, detail: String::new() }
         });
         let bars: Vec<Bar> = bars.collect();

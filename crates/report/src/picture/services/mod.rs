@@ -21,6 +21,7 @@ use record::Table;
 use super::bars::Bar;
 use super::rows;
 use super::sheet::Entry;
+use crate::human;
 use crate::row::Row;
 
 /// Maximum number of panels of a picture.
@@ -64,6 +65,17 @@ fn legend(parts: &[LegendPart], panels: &[(String, Vec<Bar>)]) -> Vec<Entry> {
     };
     let drawn = parts.iter().filter(|(_, colour)| is_drawn(colour));
     drawn.map(|(name, colour)| Entry { name: (*name).to_owned(), colour: *colour }).collect()
+}
+
+/// The label of a bar: the sum of its parts. `is_complete`: whether all parts were measured; without some, the sum is a
+/// lower bound.
+fn sum_text(parts: &[(f64, RGBColor)], is_complete: bool) -> String {
+    let total = parts.iter().fold(0.0, |sum, (length, _)| sum + length);
+    match (parts, is_complete) {
+        ([], _) => human::ABSENT.to_owned(),
+        (_, true) => format!("{total:.2}"),
+        (_, false) => format!("≥ {total:.2}"),
+    }
 }
 
 /// The texts without repetitions, in order of first appearance.
@@ -178,6 +190,49 @@ mod tests {
         let one = heading(&machines[..1]);
         assert_eq!(one.title, "The kernel's services: read takes 25.0 % of its time");
         assert_eq!(one.notes.len(), 1);
+    }
+
+    #[test]
+    fn an_absent_figure_has_no_bar_and_is_not_zero() {
+        let texts = |sheet: Result<Option<crate::picture::Sheet>, crate::Undrawn>| {
+            sheet.unwrap().unwrap().file()
+        };
+        let numbers = ["mcpi_ratio", "l1_mcpi_ratio", "l2_mcpi_ratio", "other_mcpi_ratio"];
+        let keys = ["workload", "model", "mode", "stream"];
+        let absent = |names: [&str; 4], count: usize| {
+            let mut row = row(&names, &[]);
+            row.resize(4 + count, Value::Absent);
+            row
+        };
+        let known = row(&["w", "m", "user", "data"], &[2.0, 1.5, 0.5, 0.0]);
+        let unknown = ["kernel", "user"].map(|mode| absent(["w", "m", mode, "instructions"], 4));
+        let rows = [unknown.to_vec(), vec![known]].concat();
+        let svg = texts(mcpi(&made("mcpi", &keys, &numbers, rows), WIDTH));
+        assert!(svg.contains("–") && svg.contains("≥ 2.00") && !svg.contains("0.00"), "{svg}");
+
+        let mut idle = row(&["w", "m", "idle"], &[]);
+        idle.resize(5, Value::Absent);
+        let rows = vec![row(&["w", "m", "user"], &[0.5, 0.5]), idle];
+        let keys_of_modes = ["workload", "model", "mode"];
+        let numbers = ["time_ratio", "relative_time_ratio"];
+        let svg = texts(execution(&made("execution", &keys_of_modes, &numbers, rows), WIDTH));
+        assert!(!svg.contains("100 %"), "the idle time is not zero: {svg}");
+
+        let numbers = ["in_order_mcpi_ratio", "mcpi_ratio", "hidden_ratio"];
+        let rows = vec![
+            row(&["w", "m", "user", "data"], &[2.0, 1.0, 0.5]),
+            absent(["w", "m", "kernel", "data"], 3),
+        ];
+        let svg = texts(hidden(&made("hidden_stalls", &keys, &numbers, rows), WIDTH));
+        assert!(svg.contains("–"), "{svg}");
+
+        let numbers = ["cpus", "cache_bytes", "misses_per_kinstruction"];
+        let keys = ["workload", "cache", "mode", "class"];
+        let mut unknown = row(&["w", "L1I", "user", "self"], &[1.0, 65536.0]);
+        unknown.push(Value::Absent);
+        let rows = vec![row(&["w", "L1I", "user", "self"], &[1.0, 16384.0, 8.0]), unknown];
+        let svg = texts(cache_misses(&made("cache_misses", &keys, &numbers, rows), WIDTH));
+        assert!(svg.contains("–") && !svg.contains("0.00"), "{svg}");
     }
 
     #[test]
