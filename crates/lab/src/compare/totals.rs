@@ -62,10 +62,15 @@ impl Total {
     }
 }
 
-/// A ratio as a percentage with three significant digits.
+/// A ratio as a percentage with three significant digits and at most three decimals. A change that rounds to nothing is
+/// below a limit: `<0.001 %`. The ratio is not negative.
 fn percent(ratio: f64) -> String {
     let percent = 100.0 * ratio;
+    if percent > 0.0 && percent < 0.000_5 {
+        return "<0.001 %".to_owned();
+    }
     let decimals = match percent {
+        ..0.999_5 => 3,
         ..9.995 => 2,
         ..99.95 => 1,
         _ => 0,
@@ -191,4 +196,15 @@ pub(super) fn table(comparison: &Comparison<'_>) -> Option<Table> {
     };
     let doc = "Contexts whose mean self time is known to have changed, the largest effect on CPU time first.";
     Some(columns.table("totals", doc, totals.iter()).displayed(display))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_never_shown_as_nothing() {
+        let texts = [1e-6, 3e-5, 0.0048, 0.0321, 0.487, 1.5].map(percent);
+        assert_eq!(texts, ["<0.001 %", "0.003 %", "0.480 %", "3.21 %", "48.7 %", "150 %"]);
+    }
 }
