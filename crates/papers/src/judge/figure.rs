@@ -68,7 +68,14 @@ pub(super) fn figure_text(figure: Figure, unit: Unit) -> String {
     if figure.half_width == 0.0 {
         format!("{:.decimals$}{label}", figure.mean)
     } else if figure.half_width.is_finite() {
-        format!("{:.decimals$} ± {:.decimals$}{label}", figure.mean, figure.half_width)
+        let minimum = 10_f64.powi(-i32::try_from(decimals).unwrap_or(1));
+        // A measured figure has an error, even if the error rounds to nothing.
+        let half_width = if figure.half_width < minimum / 2.0 {
+            format!("<{minimum:.decimals$}")
+        } else {
+            format!("{:.decimals$}", figure.half_width)
+        };
+        format!("{:.decimals$} ± {half_width}{label}", figure.mean)
     } else {
         format!("{:.decimals$}{label} (no interval)", figure.mean)
     }
@@ -88,4 +95,19 @@ pub(crate) fn figure_columns<'a>(
             .detail()
             .real(|figure: &Option<Figure>| Some(figure.as_ref()?.half_width)),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_interval_is_not_shown_as_none() {
+        let text =
+            |mean, half_width| figure_text(Figure { mean, half_width }, Unit::named(" misses"));
+        assert_eq!(text(1234.0, 0.02), "1234.0 ± <0.1 misses");
+        assert_eq!(text(1234.0, 0.06), "1234.0 ± 0.1 misses");
+        assert_eq!(text(2.0, 1e-4), "2.00 ± <0.01 misses");
+        assert_eq!(text(1234.0, 0.0), "1234.0 misses");
+    }
 }
