@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use crate::escape::plain;
 use crate::human::{self, Unit, unbroken};
+use crate::winner::{Extreme, Figure, candidates};
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +92,15 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Whether the number in a column is a bound, or below the detection limit, and so no measurement.
+    pub fn is_bound(&self, column: &Column) -> bool {
+        let is_marked = matches!(
+            &column.display.combine,
+            Some(Combine::Bound { flag, .. }) if *self.get(flag) == Value::Bool(true)
+        );
+        is_marked || self.is_below_limit(column)
+    }
+
     fn is_below_limit(&self, column: &Column) -> bool {
         let flag = column.display.below_limit.as_ref();
         flag.is_some_and(|flag| *self.get(flag) == Value::Bool(true))
@@ -130,6 +140,17 @@ impl<'a> Row<'a> {
             _ => None,
         })
     }
+}
+
+/// The rows whose figure may be the extreme one, within the errors. The first row has the extreme value.
+pub(crate) fn possible_extremes<'r>(
+    rows: impl Iterator<Item = Row<'r>>,
+    extreme: Extreme,
+    figure: impl Fn(&Row<'r>) -> Option<Figure>,
+) -> Vec<Row<'r>> {
+    let (figures, rows): (Vec<Figure>, Vec<Row<'_>>) =
+        rows.filter_map(|row| Some((figure(&row)?, row))).unzip();
+    candidates(&figures, extreme).into_iter().map(|index| rows[index]).collect()
 }
 
 /// Whether a text is `kind`, or a kind of it: `irq_thread` is an `irq`.

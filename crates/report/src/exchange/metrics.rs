@@ -3,14 +3,14 @@
 //!
 //! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
 //! Times are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table of
-//! buckets becomes histograms. Absent values have no sample. A sum over CPUs has a sample, and its parts have none: a
+//! buckets becomes histograms. Absent values have no sample, nor have bounds and values below the detection limit. A sum over CPUs has a sample, and its parts have none: a
 //! query that adds up a family counts nothing twice.
 //!
 //! Users' queries name metrics and labels: a change of these names breaks the queries.
 
 use std::collections::BTreeSet;
 
-use record::{Column, Kind, Role, Run, Table};
+use record::{Column, Combine, Kind, Role, Run, Table};
 
 use super::Unexported;
 use super::bucketed::{self, Bucketed, label};
@@ -189,9 +189,14 @@ fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) 
         if !used_names.insert(name.clone()) {
             continue;
         }
+        let sources = sources(table, column);
         let mut family = metrics.family(&name, kind, unit, &column.doc);
         for cells in table.rows().iter().filter(|cells| !has_sums || is_sum(table, cells)) {
             let row = Row::new(table, cells);
+            // A program that reads metrics cannot tell a bound from a measurement.
+            if sources.iter().any(|source| row.is_bound(source)) {
+                continue;
+            }
             let label_values = labels(&row, label_columns);
             let pairs = label_names.iter().zip(&label_values);
             // A row has no label for an absent cell.
@@ -205,6 +210,23 @@ fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) 
         }
     }
     used_names.len()
+}
+
+/// The columns whose marks decide whether the numbers of `column` are measurements: the column itself, and those with
+/// the same quantity in another unit. For a column of half widths, these are the columns with the intervals.
+fn sources<'t>(table: &'t Table, column: &Column) -> Vec<&'t Column> {
+    fn quantity(column: &Column) -> Option<&str> {
+        column.name.rsplit_once('_').map(|(quantity, _)| quantity)
+    }
+    let is_source = |source: &&Column| {
+        let is_half_width = matches!(
+            &source.display.combine,
+            Some(Combine::PlusMinus(half_width)) if *half_width == column.name
+        );
+        let is_same = quantity(source).is_some() && quantity(source) == quantity(column);
+        source.name == column.name || is_same || is_half_width
+    };
+    table.columns.iter().filter(is_source).collect()
 }
 
 /// The name of a label: the column's name, with a prefix if it has a special meaning in metrics, such as `le`.
@@ -259,7 +281,7 @@ fn add_histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use record::RowFilter;
+    use record::{RowFilter, Value};
 
     use super::*;
     use crate::picture::tests::{run_of, table};
@@ -285,6 +307,33 @@ mod tests {
         ] {
             assert_eq!(named("events", column, kind), (name.to_owned(), family), "{column}");
         }
+    }
+
+    #[test]
+    fn a_bound_has_no_sample() {
+        let columns = vec![
+            Column::new("name", Kind::Text, ""),
+            Column::new("self_mean_ns", Kind::Real, "")
+                .plus_minus("self_mean_ci95_ns")
+                .below_limit("self_mean_below_limit"),
+            Column::new("self_mean_ci95_ns", Kind::Real, ""),
+            Column::new("self_mean_below_limit", Kind::Bool, ""),
+            Column::new("displaced_lines", Kind::Real, "").bound("is_upper_bound", "≤"),
+            Column::new("displaced_ratio", Kind::Real, ""),
+            Column::new("is_upper_bound", Kind::Bool, ""),
+        ];
+        let mut table = Table::new("t", "", columns);
+        for (name, is_bound) in [("measured", false), ("bound", true)] {
+            let (number, flag) = (Value::real(5.0), Value::from(is_bound));
+            let [one, two, three, four] = [(); 4].map(|()| number.clone());
+            table.push(vec![name.into(), one, two, flag.clone(), three, four, flag]);
+        }
+        let text = metrics(&run_of(vec![table]), Exposition::OpenMetrics, None).unwrap().text;
+        let samples = |name: &str| {
+            text.lines().filter(|line| line.starts_with("irqlab_t_") && line.contains(name)).count()
+        };
+        assert_eq!(samples("name=\"measured\""), 4, "{text}");
+        assert_eq!(samples("name=\"bound\""), 0, "{text}");
     }
 
     /// Rows of CPUs next to their sum: `sum()` over the family is the sum, not twice the sum.
