@@ -66,13 +66,16 @@ fn bar(row: &Row<'_>, column: &str, conditions: &Conditions) -> Option<Bar> {
 }
 
 /// The name of the context with the lowest IPC, and its IPC. `None` if, within the errors, another context may have the
-/// lowest IPC, or if no IPC was measured.
+/// lowest IPC, also a context whose IPC was not measured.
 fn lowest_ipc(table: &Table, conditions: &Conditions) -> Option<(String, String)> {
     let column = MEASURES[0].0;
     let ipc = |row: &Row<'_>| {
         let value = row.number(column).filter(|value| *value >= 0.0)?;
         Some(Figure::measured(value, row.number(&format!("{column}_ci95"))))
     };
+    if rows(table).any(|row| ipc(&row).is_none()) {
+        return None;
+    }
     let (figures, measured): (Vec<Figure>, Vec<Row<'_>>) =
         rows(table).filter_map(|row| Some((ipc(&row)?, row))).unzip();
     let [lowest] = candidates(&figures, Extreme::Smallest)[..] else { return None };

@@ -317,6 +317,13 @@ mod tests {
         let says = ": context9 softirq has the lowest IPC (1.10)";
         assert!(heading.title.ends_with(says), "{}", heading.title);
         assert_eq!(heading.notes[1], "Not drawn: 2 contexts of the least cost; see table ratios.");
+        let row = |name: &str, ipc: Option<f64>| -> Vec<Value> {
+            vec!["softirq".into(), name.into(), ipc.into(), ipc.map(|_| 0.01).into()]
+        };
+        let rows = vec![row("BLOCK", Some(1.2)), row("TIMER", Some(1.8)), row("RCU", None)];
+        let run = run_of(vec![table("ratios", &columns, rows)]);
+        let title = efficiency(&run, WIDTH).unwrap().unwrap().heading.title;
+        assert!(!title.contains("lowest IPC"), "the IPC of RCU may be lower: {title}");
     }
 
     #[test]
