@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod displaced;
 pub mod escape;
 mod exchange;
 mod export;

@@ -70,25 +70,74 @@ pub fn load(row: &Row<'_>) -> String {
     }
 }
 
-/// The rows whose figures in `column` can be compared: those of one load, of the schemes that keep up, at the largest
-/// value of `x_column` that a scheme keeps up with. The load is `background`, else the first load with a figure.
+/// The rows whose figures in `column` can be compared: those of one load and one value of `x_column`, of the schemes that
+/// keep up. The load is `background`, else the first load with a figure. The value is the largest with which at least
+/// two schemes have a figure, else the largest with a figure. Includes the rows without a figure: such a scheme was
+/// measured there, and may have any figure. Empty if no row has a figure.
 pub fn comparable_rows<'t>(table: &'t Table, x_column: &str, column: &str) -> Vec<Row<'t>> {
     let rows = table.rows().iter().map(|values| Row::new(table, values));
     let x = |row: &Row<'_>| row.number(x_column).filter(|x| x.is_finite());
-    let has_figure = |row: &Row<'_>| x(row).is_some() && row.number(column).is_some();
+    let has_figure = |row: &&Row<'_>| row.number(column).is_some();
     let mut rows: Vec<Row<'t>> =
-        rows.filter(|row| keeps_up_with_rate(row) && has_figure(row)).collect();
-    let loads: Vec<String> = rows.iter().map(load).collect();
+        rows.filter(|row| keeps_up_with_rate(row) && x(row).is_some()).collect();
+    let loads: Vec<String> = rows.iter().filter(has_figure).map(load).collect();
     let fitted_load = loads.iter().find(|load| *load == FITTED_LOAD);
-    let Some(compared_load) = fitted_load.or(loads.first()) else { return rows };
+    let Some(compared_load) = fitted_load.or(loads.first()) else { return Vec::new() };
     rows.retain(|row| load(row) == *compared_load);
-    let largest_x = rows.iter().filter_map(x).fold(f64::NEG_INFINITY, f64::max);
-    rows.retain(|row| x(row) == Some(largest_x));
+    let measured_at = |compared_x: f64| {
+        let measured = rows.iter().filter(has_figure);
+        measured.filter(|row| x(row) == Some(compared_x)).copied().collect::<Vec<_>>()
+    };
+    // Compares the numbers of schemes before the values of x.
+    let order = |compared_x: &f64| (has_two_schemes(&measured_at(*compared_x)), *compared_x);
+    let by_order = |a: &f64, b: &f64| {
+        let ((a_is_comparison, a_x), (b_is_comparison, b_x)) = (order(a), order(b));
+        a_is_comparison.cmp(&b_is_comparison).then(a_x.total_cmp(&b_x))
+    };
+    let compared_x = rows.iter().filter(has_figure).filter_map(x).max_by(by_order);
+    rows.retain(|row| x(row) == compared_x);
     rows
 }
 
-/// The scheme with the smallest or largest figure of the [`comparable_rows`]. `None` if, within the errors, another
-/// scheme may have this figure, or if something else had a CPU in all windows of a scheme.
+/// The schemes that may have any figure in `column`, because they have none where `comparable` was measured. These are the
+/// schemes without a row there, as in a run that was interrupted, and those whose row has no figure. A scheme that does
+/// not keep up is not among them. `comparable`: rows of the table, from [`comparable_rows`].
+pub fn unmeasured(
+    table: &Table,
+    x_column: &str,
+    column: &str,
+    comparable: &[Row<'_>],
+) -> Vec<String> {
+    let Some(first) = comparable.first() else { return Vec::new() };
+    let under_load = || {
+        let rows = table.rows().iter().map(|values| Row::new(table, values));
+        rows.filter(|row| row.get("load") == first.get("load"))
+    };
+    let has_result = |scheme: &Value| {
+        under_load().any(|row| {
+            row.get("scheme") == scheme
+                && row.number(x_column) == first.number(x_column)
+                && (row.number(column).is_some() || !keeps_up_with_rate(&row))
+        })
+    };
+    let mut names: Vec<String> = Vec::new();
+    for row in under_load().filter(|row| !has_result(row.get("scheme"))) {
+        let name = row.alone("scheme");
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Whether the rows are of more than one scheme.
+pub fn has_two_schemes(rows: &[Row<'_>]) -> bool {
+    rows.iter().any(|row| row.get("scheme") != rows[0].get("scheme"))
+}
+
+/// The scheme with the smallest or largest figure of the [`comparable_rows`]. `None` if another scheme may have this figure,
+/// within the errors or because it has none; if only one scheme was measured; or if something else had a CPU in all
+/// windows of a scheme.
 pub fn best_scheme(
     table: &Table,
     x_column: &str,
@@ -96,7 +145,10 @@ pub fn best_scheme(
     extreme: Extreme,
 ) -> Option<BestScheme> {
     let rows = comparable_rows(table, x_column, column);
-    if rows.iter().any(is_contaminated) {
+    if rows.iter().any(is_contaminated) || !has_two_schemes(&rows) {
+        return None;
+    }
+    if !unmeasured(table, x_column, column, &rows).is_empty() {
         return None;
     }
     let figures: Vec<Figure> = rows.iter().filter_map(|row| figure(row, column)).collect();
@@ -124,7 +176,7 @@ mod tests {
         ];
         let row = |(load, scheme, rate_hz, cpu, dropped): &(&str, &str, u64, f64, f64)| {
             let keys: [Value; 3] = [(*load).into(), (*scheme).into(), (*rate_hz).into()];
-            let numbers: [Value; 3] = [(*cpu).into(), 0.0001.into(), (*dropped).into()];
+            let numbers = [Value::real(*cpu), 0.0001.into(), (*dropped).into()];
             [keys, numbers].concat()
         };
         table("rates", &columns, rows.iter().map(row).collect())
@@ -144,18 +196,45 @@ mod tests {
         ];
         let drain = Some(("drain".to_owned(), "background".to_owned(), 9_000.0));
         assert_eq!(cheapest(&rows), drain);
-        assert_eq!(cheapest(&rows[..1]).unwrap().1, "idle");
+        let idle = [("idle", "drain", 9_000, 0.3, 0.0), rows[0]];
+        assert_eq!(cheapest(&idle).unwrap().1, "idle");
     }
 
     #[test]
     fn a_scheme_that_drops_events_is_not_compared() {
         let rows = [
             ("background", "spin", 9_000, 0.5, 0.0),
+            ("background", "yield", 9_000, 0.7, 0.0),
             ("background", "drain", 9_000, 0.3, 0.02),
             ("background", "drain", 20_000, 0.1, 0.5),
         ];
         let spin = Some(("spin".to_owned(), "background".to_owned(), 9_000.0));
         assert_eq!(cheapest(&rows), spin);
+    }
+
+    #[test]
+    fn a_scheme_wins_against_another_scheme_only() {
+        let rows = [
+            ("background", "spin", 9_000, 0.5, 0.0),
+            ("background", "drain", 9_000, 0.3, 0.0),
+            ("background", "spin", 10_000, 0.5, 0.0),
+        ];
+        let drain = Some(("drain".to_owned(), "background".to_owned(), 9_000.0));
+        assert_eq!(cheapest(&rows), drain, "the last rate of a run that was interrupted");
+        assert_eq!(cheapest(&rows[..1]), None);
+        let with_yield = [&rows[..], &[("background", "yield", 1_000, 0.9, 0.0)]].concat();
+        assert_eq!(cheapest(&with_yield), None, "nothing is known of yield at this rate");
+    }
+
+    #[test]
+    fn a_scheme_without_a_figure_may_be_the_best() {
+        let rows = [
+            ("background", "spin", 9_000, 0.5, 0.0),
+            ("background", "drain", 9_000, 0.3, 0.0),
+            ("background", "yield", 9_000, f64::NAN, 0.0),
+        ];
+        assert_eq!(cheapest(&rows), None);
+        assert_eq!(comparable_rows(&rates(&rows), "rate_hz", "cpu_ratio").len(), 3);
     }
 
     #[test]

@@ -4,13 +4,14 @@
 
 use record::{Run, Table, Value};
 
+use crate::displaced::{AT_MOST, displaced, displaced_bound, most_displaced};
 use crate::escape::plain;
 use crate::grid::Grid;
 use crate::human::{self, Quantity};
 use crate::late_cause::{Class, LargestPart, time_ns};
-use crate::row::Row;
+use crate::row::{Row, possible_extremes};
 use crate::schemes::{self, comparable_rows, figure, is_contaminated};
-use crate::winner::{Extreme, Figure, candidates};
+use crate::winner::{Extreme, Figure};
 
 /// The main result of a run.
 pub struct Answer {
@@ -188,17 +189,6 @@ fn rivals<'r>(
     Some(sentences)
 }
 
-/// The rows whose figure may be the extreme one, within the errors. The first row has the extreme value.
-fn possible_extremes<'r>(
-    rows: impl Iterator<Item = Row<'r>>,
-    extreme: Extreme,
-    figure: impl Fn(&Row<'r>) -> Option<Figure>,
-) -> Vec<Row<'r>> {
-    let (figures, rows): (Vec<Figure>, Vec<Row<'_>>) =
-        rows.filter_map(|row| Some((figure(&row)?, row))).unzip();
-    candidates(&figures, extreme).into_iter().map(|index| rows[index]).collect()
-}
-
 /// The CPU whose loop lost most time, the largest cause there, and the loss without this cause.
 fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
@@ -342,18 +332,16 @@ fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
 /// The stimulus that displaces most lines, and the cost of the displaced lines.
 fn footprint(run: &Run) -> Option<Answer> {
     let table = run.table("footprint")?;
-    let row = largest(rows(table), "displaced_lines")?;
-    let lines = row.number("displaced_lines")?;
+    let possible_maxima = most_displaced(table);
+    let row = *possible_maxima.first()?;
+    let lines = displaced(&row)?.value;
     let level = row.alone("level").to_uppercase();
     let share = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
     let share = share.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
-    let at_most = if *row.get("is_upper_bound") == Value::Bool(true) { "at most " } else { "" };
+    let bound = displaced_bound(&row);
     let stimulus = row.alone("stimulus");
-    let on_level = |candidate: &Row<'_>| candidate.get("level") == row.get("level");
-    let possible_maxima =
-        possible_extremes(rows(table).filter(on_level), Extreme::Largest, displaced);
     let rivals = rivals(&possible_maxima, displaced, |row| row.alone("stimulus"));
-    let is_most = rivals.is_none() && at_most.is_empty();
+    let is_most = rivals.is_none() && bound != AT_MOST;
     let predicate = if is_most { "displaces most:" } else { "displaces" };
     let rivals = rivals.unwrap_or_default();
     let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect_ns| {
@@ -368,26 +356,12 @@ fn footprint(run: &Run) -> Option<Answer> {
     });
     Some(Answer {
         fact: format!(
-            "A {stimulus} interrupt {predicate} {at_most}{} lines of {level}{share}.{rivals}",
+            "A {stimulus} interrupt {predicate} {bound}{} lines of {level}{share}.{rivals}",
             human::number(lines.max(0.0))
         ),
         lever,
         table: Some("footprint".to_owned()),
     })
-}
-
-/// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end. A number below
-/// the detection limit is absent, and its interval is not.
-fn displaced(row: &Row<'_>) -> Option<Figure> {
-    let interval =
-        row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
-    let Some(value) = row.number("displaced_lines") else {
-        return interval.map(|(low, high)| Figure { value: low, low, high });
-    };
-    if *row.get("is_upper_bound") == Value::Bool(true) {
-        return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
-    }
-    Some(interval.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
 }
 
 /// The service that takes most time, and its time without the larger part of its memory waits.
@@ -404,7 +378,7 @@ fn services(run: &Run) -> Option<Answer> {
         .map_or(String::new(), |ratio| format!(", {} of the kernel's", human::percent(ratio)));
     let requests = row.number("request_count").zip(row.number("computation_mean_ns"));
     let requests = requests.map_or(String::new(), |(count, mean)| {
-        format!(": {} requests of {} each", human::number(count), human::ns(mean))
+        format!(": {} requests of {} each", human::count(count as u64), human::ns(mean))
     });
     let cpi = row.number("cpi_ratio").filter(|cpi| *cpi > 0.0);
     let stalls = row.number("fetch_mcpi_ratio").zip(row.number("data_mcpi_ratio"));
@@ -475,15 +449,15 @@ fn scale(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("scale".to_owned()) })
 }
 
-/// The schemes with the least CPU time and the least delay, at the highest rate that a scheme keeps up with. If
-/// intervals overlap, names all schemes that may have the least.
+/// The schemes with the least CPU time and the least delay, at the highest rate at which at least two schemes keep up. If
+/// intervals overlap, names all schemes that may have the least. Names the schemes that were not measured there.
 fn signal(run: &Run) -> Option<Answer> {
     let table_name = if run.table("rates").is_some() { "rates" } else { "model" };
-    let table = run.table(table_name)?;
+    let source = run.table(table_name)?;
     let cost_column = ["cpu_ratio", "receiver_ratio"]
         .into_iter()
-        .find(|column| rows(table).any(|row| row.number(column).is_some()))?;
-    let under_load = comparable_rows(table, "rate_hz", cost_column);
+        .find(|column| rows(source).any(|row| row.number(column).is_some()))?;
+    let under_load = comparable_rows(source, "rate_hz", cost_column);
     let first = under_load.first()?;
     let rate = first.number("rate_hz")?;
     let cost_name = if cost_column == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
@@ -491,7 +465,7 @@ fn signal(run: &Run) -> Option<Answer> {
         load if load.is_empty() => load,
         load => format!(" under load {load}"),
     };
-    let condition = format!("At {} events a second{load}", human::number(rate));
+    let condition = format!("At {} events a second{load}", Quantity::Count.round_text(rate));
     let table = Some(table_name.to_owned());
     let contaminated: Vec<String> = under_load
         .iter()
@@ -510,21 +484,39 @@ fn signal(run: &Run) -> Option<Answer> {
         let lever = Some(remedy.to_owned());
         return Some(Answer { fact, lever, table });
     }
-    let cheapest_candidates =
-        possible_extremes(under_load.iter().copied(), Extreme::Smallest, |row| {
-            figure(row, cost_column)
-        });
-    let cheapest = cheapest_candidates.first()?;
-    let share_of = |row: &Row<'_>| {
-        let share = row.number(cost_column).map(human::percent).unwrap_or_default();
-        format!("{} ({share})", row.alone("scheme"))
+    let comparison = |column: &'static str| Comparison {
+        candidates: possible_extremes(under_load.iter().copied(), Extreme::Smallest, |row| {
+            figure(row, column)
+        }),
+        measured: under_load.iter().copied().filter(|row| row.number(column).is_some()).collect(),
+        unmeasured: schemes::unmeasured(source, "rate_hz", column, &under_load),
     };
-    let fact = match &cheapest_candidates[..] {
-        [winner] => {
-            let share = winner.number(cost_column).map(human::percent).unwrap_or_default();
-            format!("{condition}, {} costs least: {share} of {cost_name}.", winner.alone("scheme"))
-        }
+    let cost = comparison(cost_column);
+    let share = |row: &Row<'_>| row.number(cost_column).map(human::percent).unwrap_or_default();
+    let is_only = !schemes::has_two_schemes(&cost.measured);
+    let others_fail = rows(source).any(|row| {
+        ["load", "rate_hz"].iter().all(|column| row.get(column) == first.get(column))
+            && !schemes::keeps_up_with_rate(&row)
+    });
+    let fact = match &cost.candidates[..] {
+        [only] if is_only => format!(
+            "{condition}, only {} {}: {} of {cost_name}.",
+            only.alone("scheme"),
+            if others_fail { "keeps up" } else { "was measured" },
+            share(only)
+        ),
+        [winner] if cost.unmeasured.is_empty() => format!(
+            "{condition}, {} costs least: {} of {cost_name}.",
+            winner.alone("scheme"),
+            share(winner)
+        ),
+        [lower] => format!(
+            "{condition}, {} costs less than the other measured schemes: {} of {cost_name}.",
+            lower.alone("scheme"),
+            share(lower)
+        ),
         several => {
+            let share_of = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), share(row));
             let names: Vec<String> = several.iter().map(share_of).collect();
             let reason = reason_without_winner(several, |row| figure(row, cost_column));
             format!(
@@ -533,34 +525,72 @@ fn signal(run: &Run) -> Option<Answer> {
             )
         }
     };
-    let fastest_candidates =
-        possible_extremes(under_load.iter().copied(), Extreme::Smallest, |row| {
-            figure(row, "latency_mean_ns")
-        });
-    let delay_of = |row: &Row<'_>| row.number("latency_mean_ns").map(human::ns).unwrap_or_default();
-    let has_cheapest = cheapest_candidates.len() == 1;
-    let lever = fastest_candidates.first().map(|fastest| match &fastest_candidates[..] {
-        [_] if has_cheapest && fastest.alone("scheme") == cheapest.alone("scheme") => {
-            format!("It also delays least ({} on average).", delay_of(fastest))
+    let fact = fact + &cost.note("Not measured");
+    let latency = comparison("latency_mean_ns");
+    let lever = latency_sentences(&latency, &cost, share);
+    Some(Answer { fact, lever, table })
+}
+
+/// The rows of `signal` that are compared by a figure.
+struct Comparison<'r> {
+    /// The rows that may have the smallest figure, within the errors. The first has the smallest.
+    candidates: Vec<Row<'r>>,
+    /// The rows with a figure.
+    measured: Vec<Row<'r>>,
+    /// The schemes that were not measured here.
+    unmeasured: Vec<String>,
+}
+
+impl<'r> Comparison<'r> {
+    /// The row with the smallest figure of all schemes. `None` if another may have it, or if there is no other.
+    fn winner(&self) -> Option<&Row<'r>> {
+        let [winner] = &self.candidates[..] else { return None };
+        let is_winner = self.unmeasured.is_empty() && schemes::has_two_schemes(&self.measured);
+        is_winner.then_some(winner)
+    }
+
+    /// A sentence with a leading space that names the schemes without a figure. Empty if there are none.
+    fn note(&self, heading: &str) -> String {
+        if self.unmeasured.is_empty() {
+            return String::new();
         }
-        [_] if has_cheapest => format!(
-            "{} delays least ({} on average, not {}), for {}.",
-            fastest.alone("scheme"),
-            delay_of(fastest),
-            delay_of(cheapest),
-            fastest.number(cost_column).map(human::percent).unwrap_or_default()
+        format!(" {heading}: {}.", self.unmeasured.join(", "))
+    }
+}
+
+/// Sentences about the scheme that delays least. `None` if no latency was measured. `share`: the text of a row's cost.
+fn latency_sentences(
+    latency: &Comparison<'_>,
+    cost: &Comparison<'_>,
+    share: impl Fn(&Row<'_>) -> String,
+) -> Option<String> {
+    let delay = |row: &Row<'_>| row.number("latency_mean_ns").map(human::ns).unwrap_or_default();
+    let fastest = latency.candidates.first()?;
+    let (scheme, mean) = (fastest.alone("scheme"), delay(fastest));
+    let text = match (&latency.candidates[..], latency.winner(), cost.winner()) {
+        (_, Some(_), Some(cheapest)) if scheme == cheapest.alone("scheme") => {
+            format!("It also delays least ({mean} on average).")
+        }
+        (_, Some(_), Some(cheapest)) => format!(
+            "{scheme} delays least ({mean} on average, not {}), for {}.",
+            delay(cheapest),
+            share(fastest)
         ),
-        [_] => {
-            format!("{} delays least ({} on average).", fastest.alone("scheme"), delay_of(fastest))
+        (_, Some(_), None) => format!("{scheme} delays least ({mean} on average)."),
+        ([_], None, _) if !schemes::has_two_schemes(&latency.measured) => {
+            format!("The mean latency of {scheme} is {mean}.")
         }
-        several => {
-            let name = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), delay_of(row));
+        ([_], None, _) => {
+            format!("{scheme} delays less than the other measured schemes ({mean} on average).")
+        }
+        (several, None, _) => {
+            let name = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), delay(row));
             let names: Vec<String> = several.iter().map(name).collect();
             let reason = reason_without_winner(several, |row| figure(row, "latency_mean_ns"));
             format!("Which one delays least is not known, {reason}: {}.", names.join(", "))
         }
-    });
-    Some(Answer { fact, lever, table })
+    };
+    Some(text + &latency.note("Latency not measured"))
 }
 
 /// The reason why no row is known to be the extreme one.
@@ -594,9 +624,8 @@ pub fn summarize_comparison(run: &Run) -> String {
         let row = rows(table)
             .find(|row| has_verdict(row, verdict) && row.number("change_ratio").is_some())?;
         let change = row.number("change_ratio")?;
-        let sign = if change < 0.0 { "−" } else { "+" };
         let (row_name, column) = (row.alone("row"), row.alone("column"));
-        Some(format!(" ({row_name} {column}: {sign}{})", human::percent(change.abs())))
+        Some(format!(" ({row_name} {column}: {})", human::signed_percent(change)))
     };
     let parts = [
         (worse, "worse", example("worse")),
@@ -759,6 +788,61 @@ mod tests {
         for text in [&fact, &lever] {
             assert!(text.contains("there are figures without an interval"), "{text}");
         }
+    }
+
+    /// The answer of a table of schemes, from name, rate, CPU use and latency. All have narrow intervals.
+    fn answer_at_rates(schemes: &[(&str, u64, Option<f64>, Option<f64>)]) -> (String, String) {
+        let columns = [
+            ("scheme", Kind::Text),
+            ("rate_hz", Kind::Uint),
+            ("cpu_ratio", Kind::Real),
+            ("cpu_ci95_ratio", Kind::Real),
+            ("latency_mean_ns", Kind::Real),
+            ("latency_mean_ci95_ns", Kind::Real),
+        ];
+        let row = |(scheme, rate_hz, cpu, latency): &(&str, u64, Option<f64>, Option<f64>)| {
+            let cpu = [(*cpu).into(), cpu.map(|_| 1e-4).into()];
+            let latency = [(*latency).into(), latency.map(|_| 1.0).into()];
+            [vec![(*scheme).into(), (*rate_hz).into()], cpu.to_vec(), latency.to_vec()].concat()
+        };
+        let table = table("rates", &columns, schemes.iter().map(row).collect());
+        let answer = summarize(&Run { experiment: "signal".to_owned(), ..run_of(vec![table]) });
+        (answer.fact, answer.lever.unwrap())
+    }
+
+    #[test]
+    fn a_scheme_without_a_figure_is_named() {
+        let (fact, lever) = answer_at_rates(&[
+            ("interrupt", 10, Some(0.1), Some(5e3)),
+            ("spin", 10, Some(0.9), Some(6e3)),
+            ("yield", 10, None, Some(2e3)),
+        ]);
+        let says = "At 10 events a second, interrupt costs less than the other measured schemes: 10.0 % of CPU time. \
+                    Not measured: yield.";
+        assert_eq!(fact, says);
+        assert_eq!(lever, "yield delays least (2.00 µs on average).");
+        let (fact, lever) = answer_at_rates(&[
+            ("interrupt", 10, Some(0.1), None),
+            ("spin", 10, Some(0.9), Some(6e3)),
+        ]);
+        assert!(fact.contains("interrupt costs least: 10.0 %"), "{fact}");
+        let says = "The mean latency of spin is 6.00 µs. Latency not measured: interrupt.";
+        assert_eq!(lever, says);
+    }
+
+    #[test]
+    fn a_scheme_alone_wins_against_nobody() {
+        let all = [
+            ("interrupt", 1_000, Some(0.1), Some(5e3)),
+            ("spin", 1_000, Some(0.9), Some(1e3)),
+            ("spin", 10_000, Some(0.9), Some(1e3)),
+        ];
+        let (fact, _) = answer_at_rates(&all);
+        assert!(fact.starts_with("At 1,000 events a second, interrupt costs least: "), "{fact}");
+        let (fact, lever) = answer_at_rates(&all[2..]);
+        let says = "At 10,000 events a second, only spin was measured: 90.0 % of CPU time.";
+        assert_eq!(fact, says);
+        assert_eq!(lever, "The mean latency of spin is 1.00 µs.");
     }
 
     #[test]
@@ -986,6 +1070,38 @@ mod tests {
             fact(10.0, true).starts_with("A disk interrupt displaces most: "),
             "a bound below it"
         );
+    }
+
+    #[test]
+    fn a_stimulus_that_displaces_a_whole_level_displaces_most() {
+        let columns = [
+            ("level", Kind::Text),
+            ("stimulus", Kind::Text),
+            ("displaced_lines", Kind::Real),
+            ("displaced_ci95_low_lines", Kind::Real),
+            ("displaced_ci95_high_lines", Kind::Real),
+            ("displaced_ratio", Kind::Real),
+        ];
+        let row = |stimulus: &str, numbers: [Option<f64>; 4]| -> Vec<Value> {
+            let names = [Value::from("l1d"), stimulus.into()];
+            names.into_iter().chain(numbers.map(Value::from)).collect()
+        };
+        let fact = |rows| {
+            let run = run_of(vec![table("footprint", &columns, rows)]);
+            summarize(&Run { experiment: "footprint".to_owned(), ..run }).fact
+        };
+        let timer = row("timer", [Some(40.0), Some(35.0), Some(45.0), Some(0.052)]);
+        let disk = row("disk", [None, Some(768.0), Some(768.0), None]);
+        let all = "A disk interrupt displaces most: at least 768 lines of L1D.";
+        assert_eq!(fact(vec![timer.clone(), disk.clone()]), all);
+        assert_eq!(fact(vec![disk]), all, "no other row has a number");
+        let net = row("net", [None, None, None, None]);
+        let unknown = fact(vec![timer.clone(), net.clone()]);
+        let says = "A timer interrupt displaces 40.0 lines of L1D (5.20 % of it). Without an interval: net.";
+        assert_eq!(unknown, says);
+        let by_another_method = row("timer", [None, None, None, None]);
+        let known = fact(vec![timer, by_another_method]);
+        assert!(known.starts_with("A timer interrupt displaces most: 40.0"), "{known}");
     }
 
     #[test]

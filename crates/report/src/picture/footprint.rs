@@ -8,11 +8,14 @@ use super::bars::{Bar, draw_panels};
 use super::palette::{BLUE, GREEN, ORANGE, VERMILION};
 use super::rows;
 use super::sheet::{Entry, Heading, Sheet, Undrawn};
+use crate::displaced::{displaced as displaced_lines, displaced_bound, most_displaced};
 use crate::human::{self, Quantity};
 use crate::row::Row;
 
 /// Maximum number of bars of a panel.
 const BARS_MAX: usize = 16;
+/// Maximum number of rows that a note names.
+const ABSENT_MAX: usize = 4;
 
 /// The levels of a table, in order of their first rows.
 fn levels(table: &Table) -> Vec<String> {
@@ -62,22 +65,46 @@ fn is_upper_bound(row: &Row<'_>) -> bool {
     *row.get("is_upper_bound") == record::Value::Bool(true)
 }
 
+/// A note about the rows without a number of lines, which have no bar. `None` without such rows.
+fn absent_note(table: &Table) -> Option<String> {
+    let absent = rows(table).filter(|row| row.number("displaced_lines").is_none());
+    let name = |row: Row<'_>| {
+        let level = row.alone("level").to_uppercase();
+        format!("{}, {} ({level})", row.alone("stimulus"), row.alone("method"))
+    };
+    let names: Vec<String> = absent.map(name).collect();
+    match &names[..] {
+        [] => None,
+        [..] if names.len() <= ABSENT_MAX => {
+            Some(format!("Without a number, so not drawn: {}.", names.join("; ")))
+        }
+        _ => Some(format!(
+            "Without a number, so not drawn: {} rows; see table {}.",
+            names.len(),
+            table.name
+        )),
+    }
+}
+
 /// The picture of table `footprint`: the lines that each stimulus displaces. `None` for a run without displaced lines.
 pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("footprint") else { return Ok(None) };
-    let largest = rows(table)
-        .filter_map(|row| Some((row.number("displaced_lines")?, row)))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((lines_max, row)) = largest else { return Ok(None) };
-    let at_most = if is_upper_bound(&row) { "at most " } else { "" };
+    let most = most_displaced(table);
+    let Some((row, figure)) = most.first().and_then(|row| Some((row, displaced_lines(row)?)))
+    else {
+        return Ok(None);
+    };
+    let mut notes = vec!["Whiskers: 95 % intervals. Orange: an upper bound.".to_owned()];
+    notes.extend(absent_note(table));
     let heading = Heading {
         title: format!(
-            "Cache lines that an interrupt displaces: {} takes {at_most}{} of {}",
+            "Cache lines that an interrupt displaces: {} takes {}{} of {}",
             row.alone("stimulus"),
-            human::number(lines_max.max(0.0)),
+            displaced_bound(row),
+            human::number(figure.value.max(0.0)),
             row.alone("level").to_uppercase()
         ),
-        notes: vec!["Whiskers: 95 % intervals. Orange: an upper bound.".to_owned()],
+        notes,
         description: "Bars of displaced lines, by cache level, stimulus and method.".to_owned(),
         ..Heading::default()
     };
@@ -185,6 +212,17 @@ mod tests {
         let run = run_of(vec![table("footprint", &columns, rows)]);
         let title = displaced(&run, WIDTH).unwrap().unwrap().heading.title;
         assert!(title.ends_with(": timer takes at most 300 of L1D"), "{title}");
+        let all_lines = || {
+            let names = ["l1d", "net", "refined"].map(Value::from);
+            let interval = [768.0, 768.0].map(Value::from);
+            let cells = names.into_iter().chain([Value::Absent]).chain(interval);
+            cells.chain([Value::Absent]).collect::<Vec<_>>()
+        };
+        let rows_with_all = vec![row("disk", 266.0, false), all_lines()];
+        let saturated = run_of(vec![table("footprint", &columns, rows_with_all)]);
+        let heading = displaced(&saturated, WIDTH).unwrap().unwrap().heading;
+        assert!(heading.title.ends_with(": net takes at least 768 of L1D"), "{}", heading.title);
+        assert_eq!(heading.notes[1], "Without a number, so not drawn: net, refined (L1D).");
         golden("displaced", displaced(&run, WIDTH));
         golden("displaced_narrow", displaced(&run, NARROW));
         assert_eq!(displaced(&run_of(vec![]), WIDTH).unwrap(), None);

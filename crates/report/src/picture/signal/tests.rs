@@ -162,7 +162,7 @@ fn a_title_compares_schemes_that_are_not_drawn() {
 
 #[test]
 fn a_title_does_not_compare_schemes_that_drop_events() {
-    let all = cheap_rates(&["background"], 2);
+    let all = cheap_rates(&["background"], 3);
     let mut rates = Table::new(
         "rates",
         "",

@@ -1,0 +1,56 @@
+//! Which stimulus of `footprint` displaces most lines. The answer of a page and the title of the picture follow the rules
+//! of this file, so that they name the same stimulus.
+
+use record::{Table, Value};
+
+use crate::row::{Row, possible_extremes};
+use crate::winner::{Extreme, Figure};
+
+/// Stands before a number that is an upper bound.
+pub const AT_MOST: &str = "at most ";
+/// Stands before a number that is a lower bound.
+const AT_LEAST: &str = "at least ";
+
+/// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end. An absent number
+/// may have an interval: it is below the detection limit, or the interrupt displaces all lines that the method can see.
+/// Its value is then the lower end, or negative infinity if nothing is known to be displaced. `None` without both.
+pub fn displaced(row: &Row<'_>) -> Option<Figure> {
+    let interval =
+        row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
+    let Some(value) = row.number("displaced_lines") else {
+        return interval.map(|(low, high)| {
+            let value = if low > 0.0 { low } else { f64::NEG_INFINITY };
+            Figure { value, low, high }
+        });
+    };
+    if *row.get("is_upper_bound") == Value::Bool(true) {
+        return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
+    }
+    Some(interval.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
+}
+
+/// The words before the value of [`displaced`]. Empty for a measured number.
+pub fn displaced_bound(row: &Row<'_>) -> &'static str {
+    match row.number("displaced_lines") {
+        None => AT_LEAST,
+        Some(_) if *row.get("is_upper_bound") == Value::Bool(true) => AT_MOST,
+        Some(_) => "",
+    }
+}
+
+/// The row with most displaced lines, then the rows of its level that may have more, within the errors. A row without any
+/// figure may have more, unless its stimulus has a figure by another method. Empty if no row has a figure.
+pub fn most_displaced(table: &Table) -> Vec<Row<'_>> {
+    let rows = || table.rows().iter().map(move |values| Row::new(table, values));
+    let known = rows().filter_map(|row| Some((displaced(&row)?.value, row)));
+    let known = known.filter(|(lines, _)| lines.is_finite());
+    let Some((_, largest)) = known.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Vec::new() };
+    let on_level = || rows().filter(|row| row.get("level") == largest.get("level"));
+    let has_figure = |stimulus: &Value| {
+        on_level().any(|row| row.get("stimulus") == stimulus && displaced(&row).is_some())
+    };
+    let unknown = Figure::unknown(f64::NEG_INFINITY);
+    possible_extremes(on_level(), Extreme::Largest, |row| {
+        displaced(row).or_else(|| (!has_figure(row.get("stimulus"))).then_some(unknown))
+    })
+}
