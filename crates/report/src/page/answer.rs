@@ -846,6 +846,23 @@ mod tests {
     }
 
     #[test]
+    fn a_scheme_that_alone_keeps_up_wins_against_nobody() {
+        let columns = [
+            ("scheme", Kind::Text),
+            ("rate_hz", Kind::Uint),
+            ("cpu_ratio", Kind::Real),
+            ("is_over_capacity", Kind::Bool),
+        ];
+        let row = |scheme: &str, is_over: bool| -> Vec<Value> {
+            vec![scheme.into(), 1_000.into(), 0.5.into(), is_over.into()]
+        };
+        let rates = table("rates", &columns, vec![row("spin", false), row("interrupt", true)]);
+        let answer = summarize(&Run { experiment: "signal".to_owned(), ..run_of(vec![rates]) });
+        let says = "At 1,000 events a second, only spin keeps up: 50.0 % of CPU time.";
+        assert_eq!((answer.fact.as_str(), answer.lever), (says, None));
+    }
+
+    #[test]
     fn none_is_named_where_windows_are_contaminated() {
         let schemes = [("drain", 0.2, Some(0.001), 3), ("spin", 1.0, Some(0.001), 0)];
         let (fact, _) = answer(&schemes);
