@@ -402,14 +402,15 @@ impl InterruptDelay {
         // While j further events wait, the mean time is P(more than j arrive in the delay) / rate.
         let mean = rate * delay_ns;
         // The Poisson probabilities of exactly, and of more than, `further` arrivals in the delay.
-        let mut probability = (-mean).exp();
-        let mut probability_of_more = 1.0 - probability;
+        // The first is kept as a logarithm: exp(-mean) is 0 in floating point from a mean of 745 on.
+        let mut log_probability = -mean;
+        let mut probability_of_more = 1.0 - log_probability.exp();
         let (mut length_ns, mut waiting_ns) = (0.0, 0.0);
         for further in 0..u64::from(count.saturating_sub(1)) {
             length_ns += probability_of_more / rate;
             waiting_ns += (further + 1) as f64 * probability_of_more / rate;
-            probability *= mean / (further + 1) as f64;
-            probability_of_more = (probability_of_more - probability).max(0.0);
+            log_probability += (mean / (further + 1) as f64).ln();
+            probability_of_more = (probability_of_more - log_probability.exp()).max(0.0);
             if probability_of_more < 1e-15 && further as f64 > mean {
                 break;
             }
@@ -540,6 +541,21 @@ mod tests {
         let eight = predict(eight, &Costs::constant(0, 1_000), &at_rate(100_000)).unwrap();
         let queue = 1_000.0 + 100.0 / 1.8;
         assert!(near(eight.latency_mean_ns.unwrap(), queue + 7.0 / 2.0 * 1e4), "{eight:?}");
+    }
+
+    #[test]
+    fn a_delay_of_many_events_is_no_longer_than_its_time_limit() {
+        // A vacation ends with the delay, because 2,000 events take twice as long: an event waits half of the delay.
+        for (rate_hz, mean) in [(600_000, 600.0), (700_000, 700.0), (1_000_000, 1_000.0)] {
+            let delay = InterruptDelay::coalesced(2_000, rate_hz as f64 / 1e9, 1e6);
+            assert!(near(delay.events, mean + 1.0), "{}", delay.events);
+            assert!((delay.length_ns / 1e6 - 1.0).abs() < 1e-9, "{}", delay.length_ns);
+        }
+        let scheme = Scheme::Coalesced { count: 2_000, delay_ns: 1_000_000 };
+        let costs = Costs::constant(0, 100);
+        let latency_ns =
+            predict(scheme, &costs, &at_rate(1_000_000)).unwrap().latency_mean_ns.unwrap();
+        assert!((latency_ns / 500_000.0 - 1.0).abs() < 0.01, "{latency_ns}");
     }
 
     #[test]
