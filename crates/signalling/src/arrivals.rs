@@ -38,10 +38,19 @@ pub enum TraceError {
 }
 
 impl Arrivals<'_> {
-    /// Events per second of a trace, rounded, at least 1; `None` for other arrivals.
+    /// Events per second of a trace, rounded, at least 1; `None` for other arrivals. For a figure, take
+    /// [`Arrivals::exact_trace_rate_hz`].
     ///
     /// Fails when the trace cannot be used.
     pub fn trace_rate_hz(&self) -> Result<Option<u64>, TraceError> {
+        let rate_hz = self.exact_trace_rate_hz()?;
+        Ok(rate_hz.map(|rate_hz| (rate_hz.round() as u64).max(1)))
+    }
+
+    /// Events per second of a trace, from its first to its last event; above 0. `None` for other arrivals.
+    ///
+    /// Fails when the trace cannot be used.
+    pub fn exact_trace_rate_hz(&self) -> Result<Option<f64>, TraceError> {
         let Arrivals::Trace(times) = self else { return Ok(None) };
         let ([first, .., last], ..=TRACE_MAX) = (times, times.len()) else {
             return Err(TraceError::Length(times.len()));
@@ -52,8 +61,7 @@ impl Arrivals<'_> {
         if first == last {
             return Err(TraceError::NoTime);
         }
-        let rate_hz = (times.len() - 1) as f64 * 1e9 / (last - first) as f64;
-        Ok(Some((rate_hz.round() as u64).max(1)))
+        Ok(Some((times.len() - 1) as f64 * 1e9 / (last - first) as f64))
     }
 }
 
@@ -201,6 +209,11 @@ mod tests {
         assert_eq!(gaps(trace, 3), [200.0, 0.0, 800.0]);
         assert_eq!(trace.trace_rate_hz(), Ok(Some(3_000_000)));
         assert_eq!(Arrivals::Poisson.trace_rate_hz(), Ok(None));
+        let slow = Arrivals::Trace(&[0, 10_000_000_000, 20_000_000_000]);
+        assert_eq!(
+            (slow.trace_rate_hz(), slow.exact_trace_rate_hz()),
+            (Ok(Some(1)), Ok(Some(0.1)))
+        );
         let error = |times: &[u64]| Arrivals::Trace(times).trace_rate_hz().unwrap_err();
         assert_eq!(error(&[1]), TraceError::Length(1));
         assert_eq!(error(&[1, 3, 2]), TraceError::Order(2));

@@ -2,7 +2,7 @@
 //! `lab::signal` call [`evaluate`] for each scheme and rate.
 
 use crate::arrivals::Arrivals;
-use crate::predict::{NoPrediction, Prediction, Workload, predict};
+use crate::predict::{NoPrediction, Prediction, Workload, capacity_hz, predict};
 use crate::simulate::{Simulation, SimulationError, simulate};
 
 /// How a [`Prediction`] was computed.
@@ -104,7 +104,10 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
     let rate_hz = simulation.arrivals.trace_rate_hz()?.unwrap_or(simulation.rate_hz);
     let Simulation { scheme, ref costs, ring, user_slice_ns, .. } = *simulation;
     let form = predict(scheme, costs, &Workload { rate_hz, ring, user_slice_ns });
-    let is_over_capacity = matches!(form, Err(NoPrediction::CapacityExceeded { .. }));
+    let is_over_capacity = match simulation.arrivals.exact_trace_rate_hz()? {
+        Some(rate_hz) => rate_hz >= capacity_hz(scheme, costs, user_slice_ns),
+        None => matches!(form, Err(NoPrediction::CapacityExceeded { .. })),
+    };
     let reason = if simulation.arrivals != Arrivals::Poisson {
         Some("arrivals are not at random times, independent of one another".to_owned())
     } else if simulation.application.is_some() || simulation.quota.is_some() {
@@ -159,6 +162,23 @@ mod tests {
             warm_up: 1_000,
             seed: 1,
         }
+    }
+
+    /// An event every 10 s: the span from the first to the last event has one event less than the trace.
+    #[test]
+    fn a_slow_trace_has_its_own_rate() {
+        let trace: Vec<u64> = (0..10).map(|number| number * 10_000_000_000).collect();
+        let arrivals = Arrivals::Trace(&trace);
+        let slow = Simulation {
+            arrivals,
+            events: 10,
+            warm_up: 0,
+            ..simulation(Scheme::Drain { budget: 64 }, 1)
+        };
+        let prediction = evaluate(&slow, false).unwrap().prediction;
+        assert!((prediction.throughput_hz - 0.1).abs() < 1e-6, "{prediction:?}");
+        assert!((prediction.interrupts_hz - 0.1).abs() < 1e-6, "{prediction:?}");
+        assert_eq!(prediction.events_per_interrupt, Some(1.0));
     }
 
     fn falls_behind(simulation: &Simulation) -> (bool, Option<f64>) {

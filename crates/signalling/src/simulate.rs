@@ -127,7 +127,8 @@ pub struct Simulated {
     most_waiting: [u64; 2],
     /// The smallest latency, ns; `u64::MAX` without a latency.
     latency_min_ns: u64,
-    /// The counts up to the last arrival. `None` without a warm-up, and until the last arrival.
+    /// The counts up to the last arrival. `None` until the last arrival. Without a warm-up, only a trace has them: it
+    /// starts with an arrival. `None` also if none of a trace's events was done before the last arrival.
     until_last_arrival: Option<Counts>,
     /// Totals at the start of counting, and after each batch of arrivals.
     totals: Vec<Totals>,
@@ -575,7 +576,10 @@ impl<'a> Cpu<'a> {
             }
             self.end_batch();
             self.next_arrival = self.source.next();
-            if self.next_arrival == u64::MAX && self.simulation.warm_up > 0 {
+            let is_trace = matches!(self.simulation.arrivals, Arrivals::Trace(_));
+            let starts_at_arrival =
+                self.simulation.warm_up > 0 || (is_trace && self.counted.delivered > 0);
+            if self.next_arrival == u64::MAX && starts_at_arrival {
                 let counts = self.counted.counts(self.now - self.counts_from);
                 self.counted.until_last_arrival = Some(counts);
             }

@@ -1,12 +1,12 @@
 //! The model without a measurement: CPU use and latency of each scheme at each rate, by closed forms or by simulation.
 //! The verb `signal model` makes a [`ModelPlan`] from the command line. The crate `signalling` computes the answers.
 
-use record::{Absence, Columns, IntervalColumns, Table, TableDisplay, column};
+use record::{Absence, Columns, IntervalColumns, Kind, Table, TableDisplay, column};
 use serde_json::json;
 use signalling::{
-    Answer, Crossover, Demand, IntervalEnds, Kept, LOST_RATIO_MAX, Method, Quantiles, RateRange,
-    Scheme, SimulatedIntervals, Simulation, SimulationError, Statistic, crossovers, curves,
-    curves_at, evaluate, evaluate_for_demand, kept, regions, simulate,
+    Answer, Arrivals, Crossover, Demand, IntervalEnds, Kept, LOST_RATIO_MAX, Method, Quantiles,
+    RateRange, Scheme, SimulatedIntervals, Simulation, SimulationError, Statistic, crossovers,
+    curves, curves_at, evaluate, evaluate_for_demand, kept, regions, simulate,
 };
 
 use super::computed::{Computed, titled};
@@ -51,15 +51,18 @@ impl ModelPlan {
         let ask =
             |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), simulates_all);
         let mut rows = Vec::new();
+        let mut is_trace = false;
         for &rate_hz in &self.rates_hz {
             for &scheme in &self.schemes {
-                rows.push(Row::new(&simulation(scheme, rate_hz), ask(scheme, rate_hz)?)?);
+                let simulation = simulation(scheme, rate_hz);
+                is_trace |= matches!(simulation.arrivals, Arrivals::Trace(_));
+                rows.push(Row::new(&simulation, ask(scheme, rate_hz)?)?);
             }
         }
         let mut computed = Computed::default();
         computed.settings.insert("simulate".into(), json!(simulates_all));
         computed.warnings = over_capacity(&rows);
-        computed.tables.push(model_table(&rows));
+        computed.tables.push(model_table(&rows, if is_trace { Kind::Real } else { Kind::Uint }));
         let demand = Demand {
             statistic: self.statistic,
             latency_bound_ns: self.latency_bound_ns,
@@ -106,7 +109,8 @@ impl ModelPlan {
 /// A row of the table `model`.
 struct Row {
     scheme: Scheme,
-    rate_hz: u64,
+    /// Events per second. A trace has its own rate, which can be below 1.
+    rate_hz: f64,
     answer: Answer,
     quantiles: Quantiles,
     /// The intervals of the simulated quantiles. `None` for quantiles of a closed form.
@@ -126,7 +130,8 @@ impl Row {
             quantile_intervals = Some(simulated.intervals());
             quantiles_method = Method::Simulation;
         }
-        let Simulation { scheme, rate_hz, .. } = *simulation;
+        let Simulation { scheme, arrivals, rate_hz, .. } = *simulation;
+        let rate_hz = arrivals.exact_trace_rate_hz()?.unwrap_or(rate_hz as f64);
         Ok(Row { scheme, rate_hz, answer, quantiles, quantile_intervals, quantiles_method })
     }
 
@@ -141,15 +146,16 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut named = Vec::new();
     for row in rows {
-        let Row { scheme, rate_hz, answer, .. } = row;
+        let Row { scheme, answer, .. } = row;
+        // Rounded to thousandths: a trace's rate can have many digits.
+        let rate_hz = (row.rate_hz * 1e3).round() / 1e3;
         let lost_ratio = answer.prediction.drops_ratio.unwrap_or(0.0);
         let keeps_up = !answer.is_over_capacity && lost_ratio < LOST_RATIO_MAX;
         if keeps_up || named.contains(scheme) {
             continue;
         }
         named.push(*scheme);
-        let limit_hz =
-            answer.prediction.capacity_hz.filter(|limit_hz| *limit_hz <= *rate_hz as f64);
+        let limit_hz = answer.prediction.capacity_hz.filter(|limit_hz| *limit_hz <= row.rate_hz);
         warnings.push(match limit_hz {
             Some(limit_hz) => format!(
                 "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
@@ -198,12 +204,19 @@ fn quantile_columns<'a>(
     ])
 }
 
-fn model_columns<'a>() -> Columns<'a, Row> {
+/// `rates_kind`: real for a trace, whose rate need not be an integer; otherwise uint.
+fn model_columns<'a>(rates_kind: Kind) -> Columns<'a, Row> {
+    let rate = column(
+        "rate_hz",
+        "Events that arrive per second; of a trace, from its first to its last event.",
+    )
+    .priority(100)
+    .key();
     Columns::all([
-        column("rate_hz", "Events that arrive per second.")
-            .priority(100)
-            .key()
-            .uint(|row: &Row| row.rate_hz),
+        match rates_kind {
+            Kind::Real => rate.real(|row: &Row| row.rate_hz),
+            _ => rate.uint(|row: &Row| row.rate_hz.round() as u64),
+        },
         column("scheme", "Scheme of signalling.")
             .priority(100)
             .key()
@@ -323,13 +336,13 @@ fn model_columns<'a>() -> Columns<'a, Row> {
     ])
 }
 
-fn model_table(rows: &[Row]) -> Table {
+fn model_table(rows: &[Row], rates_kind: Kind) -> Table {
     let display = TableDisplay {
         group_by: vec!["rate_hz".to_owned()],
         ..titled("CPU use and latency of each scheme")
     };
     let doc = "CPU use and latency of each scheme at each rate of events.";
-    model_columns().table("model", doc, rows).displayed(display)
+    model_columns(rates_kind).table("model", doc, rows).displayed(display)
 }
 
 fn crossover_columns<'a>() -> Columns<'a, Crossover> {
@@ -399,8 +412,42 @@ mod tests {
 
     #[test]
     fn tables_can_be_shown() {
-        for table in [model_table(&[]), crossover_table(&[]), bound_table(&[])] {
+        for table in [
+            model_table(&[], Kind::Uint),
+            model_table(&[], Kind::Real),
+            crossover_table(&[]),
+            bound_table(&[]),
+        ] {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);
         }
+    }
+
+    #[test]
+    fn a_slow_trace_is_shown_with_its_own_rate() {
+        let trace: Vec<u64> = (0..10).map(|number| number * 10_000_000_000).collect();
+        let plan = ModelPlan {
+            schemes: vec![Scheme::Interrupt],
+            rates_hz: vec![1],
+            simulate: false,
+            latency_bound_ns: None,
+            statistic: Statistic::Mean,
+        };
+        let computed = plan
+            .compute(&|scheme, rate_hz| Simulation {
+                scheme,
+                costs: signalling::Costs::constant(4_000, 1_000),
+                arrivals: Arrivals::Trace(&trace),
+                rate_hz,
+                ring: 64,
+                user_slice_ns: None,
+                application: None,
+                quota: None,
+                events: 10,
+                warm_up: 0,
+                seed: 1,
+            })
+            .unwrap();
+        let table = computed.tables.iter().find(|table| table.name == "model").unwrap();
+        assert_eq!(table.get(&table.rows()[0], "rate_hz"), Some(&record::Value::Real(0.1)));
     }
 }
