@@ -7,11 +7,13 @@
 //!
 //! The search has four steps. The Fourier transform of the stream gives candidates. The exact times of the events
 //! refine each candidate. A clock also has harmonics: the fundamental is the lowest frequency that is nearly as strong
-//! as the strongest. The events that follow this clock are removed, and the search starts again with the rest.
+//! as the strongest. A slow clock has more harmonics than there are candidates, so integer fractions of the lowest of
+//! them are tried, too. The events that follow this clock are removed, and the search starts again with the rest.
 
 use std::f64::consts::TAU;
 
 use crate::fourier::power;
+use crate::random::Random;
 
 /// An event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +29,8 @@ pub struct Event {
 pub struct Search {
     /// The shortest period, ns.
     pub period_ns_min: u64,
-    /// The longest period, ns. The search also limits periods to an eighth of the stream's length.
+    /// The longest period of a candidate, ns. A slower clock is found by its harmonics. It is reported if its period is
+    /// at most an eighth of the stream's length.
     pub period_ns_max: u64,
     /// Maximum number of periods to find.
     pub periods_max: usize,
@@ -73,6 +76,15 @@ const CELLS_PER_PERIOD_MIN: u64 = 4;
 const CANDIDATES_MAX: usize = 24;
 /// A lower frequency is the fundamental if it has at least this share of the greatest strength.
 const FUNDAMENTAL_STRENGTH_MIN: f64 = 0.45;
+/// Mean number of events that a fraction of a frequency is first tried with.
+const FRACTION_EVENTS: usize = 1 << 10;
+/// Minimum number of a clock's periods in the stream, if the clock is reported.
+const REPORTED_PERIODS_MIN: f64 = 8.0;
+/// Minimum number of a clock's periods in the stream, if its harmonics are to be recognised and left out.
+const RECOGNISED_PERIODS_MIN: f64 = 3.0;
+/// Minimum mean resultant length of a clock with fewer than [`REPORTED_PERIODS_MIN`] periods in the stream. Events at
+/// constant density have up to 0.1 at 3 periods.
+const FEW_PERIODS_RESULTANT_LENGTH_MIN: f64 = 0.3;
 /// Bounds of a clock's window, as fractions of the period. An event follows the clock if its distance from the clock's
 /// phase is within the window.
 const WINDOW_MAX: f64 = 0.125;
@@ -86,11 +98,14 @@ pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
     let is_covered = |index: &usize| events[*index].at_ns - first_ns < search.covered_ns();
     let mut remaining: Vec<usize> = (0..events.len()).filter(is_covered).collect();
     let mut found = Vec::new();
-    while found.len() < search.periods_max && remaining.len() >= EVENTS_MIN {
-        let stream = Stream::new(events, &remaining, search);
-        let Some(period) = stream.and_then(|stream| stream.strongest(search)) else { break };
+    for _ in 0..search.periods_max {
+        let Some(stream) = Stream::new(events, &remaining, search) else { break };
+        let Some(period) = stream.strongest(search) else { break };
         remaining.retain(|index| !period.locked.contains(index));
-        found.push(period);
+        // A slower clock is removed with its harmonics, but too few of its periods are known.
+        if period.period_ns * REPORTED_PERIODS_MIN <= 1.01e9 * stream.length_s {
+            found.push(period);
+        }
     }
     found
 }
@@ -139,13 +154,7 @@ impl Stream {
     /// The sum of all phases at a frequency, as unit vectors times weights. Returns its length, and its direction as a
     /// fraction of the period.
     fn phase_sum(&self, hz: f64) -> (f64, f64) {
-        let (mut x, mut y) = (0.0, 0.0);
-        for StreamEvent { at_s, weight, .. } in &self.events {
-            let (sin, cos) = (TAU * hz * at_s).sin_cos();
-            x += weight * cos;
-            y += weight * sin;
-        }
-        (x.hypot(y), y.atan2(x) / TAU)
+        phase_sum(&self.events, hz)
     }
 
     /// Rayleigh's statistic at a frequency. Without a period, its distribution is about exponential with mean 1.
@@ -153,27 +162,60 @@ impl Stream {
         self.phase_sum(hz).0.powi(2) / self.squares
     }
 
-    /// The fundamental of the strongest clock. `None` if no period keeps the limits of `search`.
+    /// The fundamental of the strongest clock. Its period can be longer than an eighth of the stream. `None` if no
+    /// period keeps the limits of `search`.
     fn strongest(&self, search: &Search) -> Option<Period> {
-        let hz_min = (1e9 / search.period_ns_max as f64).max(8.0 / self.length_s);
+        let hz_min = (1e9 / search.period_ns_max as f64).max(REPORTED_PERIODS_MIN / self.length_s);
         let hz_max = 1e9 / search.period_ns_min as f64;
         // Frequencies that differ by less than one over the length are not independent.
         let independent_frequencies = (hz_max - hz_min) * self.length_s;
         if independent_frequencies < 1.0 {
             return None;
         }
+        let p_value = |strength: f64| (independent_frequencies * (-strength).exp()).min(1.0);
         let refined: Vec<(f64, f64)> =
             self.candidates(hz_min, hz_max).into_iter().map(|hz| self.refine(hz)).collect();
         let strength_max = refined.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
-        let nearly_strongest = refined
-            .into_iter()
-            .filter(|(_, strength)| *strength >= FUNDAMENTAL_STRENGTH_MIN * strength_max);
-        let (hz, strength) = nearly_strongest.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let p_value = (independent_frequencies * (-strength).exp()).min(1.0);
-        let period = self.period(hz, p_value);
-        let is_significant = p_value <= search.p_value_max;
+        let strength_min = FUNDAMENTAL_STRENGTH_MIN * strength_max;
+        let nearly_strongest =
+            refined.into_iter().filter(|(_, strength)| *strength >= strength_min);
+        let lowest = nearly_strongest.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let is_fundamental = |&(hz, strength): &(f64, f64)| {
+            let has_few_periods = hz * self.length_s < REPORTED_PERIODS_MIN;
+            let resultant_length = self.resultant_length(strength);
+            strength >= strength_min
+                && p_value(strength) <= search.p_value_max
+                && (!has_few_periods || resultant_length >= FEW_PERIODS_RESULTANT_LENGTH_MIN)
+        };
+        let mut fractions = self.fractions(lowest.0, self.resultant_length(strength_min) / 2.0);
+        let (hz, strength) = fractions.find(is_fundamental).unwrap_or(lowest);
+        let period = self.period(hz, p_value(strength));
+        let is_significant = period.p_value <= search.p_value_max;
         (is_significant && period.mean_resultant_length >= search.resultant_length_min)
             .then_some(period)
+    }
+
+    /// The mean resultant length of a frequency with this strength.
+    fn resultant_length(&self, strength: f64) -> f64 {
+        (strength * self.squares).sqrt() / self.weights
+    }
+
+    /// Integer fractions of a refined frequency, with their strengths, the lowest frequency first. They need no
+    /// refinement: the error of a fraction is the same fraction of the error.
+    ///
+    /// Leaves out fractions at which a random sample of the events has a mean resultant length below
+    /// `sample_length_min`. There can be ten thousand fractions, and as many events.
+    fn fractions(&self, hz: f64, sample_length_min: f64) -> impl Iterator<Item = (f64, f64)> {
+        let divisor_max = (hz * self.length_s / RECOGNISED_PERIODS_MIN) as u32;
+        let mut random = Random::new(1);
+        let sampled_ratio = FRACTION_EVENTS as f64 / self.events.len() as f64;
+        let is_sampled = |_: &&StreamEvent| random.unit() <= sampled_ratio;
+        let sample: Vec<StreamEvent> = self.events.iter().filter(is_sampled).copied().collect();
+        let sample_weights: f64 = sample.iter().map(|event| event.weight).sum();
+        let fractions_hz = (2..=divisor_max).rev().map(move |divisor| hz / f64::from(divisor));
+        fractions_hz
+            .filter(move |hz| phase_sum(&sample, *hz).0 >= sample_length_min * sample_weights)
+            .map(|hz| (hz, self.strength(hz)))
     }
 
     /// Frequencies of the highest peaks of the transform, at most [`CANDIDATES_MAX`], the highest peak first.
@@ -232,6 +274,18 @@ impl Stream {
             locked,
         }
     }
+}
+
+/// The sum of the phases of events at a frequency, as unit vectors times weights. Returns its length, and its direction
+/// as a fraction of the period.
+fn phase_sum(events: &[StreamEvent], hz: f64) -> (f64, f64) {
+    let (mut x, mut y) = (0.0, 0.0);
+    for StreamEvent { at_s, weight, .. } in events {
+        let (sin, cos) = (TAU * hz * at_s).sin_cos();
+        x += weight * cos;
+        y += weight * sin;
+    }
+    (x.hypot(y), y.atan2(x) / TAU)
 }
 
 /// A clock that events follow.

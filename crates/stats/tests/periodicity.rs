@@ -87,6 +87,45 @@ fn a_clock_in_a_long_stream_is_found_once() {
     assert!(is_near(first, 4_000_000) && is_near(second, 10_000_000), "{found:?}");
 }
 
+/// A slow clock has thousands of harmonics of equal strength.
+#[test]
+fn a_slow_clock_is_not_reported_as_one_of_its_harmonics() {
+    let search = Search { period_ns_min: 250_000, period_ns_max: 200_000_000, ..SEARCH };
+    for (period_ms, jitter_ns) in
+        [4, 10, 20, 40, 50, 100, 150, 200, 250, 300].map(|ms| [(ms, 3_000), (ms, 10_000)]).concat()
+    {
+        let period_ns = period_ms * 1_000_000;
+        for seed in 1..4 {
+            let times = clock(period_ns, 700_000, jitter_ns, 10_000_000_000, seed);
+            let events: Vec<Event> =
+                times.iter().map(|&at_ns| Event { at_ns, weight: 1.0 }).collect();
+            let found = periods(&events, &search);
+            let [period] = &found[..] else { panic!("{period_ms} ms: {found:?}") };
+            assert!(is_near(period, period_ns), "{period_ms} ms: {}", period.period_ns);
+            assert_eq!(period.locked.len(), period.searched, "{period_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_clock_with_too_few_periods_is_left_out_with_its_harmonics() {
+    let search = Search { period_ns_min: 250_000, period_ns_max: 200_000_000, ..SEARCH };
+    // Bursts of 8 events within 30 us, every 300 ms: 7 periods.
+    let bursts = clock(300_000_000, 0, 0, 2_000_000_000, 1);
+    let mut times: Vec<u64> =
+        bursts.iter().flat_map(|at_ns| (0..8).map(move |event| at_ns + 4_000 * event)).collect();
+    let found = |times: &[u64]| {
+        let events: Vec<Event> = times.iter().map(|&at_ns| Event { at_ns, weight: 1.0 }).collect();
+        periods(&events, &search)
+    };
+    assert_eq!(found(&times), vec![]);
+    times.extend(clock(4_000_000, 1_300_000, 3_000, 300_000_000, 2));
+    times.sort_unstable();
+    let period_ns: Vec<u64> =
+        found(&times).iter().map(|period| period.period_ns.round() as u64).collect();
+    assert!(matches!(period_ns[..], [3_990_000..=4_010_000]), "{period_ns:?}");
+}
+
 #[test]
 fn nothing_to_search_gives_nothing() {
     assert!(found(vec![]).is_empty());

@@ -15,7 +15,7 @@ use super::{DetourLoop, all_rows, cpu_column, detour_loops, kind_and_name, ratio
 const EVENTS_MAX: usize = 1 << 14;
 /// Shortest period of the search, ns.
 const PERIOD_NS_MIN: u64 = 250_000;
-/// Longest period of the search, ns.
+/// Longest period of a candidate, ns. Slower clocks are found by their harmonics.
 const PERIOD_NS_MAX: u64 = 200_000_000;
 /// A quantum of fixed time is an event if it lost at least this share of the maximum work.
 const LOST_WORK_RATIO_MIN: f64 = 0.05;
@@ -206,7 +206,15 @@ fn detour_periods(detours: &[Detour]) -> Vec<(Period, Option<f64>)> {
         let cpu_ratio = ratio(locked_ns.sum(), searched_ns);
         (period, cpu_ratio)
     };
-    periods_in(&events, &search).into_iter().map(with_cpu_ratio).collect()
+    let mut found: Vec<Period> = Vec::new();
+    for period in periods_in(&events, &search) {
+        // Detours outside a clock's window, such as very late ones, can still follow its harmonics.
+        let is_harmonic_of = |known: &Period| is_multiple(known.period_ns, period.period_ns);
+        if !found.iter().any(is_harmonic_of) {
+            found.push(period);
+        }
+    }
+    found.into_iter().map(with_cpu_ratio).collect()
 }
 
 /// The periods of lost work, each with the share of the CPU that its locked quanta lost. The weight of a quantum is its
@@ -249,8 +257,13 @@ fn slot_periods(slots: &Slots) -> Vec<(Period, f64)> {
 
 /// Whether one period is nearly a multiple of the other.
 fn is_harmonic(first_ns: f64, second_ns: f64) -> bool {
-    let ratio = (first_ns / second_ns).max(second_ns / first_ns);
-    (ratio - ratio.round()).abs() < HARMONIC_TOLERANCE * ratio
+    is_multiple(first_ns.max(second_ns), first_ns.min(second_ns))
+}
+
+/// Whether a period is nearly equal to another, or nearly a multiple of it. The other clock is then a harmonic.
+fn is_multiple(period_ns: f64, harmonic_ns: f64) -> bool {
+    let ratio = period_ns / harmonic_ns;
+    ratio.round() >= 1.0 && (ratio - ratio.round()).abs() < HARMONIC_TOLERANCE * ratio
 }
 
 #[cfg(test)]
@@ -285,6 +298,26 @@ mod tests {
             let error = cpu_ratio.unwrap() / 0.0025 - 1.0;
             assert!(error.abs() < 0.01, "{seconds} s: {cpu_ratio:?}");
         }
+    }
+
+    #[test]
+    fn a_harmonic_is_no_row_of_its_own_but_a_slower_clock_is() {
+        // Every tenth tick of 4 ms is 1 ms late: these have the harmonic of 1 ms in common with the others.
+        let late = |(number, mut detour): (usize, Detour)| {
+            let late_ns = if number % 10 < 4 { (number as u64 % 4) * 1_000_000 } else { 0 };
+            detour.gap.start_ns += late_ns;
+            detour.gap.end_ns += late_ns;
+            detour
+        };
+        let detours: Vec<Detour> = ticks(8).into_iter().enumerate().map(late).collect();
+        let found = detour_periods(&detours);
+        for (number, (period, _)) in found.iter().enumerate() {
+            let is_harmonic_of_earlier = found[..number]
+                .iter()
+                .any(|(earlier, _)| is_multiple(earlier.period_ns, period.period_ns));
+            assert!(!is_harmonic_of_earlier, "{found:?}");
+        }
+        assert!(is_multiple(100e6, 4e6) && is_multiple(4e6, 4e6) && !is_multiple(4e6, 100e6));
     }
 
     #[test]
