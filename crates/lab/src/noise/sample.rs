@@ -253,6 +253,8 @@ pub struct Fixed {
     pub first: Vec<Quantum>,
     /// The minimum time of a quantum in each block of the window, ns.
     pub least_ns: Vec<u64>,
+    /// Number of quanta in each block of `least_ns`. Empty if the bench does not count them.
+    pub block_counts: Vec<u64>,
     /// How the cycles of each quantum were used. Empty unless the bench sees every cycle.
     pub cycles: Vec<QuantumCycles>,
 }
@@ -313,6 +315,10 @@ impl Fixed {
             Some(min_ns) => *min_ns = quantum.time_ns.min(*min_ns),
             None => self.least_ns.push(quantum.time_ns),
         }
+        match self.block_counts.get_mut(block) {
+            Some(count) => *count += 1,
+            None => self.block_counts.push(1),
+        }
         self.times.record(quantum.time_ns, quantum.start_ns);
         if self.first.len() < QUANTA_MAX {
             self.first.push(quantum);
@@ -369,6 +375,7 @@ mod tests {
             fixed.add(Quantum::untraced(0, time_ns), quanta_per_block);
         }
         assert_eq!((fixed.least_ns.len(), fixed.least_ns.iter().min()), (BLOCKS, Some(&80)));
+        assert_eq!(fixed.block_counts, [1, 1, 1, 1, 1, 1, 1, 1, 1, 4]);
     }
 
     #[test]
