@@ -75,7 +75,8 @@ pub fn accuracy(points: &[Point]) -> Table {
             .real(|point: &Point| point.timed_error_ratio()),
         column(
             "detection_limit_lines",
-            "Detection limit by time: fewer lines are not distinguishable from none.",
+            "Detection limit by time: fewer lines are not distinguishable from none. Absent above the cache's number \
+             of lines.",
         )
         .real(|point: &Point| point.limit),
         column("displaced_refined_lines", &format!("{truth} (refined method)."))

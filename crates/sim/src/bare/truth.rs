@@ -59,8 +59,9 @@ pub struct Point {
     /// Displaced lines, estimated from time with the basic method. Absent below the detection limit, or if the
     /// time is longer than for all lines of the cache.
     pub timed: Option<f64>,
-    /// The detection limit of the estimate from time, lines.
-    pub limit: f64,
+    /// The detection limit of the estimate from time, lines. `None` if it is above the cache's number of lines: then no
+    /// number of lines is distinguishable from none.
+    pub limit: Option<f64>,
 }
 
 impl Point {
@@ -81,7 +82,7 @@ impl Point {
         match self.timed {
             Some(timed) => (timed - truth).abs() <= (0.1 * truth).max(1.0),
             // The limit itself may have an error of 10 %.
-            None => truth <= 1.1 * self.limit,
+            None => self.limit.is_none_or(|limit| truth <= 1.1 * limit),
         }
     }
 }
@@ -210,7 +211,7 @@ impl<'a> Truth<'a> {
             refined: counted(&refined)?,
             basic: counted(&basic)?,
             timed: lines.lines,
-            limit: lines.limit,
+            limit: lines.limit_in_level(),
         }))
     }
 
@@ -298,8 +299,13 @@ mod tests {
     fn inaccurate_results_do_not_pass() {
         let counted = Counted { truth: 100, found: 102 };
         assert!(counted.holds() && !Counted { found: 103, ..counted }.holds());
-        let point =
-            Point { handler_lines: 90, refined: counted, basic: counted, timed: None, limit: 9.0 };
+        let point = Point {
+            handler_lines: 90,
+            refined: counted,
+            basic: counted,
+            timed: None,
+            limit: Some(9.0),
+        };
         assert!(!point.time_holds());
         assert!(Point { timed: Some(91.0), ..point }.time_holds());
         assert!(!Point { timed: Some(111.0), ..point }.time_holds());
