@@ -5,42 +5,92 @@ use record::{Run, Value};
 use serde_json::{Map, Value as Json, json};
 use signalling::{Costs, Empirical, TimeText, Times};
 
-/// The distribution of self times of the context `name` in a run of `handlers`, over all conditions.
+/// A context of a run of `handlers`. Columns that the table lacks are empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Context {
+    kind: String,
+    number: String,
+    name: String,
+}
+
+impl Context {
+    /// Whether `text` means this context: `NAME`, `KIND NAME` or `KIND NUMBER NAME`. Names can contain spaces.
+    fn has_name(&self, text: &str) -> bool {
+        let Context { kind, number, name } = self;
+        text == name
+            || text == format!("{kind} {name}")
+            || text == format!("{kind} {number} {name}")
+    }
+
+    /// The shortest name that [`Context::has_name`] accepts and no other of the `contexts` has.
+    fn unique_name(&self, contexts: &[Context]) -> String {
+        let Context { kind, number, name } = self;
+        let names = [name.clone(), format!("{kind} {name}")];
+        let is_unique =
+            |text: &String| contexts.iter().filter(|context| context.has_name(text)).count() == 1;
+        let unique = names.into_iter().find(is_unique);
+        unique.unwrap_or_else(|| format!("{kind} {number} {name}"))
+    }
+}
+
+/// The distribution of self times of a context in a run of `handlers`, over all conditions. `name`: `NAME`,
+/// `KIND NAME` or `KIND NUMBER NAME`, as in `eth0`, `irq eth0` and `irq 33 eth0`.
 ///
-/// Fails if the run has no histogram of these times.
+/// Fails if the run has no histogram of these times, or if several contexts have the name.
 pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     let cannot = |reason: &str| format!("cannot take the times of {name:?} from the run: {reason}");
     let table = run.table("histograms");
     let table = table.ok_or_else(|| {
         cannot("it has no table histograms (give a run of irqlab handlers --histograms)")
     })?;
-    let mut buckets = Vec::new();
-    // Names of all contexts, for the error.
-    let mut names: Vec<&str> = Vec::new();
+    // All contexts with self times, each with its buckets.
+    let mut contexts: Vec<Context> = Vec::new();
+    let mut buckets: Vec<Vec<(u64, u64, u64)>> = Vec::new();
     for row in table.rows() {
         let value = |column: &str| table.get(row, column);
-        let (Some(Value::Text(row_name)), Some(Value::Text(quantity))) =
-            (value("name"), value("quantity"))
-        else {
-            continue;
+        let text = |column: &str| match value(column) {
+            Some(Value::Text(text)) => text.clone(),
+            Some(Value::Uint(number)) => number.to_string(),
+            _ => String::new(),
         };
-        if quantity != "self" {
+        if text("quantity") != "self" || text("name").is_empty() {
             continue;
         }
-        if !names.contains(&row_name.as_str()) {
-            names.push(row_name);
-        }
+        let context = Context { kind: text("kind"), number: text("number"), name: text("name") };
+        let found = contexts.iter().position(|known| *known == context);
+        let position = found.unwrap_or_else(|| {
+            contexts.push(context);
+            buckets.push(Vec::new());
+            contexts.len() - 1
+        });
         let bucket = (value("bucket_min"), value("bucket_max"), value("count"));
         if let (Some(Value::Uint(low)), Some(Value::Uint(high)), Some(Value::Uint(count))) = bucket
-            && row_name == name
         {
-            buckets.push((*low, *high, *count));
+            buckets[position].push((*low, *high, *count));
         }
     }
-    let empirical = Empirical::from_buckets(&buckets);
-    let empirical =
-        empirical.ok_or_else(|| cannot(&format!("it has times of: {}", names.join(", "))))?;
-    Ok(Times::Empirical(empirical))
+    let list = |positions: &[usize]| {
+        let names: Vec<String> =
+            positions.iter().map(|&position| contexts[position].unique_name(&contexts)).collect();
+        names.join(", ")
+    };
+    let matches = |position: &usize| contexts[*position].has_name(name);
+    let matching: Vec<usize> = (0..contexts.len()).filter(matches).collect();
+    match matching[..] {
+        [] => {
+            let all: Vec<usize> = (0..contexts.len()).collect();
+            Err(cannot(&format!("it has times of: {}", list(&all))))
+        }
+        [position] => {
+            let empirical = Empirical::from_buckets(&buckets[position]);
+            let empirical = empirical.ok_or_else(|| cannot("the context has no times"))?;
+            Ok(Times::Empirical(empirical))
+        }
+        _ => Err(cannot(&format!(
+            "several contexts have this name (give one of: {})",
+            list(&matching)
+        ))),
+    }
 }
 
 /// Costs that a fit may leave undetermined, each with the value that is assumed instead.
@@ -128,10 +178,13 @@ mod tests {
     use record::{Column, Kind, SCHEMA, Table};
 
     /// A run with the columns of the table `histograms` that `self_times` reads.
+    /// A context is `KIND NUMBER NAME`.
     fn run(rows: &[(&str, &str, u64, u64, u64)]) -> Run {
         let text = |name: &str| Column::new(name, Kind::Text, "Text.");
         let uint = |name: &str| Column::new(name, Kind::Uint, "Number.");
         let columns = vec![
+            text("kind"),
+            uint("number"),
             text("name"),
             text("quantity"),
             uint("bucket_min"),
@@ -139,8 +192,20 @@ mod tests {
             uint("count"),
         ];
         let mut table = Table::new("histograms", "Buckets.", columns);
-        for &(name, quantity, low, high, count) in rows {
-            table.push(vec![name.into(), quantity.into(), low.into(), high.into(), count.into()]);
+        for &(context, quantity, low, high, count) in rows {
+            let [kind, number, name] = context.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+                panic!("{context}")
+            };
+            let number: u64 = number.parse().unwrap();
+            table.push(vec![
+                kind.into(),
+                number.into(),
+                name.into(),
+                quantity.into(),
+                low.into(),
+                high.into(),
+                count.into(),
+            ]);
         }
         Run {
             schema: SCHEMA.to_owned(),
@@ -160,15 +225,36 @@ mod tests {
     #[test]
     fn the_self_times_of_a_context_are_taken_over_all_conditions() {
         let run = run(&[
-            ("disk", "self", 100, 100, 3),
-            ("disk", "inclusive", 9_000, 9_000, 5),
-            ("net", "self", 700, 700, 1),
-            ("disk", "self", 200, 200, 1),
+            ("irq 9 disk", "self", 100, 100, 3),
+            ("irq 9 disk", "inclusive", 9_000, 9_000, 5),
+            ("irq 10 net", "self", 700, 700, 1),
+            ("irq 9 disk", "self", 200, 200, 1),
         ]);
         assert_eq!(self_times(&run, "disk").unwrap().mean_ns(), 125.0);
         let error = self_times(&run, "usb").unwrap_err();
         assert!(error.contains("it has times of: disk, net"), "{error}");
         let without = Run { tables: Vec::new(), ..run };
         assert!(self_times(&without, "disk").unwrap_err().contains("--histograms"));
+    }
+
+    #[test]
+    fn contexts_with_the_same_name_are_not_mixed() {
+        let run = run(&[
+            ("irq 33 eth0", "self", 100, 100, 1),
+            ("irq_thread 33 eth0", "self", 9_000, 9_000, 1),
+            ("irq 34 virtio input", "self", 300, 300, 1),
+            ("irq 35 virtio input", "self", 500, 500, 1),
+        ]);
+        let mean_ns = |name: &str| self_times(&run, name).map(|times| times.mean_ns());
+        let error = mean_ns("eth0").unwrap_err();
+        assert!(error.ends_with("(give one of: irq eth0, irq_thread eth0)"), "{error}");
+        assert_eq!(mean_ns("irq eth0"), Ok(100.0));
+        assert_eq!(mean_ns("irq_thread eth0"), Ok(9_000.0));
+        let error = mean_ns("irq virtio input").unwrap_err();
+        assert!(
+            error.ends_with("(give one of: irq 34 virtio input, irq 35 virtio input)"),
+            "{error}"
+        );
+        assert_eq!(mean_ns("irq 35 virtio input"), Ok(500.0));
     }
 }
