@@ -161,6 +161,8 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
             "rate_hz" => names.contains(&"offered_hz"),
             "cpu_ratio" => names.contains(&"cpu_median_ratio"),
             "latency_mean_ns" => names.contains(&"latency_mean_median_ns"),
+            // The run has judged overload with the delays of the schemes, which the fit does not know.
+            "throughput_hz" => names.contains(&"is_over_capacity"),
             _ => false,
         };
         names
@@ -202,10 +204,12 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
 }
 
 /// Whether the fit can use a row: latency and CPU use must come from the same windows. `signal run` measures CPU use
-/// only with the load `background`. Rows of a table without a column `load` are all usable.
+/// only with the load `background`. Overloaded rows (`is_over_capacity`) are unusable. Without a column `load` or
+/// `is_over_capacity`, all rows are usable in this respect.
 fn is_usable(table: &Table, cells: &[Value]) -> bool {
     let background = Value::Text(Load::Background.word().to_owned());
     table.get(cells, "load").is_none_or(|load| *load == background)
+        && table.get(cells, "is_over_capacity") != Some(&Value::Bool(true))
 }
 
 #[cfg(test)]
@@ -243,9 +247,52 @@ mod tests {
         assert!(error(&format!("{head}{many}")).contains("more than 10000 rows"));
     }
 
+    fn run_of(columns: Vec<record::Column>, rows: Vec<Vec<Value>>) -> Run {
+        let mut table = Table::new("rates", "", columns);
+        rows.into_iter().for_each(|row| table.push(row));
+        Run {
+            schema: record::SCHEMA.to_owned(),
+            experiment: "signal".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: serde_json::Map::new(),
+            settings: serde_json::Map::new(),
+            observer: serde_json::Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![table],
+        }
+    }
+
+    #[test]
+    fn a_run_says_itself_which_rows_are_overloaded() {
+        use record::{Column, Kind};
+        let columns = vec![
+            Column::new("scheme", Kind::Text, "").key(),
+            Column::new("rate_hz", Kind::Real, ""),
+            Column::new("cpu_ratio", Kind::Real, ""),
+            Column::new("throughput_hz", Kind::Real, ""),
+            Column::new("is_over_capacity", Kind::Bool, ""),
+        ];
+        // 2.5 % of the events wait for the next tick when the window ends.
+        let row = |throughput_hz: f64, is_over: bool| -> Vec<Value> {
+            vec![
+                "clocked:20ms".into(),
+                1000.0.into(),
+                0.1.into(),
+                throughput_hz.into(),
+                Value::Bool(is_over),
+            ]
+        };
+        let read = of_run(&run_of(columns, vec![row(975.0, false), row(500.0, true)])).unwrap();
+        let [usable] = &read.rows[..] else { panic!("{:?}", read.rows) };
+        assert_eq!((usable.rate_hz, usable.throughput_hz), (1000.0, None));
+    }
+
     #[test]
     fn rows_of_a_run_are_limited_and_numbered_from_1() {
-        use record::{Column, Kind, SCHEMA};
+        use record::{Column, Kind};
         let run = |rows: Vec<Vec<Value>>| {
             let columns = vec![
                 Column::new("scheme", Kind::Text, "").key(),
@@ -253,21 +300,7 @@ mod tests {
                 Column::new("rate_hz", Kind::Real, ""),
                 Column::new("cpu_ratio", Kind::Real, ""),
             ];
-            let mut table = Table::new("rates", "", columns);
-            rows.into_iter().for_each(|row| table.push(row));
-            Run {
-                schema: SCHEMA.to_owned(),
-                experiment: "signal".to_owned(),
-                bench: "live".to_owned(),
-                started_utc: String::new(),
-                complete: true,
-                host: serde_json::Map::new(),
-                settings: serde_json::Map::new(),
-                observer: serde_json::Map::new(),
-                warnings: Vec::new(),
-                absent: Vec::new(),
-                tables: vec![table],
-            }
+            run_of(columns, rows)
         };
         let row = |scheme: &str, load: &str| -> Vec<Value> {
             vec![scheme.into(), load.into(), 1000.0.into(), 0.1.into()]
