@@ -244,31 +244,13 @@ impl RateWindow {
     }
 
     /// Maximum backlog of a receiver that keeps up: events that came shortly before the end of the window.
-    ///
-    /// The scheme delays events, and the smallest latency passes before any event is handled. Arrivals vary by chance,
-    /// so three standard deviations and one event are added.
     fn backlog_without_overload(&self) -> f64 {
-        let offered = self.offered as f64;
-        let events_in = |ns: u64| match self.activity.window_ns {
-            0 => 0.0,
-            window_ns => offered * ns as f64 / window_ns as f64,
-        };
-        let delayed_by_scheme = match self.point.scheme {
-            Scheme::Clocked { period_ns: delay_ns } | Scheme::Deferred { delay_ns } => {
-                events_in(delay_ns)
-            }
-            Scheme::Coalesced { count, delay_ns } => events_in(delay_ns).min(f64::from(count)),
-            Scheme::Interrupt
-            | Scheme::Drain { .. }
-            | Scheme::Spin
-            | Scheme::SpinYield
-            | Scheme::Poll
-            | Scheme::Hybrid { .. } => 0.0,
-        };
-        let latency_min_ns = self.latency.histogram.filled().next().map_or(0, |(low, ..)| low);
-        let under_way = (delayed_by_scheme + events_in(latency_min_ns))
-            .min(EVENTS_UNDER_WAY_RATIO_MAX * offered);
-        under_way + 3.0 * under_way.sqrt() + 1.0
+        waiting_without_overload(
+            self.point.scheme,
+            self.offered,
+            self.activity.window_ns,
+            &self.latency,
+        )
     }
 
     /// The reason why the window is contaminated, or `None` if it is not. In a contaminated window, other work had one
@@ -294,6 +276,40 @@ impl RateWindow {
         let limit_ns = (LATE_RATIO * time_scale_ns).max(LATE_NS);
         (self.lateness.mean()? > limit_ns).then_some("the sender was late")
     }
+}
+
+/// Maximum number of events of a window that wait at its end although the receiver keeps up: events that came shortly
+/// before the end. `latency` has the latencies of the window.
+///
+/// The scheme delays events, and the smallest latency passes before any event is handled. Arrivals vary by chance,
+/// so three standard deviations and one event are added.
+fn waiting_without_overload(
+    scheme: Scheme,
+    offered: u64,
+    window_ns: u64,
+    latency: &Distribution,
+) -> f64 {
+    let offered = offered as f64;
+    let events_in = |ns: u64| match window_ns {
+        0 => 0.0,
+        _ => offered * ns as f64 / window_ns as f64,
+    };
+    let delayed_by_scheme = match scheme {
+        Scheme::Clocked { period_ns: delay_ns } | Scheme::Deferred { delay_ns } => {
+            events_in(delay_ns)
+        }
+        Scheme::Coalesced { count, delay_ns } => events_in(delay_ns).min(f64::from(count)),
+        Scheme::Interrupt
+        | Scheme::Drain { .. }
+        | Scheme::Spin
+        | Scheme::SpinYield
+        | Scheme::Poll
+        | Scheme::Hybrid { .. } => 0.0,
+    };
+    let latency_min_ns = latency.histogram.filled().next().map_or(0, |(low, ..)| low);
+    let under_way =
+        (delayed_by_scheme + events_in(latency_min_ns)).min(EVENTS_UNDER_WAY_RATIO_MAX * offered);
+    under_way + 3.0 * under_way.sqrt() + 1.0
 }
 
 /// A point of the sweep over socket buffers.
@@ -345,6 +361,30 @@ pub struct RoundTripWindow {
     #[serde(with = "distribution_text")]
     pub round_trip: Distribution,
     pub activity: Activity,
+}
+
+impl RoundTripWindow {
+    /// Requests without an answer: lost, or still under way when the bench stopped waiting.
+    #[must_use]
+    pub fn unanswered(&self) -> u64 {
+        self.sent.saturating_sub(self.round_trip.count)
+    }
+
+    /// Whether less than [`KEEPS_UP_RATIO`] of the requests were answered. Then the round trips are those of the
+    /// answered requests alone, and their mean and quantiles say nothing about the others.
+    ///
+    /// Requests that are under way at the end of a window without overload count as answered.
+    #[must_use]
+    pub fn is_overloaded(&self) -> bool {
+        let waiting = waiting_without_overload(
+            self.point.scheme,
+            self.sent,
+            self.activity.window_ns,
+            &self.round_trip,
+        );
+        let under_way = (self.unanswered() as f64).min(waiting);
+        self.round_trip.count as f64 + under_way < KEEPS_UP_RATIO * self.sent as f64
+    }
 }
 
 /// All windows of an experiment.

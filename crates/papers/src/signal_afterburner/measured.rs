@@ -64,14 +64,18 @@ pub(super) fn min(window: &RoundTripWindow) -> Option<f64> {
     window.round_trip.histogram.filled().next().map(|(low, _, _)| low as f64)
 }
 
-/// The mean of the round trips of a window, ns.
+/// The mean of the round trips of a window, ns. `None` with overload: the requests without an answer would count most.
 pub(super) fn mean(window: &RoundTripWindow) -> Option<f64> {
+    if window.is_overloaded() {
+        return None;
+    }
     window.round_trip.mean()
 }
 
-/// The largest round trip of a window, ns.
+/// The largest round trip of a window, ns. `None` with overload, see [`mean`].
 pub(super) fn max(window: &RoundTripWindow) -> Option<f64> {
-    (window.round_trip.count > 0).then_some(window.round_trip.peak.value as f64)
+    (window.round_trip.count > 0 && !window.is_overloaded())
+        .then_some(window.round_trip.peak.value as f64)
 }
 
 /// The throughput of a window, Mbit/s.

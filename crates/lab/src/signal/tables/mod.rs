@@ -32,6 +32,7 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
         _ => fit::Model::fitted(&points),
     };
     absent.extend(rates::absences(&points));
+    absent.extend(round_trips::absences(&samples.round_trips));
     let mut tables = vec![
         rates::rates(&points, &model),
         throughput::throughput(plan, &samples.transfers),
@@ -52,7 +53,9 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
 
 /// Warnings for the reader of the numbers.
 pub(super) fn warnings(samples: &Samples) -> Vec<String> {
-    rates::warnings(&samples.rates)
+    let mut warnings = rates::warnings(&samples.rates);
+    warnings.extend(round_trips::warnings(&samples.round_trips));
+    warnings
 }
 
 #[cfg(test)]
@@ -60,7 +63,9 @@ mod tests {
     use signalling::Scheme;
     use stats::Distribution;
 
-    use super::super::sample::{Activity, Leftover, Load, RatePoint, RateWindow};
+    use super::super::sample::{
+        Activity, Leftover, Load, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
+    };
     use super::*;
 
     /// Windows of two schemes at three rates, with measured CPU use. Each point has two equal windows.
@@ -160,6 +165,77 @@ mod tests {
             }
         }
         assert_eq!(overloaded_count, 1);
+    }
+
+    /// A window of 400 ms with the round trips of the answered requests.
+    fn round_trip_window(scheme: &str, sent: u64, answered: u64) -> RoundTripWindow {
+        let mut round_trip = Distribution::default();
+        (0..answered).for_each(|number| round_trip.record(50_000, number));
+        let scheme = scheme.parse().unwrap();
+        RoundTripWindow {
+            point: RoundTripPoint { scheme, load: Load::Idle, rate_hz: 1_000, bulk: false },
+            sent,
+            round_trip,
+            activity: Activity { window_ns: 400_000_000, ..Activity::default() },
+        }
+    }
+
+    #[test]
+    fn requests_without_answers_leave_no_mean_and_no_quantiles() {
+        let round_trips = vec![
+            round_trip_window("drain", 400, 200),
+            round_trip_window("drain", 400, 400),
+            // Of three windows, a pause of the host in one leaves the figures of the others.
+            round_trip_window("spin", 400, 200),
+            round_trip_window("spin", 400, 400),
+            round_trip_window("spin", 400, 399),
+            // A request per tick of 20 ms is under way at the end.
+            round_trip_window("clocked:20ms", 400, 380),
+        ];
+        let samples = Samples { round_trips, ..Samples::default() };
+        let warnings = warnings(&samples);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.starts_with("round trips of drain, load idle: 25.0 %"), "{warning}");
+        let (tables, absent) = all(&plan(Rig::Threads), &samples);
+        let [absence] = &absent[..] else { panic!("{absent:?}") };
+        assert_eq!(absence.what, "round trips of drain, load idle");
+        let trips = table(&tables, ROUND_TRIPS);
+        assert_eq!(trips.check_display(), Ok(()));
+        let mut overloaded_count = 0;
+        for row in trips.rows() {
+            let get = |column: &str| trips.get(row, column).expect(column);
+            let is_overloaded = *get("scheme") == record::Value::Text("drain".to_owned());
+            overloaded_count += usize::from(is_overloaded);
+            assert_eq!(*get("is_over_capacity"), record::Value::Bool(is_overloaded));
+            for column in ["round_trip_mean_ns", "round_trip_p50_ns", "round_trip_p99_ns"] {
+                assert_eq!(*get(column) == record::Value::Absent, is_overloaded, "{column}");
+            }
+        }
+        assert_eq!((overloaded_count, trips.rows().len()), (1, 3));
+    }
+
+    #[test]
+    fn events_that_wait_for_a_slow_clock_leave_its_row_in_the_fit() {
+        let mut rates = windows();
+        let slow = Scheme::Clocked { period_ns: 20_000_000 };
+        for window in rates.iter_mut().filter(|window| window.point.scheme != Scheme::Interrupt) {
+            // 2.5 % of the events wait when the window of 400 ms ends.
+            window.point.scheme = slow;
+            window.activity.window_ns = 400_000_000;
+            window.delivered -= window.offered / 40;
+        }
+        let (tables, _) = tables_and_absences(rates);
+        let rates = table(&tables, RATES);
+        let mut slow_rows = 0;
+        for row in rates.rows() {
+            let get = |column: &str| rates.get(row, column).expect(column);
+            if *get("scheme") == record::Value::Text(slow.to_string()) {
+                slow_rows += 1;
+                assert_eq!(*get("is_over_capacity"), record::Value::Bool(false));
+                assert!(*get("predicted_cpu_ratio") != record::Value::Absent, "{row:?}");
+            }
+        }
+        assert_eq!(slow_rows, 3);
     }
 
     #[test]

@@ -23,8 +23,7 @@ impl Point<'_> {
     /// Whether the receiver does not keep up: at least half of the windows are overloaded. Of three and more
     /// windows, a pause of the host at the end of one makes no overload.
     pub fn is_overloaded(&self) -> bool {
-        let overloaded_count = self.windows.iter().filter(|window| window.is_overloaded()).count();
-        2 * overloaded_count >= self.windows.len()
+        2 * self.overloaded_count() >= self.windows.len()
     }
 
     /// `count` of all windows, as a share of the events that were due. `None` if no event was due.
@@ -40,13 +39,23 @@ impl Point<'_> {
             .median()
     }
 
-    /// Mean latency, ns: median of the windows' means. A pause of the host affects only the means of a few windows.
-    /// `None` if the point is overloaded.
-    pub fn latency_mean_ns(&self) -> Option<Median> {
+    /// The windows whose latency counts: those without overload. Empty if the point is overloaded.
+    pub fn latency_windows(&self) -> Vec<&RateWindow> {
         if self.is_overloaded() {
-            return None;
+            return Vec::new();
         }
-        Values::from_windows(&self.windows, |window| window.latency.mean()).median()
+        self.windows.iter().copied().filter(|window| !window.is_overloaded()).collect()
+    }
+
+    /// Number of overloaded windows.
+    pub fn overloaded_count(&self) -> usize {
+        self.windows.iter().filter(|window| window.is_overloaded()).count()
+    }
+
+    /// Mean latency, ns: median of the means of the windows without overload. A pause of the host affects only the means
+    /// of a few windows. `None` if the point is overloaded.
+    pub fn latency_mean_ns(&self) -> Option<Median> {
+        Values::from_windows(&self.latency_windows(), |window| window.latency.mean()).median()
     }
 
     /// Events that were handled per second, mean of the windows.

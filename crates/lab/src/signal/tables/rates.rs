@@ -36,10 +36,10 @@ impl Row<'_> {
         (delivered > 0).then(|| interrupts as f64 / delivered as f64)
     }
 
-    /// The latencies of all windows. Empty if the point is overloaded.
+    /// The latencies of the windows without overload. Empty if the point is overloaded.
     fn latency(&self) -> Latency {
-        let windows = if self.point.is_overloaded() { &[][..] } else { &self.point.windows[..] };
-        Latency::from_windows(windows.iter().map(|window| &window.latency))
+        let windows = self.point.latency_windows();
+        Latency::from_windows(windows.into_iter().map(|window| &window.latency))
     }
 
     /// The sender's lateness in all windows together.
@@ -117,6 +117,12 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         )
         .detail()
         .bool(|row: &Row<'_>| row.point.is_overloaded()),
+        column(
+            "overloaded_count",
+            "Windows of the row with overload. The latency leaves them out.",
+        )
+        .detail()
+        .uint(|row: &Row<'_>| row.point.overloaded_count()),
         column(
             "lateness_p99_ns",
             "99th percentile of the sender's lateness; exact within 1/16. The latency includes it.",

@@ -1,7 +1,7 @@
 //! Table `round_trips`: latency of small requests, alone and against a bulk transfer (section 8.3 of the paper). Names
 //! and order of the columns are public.
 
-use record::{Columns, Format, Table, column};
+use record::{Absence, Columns, Format, Table, column};
 use signalling::Scheme;
 
 use super::super::sample::{Load, RoundTripWindow};
@@ -25,6 +25,32 @@ impl Row<'_> {
         self.windows.iter().map(|window| count(window)).sum()
     }
 
+    /// Whether at least half of the windows lack answers.
+    fn is_overloaded(&self) -> bool {
+        let overloaded_count = self.windows.iter().filter(|window| window.is_overloaded()).count();
+        2 * overloaded_count >= self.windows.len()
+    }
+
+    /// Share of the requests without an answer. `None` without requests.
+    fn unanswered_ratio(&self) -> Option<f64> {
+        let sent = self.sum(|window| window.sent);
+        (sent > 0).then(|| self.sum(RoundTripWindow::unanswered) as f64 / sent as f64)
+    }
+
+    /// The round trips of the windows with answers to the requests. Empty if the row is overloaded.
+    fn round_trips(&self) -> Latency {
+        let is_row_overloaded = self.is_overloaded();
+        let answered =
+            self.windows.iter().filter(|window| !is_row_overloaded && !window.is_overloaded());
+        Latency::from_windows(answered.map(|window| &window.round_trip))
+    }
+
+    /// The row in words, as in `drain, load idle, during a bulk transfer`.
+    fn name(&self) -> String {
+        let bulk = if self.bulk { ", during a bulk transfer" } else { "" };
+        format!("{}, load {}{bulk}", self.scheme, self.load.word())
+    }
+
     /// The lower bound of the lowest filled bucket, ns. `None` without round trips.
     fn min_ns(&self) -> Option<u64> {
         let filled = self.windows.iter().map(|window| window.round_trip.histogram.filled());
@@ -33,7 +59,8 @@ impl Row<'_> {
 }
 
 fn columns<'a>() -> Columns<'a, Row<'a>> {
-    let meaning = "the time from when a request was due until its answer was received";
+    let meaning = "the time from when a request was due until its answer was received (absent with \
+                   overload)";
     Columns::all([
         key_columns().of(|row: &Row<'_>| (row.load, row.scheme)),
         column("bulk", "Whether a bulk transfer to the same receiver ran in the meantime.")
@@ -54,14 +81,24 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("answered_count", "Requests whose answer was received.")
             .shown_as("answers", 50)
             .uint(|row: &Row<'_>| row.sum(|window| window.round_trip.count)),
+        column("unanswered_ratio", "Share of the requests whose answer was not received.")
+            .shown_as("unanswered", 65)
+            .real(|row: &Row<'_>| row.unanswered_ratio()),
+        column(
+            "is_over_capacity",
+            "Whether the requests exceed what is answered: in half of the windows or more, less \
+             than 98 % were answered. Requests under way at the end of a window count as answered. \
+             Mean, quantiles and maximum are then absent. Otherwise they leave out the windows \
+             that lack answers.",
+        )
+        .detail()
+        .bool(|row: &Row<'_>| row.is_overloaded()),
         column("round_trip_min_ns", "Minimum of the round trips; exact within 1/16.")
             .title("min")
             .format(Format::Microseconds)
             .priority(93)
             .uint(|row: &Row<'_>| row.min_ns()),
-        latency_columns("round_trip", meaning).of(|row: &Row<'_>| {
-            Latency::from_windows(row.windows.iter().map(|window| &window.round_trip))
-        }),
+        latency_columns("round_trip", meaning).of(|row: &Row<'_>| row.round_trips()),
         activity_columns().of(|row: &Row<'_>| Activities {
             load: row.load,
             windows: row.windows.iter().map(|window| &window.activity).collect(),
@@ -69,16 +106,42 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
+/// The rows, sorted by load, bulk transfer and scheme.
+fn rows(windows: &[RoundTripWindow]) -> Vec<Row<'_>> {
+    let key =
+        |window: &RoundTripWindow| (window.point.load, window.point.bulk, window.point.scheme);
+    let row = |((load, bulk, scheme), windows)| Row { load, bulk, scheme, windows };
+    grouped(windows, key).into_iter().map(row).collect()
+}
+
 /// Table `round_trips`: one row for each load and scheme, with and without a bulk transfer.
 pub(super) fn round_trips(windows: &[RoundTripWindow]) -> Table {
     let doc = "Round-trip latency of small requests, alone and during a bulk transfer.";
-    let key =
-        |window: &RoundTripWindow| (window.point.load, window.point.bulk, window.point.scheme);
-    let rows = grouped(windows, key).into_iter().map(|((load, bulk, scheme), windows)| Row {
-        load,
-        bulk,
-        scheme,
-        windows,
-    });
-    columns().table(ROUND_TRIPS, doc, rows).displayed(grouped_by_load("Round trips", vec![]))
+    columns()
+        .table(ROUND_TRIPS, doc, rows(windows))
+        .displayed(grouped_by_load("Round trips", vec![]))
+}
+
+/// The absent round trips of overloaded rows.
+pub(super) fn absences(windows: &[RoundTripWindow]) -> Vec<Absence> {
+    let absence = |row: &Row<'_>| {
+        let reason =
+            "requests were not answered: the round trips would be those of the answered requests";
+        Absence::new(ROUND_TRIPS, format!("round trips of {}", row.name()), reason)
+    };
+    rows(windows).iter().filter(|row| row.is_overloaded()).map(absence).collect()
+}
+
+/// A warning for each overloaded row, with its share of unanswered requests.
+pub(super) fn warnings(windows: &[RoundTripWindow]) -> Vec<String> {
+    let warning = |row: &Row<'_>| {
+        Some(format!(
+            "round trips of {}: {:.1} % of the requests were not answered; mean and quantiles are absent \
+             (choose a lower --request-rate)",
+            row.name(),
+            100.0 * row.unanswered_ratio()?,
+        ))
+    };
+    let rows = rows(windows);
+    rows.iter().filter(|row| row.is_overloaded()).filter_map(warning).collect()
 }
