@@ -16,6 +16,8 @@ const CONTROL_ITERATIONS: u64 = 1_000_000;
 struct Ideal {
     costs: Costs,
     seeds: Vec<u64>,
+    /// Whether the CPU time of threads leaves out interrupts.
+    excludes_interrupts: bool,
 }
 
 impl Bench for Ideal {
@@ -39,6 +41,10 @@ fn unavailable() -> BenchError {
 }
 
 impl SignalBench for Ideal {
+    fn thread_clocks_exclude_interrupts(&self) -> bool {
+        self.excludes_interrupts
+    }
+
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         self.seeds.push(seed);
         if matches!(point.scheme, Scheme::Coalesced { .. }) {
@@ -105,10 +111,28 @@ fn plan(schemes: &str, parts: &[Part]) -> Plan {
 
 fn measured(plan: &Plan) -> (Box<Run>, Vec<u64>) {
     let costs = Costs { wake_ns: 3_000, ..Costs::constant(4_000, 1_000) };
-    let mut bench = Ideal { costs, seeds: Vec::new() };
+    let mut bench = Ideal { costs, seeds: Vec::new(), excludes_interrupts: false };
     let outcome = run(plan, RunContext::default(), &mut bench, &mut |_: &_| {});
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
     (run, bench.seeds)
+}
+
+#[test]
+fn cpu_use_is_absent_if_clocks_of_threads_leave_out_interrupts() {
+    let costs = Costs { wake_ns: 3_000, ..Costs::constant(4_000, 1_000) };
+    let mut bench = Ideal { costs, seeds: Vec::new(), excludes_interrupts: true };
+    let plan = plan("drain,clocked:1ms", &[Part::Rates]);
+    let outcome = run(&plan, RunContext::default(), &mut bench, &mut |_: &_| {});
+    let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
+    let rates = run.table("rates").unwrap();
+    for row in rates.rows() {
+        for column in ["cpu_ratio", "leftover_ratio"] {
+            assert_eq!(number(rates, row, column), None, "{column}");
+        }
+        assert!(number(rates, row, "latency_mean_ns").is_some());
+    }
+    let absence = run.absent.iter().find(|absence| absence.what.starts_with("cpu_ratio")).unwrap();
+    assert!(absence.reason.contains("CONFIG_IRQ_TIME_ACCOUNTING"), "{absence:?}");
 }
 
 fn number(table: &Table, row: &[Value], column: &str) -> Option<f64> {
@@ -262,7 +286,11 @@ fn contaminated_windows_are_repeated_and_warned_of() {
             Err(unavailable())
         }
     }
-    let ideal = Ideal { costs: Costs::constant(4_000, 1_000), seeds: Vec::new() };
+    let ideal = Ideal {
+        costs: Costs::constant(4_000, 1_000),
+        seeds: Vec::new(),
+        excludes_interrupts: false,
+    };
     let plan = plan("drain", &[Part::Rates]);
     let outcome = run(&plan, RunContext::default(), &mut Disturbed(ideal), &mut |_: &_| {});
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
@@ -326,7 +354,11 @@ fn a_stop_names_the_windows_that_are_missing() {
     // 4 rates, one load and 3 repetitions: 12 windows, and 12 more because all are contaminated.
     let plan = Plan { loads: vec![Load::Idle], ..plan("drain", &[Part::Rates]) };
     let stopped_in = |window: usize, ends_window: bool| {
-        let ideal = Ideal { costs: Costs::constant(4_000, 1_000), seeds: Vec::new() };
+        let ideal = Ideal {
+            costs: Costs::constant(4_000, 1_000),
+            seeds: Vec::new(),
+            excludes_interrupts: false,
+        };
         let mut bench = StoppedIn { ideal, window, ends_window };
         let outcome = run(&plan, RunContext::default(), &mut bench, &mut |_: &_| {});
         let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };

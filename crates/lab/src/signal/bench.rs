@@ -25,6 +25,13 @@ pub trait SignalBench: Bench {
         true
     }
 
+    /// Whether the CPU time of threads leaves out interrupts that came while they ran
+    /// ([`thread_clocks_exclude_interrupts`](crate::kernel_options::thread_clocks_exclude_interrupts)). CPU use by the
+    /// progress of a job is then unknown.
+    fn thread_clocks_exclude_interrupts(&self) -> bool {
+        false
+    }
+
     /// Measures a window of events at a rate. `seed` determines when the events are due.
     ///
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.

@@ -6,7 +6,7 @@ use stats::Random;
 
 use super::bench::SignalBench;
 use super::plan::{Part, Plan, Window};
-use super::sample::{RatePoint, RoundTripPoint, Samples, TransferPoint};
+use super::sample::{Activity, RatePoint, RoundTripPoint, Samples, TransferPoint};
 use super::tables;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
@@ -159,11 +159,28 @@ fn measure_window(
     seed: u64,
     samples: &mut Samples,
 ) -> Result<(), BenchError> {
+    let excludes_interrupts = bench.thread_clocks_exclude_interrupts();
+    samples.thread_clocks_exclude_interrupts |= excludes_interrupts;
+    let remove_unknown_use = |activity: &mut Activity| {
+        if excludes_interrupts {
+            activity.leftover = None;
+        }
+    };
     match window {
-        Window::Rate(point) => samples.rates.push(bench.rate_window(&point, seed)?),
-        Window::Transfer(point) => samples.transfers.push(bench.transfer_window(&point, seed)?),
+        Window::Rate(point) => {
+            let mut measured = bench.rate_window(&point, seed)?;
+            remove_unknown_use(&mut measured.activity);
+            samples.rates.push(measured);
+        }
+        Window::Transfer(point) => {
+            let mut measured = bench.transfer_window(&point, seed)?;
+            remove_unknown_use(&mut measured.activity);
+            samples.transfers.push(measured);
+        }
         Window::RoundTrip(point) => {
-            samples.round_trips.push(bench.round_trip_window(&point, seed)?);
+            let mut measured = bench.round_trip_window(&point, seed)?;
+            remove_unknown_use(&mut measured.activity);
+            samples.round_trips.push(measured);
         }
     }
     Ok(())

@@ -395,6 +395,10 @@ pub struct Samples {
     /// The sweep over socket buffers.
     pub transfers: Vec<TransferWindow>,
     pub round_trips: Vec<RoundTripWindow>,
+    /// Whether the CPU time of threads leaves out interrupts
+    /// ([`SignalBench::thread_clocks_exclude_interrupts`](super::SignalBench)). The windows then have no
+    /// [`Leftover`]: the progress of the job per CPU time does not show what interrupts took.
+    pub thread_clocks_exclude_interrupts: bool,
 }
 
 impl experiment::Samples for Samples {

@@ -33,6 +33,7 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
     };
     absent.extend(rates::absences(&points));
     absent.extend(round_trips::absences(&samples.round_trips));
+    absent.extend(unknown_cpu_use(samples));
     let mut tables = vec![
         rates::rates(&points, &model),
         throughput::throughput(plan, &samples.transfers),
@@ -49,6 +50,25 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
         ]);
     }
     (tables, absent)
+}
+
+/// The absent CPU use of a kernel whose clocks of threads leave out interrupts, for each table with windows.
+fn unknown_cpu_use(samples: &Samples) -> Vec<Absence> {
+    if !samples.thread_clocks_exclude_interrupts {
+        return Vec::new();
+    }
+    let tables = [
+        (RATES, samples.rates.is_empty()),
+        (THROUGHPUT, samples.transfers.is_empty()),
+        (ROUND_TRIPS, samples.round_trips.is_empty()),
+    ];
+    let absence = |(table, _)| {
+        let reason =
+            "the kernel's CPU time of threads leaves out interrupts (CONFIG_IRQ_TIME_ACCOUNTING)";
+        let absence = Absence::new(table, "cpu_ratio and leftover_ratio", reason);
+        absence.with_remedy(Some("start the kernel with tsc=noirqtime"))
+    };
+    tables.into_iter().filter(|(_, is_empty)| !is_empty).map(absence).collect()
 }
 
 /// Warnings for the reader of the numbers.
@@ -212,6 +232,21 @@ mod tests {
             }
         }
         assert_eq!((overloaded_count, trips.rows().len()), (1, 3));
+    }
+
+    #[test]
+    fn cpu_use_is_absent_with_its_reason_if_clocks_of_threads_leave_out_interrupts() {
+        let mut rates = windows();
+        rates.iter_mut().for_each(|window| window.activity.leftover = None);
+        let thread_clocks_exclude_interrupts = true;
+        let samples = Samples { rates, thread_clocks_exclude_interrupts, ..Samples::default() };
+        let (tables, absent) = all(&plan(Rig::Threads), &samples);
+        let absence = absent.iter().find(|absence| absence.what.starts_with("cpu_ratio")).unwrap();
+        assert!(absence.reason.contains("CONFIG_IRQ_TIME_ACCOUNTING"), "{absence:?}");
+        let rates = table(&tables, RATES);
+        for row in rates.rows() {
+            assert_eq!(rates.get(row, "cpu_ratio"), Some(&record::Value::Absent));
+        }
     }
 
     #[test]
