@@ -666,7 +666,7 @@ fn the_first_value_that_breaks_a_rule_is_found_with_few_tasks() {
     workspace.run(&[&words[..], &rule].concat()).assert_code(3);
     // From the other end, a cost that falls breaks nothing.
     let fallen = [&seed[..], &["--good", "4us", "--bad", "2.03us"]].concat();
-    bisect(&fallen).assert_code(1).assert_says("2.03us, keeps the rule (-");
+    bisect(&fallen).assert_code(1).assert_says("2.03us, keeps the rule (−");
     bisect(&[&seed[..], &["--good", "5us"]].concat())
         .assert_code(2)
         .assert_says("5us is no value of the axis");

@@ -114,10 +114,9 @@ impl Finding {
     /// The change in brackets, as in ` (+21.7 % in row NET_RX)`. Empty without a change.
     fn change_text(&self) -> String {
         let Some(ratio) = self.change_ratio else { return String::new() };
-        let sign = if ratio < 0.0 { "-" } else { "+" };
         let row = self.row.iter().filter(|row| !row.is_empty());
         let row: String = row.map(|row| format!(" in row {}", plain(row))).collect();
-        format!(" ({sign}{}{row})", human::percent(ratio.abs()))
+        format!(" ({}{row})", human::signed_percent(ratio))
     }
 }
 
