@@ -176,7 +176,8 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 	if (row) {
 		add_value(row, packets, now_ns, cpu->armed_ns);
 		count_in_histogram(row, packets);
-		if (packets >= budget)
+		/* netpoll, for instance of netconsole, polls with a budget of 0: nothing is used up. */
+		if (budget && packets >= budget)
 			row->special++;
 	}
 	end_probe_run(cpu, &run, &events);

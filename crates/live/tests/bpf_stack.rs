@@ -444,6 +444,23 @@ fn the_actions_of_a_shared_line_are_counted_apart() {
     assert!(rows(&probes).iter().all(|row| row.key == KEY_IRQ + 300));
 }
 
+/// netpoll passes a budget of 0 (`poll_one_napi` in net/core/netpoll.c), which no poll can use up.
+#[test]
+fn a_poll_without_a_budget_uses_none_up() {
+    let Some(probes) = load(Flavour::Raw, 32, &["napi_polled"]) else {
+        return;
+    };
+    start_over(&probes);
+    let poll = |packets: u64, budget: u64| {
+        probes.run_on(CPU, "napi_polled", [0, packets, budget]).expect("poll");
+    };
+    poll(0, 0);
+    poll(63, 64);
+    poll(64, 64);
+    let seen: Vec<_> = rows(&probes).iter().map(|row| (row.count, row.special)).collect();
+    assert_eq!(seen, [(3, 1)]);
+}
+
 /// Linux numbers IRQ lines beyond any dense range. No line may be lost or taken for another.
 #[test]
 fn an_irq_line_has_a_row_whatever_its_number() {
