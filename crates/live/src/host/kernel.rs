@@ -7,7 +7,7 @@ use std::io::Read;
 use lab::kernel_options;
 use serde::Serialize;
 
-use super::cpu_list::parse_cpu_list;
+use super::cpu_list::{format_cpu_list, parse_cpu_list};
 use super::root::Root;
 
 /// Largest configuration that is read. A configuration has about 300 KiB of text.
@@ -61,8 +61,13 @@ pub struct KernelFacts {
     pub nohz_full: Option<Vec<u32>>,
     /// CPUs kept from the scheduler's load balancing (`isolcpus=`); empty if there are none.
     pub isolated: Option<Vec<u32>>,
-    /// The value of `rcu_nocbs=`; empty if the option is absent.
+    /// CPUs whose RCU callbacks run in threads: those of `rcu_nocbs=` and of `nohz_full=`, or `all`. Empty if there are
+    /// none. `None` if the command line or the kernel's default is not known.
     pub rcu_nocbs: Option<String>,
+    /// Whether a thread's CPU clocks exclude the interrupts during it (CONFIG_IRQ_TIME_ACCOUNTING without
+    /// `tsc=noirqtime`). Even then the kernel includes them if its clock is unstable. `None` if the configuration cannot
+    /// be read.
+    pub irq_time_accounting: Option<bool>,
     /// The build options that change what kernel paths cost. `None` if the configuration cannot be read.
     pub costly_options: Option<Vec<String>>,
     /// The options of the command line in `BOOT_OPTIONS`; the value is empty for mere switches.
@@ -103,20 +108,30 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
     };
     let boot_options = root.text("proc/cmdline").map(|line| parse_boot_options(&line));
     let cpus = |path: &str, option: &str| {
-        let listed = root.text(path).and_then(|list| parse_cpu_list(&list).ok());
+        let listed = root.text(path).and_then(|list| match list.trim() {
+            // The kernel has no such set of CPUs, whatever its command line says.
+            "(null)" => Some(Vec::new()),
+            list => parse_cpu_list(list).ok(),
+        });
         listed.or_else(|| match boot_options.as_ref()?.get(option) {
+            // A kernel without the file was built without the option, and ignores it.
+            Some(_) if root.exists("sys/devices/system/cpu/online") && !root.exists(path) => {
+                Some(Vec::new())
+            }
             Some(value) => parse_cpu_list(value).ok(),
             None => Some(Vec::new()), // the option is absent: no CPUs
         })
     };
+    let nohz_full = cpus("sys/devices/system/cpu/nohz_full", "nohz_full");
+    let option = boot_options.as_ref().map(|options| options.get("rcu_nocbs").map(String::as_str));
     KernelFacts {
         hz: config.as_ref().and_then(|config| config.get("HZ")?.parse().ok()),
         preemption: preemption(root, version.as_deref(), config.as_ref(), boot_options.as_ref()),
-        nohz_full: cpus("sys/devices/system/cpu/nohz_full", "nohz_full"),
+        rcu_nocbs: option
+            .and_then(|option| offloaded_cpus(option, nohz_full.as_deref()?, config.as_ref())),
+        irq_time_accounting: irq_time_accounting(config.as_ref(), boot_options.as_ref()),
+        nohz_full,
         isolated: cpus("sys/devices/system/cpu/isolated", "isolcpus"),
-        rcu_nocbs: boot_options
-            .as_ref()
-            .map(|options| options.get("rcu_nocbs").cloned().unwrap_or_default()),
         release,
         version,
         arch,
@@ -182,6 +197,51 @@ fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Whether the scheduler's clock of a task excludes interrupts: if the kernel is built so, and `tsc=noirqtime` does not turn
+/// it off.
+fn irq_time_accounting(
+    config: Option<&KernelConfig>,
+    boot: Option<&BTreeMap<String, String>>,
+) -> Option<bool> {
+    let is_built = config?.contains_key("IRQ_TIME_ACCOUNTING");
+    let option = boot.and_then(|options| options.get("tsc"));
+    Some(is_built && option.is_none_or(|value| value != "noirqtime"))
+}
+
+/// CPUs whose RCU callbacks run in threads, as rcu_init_nohz() of the kernel computes them. `option`: the value of
+/// `rcu_nocbs=`; `None` if the option is absent. Returns `None` if the kernel's default decides and is not known.
+fn offloaded_cpus(
+    option: Option<&str>,
+    nohz_full: &[u32],
+    config: Option<&KernelConfig>,
+) -> Option<String> {
+    let is_built = |name: &str| config.map(|config| config.contains_key(name));
+    if is_built("RCU_NOCB_CPU") == Some(false) {
+        return Some(String::new()); // this kernel ignores the option
+    }
+    match (option, nohz_full) {
+        (None, []) => {
+            let are_all = is_built("RCU_NOCB_CPU_DEFAULT_ALL")?;
+            Some(if are_all { "all" } else { "" }.to_owned())
+        }
+        (None | Some(""), cpus) => Some(format_cpu_list(cpus)),
+        (Some(value), cpus) => match parse_cpu_list(value) {
+            Ok(mut listed) => {
+                listed.extend(cpus);
+                listed.sort_unstable();
+                listed.dedup();
+                Some(format_cpu_list(&listed))
+            }
+            // The kernel also understands `all` and other forms.
+            Err(_) if cpus.is_empty() || value == "all" => Some(value.to_owned()),
+            Err(_) => Some(format!("{value},{}", format_cpu_list(cpus))),
+        },
+    }
+}
+
+/// Modes that `preempt=` accepts. The kernel ignores other values.
+const PREEMPTION_MODES: [&str; 4] = ["none", "voluntary", "full", "lazy"];
+
 /// The preemption model, from marks in the kernel's version, the configuration and the boot options.
 fn preemption(
     root: &Root,
@@ -190,13 +250,19 @@ fn preemption(
     boot: Option<&BTreeMap<String, String>>,
 ) -> Preemption {
     let built = built_model(version.unwrap_or_default(), config);
-    let configured =
-        || if built == Some("PREEMPT_DYNAMIC") { configured_mode(config?) } else { None };
+    // Kernels of other models ignore `preempt=`.
+    let mode_at_boot = || {
+        if built != Some("PREEMPT_DYNAMIC") {
+            return None;
+        }
+        let option = boot.and_then(|options| options.get("preempt"));
+        let known = option.filter(|mode| PREEMPTION_MODES.contains(&mode.as_str()));
+        known.cloned().or_else(|| configured_mode(config?))
+    };
     let running = root
         .word("sys/kernel/debug/sched/preempt")
         .and_then(|modes| bracketed(&modes))
-        .or_else(|| boot?.get("preempt").cloned())
-        .or_else(configured);
+        .or_else(mode_at_boot);
     let realtime = match (root.word("sys/kernel/realtime"), version) {
         (Some(flag), _) => Some(flag == "1"),
         (None, Some(_)) => Some(built == Some("PREEMPT_RT")),
@@ -256,14 +322,14 @@ mod tests {
         write_file("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1\n");
         write_file(
             "boot/config-6.1.0-18-amd64",
-            "# CONFIG_X is not set\nCONFIG_HZ=250\nCONFIG_PREEMPT=y\n",
+            "# CONFIG_X is not set\nCONFIG_HZ=250\nCONFIG_PREEMPT=y\nCONFIG_RCU_NOCB_CPU=y\n\
+             CONFIG_IRQ_TIME_ACCOUNTING=y\n",
         );
         write_file(
             "proc/cmdline",
             "quiet secret=1 nohz_full=2-3 rcu_nocbs=2-3 preempt=voluntary -- tsc=no",
         );
         write_file("sys/devices/system/cpu/isolated", "\n");
-        write_file("sys/devices/system/cpu/nohz_full", "(null)\n");
         let facts = kernel_facts(&Root::new(directory.path()));
         assert_eq!(facts.version_pair(), Some((6, 1)));
         assert_eq!(facts.hz, Some(250));
@@ -273,11 +339,75 @@ mod tests {
         assert_eq!(facts.preemption.running.as_deref(), Some("voluntary"));
         assert_eq!(facts.preemption.built.as_deref(), Some("PREEMPT_DYNAMIC"));
         assert_eq!(facts.preemption.realtime, Some(false));
+        assert_eq!(facts.irq_time_accounting, Some(true));
         let options = facts.boot_options.unwrap();
         assert!(!options.contains_key("secret") && !options.contains_key("tsc"));
         write_file("sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n");
         let facts = kernel_facts(&Root::new(directory.path()));
         assert_eq!(facts.preemption.running.as_deref(), Some("full"));
+    }
+
+    /// The facts of a kernel with this version, configuration and command line.
+    fn facts_of(version: &str, config: &str, command_line: &str) -> KernelFacts {
+        let directory = tempfile::tempdir().unwrap();
+        plant(directory.path(), "proc/sys/kernel/osrelease", "6.1.0\n");
+        plant(directory.path(), "proc/sys/kernel/version", version);
+        plant(directory.path(), "proc/cmdline", command_line);
+        plant(directory.path(), "boot/config-6.1.0", config);
+        kernel_facts(&Root::new(directory.path()))
+    }
+
+    #[test]
+    fn an_ignored_mode_of_preemption_is_not_in_force() {
+        let mode = |version: &str, value: &str| {
+            let line = format!("preempt={value}");
+            facts_of(version, "CONFIG_PREEMPT_VOLUNTARY=y\n", &line).preemption.running
+        };
+        assert_eq!(mode("#1 SMP PREEMPT_DYNAMIC", "full").as_deref(), Some("full"));
+        assert_eq!(mode("#1 SMP PREEMPT_DYNAMIC", "ful").as_deref(), Some("voluntary"));
+        assert_eq!(mode("#1 SMP", "full"), None);
+        assert_eq!(mode("#1 SMP PREEMPT_RT", "none"), None);
+    }
+
+    #[test]
+    fn an_option_turns_off_that_thread_clocks_exclude_interrupts() {
+        let accounting =
+            |config: &str, line: &str| facts_of("#1", config, line).irq_time_accounting;
+        let built = "CONFIG_IRQ_TIME_ACCOUNTING=y\n";
+        assert_eq!(accounting(built, "quiet"), Some(true));
+        assert_eq!(accounting(built, "tsc=noirqtime"), Some(false));
+        assert_eq!(accounting("CONFIG_HZ=250\n", "quiet"), Some(false));
+        assert_eq!(KernelFacts::default().irq_time_accounting, None);
+    }
+
+    #[test]
+    fn cpus_without_a_tick_have_their_callbacks_offloaded_too() {
+        let offloaded = |config: &str, line: &str| facts_of("#1 SMP", config, line).rcu_nocbs;
+        let text = |list: &str| Some(list.to_owned());
+        let built = "CONFIG_RCU_NOCB_CPU=y\n";
+        let all = "CONFIG_RCU_NOCB_CPU=y\nCONFIG_RCU_NOCB_CPU_DEFAULT_ALL=y\n";
+        assert_eq!(offloaded(built, "quiet"), text(""));
+        assert_eq!(offloaded(built, "nohz_full=2-3"), text("2-3"));
+        assert_eq!(offloaded(built, "nohz_full=2-3 rcu_nocbs=1,3"), text("1-3"));
+        assert_eq!(offloaded(built, "nohz_full=2-3 rcu_nocbs=all"), text("all"));
+        assert_eq!(offloaded(built, "nohz_full=2-3 rcu_nocbs=4-N"), text("4-N,2-3"));
+        assert_eq!(offloaded(all, "quiet"), text("all"));
+        assert_eq!(offloaded(all, "rcu_nocbs=1"), text("1"));
+        assert_eq!(offloaded(all, "rcu_nocbs"), text(""));
+        assert_eq!(offloaded("CONFIG_HZ=250\n", "rcu_nocbs=1"), text(""), "ignored");
+        assert_eq!(offloaded_cpus(None, &[], None), None, "the default is not known");
+    }
+
+    #[test]
+    fn a_kernel_built_without_the_option_ignores_nohz_full() {
+        let directory = tempfile::tempdir().unwrap();
+        plant(directory.path(), "proc/cmdline", "nohz_full=2-3 isolcpus=1");
+        let nohz_full = || kernel_facts(&Root::new(directory.path())).nohz_full;
+        assert_eq!(nohz_full(), Some(vec![2, 3]), "without sysfs the option decides");
+        plant(directory.path(), "sys/devices/system/cpu/online", "0-3\n");
+        assert_eq!(nohz_full(), Some(vec![]));
+        plant(directory.path(), "sys/devices/system/cpu/nohz_full", "(null)\n");
+        assert_eq!(nohz_full(), Some(vec![]));
     }
 
     #[test]

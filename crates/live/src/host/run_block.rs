@@ -55,6 +55,7 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     put("preemption_built", json!(facts.kernel.preemption.built));
     put("preemption", json!(facts.kernel.preemption.running));
     put("realtime", json!(facts.kernel.preemption.realtime));
+    put("irq_time_accounting", json!(facts.kernel.irq_time_accounting));
     put(kernel_options::FACT, json!(facts.kernel.costly_options));
     put("boot_options", json!(facts.kernel.boot_options));
     put("pmu", json!(facts.pmu.counts()));
