@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::cpu::CpuModel;
+use super::cpu::{CpuModel, parse_cpuinfo};
 use super::root::Root;
 
 /// Facts about the clocks.
@@ -99,6 +99,20 @@ pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     HypervisorFacts { present, name, signature, machine }
 }
 
+/// Whether zeros of stolen time in /proc/stat may mean that the hypervisor reports none. A KVM that promises the report
+/// (KVM_FEATURE_STEAL_TIME) is believed. False if no hypervisor is visible.
+pub(super) fn may_hide_steal(root: &Root) -> bool {
+    if !root.is_live() {
+        let is_flagged = root
+            .text("proc/cpuinfo")
+            .is_some_and(|text| parse_cpuinfo(&text).hypervisor_flag == Some(true));
+        return is_flagged || root.exists("sys/hypervisor/type");
+    }
+    // Asks CPUID, because /proc/cpuinfo interrupts all CPUs on some kernels.
+    let is_virtual = cpuid::is_virtual() == Some(true) || root.exists("sys/hypervisor/type");
+    is_virtual && !cpuid::kvm_reports_steal()
+}
+
 /// Facts from the CPUID instruction alone.
 #[cfg(target_arch = "x86_64")]
 mod cpuid {
@@ -127,6 +141,15 @@ mod cpuid {
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_matches(['\0', ' ']);
         (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// Whether a KVM promises to report stolen time, in the features of its own signature.
+    pub(super) fn kvm_reports_steal() -> bool {
+        const FEATURES: u32 = HYPERVISOR_BASE + 1;
+        const STEAL_TIME: u32 = 1 << 5;
+        // A KVM with the signature of Hyper-V has its own features elsewhere. Then a stolen tick must show the report.
+        hypervisor_signature().as_deref() == Some("KVMKVMKVM")
+            && leaf(FEATURES).eax & STEAL_TIME != 0
     }
 
     /// Whether the processor is virtual, by the flag that no real processor sets.

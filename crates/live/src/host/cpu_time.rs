@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::clock::may_hide_steal;
 use super::root::Root;
 
 /// Largest /proc/stat that is read. It has a line for each CPU and a number for each IRQ.
@@ -15,29 +16,32 @@ pub struct StealFacts {
     pub tick_ns: Option<u64>,
     /// An entry for each CPU of /proc/stat.
     pub per_cpu: Vec<CpuSteal>,
+    /// Why the stolen ticks are not known, if they are not: /proc/stat has 0 for each CPU of a virtual machine whose
+    /// hypervisor reports none.
+    pub unreported: Option<String>,
 }
 
 /// Steal time of one CPU since boot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CpuSteal {
     pub cpu: u32,
-    /// Stolen ticks; 0 if the hypervisor does not report them.
-    pub steal_ticks: u64,
+    /// Stolen ticks; `None` if the hypervisor does not report them.
+    pub steal_ticks: Option<u64>,
     /// Ticks of all kinds together: the time during which this CPU was online.
     pub all_ticks: u64,
-    /// Stolen share of `all_ticks`, 0 to 1; `None` if no time was counted.
+    /// Stolen share of `all_ticks`, 0 to 1; `None` if no time was counted, or the stolen ticks are not known.
     pub steal_ratio: Option<f64>,
 }
 
 impl StealFacts {
-    /// Ticks stolen from all CPUs; `None` if /proc/stat has no CPUs.
+    /// Ticks stolen from all CPUs; `None` if /proc/stat has no CPUs, or the hypervisor does not report them.
     #[must_use]
     pub fn steal_ticks(&self) -> Option<u64> {
-        let first = self.per_cpu.first()?.steal_ticks;
-        Some(self.per_cpu[1..].iter().fold(first, |sum, cpu| sum.saturating_add(cpu.steal_ticks)))
+        let ticks = self.per_cpu.iter().map(|cpu| cpu.steal_ticks);
+        ticks.reduce(|sum, ticks| Some(sum?.saturating_add(ticks?)))?
     }
 
-    /// Stolen share of the time of all CPUs together, 0 to 1; `None` if no time was counted.
+    /// Stolen share of the time of all CPUs together, 0 to 1; `None` if no time was counted, or as above.
     #[must_use]
     pub fn steal_ratio(&self) -> Option<f64> {
         let all_ticks =
@@ -57,7 +61,16 @@ pub fn steal_facts(root: &Root) -> StealFacts {
     // From the auxiliary vector of this process, without a system call.
     let ticks_per_second = root.is_live().then(rustix::param::clock_ticks_per_second);
     let tick_ns = ticks_per_second.and_then(|number| 1_000_000_000u64.checked_div(number));
-    StealFacts { tick_ns, per_cpu: parse_stat(&text) }
+    let mut facts = StealFacts { tick_ns, per_cpu: parse_stat(&text), unreported: None };
+    // A single stolen tick shows that the hypervisor reports them. Otherwise 0 may mean that nothing was stolen.
+    if facts.steal_ticks() == Some(0) && may_hide_steal(root) {
+        facts.unreported =
+            Some("the hypervisor reports no stolen time (/proc/stat has 0 since boot)".to_owned());
+        for cpu in &mut facts.per_cpu {
+            (cpu.steal_ticks, cpu.steal_ratio) = (None, None);
+        }
+    }
+    facts
 }
 
 /// Parses the `cpuN` lines of /proc/stat. Their columns are user, nice, system, idle, iowait, irq, softirq, steal, and
@@ -69,7 +82,8 @@ fn parse_stat(text: &str) -> Vec<CpuSteal> {
         let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
         let steal_ticks = *ticks.get(7)?;
         let all_ticks = ticks.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
-        Some(CpuSteal { cpu, steal_ticks, all_ticks, steal_ratio: ratio(steal_ticks, all_ticks) })
+        let steal_ratio = ratio(steal_ticks, all_ticks);
+        Some(CpuSteal { cpu, steal_ticks: Some(steal_ticks), all_ticks, steal_ratio })
     };
     // The first line is the sum over all CPUs: `cpu  1 2 3`.
     text.lines().filter(|line| !line.starts_with("cpu ")).filter_map(parse_line).collect()
@@ -121,12 +135,35 @@ mod tests {
         assert_eq!(memory_facts(&root).available_bytes, None);
     }
 
+    /// A hypervisor may report no stolen time at all; then the kernel writes zeros.
+    #[test]
+    fn zeros_of_a_virtual_machine_are_absent_until_one_tick_is_stolen() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let steal = |flags: &str, ticks: u64| {
+            let stat = format!("cpu0 1 1 1 70 1 1 0 0\ncpu1 0 0 0 100 0 0 0 {ticks}\n");
+            plant(directory.path(), "proc/stat", stat);
+            let cpuinfo = format!("processor\t: 0\nflags\t\t: {flags}\n");
+            plant(directory.path(), "proc/cpuinfo", cpuinfo);
+            steal_facts(&root)
+        };
+        let virtual_machine = steal("tsc hypervisor", 0);
+        assert_eq!((virtual_machine.steal_ticks(), virtual_machine.steal_ratio()), (None, None));
+        assert!(virtual_machine.unreported.is_some());
+        assert!(virtual_machine.per_cpu.iter().all(|cpu| cpu.steal_ticks.is_none()));
+        let stolen = steal("tsc hypervisor", 1);
+        assert_eq!((stolen.steal_ticks(), stolen.unreported), (Some(1), None));
+        assert_eq!(stolen.per_cpu[0].steal_ticks, Some(0));
+        let real = steal("tsc", 0);
+        assert_eq!((real.steal_ticks(), real.steal_ratio()), (Some(0), Some(0.0)));
+    }
+
     proptest! {
         #[test]
         fn any_line_parses_without_panic(
             text in "(cpu[0-9]{0,12}( [0-9]{0,22}){0,12}\n){0,5}\\PC{0,40}",
         ) {
-            let facts = StealFacts { tick_ns: None, per_cpu: parse_stat(&text) };
+            let facts = StealFacts { per_cpu: parse_stat(&text), ..StealFacts::default() };
             let _ = (facts.steal_ticks(), facts.steal_ratio());
         }
     }

@@ -201,7 +201,7 @@ pub fn counter_flaw() -> Option<&'static str> {
 pub fn steal_ns(cpu: u32) -> Option<u64> {
     let facts = steal_facts(&Root::default());
     let steal = facts.per_cpu.iter().find(|steal| steal.cpu == cpu)?;
-    Some(steal.steal_ticks.saturating_mul(facts.tick_ns?))
+    Some(steal.steal_ticks?.saturating_mul(facts.tick_ns?))
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -49,12 +49,36 @@ impl ExternalCounts {
         u64::try_from(after.read_at.saturating_duration_since(self.read_at).as_nanos()).ok()
     }
 
-    /// Time that the host reports as stolen until the later reading `after`, ns; `None` if the host reports none.
+    /// Time that the host reports as stolen until the later reading `after`, ns. `None` if the host reports none, or the
+    /// CPU was offline at a reading.
     pub fn stolen_until(&self, after: &Self, cpu: u32) -> Option<u64> {
-        let ticks = |counts: &Self| {
+        let steal_in = |counts: &Self| {
             let steal = counts.steal.per_cpu.iter().find(|steal| steal.cpu == cpu);
             steal.map(|steal| steal.steal_ticks)
         };
-        Some(ticks(after)?.saturating_sub(ticks(self)?).saturating_mul(after.steal.tick_ns?))
+        // Before the first stolen tick it is not known that the host reports them: then there were none.
+        let before_ticks = steal_in(self)?.unwrap_or(0);
+        let ticks = steal_in(after)??.saturating_sub(before_ticks);
+        Some(ticks.saturating_mul(after.steal.tick_ns?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::CpuSteal;
+
+    #[test]
+    fn the_first_stolen_tick_counts_and_none_is_absent() {
+        let counts = |steal_ticks: Option<u64>| {
+            let per_cpu = vec![CpuSteal { cpu: 1, steal_ticks, ..CpuSteal::default() }];
+            let steal = StealFacts { tick_ns: Some(10), per_cpu, unreported: None };
+            let (read_at, smis) = (Instant::now(), Vec::new());
+            ExternalCounts { read_at, steal, smis, lost: None, switches_to_init: 0 }
+        };
+        assert_eq!(counts(None).stolen_until(&counts(None), 1), None);
+        assert_eq!(counts(None).stolen_until(&counts(Some(3)), 1), Some(30));
+        assert_eq!(counts(Some(2)).stolen_until(&counts(Some(3)), 1), Some(10));
+        assert_eq!(counts(Some(2)).stolen_until(&counts(Some(3)), 0), None);
     }
 }

@@ -190,6 +190,11 @@ fn virtual_machine(facts: &HostFacts) -> Finding {
 
 /// `None` if /proc/stat has no CPUs.
 fn steal(facts: &HostFacts) -> Option<Finding> {
+    if let Some(reason) = &facts.steal.unreported {
+        let consequence = "time that other VMs take from this one cannot be told apart from the \
+                           costs of this one";
+        return Some(Finding::limited("steal", format!("unknown: {reason}"), consequence));
+    }
     let ticks = facts.steal.steal_ticks()?;
     let ratio = facts.steal.steal_ratio()?;
     let says = format!("{:.3} % of the time since boot ({ticks} ticks)", ratio * 100.0);
