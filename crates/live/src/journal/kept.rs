@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::UndoResult;
 use super::hold::hold;
 use super::lock::rename_to_new;
-use super::replay::{may_work_later, open, read, resources};
+use super::replay::{may_be_undone_later, open, read, resources};
 use super::resource::Locks;
 use super::{Contents, Journal, JournalError, dir};
 use crate::nic::Identity;
@@ -272,7 +272,7 @@ fn undo_locked(
             Ok(UndoResult::Restored(what)) => report.restored.push(what),
             Ok(_) => {}
             Err(error) => {
-                is_journal_done &= !may_work_later(&error);
+                is_journal_done &= !may_be_undone_later(entry, &error);
                 report.failed.push(format!("{} is left as it is: {error}", entry.describe()));
             }
         }

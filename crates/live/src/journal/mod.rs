@@ -215,6 +215,26 @@ impl Journal {
         result
     }
 
+    /// Undoes all changes, the last one first. A change that cannot be undone stays in the journal, and the next start
+    /// tries again. Returns a message for each of them.
+    fn undo_all(&mut self) -> Vec<String> {
+        let (mut not_undone, mut messages) = (Vec::new(), Vec::new());
+        for entry in self.contents.entries.drain(..).rev() {
+            if let Err(error) = entry.undo() {
+                let what = entry.describe();
+                messages.push(format!(
+                    "{what} was not restored: {error} (the next start of irqlab tries again)"
+                ));
+                not_undone.push(entry);
+            }
+        }
+        not_undone.reverse();
+        self.contents.entries = not_undone;
+        // If this fails, the file still has every entry. Undoing a change twice is harmless.
+        let _ = self.save();
+        messages
+    }
+
     /// Writes the entries to the disk. Removes the file if there are no entries.
     fn save(&mut self) -> Result<(), JournalError> {
         let result = match (self.contents.entries.is_empty(), &self.file) {
@@ -252,19 +272,11 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Undoes all changes, the last one first. A change that cannot be undone stays in the
-    /// journal, and the next start tries again.
     fn drop(&mut self) {
-        let mut not_undone = Vec::new();
-        for entry in self.contents.entries.drain(..).rev() {
-            if entry.undo().is_err() {
-                not_undone.push(entry);
-            }
+        for message in self.undo_all() {
+            // The run's warnings are written already. Without stderr, the next start's message must do.
+            let _ = writeln!(std::io::stderr(), "irqlab: {message}");
         }
-        not_undone.reverse();
-        self.contents.entries = not_undone;
-        // If this fails, the file still has every entry. Undoing a change twice is harmless.
-        let _ = self.save();
     }
 }
 
@@ -347,6 +359,25 @@ mod tests {
         drop(journal);
         assert!(!file.exists());
         assert_eq!(files_in(&dir), 0);
+    }
+
+    #[test]
+    fn a_change_that_stays_is_named_and_stays_recorded() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = private_dir(root.path());
+        let file = root.path().join("irqlab-changed");
+        let mut journal = Journal::open_in(&dir).unwrap();
+        fs::write(&file, "").unwrap();
+        journal.created_file(&file).unwrap();
+        // Another file has the name now, so the recorded one cannot be removed.
+        fs::write(root.path().join("other"), "").unwrap();
+        fs::rename(root.path().join("other"), &file).unwrap();
+        let messages = journal.undo_all();
+        assert_eq!(messages.len(), 1);
+        assert!(messages[0].contains("irqlab-changed was not restored"), "{messages:?}");
+        assert_eq!((journal.contents.entries.len(), files_in(&dir)), (1, 1));
+        journal.contents.entries.clear();
+        journal.save().unwrap();
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::lock::{Attempt, LOCK, NamedLock, lock_now, lock_within, remove_if_fre
 use super::owner::Owner;
 use super::resource::{Locks, Resource};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
+use crate::host::Root;
 use crate::nic::may_still_exist;
 
 /// Limit of the files of a directory that are examined.
@@ -265,7 +266,7 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
             Ok(UndoResult::Restored(what)) => messages
                 .push(format!("restored {what}, changed by process {pid}, which no longer lives")),
             Err(error) => {
-                is_journal_done &= !may_work_later(&error);
+                is_journal_done &= !may_be_undone_later(entry, &error);
                 messages.push(not_undone_message(entry, pid, &error));
             }
         }
@@ -276,7 +277,7 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
 /// Whether another attempt to undo may succeed: with more rights, from the network namespace of the interface, or when
 /// the kernel has descriptors or memory again, or the device is no longer busy or suspended. An entry that breaks a rule
 /// always fails.
-pub(super) fn may_work_later(error: &io::Error) -> bool {
+fn may_work_later(error: &io::Error) -> bool {
     use io::ErrorKind::{
         Interrupted, NetworkDown, OutOfMemory, PermissionDenied, ReadOnlyFilesystem, ResourceBusy,
         WouldBlock,
@@ -296,6 +297,13 @@ pub(super) fn may_work_later(error: &io::Error) -> bool {
         || may_still_exist(error)
 }
 
+/// Whether another attempt to undo the entry may succeed, after `error`: see [`may_work_later`]. An interrupt's affinity
+/// can be restored when one of its CPUs is online again.
+pub(super) fn may_be_undone_later(entry: &Entry, error: &io::Error) -> bool {
+    let is_refused_value = error.raw_os_error() == Some(libc::EINVAL);
+    may_work_later(error) || (is_refused_value && entry.waits_for_cpus(&Root::default()))
+}
+
 fn not_undone_message(entry: &Entry, pid: u32, error: &io::Error) -> String {
     format!("{}, changed by dead process {pid}, is left as it is: {error}", entry.describe())
 }
@@ -303,6 +311,7 @@ fn not_undone_message(entry: &Entry, pid: u32, error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{online_cpus, plant};
 
     /// Such an error must not cost the journal, which has the first values.
     #[test]
@@ -327,5 +336,32 @@ mod tests {
             assert!(!may_work(number), "{}", io::Error::from_raw_os_error(number));
         }
         assert!(!may_work_later(&io::Error::other("it breaks a rule")));
+    }
+
+    /// The kernel refuses an affinity without an online CPU, and accepts it when the CPU is back.
+    #[test]
+    fn an_affinity_to_offline_cpus_stays_to_be_restored() {
+        let directory = tempfile::tempdir().unwrap();
+        plant(directory.path(), "sys/devices/system/cpu/online", "0-1\n");
+        let waits = |path: &str, old_value: &str| {
+            let entry = Entry::setting(Path::new(path), old_value).unwrap();
+            entry.waits_for_cpus(&Root::new(directory.path()))
+        };
+        assert!(waits("/proc/irq/30/smp_affinity_list", "2-3"));
+        assert!(waits("/proc/irq/30/smp_affinity", "00000001,0000000c"));
+        assert!(!waits("/proc/irq/30/smp_affinity_list", "1-3"), "CPU 1 is online");
+        assert!(!waits("/proc/irq/30/smp_affinity", "2"));
+        assert!(!waits("/proc/irq/30/smp_affinity_list", "all"), "no list");
+        assert!(!waits("/proc/sys/kernel/pid_max", "7"));
+        // No machine has this CPU.
+        let absent_cpu = (crate::host::CPU_MAX - 1).to_string();
+        let affinity = Path::new("/proc/irq/30/smp_affinity_list");
+        let entry = Entry::setting(affinity, &absent_cpu).unwrap();
+        let invalid = io::Error::from_raw_os_error(libc::EINVAL);
+        if online_cpus(&Root::default()).is_some() {
+            assert!(may_be_undone_later(&entry, &invalid));
+        }
+        let other_setting = Entry::setting(Path::new("/proc/sys/kernel/pid_max"), "7").unwrap();
+        assert!(!may_be_undone_later(&other_setting, &invalid));
     }
 }
