@@ -105,6 +105,7 @@ impl Stimuli {
         let mut stop = |running: Option<Running>| match running?.stop() {
             Ok(report) => {
                 warnings.extend(lost_cpus_warning(&report));
+                warnings.extend(report.warnings.iter().cloned());
                 Some(stimulus_stats(&report))
             }
             Err(error) => {

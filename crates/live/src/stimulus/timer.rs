@@ -96,56 +96,97 @@ fn start_sampling(
     pool.spawn("timer", other_cpu(settings), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
         let before_ns = clocks.total_ns()?;
-        worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });
-        refresh_loop(worker, &clocks, refresh)?;
+        worker.ready(facts! {
+            "refresh_interval_ns": refresh.interval.as_nanos() as u64,
+            "throttled": refresh.is_throttled,
+        });
+        let parts = refresh_loop(worker, &clocks, refresh.interval)?;
+        if let Some(warning) = parts.warning() {
+            worker.warn(warning);
+        }
         worker.count(clocks.total_ns()?.saturating_sub(before_ns) / period_ns, 0);
         Ok(())
     })?;
     Ok(facts! { "stimulus": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
 }
 
+/// Parts of a window, of [`REFRESH_TRIAL`] or a little more, in which throttles were looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CheckedParts {
+    /// All parts that began with the shortest refresh interval.
+    count: u64,
+    /// The parts of `count` in which an event was throttled.
+    throttled_count: u64,
+}
+
+impl CheckedParts {
+    /// The warning if the shortest refresh interval was too long in some parts.
+    fn warning(self) -> Option<String> {
+        (self.throttled_count > 0).then(|| {
+            format!(
+                "the kernel throttled the timer events although irqlab set their period again every {} ms, in {} of {} \
+                 parts of the window: fewer timer interrupts came than there are operations",
+                REFRESH_INTERVAL_MIN.as_millis(),
+                self.throttled_count,
+                self.count
+            )
+        })
+    }
+}
+
 /// Refreshes the events until stopped. Halves the interval after an event was throttled, for instance because a CPU
-/// that was busy at the start became idle.
+/// that was busy at the start became idle. Returns whether the shortest interval sufficed.
 fn refresh_loop(
     worker: &Worker,
     clocks: &Clocks,
     mut interval: Duration,
-) -> Result<(), WorkerError> {
+) -> Result<CheckedParts, WorkerError> {
     let mut ticker = Ticker::new(interval);
+    let mut parts = CheckedParts::default();
     let mut start = ClockReadings::take(clocks)?;
     while !worker.is_stopped() {
         worker.sleep_to_next(&mut ticker);
         clocks.set_period()?;
-        if interval <= REFRESH_INTERVAL_MIN || start.time.elapsed() < REFRESH_TRIAL {
+        if start.time.elapsed() < REFRESH_TRIAL {
             continue;
         }
         let end = ClockReadings::take(clocks)?;
-        if start.was_throttled_until(&end, clocks) {
+        let is_throttled = start.was_throttled_until(&end, clocks);
+        if interval <= REFRESH_INTERVAL_MIN {
+            parts.count += 1;
+            parts.throttled_count += u64::from(is_throttled);
+        } else if is_throttled {
             interval /= 2;
             ticker = Ticker::new(interval);
         }
         start = end;
     }
-    Ok(())
+    Ok(parts)
 }
 
-/// Finds by trials the longest refresh interval at which no event is throttled for a significant time. The shortest
-/// interval is not tried.
-fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
+/// The result of the trials of refresh intervals.
+struct RefreshInterval {
+    interval: Duration,
+    /// Whether an event was throttled even at this interval, which is the shortest one then.
+    is_throttled: bool,
+}
+
+/// Finds by trials the longest refresh interval at which no event is throttled for a significant time.
+fn find_refresh_interval(clocks: &Clocks) -> Result<RefreshInterval, WorkerError> {
     let mut interval = REFRESH_INTERVAL_MAX;
-    while interval > REFRESH_INTERVAL_MIN {
+    loop {
         clocks.set_period()?;
         let start = ClockReadings::take(clocks)?;
         while start.time.elapsed() < REFRESH_TRIAL {
             std::thread::sleep(interval);
             clocks.set_period()?;
         }
-        if !start.was_throttled_until(&ClockReadings::take(clocks)?, clocks) {
-            break;
+        let is_throttled = start.was_throttled_until(&ClockReadings::take(clocks)?, clocks);
+        if !is_throttled || interval <= REFRESH_INTERVAL_MIN {
+            return Ok(RefreshInterval { interval, is_throttled });
         }
         interval /= 2;
     }
-    Ok(interval)
 }
 
 /// Readings of the events at one moment. Two readings show whether events were throttled in between.
@@ -278,6 +319,13 @@ fn open_clock(cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_throttle_at_the_shortest_interval_is_warned_of() {
+        let parts = |throttled_count| CheckedParts { count: 20, throttled_count };
+        assert_eq!(parts(0).warning(), None);
+        assert!(parts(3).warning().unwrap().contains("in 3 of 20 parts"));
+    }
 
     #[test]
     fn a_throttle_shows_in_the_events_time_or_in_the_interrupts() {

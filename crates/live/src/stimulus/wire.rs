@@ -47,4 +47,6 @@ pub struct Report {
     pub elapsed_ns: u64,
     /// Workers that ended early because they lost their CPU: role and CPU.
     pub lost_cpus: Vec<(String, u32)>,
+    /// Why the operations are not what the kernel did, as sentences without a full stop.
+    pub warnings: Vec<String>,
 }

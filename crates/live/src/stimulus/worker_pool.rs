@@ -34,6 +34,8 @@ pub(super) struct WorkerPool {
     ready_at: Instant,
     /// Sums of the counters when all workers were ready.
     sum_when_ready: Report,
+    /// Warnings from workers before all were ready.
+    early_warnings: Vec<String>,
 }
 
 /// The state that the pool shares with its workers.
@@ -55,6 +57,8 @@ enum WorkerEvent {
     Ready(Facts),
     /// The worker with this role lost this CPU, and ended.
     LostCpu(String, u32),
+    /// What a reader of the statistics must know.
+    Warning(String),
     Failed(WorkerError),
 }
 
@@ -96,6 +100,12 @@ impl Worker {
         let _ = self.events.send(WorkerEvent::Ready(facts));
     }
 
+    /// Adds a warning to the report.
+    pub fn warn(&self, warning: String) {
+        // As above.
+        let _ = self.events.send(WorkerEvent::Warning(warning));
+    }
+
     pub fn count(&self, operations: u64, bytes: u64) {
         self.counters.operations.fetch_add(operations, Ordering::Relaxed);
         self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -126,6 +136,7 @@ impl WorkerPool {
             events,
             ready_at: Instant::now(),
             sum_when_ready: Report::default(),
+            early_warnings: Vec::new(),
         })
     }
 
@@ -160,9 +171,14 @@ impl WorkerPool {
     /// fails first.
     pub fn wait_ready(&mut self) -> Result<Facts, WorkerError> {
         let mut facts = Facts::new();
-        for _ in 0..self.threads.len() {
+        let mut ready_threads = 0;
+        while ready_threads < self.threads.len() {
             match self.events.recv() {
-                Ok(WorkerEvent::Ready(more)) => facts.extend(more),
+                Ok(WorkerEvent::Ready(more)) => {
+                    facts.extend(more);
+                    ready_threads += 1;
+                }
+                Ok(WorkerEvent::Warning(warning)) => self.early_warnings.push(warning),
                 Ok(WorkerEvent::Failed(error)) => return Err(error),
                 Ok(WorkerEvent::LostCpu(role, cpu)) => {
                     let reason = format!("CPU {cpu} was lost while its {role} thread started");
@@ -196,11 +212,12 @@ impl WorkerPool {
                 return Err(WorkerError::failed("a worker panicked"));
             }
         }
-        let mut lost_cpus = Vec::new();
+        let (mut lost_cpus, mut warnings) = (Vec::new(), self.early_warnings);
         for event in self.events.try_iter() {
             match event {
                 WorkerEvent::Failed(error) => return Err(error),
                 WorkerEvent::LostCpu(role, cpu) => lost_cpus.push((role, cpu)),
+                WorkerEvent::Warning(warning) => warnings.push(warning),
                 WorkerEvent::Ready(_) => {}
             }
         }
@@ -210,6 +227,7 @@ impl WorkerPool {
             errors: after.errors - self.sum_when_ready.errors,
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
             lost_cpus,
+            warnings,
         })
     }
 
@@ -263,6 +281,7 @@ mod tests {
             worker.count(5, 50);
             worker.ready(facts! { "a": 1 });
             gone.recv().unwrap();
+            worker.warn("late".to_owned());
             worker.count(2, 20);
             while !worker.is_stopped() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -276,6 +295,7 @@ mod tests {
         go.send(()).unwrap();
         let report = pool.stop().unwrap();
         assert_eq!((report.operations, report.bytes, report.errors), (2, 20, 0));
+        assert_eq!(report.warnings, ["late"]);
     }
 
     /// Simulates what the kernel does when the CPU goes offline: it lets the thread run anywhere.
