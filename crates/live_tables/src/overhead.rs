@@ -38,7 +38,8 @@ fn costs(cpu: u32, overhead: &Overhead) -> Table {
             .uint(|cost: &Cost| cost.counted.map(|(spans, _)| spans)),
         column(
             "call_count",
-            "Calls that the loops made in these rounds; other programs on the CPU add to span_count.",
+            "Calls that irqlab's loops made in these rounds, for bpftrace with the check that it is active; other \
+             programs on the CPU add to span_count.",
         )
         .uint(|cost: &Cost| cost.counted.map(|(_, calls)| calls)),
         column("method", "How the probes were attached.")

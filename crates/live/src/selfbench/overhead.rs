@@ -14,7 +14,7 @@ use crate::bpf::Attached as AttachedProgram;
 use lab::experiment::BenchError;
 
 use super::failed;
-use super::peers::{Peer, Tool, spans_in_histogram};
+use super::peers::{PROBING_CALLS_SEEN, Peer, Tool, spans_in_histogram};
 use super::tracefs::{Instance, Tracefs};
 use crate::bpf::layout::{Config, KEY_BENCH};
 use crate::bpf::{Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
@@ -113,8 +113,8 @@ pub struct Cost {
     pub added_ns: Vec<f64>,
     /// In each round: added time divided by the added time of the empty tp_btf pair.
     pub ratio: Vec<f64>,
-    /// Number of spans that the tool counted, and number of system calls that the loops made meanwhile. `None` if the
-    /// tool does not count.
+    /// Number of spans that the tool counted on the loop's CPU, and number of system calls that irqlab's loops made there
+    /// meanwhile. For bpftrace both include the check that found it active. `None` if the tool does not count.
     pub counted: Option<(u64, u64)>,
 }
 
@@ -265,7 +265,7 @@ impl Bench<'_> {
     fn measure_tool(&self, attached: Attached, result: &mut Overhead) -> Result<f64, BenchError> {
         let cpu = self.settings.cpu;
         let calls = u64::from(self.settings.calls) * u64::from(self.settings.loops);
-        let mut count = |spans: u64| {
+        let mut count = |spans: u64, calls: u64| {
             if let Some(cost) = result.costs.iter_mut().find(|cost| cost.attached == attached) {
                 let (spans_before, calls_before) = cost.counted.unwrap_or_default();
                 cost.counted = Some((spans_before + spans, calls_before + calls));
@@ -289,7 +289,7 @@ impl Bench<'_> {
                 let time = self.run_loops();
                 probes.close_gate(cpu)?;
                 drop(links);
-                count(spans_of(probes, cpu)?);
+                count(spans_of(probes, cpu)?, calls);
                 time
             }
             Attached::Ftrace => {
@@ -304,7 +304,7 @@ impl Bench<'_> {
             Attached::Bpftrace => {
                 let peer = Peer::start(Tool::Bpftrace, cpu, self.bare_call_ns)?;
                 let time = self.run_loops();
-                count(spans_in_histogram(&peer.stop()?));
+                count(spans_in_histogram(&peer.stop()?), calls + PROBING_CALLS_SEEN);
                 time
             }
             Attached::Perf => {

@@ -14,9 +14,14 @@ use super::failed;
 use crate::spawn::with_reached_limit;
 use crate::syscall_loop::ns_per_call;
 
-/// The usual two lines of bpftrace for the time between two events.
-const BPFTRACE_SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @s[tid] = nsecs } \
-    tracepoint:raw_syscalls:sys_exit /@s[tid]/ { @h = hist(nsecs - @s[tid]); delete(@s[tid]); }";
+/// The usual two lines of bpftrace for the time between two events, for one CPU: other CPUs' system calls are not the
+/// loop's.
+fn bpftrace_script(cpu: u32) -> String {
+    format!(
+        "tracepoint:raw_syscalls:sys_enter /cpu == {cpu}/ {{ @s[tid] = nsecs }} \
+         tracepoint:raw_syscalls:sys_exit /cpu == {cpu} && @s[tid]/ {{ @h = hist(nsecs - @s[tid]); delete(@s[tid]); }}"
+    )
+}
 
 /// Longest wait until a tool is active.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,8 +34,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// A tool is active if the fastest of the check's loops is slower than without the tool by this factor.
 const SLOWER_BY: f64 = 1.5;
 /// Loops of a check, and system calls per loop.
-const PROBING_LOOPS: usize = 8;
+const PROBING_LOOPS: u32 = 8;
 const PROBING_CALLS: u32 = 1_000;
+/// System calls of the check that finds the tool active. The tool has seen them all, because the fastest loop was
+/// slowed down, too.
+pub(super) const PROBING_CALLS_SEEN: u64 = PROBING_LOOPS as u64 * PROBING_CALLS as u64;
 /// Bytes of each output that an error message shows.
 const MESSAGE_BYTES_MAX: usize = 2_000;
 
@@ -52,7 +60,7 @@ impl Tool {
     fn arguments(self, cpu: u32) -> Vec<String> {
         let split = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match self {
-            Tool::Bpftrace => vec!["-e".to_owned(), BPFTRACE_SCRIPT.to_owned()],
+            Tool::Bpftrace => vec!["-e".to_owned(), bpftrace_script(cpu)],
             Tool::Perf => split(&format!(
                 "record -q -e raw_syscalls:sys_enter -e raw_syscalls:sys_exit -C {cpu} -o /dev/null"
             )),
@@ -62,7 +70,7 @@ impl Tool {
     /// The command line, as the table shows it.
     pub fn command_line(self, cpu: u32) -> String {
         match self {
-            Tool::Bpftrace => format!("bpftrace -e '{BPFTRACE_SCRIPT}'"),
+            Tool::Bpftrace => format!("bpftrace -e '{}'", bpftrace_script(cpu)),
             Tool::Perf => format!("perf {}", self.arguments(cpu).join(" ")),
         }
     }
@@ -249,6 +257,13 @@ pub(super) fn spans_in_histogram(output: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bpftrace_sees_only_the_loops_cpu() {
+        let line = Tool::Bpftrace.command_line(3);
+        assert_eq!(line.matches("cpu == 3").count(), 2, "{line}");
+        assert_eq!(Tool::Bpftrace.arguments(3)[1], bpftrace_script(3));
+    }
 
     #[test]
     fn counts_of_a_histogram() {
