@@ -2,8 +2,8 @@
 //! ([`EventCatalogue`]). `irqlab doctor` takes the facts from here ([`pmu_facts`]): which events open on this machine,
 //! and how many hardware counters there are.
 //!
-//! [`pmu_facts`] opens events only for the calling thread, disabled, and closes them at once. To find the number of
-//! counters, it lets groups of events count for about 50 us.
+//! [`pmu_facts`] opens events only for threads of its own, disabled, and closes them at once: a thread on one CPU of each
+//! kind of core. To find the number of counters, it lets groups of events count for about 50 us.
 
 mod encoding;
 mod format;
@@ -20,7 +20,10 @@ use serde::Serialize;
 
 pub use encoding::{Encoding, EventAbsence, EventCatalogue, pmus_of_some_cpus};
 
+use super::process_cpus;
 use super::root::Root;
+use crate::spawn::spawn_scoped;
+use crate::threads::pin;
 
 /// Largest group that is tried. No processor has more counters.
 const GROUP_MAX: usize = 16;
@@ -99,7 +102,8 @@ impl PmuFacts {
     }
 }
 
-/// Tries all events on the running machine. For any other root, reads only /sys.
+/// Tries all events on the running machine, on a CPU of each core PMU. An event counts as opened if it opens on all of
+/// them, and the numbers of counters are the smallest ones. For any other root, reads only /sys.
 #[must_use]
 pub fn pmu_facts(root: &Root) -> PmuFacts {
     let devices = "sys/bus/event_source/devices";
@@ -115,21 +119,97 @@ pub fn pmu_facts(root: &Root) -> PmuFacts {
     if !root.is_live() {
         return facts;
     }
-    let mut candidates = general_events();
-    if let Ok(tsc) = EventCatalogue::read(root).sysfs_event("msr", "tsc") {
-        let (pmu, config) = (tsc.kind, tsc.words[0]);
-        candidates.push(Candidate { name: "msr/tsc/", kind: EventKind::Msr, pmu, config });
-    }
-    facts.events = candidates.iter().map(try_event).collect();
-    facts.counters_in_group = counters_in_group(&facts, &candidates, "instructions");
-    facts.general_counters_in_group = counters_in_group(&facts, &candidates, "branch-misses");
-    facts.tsc_khz = kernel_tsc_khz();
+    let catalogue = EventCatalogue::read(root);
+    let cpus = catalogue.one_cpu_per_pmu(&process_cpus().permitted);
+    let trials = cpus.iter().filter_map(|cpu| on_cpu(*cpu, || try_events(&catalogue, *cpu)));
+    // Without a thread on any CPU, tries the events on the CPU of this thread.
+    let trial = trials.reduce(Trial::with).unwrap_or_else(|| try_events(&catalogue, 0));
+    facts.events = trial.events;
+    facts.counters_in_group = trial.counters_in_group;
+    facts.general_counters_in_group = trial.general_counters_in_group;
+    facts.tsc_khz = kernel_tsc_khz(&catalogue);
     facts
 }
 
-/// An event to try.
-#[derive(Clone, Copy)]
+/// Runs `body` on a thread that is pinned to `cpu`. `None` if the thread cannot be started or pinned.
+fn on_cpu<T: Send>(cpu: u32, body: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let pinned = move || pin(cpu).ok().map(|()| body());
+        spawn_scoped(scope, "irqlab-pmu", pinned).ok()?.join().ok()?
+    })
+}
+
+/// The outcome of trying all events on a CPU.
+struct Trial {
+    events: Vec<PmuEvent>,
+    /// See [`PmuFacts::counters_in_group`].
+    counters_in_group: Option<u32>,
+    /// See [`PmuFacts::general_counters_in_group`].
+    general_counters_in_group: Option<u32>,
+}
+
+impl Trial {
+    /// The outcome that holds on the CPUs of both trials: the narrower scope, and the smaller number of counters.
+    fn with(self, other: Trial) -> Trial {
+        let breadth = |event: &PmuEvent| match event.scope {
+            EventScope::KernelAndUser => 2,
+            EventScope::UserOnly => 1,
+            EventScope::Refused => 0,
+        };
+        let narrower = |(first, second): (PmuEvent, PmuEvent)| {
+            if breadth(&second) < breadth(&first) { second } else { first }
+        };
+        Trial {
+            events: self.events.into_iter().zip(other.events).map(narrower).collect(),
+            // `None` is the minimum: an event that does not open on all CPUs.
+            counters_in_group: self.counters_in_group.min(other.counters_in_group),
+            general_counters_in_group: self
+                .general_counters_in_group
+                .min(other.general_counters_in_group),
+        }
+    }
+}
+
+/// Tries all events on the calling thread, which runs on `cpu`.
+fn try_events(catalogue: &EventCatalogue, cpu: u32) -> Trial {
+    let candidates = candidates_on(catalogue, cpu);
+    let events: Vec<PmuEvent> = candidates.iter().map(try_event).collect();
+    Trial {
+        counters_in_group: counters_in_group(&events, &candidates, "instructions"),
+        general_counters_in_group: counters_in_group(&events, &candidates, "branch-misses"),
+        events,
+    }
+}
+
+/// An event to try on one CPU, in the encoding of the PMU that serves it: a hybrid processor's kernel gives another
+/// encoding of a general event to the PMU of the performance cores, which counts nothing on the others.
 struct Candidate {
+    name: &'static str,
+    kind: EventKind,
+    encoding: Result<Encoding, EventAbsence>,
+}
+
+/// All events to try on `cpu`.
+fn candidates_on(catalogue: &EventCatalogue, cpu: u32) -> Vec<Candidate> {
+    let encode = |name: &str| {
+        let mut encodings = catalogue.encodings(name, &[cpu])?;
+        Ok(encodings.swap_remove(0))
+    };
+    let candidate =
+        |name: &'static str, kind: EventKind| Candidate { name, kind, encoding: encode(name) };
+    let general = general_events();
+    let mut candidates: Vec<Candidate> =
+        general.iter().map(|event| candidate(event.name, event.kind)).collect();
+    let tsc = candidate("msr/tsc/", EventKind::Msr);
+    if tsc.encoding.is_ok() {
+        candidates.push(tsc);
+    }
+    candidates
+}
+
+/// An event that the kernel names itself.
+#[derive(Clone, Copy)]
+struct GeneralEvent {
     name: &'static str,
     kind: EventKind,
     /// `type` of the perf_event_attr.
@@ -138,7 +218,7 @@ struct Candidate {
 }
 
 /// The events that the kernel names itself: general hardware events, caches and TLBs, and software events.
-fn general_events() -> Vec<Candidate> {
+fn general_events() -> Vec<GeneralEvent> {
     use bindings::*;
     let hardware = [
         ("cycles", PERF_COUNT_HW_CPU_CYCLES),
@@ -170,7 +250,7 @@ fn general_events() -> Vec<Candidate> {
         ("bpf-output", PERF_COUNT_SW_BPF_OUTPUT),
         ("cgroup-switches", PERF_COUNT_SW_CGROUP_SWITCHES),
     ];
-    let candidate = |name, kind, pmu, config| Candidate { name, kind, pmu, config };
+    let event = |name, kind, pmu, config| GeneralEvent { name, kind, pmu, config };
     // The config of a cache event: the cache, the operation, and the result.
     let reads = u64::from(PERF_COUNT_HW_CACHE_OP_READ) << 8;
     let accesses = u64::from(PERF_COUNT_HW_CACHE_RESULT_ACCESS) << 16;
@@ -178,35 +258,30 @@ fn general_events() -> Vec<Candidate> {
     let mut events = Vec::new();
     for (name, config) in hardware {
         let config = u64::from(config);
-        events.push(candidate(name, EventKind::Hardware, PERF_TYPE_HARDWARE, config));
+        events.push(event(name, EventKind::Hardware, PERF_TYPE_HARDWARE, config));
     }
     for (loads, load_misses, cache) in caches {
         let cache = u64::from(cache);
         let config = cache | reads;
-        events.push(candidate(loads, EventKind::Cache, PERF_TYPE_HW_CACHE, config | accesses));
-        events.push(candidate(load_misses, EventKind::Cache, PERF_TYPE_HW_CACHE, config | misses));
+        events.push(event(loads, EventKind::Cache, PERF_TYPE_HW_CACHE, config | accesses));
+        events.push(event(load_misses, EventKind::Cache, PERF_TYPE_HW_CACHE, config | misses));
     }
     for (name, config) in software {
         let config = u64::from(config);
-        events.push(candidate(name, EventKind::Software, PERF_TYPE_SOFTWARE, config));
+        events.push(event(name, EventKind::Software, PERF_TYPE_SOFTWARE, config));
     }
     events
 }
 
 /// Attributes that open the event disabled. `user_only`: not in the kernel.
-fn attributes(event: &Candidate, user_only: bool) -> bindings::perf_event_attr {
-    let mut attributes = bindings::perf_event_attr {
-        type_: event.pmu,
-        size: size_of::<bindings::perf_event_attr>() as u32,
-        config: event.config,
-        ..bindings::perf_event_attr::default()
-    };
+fn attributes(event: &Encoding, user_only: bool) -> bindings::perf_event_attr {
+    let mut attributes = event.attributes();
     attributes.set_disabled(1);
     attributes.set_exclude_kernel(user_only.into());
     attributes
 }
 
-/// Opens an event that counts in the calling thread, on every CPU, as a member of `leader`'s group if there is one.
+/// Opens an event that counts in the calling thread, on every CPU that its PMU serves, as a member of `leader`'s group if there is one.
 fn open(mut attributes: bindings::perf_event_attr, leader: Option<&File>) -> io::Result<File> {
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
@@ -229,8 +304,17 @@ fn try_event(event: &Candidate) -> PmuEvent {
         errno: None,
         error: None,
     };
-    if let Err(error) = open(attributes(event, false), None) {
-        let in_user = open(attributes(event, true), None);
+    let encoding = match &event.encoding {
+        Ok(encoding) => encoding,
+        Err(absence) => {
+            outcome.scope = EventScope::Refused;
+            outcome.errno = Some(libc::ENOENT);
+            outcome.error = Some(absence.reason.clone());
+            return outcome;
+        }
+    };
+    if let Err(error) = open(attributes(encoding, false), None) {
+        let in_user = open(attributes(encoding, true), None);
         outcome.scope = if in_user.is_ok() { EventScope::UserOnly } else { EventScope::Refused };
         // The kernel checks rights first. Only the attempt for user mode shows that the event does not exist.
         let is_missing = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
@@ -244,12 +328,13 @@ fn try_event(event: &Candidate) -> PmuEvent {
 
 /// The largest number of events `name` that count at the same time, up to [`GROUP_MAX`].
 /// `None` if the event does not open.
-fn counters_in_group(facts: &PmuFacts, candidates: &[Candidate], name: &str) -> Option<u32> {
-    let scope = facts.event(name)?.scope;
+fn counters_in_group(events: &[PmuEvent], candidates: &[Candidate], name: &str) -> Option<u32> {
+    let scope = events.iter().find(|event| event.name == name)?.scope;
     if scope == EventScope::Refused {
         return None;
     }
-    let event = candidates.iter().find(|candidate| candidate.name == name)?;
+    let candidate = candidates.iter().find(|candidate| candidate.name == name)?;
+    let event = candidate.encoding.as_ref().ok()?;
     let user_only = scope == EventScope::UserOnly;
     let largest = (1..=GROUP_MAX)
         .take_while(|size| group_counts(event, user_only, *size).unwrap_or(false))
@@ -258,7 +343,7 @@ fn counters_in_group(facts: &PmuFacts, candidates: &[Candidate], name: &str) -> 
 }
 
 /// Whether `size` such events in one group all count, and without a gap, during a short loop.
-fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<bool> {
+fn group_counts(event: &Encoding, user_only: bool, size: usize) -> io::Result<bool> {
     let mut leader_attributes = attributes(event, user_only);
     // The kernel counts a pinned group completely or not at all. If the group does not fit, a read
     // returns no bytes.
@@ -318,12 +403,12 @@ fn spin() {
 /// Computes the TSC's frequency, kHz, from the user page of an event that never occurs. The page contains the kernel's
 /// conversion: ns = tsc * mult >> shift. `None` if the page has no conversion.
 #[cfg(target_arch = "x86_64")]
-fn kernel_tsc_khz() -> Option<u64> {
+fn kernel_tsc_khz(catalogue: &EventCatalogue) -> Option<u64> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
     const CAP_USER_TIME: u64 = 1 << 3;
-    let dummy = general_events().into_iter().find(|event| event.name == "dummy")?;
-    let event = open(attributes(&dummy, true), None).ok()?;
+    let encodings = catalogue.encodings("dummy", &[]).ok()?;
+    let event = open(attributes(encodings.first()?, true), None).ok()?;
     let length = rustix::param::page_size();
     // SAFETY: a new mapping at an address of the kernel's choice aliases no other memory.
     let mapped =
@@ -351,12 +436,13 @@ fn kernel_tsc_khz() -> Option<u64> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn kernel_tsc_khz() -> Option<u64> {
+fn kernel_tsc_khz(_catalogue: &EventCatalogue) -> Option<u64> {
     None
 }
 
 #[cfg(test)]
 mod tests {
+    use super::machines::plant_machine;
     use super::*;
 
     #[test]
@@ -369,14 +455,61 @@ mod tests {
 
     #[test]
     fn groups_of_software_events_count_through_the_same_functions() {
-        let events = general_events();
-        let clock = events.iter().find(|event| event.name == "task-clock").unwrap();
+        let encodings = EventCatalogue::read(&Root::default()).encodings("task-clock", &[0]);
+        let clock = &encodings.unwrap()[0];
         // Kernels and containers may refuse even a software event.
         if let Err(error) = open(attributes(clock, true), None) {
             return needs::not_run(needs::Need::Other, error);
         }
         assert!(group_counts(clock, true, 1).unwrap());
         assert!(group_counts(clock, true, GROUP_MAX).unwrap());
+    }
+
+    /// A general event without the number of a PMU counts only on the performance cores of a hybrid processor.
+    #[test]
+    fn each_kind_of_core_is_tried_with_its_own_encoding() {
+        let (_directory, root) = plant_machine("intel-alder-lake", &[]);
+        let catalogue = EventCatalogue::read(&root);
+        let cpus = catalogue.one_cpu_per_pmu(&(0..24).collect::<Vec<u32>>());
+        assert_eq!(cpus.len(), 2, "{cpus:?}");
+        let upper_half = |cpu: &u32| {
+            let candidates = candidates_on(&catalogue, *cpu);
+            let cycles = candidates.iter().find(|candidate| candidate.name == "cycles").unwrap();
+            cycles.encoding.as_ref().unwrap().words[0] >> bindings::PERF_PMU_TYPE_SHIFT
+        };
+        let mut pmus: Vec<u64> = cpus.iter().map(upper_half).collect();
+        pmus.sort_unstable();
+        assert_eq!(pmus, [4, 10]);
+    }
+
+    #[test]
+    fn what_one_kind_of_core_cannot_count_is_absent() {
+        let event = |scope, errno| PmuEvent {
+            name: "cycles".to_owned(),
+            kind: EventKind::Hardware,
+            scope,
+            errno,
+            error: None,
+        };
+        let trial = |scope, errno, counters| Trial {
+            events: vec![event(scope, errno)],
+            counters_in_group: counters,
+            general_counters_in_group: Some(6),
+        };
+        let both = trial(EventScope::KernelAndUser, None, Some(8)).with(trial(
+            EventScope::KernelAndUser,
+            None,
+            Some(6),
+        ));
+        assert_eq!(both.counters_in_group, Some(6));
+        let refused = Some(libc::ENOENT);
+        let one = trial(EventScope::KernelAndUser, None, Some(8)).with(trial(
+            EventScope::Refused,
+            refused,
+            None,
+        ));
+        assert_eq!((one.counters_in_group, one.general_counters_in_group), (None, Some(6)));
+        assert_eq!((one.events[0].scope, one.events[0].errno), (EventScope::Refused, refused));
     }
 
     #[test]
