@@ -40,6 +40,7 @@ struct pt_regs___of_services { /* arch/x86/include/asm/ptrace.h */
 
 #define TS_COMPAT 0x0002 /* arch/x86/include/asm/thread_info.h: within a system call of 32-bit code */
 #define TASK_DEAD 0x80 /* include/linux/sched.h */
+#define TASK_WAKING 0x200 /* since Linux 4.14 */
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000 /* Linux 6.4: threads of vhost */
 /* Flags of tasks that never are in user mode. */
@@ -380,7 +381,11 @@ static __always_inline void leave_cpu(struct task_struct___of_services *typed, b
 		return;
 	note_unseen_return(task);
 	task->left_ns = now_ns;
-	task->woken_ns = 0;
+	/*
+	 * A wake-up after the scheduler has removed the task and before this event was not noted: the task
+	 * had not left. It waits for the CPU from now on.
+	 */
+	task->woken_ns = state & TASK_WAKING ? now_ns : 0;
 	task->blocks = !preempted && state;
 }
 
