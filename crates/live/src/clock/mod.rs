@@ -2,11 +2,13 @@
 //! - the time-stamp counter (TSC): [`now`], its resolution ([`ClockResolution`]), and its conversion to the kernel's
 //!   monotonic clock ([`ClockMap`]);
 //! - the core's own clock ([`CoreClock`]);
+//! - the counter's frequency over a run ([`FrequencyMeasurement`]);
 //! - the accuracy of the kernel's clock ([`ClockState`]).
 //!
 //! Users: the loops of `noise` and `footprint`, which read the TSC, and `handlers`, which reports its frequency.
 
 mod core;
+mod frequency;
 mod kernel;
 mod rate;
 mod wall;
@@ -16,6 +18,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 pub use self::core::{CoreClock, core_cycle, dependent_additions};
+pub use self::frequency::FrequencyMeasurement;
+pub(crate) use self::frequency::{disagreement, suspended_ns, suspension};
 pub use self::kernel::KernelClock;
 pub use self::rate::ClockState;
 pub use self::wall::WallReading;
@@ -69,7 +73,8 @@ impl Reading {
         self.ns
     }
 
-    /// The counter's mean frequency since this reading, Hz. Sleeps until 50 ms have passed since then. `None` without a
+    /// The counter's mean frequency since this reading, Hz. It is wrong if the machine was suspended or paused meanwhile:
+    /// for a long time see [`FrequencyMeasurement`]. Sleeps until 50 ms have passed since then. `None` without a
     /// counter, or if a clock went backwards.
     #[must_use]
     pub fn frequency_hz(self) -> Option<f64> {
@@ -79,6 +84,13 @@ impl Reading {
         let cycles = end.cycles.checked_sub(self.cycles)?;
         let ns = end.ns.checked_sub(self.ns)?;
         (ns > 0).then(|| cycles as f64 * 1e9 / ns as f64)
+    }
+
+    /// Like [`Reading::frequency_hz`], and does not sleep. `None` also if less than 50 ms have passed.
+    #[must_use]
+    pub fn frequency_so_far_hz(self) -> Option<f64> {
+        let age = Duration::from_nanos(monotonic_ns().saturating_sub(self.ns));
+        if age < FREQUENCY_TIME_MIN { None } else { self.frequency_hz() }
     }
 }
 

@@ -8,6 +8,7 @@
 //! gates, read the files, read the maps.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use attribution::{ContextKey, ContextKind};
@@ -38,7 +39,7 @@ use crate::bpf::programs::{
     is_of_senders,
 };
 use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout};
-use crate::clock::Reading;
+use crate::clock::FrequencyMeasurement;
 use crate::host::cpu_facts;
 use crate::host::{
     CoreType, EventAbsence, KernelFunctions, OTHER_FUNCTIONS, Root, core_types, format_cpu_list,
@@ -63,14 +64,16 @@ pub struct LiveBench {
     pub(super) passes: Vec<LoadedPass>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
-    /// Clocks at the start, from which the counter's frequency is measured.
-    started: Option<Reading>,
-    /// Why cycles of the time-stamp counter cannot be compared; `None` if they can.
-    tsc_flaw: Option<&'static str>,
+    /// The counter's frequency since the start; `None` without a counter, or if its cycles cannot be compared.
+    frequency: Option<FrequencyMeasurement>,
+    /// The result of `frequency`, measured once at the end: a frequency in Hz, or the reason for its absence.
+    tsc_hz: OnceLock<Result<f64, String>>,
 }
 
 /// The table to which the absences belong.
 const HANDLERS: &str = "handlers";
+/// What an absence says when the run has no cycles.
+const CYCLES: &str = "columns in cycles";
 
 impl LiveBench {
     /// Calibrates and loads the probes of every pass. A measurement attaches only the
@@ -87,15 +90,16 @@ impl LiveBench {
             passes: Vec::new(),
             absent: Vec::new(),
             warnings: Vec::new(),
-            started: Reading::now(),
-            tsc_flaw: None,
+            frequency: None,
+            tsc_hz: OnceLock::new(),
         };
         let by_sysfs = || core_types(&bench.root, &bench.settings.cpus);
         bench.core_types = bench.settings.core_types.clone().unwrap_or_else(by_sysfs);
-        bench.tsc_flaw = cpu_facts(&bench.root).model.tsc_flaw();
-        if let Some(flaw) = bench.tsc_flaw {
+        if let Some(flaw) = cpu_facts(&bench.root).model.tsc_flaw() {
             let reason = format!("the time-stamp counter {flaw}, so its cycles would not compare");
-            bench.absent.push(Absence::new(HANDLERS, "columns in cycles", reason));
+            bench.absent.push(Absence::new(HANDLERS, CYCLES, reason));
+        } else {
+            bench.frequency = FrequencyMeasurement::start();
         }
         let timing = bench.load_pass(Pass::default(), None);
         bench.passes.push(timing?);
@@ -113,12 +117,17 @@ impl LiveBench {
         Ok(bench)
     }
 
-    /// Frequency of the time-stamp counter, measured in this run. `None` if its cycles cannot be compared.
-    fn tsc_hz(&self) -> Option<f64> {
-        if self.tsc_flaw.is_some() {
-            return None;
-        }
-        self.started.and_then(Reading::frequency_hz)
+    /// Frequency of the time-stamp counter, Hz, measured in this run, or the reason why the run has none. `None` without
+    /// a counter, or if its cycles cannot be compared.
+    fn tsc_hz(&self) -> Option<&Result<f64, String>> {
+        let frequency = self.frequency?;
+        Some(self.tsc_hz.get_or_init(|| frequency.hz()))
+    }
+
+    /// The absence of the columns in cycles, if the counter or the kernel's clock did not run all the time.
+    fn cycles_absence(&self) -> Option<Absence> {
+        let reason = self.tsc_hz()?.as_ref().err()?;
+        Some(Absence::new(HANDLERS, CYCLES, reason))
     }
 
     /// Kernel memory of the maps and programs of all passes, bytes; `None` if the
@@ -555,7 +564,7 @@ impl Bench for LiveBench {
         settings.insert("clock".into(), json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)"));
         settings.insert("cycles".into(), json!("ns times the TSC frequency measured in this run"));
         settings.insert("histogram_error_max_ratio".into(), json!(1.0 / 16.0));
-        settings.insert("tsc_hz".into(), json!(self.tsc_hz()));
+        settings.insert("tsc_hz".into(), json!(self.tsc_hz().and_then(|hz| hz.as_ref().ok())));
         let mut observer = Map::new();
         let method = "A/B on a pinned getppid loop: an empty program, then the same followed by a probe pair";
         observer.insert("method".into(), json!(method));
@@ -571,7 +580,7 @@ impl Bench for LiveBench {
             bench: "live".to_owned(),
             settings,
             observer,
-            absent: self.absent.clone(),
+            absent: self.absent.iter().cloned().chain(self.cycles_absence()).collect(),
             warnings: self.warnings.clone(),
         }
     }
@@ -595,7 +604,7 @@ impl HandlersBench for LiveBench {
         let first = |pass: &LoadedPass| pass.warm.first().map(|first| first.warm.clone());
         let timing = self.passes.first().and_then(first).unwrap_or_default();
         ProbeOverhead {
-            tsc_hz: self.tsc_hz(),
+            tsc_hz: self.tsc_hz().and_then(|hz| hz.as_ref().ok().copied()),
             in_span_ns: timing.in_span_ns,
             total_ns: timing.total_ns,
             events: self.passes.iter().map(|pass| first(pass).unwrap_or_default().events).collect(),

@@ -28,9 +28,14 @@ use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
 use super::runner::{PollSchedule, Runner, RunnerConfig, Stay, collect};
 use super::settings::NoiseSettings;
-use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock, WallReading};
+use crate::clock::{
+    ClockMap, ClockResolution, ClockState, CoreClock, KernelClock, Reading, WallReading,
+    disagreement, suspended_ns, suspension,
+};
 use crate::companion::Companion;
-use crate::host::{Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count};
+use crate::host::{
+    Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count, steal_facts,
+};
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
 use crate::threshold::{OverThreshold, ThresholdWatch};
@@ -58,6 +63,9 @@ const MOVED: &str = "the kernel moved the loop to another CPU (did this one go o
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 const LEFT_UNNOTICED: &str = "the kernel let the loop's thread leave the CPU before the window opened, or for a \
                               while (did it go offline?)";
+/// Kind of the warning about a loop whose threshold is above the bench's.
+const THRESHOLD_RAISED: &str = "the loop has a longer threshold than the run, two of its iterations: shorter \
+                                detours are not recorded there";
 /// Longest warm-up of a part of the comparison of the loop with and without probes.
 const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
 
@@ -134,6 +142,9 @@ impl LiveNoise {
             bench.load_probes(cpu)?;
         }
         bench.warn_about_throttling();
+        if let Some(reason) = steal_facts(&bench.root).unreported {
+            bench.absent.push(Absence::new("noise", "stolen time", reason));
+        }
         if let Err(reason) = smi_count(&bench.root, cpu) {
             let counts = "counts of system management interrupts";
             bench.absent.push(Absence::new("noise", counts, reason));
@@ -375,6 +386,7 @@ impl LiveNoise {
         }
         let throttling = ThrottlingWindow::open(&self.root);
         let clock_before = ClockState::now(self.clock.hz);
+        let (suspended_before_ns, counter_before) = (suspended_ns(), Reading::now());
         let wall_before = WallReading::now();
         let schedule = self.poll_schedule(!observer_cpus.is_empty(), window_ns, warm_up);
         let outcome =
@@ -386,10 +398,16 @@ impl LiveNoise {
         let is_interrupted = outcome? == WaitOutcome::Stopped;
         let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
         let clock_after = ClockState::now(self.clock.hz);
+        let window_hz = counter_before.and_then(Reading::frequency_so_far_hz);
+        let stopped_clock = suspension(suspended_before_ns, suspended_ns())
+            .or_else(|| disagreement(self.clock.hz, window_hz?));
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.unmeasured.splice(..0, unmeasured);
         sample.warnings.extend(lost_observer_cpus);
+        sample.warnings.extend(stopped_clock.map(|reason| {
+            format!("times of detours, and of what caused them, do not fit the window's: {reason}")
+        }));
         if let Some(companion) = companion {
             describe_command(companion, command_had_ended, kernel_clock, &mut sample)?;
         }
@@ -477,6 +495,17 @@ impl LiveNoise {
             let ticks = join.entries.iter().filter(|(number, _)| is_tick(**number));
             let tick_count = probes.map(|_| ticks.map(|(_, count)| count).sum());
             facts.insert(format!("iterations_on_cpu_{cpu}"), json!(ran.body_iterations));
+            if looping == Loop::Detour {
+                let threshold_cycles = ran.loop_config.threshold_cycles;
+                if let Some(threshold_ns) =
+                    raised_threshold_ns(&self.clock, self.threshold_ns, threshold_cycles)
+                {
+                    facts.insert(format!("threshold_ns_on_cpu_{cpu}"), json!(threshold_ns));
+                    let warning = CpuWarning::new(cpu, THRESHOLD_RAISED);
+                    let words = format!("threshold {threshold_ns} ns");
+                    cpu_warnings.push(warning.with_extent(threshold_ns as f64, words));
+                }
+            }
             if let Some(core) = CoreClock::new(ran.core_cycles, self.clock.hz) {
                 core.describe(cpu, &mut facts, &mut cpu_warnings);
             }
@@ -523,6 +552,17 @@ impl LiveNoise {
             wall_clock: None,
         })
     }
+}
+
+/// The threshold that a loop used, ns, if it is above the run's `threshold_ns`. A loop raises its threshold to two of
+/// its iterations, because undisturbed iterations would count as detours otherwise.
+fn raised_threshold_ns(
+    clock: &ClockResolution,
+    threshold_ns: u64,
+    threshold_cycles: u64,
+) -> Option<u64> {
+    let is_raised = threshold_cycles > clock.cycles(threshold_ns);
+    is_raised.then(|| (threshold_cycles as f64 * 1e9 / clock.hz).ceil() as u64)
 }
 
 /// Adds facts about the concurrent command to a window's sample: when it started, and whether it ended in the window.
@@ -688,6 +728,14 @@ mod tests {
         assert!(starves("-1\n", &[]) && starves("-1\n", &[1]));
         assert!(!starves("-1\n", &[1, 2]));
         assert!(!starves("950000\n", &[]) && !starves("950000\n", &[0]));
+    }
+
+    #[test]
+    fn a_slow_cpus_loop_states_its_own_threshold() {
+        let clock = ClockResolution { hz: 2e9, ..ClockResolution::default() };
+        let raised = |threshold_cycles| raised_threshold_ns(&clock, 100, threshold_cycles);
+        assert_eq!(raised(200), None, "100 ns, as the run");
+        assert_eq!(raised(301), Some(151), "rounded up");
     }
 
     #[test]
