@@ -86,18 +86,6 @@ pub fn costly(options: &BTreeMap<String, String>) -> Vec<String> {
     COSTLY.iter().filter_map(set).collect()
 }
 
-/// Whether the CPU time of threads (`CLOCK_THREAD_CPUTIME_ID`, `/proc/PID/schedstat`) leaves out interrupts and softirqs
-/// that came while they ran. `options`: the list of [`costly`]. `command_line`: that of the kernel.
-///
-/// The kernel does so with `IRQ_TIME_ACCOUNTING`, unless it is started with `tsc=noirqtime`
-/// (`sched_clock_irqtime` in Linux's kernel/sched/cputime.c).
-#[must_use]
-pub fn thread_clocks_exclude_interrupts(options: &[String], command_line: &str) -> bool {
-    let is_accounted = options.iter().any(|option| option == "IRQ_TIME_ACCOUNTING");
-    let is_off = command_line.split_whitespace().any(|word| word == "tsc=noirqtime");
-    is_accounted && !is_off
-}
-
 /// A sentence about the options in which two kernels differ, by the blocks `host` of their runs. `places` says where each is,
 /// as in `in the guest`. `None` if the options are equal, or not known of both.
 #[must_use]
@@ -146,14 +134,6 @@ mod tests {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), COSTLY.len(), "an option stands twice");
-    }
-
-    #[test]
-    fn the_clocks_of_threads_exclude_interrupts_if_these_are_accounted() {
-        let set = ["HZ=1000", "IRQ_TIME_ACCOUNTING"].map(str::to_owned);
-        assert!(thread_clocks_exclude_interrupts(&set, "quiet"));
-        assert!(!thread_clocks_exclude_interrupts(&set, "quiet tsc=noirqtime"));
-        assert!(!thread_clocks_exclude_interrupts(&set[..1], ""));
     }
 
     #[test]

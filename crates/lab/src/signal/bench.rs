@@ -25,9 +25,9 @@ pub trait SignalBench: Bench {
         true
     }
 
-    /// Whether the CPU time of threads leaves out interrupts that came while they ran
-    /// ([`thread_clocks_exclude_interrupts`](crate::kernel_options::thread_clocks_exclude_interrupts)). CPU use by the
-    /// progress of a job is then unknown.
+    /// Whether the CPU time of threads (`CLOCK_THREAD_CPUTIME_ID`, `/proc/PID/schedstat`) leaves out interrupts and softirqs
+    /// that came while they ran: on kernels with `IRQ_TIME_ACCOUNTING`, unless they are started with `tsc=noirqtime`
+    /// (`sched_clock_irqtime` in Linux's kernel/sched/cputime.c). CPU use by the progress of a job is then unknown.
     fn thread_clocks_exclude_interrupts(&self) -> bool {
         false
     }

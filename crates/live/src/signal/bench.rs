@@ -19,7 +19,7 @@ use super::events::EventStream;
 use super::packets::{Network, VethPolling};
 use super::threads::{self, RING_SLOTS};
 use super::window::{Observer, WindowSetup};
-use crate::host::Root;
+use crate::host::{Root, kernel_facts};
 use crate::network::NEAR;
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::CpuClock;
@@ -245,6 +245,10 @@ impl Bench for LiveSignal {
 }
 
 impl SignalBench for LiveSignal {
+    fn thread_clocks_exclude_interrupts(&self) -> bool {
+        kernel_facts(&self.root).irq_time_accounting == Some(true)
+    }
+
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         let work_additions = self.settings.work_additions;
         let stream = EventStream {
