@@ -2,10 +2,11 @@
 //! command line builds a file when the first task needs it. The file of a value is built once for all tasks.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{self, Path, PathBuf};
 
-use outputs::{MakeDirectoryError, NewDirectory};
+use outputs::{Existing, MakeDirectoryError, NewDirectory};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -141,9 +142,14 @@ impl ValueBuild {
         let parent = self.directory.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(parent).map_err(SweepError::writing(parent))?;
         let path = parent.join(LOCK_FILE);
-        let mut options = OpenOptions::new();
-        let options = options.create(true).truncate(false).read(true).write(true);
-        let file = options.open(&path).map_err(SweepError::writing(&path))?;
+        // The file stays, so that its lock means the same to all.
+        match outputs::write(&path, b"", Existing::Stays) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(SweepError::writing(&path)(error));
+            }
+            _ => {}
+        }
+        let file = File::open(&path).map_err(SweepError::reading(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
