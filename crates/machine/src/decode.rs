@@ -14,7 +14,7 @@ use std::ops::Range;
 use iced_x86::{
     Code, Decoder as BytesDecoder, DecoderOptions, FlowControl, Instruction as X86,
     InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as X86Register,
-    UsedMemory,
+    RflagsBits, UsedMemory,
 };
 
 use crate::address::VirtualAddress;
@@ -522,7 +522,7 @@ fn describe(decoded: &X86, info: &InstructionInfo) -> Instruction {
         decoded,
         branch.is_some(),
         instruction.loads() || instruction.stores(),
-        &registers.written,
+        &registers,
     ) {
         Some(unit) => match core_operation(decoded, unit) {
             Some(operation) => instruction.executed_by(unit).as_operation(operation),
@@ -595,30 +595,46 @@ fn is_register_move(decoded: &X86) -> bool {
         |name: X86Register| name.is_gpr32() || name.is_gpr64() || name.is_vector_register();
     decoded.op_count() == 2
         && is_whole_register(to)
+        && is_whole_register(from)
         && from.size() == to.size()
         && from.is_vector_register() == to.is_vector_register()
         && is_move(decoded.mnemonic())
         && !matches!(decoded.mnemonic(), Mnemonic::Movss | Mnemonic::Movsd | Mnemonic::Movbe)
 }
 
-/// Whether the result is always zero, such as `xor %eax, %eax`.
-fn is_zeroing(decoded: &X86) -> bool {
+/// Whether both sources are the same register, and the whole destination is written.
+fn has_equal_sources(decoded: &X86) -> bool {
     let operands = decoded.op_count();
-    let has_equal_sources = operands >= 2
+    let to = decoded.op0_register();
+    (to.is_gpr32() || to.is_gpr64() || to.is_vector_register() || to.is_mm())
+        && !decoded.has_op_mask()
+        && operands >= 2
         && decoded.op_register(operands - 1) != X86Register::None
-        && decoded.op_register(operands - 1) == decoded.op_register(operands - 2);
-    has_equal_sources
-        && matches!(
-            decoded.mnemonic(),
-            Mnemonic::Xor
-                | Mnemonic::Sub
-                | Mnemonic::Pxor
-                | Mnemonic::Xorps
-                | Mnemonic::Xorpd
-                | Mnemonic::Vpxor
-                | Mnemonic::Vxorps
-                | Mnemonic::Vxorpd
-        )
+        && decoded.op_register(operands - 1) == decoded.op_register(operands - 2)
+}
+
+/// Whether the result is always zero, such as `xor %eax, %eax`. Only idioms of both Intel's and AMD's cores, which do not
+/// eliminate operations of 8 and 16 bits.
+fn is_zeroing(decoded: &X86) -> bool {
+    use Mnemonic::{
+        Pcmpgtb, Pcmpgtd, Pcmpgtq, Pcmpgtw, Psubb, Psubd, Psubq, Psubw, Pxor, Sub, Vpcmpgtb,
+        Vpcmpgtd, Vpcmpgtq, Vpcmpgtw, Vpsubb, Vpsubd, Vpsubq, Vpsubw, Vpxor, Vxorpd, Vxorps, Xor,
+        Xorpd, Xorps,
+    };
+    let idioms = [
+        Xor, Sub, Pxor, Xorps, Xorpd, Vpxor, Vxorps, Vxorpd, Psubb, Psubw, Psubd, Psubq, Vpsubb,
+        Vpsubw, Vpsubd, Vpsubq, Pcmpgtb, Pcmpgtw, Pcmpgtd, Pcmpgtq, Vpcmpgtb, Vpcmpgtw, Vpcmpgtd,
+        Vpcmpgtq,
+    ];
+    has_equal_sources(decoded) && idioms.contains(&decoded.mnemonic())
+}
+
+/// Whether all bits of the result are always one: a comparison of a register with itself. It needs a unit, but no
+/// operand.
+fn sets_all_bits(decoded: &X86) -> bool {
+    use Mnemonic::{Pcmpeqb, Pcmpeqd, Pcmpeqq, Pcmpeqw, Vpcmpeqb, Vpcmpeqd, Vpcmpeqq, Vpcmpeqw};
+    let idioms = [Pcmpeqb, Pcmpeqw, Pcmpeqd, Pcmpeqq, Vpcmpeqb, Vpcmpeqw, Vpcmpeqd, Vpcmpeqq];
+    has_equal_sources(decoded) && idioms.contains(&decoded.mnemonic())
 }
 
 /// Whether the instruction adds a constant from -1,024 to 1,023 to a 64-bit register.
@@ -677,7 +693,8 @@ fn core_operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
         (_, Unit::FloatAdd) if crosses_register_kinds(decoded) => CoreOperation::Convert,
         (_, Unit::FloatAdd) if mnemonic_text(decoded).contains("comi") => CoreOperation::FloatFlags,
         (_, Unit::Shuffle) => match mnemonic_text(decoded) {
-            name if name.starts_with("aes") => CoreOperation::Aes,
+            // No model states a latency of `pclmulqdq`. It is near that of AES: 3 cycles on Intel's cores, 4 on AMD's.
+            name if name.starts_with("aes") || name.starts_with("pclmul") => CoreOperation::Aes,
             name if name.starts_with("sha") => CoreOperation::Sha,
             _ if crosses_register_kinds(decoded) => CoreOperation::Cross,
             _ => return None,
@@ -738,6 +755,7 @@ fn used_registers(decoded: &X86, info: &InstructionInfo, addresses: &[Register])
         // It clears the upper halves of more registers than an instruction can list, and nothing depends on them.
         return registers;
     }
+    let is_constant = is_zeroing(decoded) || sets_all_bits(decoded);
     for used in info.used_registers() {
         let Some(register) = register_of(used.register()) else { continue };
         let access = used.access();
@@ -750,20 +768,50 @@ fn used_registers(decoded: &X86, info: &InstructionInfo, addresses: &[Register])
         let is_partial_write =
             is_written(access) && used.register().is_gpr() && used.register().size() < 4;
         let is_operand = !forms_address || is_read_operand(decoded, info, register);
-        if (is_read(access) && is_operand) || is_partial_write {
+        if (is_read(access) && is_operand && !is_constant) || is_partial_write {
             registers.read.push(register);
         }
         if is_written(access) {
             registers.written.push(register);
         }
     }
-    if decoded.rflags_read() != 0 {
+    // iced-x86 lists no operand for the register that a push on the x87 stack writes.
+    if decoded.fpu_stack_increment_info().increment() < 0 {
+        registers.read.push(Register::X87);
+        registers.written.push(Register::X87);
+    }
+    add_flags(decoded, &mut registers);
+    registers
+}
+
+/// The condition flags that arithmetic sets, without the carry.
+const FLAGS_BUT_CARRY: u32 =
+    RflagsBits::PF | RflagsBits::AF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
+/// The condition codes of x87, which iced-x86 reports as flags.
+const X87_CONDITIONS: u32 = RflagsBits::C0 | RflagsBits::C1 | RflagsBits::C2 | RflagsBits::C3;
+
+/// Adds the flags that an instruction uses. Nothing waits for the direction and interrupt flags.
+fn add_flags(decoded: &X86, registers: &mut UsedRegisters) {
+    let (read, modified) = (decoded.rflags_read(), decoded.rflags_modified());
+    if read & RflagsBits::CF != 0 {
         registers.read.push(Register::FLAGS);
     }
-    if decoded.rflags_modified() != 0 {
-        registers.written.push(Register::FLAGS);
+    if read & FLAGS_BUT_CARRY != 0 {
+        registers.read.push(Register::FLAGS_BUT_CARRY);
     }
-    registers
+    if modified & RflagsBits::CF != 0 {
+        registers.written.push(Register::FLAGS);
+    } else if modified & FLAGS_BUT_CARRY != 0 {
+        registers.written.push(Register::FLAGS_BUT_CARRY);
+    }
+    if read & X87_CONDITIONS != 0 {
+        registers.read.push(Register::X87_CONDITIONS);
+    }
+    // Only comparisons set all of them. Other instructions leave most undefined, so no program reads them.
+    let defined = modified & !decoded.rflags_undefined() & X87_CONDITIONS;
+    if defined == X87_CONDITIONS {
+        registers.written.push(Register::X87_CONDITIONS);
+    }
 }
 
 /// The numbers of the operands that name `register` or a part of the register.
@@ -895,16 +943,24 @@ fn has_memory_operand(decoded: &X86) -> bool {
 
 /// Whether a core executes the instruction as microcode, besides saving and restoring state.
 fn has_many_steps(decoded: &X86) -> bool {
-    matches!(decoded.mnemonic(), Mnemonic::Rdrand | Mnemonic::Rdseed | Mnemonic::Emms)
+    use Mnemonic::{
+        Emms, F2xm1, Fbstp, Fcos, Fpatan, Fptan, Frndint, Fscale, Fsin, Fsincos, Fyl2x, Fyl2xp1,
+        Rdrand, Rdseed,
+    };
+    let all = [
+        Rdrand, Rdseed, Emms, F2xm1, Fbstp, Fcos, Fpatan, Fptan, Frndint, Fscale, Fsin, Fsincos,
+        Fyl2x, Fyl2xp1,
+    ];
+    all.contains(&decoded.mnemonic())
 }
 
 /// The execution unit. `None` if the instruction only loads, only stores, or does nothing. `accesses_memory`: whether
-/// it loads or stores. `written`: the registers that it writes.
+/// it loads or stores. `registers`: the registers that it uses.
 fn execution_unit(
     decoded: &X86,
     is_branch: bool,
     accesses_memory: bool,
-    written: &[Register],
+    registers: &UsedRegisters,
 ) -> Option<Unit> {
     if is_branch {
         return Some(Unit::Branch);
@@ -916,12 +972,17 @@ fn execution_unit(
         // A prefetch takes a load unit, and nothing waits for it.
         _ if is_prefetch(decoded.mnemonic()) => Some(Unit::Load),
         _ if accesses_memory && only_moves => None,
-        _ if has_vector_register(decoded) || written.contains(&Register::X87) => {
-            Some(vector_unit(decoded))
+        _ if has_vector_register(decoded) || uses_x87(registers) => Some(vector_unit(decoded)),
+        _ if registers.written.is_empty() && !accesses_memory && decoded.rflags_modified() == 0 => {
+            None
         }
-        _ if written.is_empty() && !accesses_memory => None,
         _ => Some(integer_unit(decoded)),
     }
+}
+
+/// Whether an instruction operates on the x87 stack. Most such instructions have no x87 register as operand.
+fn uses_x87(registers: &UsedRegisters) -> bool {
+    registers.read.contains(&Register::X87) || registers.written.contains(&Register::X87)
 }
 
 fn is_prefetch(mnemonic: Mnemonic) -> bool {
@@ -1100,9 +1161,10 @@ mod tests {
         same(&[0xb0, 0x01], integer.reading(&[RAX]).writing(&[RAX]));
         // cmove %rbx, %rax: it may stay
         let select = Instruction::of(Unit::Select);
-        same(&[0x48, 0x0f, 0x44, 0xc3], select.reading(&[RAX, RBX, FLAGS]).writing(&[RAX]));
+        let but_carry = Register::FLAGS_BUT_CARRY;
+        same(&[0x48, 0x0f, 0x44, 0xc3], select.reading(&[RAX, RBX, but_carry]).writing(&[RAX]));
         // sete %al; shr $3, %rax; bt %rbx, %rax
-        same(&[0x0f, 0x94, 0xc0], select.reading(&[RAX, FLAGS]).writing(&[RAX]));
+        same(&[0x0f, 0x94, 0xc0], select.reading(&[RAX, but_carry]).writing(&[RAX]));
         let shift = Instruction::of(Unit::Shift);
         same(&[0x48, 0xc1, 0xe8, 0x03], shift.reading(&[RAX]).writing(&[RAX, FLAGS]));
         same(&[0x48, 0x0f, 0xa3, 0xd8], shift.reading(&[RAX, RBX]).writing(&[FLAGS]));
@@ -1177,7 +1239,9 @@ mod tests {
 
     #[test]
     fn special_behaviour_is_recognised() {
-        let expected: [(&[u8], Special); 25] = [
+        let expected: [(&[u8], Special); 27] = [
+            (&[0xd9, 0xfe], Special::Microcode),              // fsin
+            (&[0xd9, 0xf1], Special::Microcode),              // fyl2x
             (&[0x0f, 0xa2], Special::Serialise),              // cpuid
             (&[0x0f, 0x22, 0xd8], Special::WriteControl),     // mov %rax, %cr3
             (&[0x0f, 0x20, 0xd8], Special::None),             // mov %cr3, %rax
@@ -1247,8 +1311,66 @@ mod tests {
     }
 
     #[test]
+    fn x87_instructions_use_the_stack_and_a_vector_unit() {
+        let (read, written) = ([Register::X87], [Register::X87]);
+        // fldl (%rdi); fildl (%rdi); fld1; fldz; fld %st(1)
+        let pushes: [&[u8]; 5] =
+            [&[0xdd, 0x07], &[0xdb, 0x07], &[0xd9, 0xe8], &[0xd9, 0xee], &[0xd9, 0xc1]];
+        for bytes in pushes {
+            let push = decode(bytes);
+            assert_eq!((push.reads(), push.writes()), (read.to_vec(), written.to_vec()));
+        }
+        // fildl (%rdi); fistpl (%rdi); fisttpl (%rdi); fld1; fcoms (%rdi)
+        let units: [(&[u8], Option<Unit>); 5] = [
+            (&[0xdb, 0x07], Some(Unit::FloatAdd)),
+            (&[0xdb, 0x1f], Some(Unit::FloatAdd)),
+            (&[0xdb, 0x0f], Some(Unit::FloatAdd)),
+            (&[0xd9, 0xe8], Some(Unit::Vector)),
+            (&[0xd8, 0x17], Some(Unit::FloatAdd)),
+        ];
+        for (bytes, unit) in units {
+            assert_eq!(decode(bytes).unit, unit, "{bytes:02x?}");
+        }
+        // fcoms (%rdi); fnstsw %ax: neither has to do with the flags of integer arithmetic.
+        assert_eq!(decode(&[0xd8, 0x17]).writes(), [Register::X87_CONDITIONS]);
+        assert!(decode(&[0xdf, 0xe0]).reads().contains(&Register::X87_CONDITIONS));
+    }
+
+    #[test]
+    fn flags_that_an_instruction_keeps_are_not_written() {
+        let but_carry = Register::FLAGS_BUT_CARRY;
+        assert_eq!(decode(&[0x48, 0xff, 0xc0]).writes(), [RAX, but_carry]); // inc %rax
+        assert_eq!(decode(&[0x48, 0x11, 0xd8]).writes(), [RAX, FLAGS]); // adc %rbx, %rax
+        assert!(decode(&[0x48, 0x11, 0xd8]).reads().contains(&FLAGS));
+        assert_eq!(decode(&[0x72, 0x10]).reads(), [FLAGS]); // jb
+        assert_eq!(decode(&[0x74, 0x10]).reads(), [but_carry]); // je
+        assert_eq!(decode(&[0x77, 0x10]).reads(), [FLAGS, but_carry]); // ja
+        assert!(decode(&[0xfa]).writes().is_empty()); // cli
+    }
+
+    #[test]
+    fn a_comparison_with_itself_needs_no_operand() {
+        // pcmpeqd %xmm0, %xmm0; vpcmpeqd %xmm1, %xmm1, %xmm0; psubd %xmm0, %xmm0; pcmpgtb %xmm0, %xmm0
+        let idioms: [(&[u8], bool); 4] = [
+            (&[0x66, 0x0f, 0x76, 0xc0], false),
+            (&[0xc5, 0xf1, 0x76, 0xc1], false),
+            (&[0x66, 0x0f, 0xfa, 0xc0], true),
+            (&[0x66, 0x0f, 0x64, 0xc0], true),
+        ];
+        for (bytes, is_zero) in idioms {
+            assert!(decode(bytes).reads().is_empty(), "{bytes:02x?}");
+            assert_eq!(decode(bytes).moves_or_zeroes(), (false, is_zero), "{bytes:02x?}");
+        }
+        assert_eq!(decode(&[0x66, 0x0f, 0x76, 0xc1]).reads().len(), 2);
+    }
+
+    #[test]
     fn moves_and_zeroing_idioms_are_recognised() {
-        let expected: [(&[u8], (bool, bool)); 10] = [
+        let expected: [(&[u8], (bool, bool)); 14] = [
+            (&[0x0f, 0x20, 0xd8], (false, false)),       // mov %cr3, %rax
+            (&[0x0f, 0x21, 0xf8], (false, false)),       // mov %db7, %rax
+            (&[0x66, 0x31, 0xc0], (false, false)),       // xor %ax, %ax: a part stays
+            (&[0x30, 0xc0], (false, false)),             // xor %al, %al
             (&[0x48, 0x89, 0xd8], (true, false)),        // mov %rbx, %rax
             (&[0x89, 0xd8], (true, false)),              // mov %ebx, %eax
             (&[0x66, 0x89, 0xd8], (false, false)),       // mov %bx, %ax: a part stays
@@ -1286,7 +1408,8 @@ mod tests {
     #[test]
     fn operations_with_latencies_of_their_own_are_recognised() {
         use crate::core::Operation as Own;
-        let expected: [(&[u8], Own); 15] = [
+        let expected: [(&[u8], Own); 16] = [
+            (&[0x66, 0x0f, 0x3a, 0x44, 0xc1, 0], Own::Aes), // pclmulqdq $0, %xmm1, %xmm0
             (&[0xf3, 0x48, 0x0f, 0xb8, 0xc0], Own::PopulationCount),
             (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
             (&[0x4a, 0x8d, 0x04, 0x90], Own::LeaScaled),      // lea (%rax,%r10,4), %rax

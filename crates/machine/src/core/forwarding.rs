@@ -104,6 +104,8 @@ impl Forwarding {
         ready: &ReadyAt,
         executed: Cycle,
     ) -> Cycle {
+        let logic_flags = self.logic_flags;
+        self.overwritten(instruction);
         if self.addition_cycles > 0 && adds_floats(instruction) {
             let executed = executed + self.addition_cycles;
             instruction
@@ -115,7 +117,8 @@ impl Forwarding {
         if self.logic_cycles > 0 {
             let flags = ready[register_index(Register::FLAGS.number())];
             if instruction.unit == Some(Unit::Select)
-                && self.logic_flags == flags
+                && instruction.reads.contains(&Register::FLAGS.number())
+                && logic_flags == flags
                 && flags > Cycle::START
             {
                 return executed + self.logic_cycles;
@@ -127,6 +130,19 @@ impl Forwarding {
         executed
     }
 
+    /// Forgets what wrote the registers that an instruction overwrites. Ready times alone do not tell: another
+    /// instruction may write the register in the same cycle.
+    #[inline]
+    pub(super) fn overwritten(&mut self, instruction: &Instruction) {
+        for register in instruction.writes {
+            self.constants[register_index(register)] = Cycle::START;
+            self.added[register_index(register)] = Cycle::START;
+        }
+        if instruction.writes.contains(&Register::FLAGS.number()) {
+            self.logic_flags = Cycle::START;
+        }
+    }
+
     /// Records that renaming added a constant to a register. The value is ready at `executed`, the flags a cycle later.
     #[inline(never)]
     pub(super) fn constant_added(
@@ -136,7 +152,10 @@ impl Forwarding {
         executed: Cycle,
     ) {
         for register in instruction.writes {
-            if register == Register::FLAGS.number() {
+            let is_flags = [Register::FLAGS, Register::FLAGS_BUT_CARRY]
+                .iter()
+                .any(|flags| flags.number() == register);
+            if is_flags {
                 ready[register_index(register)] = executed + 1;
             } else {
                 self.constants[register_index(register)] = executed;

@@ -211,11 +211,19 @@ const NOTHING: u8 = 126;
 /// Fills unused entries of lists of written registers: never read.
 const NOWHERE: u8 = 127;
 
+/// The number of the general register that counts the iterations of `loop`.
+const COUNTER: u8 = 1;
+
 impl Register {
-    /// The condition flags, all of them.
+    /// The condition flags. Instructions that keep the carry write [`Register::FLAGS_BUT_CARRY`] instead.
     pub const FLAGS: Register = Register(16);
     /// The whole x87 stack.
     pub const X87: Register = Register(17);
+    /// The condition codes of x87, which comparisons set and `fnstsw` reads.
+    pub const X87_CONDITIONS: Register = Register(18);
+    /// The condition flags without the carry, after an instruction that keeps the carry, such as `inc`. A [`Template`]
+    /// makes readers read [`Register::FLAGS`] instead, unless such an instruction of the block wrote the flags last.
+    pub const FLAGS_BUT_CARRY: Register = Register(19);
     pub const STACK_POINTER: Register = Register(4);
 
     /// The register's number in an instruction's lists.
@@ -731,6 +739,25 @@ impl Instruction {
         self.branch
     }
 
+    fn writes_register(&self, register: Register) -> bool {
+        self.writes.contains(&register.0)
+    }
+
+    /// The instruction where the last writer of flags in its block wrote all of them, or the carry, or is unknown.
+    fn reading_all_flags(mut self) -> Instruction {
+        let replacement =
+            if self.reads.contains(&Register::FLAGS.0) { NOTHING } else { Register::FLAGS.0 };
+        let but_carry = Register::FLAGS_BUT_CARRY.0;
+        let read = self.reads.iter_mut().filter(|register| **register == but_carry);
+        read.for_each(|register| *register = replacement);
+        self
+    }
+
+    /// Whether a branch tests condition flags only. `loop` and `jrcxz` also read a counter.
+    fn tests_only_flags(&self) -> bool {
+        !self.reads.contains(&Register::general(COUNTER).0)
+    }
+
     /// The instruction without its dependences on the stack pointer, for a core whose front end tracks the stack
     /// pointer ([`Layout::follows_stack`]).
     fn without_stack_pointer(mut self) -> Instruction {
@@ -747,14 +774,13 @@ impl Instruction {
 }
 
 /// Whether a block ends in an operation on registers and a conditional branch that some cores fuse. They decode and
-/// execute the pair as one instruction.
+/// execute the pair as one instruction. No core fuses `loop` or `jrcxz`.
 fn ends_in_pair(instructions: &[Instruction]) -> bool {
-    let [.., before, Instruction { branch: Some(BranchKind::Conditional), .. }] = instructions
-    else {
-        return false;
-    };
+    let [.., before, branch] = instructions else { return false };
     let before = before.classified();
-    before.flags & (FUSIBLE | PLAIN) == FUSIBLE | PLAIN
+    branch.branch == Some(BranchKind::Conditional)
+        && branch.tests_only_flags()
+        && before.flags & (FUSIBLE | PLAIN) == FUSIBLE | PLAIN
 }
 
 /// The properties of a core that templates depend on. A template serves only cores with an equal layout.
@@ -874,8 +900,17 @@ impl Template {
         let line_of_code = |offset: u64| address.plus(offset).block_number(CODE_LINE_SHIFT);
         let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let fuses = layout.fuses_branches && ends_in_pair(instructions);
+        let mut keeps_carry = false;
         let mut prepare = |(number, instruction): (usize, &Instruction)| {
             let mut instruction = *instruction;
+            if !keeps_carry {
+                instruction = instruction.reading_all_flags();
+            }
+            if instruction.writes_register(Register::FLAGS) {
+                keeps_carry = false;
+            } else if instruction.writes_register(Register::FLAGS_BUT_CARRY) {
+                keeps_carry = true;
+            }
             let is_second = fuses && number + 1 == instructions.len();
             if layout.follows_stack && instruction.flags & STACK != 0 {
                 instruction = instruction.without_stack_pointer();

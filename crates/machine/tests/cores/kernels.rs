@@ -43,6 +43,10 @@ impl Loop {
         self.core.run(template, &ExecutedBlock { instructions, accesses, next }, &mut self.waits);
     }
 
+    pub fn core(&self) -> &OutOfOrderCore {
+        &self.core
+    }
+
     pub fn cycles(&self) -> u64 {
         self.core.cycles()
     }

@@ -1,6 +1,7 @@
 //! Cores: timing contracts, properties on random programs, and the cores of real machines.
 
 mod contracts;
+mod decoding;
 mod emerald_rapids;
 mod fast_paths;
 mod in_order;

@@ -105,8 +105,13 @@ impl OutOfOrderCore {
         let ready = instruction.reads.iter().map(|register| self.ready[register_index(*register)]);
         let operands = ready.fold(entered, Cycle::max);
         for register in instruction.writes {
-            let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
-            self.ready[register_index(register)] = operands + latency;
+            let is_flags = [Register::FLAGS, Register::FLAGS_BUT_CARRY]
+                .iter()
+                .any(|flags| flags.number() == register);
+            self.ready[register_index(register)] = operands + u64::from(!is_flags);
+        }
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.overwritten(instruction);
         }
         self.common.retirement.counts.slotless_instructions += 1;
         InstructionTimes { fetched: fetched.cycle, done: operands }

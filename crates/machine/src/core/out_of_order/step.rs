@@ -234,13 +234,8 @@ impl OutOfOrderCore {
         if P::RARE || instruction.has_many() {
             self.write_all(instruction, executed, moved);
         }
-        // No instruction with accesses adds a constant to a register.
-        if P::FORWARDING
-            && (P::RARE || !P::ACCESSES)
-            && instruction.unit.is_none()
-            && instruction.adds_constant()
-        {
-            self.added_constant(instruction, executed);
+        if P::FORWARDING && instruction.unit.is_none() {
+            self.written_without_unit(instruction, executed);
         }
     }
 
@@ -255,10 +250,12 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Notes that renaming has added a constant to a register.
+    /// Notes that renaming or a load has written registers. Renaming may have added a constant.
     #[inline(never)]
-    fn added_constant(&mut self, instruction: &Instruction, executed: Cycle) {
-        if let Some(forwarding) = &mut self.forwarding {
+    fn written_without_unit(&mut self, instruction: &Instruction, executed: Cycle) {
+        let Some(forwarding) = &mut self.forwarding else { return };
+        forwarding.overwritten(instruction);
+        if instruction.adds_constant() {
             forwarding.constant_added(instruction, &mut self.ready, executed);
         }
     }

@@ -1,0 +1,59 @@
+//! Dependences, units and fused pairs that the decoder derives from real instructions, in cycles of a loop.
+
+use machine::core::SingleThreadCore;
+
+use crate::kernels::{CODE, DATA, Kernel, Loop, ZEN4, code, template, thousandths, within};
+
+const EMERALD_RAPIDS: &str = include_str!("../../../../machines/emerald-rapids.toml");
+
+const ADC: &[u8] = &[0x48, 0x11, 0xd8]; // adc %rbx, %rax
+const INC_RSI: &[u8] = &[0x48, 0xff, 0xc6]; // inc %rsi
+
+/// `inc` keeps the carry, so the additions with carry stay a chain.
+#[test]
+fn an_instruction_that_keeps_the_carry_does_not_cut_a_chain_of_carries() {
+    // adc %rbx, %r8; ...; adc %rbx, %r11: only the carry joins them.
+    let additions: [&[u8]; 4] =
+        [&[0x49, 0x11, 0xd8], &[0x49, 0x11, 0xd9], &[0x49, 0x11, 0xda], &[0x49, 0x11, 0xdb]];
+    let mut body = additions.to_vec();
+    within(4_000, 10, "adc", thousandths(ZEN4, &code(&body)));
+    body.push(INC_RSI);
+    within(4_000, 10, "adc, inc", thousandths(ZEN4, &code(&body)));
+
+    within(1_000, 15, "adc %rbx, %rax", thousandths(ZEN4, &code(&[ADC])));
+}
+
+/// Loads and constants on the x87 stack are operands of the next addition.
+#[test]
+fn pushes_on_the_x87_stack_are_waited_for() {
+    const FADDP: &[u8] = &[0xde, 0xc1];
+    let additions = thousandths(ZEN4, &code(&[&[0xd8, 0xc1]])); // fadd %st(1), %st
+    let constants = thousandths(ZEN4, &code(&[&[0xd9, 0xe8], FADDP])); // fld1
+    assert!(constants > additions, "{constants} {additions}");
+    let load = Kernel { code: &[&[0xdd, 0x07], FADDP], touches: &[(0, false, DATA, 8)] };
+    let loads = thousandths(ZEN4, &load);
+    assert!(loads >= additions, "{loads} {additions}");
+}
+
+#[test]
+fn only_branches_on_flags_are_fused_with_the_operation_before() {
+    let fused = |branch: &[u8]| {
+        let template = template(ZEN4, CODE, &[&[0x48, 0x39, 0xd8], branch]); // cmp %rbx, %rax
+        let mut looped = Loop::new(ZEN4);
+        looped.play(&template, &[], template.address());
+        looped.core().counts().slotless_instructions
+    };
+    assert_eq!(fused(&[0x74, 0xfb]), 1); // je
+    assert_eq!(fused(&[0xe0, 0xfb]), 0); // loopne
+    assert_eq!(fused(&[0xe1, 0xfb]), 0); // loope
+    assert_eq!(fused(&[0xe2, 0xfb]), 0); // loop
+    assert_eq!(fused(&[0xe3, 0xfb]), 0); // jrcxz
+}
+
+/// The flags are those of the comparison, although a logic operation set them in the same cycle.
+#[test]
+fn flags_of_a_comparison_are_not_those_of_an_earlier_logic_operation() {
+    // test %rax, %rax; cmp %rbx, %rax; cmovs %rbx, %rax
+    let body = code(&[&[0x48, 0x85, 0xc0], &[0x48, 0x39, 0xd8], &[0x48, 0x0f, 0x48, 0xc3]]);
+    within(2_140, 8, "test, cmp, cmovs", thousandths(EMERALD_RAPIDS, &body));
+}
