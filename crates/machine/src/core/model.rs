@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::instruction::{Layout, OPERATIONS, UNITS, Unit};
 use crate::model::{CacheModel, ModelError, Replacement};
-use crate::predict::PredictorModel;
+use crate::predict::{DirectionModel, PredictorModel};
 
 /// A core. With a `window` it executes out of order; with `threads` several threads share its
 /// pipeline cycle by cycle; otherwise it executes in order.
@@ -596,6 +596,17 @@ impl StringsModel {
         for (field, cycles) in cycles {
             in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;
         }
+        if self.load_start_cycles.is_none() {
+            let stated = [("load_cycles", self.load_cycles > 0)];
+            refuse_stated(name, &stated, "needs load_start_cycles")?;
+        }
+        let short = [
+            ("short_copy_start_cycles", self.short_copy_start_cycles > 0),
+            ("short_fill_start_cycles", self.short_fill_start_cycles > 0),
+        ];
+        if self.short_bytes == 0 {
+            refuse_stated(name, &short, "needs short_bytes")?;
+        }
         in_range(format!("{name}.short_bytes"), self.short_bytes, 0, 4_096)?;
         in_range(format!("{name}.short_element_bytes"), self.short_element_bytes, 1, 8)?;
         in_range(format!("{name}.chunk_bytes"), self.chunk_bytes, 1, 64)?;
@@ -942,7 +953,45 @@ impl CoreModel {
         if self.window.is_none() {
             refuse_stated(name, &needs_window, "is for cores with a window")?;
         }
-        Ok(())
+        self.check_companions(name)
+    }
+
+    /// Refuses fields that would change nothing without another field.
+    fn check_companions(&self, name: &str) -> Result<(), ModelError> {
+        let (front, data, predictor) = (&self.front, &self.data, &self.predictor);
+        let refuse_if = |field: &str, is_refused: bool, problem: &str| {
+            refuse_stated(name, &[(field, is_refused)], problem)
+        };
+        let needs_one_thread = [
+            ("front.return_cycles", front.return_cycles > 0),
+            ("front.overruled_cycles", front.overruled_cycles > 0),
+            ("front.btb_second_cycles", front.btb_second_cycles > 0),
+            ("front.indirect_cycles", front.indirect_cycles > 0),
+            ("front.indirect_overruled_cycles", front.indirect_overruled_cycles > 0),
+            ("front.ahead_lines", front.ahead_lines > 0),
+        ];
+        if self.threads.is_some() {
+            refuse_stated(name, &needs_one_thread, "is for cores without threads")?;
+        }
+        let has_tage = matches!(predictor.direction, DirectionModel::Tage(_));
+        let overruled = front.overruled_cycles > 0 && !has_tage;
+        refuse_if("front.overruled_cycles", overruled, "needs predictor.direction.tage")?;
+        let second = front.btb_second_cycles > 0 && predictor.btb_first.is_none();
+        refuse_if("front.btb_second_cycles", second, "needs predictor.btb_first")?;
+        let indirect = front.indirect_overruled_cycles > 0 && predictor.indirect.is_none();
+        refuse_if("front.indirect_overruled_cycles", indirect, "needs predictor.indirect")?;
+        let constants = front.constant_cycles > 0 && !front.eliminates_constants;
+        refuse_if("front.constant_cycles", constants, "needs front.eliminates_constants = true")?;
+        let renames = data.renames_without_index && !data.renames_memory;
+        refuse_if("data.renames_without_index", renames, "needs data.renames_memory = true")?;
+        let any_of_line = data.stores_any_of_line && !data.stores_one_line_per_cycle;
+        let problem = "needs data.stores_one_line_per_cycle = true";
+        refuse_if("data.stores_any_of_line", any_of_line, problem)?;
+        let add = self.units.float_add.latency_cycles;
+        let to_others =
+            self.units.of.float_add_to_others_cycles.is_some_and(|cycles| cycles <= add);
+        let problem = "does not exceed units.float_add.latency_cycles";
+        refuse_if("units.of.float_add_to_others_cycles", to_others, problem)
     }
 
     fn check_events(&self, name: &str) -> Result<(), ModelError> {

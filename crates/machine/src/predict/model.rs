@@ -264,6 +264,12 @@ impl PredictorModel {
                 );
             }
         }
+        if self.btb_by_lines && self.btb.is_none() && self.btb_first.is_none() {
+            return refuse(format!("{name}.btb_by_lines"), "needs btb".to_owned());
+        }
+        if self.indirect_by_directions && self.indirect.is_none() {
+            return refuse(format!("{name}.indirect_by_directions"), "needs indirect".to_owned());
+        }
         if let Some(entries) = self.return_stack_entries {
             in_range(&format!("{name}.return_stack_entries"), entries, 1, RETURNS_MAX)?;
         }

@@ -159,6 +159,30 @@ fn a_field_without_an_effect_on_the_kind_of_core_is_refused() {
 }
 
 #[test]
+fn a_field_without_the_field_that_it_needs_is_refused() {
+    let stated = |table: &str, field: &str, value: &str, problem: &str| {
+        let with_field = format!("{table}\n{field} = {value}");
+        let path = format!("{}.{field}: {problem}", table.trim_matches(['[', ']']));
+        assert_eq!(refused(MXS, table, &with_field), path);
+    };
+    let front = |field: &str, problem: &str| stated("[core.front]", field, "1", problem);
+    front("overruled_cycles", "needs predictor.direction.tage");
+    front("btb_second_cycles", "needs predictor.btb_first");
+    front("indirect_overruled_cycles", "needs predictor.indirect");
+    let data = |field: &str, problem: &str| stated("[core.data]", field, "true", problem);
+    data("renames_without_index", "needs data.renames_memory = true");
+    data("stores_any_of_line", "needs data.stores_one_line_per_cycle = true");
+    let predictor = |field: &str, problem: &str| stated("[core.predictor]", field, "true", problem);
+    predictor("btb_by_lines", "needs btb");
+    predictor("indirect_by_directions", "needs indirect");
+    let (_, t1) = ALL.iter().find(|(name, _)| *name == "t1").expect("it is there");
+    assert_eq!(
+        refused(t1, "[core.front]", "[core.front]\nreturn_cycles = 1"),
+        "core.front.return_cycles: is for cores without threads"
+    );
+}
+
+#[test]
 fn what_is_unknown_or_missing_is_refused_with_its_line() {
     let line_of = |text: &str, part: &str| {
         text.lines().position(|line| line.contains(part)).map(|index| index + 1)
