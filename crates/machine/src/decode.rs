@@ -799,6 +799,10 @@ fn add_flags(decoded: &X86, registers: &mut UsedRegisters) {
     if read & FLAGS_BUT_CARRY != 0 {
         registers.read.push(Register::FLAGS_BUT_CARRY);
     }
+    // Each repetition waits for the comparison before it, which may be the last.
+    if is_repeated_comparison(decoded) {
+        registers.read.push(Register::FLAGS);
+    }
     if modified & RflagsBits::CF != 0 {
         registers.written.push(Register::FLAGS);
     } else if modified & FLAGS_BUT_CARRY != 0 {
@@ -812,6 +816,15 @@ fn add_flags(decoded: &X86, registers: &mut UsedRegisters) {
     if defined == X87_CONDITIONS {
         registers.written.push(Register::X87_CONDITIONS);
     }
+}
+
+/// Whether the instruction is `scas` or `cmps` with a prefix that repeats it while the zero flag allows.
+fn is_repeated_comparison(decoded: &X86) -> bool {
+    use Mnemonic::{Cmpsb, Cmpsd, Cmpsq, Cmpsw, Scasb, Scasd, Scasq, Scasw};
+    let comparisons = [Cmpsb, Cmpsd, Cmpsq, Cmpsw, Scasb, Scasd, Scasq, Scasw];
+    (decoded.has_repe_prefix() || decoded.has_repne_prefix())
+        && decoded.is_string_instruction()
+        && comparisons.contains(&decoded.mnemonic())
 }
 
 /// The numbers of the operands that name `register` or a part of the register.
@@ -1346,6 +1359,9 @@ mod tests {
         assert_eq!(decode(&[0x74, 0x10]).reads(), [but_carry]); // je
         assert_eq!(decode(&[0x77, 0x10]).reads(), [FLAGS, but_carry]); // ja
         assert!(decode(&[0xfa]).writes().is_empty()); // cli
+        assert!(decode(&[0xf2, 0xae]).reads().contains(&FLAGS)); // repne scasb
+        assert!(!decode(&[0xae]).reads().contains(&FLAGS)); // scasb
+        assert!(!decode(&[0xf3, 0xa4]).reads().contains(&FLAGS)); // rep movsb
     }
 
     #[test]
