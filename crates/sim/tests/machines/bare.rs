@@ -182,12 +182,12 @@ fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
         assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {code:?}");
     }
     // The program's counters agree with the simulator's, but for the reading itself. The lines of the reading
-    // code depend on its address, which is equal in all runs.
+    // code, of 16 bytes each, depend on its address, which is equal in all runs of one build.
     let reading = |[_, pmu_code, _, exact_code]: [u64; 4]| pmu_code.abs_diff(exact_code);
     for counts @ [pmu_data, _, exact_data, _] in [data, code, none] {
         let is_close = pmu_data.abs_diff(exact_data) <= 4
             && reading(counts).abs_diff(reading(none)) <= 4
-            && reading(counts) <= 6;
+            && reading(counts) <= 12;
         assert!(is_close, "{counts:?}, without a handler's accesses {none:?}");
     }
 }
