@@ -175,19 +175,20 @@ fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
         assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {data:?}");
     }
     assert_eq!(data[3], none[3], "no more instructions are fetched from anywhere else");
-    let (_, none) = added(bench, Level::L1i, (0, 0));
+    let (_, none_of_code) = added(bench, Level::L1i, (0, 0));
     let (_, code) = added(bench, Level::L1i, (0, 128));
     for counter in [1, 3] {
-        let more = code[counter] - none[counter];
-        assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {code:?}");
+        let more = code[counter] - none_of_code[counter];
+        assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none_of_code:?} {code:?}");
     }
-    // The program's counters agree with the simulator's, but for the reading itself. The lines of the reading
-    // code, of 16 bytes each, depend on its address, which is equal in all runs of one build.
+    // The program's counters agree with the simulator's, but for the reading itself: lines of code, of 16 bytes each, that a
+    // loop over the instruction cache displaces. How many these are depends on the build.
     let reading = |[_, pmu_code, _, exact_code]: [u64; 4]| pmu_code.abs_diff(exact_code);
-    for counts @ [pmu_data, _, exact_data, _] in [data, code, none] {
+    for (counts, without) in [(data, none), (none, none), (code, none_of_code)] {
+        let [pmu_data, _, exact_data, _] = counts;
         let is_close = pmu_data.abs_diff(exact_data) <= 4
-            && reading(counts).abs_diff(reading(none)) <= 4
-            && reading(counts) <= 12;
-        assert!(is_close, "{counts:?}, without a handler's accesses {none:?}");
+            && reading(counts).abs_diff(reading(without)) <= 4
+            && reading(counts) <= 16;
+        assert!(is_close, "{counts:?}, without a handler's accesses {without:?}");
     }
 }
