@@ -134,11 +134,15 @@ impl Forwarding {
     /// instruction may write the register in the same cycle.
     #[inline]
     pub(super) fn overwritten(&mut self, instruction: &Instruction) {
-        for register in instruction.writes {
-            self.constants[register_index(register)] = Cycle::START;
-            self.added[register_index(register)] = Cycle::START;
+        if self.constant_cycles > 0 {
+            let written = instruction.writes.iter();
+            written.for_each(|register| self.constants[register_index(*register)] = Cycle::START);
         }
-        if instruction.writes.contains(&Register::FLAGS.number()) {
+        if self.addition_cycles > 0 {
+            let written = instruction.writes.iter();
+            written.for_each(|register| self.added[register_index(*register)] = Cycle::START);
+        }
+        if self.logic_cycles > 0 && instruction.writes.contains(&Register::FLAGS.number()) {
             self.logic_flags = Cycle::START;
         }
     }
