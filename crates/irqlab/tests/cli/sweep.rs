@@ -734,10 +734,14 @@ fn files_are_built_for_the_values_that_a_task_needs() {
     let run = ["sweep", "run", "sweep"];
     workspace.run(&run).assert_code(1).assert_says("has changed since it was built (remove ");
     fs::remove_dir_all(path(&workspace, "sweep/built")).expect("built files");
+    // The same script in another directory may build other files.
     let mut elsewhere = workspace.irqlab(&["sweep", "run", "../sweep"]);
     fs::create_dir(path(&workspace, "elsewhere")).expect("a directory");
+    fs::write(path(&workspace, "elsewhere/build.sh"), script).expect("a file");
     let elsewhere = CommandOutput::of(elsewhere.current_dir(path(&workspace, "elsewhere")));
-    elsewhere.assert_code(2);
+    elsewhere
+        .assert_code(2)
+        .assert_says("files are built in the directory where the sweep was planned");
     workspace.run(&run).assert_code(0);
     // The script determines what the files are.
     fs::write(path(&workspace, "build.sh"), format!("{script}\n")).expect("a file");

@@ -81,7 +81,7 @@ struct Value {
     finding: Option<Finding>,
 }
 
-/// What the rule says about a value.
+/// The judgement of the rule about a value, with its reasons.
 #[derive(Clone)]
 struct Finding {
     judgement: Judgement,

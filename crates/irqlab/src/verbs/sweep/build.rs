@@ -37,7 +37,7 @@ pub enum Built {
 /// Builds the file of a task, unless it is built already. Waits while another build of the sweep is under way. The output of
 /// the command goes to the log of the task.
 ///
-/// Fails in another directory than that of the planning, if a built file has changed, or if the system refuses.
+/// Fails if the working directory is not that of the planning, if a built file has changed, or if the system refuses.
 pub fn build(
     sweep: &SweepDirectory,
     task: &Task,

@@ -85,7 +85,7 @@ fn open(path: &Path) -> anyhow::Result<SweepDirectory> {
     SweepDirectory::open(path).map_err(usage)
 }
 
-/// Prints a report with its answers: as text, or as one JSON document. `command`: prints all of it.
+/// Prints a report with its answers: as text, or as one JSON document. `command`: the command line that prints all of it.
 fn print_with_answers(
     report: &Run,
     answers: &[String],

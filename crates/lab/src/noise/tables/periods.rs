@@ -260,7 +260,7 @@ fn is_harmonic(first_ns: f64, second_ns: f64) -> bool {
     is_multiple(first_ns.max(second_ns), first_ns.min(second_ns))
 }
 
-/// Whether a period is nearly equal to another, or nearly a multiple of it. The other clock is then a harmonic.
+/// Whether a period is nearly `harmonic_ns` or a multiple of it, as the period of a clock whose harmonic has `harmonic_ns`.
 fn is_multiple(period_ns: f64, harmonic_ns: f64) -> bool {
     let ratio = period_ns / harmonic_ns;
     ratio.round() >= 1.0 && (ratio - ratio.round()).abs() < HARMONIC_TOLERANCE * ratio
