@@ -17,15 +17,15 @@ const MIB: u64 = 1 << 20;
 pub struct AvailableMemory {
     /// Bytes that are still available; `None` if the kernel does not state them.
     pub bytes: Option<u64>,
-    /// The limit of this process's control group, if there is one.
+    /// The limit of the control group that leaves this process the fewest bytes, if there is one.
     pub limit: Option<MemoryLimit>,
 }
 
 /// Reads the available memory: the machine's, or less if the control group's limit leaves less.
 #[must_use]
 pub fn available_memory(root: &Root) -> AvailableMemory {
-    let limit = cgroup_limits(root).memory;
-    let in_group = limit.as_ref().map(|limit| limit.available_bytes.unwrap_or(limit.limit_bytes));
+    let limit = cgroup_limits(root).least_available_memory;
+    let in_group = limit.as_ref().map(MemoryLimit::available_max);
     let bytes = [memory_facts(root).available_bytes, in_group].into_iter().flatten().min();
     AvailableMemory { bytes, limit }
 }
@@ -61,8 +61,7 @@ impl AvailableMemory {
             return Ok(());
         };
         let group_limit = self.limit.as_ref();
-        let group_limit = group_limit
-            .filter(|limit| limit.available_bytes.unwrap_or(limit.limit_bytes) == available);
+        let group_limit = group_limit.filter(|limit| limit.available_max() == available);
         let limited_by = group_limit.map_or_else(String::new, |limit| {
             format!(" (a control group's limit of {} MiB: {})", limit.limit_bytes / MIB, limit.file)
         });
@@ -110,5 +109,13 @@ mod tests {
             "{shortage}"
         );
         assert!(shortage.remedy.contains("docker --memory"));
+        // A group above has a higher limit, and other members that use it up.
+        write_file("sys/fs/cgroup/memory.max", "1073741824\n");
+        write_file("sys/fs/cgroup/memory.current", "1048576000\n");
+        let shortage = available_memory(&root).check("a region", 100 * MIB).unwrap_err();
+        assert!(
+            shortage.reason.contains("limit of 1024 MiB: /sys/fs/cgroup/memory.max"),
+            "{shortage}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use serde::Serialize;
 
 use super::kernel::bracketed;
-use super::root::Root;
+use super::root::{MOUNTS_BYTES_MAX, Root};
 
 /// Names of the capabilities by bit (include/uapi/linux/capability.h), without `cap_`.
 const CAPABILITIES: [&str; 41] = [
@@ -149,7 +149,9 @@ pub fn rights_facts(root: &Root) -> RightsFacts {
         bpf_jit_enable: root.number(sysctl("net/core/bpf_jit_enable")),
         memlock_bytes_max: memlock.flatten(),
         memlock_unlimited: memlock.map(|limit| limit.is_none()),
-        tracefs_mounted: root.text("proc/self/mounts").map(|mounts| has_tracefs(&mounts)),
+        tracefs_mounted: root
+            .text_up_to("proc/self/mounts", MOUNTS_BYTES_MAX)
+            .map(|mounts| has_tracefs(&mounts)),
         bpf_loads: bpf.as_ref().map(Result::is_ok),
         bpf_errno: bpf.as_ref().and_then(|bpf| bpf.as_ref().err()?.raw_os_error()),
         bpf_error: bpf.and_then(Result::err).map(|error| error.to_string()),

@@ -11,6 +11,9 @@ use std::str::FromStr;
 /// (interrupt counts of big machines, BTF) choose their own limit.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
+/// Largest table of mounts that is read. A line has about 150 bytes; hosts of containers have many thousands.
+pub(super) const MOUNTS_BYTES_MAX: usize = 64 << 20;
+
 /// Largest number of entries of a directory that are read.
 const DIRECTORY_ENTRIES_MAX: usize = 65_536;
 

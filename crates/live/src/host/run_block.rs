@@ -35,6 +35,8 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     let limits = &facts.limits.cgroup;
     put("memory_limit_bytes", json!(limits.memory.as_ref().map(|memory| memory.limit_bytes)));
     put("cpu_quota_cpus", json!(limits.cpu.as_ref().map(CpuQuota::cpus)));
+    let unknown = limits.unknown.iter().map(|limit| limit.controller);
+    put("cgroup_limits_unknown", json!(unknown.collect::<Vec<_>>()));
     put("packages", json!(facts.cpu.packages()));
     put("cores", json!(facts.cpu.cores()));
     put("numa_nodes", json!(facts.cpu.nodes()));

@@ -17,7 +17,10 @@ pub use gates::{BenchPhase, WindowEdge, move_all_gates, move_gates};
 pub use on_stop::OnStop;
 pub use outcome::WaitOutcome;
 pub use stop::Stop;
-pub use throttling::{THROTTLED_NS, THROTTLED_PERIODS, ThrottlingWindow};
+pub use throttling::{
+    THROTTLED_NS, THROTTLED_NS_BY_GROUP, THROTTLED_PERIODS, THROTTLED_PERIODS_BY_GROUP,
+    ThrottlingWindow,
+};
 pub use wait::{WindowEnd, wait};
 
 pub(crate) use gates::leave_cpu;

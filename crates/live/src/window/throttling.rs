@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::host::cgroup::{CpuQuota, Throttling};
+use crate::host::cgroup::{CpuQuota, LevelThrottling, Throttling};
 use crate::host::{Root, cgroup_limits};
 
 /// Name of a window's fact: the number of the quota's periods that stopped threads.
 pub const THROTTLED_PERIODS: &str = "cpu_quota_throttled_periods";
 /// Name of a window's fact: how long threads were stopped, summed over the CPUs, ns.
 pub const THROTTLED_NS: &str = "cpu_quota_throttled_ns";
+/// Names of a window's facts: both counts of each group, from this process's group up. The two facts above have the counts
+/// of the group that was stopped longest.
+pub const THROTTLED_PERIODS_BY_GROUP: &str = "cpu_quota_throttled_periods_by_group";
+pub const THROTTLED_NS_BY_GROUP: &str = "cpu_quota_throttled_ns_by_group";
 
 /// The throttling counters of this process's control groups at the start of a window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ThrottlingWindow {
     before: Option<Throttling>,
 }
@@ -26,23 +30,41 @@ impl ThrottlingWindow {
         ThrottlingWindow { before: Throttling::now(root) }
     }
 
-    /// Adds the quota, and the throttling since the window opened, to the window's facts. Also returns both. Does
-    /// nothing without a quota.
+    /// Adds the lowest quota, and the throttling since the window opened, to the window's facts. Returns the group that was
+    /// stopped longest, with its quota. Does nothing without a quota.
     pub fn add_facts(
         &self,
         root: &Root,
         facts: &mut Map<String, Json>,
-    ) -> Option<(CpuQuota, Throttling)> {
-        let (before, quota) = (self.before?, cgroup_limits(root).cpu?);
-        let throttled = Throttling::now(root)?.since(before);
-        facts.insert("cpu_quota_cpus".to_owned(), json!(quota.cpus()));
-        facts.insert(THROTTLED_PERIODS.to_owned(), json!(throttled.periods));
-        facts.insert(THROTTLED_NS.to_owned(), json!(throttled.time_ns));
-        Some((quota, throttled))
+    ) -> Option<(CpuQuota, LevelThrottling)> {
+        let (before, lowest_quota) = (self.before.as_ref()?, cgroup_limits(root).cpu?);
+        let increase = Throttling::now(root)?.since(before);
+        let longest = increase.longest()?.clone();
+        facts.insert("cpu_quota_cpus".to_owned(), json!(lowest_quota.cpus()));
+        facts.insert(THROTTLED_PERIODS.to_owned(), json!(longest.periods));
+        facts.insert(THROTTLED_NS.to_owned(), json!(longest.time_ns));
+        if increase.levels.len() > 1 {
+            let of_groups = |count: fn(&LevelThrottling) -> u64| -> Vec<u64> {
+                increase.levels.iter().map(count).collect()
+            };
+            let periods = of_groups(|level| level.periods);
+            facts.insert(THROTTLED_PERIODS_BY_GROUP.to_owned(), json!(periods));
+            facts.insert(THROTTLED_NS_BY_GROUP.to_owned(), json!(of_groups(|level| level.time_ns)));
+        }
+        let quota = longest.quota.clone().unwrap_or(lowest_quota);
+        Some((quota, longest))
     }
 
-    /// Like [`ThrottlingWindow::add_facts`], but also adds a warning if the quota stopped threads.
-    pub fn close(self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
+    /// Like [`ThrottlingWindow::add_facts`], but also adds a warning if a quota stopped threads, or may have stopped
+    /// threads.
+    pub fn close(&self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
+        let unknown = cgroup_limits(root).unknown;
+        if let Some(limit) = unknown.iter().find(|limit| limit.controller == "cpu") {
+            warnings.push(format!(
+                "whether a CPU quota stopped threads is unknown: {}; loops and loads may have stood still",
+                limit.reason
+            ));
+        }
         let Some((quota, throttled)) = self.add_facts(root, facts) else { return };
         if throttled.periods > 0 {
             warnings.push(format!(
@@ -105,5 +127,49 @@ mod tests {
             warnings[0].contains("0.50 CPUs") && warnings[0].contains("in 2 periods, for 1ms"),
             "{warnings:?}"
         );
+    }
+
+    /// A pod and its container both have a quota, and both count the same stops of the container's threads.
+    #[test]
+    fn a_stop_that_two_groups_count_is_one_stop() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let stat = |group: &str, [periods, us]: [u64; 2]| {
+            let text = format!("nr_throttled {periods}\nthrottled_usec {us}\n");
+            root_with(directory.path(), &[(&format!("sys/fs/cgroup/{group}/cpu.stat"), &text)]);
+        };
+        root_with(
+            directory.path(),
+            &[
+                ("proc/self/cgroup", "0::/pod/box\n"),
+                ("proc/self/mountinfo", "24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+                ("sys/fs/cgroup/pod/cpu.max", "60000 100000\n"),
+                ("sys/fs/cgroup/pod/box/cpu.max", "30000 100000\n"),
+            ],
+        );
+        let throttled = |[pod, inner]: [[u64; 2]; 2]| {
+            stat("pod", [0, 0]);
+            stat("pod/box", [0, 0]);
+            let window = ThrottlingWindow::open(&root);
+            stat("pod", pod);
+            stat("pod/box", inner);
+            let (mut facts, mut warnings) = (Map::new(), Vec::new());
+            window.close(&root, &mut facts, &mut warnings);
+            (facts, warnings.concat())
+        };
+        let (facts, warning) = throttled([[20, 800], [20, 1000]]);
+        assert_eq!(
+            (&facts[THROTTLED_PERIODS], &facts[THROTTLED_NS]),
+            (&json!(20), &json!(1_000_000))
+        );
+        assert_eq!(facts[THROTTLED_NS_BY_GROUP], json!([1_000_000, 800_000]));
+        assert!(warning.contains("of 0.30 CPUs (/sys/fs/cgroup/pod/box/cpu.max)"), "{warning}");
+        // The pod's other containers use up its quota.
+        let (facts, warning) = throttled([[9, 500], [0, 0]]);
+        assert_eq!((&facts[THROTTLED_PERIODS], &facts["cpu_quota_cpus"]), (&json!(9), &json!(0.3)));
+        assert!(warning.contains("of 0.60 CPUs (/sys/fs/cgroup/pod/cpu.max)"), "{warning}");
+        root_with(directory.path(), &[("proc/self/cgroup", "0::/../other\n")]);
+        let (facts, warning) = throttled([[9, 500], [0, 0]]);
+        assert!(facts.is_empty() && warning.contains("is unknown: no mount"), "{warning}");
     }
 }

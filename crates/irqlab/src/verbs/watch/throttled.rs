@@ -1,10 +1,13 @@
 //! How a CPU quota (cgroup `cpu.max`) stopped irqlab between two readings. A stop delays the next reading, so the
 //! interval is longer.
 
+use std::iter::repeat;
 use std::time::Duration;
 
 use lab::handlers::WindowSample;
-use live::window::{THROTTLED_NS, THROTTLED_PERIODS};
+use live::window::{
+    THROTTLED_NS, THROTTLED_NS_BY_GROUP, THROTTLED_PERIODS, THROTTLED_PERIODS_BY_GROUP,
+};
 use serde_json::{Value as Json, json};
 
 /// How often and for how long a CPU quota stopped irqlab in an interval.
@@ -19,15 +22,21 @@ pub struct Throttled {
 impl Throttled {
     /// The stops between two readings. Without `before`: the stops since the window opened. `None` if irqlab has no
     /// quota.
+    ///
+    /// Two groups with a quota count the same stops. Therefore only the group counts that was stopped longest between the
+    /// readings.
     pub fn between(before: Option<&WindowSample>, reading: &WindowSample) -> Option<Throttled> {
-        let count =
-            |reading: &WindowSample, name: &str| reading.facts.get(name).and_then(Json::as_u64);
-        let increase = |name: &str| {
-            let count_before = before.and_then(|before| count(before, name)).unwrap_or(0);
-            Some(count(reading, name)?.saturating_sub(count_before))
+        let increases = |all: &str, by_group: &str| {
+            let counts_before = before.map(|before| counts(before, all, by_group));
+            let counts_before = counts_before.unwrap_or_default().into_iter().chain(repeat(0));
+            let counts = counts(reading, all, by_group).into_iter().zip(counts_before);
+            counts.map(|(count, before)| count.saturating_sub(before)).collect::<Vec<u64>>()
         };
-        let (periods, time_ns) = (increase(THROTTLED_PERIODS)?, increase(THROTTLED_NS)?);
-        Some(Throttled { periods, time_ns })
+        let periods = increases(THROTTLED_PERIODS, THROTTLED_PERIODS_BY_GROUP);
+        let times = increases(THROTTLED_NS, THROTTLED_NS_BY_GROUP);
+        let groups = periods.into_iter().zip(times);
+        let groups = groups.map(|(periods, time_ns)| Throttled { periods, time_ns });
+        groups.max_by_key(|group| (group.time_ns, group.periods))
     }
 
     /// The counts as settings of a run, with the names that other verbs use.
@@ -57,6 +66,14 @@ impl Throttled {
     }
 }
 
+/// The counts of each group, or the count of the only one.
+fn counts(reading: &WindowSample, all: &str, by_group: &str) -> Vec<u64> {
+    match reading.facts.get(by_group).and_then(Json::as_array) {
+        Some(counts) => counts.iter().filter_map(Json::as_u64).collect(),
+        None => reading.facts.get(all).and_then(Json::as_u64).into_iter().collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +97,19 @@ mod tests {
         let quiet = Throttled::between(Some(&second), &second).unwrap();
         assert_eq!((quiet.text(), quiet.warning()), (None, None));
         assert_eq!(quiet.settings()[1], (THROTTLED_NS.to_owned(), json!(0)));
+    }
+
+    /// The inner group was stopped for longer before the interval, and the outer one in it.
+    #[test]
+    fn an_interval_has_the_stops_of_the_group_that_was_stopped_longest_in_it() {
+        let reading = |periods: [u64; 2], times: [u64; 2]| {
+            let mut reading = reading(periods[0].max(periods[1]), times[0].max(times[1]));
+            reading.facts.insert(THROTTLED_PERIODS_BY_GROUP.to_owned(), json!(periods));
+            reading.facts.insert(THROTTLED_NS_BY_GROUP.to_owned(), json!(times));
+            reading
+        };
+        let (first, second) = (reading([50, 0], [900, 0]), reading([50, 4], [900, 300]));
+        let between = Throttled::between(Some(&first), &second);
+        assert_eq!(between, Some(Throttled { periods: 4, time_ns: 300 }));
     }
 }

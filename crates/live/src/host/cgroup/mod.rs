@@ -14,17 +14,31 @@ use serde::Serialize;
 use self::levels::{Controller, Level, Version, levels};
 use super::root::Root;
 
-pub use throttling::Throttling;
+pub use throttling::{LevelThrottling, Throttling};
 
 /// A memory limit from this value on means no limit: for that, version 1 shows the largest number of pages, in bytes.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
-/// The tightest limits of this process. A limit is `None` if no group sets it.
+/// The tightest limits of this process. A limit is `None` if no group sets it, or if `unknown` names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupLimits {
+    /// The lowest limit of memory.
     pub memory: Option<MemoryLimit>,
+    /// The limit of the group with the fewest available bytes. It may be a higher limit of a group above, which has other
+    /// members that use it up.
+    pub least_available_memory: Option<MemoryLimit>,
     pub cpu: Option<CpuQuota>,
     pub pids: Option<PidLimit>,
+    /// Limits that may exist, but whose files this process cannot find.
+    pub unknown: Vec<UnknownLimit>,
+}
+
+/// A limit that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownLimit {
+    /// Name of the limited resource: `memory`, `cpu` or `pids`.
+    pub controller: &'static str,
+    pub reason: String,
 }
 
 /// The memory limit of a group.
@@ -37,6 +51,14 @@ pub struct MemoryLimit {
     pub available_bytes: Option<u64>,
     /// The file that sets the limit.
     pub file: String,
+}
+
+impl MemoryLimit {
+    /// The available bytes; the limit if they are unknown.
+    #[must_use]
+    pub fn available_max(&self) -> u64 {
+        self.available_bytes.unwrap_or(self.limit_bytes)
+    }
 }
 
 /// The limit of a group's CPU time in each period.
@@ -72,6 +94,12 @@ pub struct PidLimit {
 }
 
 impl PidLimit {
+    /// Number of processes and threads that the group can still start; the limit if the current number is unknown.
+    #[must_use]
+    pub fn unused(&self) -> u64 {
+        self.limit.saturating_sub(self.current.unwrap_or(0))
+    }
+
     /// Whether the limit is reached now, or has been reached before: it has refused a process or thread.
     #[must_use]
     pub fn is_reached(&self) -> bool {
@@ -83,24 +111,24 @@ impl PidLimit {
 /// Reads the tightest limits of this process.
 #[must_use]
 pub fn cgroup_limits(root: &Root) -> CgroupLimits {
-    let memory_levels = levels(root, Controller::Memory);
+    let unknown = [Controller::Memory, Controller::Cpu, Controller::Pids].into_iter().filter_map(
+        |controller| {
+            let reason = levels(root, controller).reason()?.to_owned();
+            Some(UnknownLimit { controller: controller.name(), reason })
+        },
+    );
+    let memory_levels = levels(root, Controller::Memory).known();
     let memory_limits = memory_levels.iter().filter_map(|level| memory_limit(root, level));
-    let cpu_levels = levels(root, Controller::Cpu);
+    let memory_limits: Vec<MemoryLimit> = memory_limits.collect();
+    let cpu_levels = levels(root, Controller::Cpu).known();
     let cpu_quotas = cpu_levels.iter().filter_map(|level| cpu_quota(root, level));
     CgroupLimits {
-        memory: memory_limits.reduce(tighter_memory),
+        memory: memory_limits.iter().min_by_key(|limit| limit.limit_bytes).cloned(),
         cpu: cpu_quotas.min_by(|first, second| first.cpus().total_cmp(&second.cpus())),
         pids: pid_limit(root),
+        unknown: unknown.collect(),
+        least_available_memory: memory_limits.into_iter().min_by_key(MemoryLimit::available_max),
     }
-}
-
-/// Returns the lower limit, with the smaller number of available bytes of both: a group above may have other members,
-/// which use its memory.
-fn tighter_memory(first: MemoryLimit, second: MemoryLimit) -> MemoryLimit {
-    let available = [first.available_bytes, second.available_bytes];
-    let available_bytes = available.into_iter().flatten().min();
-    let tighter = if first.limit_bytes <= second.limit_bytes { first } else { second };
-    MemoryLimit { available_bytes, ..tighter }
 }
 
 /// The memory limit that one level sets; `None` if it sets none.
@@ -141,10 +169,11 @@ fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
     Some(CpuQuota { quota_us, period_us, file })
 }
 
-/// The lowest limit of the number of processes and threads that this process's group and the groups above it set.
+/// The limit of the number of processes and threads that this process reaches first: that of the level with the fewest
+/// unused ones. A group above may have a higher limit and other members, which use it up.
 #[must_use]
 pub fn pid_limit(root: &Root) -> Option<PidLimit> {
-    let levels = levels(root, Controller::Pids);
+    let levels = levels(root, Controller::Pids).known();
     let refused = levels.iter().filter_map(|level| field(root, &level.file("pids.events"), "max"));
     let refused_count = refused.max();
     let limits = levels.iter().filter_map(|level| {
@@ -153,7 +182,7 @@ pub fn pid_limit(root: &Root) -> Option<PidLimit> {
         let current = root.number(level.file("pids.current"));
         Some(PidLimit { limit, current, refused_count, file })
     });
-    limits.min_by_key(|limit| limit.limit)
+    limits.min_by_key(PidLimit::unused)
 }
 
 /// The value of the line `NAME VALUE` of a file.
@@ -277,6 +306,54 @@ mod tests {
         assert_eq!((reached().limit, reached().is_reached()), (16, false));
         plant(directory.path(), &format!("{service}/pids.events"), "max 2\n");
         assert_eq!((reached().refused_count, reached().is_reached()), (Some(2), true));
+    }
+
+    /// A group above has a higher limit, and other members that use it up.
+    #[test]
+    fn the_level_with_the_least_room_is_found() {
+        let (outer, inner) =
+            ("sys/fs/cgroup/user.slice", "sys/fs/cgroup/user.slice/irqlab.service");
+        let (directory, root) = root_with(&[
+            ("proc/self/cgroup", "0::/user.slice/irqlab.service\n"),
+            ("proc/self/mountinfo", "24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+        ]);
+        let numbers = [
+            (outer, "pids.max", 120),
+            (outer, "pids.current", 104),
+            (inner, "pids.max", 100),
+            (inner, "pids.current", 4),
+            (outer, "memory.max", 2000 << 20),
+            (outer, "memory.current", 1900 << 20),
+            (inner, "memory.max", 1000 << 20),
+            (inner, "memory.current", 10 << 20),
+        ];
+        for (group, name, number) in numbers {
+            plant(directory.path(), &format!("{group}/{name}"), format!("{number}\n"));
+        }
+        let limits = cgroup_limits(&root);
+        let pids = limits.pids.unwrap();
+        assert_eq!((pids.file, pids.limit), (format!("/{outer}/pids.max"), 120));
+        let [lowest, tightest] =
+            [limits.memory, limits.least_available_memory].map(|limit| limit.unwrap());
+        assert_eq!((lowest.limit_bytes, lowest.available_bytes), (1000 << 20, Some(990 << 20)));
+        assert_eq!((tightest.limit_bytes, tightest.available_bytes), (2000 << 20, Some(100 << 20)));
+        assert_eq!(tightest.file, format!("/{outer}/memory.max"));
+    }
+
+    /// A container whose file system of groups is the host's: its own limits are not those at the mount point.
+    #[test]
+    fn limits_of_a_group_that_is_not_shown_are_unknown() {
+        let (_directory, root) = root_with(&[
+            ("proc/self/cgroup", "0::/box\n"),
+            ("proc/self/mountinfo", "24 19 0:22 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("sys/fs/cgroup/memory.max", "67108864\n"),
+            ("sys/fs/cgroup/pids.max", "64\n"),
+        ]);
+        let limits = cgroup_limits(&root);
+        assert_eq!((limits.memory, limits.pids), (None, None));
+        let controllers: Vec<_> = limits.unknown.iter().map(|limit| limit.controller).collect();
+        assert_eq!(controllers, ["memory", "cpu", "pids"]);
+        assert!(limits.unknown[0].reason.contains("no mount"), "{:?}", limits.unknown);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! taskset(1) set them. Each private function makes the finding about one limit.
 
 use super::Finding;
-use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit};
+use crate::host::cgroup::{CgroupLimits, CpuQuota, PidLimit};
 use crate::host::{HostFacts, format_cpu_list};
 
 const MIB: u64 = 1 << 20;
@@ -15,7 +15,8 @@ pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let limits = &facts.limits;
     let findings = [
         allowed_cpus(facts),
-        limits.cgroup.memory.as_ref().map(memory),
+        unknown_limits(&limits.cgroup),
+        memory(&limits.cgroup),
         limits.cgroup.cpu.as_ref().map(cpu_quota),
         limits.cgroup.pids.as_ref().map(pids),
         (limits.namespaces.pid_is_initial == Some(false)).then(pid_namespace),
@@ -44,17 +45,40 @@ fn allowed_cpus(facts: &HostFacts) -> Option<Finding> {
     )))
 }
 
-fn memory(limit: &MemoryLimit) -> Finding {
-    let available = limit
-        .available_bytes
-        .map_or_else(String::new, |bytes| format!(", {} MiB left", bytes / MIB));
-    Finding::limited(
+/// `None` if the files of all limits are found.
+fn unknown_limits(cgroup: &CgroupLimits) -> Option<Finding> {
+    let reason = &cgroup.unknown.first()?.reason;
+    let controllers: Vec<&str> = cgroup.unknown.iter().map(|limit| limit.controller).collect();
+    let finding = Finding::limited(
+        "control groups",
+        format!("limits of {} unknown: {reason}", controllers.join(", ")),
+        "a limit of memory may end a load without a message, and no run says how often a CPU quota stopped threads",
+    );
+    Some(finding.unlocked_by(
+        "mount the group's own file system: docker without -v /sys/fs/cgroup, or --cgroupns=host with it",
+    ))
+}
+
+/// `None` without a limit.
+fn memory(cgroup: &CgroupLimits) -> Option<Finding> {
+    let limit = cgroup.memory.as_ref()?;
+    let available = |bytes: u64| format!("{} MiB left", bytes / MIB);
+    let of_limit =
+        limit.available_bytes.map_or_else(String::new, |bytes| format!(", {}", available(bytes)));
+    let mut says = format!("{} MiB{of_limit} ({})", limit.limit_bytes / MIB, limit.file);
+    let tightest = cgroup.least_available_memory.as_ref();
+    if let Some(tightest) = tightest.filter(|tightest| tightest.file != limit.file) {
+        let available = available(tightest.available_max());
+        let (limit_mib, file) = (tightest.limit_bytes / MIB, &tightest.file);
+        says.push_str(&format!("; {available} of {limit_mib} MiB ({file})"));
+    }
+    let finding = Finding::limited(
         "memory limit",
-        format!("{} MiB{available} ({})", limit.limit_bytes / MIB, limit.file),
+        says,
         "`--load busy` takes at most an eighth of what is left, and may stay within the last-level cache; loops of \
          `footprint` and simulated machines that need more are refused",
-    )
-    .unlocked_by("docker --memory, systemd MemoryMax=")
+    );
+    Some(finding.unlocked_by("docker --memory, systemd MemoryMax="))
 }
 
 fn cpu_quota(quota: &CpuQuota) -> Finding {
@@ -76,8 +100,7 @@ fn cpu_quota(quota: &CpuQuota) -> Finding {
 fn pids(limit: &PidLimit) -> Finding {
     let current = limit.current.map_or_else(String::new, |current| format!(", {current} in use"));
     let says = format!("{}{current} ({})", limit.limit, limit.file);
-    let unused = limit.limit.saturating_sub(limit.current.unwrap_or(0));
-    if unused >= PIDS_WANTED {
+    if limit.unused() >= PIDS_WANTED {
         return Finding::ok("process limit", says);
     }
     let consequence =

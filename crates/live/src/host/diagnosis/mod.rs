@@ -153,7 +153,7 @@ pub fn verdict(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit};
+    use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit, UnknownLimit};
     use crate::host::root::plant;
     use crate::host::{
         BtfFacts, CacheFacts, ClockFacts, CpuFacts, CpuTopology, EventKind, EventScope,
@@ -383,6 +383,25 @@ mod tests {
         let memory = spoilt("memory limit", |facts| facts.limits.cgroup.memory = Some(memory));
         check(&memory, Status::Limited, "docker --memory");
         assert_eq!(memory.says, "512 MiB, 400 MiB left (/cg/memory.max)");
+        let memory = spoilt("memory limit", |facts| {
+            let limit = |limit_bytes: u64, available_bytes: u64, file: &str| MemoryLimit {
+                limit_bytes: limit_bytes << 20,
+                available_bytes: Some(available_bytes << 20),
+                file: file.to_owned(),
+            };
+            facts.limits.cgroup.memory = Some(limit(512, 400, "/cg/a/memory.max"));
+            facts.limits.cgroup.least_available_memory = Some(limit(600, 30, "/cg/memory.max"));
+        });
+        assert_eq!(
+            memory.says,
+            "512 MiB, 400 MiB left (/cg/a/memory.max); 30 MiB left of 600 MiB (/cg/memory.max)"
+        );
+        let unknown = spoilt("control groups", |facts| {
+            let reason = "no mount shows it".to_owned();
+            facts.limits.cgroup.unknown = vec![UnknownLimit { controller: "memory", reason }];
+        });
+        check(&unknown, Status::Limited, "--cgroupns=host");
+        assert_eq!(unknown.says, "limits of memory unknown: no mount shows it");
         let quota = CpuQuota { quota_us: 50_000, period_us: 100_000, file: "/cg/cpu.max".into() };
         let quota = spoilt("CPU quota", |facts| facts.limits.cgroup.cpu = Some(quota));
         check(&quota, Status::Limited, "docker --cpus");
