@@ -6,7 +6,7 @@ use touch_loop::Window;
 
 use super::interrupt_line::{CountedAs, TICK};
 use crate::host::Root;
-use crate::host::interrupts::{Interrupts, read_interrupts};
+use crate::host::interrupts::{Interrupts, increase, read_interrupts};
 use crate::threads::ThreadCounts;
 
 /// A reading of the counts.
@@ -49,7 +49,8 @@ impl KernelCounts {
         for line in &after.interrupts.lines {
             let now = after.interrupts.count(&line.label, cpu).unwrap_or(0);
             let before = self.interrupts.count(&line.label, cpu).unwrap_or(0);
-            let increase = now.wrapping_sub(before);
+            // A line whose counter the kernel has made again had an unknown number of interrupts, at least one.
+            let increase = increase(before, now).unwrap_or_else(|| now.max(1));
             match kind {
                 Some(kind) if kind.is(&line.label) => delta.expected += increase,
                 _ if line.label == TICK => delta.ticks += increase,
@@ -132,6 +133,7 @@ pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::interrupts::parse_interrupts;
 
     #[test]
     fn a_repetition_counts_when_the_one_interrupt_came_and_nothing_else() {
@@ -167,6 +169,18 @@ mod tests {
         check((0, 0, 1, 0), 1, None, Verdict::Contaminated);
         check((0, 0, 0, 0), 1, None, Verdict::Paused);
         check((0, 1, 0, 0), 0, None, Verdict::Contaminated);
+    }
+
+    #[test]
+    fn a_counter_that_wraps_or_is_made_again_is_no_large_number() {
+        let counts = |timer: u64, card: u64| {
+            let text =
+                format!("  CPU0\nLOC: {timer} Local timer\n 24: {card} PCI-MSIX 0-edge eth0\n");
+            KernelCounts { interrupts: parse_interrupts(&text), task: None }
+        };
+        let (before, after) = (counts(4_294_967_290, 1_000_000), counts(4, 0));
+        let delta = before.until(&after, 0, None);
+        assert_eq!((delta.ticks, delta.others), (10, 1));
     }
 
     #[test]

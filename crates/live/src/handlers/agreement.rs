@@ -144,31 +144,36 @@ pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
     lines.filter(is_nested).filter_map(|line| line.number).collect()
 }
 
-/// Upper bound of the nested threaded interrupts that the kernel counted between two readings of the files.
-pub(crate) fn nested_threaded_max(root: &Root, [before, after]: [&Files; 2]) -> u64 {
-    let bracket = Bracket { after: after.clone(), ..Bracket::default() };
-    let nested = nested_threaded_lines(root, &bracket);
+/// Upper bound of the nested threaded interrupts that the kernel counted between two readings of the files. `None` if the
+/// kernel freed such a line meanwhile, whose counts are lost then.
+pub(crate) fn nested_threaded_max(root: &Root, [before, after]: [&Files; 2]) -> Option<u64> {
+    let lines_of = |files: &Files| {
+        let bracket = Bracket { after: files.clone(), ..Bracket::default() };
+        nested_threaded_lines(root, &bracket)
+    };
+    let nested = lines_of(after);
+    let renewed = after.interrupts.renewed_lines(&before.interrupts);
+    if renewed.iter().any(|irq| nested.contains(irq) || lines_of(before).contains(irq)) {
+        return None;
+    }
     let increase = after.interrupts.since(&before.interrupts);
     let is_nested = |line: &&InterruptLine| line.number.is_some_and(|irq| nested.contains(&irq));
-    increase.lines.iter().filter(is_nested).map(InterruptLine::total).sum()
+    Some(increase.lines.iter().filter(is_nested).map(InterruptLine::total).sum())
 }
 
 /// Minimum and maximum of the kernel's count of a line on a CPU in the window, by the readings around its edges. `pick`
 /// chooses the file. `None`: the later reading lacks the line. A line that only the earlier reading lacks is new, and
-/// counts from 0.
+/// counts from 0. If the kernel made an IRQ line again, its counts until then are lost, and there is no maximum.
 fn bounds(
     bracket: &Bracket,
     pick: fn(&Files) -> &Interrupts,
     line: &str,
     cpu: u32,
 ) -> [Option<u64>; 2] {
-    let count = |files: &Files| pick(files).count(line, cpu);
-    // The kernel's counters have 32 bits, and may wrap.
-    let increase = |later: &Files, earlier: &Files| {
-        let (later_count, earlier_count) = (count(later)?, count(earlier).unwrap_or(0));
-        Some(u64::from((later_count as u32).wrapping_sub(earlier_count as u32)))
-    };
-    [increase(&bracket.closing, &bracket.opened), increase(&bracket.after, &bracket.before)]
+    let increase = |later: &Files, earlier: &Files| pick(later).increase(pick(earlier), line, cpu);
+    let is_renewed = pick(&bracket.after).is_renewed(pick(&bracket.before), line);
+    let max = if is_renewed { None } else { increase(&bracket.after, &bracket.before) };
+    [increase(&bracket.closing, &bracket.opened), max]
 }
 
 /// Whether the kernel's counters that a gate read when it opened and closed a window on a CPU lie between the readings
@@ -274,19 +279,20 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
         bracket.after.interrupts.lines.iter().filter_map(|line| line.number).collect();
     let irq_keys: Vec<u32> = irqs.iter().map(|irq| KEY_IRQ + irq).collect();
     let shared = shared_keys(bracket);
-    // Nested threaded interrupts count in the kernel's sum, but no probe sees them.
+    // Nested threaded interrupts count in the kernel's sum, but no probe sees them. If a CPU or a line vanished, their number
+    // is unknown, and the sum cannot be compared.
     let is_unseen = |irq: u32| {
         counts.nested_threaded.contains(&irq) && counts.entries(KEY_IRQ + irq, true) == 0
     };
     let unseen = irqs.iter().filter(|irq| is_unseen(**irq));
-    let unseen_max = unseen.filter_map(|irq| interrupts(&irq.to_string())[1]).sum();
+    let unseen_max: Option<u64> = unseen.map(|irq| interrupts(&irq.to_string())[1]).sum();
     add(
         ALL_DEVICES,
         "all IRQ lines",
         counts.counted(&irq_keys, &shared),
-        exact(COUNTER_DEVICES),
+        unseen_max.and_then(|_| exact(COUNTER_DEVICES)),
         [None; 2],
-        unseen_max,
+        unseen_max.unwrap_or(0),
     );
     for line in &bracket.after.interrupts.lines {
         let Some(irq) = line.number else { continue };
@@ -417,6 +423,38 @@ mod tests {
         let sample = lab::handlers::WindowSample { agreement: vec![devices], ..Default::default() };
         assert_eq!(sample.undelivered(), 0, "one may come while the counters are read");
     }
+    /// The drivers of the disk and the key are bound again in the window, so the kernel makes their lines again. The old
+    /// lines had counts of 1000 and 50.
+    #[test]
+    fn a_line_that_is_made_again_has_no_maximum() {
+        let bracket = Bracket {
+            before: files(1000, 50, 0),
+            opened: files(1001, 50, 0),
+            closing: files(12, 3, 4),
+            after: files(13, 3, 4),
+        };
+        let mut state = CpuState::new_zeroed();
+        state.kernel_disarmed[COUNTER_DEVICES] = 40;
+        let has_probe = &|key| key >= KEY_IRQ;
+        let lines = |nested_threaded: &BTreeSet<u32>| {
+            let rows = Vec::new();
+            let counts = CpuCounts { cpu: 0, state: &state, rows, has_probe, nested_threaded };
+            let lines = compare(&counts, &bracket, true);
+            ["devices", "36", "92"]
+                .map(|label| lines.iter().find(|line| line.line == label).cloned().unwrap())
+        };
+        let [devices, disk, lid] = lines(&BTreeSet::new());
+        assert_eq!((disk.kernel_min, disk.kernel_max), (Some(12), None));
+        assert_eq!((lid.kernel_min, lid.kernel_max), (Some(4), Some(4)));
+        assert_eq!(devices.kernel_exact, Some(40));
+        let [devices, ..] = lines(&BTreeSet::from([90]));
+        assert_eq!(devices.kernel_exact, None, "how many were nested is unknown");
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert_eq!(nested_threaded_max(&root, [&bracket.before, &bracket.after]), None);
+        assert_eq!(nested_threaded_max(&root, [&bracket.before, &bracket.opened]), Some(0));
+    }
+
     /// The disk's driver requests its line again in the window. The second action counts in a row of its own, which
     /// on a line with two actions at the same time would count each interrupt twice.
     #[test]

@@ -1,6 +1,8 @@
 //! Reads `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts. `handlers` compares its counts with them;
 //! `signal`, `footprint` and the timer stimulus count interrupts by them.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::root::Root;
@@ -45,6 +47,12 @@ impl InterruptLine {
     pub fn total(&self) -> u64 {
         self.per_cpu.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
+
+    /// The description without the trigger, which a driver may change: controller and hardware number. Another one shows
+    /// that the number has been given to another line.
+    fn source(&self) -> &str {
+        self.description.trim_end_matches(|character: char| !character.is_ascii_digit())
+    }
 }
 
 impl Interrupts {
@@ -67,31 +75,102 @@ impl Interrupts {
 
     /// The increase since `earlier`, for the lines and CPUs of `self`. A line or CPU that `earlier` lacks
     /// counts from zero: a line appears with its first handler, and a CPU when it comes online. The result is
-    /// right if a count has wrapped once.
+    /// right if a count has wrapped once. For renewed lines ([`Interrupts::is_renewed`]) it is a minimum.
     #[must_use]
     pub fn since(&self, earlier: &Interrupts) -> Interrupts {
-        let columns: Vec<Option<usize>> = self
-            .cpus
-            .iter()
-            .map(|cpu| earlier.cpus.iter().position(|candidate| candidate == cpu))
-            .collect();
         let lines = self.lines.iter().map(|line| {
-            let before = earlier.line(&line.label).map_or(&[][..], |line| &line.per_cpu[..]);
-            let is_per_cpu = line.per_cpu.len() == self.cpus.len();
-            let per_cpu = line.per_cpu.iter().enumerate().map(|(index, count)| {
-                let column = if is_per_cpu { columns[index] } else { Some(index) };
-                let before = column.and_then(|column| before.get(column)).copied().unwrap_or(0);
-                count.checked_sub(before).unwrap_or_else(|| increase_after_wrap(*count, before))
-            });
-            InterruptLine { per_cpu: per_cpu.collect(), ..line.clone() }
+            let before = earlier.line(&line.label);
+            let pair = LinePair { line, before, cpus: [&self.cpus, &earlier.cpus] };
+            InterruptLine { per_cpu: pair.increases(), ..line.clone() }
         });
         Interrupts { cpus: self.cpus.clone(), lines: lines.collect() }
     }
+
+    /// Like [`Interrupts::since`], for one line and CPU. `None` for machine-wide counts and unknown CPUs.
+    #[must_use]
+    pub fn increase(&self, earlier: &Interrupts, label: &str, cpu: u32) -> Option<u64> {
+        self.count(label, cpu)?;
+        let column = self.cpus.iter().position(|candidate| *candidate == cpu)?;
+        self.pair(earlier, label)?.increases().get(column).copied()
+    }
+
+    /// Whether the kernel has freed the IRQ line `label` since `earlier`, or has freed it and made it again. A driver that
+    /// resets its device or changes its number of queues does so. The line's counts until then are lost, and a new line may
+    /// have the number of an old one.
+    #[must_use]
+    pub fn is_renewed(&self, earlier: &Interrupts, label: &str) -> bool {
+        match (self.pair(earlier, label), earlier.line(label)) {
+            (Some(pair), _) => pair.is_renewed(),
+            (None, before) => before.is_some_and(|before| before.number.is_some()),
+        }
+    }
+
+    /// The numbers of all IRQ lines that are renewed ([`Interrupts::is_renewed`]).
+    #[must_use]
+    pub fn renewed_lines(&self, earlier: &Interrupts) -> BTreeSet<u32> {
+        let renewed = earlier.lines.iter().filter(|line| self.is_renewed(earlier, &line.label));
+        renewed.filter_map(|line| line.number).collect()
+    }
+
+    fn pair<'a>(&'a self, earlier: &'a Interrupts, label: &str) -> Option<LinePair<'a>> {
+        let (line, before) = (self.line(label)?, earlier.line(label));
+        Some(LinePair { line, before, cpus: [&self.cpus, &earlier.cpus] })
+    }
 }
 
-/// The increase of a count that has wrapped once.
-fn increase_after_wrap(count: u64, before: u64) -> u64 {
-    count.saturating_add(COUNT_MODULUS).saturating_sub(before)
+/// A line in two readings.
+struct LinePair<'a> {
+    line: &'a InterruptLine,
+    before: Option<&'a InterruptLine>,
+    /// The CPUs of the later and of the earlier reading.
+    cpus: [&'a [u32]; 2],
+}
+
+impl LinePair<'_> {
+    /// The counts of the line, each with that of the same CPU before. The latter is 0 if it is absent.
+    fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let [cpus, cpus_before] = self.cpus;
+        let has_same_columns = self.line.per_cpu.len() != cpus.len() || cpus == cpus_before;
+        self.line.per_cpu.iter().enumerate().map(move |(index, count)| {
+            let column = if has_same_columns {
+                Some(index)
+            } else {
+                cpus_before.iter().position(|cpu| *cpu == cpus[index])
+            };
+            let before = self.before.and_then(|before| before.per_cpu.get(column?).copied());
+            (*count, before.unwrap_or(0))
+        })
+    }
+
+    /// Whether the later line has other counters than the earlier one.
+    fn is_renewed(&self) -> bool {
+        let has_other_source =
+            self.before.is_some_and(|before| before.source() != self.line.source());
+        let is_irq = self.line.number.is_some();
+        is_irq
+            && (has_other_source
+                || self.counts().any(|(count, before)| increase(before, count).is_none()))
+    }
+
+    /// The increase of each count. The counters of a renewed line began at zero.
+    fn increases(&self) -> Vec<u64> {
+        let is_renewed = self.is_renewed();
+        let increase_of = |(count, before): (u64, u64)| {
+            if is_renewed { count } else { increase(before, count).unwrap_or(count) }
+        };
+        self.counts().map(increase_of).collect()
+    }
+}
+
+/// The increase of one of the kernel's counts, which may have wrapped once. `None`: the decrease is too large for a wrap, so
+/// the kernel has made the counter again.
+#[must_use]
+pub fn increase(before: u64, later: u64) -> Option<u64> {
+    if later >= before {
+        return Some(later - before);
+    }
+    let after_wrap = later.checked_add(COUNT_MODULUS)?.checked_sub(before)?;
+    (after_wrap < COUNT_MODULUS / 2).then_some(after_wrap)
 }
 
 /// Reads and parses `/proc/interrupts`; `None` if the file cannot be read.
@@ -283,6 +362,28 @@ Err:          0
         assert_eq!(delta.count("5", 2), Some(3), "came online");
         assert_eq!(delta.count("6", 0), Some(1), "new line");
         assert_eq!(delta.line("ERR").unwrap().per_cpu, [3]);
+    }
+
+    /// A driver resets its card: it frees the card's lines, and requests new ones. They may have the old numbers.
+    #[test]
+    fn a_line_that_is_made_again_counts_from_zero() {
+        let line = |number: u32, count: u64, card: &str| {
+            format!(" {number}: {count} 0 PCI-MSIX-0000:00:{card}.0 0-edge  eth0-rx-0\n")
+        };
+        let read =
+            |lines: &[String]| parse_interrupts(&("  CPU0 CPU1\n".to_owned() + &lines.concat()));
+        let before = read(&[line(24, 1_000_000, "03"), line(25, 7, "04"), line(26, 5, "05")]);
+        let after = read(&[line(24, 12, "03"), line(25, 9, "06")]);
+        let delta = after.since(&before);
+        assert_eq!(delta.count("24", 0), Some(12), "not a wrap");
+        assert_eq!(delta.count("25", 0), Some(9), "the line of another card");
+        assert_eq!(after.renewed_lines(&before), BTreeSet::from([24, 25, 26]));
+        assert_eq!(before.renewed_lines(&before), BTreeSet::new());
+        // A driver that requests a line again may choose another trigger and name.
+        let edge = parse_interrupts("  CPU0\n 9: 3 IO-APIC 9-edge  acpi\n");
+        let level = parse_interrupts("  CPU0\n 9: 5 IO-APIC 9-fasteoi  acpi2\n");
+        assert_eq!(level.renewed_lines(&edge), BTreeSet::new());
+        assert_eq!(level.since(&edge).count("9", 0), Some(2));
     }
 
     #[test]

@@ -79,14 +79,15 @@ pub(super) struct ComparisonConditions<'a> {
     pub is_probed: &'a dyn Fn(&str) -> bool,
     /// Events that the probes did not count.
     pub lost: u64,
-    /// Upper bound of the device interrupts that the kernel counts and that have no tracepoint.
-    pub nested_threaded_max: u64,
+    /// Upper bound of the device interrupts that the kernel counts and that have no tracepoint. `None` if it is unknown.
+    pub nested_threaded_max: Option<u64>,
 }
 
 /// Compares all counters. Returns the comparisons, and for each service an upper bound of the requests that the kernel
 /// did not deliver to the probes. Both are empty if the gate's counters are not valid.
 ///
-/// Device interrupts are not compared if a line has several handlers: one interrupt is then several requests.
+/// Device interrupts are not compared if a line has several handlers: one interrupt is then several requests. They are not
+/// compared either if an unknown number of them has no tracepoint.
 pub(super) fn compare(
     cpus: &[CpuTime],
     conditions: ComparisonConditions<'_>,
@@ -115,7 +116,8 @@ pub(super) fn compare(
             |service: usize| line.services.iter().any(|(number, ..)| *number == service);
         let counted: u64 =
             started.filter(|(service, _)| is_counted(*service)).map(|(_, count)| count).sum();
-        let unseen = if is_devices { conditions.nested_threaded_max } else { 0 };
+        let unseen = if is_devices { conditions.nested_threaded_max } else { Some(0) };
+        let Some(unseen) = unseen else { continue };
         // Each CPU that goes offline closes its window with interrupts on, which can miss one interrupt.
         let offline = cpus.iter().filter(|cpu| cpu.went_offline).count() as u64;
         let edge_max = line.edge_max * cpus.len() as u64 + offline + conditions.lost + unseen;
@@ -168,7 +170,12 @@ mod tests {
         let files = [&files, &files];
         compare(
             cpus,
-            ComparisonConditions { files, is_probed: &|_| true, lost, nested_threaded_max: 0 },
+            ComparisonConditions {
+                files,
+                is_probed: &|_| true,
+                lost,
+                nested_threaded_max: Some(0),
+            },
         )
     }
 

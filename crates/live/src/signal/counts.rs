@@ -28,7 +28,8 @@ pub struct KernelCounts {
 /// Increase of the counts on one CPU between two readings; each is `None` if a reading lacks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Increase {
-    /// Number of interrupts of all kinds on the CPU.
+    /// Number of interrupts of all kinds on the CPU. `None` also if the kernel freed an IRQ line meanwhile: the counts of
+    /// the line are lost then.
     pub interrupts: Option<u64>,
     /// Number of NET_RX softirqs on the CPU.
     pub net_rx: Option<u64>,
@@ -36,7 +37,8 @@ pub struct Increase {
     pub polls: Option<u64>,
     /// Number of NAPI polls on the CPU that found packets.
     pub useful_polls: Option<u64>,
-    /// Interrupts of the given lines on all CPUs. `None` if /proc/interrupts lists no given line.
+    /// Interrupts of the given lines on all CPUs. `None` if /proc/interrupts lists no given line, or if the kernel freed a
+    /// given line meanwhile.
     pub of_lines: Option<u64>,
 }
 
@@ -73,9 +75,13 @@ impl KernelCounts {
                 counts.lines.iter().filter(is_counted).map(InterruptLine::total).peekable();
             totals.peek().is_some().then(|| totals.sum::<u64>())
         };
+        let readings = self.interrupts.as_ref().zip(earlier.interrupts.as_ref());
+        let renewed = readings.map(|(now, before)| now.renewed_lines(before)).unwrap_or_default();
+        let complete = if renewed.is_empty() { interrupts.as_ref() } else { None };
+        let known_irqs = irqs.filter(|irqs| !irqs.iter().any(|irq| renewed.contains(irq)));
         Increase {
-            interrupts: interrupts.as_ref().and_then(sum_of_cpu),
-            of_lines: irqs
+            interrupts: complete.and_then(sum_of_cpu),
+            of_lines: known_irqs
                 .zip(interrupts.as_ref())
                 .and_then(|(irqs, counts)| sum_of_lines(irqs, counts)),
             net_rx: softirqs.and_then(|counts| counts.count("NET_RX", cpu)),
@@ -167,5 +173,23 @@ mod tests {
         assert_eq!(of_lines(Some(&[25])), None);
         assert_eq!(of_lines(Some(&[])), None);
         assert_eq!(of_lines(None), None);
+    }
+
+    #[test]
+    fn interrupts_of_a_line_that_is_made_again_are_unknown() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        fs::create_dir_all(directory.path().join("proc")).unwrap();
+        let counts = |card: u64, disk: u64| {
+            let lines =
+                format!(" 24: {card} PCI-MSIX 0-edge eth0\n 25: {disk} PCI-MSIX 1-edge nvme0q1\n");
+            fs::write(directory.path().join("proc/interrupts"), format!("  CPU0\n{lines}"))
+                .unwrap();
+            KernelCounts::now(&root, None)
+        };
+        let (before, after) = (counts(1_000_000, 3), counts(12, 8));
+        let increase = |irqs: &[u32]| after.since(&before, 0, Some(irqs));
+        assert_eq!(increase(&[25]).of_lines, Some(5));
+        assert_eq!((increase(&[24]).of_lines, increase(&[25]).interrupts), (None, None));
     }
 }

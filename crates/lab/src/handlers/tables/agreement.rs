@@ -43,7 +43,8 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
         column(
             "kernel_max_count",
             "Upper bound by the files in /proc: the difference of readings just outside the \
-             window.",
+             window. Absent if the kernel freed the IRQ line meanwhile, as in the reset of a device: \
+             its counts are lost then.",
         )
         .shown_as("kernel max", 44)
         .uint(|(_, line): &Row<'_>| line.kernel_max),

@@ -176,7 +176,8 @@ pub(super) fn activity_columns<'a>() -> Columns<'a, Activities<'a>> {
             "cpu_interrupts_hz",
             "interrupts",
             "Interrupts of all kinds on the receiving CPU, by /proc/interrupts, or counted by the \
-             simulator.",
+             simulator. Absent if the kernel freed an IRQ line in a window, as in the reset of a device: its counts \
+             are lost then.",
         )
         .real(|activities: &Activities<'_>| activities.rate_hz(|activity| activity.interrupts)),
         rate(
@@ -191,7 +192,7 @@ pub(super) fn activity_columns<'a>() -> Columns<'a, Activities<'a>> {
             "disk_interrupts_hz",
             "disk's",
             "Interrupts of the disk on all CPUs, by /proc/interrupts, or counted by the simulator; \
-             absent without a disk.",
+             absent without a disk, or if the kernel freed one of its IRQ lines in a window.",
         )
         .real(|activities: &Activities<'_>| {
             activities.rate_hz(|activity| activity.disk_interrupts)
