@@ -109,6 +109,15 @@ fn a_storm_is_counted_whole() {
         // The kernel counts a softirq before its tracepoint. So one softirq may lie on the edge of the window.
         assert!(count(line, "irqlab_count") <= count(line, "kernel_count") + 1, "{line}");
     }
+    // The stimuli ran for longer than the window, and counted their operations all the time.
+    let window_ns = run["settings"]["duration_ns"].as_u64();
+    let stimuli = ["timer high", "ipi high", "disk high"].map(|name| &run["settings"][name]);
+    let stimuli: Vec<_> = stimuli.into_iter().filter(|stimulus| stimulus.is_object()).collect();
+    assert!(!stimuli.is_empty(), "{run}");
+    for stimulus in stimuli {
+        assert!(stimulus["elapsed_ns"].as_u64() > window_ns, "{stimulus}");
+        assert!(stimulus["operations"].is_u64(), "{stimulus}");
+    }
 }
 
 #[test]

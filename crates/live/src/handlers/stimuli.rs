@@ -27,18 +27,6 @@ pub struct FinishedStimuli {
     pub warnings: Vec<String>,
 }
 
-/// A warning about the threads that lost their CPU; `None` if no thread did.
-fn lost_cpus_warning(report: &Report) -> Option<String> {
-    let threads = report.lost_cpus.iter().map(|(role, cpu)| format!("{role} on CPU {cpu}"));
-    let threads: Vec<String> = threads.collect();
-    (!threads.is_empty()).then(|| {
-        format!(
-            "threads of load or stimulus ended because their CPU went offline: {}",
-            threads.join(", ")
-        )
-    })
-}
-
 fn stimulus_stats(report: &Report) -> StimulusStats {
     StimulusStats {
         operations: report.operations,
@@ -104,8 +92,7 @@ impl Stimuli {
         let mut warnings = Vec::new();
         let mut stop = |running: Option<Running>| match running?.stop() {
             Ok(report) => {
-                warnings.extend(lost_cpus_warning(&report));
-                warnings.extend(report.warnings.iter().cloned());
+                warnings.extend(report.all_warnings());
                 Some(stimulus_stats(&report))
             }
             Err(error) => {

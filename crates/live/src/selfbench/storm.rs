@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{Condition, HandlersBench, ProbeOverhead, WindowSample};
+use serde_json::{Map, Value as Json};
 
 use super::failed;
 use crate::handlers::{LiveBench, LiveSettings};
@@ -49,13 +50,46 @@ pub struct Storm {
     pub overhead: ProbeOverhead,
     /// Readings of this process's resident set during the window, in order, bytes.
     pub resident_bytes: Vec<u64>,
-    /// The stimuli that ran, with their statistics.
-    pub done: Vec<(String, Report)>,
+    /// The stimuli that ran.
+    pub stimuli: Vec<FinishedStimulus>,
+    /// Errors of stimuli when they stopped.
+    pub stop_errors: Vec<String>,
     /// Unavailable stimuli: name, reason, remedy.
     pub absent: Vec<(String, String, Option<String>)>,
 }
 
+/// A stimulus that ran during the window. It started before the window opened, and stopped after it had closed.
+#[derive(Clone, Debug, Default)]
+pub struct FinishedStimulus {
+    /// Stimulus and rate, such as `timer high`.
+    pub name: String,
+    /// The settings in effect, such as method and interval.
+    pub facts: Map<String, Json>,
+    pub report: Report,
+}
+
+impl FinishedStimulus {
+    /// All warnings for the reader of the numbers.
+    fn warnings(&self) -> Vec<String> {
+        let fallback = self.facts.get("method_reason").and_then(Json::as_str).map(|reason| {
+            let method =
+                self.facts.get("method").and_then(Json::as_str).unwrap_or("another method");
+            format!("it runs by {method}, which reaches lower rates: {reason}")
+        });
+        let warnings = fallback.into_iter().chain(self.report.all_warnings());
+        warnings.map(|warning| format!("{}: {warning}", self.name)).collect()
+    }
+}
+
 impl Storm {
+    /// All warnings for the reader of the numbers: of the bench, its window and the stimuli.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let of_stimuli = self.stimuli.iter().flat_map(FinishedStimulus::warnings);
+        let of_bench = self.facts.warnings.iter().chain(&self.sample.warnings).cloned();
+        of_bench.chain(of_stimuli).chain(self.stop_errors.iter().cloned()).collect()
+    }
+
     /// Number of spans with an entry and an exit: device interrupts, vectors and softirqs.
     #[must_use]
     pub fn spans(&self) -> u64 {
@@ -96,8 +130,11 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
         stimulus.check()?;
     }
     for stimulus in running {
-        let name = stimulus.name().to_owned();
-        storm.done.push((name, stimulus.stop()?));
+        let (name, facts) = (stimulus.name().to_owned(), stimulus.facts().clone());
+        match stimulus.stop() {
+            Ok(report) => storm.stimuli.push(FinishedStimulus { name, facts, report }),
+            Err(error) => storm.stop_errors.push(error.to_string()),
+        }
     }
     Ok(storm)
 }

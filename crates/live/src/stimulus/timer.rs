@@ -16,11 +16,9 @@ use super::facts::{Facts, facts};
 use super::system::{Ticker, other_cpu};
 use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
-use crate::host::interrupts::read_interrupts;
+use crate::host::interrupts::{increase, read_interrupts};
 use crate::host::{Root, is_online};
 
-/// Interval of the sleeping threads at the high rate, if perf sampling is refused.
-const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
 /// Longest and shortest interval between two refreshes, which set the sampling period again. [`start_sampling`] says
 /// why.
 const REFRESH_INTERVAL_MAX: Duration = Duration::from_millis(32);
@@ -40,7 +38,7 @@ pub(super) fn start(
         Rate::High => match open_clocks(settings) {
             Ok(events) => start_sampling(settings, pool, events),
             Err(error) => {
-                let mut facts = start_sleepers(settings, pool, FALLBACK_INTERVAL)?;
+                let mut facts = start_sleepers(settings, pool, settings.timer_period)?;
                 facts.extend(facts! {
                     "method_reason": format!("perf_event_open of cpu-clock: {error}"),
                 });
@@ -217,7 +215,8 @@ impl ClockReadings {
         let online: Vec<usize> = (0..clocks.events.len()).filter(is_online).collect();
         let lacks_interrupts = online.iter().any(|&index| {
             let counts = end.interrupts[index].zip(self.interrupts[index]);
-            counts.is_some_and(|(after, before)| after.saturating_sub(before) < interrupts_min)
+            let came = counts.and_then(|(after, before)| increase(before, after));
+            came.is_some_and(|came| came < interrupts_min)
         });
         let counted =
             |index: &usize| end.counted_ns[*index].saturating_sub(self.counted_ns[*index]);

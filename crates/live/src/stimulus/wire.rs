@@ -50,3 +50,19 @@ pub struct Report {
     /// Why the operations are not what the kernel did, as sentences without a full stop.
     pub warnings: Vec<String>,
 }
+
+impl Report {
+    /// All warnings for the reader of the numbers: about lost CPUs, and about the operations.
+    #[must_use]
+    pub fn all_warnings(&self) -> Vec<String> {
+        let threads = self.lost_cpus.iter().map(|(role, cpu)| format!("{role} on CPU {cpu}"));
+        let threads: Vec<String> = threads.collect();
+        let lost_cpus = (!threads.is_empty()).then(|| {
+            format!(
+                "threads of load or stimulus ended because their CPU went offline: {}",
+                threads.join(", ")
+            )
+        });
+        lost_cpus.into_iter().chain(self.warnings.iter().cloned()).collect()
+    }
+}

@@ -62,6 +62,9 @@ fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measure
     run_settings.insert("rounds".into(), json!(settings.rounds));
     run_settings.insert("window_ns".into(), json!(settings.window.as_nanos() as u64));
     run_settings.insert("stimulus".into(), json!("disk high"));
+    run_settings.insert("stimulus_operations".into(), json!(seen.disk.operations));
+    run_settings.insert("stimulus_errors".into(), json!(seen.disk.errors));
+    run_settings.insert("stimulus_elapsed_ns".into(), json!(seen.disk.elapsed_ns));
     let mut observer = Map::new();
     observer.insert("events_lost".into(), json!(seen.lost));
     observer.insert("probe_overhead_in_span_ns".into(), json!(seen.probe_overhead_in_span_ns));
@@ -71,7 +74,7 @@ fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measure
     Measured {
         settings: run_settings,
         observer,
-        warnings: warning.into_iter().collect(),
+        warnings: warning.into_iter().chain(seen.warnings.iter().cloned()).collect(),
         tables: tables(seen),
         interrupted: seen.interrupted,
         ..Measured::default()

@@ -59,7 +59,7 @@ use lab::experiment::BenchError;
 use super::failed;
 use crate::bpf::Flavour;
 use crate::probe_overhead::{CALLS, calibrate};
-use crate::stimulus::{Helper, Rate, Running, Stimulus, StimulusSettings, start};
+use crate::stimulus::{Helper, Rate, Report, Running, Stimulus, StimulusSettings, start};
 use crate::window::Stop;
 use windows::Windows;
 
@@ -199,6 +199,10 @@ pub struct TraceAgreement {
     pub probe_overhead_ns: u64,
     /// Number of events that irqlab lost.
     pub lost: u64,
+    /// The disk stimulus's statistics. It ran before, between and after the windows, too.
+    pub disk: Report,
+    /// Warnings of the stimulus.
+    pub warnings: Vec<String>,
     /// Whether the user stopped the comparison early.
     pub interrupted: bool,
 }
@@ -246,7 +250,9 @@ pub fn measure(
         }
         result.rounds.push(lines);
     }
-    disk.stop()?;
+    let report = disk.stop()?;
+    result.warnings.extend(report.all_warnings());
+    result.disk = report;
     result.lost = windows.lost()?;
     Ok(result)
 }
