@@ -10,6 +10,8 @@ use live::host::{Root, cpu_facts, rate_facts};
 use live::kernels::{
     KernelsObserver, counter_flaw, measure, measure_in_processes, steal_ns, this_processor,
 };
+use live::spawn::spawn_thread;
+use live::threads::pin;
 use live::window::Stop;
 use serde_json::{Map, Value, json};
 use sim::kernels::SimKernels;
@@ -101,7 +103,9 @@ pub fn measure_host(
         is_virtual: is_virtual(&root),
         quietest_ratio,
         throttled: throttled.map(|(after, before)| after.saturating_sub(before)),
-        rate_ratio: core_hz().zip(rate_before.highest_hz).map(|(hz, highest)| hz / highest as f64),
+        rate_ratio: core_hz(cpu)
+            .zip(rate_before.highest_hz)
+            .map(|(hz, highest)| hz / highest as f64),
     };
     let steal_ns =
         steal_ns(cpu).zip(stolen_before).map(|(after, before)| after.saturating_sub(before));
@@ -175,11 +179,15 @@ pub fn measure_model(
     Ok(sim::kernels::measure(&machine.guest, label, request)?)
 }
 
-/// The clock rate of this thread's core, Hz: the highest rate in a short measurement. `None` without a time-stamp
-/// counter.
-pub fn core_hz() -> Option<f64> {
-    let ticks_per_cycle = live::clock::core_cycle()?;
-    Some(live::clock::ClockResolution::measure()?.hz / ticks_per_cycle)
+/// The clock rate of a CPU's core, Hz: the highest rate in a short measurement. Cores of a hybrid processor have different
+/// rates. `None` without a time-stamp counter, or if this process may not run on the CPU.
+pub fn core_hz(cpu: u32) -> Option<f64> {
+    let measure = move || {
+        pin(cpu).ok()?;
+        let ticks_per_cycle = live::clock::core_cycle()?;
+        Some(live::clock::ClockResolution::measure()?.hz / ticks_per_cycle)
+    };
+    spawn_thread("core clock", measure).ok()?.join().ok()?
 }
 
 /// An absence for each kernel without cycles. `side` names the machine in its text, as in `in the model`.

@@ -70,23 +70,29 @@ pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
         }
         return;
     };
-    let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
+    let host = &facts.host;
+    let name = host.cpu.model.name.as_deref().unwrap_or("unknown processor");
     let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
     draft.set(stated("about", format!("{about:?}"), "/proc/cpuinfo"));
-    match core_hz() {
+    match core_hz(facts.cpu) {
         Some(hz) => {
             let text = format!("\"{} MHz\"", (hz / 1e6).round());
             draft.set(stated("clock", text, "dependent additions by the time-stamp counter"));
         }
         None => draft.set(left("clock", "the time-stamp counter has no frequency")),
     }
-    set_identity(draft, facts, processor);
-    let cpus = facts.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
+    set_identity(draft, host, processor);
+    let cpus = host.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
     draft.set(stated("cpus", cpus.to_string(), "CPUs online"));
+    set_caches(draft, &facts.caches);
+}
+
+/// Sets the caches of the CPU that was measured.
+fn set_caches(draft: &mut Draft, caches: &[CacheFacts]) {
     for (level, kind, table) in
         [(1, "Data", "l1d"), (1, "Instruction", "l1i"), (2, "Unified", "l2"), (3, "Unified", "l3")]
     {
-        let cache = facts.caches.iter().find(|cache| cache.level == level && cache.kind == kind);
+        let cache = caches.iter().find(|cache| cache.level == level && cache.kind == kind);
         match cache.map(|cache| geometry(cache, table)) {
             Some(Some(fields)) => draft.set_together(fields),
             _ => draft.set(left(&format!("{table}.size"), "the machine does not state it")),
@@ -121,5 +127,60 @@ pub(super) fn set_tlb(draft: &mut Draft, host: &[KernelSample]) {
             ]);
         }
         None => draft.set(left("dtlb.entries", "no chase of pages shows where the TLB ends")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use live::host::Root;
+    use sim::models;
+
+    use super::super::original::Measured;
+    use super::*;
+
+    /// A hybrid processor: CPU 0 is a performance core, CPU 16 an efficiency core.
+    #[test]
+    fn the_caches_are_those_of_the_measured_cpu() {
+        let directory = tempfile::tempdir().unwrap();
+        for (cpu, caches) in [(0, ["48K", "32K", "1280K"]), (16, ["32K", "64K", "2048K"])] {
+            let kinds = [("1", "Data", "8"), ("1", "Instruction", "8"), ("2", "Unified", "16")];
+            for (index, (size, (level, kind, ways))) in caches.into_iter().zip(kinds).enumerate() {
+                let cache = format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
+                let cache = directory.path().join(cache);
+                fs::create_dir_all(&cache).unwrap();
+                for (name, text) in [
+                    ("level", level),
+                    ("type", kind),
+                    ("size", size),
+                    (
+                        "ways_of_associativity",
+                        if size == "48K" {
+                            "12"
+                        } else if size == "1280K" {
+                            "10"
+                        } else {
+                            ways
+                        },
+                    ),
+                    ("coherency_line_size", "64"),
+                ] {
+                    fs::write(cache.join(name), text).unwrap();
+                }
+            }
+        }
+        let kib = |cpu: u32| {
+            let root = Root::new(directory.path());
+            let text = models::text("emerald-rapids").unwrap();
+            let mut draft = Draft { text, fitted: Vec::new(), undetermined: Vec::new() };
+            set_caches(&mut draft, &Measured::new(HostFacts::default(), &root, cpu).caches);
+            ["l1d.size", "l1i.size", "l2.size"].map(|field| {
+                let fitted = draft.fitted.iter().find(|fitted| fitted.field == field).unwrap();
+                fitted.value.clone().unwrap_or_else(|| format!("{fitted:?}"))
+            })
+        };
+        assert_eq!(kib(0), ["\"48 KiB\"", "\"32 KiB\"", "\"1280 KiB\""]);
+        assert_eq!(kib(16), ["\"32 KiB\"", "\"64 KiB\"", "\"2048 KiB\""]);
     }
 }

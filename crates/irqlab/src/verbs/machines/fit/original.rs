@@ -3,7 +3,7 @@
 use anyhow::bail;
 use lab::kernels::fit::Conditions;
 use lab::kernels::{Kept, KernelSample, Processor};
-use live::host::{HostFacts, run_host_block};
+use live::host::{CacheFacts, HostFacts, Root, cache_facts, run_host_block};
 use live::kernels::selected;
 use live::window::Stop;
 use serde_json::{Map, Value, json};
@@ -21,12 +21,27 @@ pub(super) struct Original {
     pub(super) samples: Vec<KernelSample>,
     pub(super) conditions: Conditions,
     /// Facts that the machine states about itself. `None` with kept data.
-    pub(super) facts: Option<HostFacts>,
+    pub(super) facts: Option<Measured>,
     /// Settings and warnings for the run.
     pub(super) settings: Map<String, Value>,
     pub(super) warnings: Vec<String>,
     /// See [`crate::kernels::Host::steal_ns`].
     pub(super) steal_ns: Option<u64>,
+}
+
+/// A machine and its CPU that was measured.
+pub(super) struct Measured {
+    pub(super) host: HostFacts,
+    pub(super) cpu: u32,
+    /// The caches of the CPU. Other cores of a hybrid processor have other caches.
+    pub(super) caches: Vec<CacheFacts>,
+}
+
+impl Measured {
+    /// The CPU `cpu` of the machine `host`, whose files are below `root`.
+    pub(super) fn new(host: HostFacts, root: &Root, cpu: u32) -> Measured {
+        Measured { caches: cache_facts(root, &[cpu]), host, cpu }
+    }
 }
 
 impl Original {
@@ -50,7 +65,7 @@ impl Original {
             cpu: host.processor.map_or_else(String::new, |(_, name)| name),
             samples: host.samples,
             conditions: host.conditions,
-            facts: Some(facts),
+            facts: Some(Measured::new(facts, &Root::default(), cpu)),
             settings,
             warnings: host.warnings,
             steal_ns: host.steal_ns,
@@ -60,7 +75,7 @@ impl Original {
     /// The run's facts about the machine that was measured. Kept data knows only the processor's name.
     pub(super) fn host_block(&self) -> Map<String, Value> {
         match &self.facts {
-            Some(facts) => run_host_block(facts),
+            Some(facts) => run_host_block(&facts.host),
             None => Map::from_iter([("cpu_model".to_owned(), json!(self.cpu))]),
         }
     }
