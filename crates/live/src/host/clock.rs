@@ -1,8 +1,11 @@
 //! Facts about the kernel's clock source, the frequency of the TSC, and the hypervisor, from /sys and CPUID.
 
+use std::sync::OnceLock;
+
 use serde::Serialize;
 
-use super::cpu::{CpuModel, parse_cpuinfo};
+use super::cpu::{CpuModel, cpu_model};
+use super::kernel::is_kvm_guest;
 use super::root::Root;
 
 /// Facts about the clocks.
@@ -99,18 +102,49 @@ pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     HypervisorFacts { present, name, signature, machine }
 }
 
-/// Whether zeros of stolen time in /proc/stat may mean that the hypervisor reports none. A KVM that promises the report
-/// (KVM_FEATURE_STEAL_TIME) is believed. False if no hypervisor is visible.
-pub(super) fn may_hide_steal(root: &Root) -> bool {
+/// Why zeros of stolen time in /proc/stat may mean that it is not known. `None` if no hypervisor is visible, or if the
+/// hypervisor promises to report it and the kernel reads the report.
+pub(super) fn why_steal_may_be_hidden(root: &Root) -> Option<&'static str> {
+    let has_sysfs_type = root.exists("sys/hypervisor/type");
     if !root.is_live() {
-        let is_flagged = root
-            .text("proc/cpuinfo")
-            .is_some_and(|text| parse_cpuinfo(&text).hypervisor_flag == Some(true));
-        return is_flagged || root.exists("sys/hypervisor/type");
+        let is_virtual = has_sysfs_type || cpu_model(root).hypervisor_flag == Some(true);
+        return why_hidden(root, is_virtual, false);
     }
-    // Asks CPUID, because /proc/cpuinfo interrupts all CPUs on some kernels.
-    let is_virtual = cpuid::is_virtual() == Some(true) || root.exists("sys/hypervisor/type");
-    is_virtual && !cpuid::kvm_reports_steal()
+    // The answer does not change while the machine runs, and the benches ask at the edges of windows.
+    static ANSWER: OnceLock<Option<&'static str>> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        // Asks CPUID, because /proc/cpuinfo interrupts all CPUs on some kernels.
+        let is_virtual = cpuid::is_virtual() == Some(true) || has_sysfs_type;
+        why_hidden(root, is_virtual, cpuid::kvm_reports_steal())
+    })
+}
+
+/// `is_promised`: a KVM promises to report stolen time (KVM_FEATURE_STEAL_TIME).
+fn why_hidden(root: &Root, is_virtual: bool, is_promised: bool) -> Option<&'static str> {
+    match (is_virtual, is_promised) {
+        (false, _) => None,
+        (true, false) => Some("the hypervisor reports no stolen time"),
+        (true, true) if kernel_uses_kvm(root) => None,
+        (true, true) => Some("nothing shows that this kernel reads KVM's report of stolen time"),
+    }
+}
+
+/// Whether the kernel uses KVM's services for guests, such as the report of stolen time. The option `nopv` turns them off
+/// (arch/x86/kernel/cpu/hypervisor.c), and a kernel may be built without them. Only a kernel that uses them has the clock
+/// source `kvm-clock`, but an option can turn the clock off. False if nothing is known.
+fn kernel_uses_kvm(root: &Root) -> bool {
+    let sources = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+    let has_clock = root
+        .word(sources)
+        .is_some_and(|names| names.split_whitespace().any(|name| name == "kvm-clock"));
+    has_clock || is_kvm_guest(root)
+}
+
+/// The processor's vendor, such as `GenuineIntel`. On the running machine asks CPUID, because reading /proc/cpuinfo
+/// interrupts all CPUs on some kernels.
+pub(super) fn processor_vendor(root: &Root) -> Option<String> {
+    let from_cpuid = if root.is_live() { cpuid::vendor() } else { None };
+    from_cpuid.or_else(|| cpu_model(root).vendor)
 }
 
 /// Facts from the CPUID instruction alone.
@@ -129,6 +163,13 @@ mod cpuid {
     fn leaf(number: u32) -> CpuidResult {
         // SAFETY: every x86_64 processor has the CPUID instruction, and it touches no memory.
         unsafe { __cpuid(number) }
+    }
+
+    /// The vendor of the processor, twelve characters.
+    pub(super) fn vendor() -> Option<String> {
+        let registers = leaf(0);
+        let bytes = [registers.ebx, registers.edx, registers.ecx].map(u32::to_le_bytes).concat();
+        String::from_utf8(bytes).ok()
     }
 
     /// The signature, of up to twelve characters. Meaningful only under a hypervisor.
@@ -184,6 +225,14 @@ mod cpuid {
         None
     }
 
+    pub(super) fn vendor() -> Option<String> {
+        None
+    }
+
+    pub(super) fn kvm_reports_steal() -> bool {
+        false
+    }
+
     pub(super) fn is_virtual() -> Option<bool> {
         None
     }
@@ -222,6 +271,30 @@ mod tests {
         let facts = hypervisor_facts(&root, &metal);
         assert_eq!((facts.present, facts.name.as_deref()), (Some(true), Some("Xen")));
         assert_eq!(facts.machine.as_deref(), Some("Xen"));
+    }
+
+    /// A KVM offers the report, but the guest's kernel must ask for it.
+    #[test]
+    fn zeros_are_believed_if_kvm_reports_steal_and_the_kernel_reads_it() {
+        let hidden = |command_line: &str, config: &str, sources: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let base = "sys/devices/system/clocksource/clocksource0";
+            plant(directory.path(), &format!("{base}/available_clocksource"), sources);
+            plant(directory.path(), "proc/sys/kernel/osrelease", "6.1.0\n");
+            plant(directory.path(), "proc/cmdline", command_line);
+            plant(directory.path(), "boot/config-6.1.0", config);
+            why_hidden(&Root::new(directory.path()), true, true).is_some()
+        };
+        let built = "CONFIG_PARAVIRT=y\nCONFIG_KVM_GUEST=y\n";
+        assert!(!hidden("quiet", built, "kvm-clock tsc\n"));
+        assert!(!hidden("quiet no-kvmclock", built, "tsc\n"));
+        assert!(hidden("quiet nopv", built, "tsc\n"));
+        assert!(hidden("quiet", "CONFIG_HZ=250\n", "tsc\n"));
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert!(why_hidden(&root, true, true).is_some(), "nothing is known");
+        assert!(why_hidden(&root, true, false).is_some(), "not promised");
+        assert_eq!(why_hidden(&root, false, false), None);
     }
 
     #[test]

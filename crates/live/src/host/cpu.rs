@@ -71,6 +71,12 @@ pub struct CpuTopology {
     pub governor: Option<String>,
 }
 
+/// Reads the model of the first processor. On some kernels, reading /proc/cpuinfo interrupts all CPUs.
+pub(super) fn cpu_model(root: &Root) -> CpuModel {
+    let text = root.text_up_to("proc/cpuinfo", CPUINFO_BYTES_MAX);
+    text.map(|text| parse_cpuinfo(&text)).unwrap_or_default()
+}
+
 /// Reads the facts about the processors.
 #[must_use]
 pub fn cpu_facts(root: &Root) -> CpuFacts {
@@ -84,10 +90,7 @@ pub fn cpu_facts(root: &Root) -> CpuFacts {
         .flatten()
         .find_map(|cpu| root.word(format!("{CPU_DIRECTORY}/cpu{cpu}/cpufreq/scaling_driver")));
     CpuFacts {
-        model: root
-            .text_up_to("proc/cpuinfo", CPUINFO_BYTES_MAX)
-            .map(|text| parse_cpuinfo(&text))
-            .unwrap_or_default(),
+        model: cpu_model(root),
         possible: list("possible"),
         present: list("present"),
         topology,

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::clock::may_hide_steal;
+use super::clock::why_steal_may_be_hidden;
 use super::root::Root;
 
 /// Largest /proc/stat that is read. It has a line for each CPU and a number for each IRQ.
@@ -17,7 +17,7 @@ pub struct StealFacts {
     /// An entry for each CPU of /proc/stat.
     pub per_cpu: Vec<CpuSteal>,
     /// Why the stolen ticks are not known, if they are not: /proc/stat has 0 for each CPU of a virtual machine whose
-    /// hypervisor reports none.
+    /// hypervisor reports none, or whose kernel does not read the report.
     pub unreported: Option<String>,
 }
 
@@ -63,9 +63,9 @@ pub fn steal_facts(root: &Root) -> StealFacts {
     let tick_ns = ticks_per_second.and_then(|number| 1_000_000_000u64.checked_div(number));
     let mut facts = StealFacts { tick_ns, per_cpu: parse_stat(&text), unreported: None };
     // A single stolen tick shows that the hypervisor reports them. Otherwise 0 may mean that nothing was stolen.
-    if facts.steal_ticks() == Some(0) && may_hide_steal(root) {
-        facts.unreported =
-            Some("the hypervisor reports no stolen time (/proc/stat has 0 since boot)".to_owned());
+    let hidden = if facts.steal_ticks() == Some(0) { why_steal_may_be_hidden(root) } else { None };
+    if let Some(reason) = hidden {
+        facts.unreported = Some(format!("{reason} (/proc/stat has 0 since boot)"));
         for cpu in &mut facts.per_cpu {
             (cpu.steal_ticks, cpu.steal_ratio) = (None, None);
         }

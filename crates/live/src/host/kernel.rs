@@ -15,7 +15,7 @@ const CONFIG_BYTES_MAX: usize = 4 << 20;
 
 /// Options of the kernel command line that change the cost or the routing of interrupts. The other
 /// options are not kept, because they may be private.
-const BOOT_OPTIONS: [&str; 25] = [
+const BOOT_OPTIONS: [&str; 26] = [
     "clocksource",
     "cpuidle_haltpoll.force",
     "idle",
@@ -29,6 +29,7 @@ const BOOT_OPTIONS: [&str; 25] = [
     "nmi_watchdog",
     "nohz",
     "nohz_full",
+    "nopv",
     "nosmt",
     "nowatchdog",
     "preempt",
@@ -70,15 +71,17 @@ pub struct KernelFacts {
     pub irq_time_accounting: Option<bool>,
     /// The build options that change what kernel paths cost. `None` if the configuration cannot be read.
     pub costly_options: Option<Vec<String>>,
-    /// The options of the command line in `BOOT_OPTIONS`; the value is empty for mere switches.
+    /// The options of the command line in `BOOT_OPTIONS`; the value is empty for mere switches. An option that occurs
+    /// several times has all its values, in their order, with a space between two.
     pub boot_options: Option<BTreeMap<String, String>>,
 }
 
 /// The kernel's preemption model: as built, and in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Preemption {
-    /// The model in the kernel's configuration: `PREEMPT_RT`, `PREEMPT_DYNAMIC`, `PREEMPT`,
-    /// `PREEMPT_VOLUNTARY` or `PREEMPT_NONE`.
+    /// The model in the kernel's configuration: `PREEMPT_RT`, `PREEMPT_DYNAMIC`, `PREEMPT`, `PREEMPT_LAZY`,
+    /// `PREEMPT_VOLUNTARY` or `PREEMPT_NONE`. `PREEMPT or PREEMPT_LAZY` if the configuration, which alone tells the two
+    /// apart, cannot be read.
     pub built: Option<String>,
     /// The mode in force on a kernel that offers a choice at boot: `none`, `voluntary`, `full`, `lazy`. Read from
     /// debugfs (root only), otherwise from `preempt=`, otherwise the configured default. `None` on other kernels.
@@ -113,7 +116,7 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
             "(null)" => Some(Vec::new()),
             list => parse_cpu_list(list).ok(),
         });
-        listed.or_else(|| match boot_options.as_ref()?.get(option) {
+        listed.or_else(|| match last_value(boot_options.as_ref()?, option) {
             // A kernel without the file was built without the option, and ignores it.
             Some(_) if root.exists("sys/devices/system/cpu/online") && !root.exists(path) => {
                 Some(Vec::new())
@@ -123,10 +126,15 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
         })
     };
     let nohz_full = cpus("sys/devices/system/cpu/nohz_full", "nohz_full");
-    let option = boot_options.as_ref().map(|options| options.get("rcu_nocbs").map(String::as_str));
+    let option = boot_options.as_ref().map(|options| last_value(options, "rcu_nocbs"));
     KernelFacts {
         hz: config.as_ref().and_then(|config| config.get("HZ")?.parse().ok()),
-        preemption: preemption(root, version.as_deref(), config.as_ref(), boot_options.as_ref()),
+        preemption: preemption(
+            root,
+            [release.as_deref(), version.as_deref()],
+            config.as_ref(),
+            boot_options.as_ref(),
+        ),
         rcu_nocbs: option
             .and_then(|option| offloaded_cpus(option, nohz_full.as_deref()?, config.as_ref())),
         irq_time_accounting: irq_time_accounting(config.as_ref(), boot_options.as_ref()),
@@ -159,10 +167,14 @@ impl KernelFacts {
     /// Major and minor number of the release: (6, 1) for `6.1.0-18-amd64`.
     #[must_use]
     pub fn version_pair(&self) -> Option<(u32, u32)> {
-        let mut numbers =
-            self.release.as_deref()?.split(|character: char| !character.is_ascii_digit());
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        version_pair(self.release.as_deref()?)
     }
+}
+
+/// Major and minor number of a release.
+fn version_pair(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Reads the kernel's configuration; returns the file's path and the options. The file in /boot or /lib/modules must
@@ -186,26 +198,45 @@ fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConf
         })
 }
 
-/// The options of a kernel command line that are in [`BOOT_OPTIONS`]. Ignores the arguments of init, after `--`. If an
-/// option occurs several times, its last value counts.
+/// The options of a kernel command line that are in [`BOOT_OPTIONS`], with all their values. Ignores the arguments of init,
+/// after `--`. Like the kernel (`parameq` in kernel/params.c), takes `-` and `_` in a name for the same.
 fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
-    let arguments = line.split_whitespace().take_while(|word| *word != "--");
-    let options = arguments.map(|argument| argument.split_once('=').unwrap_or((argument, "")));
-    options
-        .filter(|(name, _)| BOOT_OPTIONS.contains(name))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    let mut options = BTreeMap::new();
+    for argument in line.split_whitespace().take_while(|word| *word != "--") {
+        let (name, value) = argument.split_once('=').unwrap_or((argument, ""));
+        let name = name.replace('-', "_");
+        let Some(known) = BOOT_OPTIONS.iter().find(|known| **known == name) else { continue };
+        let values = options.entry((*known).to_owned()).or_insert_with(Vec::new);
+        values.push(value);
+    }
+    options.into_iter().map(|(name, values)| (name, values.join(" "))).collect()
+}
+
+/// The last value of an option, which counts where a later value replaces an earlier one.
+fn last_value<'a>(options: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    options.get(name)?.rsplit(' ').next()
+}
+
+/// Whether the kernel uses the services of KVM for its guests: it is built with them, and `nopv` does not turn them off.
+/// False if the configuration cannot be read.
+pub(super) fn is_kvm_guest(root: &Root) -> bool {
+    let line = root.text("proc/cmdline").unwrap_or_default();
+    let release = root.word("proc/sys/kernel/osrelease");
+    !parse_boot_options(&line).contains_key("nopv")
+        && read_config(root, release.as_deref())
+            .is_some_and(|(_, config)| config.contains_key("KVM_GUEST"))
 }
 
 /// Whether the scheduler's clock of a task excludes interrupts: if the kernel is built so, and `tsc=noirqtime` does not turn
-/// it off.
+/// it off. Each `tsc=` sets a flag, so a later one does not undo an earlier one, and the kernel compares only the first
+/// characters of the value (`tsc_setup` in arch/x86/kernel/tsc.c).
 fn irq_time_accounting(
     config: Option<&KernelConfig>,
     boot: Option<&BTreeMap<String, String>>,
 ) -> Option<bool> {
     let is_built = config?.contains_key("IRQ_TIME_ACCOUNTING");
-    let option = boot.and_then(|options| options.get("tsc"));
-    Some(is_built && option.is_none_or(|value| value != "noirqtime"))
+    let values = boot.and_then(|options| options.get("tsc")).map_or("", String::as_str);
+    Some(is_built && !values.split(' ').any(|value| value.starts_with("noirqtime")))
 }
 
 /// CPUs whose RCU callbacks run in threads, as rcu_init_nohz() of the kernel computes them. `option`: the value of
@@ -242,22 +273,23 @@ fn offloaded_cpus(
 /// Modes that `preempt=` accepts. The kernel ignores other values.
 const PREEMPTION_MODES: [&str; 4] = ["none", "voluntary", "full", "lazy"];
 
-/// The preemption model, from marks in the kernel's version, the configuration and the boot options.
+/// The preemption model, from release and version of the kernel (with marks), the configuration and the boot options.
 fn preemption(
     root: &Root,
-    version: Option<&str>,
+    [release, version]: [Option<&str>; 2],
     config: Option<&KernelConfig>,
     boot: Option<&BTreeMap<String, String>>,
 ) -> Preemption {
-    let built = built_model(version.unwrap_or_default(), config);
+    let may_be_lazy = release.and_then(version_pair).is_some_and(|release| release >= LAZY_SINCE);
+    let built = built_model(version.unwrap_or_default(), may_be_lazy, config);
     // Kernels of other models ignore `preempt=`.
     let mode_at_boot = || {
         if built != Some("PREEMPT_DYNAMIC") {
             return None;
         }
-        let option = boot.and_then(|options| options.get("preempt"));
-        let known = option.filter(|mode| PREEMPTION_MODES.contains(&mode.as_str()));
-        known.cloned().or_else(|| configured_mode(config?))
+        let values = boot.and_then(|options| options.get("preempt")).map_or("", String::as_str);
+        let known = values.split(' ').rfind(|mode| PREEMPTION_MODES.contains(mode));
+        known.map(str::to_owned).or_else(|| configured_mode(config?))
     };
     let running = root
         .word("sys/kernel/debug/sched/preempt")
@@ -271,18 +303,33 @@ fn preemption(
     Preemption { built: built.map(str::to_owned), running, realtime }
 }
 
+/// The first kernel with the model `PREEMPT_LAZY`, as major and minor number.
+const LAZY_SINCE: (u32, u32) = (6, 13);
+
 /// The preemption model that the kernel was built with, from a mark in its version, or from its configuration for the
-/// models without a mark.
-fn built_model(version: &str, config: Option<&KernelConfig>) -> Option<&'static str> {
+/// models without a mark. `may_be_lazy`: kernels of this release may have the model `PREEMPT_LAZY`, whose mark is `PREEMPT`
+/// (init/Makefile; PREEMPT_LAZY selects PREEMPT_BUILD in kernel/Kconfig.preempt).
+fn built_model(
+    version: &str,
+    may_be_lazy: bool,
+    config: Option<&KernelConfig>,
+) -> Option<&'static str> {
     let words: Vec<&str> = version.split_whitespace().collect();
-    let marked = ["PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT"]
-        .into_iter()
-        .find(|mark| words.contains(mark));
-    marked.or_else(|| {
-        let config = config?;
-        let unmarked = ["PREEMPT_VOLUNTARY", "PREEMPT_NONE"];
-        unmarked.into_iter().find(|name| config.contains_key(*name))
-    })
+    let marked =
+        ["PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT"].into_iter().find(|mark| words.contains(mark));
+    match (marked, config) {
+        (Some("PREEMPT"), Some(config)) if config.contains_key("PREEMPT_LAZY") => {
+            Some("PREEMPT_LAZY")
+        }
+        (Some("PREEMPT"), None) if may_be_lazy => Some("PREEMPT or PREEMPT_LAZY"),
+        (Some(mark), _) => Some(mark),
+        (None, config) => {
+            let unmarked = ["PREEMPT_VOLUNTARY", "PREEMPT_NONE"];
+            unmarked
+                .into_iter()
+                .find(|name| config.is_some_and(|config| config.contains_key(*name)))
+        }
+    }
 }
 
 /// The default mode of a kernel with the model `PREEMPT_DYNAMIC`.
@@ -369,6 +416,44 @@ mod tests {
         assert_eq!(mode("#1 SMP PREEMPT_RT", "none"), None);
     }
 
+    /// The version of a lazy kernel has the mark of a fully preemptible one.
+    #[test]
+    fn a_lazy_kernel_is_not_a_fully_preemptible_one() {
+        let built = |config: &str| facts_of("#1 SMP PREEMPT", config, "").preemption.built.unwrap();
+        assert_eq!(built("CONFIG_PREEMPT_LAZY=y\n"), "PREEMPT_LAZY");
+        assert_eq!(built("CONFIG_PREEMPT=y\n# CONFIG_PREEMPT_LAZY is not set\n"), "PREEMPT");
+        let without_config = |release: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            plant(directory.path(), "proc/sys/kernel/osrelease", release);
+            plant(directory.path(), "proc/sys/kernel/version", "#1 SMP PREEMPT Mon");
+            kernel_facts(&Root::new(directory.path())).preemption.built.unwrap()
+        };
+        assert_eq!(without_config("6.12.9\n"), "PREEMPT");
+        assert_eq!(without_config("6.13.0\n"), "PREEMPT or PREEMPT_LAZY");
+        let realtime = facts_of("#1 SMP PREEMPT_RT", "CONFIG_PREEMPT_LAZY=y\n", "").preemption;
+        assert_eq!(realtime.built.as_deref(), Some("PREEMPT_RT"));
+    }
+
+    /// The kernel reads each of several equal options, and takes `-` and `_` in a name for the same.
+    #[test]
+    fn all_values_of_an_option_are_kept() {
+        let facts =
+            facts_of("#1", "CONFIG_RCU_NOCB_CPU=y\n", "rcu-nocbs=1 tsc=reliable rcu_nocbs=2-3");
+        assert_eq!(facts.rcu_nocbs.as_deref(), Some("2-3"), "the last one replaces the first");
+        assert_eq!(facts.boot_options.unwrap()["rcu_nocbs"], "1 2-3");
+        let mode = |line: &str| {
+            let facts = facts_of("#1 SMP PREEMPT_DYNAMIC", "CONFIG_PREEMPT=y\n", line);
+            facts.preemption.running.unwrap()
+        };
+        assert_eq!(mode("preempt=none preempt=voluntary"), "voluntary");
+        assert_eq!(
+            mode("preempt=none preempt=other"),
+            "none",
+            "the kernel ignores an unknown value"
+        );
+        assert!(facts_of("#1", "", "nopv").boot_options.unwrap().contains_key("nopv"));
+    }
+
     #[test]
     fn an_option_turns_off_that_thread_clocks_exclude_interrupts() {
         let accounting =
@@ -376,6 +461,9 @@ mod tests {
         let built = "CONFIG_IRQ_TIME_ACCOUNTING=y\n";
         assert_eq!(accounting(built, "quiet"), Some(true));
         assert_eq!(accounting(built, "tsc=noirqtime"), Some(false));
+        // Each option sets a flag of its own.
+        assert_eq!(accounting(built, "tsc=noirqtime tsc=reliable"), Some(false));
+        assert_eq!(accounting(built, "tsc=reliable tsc=noirqtime2"), Some(false));
         assert_eq!(accounting("CONFIG_HZ=250\n", "quiet"), Some(false));
         assert_eq!(KernelFacts::default().irq_time_accounting, None);
     }

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::Root;
-use super::cpu::parse_cpuinfo;
+use super::clock::processor_vendor;
 
 /// Number of the register, which is its offset in the file.
 const MSR_SMI_COUNT: u64 = 0x34;
@@ -19,8 +19,7 @@ const INTEL: &str = "GenuineIntel";
 ///
 /// The error is the reason why the count is not known.
 pub fn smi_count(root: &Root, cpu: u32) -> Result<u32, String> {
-    let vendor = root.text("proc/cpuinfo").and_then(|text| parse_cpuinfo(&text).vendor);
-    let vendor = vendor.unwrap_or_else(|| "of no known vendor".to_owned());
+    let vendor = processor_vendor(root).unwrap_or_else(|| "of no known vendor".to_owned());
     if vendor != INTEL {
         return Err(format!("only Intel's processors count them (MSR 34H); this one is {vendor}"));
     }
@@ -59,6 +58,16 @@ mod tests {
         let (_kept, root) = root(INTEL, Some(0xffff_ffff_0000_0011));
         assert_eq!(smi_count(&root, 1), Ok(0x11), "bits 63:32 are reserved");
         assert!(smi_count(&root, 0).unwrap_err().contains("modprobe msr"));
+    }
+
+    /// /proc/cpuinfo has 1.3 KiB and more for each CPU.
+    #[test]
+    fn a_machine_with_many_cpus_has_a_vendor() {
+        let (_kept, root) = root(INTEL, Some(7));
+        let flags = "flags\t\t: fpu".to_owned() + &" vme".repeat(350);
+        let cpu = format!("processor\t: 0\nvendor_id\t: {INTEL}\n{flags}\n\n");
+        fs::write(root.path("proc/cpuinfo"), cpu.repeat(1024)).unwrap();
+        assert_eq!(smi_count(&root, 1), Ok(7));
     }
 
     #[test]

@@ -8,13 +8,10 @@ use perf_event_open_sys::bindings;
 use super::format::{ConfigWords, Formats};
 use super::raw_events::{Cores, RAW_EVENTS, RawEvent};
 use super::{EventKind, general_events};
-use crate::host::cpu::parse_cpuinfo;
+use crate::host::cpu::cpu_model;
 use crate::host::{CpuModel, Root, format_cpu_list, parse_cpu_list};
 
 const DEVICES: &str = "sys/bus/event_source/devices";
-
-/// Largest part of /proc/cpuinfo that is read; its first processor suffices.
-const CPUINFO_BYTES_MAX: usize = 32 << 20;
 
 /// An event in the form that perf_event_open(2) takes, on some CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,11 +141,10 @@ impl EventCatalogue {
     /// Reads the processor's model and the PMUs of its cores below `root`.
     #[must_use]
     pub fn read(root: &Root) -> Self {
-        let cpuinfo = root.text_up_to("proc/cpuinfo", CPUINFO_BYTES_MAX).unwrap_or_default();
         let names = root.names(DEVICES).into_iter().flatten();
         EventCatalogue {
             root: root.clone(),
-            processor: parse_cpuinfo(&cpuinfo),
+            processor: cpu_model(root),
             pmus: names.filter_map(|name| CorePmu::read(root, name)).collect(),
         }
     }

@@ -431,8 +431,16 @@ fn kernel_tsc_khz(catalogue: &EventCatalogue) -> Option<u64> {
     if capabilities & CAP_USER_TIME == 0 || shift > 63 {
         return None;
     }
-    let scaled = (1_000_000u128 << shift).checked_div(multiplier.into())?;
-    u64::try_from(scaled).ok().filter(|khz| *khz > 0)
+    khz_of_conversion(multiplier, shift)
+}
+
+/// The frequency whose ticks have `multiplier` / 2^`shift` ns, kHz. The kernel rounds the multiplier, so that the quotient
+/// is a little above or below the whole kHz from which the kernel computed it.
+#[cfg(any(test, target_arch = "x86_64"))]
+fn khz_of_conversion(multiplier: u32, shift: u16) -> Option<u64> {
+    let (ns_per_ms, multiplier) = (1_000_000_u128, u128::from(multiplier));
+    let khz = ((ns_per_ms << shift) + multiplier / 2).checked_div(multiplier)?;
+    u64::try_from(khz).ok().filter(|khz| *khz > 0)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -463,6 +471,22 @@ mod tests {
         }
         assert!(group_counts(clock, true, 1).unwrap());
         assert!(group_counts(clock, true, GROUP_MAX).unwrap());
+    }
+
+    /// Computes the conversion as the kernel does (`clocks_calc_mult_shift`, then `set_cyc2ns_scale`).
+    #[test]
+    fn the_frequency_is_the_one_from_which_the_kernel_computed_its_conversion() {
+        for khz in (1_000_000..5_000_000_u64).step_by(997).chain([2_100_000, 2_095_078, 3_700_000])
+        {
+            let multiplier_of =
+                |shift: u32| ((1_000_000_u128 << shift) + u128::from(khz / 2)) / u128::from(khz);
+            let shift = (1..=32).rev().find(|shift| multiplier_of(*shift) >> 32 == 0).unwrap();
+            let multiplier = u32::try_from(multiplier_of(shift)).unwrap();
+            let (multiplier, shift) =
+                if shift == 32 { (multiplier >> 1, 31) } else { (multiplier, shift) };
+            assert_eq!(khz_of_conversion(multiplier, shift as u16), Some(khz));
+        }
+        assert_eq!(khz_of_conversion(0, 31), None);
     }
 
     /// A general event without the number of a PMU counts only on the performance cores of a hybrid processor.
