@@ -32,5 +32,5 @@ pub use plan::{Part, Plan, Window};
 pub use rig::Rig;
 pub use sample::{
     Activity, CountedUse, Leftover, Load, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
-    Samples, TransferPoint, TransferWindow,
+    Samples, TransferPoint, TransferWindow, is_mostly_overloaded,
 };

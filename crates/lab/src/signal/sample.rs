@@ -278,6 +278,13 @@ impl RateWindow {
     }
 }
 
+/// Whether a scheme does not keep up at a point: at least half of the point's windows are overloaded. Of three and more
+/// windows, a pause of the host at the end of one makes no overload.
+#[must_use]
+pub fn is_mostly_overloaded(overloaded_count: usize, window_count: usize) -> bool {
+    overloaded_count > 0 && 2 * overloaded_count >= window_count
+}
+
 /// Maximum number of events of a window that wait at its end although the receiver keeps up: events that came shortly
 /// before the end. `latency` has the latencies of the window.
 ///

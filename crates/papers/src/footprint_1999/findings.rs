@@ -25,7 +25,7 @@ const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
 
 impl From<Mean> for Figure {
     fn from(Mean { mean, half_width, .. }: Mean) -> Figure {
-        Figure { mean, half_width }
+        Figure::measured(mean, half_width)
     }
 }
 

@@ -119,7 +119,7 @@ fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
     let count = figures.len() as f64;
     let half_width = figures.iter().map(|figure| figure.half_width.powi(2)).sum::<f64>().sqrt();
     let sum = figures.iter().map(|figure| figure.mean).sum::<f64>();
-    Ok(Figure { mean: sum / count, half_width: half_width / count })
+    Ok(Figure::measured(sum / count, half_width / count))
 }
 
 /// The runs of a family.

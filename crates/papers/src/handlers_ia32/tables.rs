@@ -76,9 +76,9 @@ impl Quantity {
     fn value(self, interrupts: &Interrupts<'_>, clock_hz: u64) -> Known {
         match self {
             Quantity::Time => {
-                let Figure { mean, half_width } = interrupts.mean("cycles")?;
+                let cycles = interrupts.mean("cycles")?;
                 let cycle_ns = 1e9 / clock_hz as f64;
-                Ok(Figure { mean: mean * cycle_ns, half_width: half_width * cycle_ns })
+                Ok(cycles.times(cycle_ns))
             }
             Quantity::Cycles => interrupts.mean("cycles"),
             Quantity::InstructionsPerCycle => interrupts.ratio(&["instructions"], &["cycles"]),

@@ -11,17 +11,33 @@ pub(crate) struct Figure {
     /// Half the width of the 95 % confidence interval. 0 for a number whose error is unknown, such as a published number
     /// or a result of a deterministic simulation. Infinite for a number that was measured once or in too few batches.
     pub(crate) half_width: f64,
+    /// The largest error from rounding: half of the step in which a paper prints the number. 0 for a number that is not
+    /// rounded, or whose step is too small for a verdict.
+    pub(crate) rounding: f64,
 }
 
 impl Figure {
+    /// A measured figure. `half_width`: see [`Figure::half_width`].
+    pub(crate) fn measured(mean: f64, half_width: f64) -> Figure {
+        Figure { mean, half_width, rounding: 0.0 }
+    }
+
     /// The figure times a factor that is not negative.
     pub(crate) fn times(self, factor: f64) -> Figure {
-        Figure { mean: self.mean * factor, half_width: self.half_width * factor }
+        Figure {
+            mean: self.mean * factor,
+            half_width: self.half_width * factor,
+            rounding: self.rounding * factor,
+        }
     }
 
     /// The sum of two independent figures.
     pub(crate) fn plus(self, other: Figure) -> Figure {
-        Figure { mean: self.mean + other.mean, half_width: self.half_width.hypot(other.half_width) }
+        Figure {
+            mean: self.mean + other.mean,
+            half_width: self.half_width.hypot(other.half_width),
+            rounding: self.rounding + other.rounding,
+        }
     }
 }
 
@@ -30,7 +46,12 @@ pub(crate) type Known = Result<Figure, Reason>;
 
 /// A number whose error is unknown, such as a published figure.
 pub(crate) fn exactly(number: f64) -> Figure {
-    Figure { mean: number, half_width: 0.0 }
+    Figure { mean: number, ..Figure::default() }
+}
+
+/// A published figure that the paper prints in steps of `step`, such as whole milliseconds.
+pub(crate) fn rounded(number: f64, step: f64) -> Figure {
+    Figure { mean: number, rounding: step / 2.0, ..Figure::default() }
 }
 
 /// Unit of a figure in the column `evidence`.
@@ -49,6 +70,8 @@ impl Unit {
     pub(crate) const PERCENT: Unit = Unit { label: " %", factor: 100.0 };
     /// A time in ns.
     pub(crate) const MICROSECONDS: Unit = Unit { label: " µs", factor: 1e-3 };
+    /// A time in ns.
+    pub(crate) const MILLISECONDS: Unit = Unit { label: " ms", factor: 1e-6 };
     /// A size in bytes.
     pub(crate) const KIBIBYTES: Unit = Unit { label: " KiB", factor: 1.0 / 1024.0 };
 
@@ -59,13 +82,18 @@ impl Unit {
 }
 
 /// The figure with its interval and unit, as text. It has at least three significant digits and one decimal place. A
-/// number whose error is unknown stands alone.
+/// number whose error is unknown stands alone. A rounded number has the digits that the paper prints.
 pub(super) fn figure_text(figure: Figure, unit: Unit) -> String {
     let label = unit.label;
     let figure = figure.times(unit.factor);
     let size = if figure.mean == 0.0 { 1.0 } else { figure.mean.abs().max(1e-6) };
     let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
-    if figure.half_width == 0.0 {
+    if figure.rounding > 0.0 && figure.half_width == 0.0 {
+        let step = 2.0 * figure.rounding;
+        // The step in other units is not exact: 0.01 times 100 may be a little less than 1.
+        let decimals = (-step.log10() - 1e-9).ceil().max(0.0) as usize;
+        format!("{:.decimals$}{label}", figure.mean)
+    } else if figure.half_width == 0.0 {
         format!("{:.decimals$}{label}", figure.mean)
     } else if figure.half_width.is_finite() {
         let minimum = 10_f64.powi(-i32::try_from(decimals).unwrap_or(1));
@@ -103,11 +131,20 @@ mod tests {
 
     #[test]
     fn a_small_interval_is_not_shown_as_none() {
-        let text =
-            |mean, half_width| figure_text(Figure { mean, half_width }, Unit::named(" misses"));
+        let text = |mean, half_width| {
+            figure_text(Figure::measured(mean, half_width), Unit::named(" misses"))
+        };
         assert_eq!(text(1234.0, 0.02), "1234.0 ± <0.1 misses");
         assert_eq!(text(1234.0, 0.06), "1234.0 ± 0.1 misses");
         assert_eq!(text(2.0, 1e-4), "2.00 ± <0.01 misses");
         assert_eq!(text(1234.0, 0.0), "1234.0 misses");
+    }
+
+    #[test]
+    fn a_rounded_figure_has_the_digits_of_the_paper() {
+        assert_eq!(figure_text(rounded(12e6, 1e6), Unit::MILLISECONDS), "12 ms");
+        assert_eq!(figure_text(rounded(0.25, 0.01), Unit::PERCENT), "25 %");
+        assert_eq!(figure_text(rounded(24.25, 0.01), Unit::RATIO), "24.25");
+        assert_eq!(figure_text(rounded(12e6, 1e6).times(0.9), Unit::MILLISECONDS), "10.8 ms");
     }
 }

@@ -8,7 +8,7 @@ mod verdict;
 
 use record::{Columns, Format, Table, column};
 
-pub(crate) use self::figure::{Figure, Known, Unit, exactly, figure_columns};
+pub(crate) use self::figure::{Figure, Known, Unit, exactly, figure_columns, rounded};
 use self::reason::Command;
 pub(crate) use self::reason::Reason;
 pub(crate) use self::verdict::{CLOSE_RATIO, Test, half_benefit_ratio};
@@ -28,6 +28,11 @@ pub(crate) trait Figures<Cell> {
     /// The paper's figure, or the reason why it is missing. `None`: claims about this
     /// cell are not judged on published figures.
     fn published(&self, cell: &Cell) -> Option<Known>;
+
+    /// The measurements that [`Figures::measured`] leaves out, and why. `None` if it uses all.
+    fn remark(&self, _cell: &Cell) -> Option<String> {
+        None
+    }
 
     /// Whether the paper has the machine of the cell.
     fn is_in_paper(&self, cell: &Cell) -> bool;
@@ -118,6 +123,8 @@ struct Finding<Cell> {
     measured: Judged,
     /// `None` if the claim is not judged on published figures.
     published: Option<Judged>,
+    /// What the measured figures leave out, see [`Figures::remark`].
+    remarks: Vec<String>,
     /// Whether the paper has the machines of the claim.
     is_in_paper: bool,
     /// Whether the command's option for narrower intervals makes all intervals of the claim narrower.
@@ -125,6 +132,13 @@ struct Finding<Cell> {
 }
 
 impl<Cell> Finding<Cell> {
+    /// The measured figures of both sides, and what they leave out. `None` if a figure is missing.
+    fn evidence(&self) -> Option<String> {
+        let numbers = self.measured.has_figures().then(|| self.measured.numbers.clone());
+        let parts: Vec<String> = [numbers?].into_iter().chain(self.remarks.clone()).collect();
+        Some(parts.join("; "))
+    }
+
     /// Whether the measured verdict is that of the paper. `None` for a machine that the paper does not have.
     fn agreement(&self) -> Option<&'static str> {
         if !self.is_in_paper {
@@ -221,8 +235,9 @@ impl FindingsTable {
             let (measured, published) = claim.judge(figures);
             let mut cells = claim.sides.iter().filter_map(Side::cell);
             let is_in_paper = cells.clone().all(|cell| figures.is_in_paper(cell));
+            let remarks = cells.clone().filter_map(|cell| figures.remark(cell)).collect();
             let has_interval_option = cells.all(|cell| figures.has_interval_option(cell));
-            Finding { claim, measured, published, is_in_paper, has_interval_option }
+            Finding { claim, measured, published, remarks, is_in_paper, has_interval_option }
         });
         self.columns(selection).table("findings", self.doc, rows)
     }
@@ -255,12 +270,10 @@ impl FindingsTable {
                     .title("ratio")
                     .priority(97)
                     .real(|row: &Row<Cell>| row.measured.number),
-                column("evidence", self.evidence).priority(98).wrapped().text(
-                    |row: &Row<Cell>| {
-                        let numbers = &row.measured.numbers;
-                        (!numbers.is_empty()).then(|| numbers.clone())
-                    },
-                ),
+                column("evidence", self.evidence)
+                    .priority(98)
+                    .wrapped()
+                    .text(|row: &Row<Cell>| row.evidence()),
                 column("published_verdict", "Verdict of the published figures.")
                     .title("published")
                     .priority(96)
@@ -313,9 +326,15 @@ mod tests {
         let judged = |verdict| Judged { number: None, numbers: String::new(), verdict };
         let agreement = |measured, published: Option<Verdict>, is_in_paper| {
             let (measured, published) = (judged(measured), published.map(judged));
-            let has_interval_option = true;
-            Finding { claim: claim(), measured, published, is_in_paper, has_interval_option }
-                .agreement()
+            Finding {
+                claim: claim(),
+                measured,
+                published,
+                remarks: Vec::new(),
+                is_in_paper,
+                has_interval_option: true,
+            }
+            .agreement()
         };
         let unknown = || Verdict::NotJudged("".into());
         assert_eq!(agreement(Verdict::Fails, Some(Verdict::Fails), true), Some("agrees"));
@@ -335,6 +354,7 @@ mod tests {
                     claim: claim(),
                     measured,
                     published,
+                    remarks: Vec::new(),
                     is_in_paper: true,
                     has_interval_option: true,
                 };

@@ -60,6 +60,12 @@ impl Reason {
         Reason { text, remedy: Remedy::Intervals { effect: "narrows them" } }
     }
 
+    /// The paper rounds its figures in steps that may make the difference: `limit` is the share by which they must differ.
+    pub(super) fn rounded(limit: f64) -> Reason {
+        let percent = limit * 100.0;
+        format!("the figures are rounded and may differ by less than {percent:.0} %").into()
+    }
+
     /// The interval may be on both sides of a limit. `figure`: the figure with this interval.
     pub(super) fn across_limit(figure: &str) -> Reason {
         let text = format!("the {figure}'s interval crosses the limit");

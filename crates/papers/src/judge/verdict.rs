@@ -93,7 +93,7 @@ impl Judged {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Test {
     /// The first side is greater than the second. Not judged if their intervals overlap, or if the difference is not
-    /// material.
+    /// material, or comes from rounding.
     Greater,
     /// The only side, a share, is above 0. Not judged if its interval contains 0, or if the share is not material compared
     /// with the whole, which is 1.
@@ -181,7 +181,9 @@ impl Test {
                 }
                 // The first-order error of the ratio of independent figures (delta method).
                 let half_width = sum.half_width.hypot(ratio * total.half_width) / total.mean;
-                Judged { number: Some(ratio), numbers, verdict: close(ratio, half_width) }
+                let rounding = (sum.rounding + ratio * total.rounding) / total.mean;
+                let figure = Figure { mean: ratio, half_width, rounding };
+                Judged { number: Some(ratio), numbers, verdict: close(figure) }
             }
             (Test::NoBenefit(factor), &[long, short]) => {
                 let numbers = pair_text(long, short);
@@ -214,7 +216,8 @@ const EQUAL: &str = "the figures are equal";
 const MEAN_BELOW_LIMIT: &str =
     "the run's maximum is above the limit, but the mean of the maxima of its parts is not";
 
-/// Whether the first figure is greater. Not judged if the intervals overlap, or if the difference is not material.
+/// Whether the first figure is greater. Not judged if the intervals overlap, or if the difference is not material or may
+/// not be material before the paper rounded the figures.
 fn greater(first: Figure, second: Figure) -> Verdict {
     let difference = (first.mean - second.mean).abs();
     let larger = first.mean.abs().max(second.mean.abs());
@@ -232,6 +235,9 @@ fn greater(first: Figure, second: Figure) -> Verdict {
     let limit = if has_error { MATERIAL_RATIO } else { MATERIAL_RATIO_WITHOUT_INTERVAL };
     if difference < limit * larger {
         return Verdict::NotJudged(not_material(limit, has_error));
+    }
+    if difference - first.rounding - second.rounding < limit * larger {
+        return Verdict::NotJudged(Reason::rounded(limit));
     }
     Verdict::from_bool(first.mean > second.mean)
 }
@@ -273,17 +279,22 @@ fn maximum_above(mean: Figure, maximum: Figure, limit: Figure) -> Verdict {
     }
 }
 
-/// The verdict on a figure without an interval that is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of a limit. `None` if the
-/// figure has an interval, or is farther from both limits. `name`: names the figure in the reason.
+/// The verdict on a figure without an interval that is within [`MATERIAL_RATIO_WITHOUT_INTERVAL`] of a limit, or may be
+/// before the paper rounded it. `None` if the figure has an interval, or is farther from both limits. `name`: names the
+/// figure in the reason.
 fn too_close_to(name: &str, figure: Figure, limits: [f64; 2]) -> Option<Verdict> {
-    let is_close = |limit: f64| {
-        (figure.mean - limit).abs() < MATERIAL_RATIO_WITHOUT_INTERVAL * limit.abs().max(figure.mean)
+    let is_within = |rounding: f64| {
+        limits.into_iter().any(|limit| {
+            let margin = MATERIAL_RATIO_WITHOUT_INTERVAL * limit.abs().max(figure.mean);
+            (figure.mean - limit).abs() - rounding < margin
+        })
     };
-    if figure.half_width > 0.0 || !limits.into_iter().any(is_close) {
+    if figure.half_width > 0.0 || !is_within(figure.rounding) {
         return None;
     }
+    let position = if is_within(0.0) { "has no interval and is" } else { "is rounded and may be" };
     let percent = MATERIAL_RATIO_WITHOUT_INTERVAL * 100.0;
-    let reason = format!("the {name} has no interval and is within {percent:.0} % of the limit");
+    let reason = format!("the {name} {position} within {percent:.0} % of the limit");
     Some(Verdict::NotJudged(reason.into()))
 }
 
@@ -306,14 +317,14 @@ fn about_within(figure: Figure, low: f64, high: f64) -> Verdict {
     }
 }
 
-/// Whether a ratio with an interval of this half width differs from 1 by at most [`CLOSE_RATIO`]. Not judged if the
-/// interval crosses that limit.
-fn close(ratio: f64, half_width: f64) -> Verdict {
+/// Whether a ratio differs from 1 by at most [`CLOSE_RATIO`]. Not judged if its interval crosses that limit.
+fn close(ratio: Figure) -> Verdict {
     let limits = [1.0 - CLOSE_RATIO, 1.0 + CLOSE_RATIO];
-    if let Some(not_judged) = too_close_to("ratio", Figure { mean: ratio, half_width }, limits) {
+    if let Some(not_judged) = too_close_to("ratio", ratio, limits) {
         return not_judged;
     }
-    let distance = (ratio - 1.0).abs();
+    let half_width = ratio.half_width;
+    let distance = (ratio.mean - 1.0).abs();
     if distance + half_width <= CLOSE_RATIO {
         Verdict::Holds
     } else if distance - half_width > CLOSE_RATIO {
@@ -334,7 +345,7 @@ pub(crate) fn half_benefit_ratio(factor: f64) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::figure::Known;
+    use super::super::figure::{Known, rounded};
     use super::*;
 
     fn greater(left: Known, right: Known) -> Judged {
@@ -355,7 +366,7 @@ mod tests {
     }
 
     fn mean(mean: f64, half_width: f64) -> Known {
-        Ok(Figure { mean, half_width })
+        Ok(Figure::measured(mean, half_width))
     }
 
     fn not_measured() -> Known {
@@ -385,6 +396,13 @@ mod tests {
         let unknown = Verdict::NotJudged(reason.into());
         assert_eq!(verdict(mean(24.25, 0.0), mean(23.40, 0.0)), unknown);
         assert_eq!(verdict(mean(12.0, 0.0), mean(11.0, 0.0)), Verdict::Holds);
+        // In whole numbers, 11.5 and 11.49 are 12 and 11.
+        let whole = |number| Ok(rounded(number, 1.0));
+        let from_rounding =
+            Verdict::NotJudged("the figures are rounded and may differ by less than 5 %".into());
+        assert_eq!(verdict(whole(12.0), whole(11.0)), from_rounding);
+        assert_eq!(verdict(whole(11.0), whole(12.0)), from_rounding);
+        assert_eq!(verdict(whole(13.0), whole(11.0)), Verdict::Holds);
         let judged = greater(mean(24.25, 0.0), mean(23.40, 0.0));
         assert_eq!(judged.in_words(), format!("24.2 and 23.4: {reason}"));
         // A negative effect is as far from 0 as a positive one.
@@ -426,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_was_measured_once_is_not_judged() {
-        let once = Figure { mean: 12.5, half_width: f64::INFINITY };
+        let once = Figure::measured(12.5, f64::INFINITY);
         let judged = greater(Ok(once), Ok(exactly(2.0)));
         let unknown = Verdict::NotJudged(Reason::no_interval());
         assert_eq!((judged.number, judged.verdict), (Some(6.25), unknown));
@@ -526,6 +544,15 @@ mod tests {
         }
         assert_eq!((exact(104.0), exact(96.0)), (Verdict::Holds, Verdict::Holds));
         assert_eq!((exact(120.0), exact(80.0)), (Verdict::Fails, Verdict::Fails));
+        // 25 and 24 % of the time may be 25.5 and 23.5 %: a ratio of 1.085.
+        let whole_percents = |first, second| {
+            let [first, second] = [first, second].map(|share| Ok(rounded(share, 1.0)));
+            close([first, Ok(exactly(0.0))], second).verdict
+        };
+        let reason = "the ratio is rounded and may be within 5 % of the limit";
+        assert_eq!(whole_percents(25.0, 24.0), Verdict::NotJudged(reason.into()));
+        assert_eq!(whole_percents(24.0, 24.0), Verdict::Holds);
+        assert_eq!(whole_percents(22.0, 28.0), Verdict::Fails);
         // Lines of twice the length: 80 of 100 misses remain, and the limit is 75.
         let without_benefit =
             |half_width| no_benefit(mean(80.0, half_width), mean(100.0, half_width), 2.0).verdict;

@@ -5,10 +5,11 @@ use lab::signal::{Load, Samples};
 use record::Table;
 use signalling::{BUDGET_DEFAULT, Scheme};
 
-use super::measured::{Measured, mean};
+use super::measured::Measured;
 use super::published::Paper;
 use crate::judge::{
     Claim, Figures, FindingsTable, Known, RUN_TO_ITS_END, Selection, Side, Test, Unit, exactly,
+    rounded,
 };
 
 /// The paper's interrupt handler.
@@ -25,7 +26,8 @@ const TABLE: FindingsTable = FindingsTable {
          published figures.",
     subject: "What the finding is about: size of the socket buffers, load.",
     ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals; CPU use as a share of a CPU.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals; CPU use as a share of a CPU; the \
+               repetitions that a side leaves out.",
     command: RUN_TO_ITS_END,
     interval_option: Some("--repetitions 10"),
     has_models: false,
@@ -52,7 +54,7 @@ impl Figures<Cell> for Sides<'_> {
     fn unit(&self, cell: &Cell) -> Unit {
         match cell {
             Cell::Throughput(..) => Unit::named(" Mbit/s"),
-            Cell::MeanTrip(..) => Unit::MICROSECONDS,
+            Cell::MeanTrip(..) => Unit::MILLISECONDS,
             Cell::Cpu(_) => Unit::PERCENT,
         }
     }
@@ -62,9 +64,20 @@ impl Figures<Cell> for Sides<'_> {
             Cell::Throughput(load, kib, scheme) => {
                 self.measured.mbit_per_s(load, scheme, kib * 1024)
             }
-            Cell::MeanTrip(scheme, bulk) => self.measured.round_trip_ns(scheme, bulk, mean),
-            Cell::Cpu(scheme) => self.measured.cpu_ratio(scheme),
+            Cell::MeanTrip(scheme, bulk) => self.measured.round_trips(scheme, bulk).mean_ns(),
+            Cell::Cpu(scheme) => self.measured.cpu_use(scheme).ratio(),
         }
+    }
+
+    fn remark(&self, cell: &Cell) -> Option<String> {
+        let (scheme, remark) = match *cell {
+            Cell::Throughput(..) => return None,
+            Cell::MeanTrip(scheme, bulk) => {
+                (scheme, self.measured.round_trips(scheme, bulk).remark()?)
+            }
+            Cell::Cpu(scheme) => (scheme, self.measured.cpu_use(scheme).remark()?),
+        };
+        Some(format!("{scheme}: {remark}"))
     }
 
     /// The claims are about schemes. Every machine stands for the paper's machine.
@@ -73,14 +86,16 @@ impl Figures<Cell> for Sides<'_> {
     }
 
     fn published(&self, cell: &Cell) -> Option<Known> {
-        let number = match *cell {
+        Some(Ok(match *cell {
             Cell::Throughput(load, kib, scheme) => {
-                self.paper.mbit_per_s(table_number(load)?, scheme, kib * 1024)?
+                exactly(self.paper.mbit_per_s(table_number(load)?, scheme, kib * 1024)?)
             }
-            Cell::MeanTrip(scheme, bulk) => self.paper.round_trip_ns(scheme, bulk)?[1],
+            Cell::MeanTrip(scheme, bulk) => {
+                let [_, mean_ns, _] = self.paper.round_trip_ns(scheme, bulk)?;
+                rounded(mean_ns, self.paper.round_trip_step_ns)
+            }
             Cell::Cpu(_) => return None,
-        };
-        Some(Ok(exactly(number)))
+        }))
     }
 }
 
@@ -263,8 +278,9 @@ mod tests {
             ["verdict", "published_verdict"].map(|column| verdicts(&table, column));
         // Table 2, 2 KiB: 24.25 and 23.40 Mbit/s differ by 3.5 %. The other findings of throughput hold.
         let throughput = ["not judged", "holds", "holds", "holds", "holds", "holds", "holds"];
-        // Round trips: mean 4 > 3 and 12 > 11. The paper has no figures of CPU use.
-        assert_eq!(published, [&throughput[..], &["holds", "holds", "-", "-"]].concat());
+        // Round trips: 4 and 3 ms, 12 and 11 ms. The paper rounds them to whole ms, so they may be nearly equal. It has no
+        // figures of CPU use.
+        assert_eq!(published, [&throughput[..], &["not judged", "not judged", "-", "-"]].concat());
         assert_eq!(
             measured,
             [&throughput[..], &["holds", "holds", "not judged", "not judged"]].concat()

@@ -20,6 +20,8 @@ pub struct Paper {
     /// The tables of throughput, in the paper's order.
     pub tables: Vec<PublishedTable>,
     pub round_trips: Vec<PublishedRoundTrip>,
+    /// The step in which the paper prints the round trips, ns.
+    pub round_trip_step_ns: f64,
 }
 
 /// A table of throughput by size of the socket buffers and scheme.
@@ -52,6 +54,7 @@ struct RawPaper {
     #[allow(dead_code)] // only for readers of the file
     name: String,
     title: String,
+    round_trip_step_ms: u32,
     table: Vec<RawTable>,
     round_trip: Vec<RawRoundTrip>,
 }
@@ -115,7 +118,8 @@ impl Paper {
             Ok(PublishedRoundTrip { scheme: scheme(&raw.scheme)?, bulk: raw.bulk, ns })
         };
         let round_trips = raw.round_trip.into_iter().map(round_trip).collect::<Result<_, _>>()?;
-        Ok(Paper { title: short(raw.title)?, tables, round_trips })
+        let round_trip_step_ns = f64::from(raw.round_trip_step_ms) * 1e6;
+        Ok(Paper { title: short(raw.title)?, tables, round_trips, round_trip_step_ns })
     }
 
     /// The schemes of all tables, without duplicates.

@@ -1,11 +1,11 @@
 //! The figures of `signal-afterburner` and the measured figures, row by row. Users' programs read the
 //! columns: names and order must not change.
 
-use lab::signal::{RoundTripWindow, Samples};
+use lab::signal::Samples;
 use record::{Columns, Format, Table, TableDisplay, column};
 use signalling::Scheme;
 
-use super::measured::{Measured, max, mean, min};
+use super::measured::{Measured, RoundTrips};
 use super::published::{Paper, PublishedRoundTrip, PublishedTable};
 use crate::judge::{Figure, figure_columns};
 
@@ -99,13 +99,43 @@ pub fn throughput(paper: &Paper, samples: &Samples) -> Table {
     })
 }
 
+/// A statistic of the round trips.
+struct Statistic {
+    /// The word in the columns' names.
+    word: &'static str,
+    /// The end of the description of the measured column.
+    source: &'static str,
+    measured_ns: fn(&RoundTrips<'_>) -> Option<f64>,
+}
+
+/// The statistics in the order of the paper's figures. Minimum and maximum are those of all repetitions together, as in
+/// the paper and in the table `round_trips`: their means would be nearer to the mean.
+const STATISTICS: [Statistic; 3] = [
+    Statistic {
+        word: "min",
+        source: "measured, load idle: the lower end of the bucket of the shortest, exact within 1/16",
+        measured_ns: |round_trips| round_trips.min_ns(),
+    },
+    Statistic {
+        word: "mean",
+        source: "measured, load idle: mean of the repetitions that answer the requests; absent if at least half of them do \
+                 not",
+        measured_ns: |round_trips| Some(round_trips.mean_ns().ok()?.mean),
+    },
+    Statistic {
+        word: "max",
+        source: "measured, load idle: the longest of all repetitions that answer the requests; absent if at least half of \
+                 them do not",
+        measured_ns: |round_trips| round_trips.max_ns(),
+    },
+];
+
 /// The round trips of section 8.3 next to measured figures.
 #[must_use]
 pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
     type Row = PublishedRoundTrip;
     let measured = Measured { samples };
-    let trip_figures: [fn(&RoundTripWindow) -> Option<f64>; 3] = [min, mean, max];
-    let statistics = || ["min", "mean", "max"].into_iter().enumerate();
+    let statistics = || STATISTICS.iter().enumerate();
     let time = |statistic: &str, prefix: &str, title: &str, source: &str| {
         let doc = format!("The {statistic} of the round trips, {source}.");
         column(&format!("{prefix}_{statistic}_ns"), &doc)
@@ -119,12 +149,12 @@ pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
             .bool(|row: &Row| row.bulk),
     ];
     let published = statistics().map(|(position, statistic)| {
-        time(statistic, "published", "paper", "published").real(move |row: &Row| row.ns[position])
+        time(statistic.word, "published", "paper", "published")
+            .real(move |row: &Row| row.ns[position])
     });
-    let here = statistics().map(|(position, statistic)| {
-        time(statistic, "measured", "here", "measured, load idle").real(move |row: &Row| {
-            let figure = trip_figures[position];
-            Some(measured.round_trip_ns(row.scheme, row.bulk, figure).ok()?.mean)
+    let here = statistics().map(|(_, statistic)| {
+        time(statistic.word, "measured", "here", statistic.source).real(move |row: &Row| {
+            (statistic.measured_ns)(&measured.round_trips(row.scheme, row.bulk))
         })
     });
     let doc = "Round trips of ICMP echo with 4 KB, published and measured.";

@@ -12,7 +12,8 @@ use super::tables::{
     Sides, hidden_ratio, per_kinstruction, size_of, speed_up, stall_per_instruction,
 };
 use crate::judge::{
-    CLOSE_RATIO, Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit, exactly,
+    CLOSE_RATIO, Claim, Figures, FindingsTable, Known, Reason, Selection, Side, Test, Unit,
+    exactly, rounded,
 };
 
 const TABLE: FindingsTable = FindingsTable {
@@ -291,9 +292,11 @@ impl Figures<Cell<'_>> for Sides<'_> {
             // The clocks of the second and the third machine over the first machine's clock.
             Quantity::ClockRatio(position) => [1.0, 2.5].get(position - 1).copied(),
             Quantity::SlowerServices => {
-                let rows = self.paper.slowdowns(workload);
-                let slowdowns = rows.map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
-                return Some(slower_share(slowdowns));
+                let slowdowns =
+                    self.paper.slowdowns(workload).filter_map(|row| row.slowdown_percent);
+                return Some(slower_share(
+                    slowdowns.map(|percent| 1.0 + percent / 100.0).collect(),
+                ));
             }
             Quantity::LargestLine => published
                 .and_then(|published| published.one_line_percent)
@@ -307,7 +310,8 @@ impl Figures<Cell<'_>> for Sides<'_> {
                     Source::Simulated => validation.simulated,
                     Source::BusMonitor => validation.measured,
                 };
-                Some(share.published_percent(percents) / 100.0)
+                let share = share.published_percent(percents) / 100.0;
+                return Some(Ok(rounded(share, validation.step_percent / 100.0)));
             }
             _ => return None,
         };

@@ -40,6 +40,8 @@ pub struct Paper {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
+    /// The step in which the paper prints the shares, percent.
+    pub step_percent: f64,
     /// The shares that the paper's simulator gives.
     pub simulated: ModePercent,
     /// The shares that a bus monitor measured on the real machine.
@@ -154,11 +156,12 @@ pub(super) struct SlowdownRow {
     /// Share of the kernel's time on the multiprocessor and on the uniprocessor.
     pub(super) kernel_percent: [f64; 2],
     pub(super) computation_us: f64,
-    pub(super) slowdown_percent: f64,
+    /// `None` for a service that the paper's uniprocessor does not have.
+    pub(super) slowdown_percent: Option<f64>,
     /// Shares of the service's time: instructions, spin locks, coherence, upgrades, instruction cache, data cache.
     pub(super) parts_percent: [f64; 6],
     pub(super) latency_us: f64,
-    pub(super) latency_slowdown_percent: f64,
+    pub(super) latency_slowdown_percent: Option<f64>,
     pub(super) blocked_us: Option<f64>,
     pub(super) descheduled_us: Option<f64>,
     pub(super) rate_hz: f64,

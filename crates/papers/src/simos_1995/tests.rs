@@ -410,9 +410,27 @@ fn the_papers_own_validation_is_not_judged_here() {
     // Table 2.1: 25 and 24 %, 53 and 48 %, 22 and 28 %, 52 and 49 %.
     let validation = judged(&runs, "the simulated machine behaves like the real one");
     let published: Vec<&str> = validation.iter().map(|row| row[1].as_str()).collect();
-    // Shares without intervals are not judged within 5 % of the limit of 10 %.
-    assert_eq!(published, ["holds", "not judged", "fails", "not judged"]);
+    // Shares without intervals are not judged within 5 % of the limit of 10 %. 25 and 24 % are whole percents, which may be
+    // that near to it.
+    assert_eq!(published, ["not judged", "not judged", "fails", "not judged"]);
     assert!(validation.iter().all(|row| row[0] == "not judged" && row[3].contains("bench kernel")));
+}
+
+/// The paper's kernel for one CPU has no `rtnetd`: the service is neither slower nor not slower on eight CPUs.
+#[test]
+fn a_service_that_one_cpu_does_not_have_has_no_published_slowdown() {
+    let paper = Paper::built_in().unwrap();
+    let all = tables(&paper, &all_runs());
+    let eight = table(&all, "multiprocessor_services");
+    let published = |service, column| number(eight, &[("service", service)], column);
+    for column in ["published_slowdown_ratio", "published_latency_slowdown_ratio"] {
+        assert_eq!(published("rtnetd", column), None, "{column}");
+        assert!(published("PFAULT", column).is_some(), "{column}");
+    }
+    let findings = findings(&paper, &all_runs(), Selection::Part);
+    let claim = [("finding", "most services take more time on eight CPUs")];
+    // All 16 services that both machines have, over half of them.
+    assert_eq!(number(&findings, &claim, "published_ratio"), Some(2.0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The points of the sweep over event rates, with their windows. Table `rates` has a row for each point, and the fit of
 //! the model (`fit.rs`) uses each point as an observation.
 
-use super::super::sample::{RatePoint, RateWindow};
+use super::super::sample::{RatePoint, RateWindow, is_mostly_overloaded};
 use super::columns::{Median, Values, grouped, per_second};
 
 /// A point of the sweep over event rates: all windows with one load, rate and scheme.
@@ -20,10 +20,9 @@ impl Point<'_> {
         self.windows.iter().all(|window| window.contamination().is_some())
     }
 
-    /// Whether the receiver does not keep up: at least half of the windows are overloaded. Of three and more
-    /// windows, a pause of the host at the end of one makes no overload.
+    /// Whether the receiver does not keep up: at least half of the windows are overloaded.
     pub fn is_overloaded(&self) -> bool {
-        2 * self.overloaded_count() >= self.windows.len()
+        is_mostly_overloaded(self.overloaded_count(), self.windows.len())
     }
 
     /// `count` of all windows, as a share of the events that were due. `None` if no event was due.

@@ -4,7 +4,7 @@
 use record::{Absence, Columns, Format, Table, column};
 use signalling::Scheme;
 
-use super::super::sample::{Load, RoundTripWindow};
+use super::super::sample::{Load, RoundTripWindow, is_mostly_overloaded};
 use super::ROUND_TRIPS;
 use super::columns::{
     Activities, Latency, activity_columns, grouped, grouped_by_load, key_columns, latency_columns,
@@ -28,7 +28,7 @@ impl Row<'_> {
     /// Whether at least half of the windows lack answers.
     fn is_overloaded(&self) -> bool {
         let overloaded_count = self.windows.iter().filter(|window| window.is_overloaded()).count();
-        2 * overloaded_count >= self.windows.len()
+        is_mostly_overloaded(overloaded_count, self.windows.len())
     }
 
     /// Share of the requests without an answer. `None` without requests.

@@ -119,7 +119,7 @@ impl<'s> Row<'s> {
 
 fn columns<'s>() -> Columns<'s, Row<'s>> {
     let percent = |percent: f64| Some(percent_to_ratio(percent));
-    let slower = |percent: f64| Some(1.0 + percent / 100.0);
+    let slower = |percent: Option<f64>| Some(1.0 + percent? / 100.0);
     let ns = |us: Option<f64>| us.map(|us| us * 1e3);
     let parts = PARTS.into_iter().enumerate().map(|(position, (name, title, doc))| {
         let doc = format!("Share of the service's time that it {doc}.");
