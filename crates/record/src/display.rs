@@ -32,8 +32,8 @@ pub struct ColumnDisplay {
     /// Other columns that are shown in the same cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combine: Option<Combine>,
-    /// Name of a column of yes or no. If its value in a row is true, the number is below the detection limit. The upper
-    /// end of the number's interval is then shown instead (`< 0.23`).
+    /// Name of a column of yes or no. If its value in a row is true, the number is below the detection limit. If the number
+    /// has an interval in its cell, the upper end is then shown instead (`< 0.23`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub below_limit: Option<String>,
     /// Whether a narrow terminal shows fewer columns rather than a part of this column's text.

@@ -94,7 +94,8 @@ impl Column {
         self
     }
 
-    /// Shows only the upper end of the interval if the row's column `flag` is true.
+    /// Marks the numbers of the rows whose column `flag` is true as below the detection limit. A column with an interval
+    /// ([`Column::plus_minus`]) then shows only the upper end. Formats without marks leave the number out.
     #[must_use]
     pub fn below_limit(mut self, flag: &str) -> Column {
         self.display.below_limit = Some(flag.to_owned());

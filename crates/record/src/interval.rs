@@ -107,7 +107,8 @@ impl IntervalColumns {
     }
 
     /// The names of all linked columns.
-    pub(crate) fn columns(&self) -> Vec<&str> {
+    #[must_use]
+    pub fn columns(&self) -> Vec<&str> {
         let IntervalColumns { ends, freedom, drift, wide, method } = self;
         let mut columns = Vec::new();
         match ends {

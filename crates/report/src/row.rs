@@ -31,6 +31,11 @@ impl<'a> Row<'a> {
         matches!(self.get(column), Value::Text(value) if value == text)
     }
 
+    /// The definition of a column, or `None` if there is no such column.
+    pub fn column(&self, name: &str) -> Option<&'a Column> {
+        self.table.columns.iter().find(|column| column.name == name)
+    }
+
     pub fn number(&self, column: &str) -> Option<f64> {
         self.get(column).number()
     }
@@ -55,7 +60,7 @@ impl<'a> Row<'a> {
     /// The upper end of the interval of a number below the detection limit; negative infinity if the interval is unknown.
     /// `None` for numbers above the limit.
     pub fn bound_below_limit(&self, column: &str) -> Option<f64> {
-        let definition = self.table.columns.iter().find(|other| other.name == column)?;
+        let definition = self.column(column)?;
         let Some(Combine::PlusMinus(half_width)) = &definition.display.combine else { return None };
         let number = self.number(column).filter(|_| self.is_below_limit(definition))?;
         Some(self.number(half_width).map_or(f64::NEG_INFINITY, |half_width| number + half_width))
@@ -117,7 +122,7 @@ impl<'a> Row<'a> {
 
     /// The text in a column, with the column that its hint puts before it: `36 virtio1-req.0`.
     pub fn text_with_prefix(&self, column: &str) -> String {
-        match self.table.columns.iter().find(|other| other.name == column) {
+        match self.column(column) {
             Some(definition) => self.cell(definition, human::unit_of(definition, [].into_iter())),
             None => self.alone(column),
         }
@@ -131,7 +136,7 @@ impl<'a> Row<'a> {
                 if *value == Value::Absent {
                     return None;
                 }
-                let column = self.table.columns.iter().find(|column| column.name == name)?;
+                let column = self.column(name)?;
                 Some(match value {
                     Value::Text(_) => self.cell(column, human::unit_of(column, [].into_iter())),
                     _ => unbroken(&self.alone_as(name, column.display.format)),

@@ -117,6 +117,9 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
             let folded = report::folded(&run, args.weight.as_deref()).map_err(usage)?;
             write(folded.text.as_bytes())?;
             console::say(&format!("folded: the weight of each stack is {}", folded.weight));
+            if let Some(left_out) = folded.left_out {
+                console::say(&format!("folded: {left_out}"));
+            }
         }
         ExportFormat::Hlog => write(report::hlog(&run).map_err(usage)?.as_bytes())?,
         ExportFormat::Csv => match &args.table {

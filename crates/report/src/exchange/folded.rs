@@ -19,10 +19,26 @@ pub struct Folded {
     pub weight: String,
     /// The lines, in order of their frames, with a line break at the end of each.
     pub text: String,
+    /// Which stacks have no line, as a sentence. `None` if only stacks are missing whose weight rounds to 0.
+    pub left_out: Option<String>,
 }
 
-/// The stacks of a weight: the frames from the root, and the sum of their values.
-type Stacks = BTreeMap<Vec<String>, f64>;
+/// The stacks of a weight.
+#[derive(Default)]
+struct Stacks {
+    /// The sum of the values of each stack, by its frames from the root.
+    values: BTreeMap<Vec<String>, f64>,
+    /// Number of values that are below their detection limit. They are in no stack: with the positive ones alone, noise
+    /// would add up.
+    below_limit_count: usize,
+}
+
+/// The weight of a row.
+enum Weight {
+    Measured(f64),
+    /// The number is noise around 0.
+    BelowLimit,
+}
 
 /// The weights for which the run has stacks. The first is the default of [`folded`].
 #[must_use]
@@ -30,8 +46,9 @@ pub fn weights(run: &Run) -> Vec<String> {
     collect(run).into_iter().map(|(weight, _)| weight).collect()
 }
 
-/// The stacks with a weight, by default with the first of [`weights`]. Leaves out stacks whose weight rounds to zero
-/// or is negative. A weight can be negative, because the probe overhead is subtracted from it.
+/// The stacks with a weight, by default with the first of [`weights`]. Leaves out stacks whose weight is below its
+/// detection limit, is negative, or rounds to zero. A weight can be negative, because the probe overhead is subtracted
+/// from it.
 ///
 /// Fails when the run has no stacks with this weight. The message lists the weights of the run.
 pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
@@ -52,9 +69,25 @@ pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
         })?,
     };
     let (weight, stacks) = by_weight.swap_remove(position);
-    let lines = stacks.into_iter().filter(|(_, value)| value.round() >= 1.0);
+    let left_out = left_out(&stacks);
+    let lines = stacks.values.into_iter().filter(|(_, value)| value.round() >= 1.0);
     let text = lines.map(|(frames, value)| format!("{} {:.0}\n", frames.join(";"), value.round()));
-    Ok(Folded { weight, text: text.collect() })
+    Ok(Folded { weight, text: text.collect(), left_out })
+}
+
+/// Says which stacks have no line. `None` if only stacks are missing whose weight rounds to 0.
+fn left_out(stacks: &Stacks) -> Option<String> {
+    let is_negative = |value: &&f64| value.round() <= -1.0;
+    let negative = stacks.values.values().filter(is_negative).count();
+    let parts: Vec<String> = [
+        (stacks.below_limit_count, "below the detection limit"),
+        (negative, "with a negative weight"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    (!parts.is_empty()).then(|| format!("stacks that are left out: {}", parts.join(", ")))
 }
 
 /// All stacks of the run's tables, by weight. Weights come in the order in which the tables mention them.
@@ -63,31 +96,43 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
     if let Some(table) = run.table("handlers") {
         for (row, root) in rows(table, "condition") {
             let frames = || stack(&root, &[text(&row, "kind"), numbered_name(&row)]);
-            stacks.add("ns", frames(), row.number("self_total_ns"));
-            stacks.add("tsc_cycles", frames(), row.number("self_total_tsc_cycles"));
+            for (weight, column) in
+                [("ns", "self_total_ns"), ("tsc_cycles", "self_total_tsc_cycles")]
+            {
+                stacks.add(weight, frames(), measured(&row, column));
+            }
         }
     }
     if let Some(table) = run.table("causes") {
         for (row, _) in rows(table, "") {
             let cpu = format!("CPU {}", text(&row, "cpu"));
             let frames = ["class", "kind", "name"].map(|column| text(&row, column));
-            stacks.add("ns", stack(&[cpu], &frames), row.number("total_ns"));
+            stacks.add("ns", stack(&[cpu], &frames), measured(&row, "total_ns"));
         }
     }
     if let Some(table) = run.table("events") {
         for (row, root) in rows(table, "condition") {
             let total = row.number("self_mean").zip(row.number("span_count"));
+            let weight = match measured(&row, "self_mean") {
+                // A mean within the error of the reads' overhead is noise, as a mean time within that of the probes.
+                Some(Weight::Measured(mean))
+                    if row.number("read_overhead_mean_ci95").is_none_or(|limit| mean > limit) =>
+                {
+                    total.map(|(mean, spans)| Weight::Measured(mean * spans))
+                }
+                weight => weight.map(|_| Weight::BelowLimit),
+            };
             let frames = stack(&root, &[text(&row, "kind"), numbered_name(&row)]);
-            stacks.add(&text(&row, "event"), frames, total.map(|(mean, spans)| mean * spans));
+            stacks.add(&text(&row, "event"), frames, weight);
         }
     }
     if let Some(table) = run.table("services") {
         let counters = self_counters(table);
         for (row, _) in rows(table, "") {
             let frames = || stack(&[], &["class", "service"].map(|column| text(&row, column)));
-            stacks.add("ns", frames(), row.number("self_total_ns"));
+            stacks.add("ns", frames(), measured(&row, "self_total_ns"));
             for counter in &counters {
-                stacks.add(counter, frames(), row.number(&format!("self_{counter}")));
+                stacks.add(counter, frames(), measured(&row, &format!("self_{counter}")));
             }
         }
     }
@@ -96,7 +141,7 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         for (row, root) in rows(table, "region") {
             let frames = stack(&root, &kind_and_name(&text(&row, "context")));
             for counter in &counters {
-                stacks.add(counter, frames.clone(), row.number(&format!("self_{counter}")));
+                stacks.add(counter, frames.clone(), measured(&row, &format!("self_{counter}")));
             }
         }
     }
@@ -105,7 +150,7 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         let group = if table.column("condition").is_some() { "condition" } else { "region" };
         for (row, root) in rows(table, group) {
             let frames = ["cache", "class", "service", "function"].map(|name| text(&row, name));
-            let misses = row.number("misses").or_else(|| row.number("miss_count"));
+            let misses = measured(&row, "misses").or_else(|| measured(&row, "miss_count"));
             stacks.add("misses", stack(&root, &frames), misses);
         }
     }
@@ -125,15 +170,26 @@ struct StacksByWeight(Vec<(String, Stacks)>);
 
 impl StacksByWeight {
     /// Adds a value to the stack with these frames. `None` adds nothing.
-    fn add(&mut self, weight: &str, frames: Vec<String>, value: Option<f64>) {
+    fn add(&mut self, weight: &str, frames: Vec<String>, value: Option<Weight>) {
         let Some(value) = value else { return };
         let known = self.0.iter().position(|(name, _)| name == weight);
         let index = known.unwrap_or_else(|| {
-            self.0.push((weight.to_owned(), Stacks::new()));
+            self.0.push((weight.to_owned(), Stacks::default()));
             self.0.len() - 1
         });
-        *self.0[index].1.entry(frames).or_default() += value;
+        let stacks = &mut self.0[index].1;
+        match value {
+            Weight::Measured(value) => *stacks.values.entry(frames).or_default() += value,
+            Weight::BelowLimit => stacks.below_limit_count += 1,
+        }
     }
+}
+
+/// The number in a column, or that it is no measurement. `None` if it is absent.
+fn measured(row: &Row<'_>, column: &str) -> Option<Weight> {
+    let number = row.number(column)?;
+    let is_bound = row.column(column).is_some_and(|column| row.is_bound(column));
+    Some(if is_bound { Weight::BelowLimit } else { Weight::Measured(number) })
 }
 
 /// The rows of a table that add up without counting anything twice: the sums over all CPUs, or all rows if there are no
@@ -197,8 +253,10 @@ fn kind_and_name(context: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Kind::{Bool, Real, Text, Uint};
+    use record::Column;
+
     use crate::picture::tests::{run_of, table};
-    use Kind::{Real, Text, Uint};
 
     fn handlers(rows: &[(&str, &str, &str, u64, &str, u64)]) -> Table {
         let columns = [
@@ -230,6 +288,60 @@ mod tests {
         let folded = folded(&run_of(vec![handlers(&rows)]), None).unwrap();
         assert_eq!(folded.weight, "ns");
         assert_eq!(folded.text, "irq;36 a:b\\n 7\nsoftirq;BLOCK 300\n");
+        assert_eq!(folded.left_out, None);
+    }
+
+    /// Of noise around 0, a flame graph with the positive values alone would show their sum.
+    #[test]
+    fn a_value_below_its_limit_has_no_line_whatever_its_sign() {
+        let columns = vec![
+            Column::new("kind", Text, ""),
+            Column::new("name", Text, ""),
+            Column::new("event", Text, ""),
+            Column::new("span_count", Uint, ""),
+            Column::new("self_mean", Real, "").plus_minus("self_mean_ci95").below_limit("is_below"),
+            Column::new("self_mean_ci95", Real, ""),
+            Column::new("is_below", Bool, ""),
+            Column::new("read_overhead_mean_ci95", Real, ""),
+        ];
+        let mut events = Table::new("events", "", columns);
+        let mut push = |name: &str, mean: f64, is_below: Value, limit: Value| {
+            let names = ["softirq", name, "l1d_misses"].map(Value::from);
+            let numbers = [1000.into(), mean.into(), 5.0.into(), is_below, limit];
+            events.push(names.into_iter().chain(numbers).collect());
+        };
+        push("A", 3.0, true.into(), Value::Absent);
+        push("B", -3.0, true.into(), Value::Absent);
+        push("C", 50.0, false.into(), 5.0.into());
+        // Runs of irqlab have no flag: the limit is the error of the overhead.
+        push("D", 3.0, Value::Absent, 5.0.into());
+        push("E", -3.0, Value::Absent, 5.0.into());
+        push("F", -3.0, Value::Absent, Value::Absent);
+        let folded = folded(&run_of(vec![events]), None).unwrap();
+        assert_eq!(folded.text, "softirq;C 50000\n");
+        let left_out = folded.left_out.unwrap();
+        let expected =
+            "stacks that are left out: 4 below the detection limit, 1 with a negative weight";
+        assert_eq!(left_out, expected);
+    }
+
+    #[test]
+    fn a_total_whose_mean_is_below_the_limit_has_no_line() {
+        let mut table = handlers(&[
+            ("idle", "all", "softirq", 4, "BLOCK", 300),
+            ("idle", "all", "softirq", 1, "TIMER", 354),
+        ]);
+        let total = table.columns.iter_mut().find(|column| column.name == "self_total_ns").unwrap();
+        *total = total.clone().below_limit("is_below");
+        table.columns.push(Column::new("is_below", Bool, ""));
+        let rows: Vec<Vec<Value>> = table.rows().to_vec();
+        let mut marked = Table::new("handlers", "", table.columns.clone());
+        for (row, is_below) in rows.into_iter().zip([false, true]) {
+            marked.push(row.into_iter().chain([is_below.into()]).collect());
+        }
+        let folded = folded(&run_of(vec![marked]), None).unwrap();
+        assert_eq!(folded.text, "softirq;BLOCK 300\n");
+        assert!(folded.left_out.unwrap().ends_with("1 below the detection limit"));
     }
 
     #[test]

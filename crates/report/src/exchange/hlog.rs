@@ -2,7 +2,8 @@
 //! export --format hlog` writes it.
 //!
 //! A run has buckets, and HdrHistogram has values: each bucket becomes its midpoint. The run's own quantiles use
-//! midpoints, too, so quantiles of the log differ only by HdrHistogram's rounding to three significant digits.
+//! midpoints, too, so quantiles of the log differ only by HdrHistogram's rounding to three significant digits. The last
+//! bucket has no upper end but the largest value. It becomes this value, and a run has no quantile there.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,14 +13,14 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use record::{Kind, Run, Timestamp};
 
 use super::Unexported;
-use super::bucketed::{self, Bucketed, Histogram};
+use super::bucketed::{self, Bucket, Bucketed, Histogram};
 use crate::row::Row;
 
 /// Significant digits of the log's values.
 const DIGITS: u8 = 3;
 
 /// The log: one line of text per histogram, with a tag that names it. Times are in ns, also in the column
-/// `Interval_Max`.
+/// `Interval_Max`. Other quantities are counts, such as the packets of a poll.
 ///
 /// Fails when the run has no histograms.
 pub fn hlog(run: &Run) -> Result<String, Unexported> {
@@ -35,7 +36,8 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
     builder
-        .add_comment("irqlab: times in ns; each value is the midpoint of a bucket, within 1/32")
+        .add_comment("irqlab: times in ns, packets as counts; a value is the midpoint of a bucket, within 1/32")
+        .add_comment("values in the last bucket, from 33 s on, stand at the largest of them")
         .with_start_time(started)
         .with_base_time(started)
         .with_max_value_divisor(1.0);
@@ -54,11 +56,24 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
     String::from_utf8(log).map_err(|error| failed(&error))
 }
 
-/// The histogram of HdrHistogram's library: each bucket's count at the midpoint of the bucket.
+/// Buckets that are wider than their lower end over this number have no upper end of their own: the run writes them up to
+/// the largest value.
+const WIDTH_DENOMINATOR: u64 = 16;
+
+/// The value that stands for a bucket: its midpoint, within 1/32 of all its values. For the bucket that is open above, it
+/// is the largest value: a midpoint would be lower than the largest value by up to a half.
+fn value(bucket: &Bucket) -> u64 {
+    let width = bucket.max - bucket.min;
+    // Ends in ns may be rounded, where the bench counts in cycles.
+    let is_open = width > bucket.min / WIDTH_DENOMINATOR + 1;
+    if is_open { bucket.max } else { bucket.min + width / 2 }
+}
+
+/// The histogram of HdrHistogram's library: each bucket's count at the value that stands for it.
 fn hdr_histogram(histogram: &Histogram) -> Result<Hdr<u64>, Box<dyn std::error::Error>> {
     let mut hdr_histogram = Hdr::<u64>::new(DIGITS)?;
     for bucket in &histogram.buckets {
-        hdr_histogram.record_n(bucket.min + (bucket.max - bucket.min) / 2, bucket.count)?;
+        hdr_histogram.record_n(value(bucket), bucket.count)?;
     }
     Ok(hdr_histogram)
 }
@@ -166,6 +181,29 @@ mod tests {
         );
         assert_eq!(hdr_histogram.value_at_quantile(0.5), 1055);
         assert_eq!(read.count(), 1);
+    }
+
+    /// Three wake-ups that came 600 s late, as after a suspension: they share the bucket from 33.3 s on.
+    #[test]
+    fn values_in_the_open_bucket_stand_at_the_largest() {
+        let columns = ["bucket_min_ns", "bucket_max_ns", "wakeup_count"].map(|name| (name, Uint));
+        let buckets = [[1024_u64, 1087, 100], [33_285_996_544, 600_000_000_000, 3]];
+        let buckets = buckets.map(|row| row.map(record::Value::from).to_vec()).to_vec();
+        let log = hlog(&run_of(vec![table("late_histogram", &columns, buckets)])).unwrap();
+        let is_said =
+            |words: &str| log.lines().any(|line| line.starts_with('#') && line.contains(words));
+        assert!(is_said("from 33 s on") && is_said("packets as counts"), "{log}");
+        let entries = IntervalLogIterator::new(log.as_bytes()).map(Result::unwrap);
+        let lines: Vec<Vec<u8>> = entries
+            .filter_map(|entry| match entry {
+                LogEntry::Interval(line) => Some(base64(line.encoded_histogram())),
+                _ => None,
+            })
+            .collect();
+        let read: Hdr<u64> = Deserializer::new().deserialize(&mut lines[0].as_slice()).unwrap();
+        assert_eq!(read.value_at_quantile(0.5), 1055);
+        let distance = read.max().abs_diff(600_000_000_000);
+        assert!(distance <= 600_000_000_000 / 32, "{}", read.max());
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! and `--format prometheus` write them.
 //!
 //! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
-//! Times are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table of
-//! buckets becomes histograms. Absent values have no sample, nor have bounds and values below the detection limit. A sum over CPUs has a sample, and its parts have none: a
-//! query that adds up a family counts nothing twice.
+//! Times are in seconds. Whole numbers whose column ends in `count` or `total` before its unit are counters, except
+//! sizes; all other figures are gauges. A table of buckets becomes histograms. Absent values have no sample, nor have
+//! bounds and values below the detection limit. A sum over CPUs has a sample, and its parts have none: a query that adds up
+//! a family counts nothing twice.
 //!
 //! Users' queries name metrics and labels: a change of these names breaks the queries.
 
@@ -213,7 +214,8 @@ fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) 
 }
 
 /// The columns whose marks decide whether the numbers of `column` are measurements: the column itself, and those with
-/// the same quantity in another unit. For a column of half widths, these are the columns with the intervals.
+/// the same quantity in another unit. For a column that describes intervals, such as half widths, these are the columns
+/// with the intervals.
 fn sources<'t>(table: &'t Table, column: &Column) -> Vec<&'t Column> {
     fn quantity(column: &Column) -> Option<&str> {
         column.name.rsplit_once('_').map(|(quantity, _)| quantity)
@@ -224,7 +226,9 @@ fn sources<'t>(table: &'t Table, column: &Column) -> Vec<&'t Column> {
             Some(Combine::PlusMinus(half_width)) if *half_width == column.name
         );
         let is_same = quantity(source).is_some() && quantity(source) == quantity(column);
-        source.name == column.name || is_same || is_half_width
+        let is_of_interval =
+            source.interval.iter().any(|interval| interval.columns().contains(&&*column.name));
+        source.name == column.name || is_same || is_half_width || is_of_interval
     };
     table.columns.iter().filter(is_source).collect()
 }
@@ -281,7 +285,7 @@ fn add_histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use record::{RowFilter, Value};
+    use record::{IntervalColumns, RowFilter, Value};
 
     use super::*;
     use crate::picture::tests::{run_of, table};
@@ -302,6 +306,9 @@ mod tests {
             ("self_total", real, "irqlab_events_self", gauge),
             ("self_mean_ns", real, "irqlab_events_self_mean_seconds", gauge),
             ("lines_sum", uint, "irqlab_events_lines_sums", gauge),
+            // Totals whose name has more words after it. Queries name these families.
+            ("self_total_tsc_cycles", real, "irqlab_events_self_total_tsc_cycles", gauge),
+            ("lost_ns", uint, "irqlab_events_lost_seconds", gauge),
             // A machine's CPUs are no events.
             ("cpu_count", uint, "irqlab_events_cpu", gauge),
         ] {
@@ -318,6 +325,11 @@ mod tests {
                 .below_limit("self_mean_below_limit"),
             Column::new("self_mean_ci95_ns", Kind::Real, ""),
             Column::new("self_mean_below_limit", Kind::Bool, ""),
+            Column::new("self_total_ns", Kind::Uint, "").below_limit("self_mean_below_limit"),
+            Column::new("self_cpu_ratio", Kind::Real, "")
+                .below_limit("self_mean_below_limit")
+                .interval(IntervalColumns::half_width("self_cpu_ci95_ratio")),
+            Column::new("self_cpu_ci95_ratio", Kind::Real, ""),
             Column::new("displaced_lines", Kind::Real, "").bound("is_upper_bound", "≤"),
             Column::new("displaced_ratio", Kind::Real, ""),
             Column::new("is_upper_bound", Kind::Bool, ""),
@@ -326,13 +338,17 @@ mod tests {
         for (name, is_bound) in [("measured", false), ("bound", true)] {
             let (number, flag) = (Value::real(5.0), Value::from(is_bound));
             let [one, two, three, four] = [(); 4].map(|()| number.clone());
-            table.push(vec![name.into(), one, two, flag.clone(), three, four, flag]);
+            let (total, share) = (354_294.into(), || Value::real(2.95e-5));
+            let totals = [total, share(), share()];
+            let means = [name.into(), one, two, flag.clone()];
+            let lines = [three, four, flag];
+            table.push(means.into_iter().chain(totals).chain(lines).collect());
         }
         let text = metrics(&run_of(vec![table]), Exposition::OpenMetrics, None).unwrap().text;
         let samples = |name: &str| {
             text.lines().filter(|line| line.starts_with("irqlab_t_") && line.contains(name)).count()
         };
-        assert_eq!(samples("name=\"measured\""), 4, "{text}");
+        assert_eq!(samples("name=\"measured\""), 7, "{text}");
         assert_eq!(samples("name=\"bound\""), 0, "{text}");
     }
 

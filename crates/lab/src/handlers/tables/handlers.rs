@@ -81,15 +81,18 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
         "total_ns",
         "Sum over all spans, without the probe overhead; a span shorter than that counts as 0.",
     );
+    let mut total = shown(total, "total", 60).format(Format::Milliseconds);
+    if is_shown {
+        // Short spans count as 0 in the total: below the limit of the mean, it is the sum of the positive part of noise.
+        total = total.below_limit(&format!("{prefix}_mean_below_limit"));
+    }
     columns.and([
         shown(time("max_ns", "The longest span."), "max", 90)
             .uint(|times: &Times| times.distribution.peak.value),
         time("max_at_ns", "When the longest span ended, since the window opened.")
             .detail()
             .uint(|times: &Times| times.peak_at_ns),
-        shown(total, "total", 60)
-            .format(Format::Milliseconds)
-            .uint(|times: &Times| times.distribution.sum),
+        total.uint(|times: &Times| times.distribution.sum),
     ])
 }
 
@@ -298,6 +301,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         )
         .shown_as("CPU", 85)
         .cpu_share()
+        .below_limit("self_mean_below_limit")
         .interval(interval_link("self_cpu_ratio"))
         .real(|row: &Row<'_>| row.cpu_ratio()),
         column("self_mean_tsc_cycles", "self_mean_ns in cycles of the time-stamp counter.")
@@ -305,6 +309,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
             .real(|row: &Row<'_>| row.tsc_cycles(row.self_spans.mean)),
         column("self_total_tsc_cycles", "self_total_ns in cycles of the time-stamp counter.")
             .detail()
+            .below_limit("self_mean_below_limit")
             .real(|row: &Row<'_>| row.tsc_cycles(Some(row.self_spans.distribution.sum as f64))),
         time_columns("inclusive", "time from entry to exit", false)
             .of_optional(|row: &Row<'_>| row.inclusive_times()),
@@ -485,6 +490,18 @@ mod tests {
         let condition = Condition::Ambient;
         let samples = ConditionSamples { condition, timing, events: Vec::new() };
         handlers(&[samples], &ProbeOverhead::default())
+    }
+
+    /// Below the limit of the mean, totals and shares are sums of the positive part of noise.
+    #[test]
+    fn totals_and_shares_have_the_detection_limit_of_the_mean() {
+        let table = table_of([90, 90]);
+        let limit =
+            |name: &str| table.columns[table.column(name).unwrap()].display.below_limit.as_deref();
+        for column in ["self_mean_ns", "self_total_ns", "self_total_tsc_cycles", "self_cpu_ratio"] {
+            assert_eq!(limit(column), Some("self_mean_below_limit"), "{column}");
+        }
+        assert_eq!(limit("inclusive_total_ns"), None, "its mean has no limit");
     }
 
     #[test]

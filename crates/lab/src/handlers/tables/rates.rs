@@ -32,6 +32,7 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
         )
         .shown_as("CPU", 85)
         .cpu_share()
+        .below_limit("self_mean_below_limit")
         .real(|rates: &ContextRates| rates.times.map(|times| times.cpu_ratio)),
         mean.real(|rates: &ContextRates| rates.times.and_then(|times| times.mean_ns)),
         time(

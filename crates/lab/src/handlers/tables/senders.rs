@@ -184,10 +184,12 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .shown_as("run total", 84)
             .format(Format::Milliseconds)
             .cost()
+            .below_limit("run_mean_below_limit")
             .uint(|row: &Row<'_>| row.has_runs().then_some(row.run_total_ns())),
         column("run_cpu_ratio", "run_total_ns over the open time of all measured CPUs.")
             .shown_as("CPU", 86)
             .cost()
+            .below_limit("run_mean_below_limit")
             .real(|row: &Row<'_>| {
                 let is_known = row.has_runs() && row.cpu_time_ns > 0;
                 is_known.then(|| mean(row.run_total_ns(), row.cpu_time_ns))
@@ -341,6 +343,14 @@ mod tests {
         assert_eq!(cells("unjoined_count"), [Some(1.0), Some(1.0), None, None]);
         let first = &table.rows()[0];
         assert_eq!(table.get(first, "sender_cpus"), Some(&Value::Text("0-2,9".into())));
+        for name in ["run_mean_ns", "run_total_ns", "run_cpu_ratio"] {
+            let column = &table.columns[table.column(name).unwrap()];
+            assert_eq!(
+                column.display.below_limit.as_deref(),
+                Some("run_mean_below_limit"),
+                "{name}"
+            );
+        }
     }
 
     fn senders_of(measured: &[ConditionSamples]) -> Table {
