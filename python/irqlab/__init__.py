@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from irqlab._errors import DamagedError, NotARunError, RunError, SchemaError
-from irqlab._manifest import READABLE_SCHEMAS, Absence, Column, Kind, Role
+from irqlab._manifest import READABLE_SCHEMAS, Absence, Bound, Column, Kind, Role
 from irqlab._run import Run, read
 from irqlab._table import Table
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "READABLE_SCHEMAS",
     "Absence",
+    "Bound",
     "Column",
     "DamagedError",
     "Kind",

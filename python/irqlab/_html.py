@@ -10,6 +10,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from irqlab._manifest import Column
     from irqlab._run import Run
     from irqlab._table import Table
 
@@ -41,21 +42,11 @@ def run_html(run: Run) -> str:
 
 def table_html(table: Table) -> str:
     """The first rows, with intervals in the cells of their numbers."""
-    completing = {
-        name
-        for column in table.columns
-        for name in (column.half_width, column.below_limit)
-        if name is not None
-    }
+    completing = {name for column in table.columns for name in column.completing}
     columns = [column for column in table.columns if column.name not in completing]
     cells = []
     for row in table.arrow.slice(0, ROWS_MAX).to_pylist():
-        line = []
-        for column in columns:
-            half = row.get(column.half_width) if column.half_width else None
-            is_below = bool(column.below_limit and row.get(column.below_limit))
-            line.append(_cell(row[column.name], half, is_below))
-        cells.append(line)
+        cells.append([_cell(column, row) for column in columns])
     numbers = {place for place, column in enumerate(columns) if column.kind not in ("text", "bool")}
     parts = [f"<p><b>{_text(table.name)}</b>: {_text(table.title)}</p>"]
     parts.append(_grid([_text(column.name) for column in columns], cells, numbers))
@@ -64,12 +55,22 @@ def table_html(table: Table) -> str:
     return "".join(parts)
 
 
-def _cell(value: Any, half: Any, is_below: bool) -> str:
-    if is_below and value is not None:
+def _cell(column: Column, row: dict[str, Any]) -> str:
+    """The number of a row with what completes it, as a terminal shows it."""
+    value = row[column.name]
+    text = _value(value)
+    if value is None:
+        return text
+    half = row.get(column.half_width) if column.half_width else None
+    if column.half_width and column.below_limit and row.get(column.below_limit):
         upper = value + half if half is not None else 0
         return html.escape(f"< {_number(upper)}" if upper > 0 else _BELOW_LIMIT)
-    text = _value(value)
-    return text if half is None or value is None else f"{text} ± {_number(half)}"
+    if column.bound and row.get(column.bound.flag):
+        return f"{_text(column.bound.sign)} {text}"
+    if column.up_to:
+        high = row.get(column.up_to)
+        return f"{text} to {'?' if high is None else _value(high)}"
+    return text if half is None else f"{text} ± {_number(half)}"
 
 
 def _value(value: Any) -> str:

@@ -57,6 +57,19 @@ _UNITS: Final = (
 
 
 @dataclass(frozen=True)
+class Bound:
+    """Which numbers of a column are bounds, not measurements.
+
+    Attributes:
+        flag: The column that is true where the number is a bound.
+        sign: What stands before such a number, such as ``≤``.
+    """
+
+    flag: str
+    sign: str
+
+
+@dataclass(frozen=True)
 class Column:
     """A column of a table.
 
@@ -70,6 +83,9 @@ class Column:
         below_limit: The column that is true where a number is below its detection limit, where there
             is one. Such a number is noise, and may be negative: what was measured is less than the
             upper end of its interval.
+        bound: Which of the numbers are only bounds, where some may be. The true value is smaller than a
+            ``≤`` bound, and larger than a ``≥`` bound.
+        up_to: The column with the upper end of the range that begins at each number, where there is one.
     """
 
     name: str
@@ -78,6 +94,15 @@ class Column:
     role: Role
     half_width: str | None = None
     below_limit: str | None = None
+    bound: Bound | None = None
+    up_to: str | None = None
+
+    @property
+    def completing(self) -> tuple[str, ...]:
+        """The other columns that complete each number: its error, its flags, the end of its range."""
+        flag = self.bound.flag if self.bound else None
+        names = (self.half_width, self.below_limit, flag, self.up_to)
+        return tuple(name for name in names if name is not None)
 
     @property
     def unit(self) -> str | None:
@@ -299,8 +324,8 @@ def _entry(value: object, taken: set[str]) -> TableEntry:
     names: set[str] = set()
     parsed = tuple(_column(column, name, names) for column in columns)
     for column in parsed:
-        for other in (column.half_width, column.below_limit):
-            if other is not None and other not in names:
+        for other in column.completing:
+            if other not in names:
                 raise _Wrong(f"table {name}: column {column.name} names no column {other[:80]!r}")
     return TableEntry(
         name=name,
@@ -320,12 +345,21 @@ def _column(value: object, table: str, taken: set[str]) -> Column:
     fields = _Fields(value, f"table {table}: column {name}")
     where = f"table {table}: column {name}: display"
     display = _Fields(fields.optional("display", dict, {}), where)
-    combine = display.optional("combine", dict, {})
+    combine = _Fields(display.optional("combine", dict, {}), where)
     return Column(
         name=name,
         kind=cast(Kind, fields.choice("kind", get_args(Kind))),
         doc=fields.get("doc", str),
         role=cast(Role, fields.choice("role", get_args(Role), default="figure")),
-        half_width=_Fields(combine, where).optional("plus_minus", str, "") or None,
+        half_width=combine.optional("plus_minus", str, "") or None,
         below_limit=display.optional("below_limit", str, "") or None,
+        bound=_bound(combine.optional("bound", dict, {}), f"{where}: bound"),
+        up_to=combine.optional("up_to", str, "") or None,
     )
+
+
+def _bound(value: dict[str, Any], where: str) -> Bound | None:
+    if not value:
+        return None
+    fields = _Fields(value, where)
+    return Bound(flag=fields.get("flag", str), sign=fields.get("sign", str))

@@ -65,7 +65,8 @@ class Table:
         return f"<irqlab.Table {self.name}: {len(self)} rows, {len(self.columns)} columns>"
 
     def _repr_html_(self) -> str:
-        """The first rows, for notebooks. A number below its detection limit is ``<`` its upper bound."""
+        """The first rows, for notebooks. A number below its detection limit is ``<`` its upper bound, and a
+        bound has its sign, such as ``≤``."""
         return table_html(self)
 
     def is_below_limit(self, name: str) -> list[bool]:
@@ -78,10 +79,21 @@ class Table:
             KeyError: The table has no such column.
             DamagedError: As of `arrow`.
         """
-        flag = self.column(name).below_limit
-        if flag is None:
-            return [False] * len(self)
-        return [value is True for value in self.arrow[flag].to_pylist()]
+        return self._flags(self.column(name).below_limit)
+
+    def is_bound(self, name: str) -> list[bool]:
+        """Whether each number of a column is only a bound, in the order of the rows.
+
+        The true value is smaller or larger than a bound, by the sign in the column's definition
+        (``table.column(name).bound``): a mean over bounds and measurements is neither. False in all
+        rows of a column without bounds.
+
+        Raises:
+            KeyError: The table has no such column.
+            DamagedError: As of `arrow`.
+        """
+        bound = self.column(name).bound
+        return self._flags(bound.flag if bound else None)
 
     def column(self, name: str) -> Column:
         """The definition of the column of that name.
@@ -166,6 +178,12 @@ class Table:
             raise DamagedError(self._path, says)
         if crc32 != self._entry.crc32:
             raise DamagedError(self._path, "its checksum is not the manifest's (it was changed)")
+
+    def _flags(self, name: str | None) -> list[bool]:
+        """Whether each row's value in a column is true. False in all rows without a column."""
+        if name is None:
+            return [False] * len(self)
+        return [value is True for value in self.arrow[name].to_pylist()]
 
     def _decode(self) -> pa.Table:
         texts = [column.name for column in self.columns if column.kind == "text"]

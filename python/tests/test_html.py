@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,16 +17,21 @@ from .conftest import ROOT
 LINKS = ROOT / "crates" / "record" / "tests" / "golden" / "run-2-links"
 
 
-def run_with_limits(directory: Path, flag: str = "shared") -> Path:
-    """A copy of the golden run in which a column says which means are below their limit."""
+def run_with_display(directory: Path, column: str, display: dict[str, Any]) -> Path:
+    """A copy of the golden run in which a column of its first table has more display hints."""
     copy = directory / "run"
     shutil.copytree(LINKS, copy)
     path = copy / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     columns = {column["name"]: column for column in manifest["tables"][0]["columns"]}
-    columns["mean_ns"]["display"]["below_limit"] = flag
+    columns[column].setdefault("display", {}).update(display)
     path.write_text(json.dumps(manifest), encoding="utf-8")
     return copy
+
+
+def run_with_limits(directory: Path, flag: str = "shared") -> Path:
+    """A copy of the golden run in which a column says which means are below their limit."""
+    return run_with_display(directory, "mean_ns", {"below_limit": flag})
 
 
 def test_a_table_is_shown_with_its_intervals_and_escaped() -> None:
@@ -59,6 +65,39 @@ def test_a_flag_that_is_no_column_is_damage(tmp_path: Path) -> None:
     run = run_with_limits(tmp_path, flag="no_such_column")
     with pytest.raises(irqlab.DamagedError, match="mean_ns names no column 'no_such_column'"):
         irqlab.read(run)
+
+
+def test_a_bound_has_its_sign(tmp_path: Path) -> None:
+    bound = {"flag": "shared", "sign": "≤"}
+    run = run_with_display(tmp_path, "count", {"combine": {"bound": bound}})
+    table = irqlab.read(run)["handlers"]
+    assert table.column("count").bound == irqlab.Bound(flag="shared", sign="≤")
+    flags = [flag is True for flag in table.arrow["shared"].to_pylist()]
+    assert table.is_bound("count") == flags
+    assert True in flags and False in flags
+    assert table.is_bound("mean_ns") == [False] * len(table)
+    text = table._repr_html_()
+    for count, flag in zip(table.arrow["count"].to_pylist(), flags, strict=True):
+        if count is not None:
+            assert (f">≤ {count:,}</td>" in text) == flag, count
+    assert ">shared</th>" not in text, "the flag is in the cell of its number"
+
+
+def test_a_flag_of_bounds_that_is_no_column_is_damage(tmp_path: Path) -> None:
+    bound = {"flag": "no_such_column", "sign": "≤"}
+    run = run_with_display(tmp_path, "count", {"combine": {"bound": bound}})
+    with pytest.raises(irqlab.DamagedError, match="count names no column 'no_such_column'"):
+        irqlab.read(run)
+
+
+def test_a_range_is_in_one_cell(tmp_path: Path) -> None:
+    run = run_with_display(tmp_path, "count", {"combine": {"up_to": "difference_ns"}})
+    table = irqlab.read(run)["handlers"]
+    assert table.column("count").up_to == "difference_ns"
+    text = table._repr_html_()
+    low, high = (table.arrow[name].to_pylist()[0] for name in ("count", "difference_ns"))
+    assert f">{low:,} to {high:,}</td>" in text
+    assert ">difference_ns</th>" not in text, "the upper end is in the cell of the lower one"
 
 
 def test_a_run_is_shown_with_its_warnings_and_tables() -> None:
