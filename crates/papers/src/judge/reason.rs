@@ -60,7 +60,8 @@ impl Reason {
         Reason { text, remedy: Remedy::Intervals { effect: "narrows them" } }
     }
 
-    /// The paper rounds its figures in steps that may make the difference: `limit` is the share by which they must differ.
+    /// The steps in which the paper rounds its figures may explain their difference. `limit`: the share of the larger figure
+    /// by which figures must differ.
     pub(super) fn rounded(limit: f64) -> Reason {
         let percent = limit * 100.0;
         format!("the figures are rounded and may differ by less than {percent:.0} %").into()

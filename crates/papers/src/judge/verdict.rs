@@ -397,12 +397,12 @@ mod tests {
         assert_eq!(verdict(mean(24.25, 0.0), mean(23.40, 0.0)), unknown);
         assert_eq!(verdict(mean(12.0, 0.0), mean(11.0, 0.0)), Verdict::Holds);
         // In whole numbers, 11.5 and 11.49 are 12 and 11.
-        let whole = |number| Ok(rounded(number, 1.0));
+        let rounded_to_1 = |number| Ok(rounded(number, 1.0));
         let from_rounding =
             Verdict::NotJudged("the figures are rounded and may differ by less than 5 %".into());
-        assert_eq!(verdict(whole(12.0), whole(11.0)), from_rounding);
-        assert_eq!(verdict(whole(11.0), whole(12.0)), from_rounding);
-        assert_eq!(verdict(whole(13.0), whole(11.0)), Verdict::Holds);
+        assert_eq!(verdict(rounded_to_1(12.0), rounded_to_1(11.0)), from_rounding);
+        assert_eq!(verdict(rounded_to_1(11.0), rounded_to_1(12.0)), from_rounding);
+        assert_eq!(verdict(rounded_to_1(13.0), rounded_to_1(11.0)), Verdict::Holds);
         let judged = greater(mean(24.25, 0.0), mean(23.40, 0.0));
         assert_eq!(judged.in_words(), format!("24.2 and 23.4: {reason}"));
         // A negative effect is as far from 0 as a positive one.

@@ -61,7 +61,7 @@ pub(super) struct RoundTrips<'a> {
 
 impl<'a> RoundTrips<'a> {
     /// The windows whose mean and maximum count, by the rule of the table `round_trips`. In a window that lacks answers,
-    /// the round trips are those of the answered requests, the fast ones.
+    /// only the answered requests have round trips, and they are the fast ones.
     ///
     /// Fails if at least half of the windows lack answers.
     fn accepted(&self) -> Result<Vec<&'a RoundTripWindow>, Reason> {
@@ -183,7 +183,7 @@ mod tests {
         RoundTripWindow { point, sent, round_trip, activity: Activity::default() }
     }
 
-    /// A window of packets on a simulated machine. The scheme drops those that it does not deliver.
+    /// A window of packets on a simulated machine. The scheme drops the packets that it does not deliver.
     fn rate_window(scheme: Scheme, delivered: u64, busy_ns: u64) -> RateWindow {
         let counted =
             CountedUse { busy_ns, window_ns: 1_000, control_ns: 1_000, control_busy_ns: 0 };
@@ -237,25 +237,27 @@ mod tests {
             let round_trips = clock.into_iter().chain([interrupt(), interrupt()]).collect();
             Samples { round_trips, ..Samples::default() }
         };
-        let of_clock = |samples: &Samples| {
+        let clock_figures = |samples: &Samples| {
             let round_trips = Measured { samples }.round_trips(SLOW_CLOCK, false);
             (round_trips.mean_ns().is_ok(), round_trips.max_ns())
         };
         let name = "the clock costs latency";
-        let most = samples(vec![answered(), answered(), unanswered(), unanswered(), unanswered()]);
-        assert_eq!(of_clock(&most), (false, None));
-        assert_eq!(finding(&most, name, "verdict"), "not judged");
+        let three_unanswered =
+            samples(vec![answered(), answered(), unanswered(), unanswered(), unanswered()]);
+        assert_eq!(clock_figures(&three_unanswered), (false, None));
+        assert_eq!(finding(&three_unanswered, name, "verdict"), "not judged");
         let reason = "clocked:2ms leaves requests unanswered in 3 of 5 windows";
-        assert_eq!(finding(&most, name, "reason"), reason);
+        assert_eq!(finding(&three_unanswered, name, "reason"), reason);
         // One of five is left out, and the evidence says so.
-        let one = samples(vec![answered(), answered(), answered(), answered(), unanswered()]);
-        assert_eq!(of_clock(&one), (true, Some(4.1e6)));
-        assert_eq!(finding(&one, name, "verdict"), "holds");
-        let evidence = finding(&one, name, "evidence");
+        let one_unanswered =
+            samples(vec![answered(), answered(), answered(), answered(), unanswered()]);
+        assert_eq!(clock_figures(&one_unanswered), (true, Some(4.1e6)));
+        assert_eq!(finding(&one_unanswered, name, "verdict"), "holds");
+        let evidence = finding(&one_unanswered, name, "evidence");
         let remark = "; clocked:2ms: 4 of 5 windows count: the others lack answers";
         assert!(evidence.ends_with(remark), "{evidence}");
-        let none = samples(vec![answered(), answered()]);
-        assert!(!finding(&none, name, "evidence").contains("count"));
+        let none_unanswered = samples(vec![answered(), answered()]);
+        assert!(!finding(&none_unanswered, name, "evidence").contains("count"));
     }
 
     /// A scheme that loses half of the packets uses little CPU time, and that proves nothing.

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(folded.left_out, None);
     }
 
-    /// Of noise around 0, a flame graph with the positive values alone would show their sum.
+    /// A flame graph with only the positive values of noise around 0 would show their sum.
     #[test]
     fn a_value_below_its_limit_has_no_line_whatever_its_sign() {
         let columns = vec![

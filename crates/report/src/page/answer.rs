@@ -385,10 +385,10 @@ fn services(run: &Run) -> Option<Answer> {
     let lever = cpi.zip(stalls).map(|(cpi, (fetch, data))| {
         let (awaited, longer_stall) =
             if fetch > data { ("instructions", fetch) } else { ("data", data) };
-        // The same work takes less time without the waits, so the share is that of a shorter whole.
+        // Without the waits the same work takes less time, so the share refers to a shorter total.
         let shorter = share * (1.0 - longer_stall / cpi).max(0.0);
-        let whole = 1.0 - share + shorter;
-        let share = if whole > 0.0 { shorter / whole } else { 0.0 };
+        let shorter_total = 1.0 - share + shorter;
+        let share = if shorter_total > 0.0 { shorter / shorter_total } else { 0.0 };
         format!(
             "Without its waits for {awaited} it would take {} of the time.",
             human::percent(share)
