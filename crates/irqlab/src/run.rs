@@ -506,12 +506,17 @@ fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
     Ok(report_nothing_measurable(&reasons.collect::<Vec<_>>().join("; "), remedy))
 }
 
-/// The exit status of the measured command, as a shell reports it. `None` if the run measured no command.
+/// The exit status of the measured command, as a shell reports it: of several conditions, that of the first whose command failed.
+/// `None` if no condition had a command.
 fn command_status(run: &Run) -> Option<u8> {
     let conditions = run.settings.get("conditions")?.as_object()?;
-    let status =
-        conditions.values().find_map(|condition| condition.get("command_status")?.as_u64())?;
-    Some(u8::try_from(status).unwrap_or(FAILED))
+    let statuses: Vec<u64> = conditions
+        .values()
+        .filter_map(|condition| condition.get("command_status")?.as_u64())
+        .collect();
+    let is_failure = |status: &&u64| **status != 0;
+    let status = statuses.iter().find(is_failure).or(statuses.first())?;
+    Some(u8::try_from(*status).unwrap_or(FAILED))
 }
 
 /// Fails when `directory` exists already, or when there can be no directory of this name: it may be too long.
@@ -679,6 +684,34 @@ mod tests {
         let _other = Reservation::new(&directories[1]).unwrap().unwrap();
         let found = reserve_first_free(directories.iter().cloned()).unwrap();
         assert_eq!(found.map(|(directory, _)| directory), Some(directories[2].clone()));
+    }
+
+    #[test]
+    fn the_exit_code_is_that_of_the_first_command_that_failed() {
+        let status = |statuses: &[u64]| {
+            let conditions = statuses.iter().enumerate().map(|(index, status)| {
+                (index.to_string(), serde_json::json!({ "command_status": status }))
+            });
+            let settings =
+                Map::from_iter([("conditions".to_owned(), Json::Object(conditions.collect()))]);
+            let run = Run {
+                schema: record::SCHEMA.to_owned(),
+                experiment: "handlers".to_owned(),
+                bench: "live".to_owned(),
+                started_utc: String::new(),
+                complete: true,
+                host: Map::new(),
+                settings,
+                observer: Map::new(),
+                warnings: Vec::new(),
+                absent: Vec::new(),
+                tables: Vec::new(),
+            };
+            command_status(&run)
+        };
+        assert_eq!(status(&[]), None);
+        assert_eq!(status(&[0, 0]), Some(0));
+        assert_eq!(status(&[0, 3, 4]), Some(3));
     }
 
     #[test]

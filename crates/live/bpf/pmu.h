@@ -22,7 +22,7 @@ struct pmu_frame {
 struct pmu_frames {
 	struct pmu_frame frames[DEPTH_MAX];
 	__u64 overhead_in_span[EVENTS_MAX]; /* a pair's addition to each event inside its own span */
-	__u64 unreadable; /* reads that failed */
+	__u64 failed_reads; /* several in a span: one for each event, at entry and exit */
 	__u64 last_error;
 	__u64 multiplexed; /* spans in which an event did not count all the time */
 	__u64 disturbed; /* spans with an interrupt while a program read their events */
@@ -49,7 +49,7 @@ static __always_inline bool read_event(struct pmu_frames *pmu, u32 event, u64 *v
 	long error = bpf_perf_event_read_value(&pmu_events, index, &read, sizeof(read));
 
 	if (error) {
-		pmu->unreadable++;
+		pmu->failed_reads++;
 		pmu->last_error = -error;
 		return false;
 	}

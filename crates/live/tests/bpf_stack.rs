@@ -550,7 +550,7 @@ fn of_objects_with_the_same_maps_one_counts() {
     let spec = LoadSpec {
         flavour: Flavour::Btf,
         config: Config { empty_spans_only: 1, ..Config::default() },
-        maps: Maps::Of(&first),
+        maps: Maps::Shared(&first),
         programs: &["drive"],
     };
     let second = Probes::load(&spec).expect("as the first");
@@ -594,7 +594,7 @@ fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
     let mut all = memory(&first);
     let one_object = all.bytes();
     for pass in 1..10 {
-        all = all.with(memory(&load(Maps::Of(&first), pass % 2 * 5).expect("as the first")));
+        all = all.with(memory(&load(Maps::Shared(&first), pass % 2 * 5).expect("as the first")));
     }
     println!("512 CPUs: {one_object} bytes with one object, {} with ten", all.bytes());
     assert!(

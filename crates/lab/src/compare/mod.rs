@@ -36,6 +36,7 @@ pub use readings::{Change, Reading, changes};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;
+pub use settings::{DifferenceSource, SettingDifference};
 pub use tables::{Listed, tables};
 
 /// The options of a comparison and the rules of its gate.
@@ -221,6 +222,8 @@ pub struct Comparison<'a> {
     /// The outcome of each rule, in the order of [`Plan::rules`].
     pub outcomes: Vec<Outcome>,
     pub warnings: Vec<String>,
+    /// What differs between the first runs of both sides. Their warnings are in `warnings`, too.
+    pub setting_differences: Vec<SettingDifference>,
     pub left_out: Vec<LeftOutTable>,
 }
 
@@ -607,7 +610,10 @@ pub fn compare_series<'a>(
     let clocks = Clocks::of(base.iter().chain(new));
     let mut comparison = judge_pairs(first, pairs, left_out, exactness, clocks, plan)?;
     comparison.run_totals = run_totals::totals(base, new);
+    comparison.setting_differences = settings::differences(&base[0], &new[0]);
     comparison.warnings = warnings(base, new, exactness);
+    let differing = comparison.setting_differences.iter();
+    comparison.warnings.extend(differing.map(|difference| difference.warning.clone()));
     if clocks == Clocks::Differ {
         let warning = "the models' clocks differ: fewer cycles are not less time, so numbers of cycles are called \
                        changed, neither worse nor better";
@@ -720,8 +726,14 @@ fn judge_pairs<'a>(
         let by_rank = rank(earlier).cmp(&rank(later));
         by_few_spans.then(by_rank).then(by_share).then(by_effect)
     });
-    let (run_totals, warnings) = (Vec::new(), Vec::new());
-    Ok(Comparison { differences, run_totals, outcomes, warnings, left_out })
+    Ok(Comparison {
+        differences,
+        run_totals: Vec::new(),
+        outcomes,
+        warnings: Vec::new(),
+        setting_differences: Vec::new(),
+        left_out,
+    })
 }
 
 /// The error for a rule that covers no cell of `base`: says which part of the rule matches nothing, or why the
@@ -849,8 +861,9 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
     values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings:
-/// between the runs of each side, and between the first runs of both sides.
+/// Warnings about incomplete runs, runs that were not taken alternately, differences between the runs of each side, and
+/// differences of bench, condition and kernel options between the first runs of both sides. The caller adds the differences of
+/// host and settings between these two.
 fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<String> {
     let mut warnings = Vec::new();
     for (runs, side) in [(base, "first"), (new, "second")] {
@@ -887,7 +900,6 @@ fn warnings(base: &[Run], new: &[Run], exactness: Exactness) -> Vec<String> {
     }
     let places = ["in the first", "in the second"];
     warnings.extend(kernel_options::difference(places, [&base.host, &new.host]));
-    warnings.extend(settings::differences(base, new));
     warnings
 }
 

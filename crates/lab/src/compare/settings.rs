@@ -28,7 +28,8 @@ const NOT_COMPARED: [&str; 14] = [
     "worst_case",
 ];
 
-/// Settings of a simulated machine that one option determines. Names of settings, and the option.
+/// Settings of a simulated machine that one option determines. Names of settings, and the option in the words of the warning:
+/// what is compared stands in brackets after the option.
 const OPTIONS: [(&str, &str); 10] = [
     ("machine.cpus", "--vcpus"),
     ("machine.memory_mib", "--mem"),
@@ -54,22 +55,43 @@ const SEEDS: [&str; 3] = ["seed", "machine.seed", "sampling.seed"];
 /// Largest number of differences within a side that have a warning of their own.
 const WITHIN_SIDE_MAX: usize = 12;
 
-/// The text of a difference, without the words on where it is.
-struct SettingDifference {
-    /// The part of the fact or of the setting.
-    name: String,
-    warning: String,
+/// Where a difference of two runs comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DifferenceSource {
+    /// The machine that irqlab ran on. No option sets it.
+    Host,
+    /// A fact of the simulated machine, which several options set.
+    Guest,
+    Setting,
+}
+
+/// A fact of the host or a setting that differs between two runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingDifference {
+    pub source: DifferenceSource,
+    /// The path of its keys, such as `model.l2.bytes`. For a fact, `the host's kernel`.
+    pub name: String,
+    /// The only option that sets it, such as `--vcpus`. `None`: not known, or several options do.
+    pub option: Option<&'static str>,
+    /// The text for users, without the words on which runs differ.
+    pub warning: String,
 }
 
 /// The facts of the host and the settings that differ.
-fn named_differences(base: &Run, new: &Run) -> Vec<SettingDifference> {
+pub(super) fn differences(base: &Run, new: &Run) -> Vec<SettingDifference> {
     let mut found = Vec::new();
     // A simulated run records the kernel and the processor of its guest.
     let is_simulated = [base, new].iter().all(|run| run.bench == "sim");
-    let machine = if is_simulated { "the guest's " } else { "the host's " };
+    let (machine, source) = if is_simulated {
+        ("the guest's ", DifferenceSource::Guest)
+    } else {
+        ("the host's ", DifferenceSource::Host)
+    };
     for fact in HOST_FACTS {
         let parts = differing(fact, base.host.get(fact), new.host.get(fact));
         found.extend(parts.into_iter().map(|part| SettingDifference {
+            source,
+            option: None,
             warning: part.warning(machine),
             name: format!("{machine}{}", part.name),
         }));
@@ -80,15 +102,12 @@ fn named_differences(base: &Run, new: &Run) -> Vec<SettingDifference> {
         let parts = differing(name, base.settings.get(name), new.settings.get(name));
         found.extend(parts.into_iter().filter_map(|part| {
             let warning = part.setting_warning()?;
-            Some(SettingDifference { warning, name: part.name })
+            let option = part.option_text().and_then(|text| text.split(' ').next());
+            let source = DifferenceSource::Setting;
+            Some(SettingDifference { source, option, warning, name: part.name })
         }));
     }
     found
-}
-
-/// A warning for each fact of the host and each setting that differs.
-pub(super) fn differences(base: &Run, new: &Run) -> Vec<String> {
-    named_differences(base, new).into_iter().map(|difference| difference.warning).collect()
 }
 
 /// Warnings about runs of a side that differ from the side's first run. Each fact of the host and each setting has one
@@ -99,17 +118,22 @@ pub(super) fn differences_within(side: &str, runs: &[Run]) -> Vec<String> {
     // Each part has the warning of the first run that differs, and the number of runs that differ.
     let mut parts: Vec<(SettingDifference, usize)> = Vec::new();
     for other in others {
-        let bench = (other.bench != first.bench).then(|| SettingDifference {
-            name: "bench".to_owned(),
-            warning: format!("the bench differs: {} and {}", first.bench, other.bench),
+        let host_difference = |name: &str, warning: String| SettingDifference {
+            source: DifferenceSource::Host,
+            name: name.to_owned(),
+            option: None,
+            warning,
+        };
+        let bench = (other.bench != first.bench).then(|| {
+            let warning = format!("the bench differs: {} and {}", first.bench, other.bench);
+            host_difference("bench", warning)
         });
         let options = kernel_options::difference(
             ["in the first", "in a later run"],
             [&first.host, &other.host],
         );
-        let options =
-            options.map(|warning| SettingDifference { name: "kernel options".to_owned(), warning });
-        let found = bench.into_iter().chain(options).chain(named_differences(first, other));
+        let options = options.map(|warning| host_difference("kernel options", warning));
+        let found = bench.into_iter().chain(options).chain(differences(first, other));
         for difference in found.filter(|difference| !SEEDS.contains(&difference.name.as_str())) {
             match parts.iter_mut().find(|(known, _)| known.name == difference.name) {
                 Some((_, count)) => *count += 1,
@@ -156,13 +180,20 @@ impl Part<'_> {
         if self.name.starts_with(IDENTITY) {
             return None;
         }
-        let option = OPTIONS.iter().find(|(setting, _)| self.name == *setting);
-        Some(match option {
-            Some((_, option)) => {
-                Part { name: (*option).to_owned(), base: self.base, new: self.new }.warning("")
+        Some(match self.option_text() {
+            Some(option) => {
+                Part { name: option.to_owned(), base: self.base, new: self.new }.warning("")
             }
             None => self.warning("setting "),
         })
+    }
+
+    /// The only option that sets this part, as in [`OPTIONS`]. `None`: not known, or several options do.
+    fn option_text(&self) -> Option<&'static str> {
+        if self.name == MITIGATIONS {
+            return Some("--mitigations");
+        }
+        OPTIONS.iter().find(|(setting, _)| self.name == *setting).map(|(_, option)| *option)
     }
 }
 

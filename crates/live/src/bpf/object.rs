@@ -86,7 +86,7 @@ pub enum Maps<'a> {
     New(&'a RowLayout),
     /// The maps of programs that are loaded already, which saves memory. The windows of both objects must not be open
     /// at the same time. Each object clears the maps before it uses them.
-    Of(&'a Probes),
+    Shared(&'a Probes),
 }
 
 /// The counts of one context on one CPU.
@@ -110,15 +110,15 @@ impl Deref for CountedRow {
 /// programs of other objects do not count.
 static LAST_SET: AtomicU32 = AtomicU32::new(0);
 
-/// Maps with counts, which objects share under [`Maps::Of`].
+/// Maps with counts, which objects share under [`Maps::Shared`].
 const SHARED_MAPS: [&str; 5] =
     ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
 /// How often PMU events could not be read or used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventErrors {
-    /// Number of reads that failed.
-    pub unreadable: u64,
+    /// Number of reads that failed. A span can have several: one for each event at its entry, and at its exit.
+    pub failed_reads: u64,
     /// The error number of a failed read; 0 if none failed.
     pub last_errno: u64,
     /// Spans during which an event was not counting for some time.
@@ -134,12 +134,15 @@ impl EventErrors {
         let last_error = std::io::Error::from_raw_os_error(self.last_errno as i32);
         let kinds = [
             (
-                self.unreadable,
-                format!("spans without event counts: a read of an event failed ({last_error})"),
+                self.failed_reads,
+                format!(
+                    "reads of events failed, and their spans have no event counts ({last_error})"
+                ),
             ),
             (
                 self.multiplexed,
-                "spans without event counts: an event did not count all the time".into(),
+                "spans without event counts: an event counted only part of the time (too few counters)"
+                    .into(),
             ),
             (
                 self.disturbed,
@@ -170,7 +173,7 @@ pub struct Attached {
     _links: Vec<Link>,
 }
 
-/// The last messages of libbpf. [`failure`] takes them into the error that follows them.
+/// The last messages of libbpf. [`failure`] moves them into its error.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const MESSAGES_MAX: usize = 40;
 /// Lines kept of a message: its last ones, because the end of a verifier's log states the error.
@@ -308,10 +311,10 @@ impl Probes {
         let config = Config { cpus: cpus as u32, set, ..spec.config };
         let rows = match spec.maps {
             Maps::New(rows) => rows,
-            Maps::Of(lender) => &lender.rows,
+            Maps::Shared(lender) => &lender.rows,
         };
         configure(&mut open, &config, rows, spec.programs)?;
-        if let Maps::Of(lender) = spec.maps {
+        if let Maps::Shared(lender) = spec.maps {
             lender.lend_maps(&mut open)?;
         }
         for mut program in open.progs_mut() {
@@ -566,10 +569,10 @@ impl Probes {
         };
         let cpus = 0..states.len() as u32;
         self.write_each("pmu_states", &cpus.map(new_frames).collect::<Vec<_>>())?;
-        self.empty("slots_of_objects")?;
+        self.delete_all_entries("slots_of_objects")?;
         // The programs for a kernel without type information do not have this map.
         if self.map("work_parts").is_ok() {
-            self.empty("work_parts")?;
+            self.delete_all_entries("work_parts")?;
         }
         if self.has_senders {
             self.clear_senders()?;
@@ -579,8 +582,8 @@ impl Probes {
 
     /// Deletes all rows of senders, and makes a row for the senders of each event that find no row of their own.
     fn clear_senders(&self) -> Result<(), BpfError> {
-        self.empty("queued_calls")?;
-        self.empty("sender_rows")?;
+        self.delete_all_entries("queued_calls")?;
+        self.delete_all_entries("sender_rows")?;
         for event in SENDER_CALL..=SENDER_RUN {
             let mut others = SenderKey::new_zeroed();
             (others.event, others.context) = (event, SENDER_OTHERS);
@@ -613,7 +616,7 @@ impl Probes {
     }
 
     /// Deletes all entries of a hash map.
-    fn empty(&self, name: &str) -> Result<(), BpfError> {
+    fn delete_all_entries(&self, name: &str) -> Result<(), BpfError> {
         let map = self.map(name)?;
         let keys: Vec<Vec<u8>> = map.keys().collect();
         for key in keys {
@@ -656,7 +659,7 @@ impl Probes {
         let mut errors = EventErrors::default();
         for bytes in self.read_per_cpu("pmu_states", 0)? {
             let frames = PmuFrames::read_from_bytes(&bytes).map_err(|_| too_short("pmu_states"))?;
-            errors.unreadable += frames.unreadable;
+            errors.failed_reads += frames.failed_reads;
             errors.last_errno = errors.last_errno.max(frames.last_error);
             errors.multiplexed += frames.multiplexed;
             errors.disturbed += frames.disturbed;
@@ -797,9 +800,11 @@ mod tests {
     #[test]
     fn each_kind_of_event_error_has_one_warning() {
         assert!(EventErrors::default().warnings().is_empty());
-        let errors = EventErrors { unreadable: 1, last_errno: 16, multiplexed: 2, disturbed: 3 };
+        let errors = EventErrors { failed_reads: 1, last_errno: 16, multiplexed: 2, disturbed: 3 };
         let warnings = errors.warnings();
         assert_eq!(warnings.len(), 3);
         assert!(warnings[0].contains("busy") && warnings[2].starts_with("3 spans"));
+        // A span with eight events can have 16 failed reads.
+        assert!(warnings[0].starts_with("1 reads of events failed"), "{}", warnings[0]);
     }
 }

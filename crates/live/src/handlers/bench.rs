@@ -197,7 +197,7 @@ impl LiveBench {
                 contexts.values_mut().for_each(KnownContexts::add_delays);
             }
             let rows = RowLayout::for_contexts(&contexts);
-            let first = self.passes.first().map(|first| Maps::Of(&first.probes));
+            let first = self.passes.first().map(|first| Maps::Shared(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
             LoadedPass::load(self.flavour, &self.settings.cpus, maps, programs, pass)
                 .map_err(BenchError::from)

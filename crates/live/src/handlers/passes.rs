@@ -67,7 +67,7 @@ impl LoadedPass {
         };
         let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &names })?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
-        let maps = Maps::Of(&probes);
+        let maps = Maps::Shared(&probes);
         let calibration =
             events.as_ref().map(|group| EventCalibration::load(flavour, cpus, maps, &warm, group));
         let calibration = calibration.transpose()?;

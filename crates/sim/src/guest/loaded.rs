@@ -22,10 +22,11 @@ pub struct LoadedModule {
     pub sections: BTreeMap<String, String>,
 }
 
-/// Adds the symbols of a guest's loaded modules to its kernel's symbols. A module whose file is not in the kernel's
-/// directory gets no names.
+/// Adds the symbols of a guest's loaded modules to its kernel's symbols. Only modules that irqlab packs into an image
+/// ([`modules::in_order`]) get names. Other modules get none, also if their file is in the kernel's directory, and neither do
+/// files that are not ELF objects.
 ///
-/// Fails when a module's file cannot be read.
+/// Fails when the file of a module that irqlab packs cannot be read.
 pub fn with_modules(
     symbols: &Symbols,
     kernel: &Kernel,

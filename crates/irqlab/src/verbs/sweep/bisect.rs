@@ -16,10 +16,11 @@ use report::escape::plain;
 use report::{human, shell_word};
 use serde_json::{Map, json};
 use sweep::{
-    FileHashes, Judgement, Plan, PlannedAxis, Search, SweepDirectory, Task, checked_run,
+    AxisForm, FileHashes, Judgement, Plan, PlannedAxis, Search, SweepDirectory, Task, checked_run,
     live_machine,
 };
 
+use super::axis_settings;
 use super::pool::Pool;
 use super::report::MARGIN_RATIO;
 use super::report::selection::{AxisValue, axis_position};
@@ -87,7 +88,7 @@ struct Finding {
     judgement: Judgement,
     /// The row whose change is farthest beyond the limit, or else closest to it.
     row: Option<String>,
-    /// Change of the rule's figure in this row, as a part of the good value's figure.
+    /// Change of the rule's figure in this row, divided by the good value's figure.
     change_ratio: Option<f64>,
     /// Why it is not known whether the value is good or bad.
     reason: Option<String>,
@@ -135,8 +136,8 @@ pub fn run(args: &BisectArgs, command: Command) -> anyhow::Result<ExitCode> {
         anyhow::anyhow!("the good value, {name} {}, cannot be judged: {reason}", values[0].text)
     })?;
     values[0].finding = Some(Finding::GOOD);
-    let mut check = RuleCheck::new(&good, &args.rule);
-    let bad = check.finding_of_task(&executor, values[last].task)?;
+    let mut check = RuleCheck::new(&good, &args.rule, &plan.axes[axis].form);
+    let bad = check.judge_task(&executor, values[last].task)?;
     let bad_text = format!("{name} {}", values[last].text);
     match bad.judgement {
         Judgement::Bad => {}
@@ -153,7 +154,7 @@ pub fn run(args: &BisectArgs, command: Command) -> anyhow::Result<ExitCode> {
     while let Some(position) = search.next_position() {
         let value = &mut values[position];
         executor.execute(&[value.task])?;
-        let finding = check.finding_of_task(&executor, value.task)?;
+        let finding = check.judge_task(&executor, value.task)?;
         search.record(position, finding.judgement);
         let more = match search.steps_max() {
             0 => String::new(),
@@ -163,10 +164,11 @@ pub fn run(args: &BisectArgs, command: Command) -> anyhow::Result<ExitCode> {
         console::say(&plain(&format!("{name} {}: {word}{change}{more}", value.text)));
         value.finding = Some(finding);
     }
-    let found = Found { sweep: &sweep, axis: &plan.axes[axis], values: &values, search: &search };
-    let report = found.report(&check);
+    let result =
+        SearchResult { sweep: &sweep, axis: &plan.axes[axis], values: &values, search: &search };
+    let report = result.report(&check);
     let command = format!("irqlab sweep bisect {} with --json", args.sweep.display());
-    print_with_answers(&report, &found.answers(&args.rule), args.json, false, command)?;
+    print_with_answers(&report, &result.answers(&args.rule), args.json, false, command)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -304,27 +306,31 @@ impl Executor<'_> {
 struct RuleCheck<'a> {
     good: &'a Run,
     rule: &'a Rule,
-    /// What compare warns of, but for the setting that the axis changes.
+    axis: &'a AxisForm,
+    /// Warnings of the comparisons. Differences that the axis explains are left out.
     warnings: BTreeSet<String>,
-    /// Machines of the live runs.
+    /// Hosts of the live runs that were judged, the good one included.
     live_machines: BTreeSet<String>,
 }
 
 impl<'a> RuleCheck<'a> {
-    fn new(good: &'a Run, rule: &'a Rule) -> RuleCheck<'a> {
+    fn new(good: &'a Run, rule: &'a Rule, axis: &'a AxisForm) -> RuleCheck<'a> {
         let live_machines = live_machine(good).into_iter().collect();
-        RuleCheck { good, rule, warnings: BTreeSet::new(), live_machines }
+        RuleCheck { good, rule, axis, warnings: BTreeSet::new(), live_machines }
     }
 
-    fn finding_of_task(&mut self, executor: &Executor<'_>, task: usize) -> anyhow::Result<Finding> {
+    fn judge_task(&mut self, executor: &Executor<'_>, task: usize) -> anyhow::Result<Finding> {
         match executor.run_of(task)? {
-            Ok(run) => Ok(self.finding(&run)?),
+            Ok(run) => Ok(self.judge_run(&run)?),
             Err(reason) => Ok(Finding::unknown(reason)),
         }
     }
 
-    /// Fails if the rule fits no figure, or the runs cannot be compared.
-    fn finding(&mut self, run: &Run) -> Result<Finding, Usage> {
+    /// Judges a run by the rule, and collects its warnings and its host. A run without figures of the rule is
+    /// [`Judgement::Unknown`].
+    ///
+    /// Fails if the rule names no figure of any run, or if the runs cannot be compared.
+    fn judge_run(&mut self, run: &Run) -> Result<Finding, Usage> {
         self.live_machines.extend(live_machine(run));
         let rules = vec![self.rule.clone()];
         let plan = ComparePlan { all_rows: false, margin_ratio: MARGIN_RATIO, rules };
@@ -338,10 +344,17 @@ impl<'a> RuleCheck<'a> {
             }
             Err(error) => return Err(Usage(error.to_string())),
         };
-        let is_of_axis = |warning: &&String| warning.contains(" differs: ");
-        self.warnings.extend(comparison.warnings.iter().filter(|text| !is_of_axis(text)).cloned());
+        let explained: Vec<&str> = (comparison.setting_differences.iter())
+            .filter(|difference| axis_settings::explains(self.axis, difference))
+            .map(|difference| difference.warning.as_str())
+            .collect();
+        let is_explained = |warning: &&String| explained.contains(&warning.as_str());
+        self.warnings
+            .extend(comparison.warnings.iter().filter(|text| !is_explained(text)).cloned());
         let Some(outcome) = comparison.outcomes.first() else {
-            return Err(Usage("--rule: it was not judged".to_owned()));
+            return Err(Usage(
+                "--rule: the comparison has no result for it (please report this)".to_owned(),
+            ));
         };
         let (judgement, reason) = match outcome.ruling {
             Ruling::Broken => (Judgement::Bad, None),
@@ -349,15 +362,18 @@ impl<'a> RuleCheck<'a> {
             Ruling::InDoubt => {
                 let absent = outcome.missing + outcome.added;
                 let reason = if absent > 0 {
-                    format!("only one of the two runs has {absent} of the rule's figures")
+                    format!("{absent} of the rule's figures are in only one of the two runs")
                 } else {
                     "the limit of the rule is within the interval of the change".to_owned()
                 };
                 (Judgement::Unknown, Some(reason))
             }
         };
-        let (row, change_ratio) = outcome.worst.clone().unzip();
-        Ok(Finding { judgement, row, change_ratio: change_ratio.flatten(), reason })
+        let (row, change_ratio) = match &outcome.worst {
+            Some((row, change_ratio)) => (Some(row.clone()), *change_ratio),
+            None => (None, None),
+        };
+        Ok(Finding { judgement, row, change_ratio, reason })
     }
 
     /// The warnings about all runs.
@@ -373,15 +389,15 @@ impl<'a> RuleCheck<'a> {
     }
 }
 
-/// A search at its end.
-struct Found<'a> {
+/// A finished search.
+struct SearchResult<'a> {
     sweep: &'a SweepDirectory,
     axis: &'a PlannedAxis,
     values: &'a [Value],
     search: &'a Search,
 }
 
-impl Found<'_> {
+impl SearchResult<'_> {
     fn last_good(&self) -> &Value {
         &self.values[self.search.last_good()]
     }
@@ -391,13 +407,14 @@ impl Found<'_> {
     }
 
     /// The values between the last good and the first bad one, which could not be judged.
-    fn unknown(&self) -> &[Value] {
+    fn unknown_values(&self) -> &[Value] {
         &self.values[self.search.last_good() + 1..self.search.first_bad()]
     }
 
     /// The result as a run with one table.
     fn report(&self, check: &RuleCheck<'_>) -> Run {
-        let unknown: Vec<&str> = self.unknown().iter().map(|value| value.text.as_str()).collect();
+        let unknown: Vec<&str> =
+            self.unknown_values().iter().map(|value| value.text.as_str()).collect();
         let settings = [
             ("rule", json!(check.rule.text)),
             ("axis", json!(self.axis.name)),
@@ -465,7 +482,7 @@ impl Found<'_> {
         let (good, bad, name) = (self.last_good(), self.first_bad(), &self.axis.name);
         let change =
             |value: &Value| value.finding.as_ref().map(Finding::change_text).unwrap_or_default();
-        let found = if self.unknown().is_empty() {
+        let found = if self.unknown_values().is_empty() {
             format!(
                 "{name} {} breaks {}{}, and the value before it, {}, keeps it{}.",
                 bad.text,
@@ -475,7 +492,8 @@ impl Found<'_> {
                 change(good)
             )
         } else {
-            let names: Vec<&str> = self.unknown().iter().map(|value| value.text.as_str()).collect();
+            let names: Vec<&str> =
+                self.unknown_values().iter().map(|value| value.text.as_str()).collect();
             format!(
                 "{name}: the first value that breaks {} is one of {}, {}: those before {} could not be judged. The last \
                  value that keeps it: {}{}.",
@@ -497,5 +515,47 @@ impl Found<'_> {
             format!("What else changed: irqlab compare {} {}", path(good), path(bad)),
             format!("{executed} of {} values were executed.", self.values.len()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of the live bench with one figure.
+    fn live_run(kernel: &str, duration_ns: u64) -> Run {
+        let columns = Columns::all([
+            column("name", "Name.").key().text(|(name, _): &(&str, f64)| (*name).to_owned()),
+            column("self_mean_ns", "Mean.")
+                .plus_minus("self_mean_ci95_ns")
+                .real(|(_, mean): &(&str, f64)| *mean),
+            column("self_mean_ci95_ns", "Half of the interval.").detail().real(|_| 1.0),
+        ]);
+        Run {
+            schema: SCHEMA.to_owned(),
+            experiment: "handlers".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: Map::from_iter([("kernel".to_owned(), json!(kernel))]),
+            settings: Map::from_iter([("duration_ns".to_owned(), json!(duration_ns))]),
+            observer: Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![columns.table("handlers", "Rows.", &[("TIMER", 100.0)])],
+        }
+    }
+
+    #[test]
+    fn a_difference_of_the_hosts_is_a_warning_unless_the_axis_explains_it() {
+        let (good, bad) = (live_run("6.1", 1), live_run("6.6", 2));
+        let rule: Rule = "handlers.self_mean_ns>+5%".parse().unwrap();
+        let axis = AxisForm::Option { option: "--duration".to_owned() };
+        let mut check = RuleCheck::new(&good, &rule, &axis);
+        check.judge_run(&bad).unwrap();
+        let warnings = check.warnings();
+        let is_named = |text: &str| warnings.iter().any(|warning| warning.contains(text));
+        assert!(is_named("the host's kernel differs: \"6.1\" and \"6.6\""), "{warnings:?}");
+        assert!(!is_named("duration_ns"), "the axis sets it: {warnings:?}");
     }
 }

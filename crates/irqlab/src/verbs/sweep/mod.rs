@@ -1,6 +1,7 @@
 //! `irqlab sweep`: one command with every combination of the values of some options. `sweep` (the crate) plans tasks
 //! and keeps their results; the files here resolve options, execute tasks, and print.
 
+mod axis_settings;
 mod bisect;
 mod build;
 mod command_line;
