@@ -16,7 +16,7 @@ use live::host::remedy_for_tracing_rights;
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
 use outputs::{MakeDirectoryError, Reservation};
-use record::{Absence, Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
+use record::{Absence, Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError, keys};
 use report::{CsvRows, CsvText, TerminalOptions};
 use serde_json::{Map, Value as Json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -393,20 +393,21 @@ impl OpenRun {
         let number = |map: &Map<String, Json>, key: &str| {
             map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)
         };
-        if number(&run.settings, "broken").is_some() {
+        if positive_number(&run.settings, keys::BROKEN_COUNT).is_some() {
             console::warn("this run is broken: do not use its tables (see its warnings)");
             return ExitCode::from(FAILED);
         }
-        let lost = number(&run.observer, "events_lost");
+        let lost = positive_number(&run.observer, keys::EVENTS_LOST_COUNT);
         if let Some(lost) = lost {
             console::warn(&format!("{lost} events were lost, so the counts are too low"));
         }
-        let lost_wakeups = number(&run.observer, "wakeups_lost");
+        let lost_wakeups = positive_number(&run.observer, keys::WAKEUPS_LOST_COUNT);
         if let Some(lost) = lost_wakeups {
             console::warn(&format!("{lost} wake-ups were lost, so the counts are too low"));
         }
-        if let Some(limit) = run.settings.get(experiment::TIME_LIMIT).and_then(Json::as_str) {
-            console::warn(limit);
+        let time_limit_message = run.settings.get(keys::TIME_LIMIT).and_then(Json::as_str);
+        if let Some(time_limit_message) = time_limit_message {
+            console::warn(time_limit_message);
             return ExitCode::from(STATUS_LIMIT);
         }
         match command_status(run) {
@@ -416,9 +417,6 @@ impl OpenRun {
         }
     }
 }
-
-/// Key of the setting that holds the command line of the run.
-pub const COMMAND_LINE: &str = "command_line";
 
 /// Options that do not change the results of a run, in groups. The flag: whether they take a value.
 const OUTPUT_OPTIONS: [(&[&str], bool); 8] = [
@@ -461,7 +459,7 @@ pub fn command_line() -> Option<(String, Json)> {
     let program = ["irqlab".to_owned()].into_iter();
     let command: Vec<String> = program.chain(without_output_options(arguments)).collect();
     let line = shlex::try_join(command.iter().map(String::as_str)).ok()?;
-    Some((COMMAND_LINE.to_owned(), line.into()))
+    Some((keys::COMMAND_LINE.to_owned(), line.into()))
 }
 
 /// The settings that say what made a run: the version, and the command line that repeats it.
@@ -509,10 +507,10 @@ fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
 /// The exit status of the measured command, as a shell reports it: of several conditions, that of the first whose command failed.
 /// `None` if no condition had a command.
 fn command_status(run: &Run) -> Option<u8> {
-    let conditions = run.settings.get("conditions")?.as_object()?;
+    let conditions = run.settings.get(keys::CONDITIONS)?.as_object()?;
     let statuses: Vec<u64> = conditions
         .values()
-        .filter_map(|condition| condition.get("command_status")?.as_u64())
+        .filter_map(|condition| condition.get(keys::COMMAND_STATUS)?.as_u64())
         .collect();
     let is_failure = |status: &&u64| **status != 0;
     let status = statuses.iter().find(is_failure).or(statuses.first())?;

@@ -19,7 +19,7 @@ use lab::experiment::{BenchError, RunContext};
 use lab::kernel_options;
 use live::host::{Root, available_memory};
 use live::window::Stop;
-use record::Table;
+use record::{Table, keys};
 use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
@@ -713,8 +713,8 @@ impl Simulated {
     /// The block `host` of a run: facts about the simulated machine.
     pub fn host(&self) -> Map<String, Json> {
         let mut host = simulated_host(&self.guest.machine, self.guest.watch.model.as_ref());
-        host.insert("kernel".to_owned(), json!(self.facts.release));
-        host.insert("hz".to_owned(), json!(self.facts.hz));
+        host.insert(keys::KERNEL.to_owned(), json!(self.facts.release));
+        host.insert(keys::HZ.to_owned(), json!(self.facts.hz));
         if let Some(config) = &self.facts.config {
             let options = kernel_options::costly(&kernel_options::parse(config));
             host.insert(kernel_options::FACT.to_owned(), json!(options));
@@ -732,10 +732,10 @@ pub fn simulated_host(machine: &Machine, model: Option<&Model>) -> Map<String, J
         None => "QEMU, no model: each instruction takes 1 ns".to_owned(),
     };
     let pairs = [
-        ("cpu_model", json!(cpu)),
+        (keys::CPU_MODEL, json!(cpu)),
         ("identity", json!(machine.identity.name)),
         ("cpus_online", json!(online)),
-        ("virtualized", json!(true)),
+        (keys::VIRTUALIZED, json!(true)),
         ("hypervisor", json!("QEMU (TCG)")),
         ("arch", json!("x86_64")),
     ];

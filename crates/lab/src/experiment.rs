@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 pub use record::Absence;
-use record::{Run, SCHEMA, Table};
+use record::{Run, SCHEMA, Table, keys};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -322,9 +322,6 @@ pub enum Outcome<S> {
     Stopped,
 }
 
-/// Name of the setting in the record that holds the part that reached the time limit of the measured machine.
-pub const TIME_LIMIT: &str = "time_limit_reached";
-
 /// Measures a plan on a bench and assembles the run.
 ///
 /// Fails with [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
@@ -402,7 +399,7 @@ pub fn assemble<E: Experiment>(
     settings.extend(facts.settings);
     settings.extend(report.settings);
     if let Some(limit) = &measured.time_limit {
-        settings.insert(TIME_LIMIT.to_owned(), Json::from(limit.as_str()));
+        settings.insert(keys::TIME_LIMIT.to_owned(), Json::from(limit.as_str()));
     }
     let mut observer = facts.observer;
     observer.extend(report.observer);

@@ -29,3 +29,4 @@ pub mod wall_clock;
 pub mod words;
 
 pub use expected_time::ExpectedTime;
+pub use record::keys;

@@ -12,6 +12,7 @@ pub mod display;
 mod encode;
 mod hints;
 pub mod interval;
+pub mod keys;
 pub mod limits;
 mod manifest;
 mod parquet_file;

@@ -1,7 +1,7 @@
 //! The text around the tables of a run: title, host, method, warnings, observer, and what was not measured. Terminal,
 //! Markdown and HTML page have these words in common. All text is escaped here.
 
-use record::{Absence, Run, Table};
+use record::{Absence, Run, Table, keys};
 use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr;
 
@@ -23,12 +23,12 @@ pub(crate) fn host(run: &Run) -> String {
     let numbers = count("cpu_family").zip(count("cpu_model_number"));
     let model = numbers.map(|(family, model)| format!(" (family {family}, model {model})"));
     let kernel = text("kernel").map(|kernel| format!("Linux {kernel}"));
-    let guest = match run.host.get("virtualized").and_then(Json::as_bool) {
+    let guest = match run.host.get(keys::VIRTUALIZED).and_then(Json::as_bool) {
         Some(true) => Some(format!("guest of {}", text("hypervisor").unwrap_or("a hypervisor"))),
         Some(false) => Some("not virtual".to_owned()),
         None => None,
     };
-    let pmu = match run.host.get("pmu").and_then(Json::as_bool) {
+    let pmu = match run.host.get(keys::PMU).and_then(Json::as_bool) {
         Some(true) => count("pmu_counters").map(|counters| format!("{counters} PMU counters")),
         Some(false) => Some("no PMU".to_owned()),
         None => None,
@@ -103,12 +103,12 @@ pub(crate) fn observer(run: &Run) -> String {
             .map(|share| format!("{} of CPU time in user space", percent(share))),
         number("kernel_memory_bytes")
             .map(|bytes| format!("{} of kernel memory", unbroken(&human::bytes(bytes)))),
-        count("events_lost").map(|lost| match lost {
+        count(keys::EVENTS_LOST_COUNT).map(|lost| match lost {
             0 => "no events lost".to_owned(),
             1 => "1 event LOST".to_owned(),
             _ => format!("{} events LOST", human::count(lost)),
         }),
-        count("wakeups_lost").filter(|lost| *lost > 0).map(|lost| match lost {
+        count(keys::WAKEUPS_LOST_COUNT).filter(|lost| *lost > 0).map(|lost| match lost {
             1 => "1 wake-up LOST".to_owned(),
             _ => format!("{} wake-ups LOST", human::count(lost)),
         }),

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use outputs::{Existing, NewDirectory, NewFile};
-use record::{Column, Kind, ParquetFile, Rows, Run, StoredRun, Value};
+use record::{Column, Kind, ParquetFile, Rows, Run, StoredRun, Value, keys};
 use serde_json::json;
 
 use crate::directory::SweepDirectory;
@@ -176,7 +176,8 @@ fn check_manifest(
 #[must_use]
 pub fn live_machine(run: &Run) -> Option<String> {
     let fact = |name| host_text(run, name).unwrap_or_else(|| "unknown".to_owned());
-    (run.bench == "live").then(|| format!("{}, kernel {}", fact("cpu_model"), fact("kernel")))
+    (run.bench == "live")
+        .then(|| format!("{}, kernel {}", fact(keys::CPU_MODEL), fact(keys::KERNEL)))
 }
 
 /// A fact of the run's machine that is a text.
@@ -389,8 +390,8 @@ fn task_values(
         run.map(|run| run.experiment.clone()).into(),
         run.map(|run| run.bench.clone()).into(),
         run.map(|run| run.started_utc.clone()).into(),
-        run.and_then(|run| host_text(run, "cpu_model")).into(),
-        run.and_then(|run| host_text(run, "kernel")).into(),
+        run.and_then(|run| host_text(run, keys::CPU_MODEL)).into(),
+        run.and_then(|run| host_text(run, keys::KERNEL)).into(),
         exit_code.map_or(Value::Absent, |code| Value::Int(i64::from(code))),
         run.map(|run| run.warnings.len() as u64).into(),
         run.map(|run| run.absent.len() as u64).into(),

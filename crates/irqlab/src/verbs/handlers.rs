@@ -18,7 +18,7 @@ use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_bloc
 use live::perf::PAPER_EVENTS;
 use live::stimulus::StimulusSettings;
 use live::window::WindowEnd;
-use record::Run;
+use record::{Run, keys};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
@@ -316,7 +316,7 @@ fn say_how_the_command_ended(args: &HandlersArgs, run: &Run) {
         Some(record::Value::Uint(ns)) => Some(Duration::from_nanos(*ns).as_secs_f64()),
         _ => None,
     });
-    let status = run.settings["conditions"]["command"]["command_ended"].as_str();
+    let status = run.settings[keys::CONDITIONS]["command"][keys::COMMAND_ENDED].as_str();
     if let (Some(seconds), Some(status)) = (window, status) {
         console::say(&format!("the command ended the window after {seconds:.1} s ({status})"));
     }

@@ -16,7 +16,7 @@ use lab::noise::{Body, KeepDetours, Loop, NoiseBench, Plan};
 use live::host::{HostFacts, Root, host_facts, run_host_block};
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::shell_status;
-use record::Run;
+use record::{Run, keys};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
@@ -263,7 +263,7 @@ impl NoiseArgs {
             ("duration_ns", json!(self.duration.map(ns))),
             ("warm_up_ns", json!(ns(self.warm_up()))),
             ("until", json!(self.until().map(|enough| enough.to_string()))),
-            ("scheduler", json!(scheduler)),
+            (keys::SCHEDULER, json!(scheduler)),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
             ("keep_longest", json!(self.keep_longest)),

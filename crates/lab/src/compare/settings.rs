@@ -1,23 +1,30 @@
 //! Facts of the host and settings that differ between two runs, named as the user set them: they can explain differences
 //! of figures.
 
-use record::Run;
+use record::{Run, keys};
 use serde_json::Value as Json;
 
 use crate::kernel_options;
 
 /// Facts of the host that can explain a difference: the comparison warns if they differ.
-const HOST_FACTS: [&str; 7] =
-    ["kernel", "cpu_model", "identity", "cpus_online", "hz", "virtualized", "pmu"];
+const HOST_FACTS: [&str; 7] = [
+    keys::KERNEL,
+    keys::CPU_MODEL,
+    "identity",
+    "cpus_online",
+    keys::HZ,
+    keys::VIRTUALIZED,
+    keys::PMU,
+];
 
 /// Settings that differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
 const NOT_COMPARED: [&str; 14] = [
     "out",
     "on_host",
-    "command_line",
-    "conditions",
+    keys::COMMAND_LINE,
+    keys::CONDITIONS,
     "tsc_hz",
-    "measured_window_ns",
+    keys::MEASURED_WINDOW_NS,
     "window_start_monotonic_ns",
     "command_started_after_ns",
     "clock_step_ns",

@@ -1,6 +1,7 @@
 //! The plan of the experiment `handlers`: measures its conditions on a bench, and reports the tables. The command
 //! (`irqlab/src/verbs`) makes the plan, and chooses the bench.
 
+use record::keys;
 use serde_json::{Map, Value as Json, json};
 
 use super::bench::{HandlersBench, Pass, ProbeOverhead};
@@ -79,7 +80,7 @@ impl Experiment for Plan {
             tables.push(tables::histograms(conditions));
         }
         tables.extend([tables::agreement(conditions), tables::conditions(conditions)]);
-        let in_force = ("conditions".to_owned(), conditions_in_force(conditions));
+        let in_force = (keys::CONDITIONS.to_owned(), conditions_in_force(conditions));
         Report {
             tables,
             settings: Map::from_iter([in_force]),
@@ -231,7 +232,7 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     observer.insert("user_cpu_share_ratio".into(), json!(user_ratio));
     let lost: u64 =
         measured.iter().flat_map(ConditionSamples::windows).map(WindowSample::lost).sum();
-    observer.insert("events_lost".into(), json!(lost));
+    observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(lost));
     let undelivered: u64 = windows().map(WindowSample::undelivered).sum();
     observer.insert("events_undelivered".into(), json!(undelivered));
     observer

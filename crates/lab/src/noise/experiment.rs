@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use record::keys;
 use serde_json::{Map, Value as Json, json};
 use stats::median;
 
@@ -232,7 +233,8 @@ fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
         observer.insert("events_per_second".into(), json!(rate));
         observer.insert("events_outside_detours".into(), json!(sum(|traced| traced.outside)));
     }
-    observer.insert("events_lost".into(), json!(sum(|traced| traced.lost) + records_lost));
+    observer
+        .insert(keys::EVENTS_LOST_COUNT.into(), json!(sum(|traced| traced.lost) + records_lost));
     samples.iter().for_each(|sample| add_comparison(&sample.pairs, &mut observer));
     observer
 }

@@ -1,6 +1,7 @@
 //! The plan of the experiment `services`: measures one window on a bench, and reports its tables. The command
 //! (`irqlab/src/verbs`) makes the plan, and chooses the bench.
 
+use record::keys;
 use serde_json::{Map, json};
 
 use super::bench::ServicesBench;
@@ -80,7 +81,7 @@ impl Experiment for Plan {
         }
         let command = ("command".to_owned(), json!(window.facts));
         let settings =
-            Map::from_iter([("conditions".to_owned(), json!(Map::from_iter([command])))]);
+            Map::from_iter([(keys::CONDITIONS.to_owned(), json!(Map::from_iter([command])))]);
         let mut cpu_warnings = CpuWarnings::default();
         window.cpu_warnings.iter().cloned().for_each(|warning| cpu_warnings.add("", warning));
         Report {

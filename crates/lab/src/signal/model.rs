@@ -1,7 +1,7 @@
 //! The model without a measurement: CPU use and latency of each scheme at each rate, by closed forms or by simulation.
 //! The verb `signal model` makes a [`ModelPlan`] from the command line. The crate `signalling` computes the answers.
 
-use record::{Absence, Columns, IntervalColumns, Kind, Table, TableDisplay, column};
+use record::{Absence, Columns, IntervalColumns, Kind, Table, TableDisplay, column, keys};
 use serde_json::json;
 use signalling::{
     Answer, Arrivals, Crossover, Demand, IntervalEnds, Kept, LOST_RATIO_MAX, Method, Quantiles,
@@ -98,8 +98,8 @@ impl ModelPlan {
         let regions = regions(&fine_curves, self.statistic);
         computed.tables.push(region_table(&regions, self.statistic));
         let Some(bound_ns) = self.latency_bound_ns else { return Ok(()) };
-        let ranges = kept(&curves, self.statistic, bound_ns, ask)?;
-        computed.settings.insert("latency_bound_ns".into(), json!(bound_ns));
+        let ranges = kept_ranges(&curves, self.statistic, bound_ns, ask)?;
+        computed.settings.insert(keys::LATENCY_BOUND_NS.into(), json!(bound_ns));
         computed.settings.insert("statistic".into(), json!(self.statistic.label()));
         computed.tables.push(bound_table(&ranges));
         Ok(())

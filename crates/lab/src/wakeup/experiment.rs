@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use record::keys;
 use serde_json::{Map, Value as Json, json};
 use stats::median;
 
@@ -186,11 +187,11 @@ impl Experiment for Plan {
             settings.insert("worst_case".to_owned(), json!(sentence));
         }
         tables.retain(|table| !table.rows().is_empty());
-        settings.insert("measured_window_ns".to_owned(), json!(window.window_ns));
+        settings.insert(keys::MEASURED_WINDOW_NS.to_owned(), json!(window.window_ns));
         let broken_cpus = window.cpus.iter().filter(|cpu| cpu.ledger.unbalanced > 0).count();
         let broken_records =
             window.cpu_warnings.iter().filter(|warning| warning.is_broken()).count();
-        settings.insert("broken".to_owned(), json!(broken_cpus + broken_records));
+        settings.insert(keys::BROKEN_COUNT.to_owned(), json!(broken_cpus + broken_records));
         settings.insert("traced".to_owned(), json!(window.events.is_some()));
         Report { tables, settings, observer: observer(samples, window), warnings, absent }
     }
@@ -216,9 +217,9 @@ fn observer(samples: &WakeupSamples, window: &WakeupSample) -> Map<String, Json>
     }
     // Without tracing, no kernel event was asked for.
     if let Some(lost) = window.lost_events {
-        observer.insert("events_lost".into(), json!(lost));
+        observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(lost));
     }
-    observer.insert("wakeups_lost".into(), json!(lost_wakeups));
+    observer.insert(keys::WAKEUPS_LOST_COUNT.into(), json!(lost_wakeups));
     add_probe_cost(&samples.pairs, &mut observer);
     observer
 }
@@ -261,7 +262,7 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
              no BPF program while a thread of process 1 runs"
         ));
     }
-    let scheduler = window.facts.get("scheduler").and_then(Json::as_str).unwrap_or_default();
+    let scheduler = window.facts.get(keys::SCHEDULER).and_then(Json::as_str).unwrap_or_default();
     if scheduler.starts_with("SCHED_DEADLINE") && window.cpus.iter().any(|cpu| cpu.missed > 0) {
         warnings.push(
             "periods were missed under SCHED_DEADLINE: a thread that has used up its RUNTIME waits for its next PERIOD, and \

@@ -492,6 +492,7 @@ impl Bench for LiveFootprint {
         settings.insert("tsc_hz".into(), json!(self.clock.hz));
         settings.insert("clock_step_ns".into(), json!(self.clock.step_ns));
         settings.insert("window_ns".into(), json!(self.settings.window.as_nanos() as u64));
+    /// The settings of the series. Their keys are part of the run's format.
         settings.insert("tickless".into(), json!(self.is_tickless));
         settings.insert("ticks".into(), json!(self.settings.ticks));
         settings.insert("moved_irqs".into(), json!(self.route.moved()));

@@ -93,7 +93,7 @@ impl CpuCounts<'_> {
     }
 
     /// Entries of all keys together. `None` if a key has no probe. `shared`: the keys of IRQ lines with several handlers.
-    fn counted(&self, keys: &[u32], shared: &BTreeSet<u32>) -> Option<u64> {
+    fn counted_entries(&self, keys: &[u32], shared: &BTreeSet<u32>) -> Option<u64> {
         let all_have_probes = keys.iter().all(|key| (self.has_probe)(*key));
         // A line that is not shared may have had one handler after another.
         let entries = |key: &u32| self.entries(*key, !shared.contains(key));
@@ -289,7 +289,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     add(
         ALL_DEVICES,
         "all IRQ lines",
-        counts.counted(&irq_keys, &shared),
+        counts.counted_entries(&irq_keys, &shared),
         unseen_max.and_then(|_| exact(COUNTER_DEVICES)),
         [None; 2],
         unseen_max.unwrap_or(0),
@@ -305,7 +305,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
             let position = |name: &&str| VECTORS.iter().position(|vector| vector == name);
             names.iter().filter_map(position).map(|vector| KEY_VECTOR + vector as u32).collect()
         };
-        let counted = vectors.and_then(|(_, names)| counts.counted(&keys(names), &shared));
+        let counted = vectors.and_then(|(_, names)| counts.counted_entries(&keys(names), &shared));
         let name = vectors.map_or(String::new(), |(_, names)| names.join(", "));
         let counter = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label);
         let kernel =

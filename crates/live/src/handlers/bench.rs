@@ -19,6 +19,7 @@ use lab::handlers::{
     Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, SENDERS, WindowSample,
     unmeasured_delays, unmeasured_of_senders,
 };
+use lab::keys;
 use serde_json::{Map, json};
 
 use super::agreement::{
@@ -369,8 +370,8 @@ impl LiveBench {
             if outcome == WaitOutcome::Completed && !status.success() {
                 sample.warnings.push(format!("the command failed: {status}"));
             }
-            sample.facts.insert("command_ended".to_owned(), json!(status.to_string()));
-            sample.facts.insert("command_status".to_owned(), json!(shell_status(status)));
+            sample.facts.insert(keys::COMMAND_ENDED.to_owned(), json!(status.to_string()));
+            sample.facts.insert(keys::COMMAND_STATUS.to_owned(), json!(shell_status(status)));
         }
         Ok(bracket)
     }
@@ -557,7 +558,7 @@ impl Bench for LiveBench {
         let warm = self.passes.first().map(|loaded| &loaded.warm[..]).unwrap_or_default();
         let timing = warm.first().map(|first| first.warm.clone()).unwrap_or_default();
         let mut settings = Map::new();
-        settings.insert("attachment".into(), json!(self.flavour.label()));
+        settings.insert(keys::ATTACHMENT.into(), json!(self.flavour.label()));
         settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
         let hotplug = self.passes.first().and_then(LoadedPass::hotplug_tracepoint);
         settings.insert("offline_cpus_seen_by".into(), json!(hotplug));

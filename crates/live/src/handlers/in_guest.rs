@@ -10,6 +10,7 @@ use lab::handlers::in_guest::{
     GuestWindow, HandlersItem, HandlersRequest, Probed, ProbedContext, items,
 };
 use lab::handlers::{Condition, ContextStats, HandlersBench, Stimulus};
+use lab::keys;
 use serde_json::json;
 
 use super::bench::{LiveBench, own_cpu_ns};
@@ -89,8 +90,8 @@ fn window(
         if !status.success() {
             window.warnings.push(format!("the command failed: {status}"));
         }
-        window.facts.insert("command_ended".to_owned(), json!(status.to_string()));
-        window.facts.insert("command_status".to_owned(), json!(shell_status(status)));
+        window.facts.insert(keys::COMMAND_ENDED.to_owned(), json!(status.to_string()));
+        window.facts.insert(keys::COMMAND_STATUS.to_owned(), json!(shell_status(status)));
     }
     let still_run = stimuli.check();
     let finished = stimuli.stop();

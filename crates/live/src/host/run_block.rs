@@ -2,6 +2,7 @@
 //! are part of the format of a run.
 
 use lab::kernel_options;
+use lab::keys;
 use serde_json::{Map, Value, json};
 
 use super::HostFacts;
@@ -20,10 +21,10 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
         }
     };
     let list = |cpus: &Option<Vec<u32>>| cpus.as_deref().map(format_cpu_list);
-    put("kernel", json!(facts.kernel.release));
+    put(keys::KERNEL, json!(facts.kernel.release));
     put("arch", json!(facts.kernel.arch));
     put("cpu_vendor", json!(facts.cpu.model.vendor));
-    put("cpu_model", json!(facts.cpu.model.name));
+    put(keys::CPU_MODEL, json!(facts.cpu.model.name));
     put("cpu_family", json!(facts.cpu.model.family));
     put("cpu_model_number", json!(facts.cpu.model.model));
     put("cpu_stepping", json!(facts.cpu.model.stepping));
@@ -46,9 +47,9 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     put("tsc_khz", json!(facts.clock.tsc_khz));
     put("constant_tsc", json!(facts.cpu.model.constant_tsc));
     put("nonstop_tsc", json!(facts.cpu.model.nonstop_tsc));
-    put("virtualized", json!(facts.hypervisor.present));
+    put(keys::VIRTUALIZED, json!(facts.hypervisor.present));
     put("hypervisor", json!(facts.hypervisor.name));
-    put("hz", json!(facts.kernel.hz));
+    put(keys::HZ, json!(facts.kernel.hz));
     put("nohz_full", json!(list(&facts.kernel.nohz_full)));
     put("isolcpus", json!(list(&facts.kernel.isolated)));
     put("rcu_nocbs", json!(facts.kernel.rcu_nocbs));
@@ -60,7 +61,7 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     put("irq_time_accounting", json!(facts.kernel.irq_time_accounting));
     put(kernel_options::FACT, json!(facts.kernel.costly_options));
     put("boot_options", json!(facts.kernel.boot_options));
-    put("pmu", json!(facts.pmu.counts()));
+    put(keys::PMU, json!(facts.pmu.counts()));
     put("pmu_counters", json!(facts.pmu.counters_in_group));
     put("pmu_general_counters", json!(facts.pmu.general_counters_in_group));
     put("steal_ticks", json!(facts.steal.steal_ticks()));

@@ -13,6 +13,7 @@ use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
+use lab::keys;
 use lab::noise::{
     AttributionParameters, ContextName, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced,
     Visibility,
@@ -583,7 +584,7 @@ fn describe_command(
         sample.facts.insert("command_started_after_ns".to_owned(), json!(after_ns));
     }
     let ended = status.map(|status| status.to_string());
-    sample.facts.insert("command_ended".to_owned(), json!(ended));
+    sample.facts.insert(keys::COMMAND_ENDED.to_owned(), json!(ended));
     if let Some(ended) = ended
         && !had_ended
     {

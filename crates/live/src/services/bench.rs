@@ -7,6 +7,7 @@ use attribution::context::{SOFTIRQS, SYSTEM_VECTORS};
 use lab::cpu_warnings::CpuWarning;
 use lab::cpus::{came_online, went_offline};
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::keys;
 use lab::services::{Class, ServiceStats, ServicesBench, ServicesSample, Times};
 use serde_json::{Map, json};
 use stats::{Distribution, LogLinear};
@@ -121,7 +122,7 @@ impl LiveServices {
         let method = "at least: the larger of what the probes timed of themselves and system calls times the cost in a \
                       hot loop";
         observer.insert("cpu_share_method".into(), json!(method));
-        observer.insert("events_lost".into(), json!(reading.lost));
+        observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(reading.lost));
         ServicesSample {
             window_ticks,
             window_ns,
@@ -302,7 +303,7 @@ impl Bench for LiveServices {
                 .map(|name| Absence::new("services", name, "this kernel has no such tracepoint")),
         );
         let pairs = [
-            ("attachment", json!("tp_btf")),
+            (keys::ATTACHMENT, json!("tp_btf")),
             ("clock", json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)")),
             ("clock_hz", json!(1_000_000_000_u64)),
         ];
@@ -344,8 +345,8 @@ impl ServicesBench for LiveServices {
         let mut sample = self.sample(&reading, [&before, &after]);
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([
-            ("command_ended".to_owned(), json!(status.to_string())),
-            ("command_status".to_owned(), json!(shell_status(status))),
+            (keys::COMMAND_ENDED.to_owned(), json!(status.to_string())),
+            (keys::COMMAND_STATUS.to_owned(), json!(shell_status(status))),
         ]);
         throttling.close(&Root::default(), &mut sample.facts, &mut sample.warnings);
         let failed = not_opened.iter().map(|(cpu, error)| (*cpu, "open", error));

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::keys;
 use lab::signal::{
     RatePoint, RateWindow, Rig, RoundTripPoint, RoundTripWindow, SignalBench, TransferPoint,
     TransferWindow,
@@ -213,7 +214,7 @@ impl Bench for LiveSignal {
     fn facts(&self) -> BenchFacts {
         let settings = &self.settings;
         let facts = [
-            ("rig", json!(settings.rig.word())),
+            (keys::RIG, json!(settings.rig.word())),
             ("sender_cpu", json!(settings.sender_cpu)),
             ("receiver_cpu", json!(settings.receiver_cpu)),
             ("window_ns", json!(settings.length.as_nanos() as u64)),

@@ -13,6 +13,7 @@ use lab::cpus::UnmeasuredCpu;
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
+use lab::keys;
 use lab::noise::ContextName;
 use lab::wakeup::{
     CpuWakeups, ThreadReadings, WakerCounts, Wakeup, WakeupBench, WakeupLedger, WakeupSample,
@@ -388,7 +389,7 @@ impl LiveWakeup {
                 let reason = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
                 sample.cpu_warnings.push(CpuWarning::new(cpu, reason));
             }
-            sample.facts.insert("scheduler".to_owned(), json!(policy.to_string()));
+            sample.facts.insert(keys::SCHEDULER.to_owned(), json!(policy.to_string()));
             sample.facts.insert("timer_slack_ns".to_owned(), json!(outcome.timer_slack_ns));
             sample.cpus.push(CpuWakeups {
                 cpu,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use lab::cpu_warnings::CpuWarnings;
 use lab::experiment::{Bench, BenchError};
 use lab::handlers::Condition;
+use lab::keys;
 use lab::noise::in_guest::pieces;
 use lab::noise::{ContextName, KeepDetours};
 use lab::wakeup::in_guest::{
@@ -130,7 +131,7 @@ fn probed_items(
     };
     let mut items: Vec<WakeupItem> = warnings.into_iter().map(WakeupItem::Warning).collect();
     items.push(WakeupItem::Probed(probed));
-    let scheduler = sample.facts.get("scheduler").and_then(|class| class.as_str());
+    let scheduler = sample.facts.get(keys::SCHEDULER).and_then(|class| class.as_str());
     for cpu in &sample.cpus {
         let Some(ThreadReadings { thread, records }) = &cpu.readings else { continue };
         items.push(WakeupItem::Thread(ThreadRun {

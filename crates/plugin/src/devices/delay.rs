@@ -80,7 +80,7 @@ impl<T> Queue<T> {
 
     /// The earliest deadline, in ns of guest time.
     fn earliest(&self) -> Option<i64> {
-        self.scheduled.keys().next().map(|(due_ns, _)| *due_ns)
+        self.scheduled.keys().next().map(|key| key.due_ns)
     }
 
     fn take_due(&mut self, now_ns: i64) -> Option<T> {

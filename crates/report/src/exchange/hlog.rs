@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::Histogram as Hdr;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use record::{Kind, Run, Timestamp};
+use record::{Kind, Run, Timestamp, keys};
 
 use super::Unexported;
 use super::bucketed::{self, Bucket, Bucketed, Histogram};
@@ -110,7 +110,7 @@ fn window(run: &Run, histogram: &Histogram) -> Option<Duration> {
 
 /// The length of the only window of a run, from its settings.
 fn run_window(run: &Run) -> Option<Duration> {
-    run.settings.get("measured_window_ns")?.as_u64().map(Duration::from_nanos)
+    run.settings.get(keys::MEASURED_WINDOW_NS)?.as_u64().map(Duration::from_nanos)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! cause, the second a change that would reduce it. Each experiment has a function here, because only it knows which
 //! column answers its question.
 
-use record::{Run, Table, Value};
+use record::{Run, Table, Value, keys};
 
 use crate::displaced::{AT_MOST, displaced, displaced_bound, most_displaced};
 use crate::escape::plain;
@@ -291,7 +291,8 @@ fn wakeup(run: &Run) -> Option<Answer> {
 fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
     let setting = |name: &str| run.settings.get(name);
     let host_fact = |name: &str| run.host.get(name).and_then(serde_json::Value::as_str);
-    let is_virtual = run.host.get("virtualized").and_then(serde_json::Value::as_bool) == Some(true);
+    let is_virtual =
+        run.host.get(keys::VIRTUALIZED).and_then(serde_json::Value::as_bool) == Some(true);
     let may_sleep = setting("idle_exit_max_ns").and_then(serde_json::Value::as_u64) != Some(0);
     let mut sentences = String::new();
     match part.class {
@@ -305,7 +306,7 @@ fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
             }
         }
         Class::Tasks => {
-            let scheduler = setting("scheduler").and_then(serde_json::Value::as_str);
+            let scheduler = setting(keys::SCHEDULER).and_then(serde_json::Value::as_str);
             let is_preemption_limited = host_fact("preemption_built") == Some("PREEMPT_DYNAMIC")
                 && matches!(host_fact("preemption"), Some("none" | "voluntary"));
             if scheduler == Some("SCHED_OTHER") {

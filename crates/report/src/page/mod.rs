@@ -14,7 +14,7 @@ mod sweep;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use record::Run;
+use record::{Run, keys};
 
 use crate::escape::plain;
 use crate::picture::{Undrawn, colours_css};
@@ -260,7 +260,7 @@ fn run_section(runs: &[Entry<'_>], index: usize, entry: Entry<'_>) -> Markup {
                 @if !host.is_empty() { dt { "Machine" } dd { (host) } }
                 dt { "Made by" }
                 dd {
-                    @match run.settings.get("command_line").and_then(|line| line.as_str()) {
+                    @match run.settings.get(keys::COMMAND_LINE).and_then(|line| line.as_str()) {
                         Some(line) => code { (plain(line)) },
                         None => "a version that did not record its command line",
                     }

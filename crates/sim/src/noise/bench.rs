@@ -8,6 +8,7 @@ use std::time::Duration;
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
+use lab::keys;
 use lab::noise::in_guest::{GuestClockResolution, GuestLoop, LoopRun, NoiseRequest, NoiseResponse};
 use lab::noise::{
     CpuNoise, Injected, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced,
@@ -416,7 +417,7 @@ impl Bench for SimNoise {
         settings.insert("body".into(), json!(config.request.body.word()));
         settings.insert("inject".into(), json!(config.request.inject));
         settings.insert("start".into(), json!(config.guest.start.described()));
-        settings.insert("broken".into(), json!(self.broken));
+        settings.insert(keys::BROKEN_COUNT.into(), json!(self.broken));
         if let Some(resolution) = self.resolution {
             settings.insert("tsc_hz".into(), json!(resolution.hz));
             settings.insert("clock_step_ns".into(), json!(resolution.step_ns));

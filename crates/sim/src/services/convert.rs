@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use attribution::{FaultKind, KernelContext, LockKind, Mode, SYSCALL_32};
+use lab::keys;
 use lab::services::in_guest::ServicesItem;
 use lab::services::{
     Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
@@ -81,8 +82,8 @@ pub(crate) fn sample_of(
         // irqlab ended the command of an interrupted window, so the status is not the command's own.
         if !window.interrupted {
             sample.facts = Map::from_iter([
-                ("command_ended".to_owned(), json!(window.command_ended)),
-                ("command_status".to_owned(), json!(window.command_status)),
+                (keys::COMMAND_ENDED.to_owned(), json!(window.command_ended)),
+                (keys::COMMAND_STATUS.to_owned(), json!(window.command_status)),
             ]);
         }
         if window.command_status != 0 && !window.interrupted {

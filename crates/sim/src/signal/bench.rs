@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
+use lab::keys;
 use lab::signal::in_guest::{GuestWindow, MeasuredWindow, SignalRequest, SignalResponse};
 use lab::signal::{
     Activity, RatePoint, RateWindow, Rig, RoundTripPoint, RoundTripWindow, SignalBench,
@@ -297,7 +298,7 @@ impl Bench for SimSignal {
             ("model", json!(model.map(|model| &model.described))),
             ("vcpu_slice_cycles", json!(config.guest.watch.vcpu_slice)),
             ("start", json!(config.guest.start.described())),
-            ("rig", json!(config.rig.word())),
+            (keys::RIG, json!(config.rig.word())),
             ("sender_cpu", json!(config.sender_cpu)),
             ("receiver_cpu", json!(config.receiver_cpu)),
             ("window_ns", json!(u64::try_from(config.length.as_nanos()).unwrap_or(u64::MAX))),

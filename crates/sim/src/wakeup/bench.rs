@@ -8,6 +8,7 @@ use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::flight_recorder::FlightRecorder;
 use lab::flight_table;
 use lab::guest_protocol::Request;
+use lab::keys;
 use lab::noise::{KeepDetours, Mark, What};
 use lab::wakeup::in_guest::{GuestThread, WakerRun, WakeupRequest, WakeupResponse};
 use lab::wakeup::{
@@ -393,7 +394,7 @@ impl SimWakeup {
             let opened = counter_at_start(thread);
             let in_window = cpu.transitions.iter().filter(|transition| transition.tsc >= opened);
             events += in_window.count() as u64;
-            facts.insert("scheduler".to_owned(), json!(thread.run.scheduler));
+            facts.insert(keys::SCHEDULER.to_owned(), json!(thread.run.scheduler));
             let starts_ns = cpu.transitions.first().map(|first| first.tsc);
             if !is_covered(thread, starts_ns) {
                 cpu_warnings.push(CpuWarning::new(thread.run.cpu, NOT_COVERED));

@@ -13,7 +13,7 @@ use lab::kernel_costs::{self, Cost, Part};
 use lab::kernel_options;
 use live::kernels::this_processor;
 use live::window::Stop;
-use record::{Run, Table, read_run};
+use record::{Run, Table, keys, read_run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
 use sim::models;
@@ -286,7 +286,7 @@ impl Parts<'_> {
             let warnings = run.warnings.iter().map(|warning| format!("{run_name}: {warning}"));
             compared.warnings.extend(warnings);
         }
-        compared.host_is_virtual |= side != "sim" && run.host["virtualized"] == true;
+        compared.host_is_virtual |= side != "sim" && run.host[keys::VIRTUALIZED] == true;
         compared.commands.push(format!("irqlab {}", arguments.join(" ")));
         Ok(run)
     }
@@ -303,7 +303,7 @@ fn matters(part: Part, what: &str) -> bool {
 
 /// The kernel's release, by the block `host` of a run.
 fn release(host: &Map<String, Value>) -> &str {
-    host.get("kernel").and_then(Value::as_str).unwrap_or(UNKNOWN)
+    host.get(keys::KERNEL).and_then(Value::as_str).unwrap_or(UNKNOWN)
 }
 
 /// Differences between the kernels of this machine and of the guest: version and build options.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use live::selfbench::overhead::{Overhead, OverheadSettings, measure};
 use live_tables::overhead::tables;
+use record::keys;
 use serde_json::{Map, json};
 
 use super::{Measured, open, run_of};
@@ -55,7 +56,7 @@ fn run_parts(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
     run_settings.insert("loops_per_round".into(), json!(settings.loops));
     run_settings.insert("calls_per_loop".into(), json!(settings.calls));
     let mut observer = Map::new();
-    observer.insert("events_lost".into(), json!(overhead.missed));
+    observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(overhead.missed));
     Measured {
         settings: run_settings,
         observer,

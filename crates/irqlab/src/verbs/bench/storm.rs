@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use live::selfbench::storm::{Storm, StormSettings, measure};
 use live_tables::storm::tables;
+use record::keys;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Measured, open, run_of};
@@ -72,7 +73,7 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
     observer.insert("probe_overhead_in_span_ns".into(), json!(storm.overhead.in_span_ns));
     observer.insert("resident_bytes".into(), json!(storm.resident_bytes));
     observer.insert("user_cpu_share_ratio".into(), json!(storm.user_share()));
-    observer.insert("events_lost".into(), json!(storm.sample.lost()));
+    observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(storm.sample.lost()));
     Measured {
         settings: run_settings,
         observer,

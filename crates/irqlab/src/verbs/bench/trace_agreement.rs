@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use live::selfbench::trace_agreement::{TraceAgreement, TraceAgreementSettings, measure};
 use live_tables::trace_agreement::tables;
+use record::keys;
 use serde_json::{Map, json};
 
 use super::{Measured, open, run_of};
@@ -66,7 +67,7 @@ fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measure
     run_settings.insert("stimulus_errors".into(), json!(seen.disk.errors));
     run_settings.insert("stimulus_elapsed_ns".into(), json!(seen.disk.elapsed_ns));
     let mut observer = Map::new();
-    observer.insert("events_lost".into(), json!(seen.lost));
+    observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(seen.lost));
     observer.insert("probe_overhead_in_span_ns".into(), json!(seen.probe_overhead_in_span_ns));
     let clamped: u64 = seen.lines.values().map(|line| line.clamped).sum();
     let warning = (clamped > 0)

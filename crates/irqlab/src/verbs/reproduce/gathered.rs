@@ -2,8 +2,8 @@
 //! reproductions of footprint-1999, handlers-ia32 and simos-1995 use it.
 
 use anyhow::anyhow;
-use lab::experiment::{Measured, TIME_LIMIT, missing_warning};
-use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
+use lab::experiment::{Measured, missing_warning};
+use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value, keys};
 use serde_json::{Map, Value as Json, json};
 
 use crate::console;
@@ -139,7 +139,7 @@ impl<R> Gathered<R> {
             all.extend(command_line());
             all.insert("guests".to_owned(), Json::Object(self.machines));
             if let Some(limit) = self.time_limit {
-                all.insert(TIME_LIMIT.to_owned(), limit.into());
+                all.insert(keys::TIME_LIMIT.to_owned(), limit.into());
             }
         }
         let mut warnings: Vec<String> =
@@ -185,17 +185,20 @@ mod tests {
         let run = run_of(all);
         assert!(!run.complete);
         assert_eq!(run.warnings, ["t1: missing, because the run ended early: idle/high/disk"]);
-        assert_eq!(run.settings[TIME_LIMIT], "t1: the machine ran for 1h (--limit)");
+        assert_eq!(run.settings[keys::TIME_LIMIT], "t1: the machine ran for 1h (--limit)");
     }
 
     #[test]
     fn a_part_that_fails_at_a_limit_is_told_from_other_failures() {
         let mut all = Gathered::default();
         all.fail("series", "zen3", anyhow!("no machine"));
-        assert!(!run_of(all).settings.contains_key(TIME_LIMIT));
+        assert!(!run_of(all).settings.contains_key(keys::TIME_LIMIT));
         let mut all = Gathered::default();
         all.fail("series", "zen3", BenchError::TimeLimit("1h are over".to_owned()).into());
         let run = run_of(all);
-        assert_eq!((run.complete, &run.settings[TIME_LIMIT]), (false, &"zen3: 1h are over".into()));
+        assert_eq!(
+            (run.complete, &run.settings[keys::TIME_LIMIT]),
+            (false, &"zen3: 1h are over".into())
+        );
     }
 }

@@ -6,13 +6,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use lab::experiment::{BenchError, Experiment, Measured, Step, TIME_LIMIT, missing_warning};
+use lab::experiment::{BenchError, Experiment, Measured, Step, missing_warning};
 use lab::noise::in_guest::NoiseRequest;
 use lab::noise::{Body, KeepDetours, Loop, NoiseSample, Plan, Relation};
 use live::window::Stop;
 use papers::Selection;
 use papers::noise_t1::{MODEL, Paper, PlacedRun, Tick, findings, paper};
-use record::{Absence, Run, SCHEMA};
+use record::{Absence, Run, SCHEMA, keys};
 use serde_json::{Map, Value as Json, json};
 use sim::bare::{BareNoise, BareNoiseSettings};
 use sim::boot::Limits;
@@ -112,7 +112,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let mut run =
         assemble((name, args.selection()), &published, &runs, tick_ns, (host, complete), &open);
     if let Some(limit) = time_limit {
-        run.settings.insert(TIME_LIMIT.to_owned(), limit.into());
+        run.settings.insert(keys::TIME_LIMIT.to_owned(), limit.into());
     }
     open.finish(&run, &[])
 }

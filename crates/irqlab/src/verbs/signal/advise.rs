@@ -11,7 +11,7 @@ use lab::signal::{
     AdvicePlan, Computed, candidates, cost_settings, costs_of_run, setting_line_table,
 };
 use live::nic::scheme::{Abilities, Equivalent, equivalent};
-use record::{Absence, read_run};
+use record::{Absence, keys, read_run};
 use serde_json::json;
 use signalling::{Costs, Decision, Demand, RateRange, Scheme, Statistic, Verdict, parse_time_ns};
 
@@ -139,8 +139,8 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     computed = with_settings([cost_settings(&costs), args.load.settings(EVENTS)], computed);
     for (key, value) in [
         ("rate_low_hz", json!(args.rate.low_hz)),
-        ("rate_high_hz", json!(args.rate.high_hz)),
-        ("latency_bound_ns", json!(args.latency_bound)),
+        (keys::RATE_HIGH_HZ, json!(args.rate.high_hz)),
+        (keys::LATENCY_BOUND_NS, json!(args.latency_bound)),
         ("statistic", json!(args.statistic.label())),
         ("cpu_budget_ratio", json!(args.cpu_budget)),
         ("nic", json!(args.nic)),

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::experiment::{Bench, BenchError, BenchFacts, TIME_LIMIT, missing_warning};
+use lab::experiment::{Bench, BenchError, BenchFacts, missing_warning};
 use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::probe_check::{CheckedContext, ProbeCost, probe_costs, probes};
 use lab::handlers::{Condition, HandlersBench, Load, Rate, Stimulus};
 use lab::wakeup::probe_check::ConditionCheck;
-use record::{Absence, Run, SCHEMA, Table, Timestamp};
+use record::{Absence, Run, SCHEMA, Table, Timestamp, keys};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::handlers::{SimBench, SimSettings, Verified};
@@ -300,7 +300,7 @@ fn assemble(
     let mut observer = facts.observer;
     observer.insert("probes".into(), Json::Object(all.costs_by_condition));
     if let Some(limit) = &all.time_limit {
-        settings.insert(TIME_LIMIT.to_owned(), json!(limit));
+        settings.insert(keys::TIME_LIMIT.to_owned(), json!(limit));
     }
     let mut warnings: Vec<String> = missing_warning(&all.missing).into_iter().collect();
     warnings.extend(facts.warnings);

@@ -1,7 +1,7 @@
 //! Makes the run of an observed machine from the plugin's record, for `sim boot` and `sim workload`.
 
 use lab::cpu_warnings::CpuWarnings;
-use record::{Run, SCHEMA, Timestamp};
+use record::{Run, SCHEMA, Timestamp, keys};
 use serde_json::{Map, Value as Json, json};
 use sim::boot::GuestExit;
 use sim::checkpoint::Start;
@@ -52,8 +52,8 @@ pub fn watched_run(
 /// Adds the facts of the guest's kernel to the block `host`. A guest from a checkpoint does not report them.
 pub fn add_kernel(run: &mut Run, exit: Option<&GuestExit>) {
     let Some(report) = exit.and_then(|exit| exit.report.as_ref()) else { return };
-    run.host.insert("kernel".to_owned(), json!(report.release));
-    run.host.insert("hz".to_owned(), json!(report.hz));
+    run.host.insert(keys::KERNEL.to_owned(), json!(report.release));
+    run.host.insert(keys::HZ.to_owned(), json!(report.hz));
 }
 
 /// The settings that determine the run's numbers, and the command line that repeats it.

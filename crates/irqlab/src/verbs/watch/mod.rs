@@ -26,7 +26,7 @@ use lab::handlers::{HandlersBench, Rates, WindowSample};
 use live::handlers::{LiveBench, LiveSettings, OpenWindow};
 use live::host::{Root, host_facts, run_host_block};
 use live::window::{Stop, WaitOutcome, WindowEnd, wait};
-use record::{Absence, Run, SCHEMA, Table, Timestamp};
+use record::{Absence, Run, SCHEMA, Table, Timestamp, keys};
 use report::{Exposition, escape};
 use serde_json::{Map, Value as Json, json};
 
@@ -201,8 +201,8 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
 fn constants(bench: &LiveBench, host: &Map<String, Json>, series: SeriesOfContexts) -> Constants {
     let text = |value: Option<&Json>| value.and_then(Json::as_str).unwrap_or_default().to_owned();
     Constants {
-        kernel: text(host.get("kernel")),
-        attachment: text(bench.facts().settings.get("attachment")),
+        kernel: text(host.get(keys::KERNEL)),
+        attachment: text(bench.facts().settings.get(keys::ATTACHMENT)),
         probe_overhead_ns: bench.probe_overhead().total_ns,
         series,
     }

@@ -1,7 +1,7 @@
 //! Table `rates`: CPU use and latency by scheme and event rate, measured and by the fitted model. Names and order of
 //! the columns are public: `signal fit` reads the table again (`observations.rs`).
 
-use record::{Absence, Columns, Format, Table, column};
+use record::{Absence, Columns, Format, Table, column, keys};
 use signalling::{Residual, Scheme};
 use stats::Distribution;
 
@@ -279,9 +279,10 @@ fn contamination_warnings(windows: &[RateWindow], points: &[Point<'_>]) -> Vec<S
         "keep other work off both CPUs, take shorter windows (-d) or more windows (--repetitions)"
     };
     vec![format!(
-        "{} of {} rows of table rates have only contaminated windows (first row: {reason}); \
-         {remedy}",
+        "{} of {} rows of table rates {}{}{reason}); {remedy}",
         contaminated.len(),
-        points.len()
+        points.len(),
+        keys::ONLY_CONTAMINATED_WINDOWS,
+        keys::FIRST_ROW
     )]
 }

@@ -11,7 +11,7 @@ mod throughput;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plotters::style::RGBColor;
-use record::{Run, Table, Value};
+use record::{Run, Table, Value, keys};
 
 pub use cpu::cpu;
 pub use latency::latency;
@@ -178,16 +178,16 @@ fn describe_load(load: &str) -> String {
 
 /// The rig that carried the events, as a sentence with a trailing space. `None` if the run does not state it.
 fn rig(run: &Run) -> Option<String> {
-    let rig = run.settings.get("rig")?.as_str()?;
+    let rig = run.settings.get(keys::RIG)?.as_str()?;
     Some(format!("Rig {}. ", plain(rig)))
 }
 
 /// Notes with the warnings of the run about contaminated windows.
 fn contamination_notes(run: &Run) -> impl Iterator<Item = String> {
-    let warnings = run.warnings.iter().filter(|warning| warning.contains("contaminated"));
-    warnings.map(|warning| {
+    let is_about_windows = |warning: &&String| warning.contains(keys::ONLY_CONTAMINATED_WINDOWS);
+    run.warnings.iter().filter(is_about_windows).map(|warning| {
         let warning = plain(warning);
-        let first_part = warning.split(" (first row").next().unwrap_or(&warning);
+        let first_part = warning.split(keys::FIRST_ROW).next().unwrap_or(&warning);
         format!("Warning of the run: {first_part}.")
     })
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plotters::style::{Color, RGBColor};
-use record::{Run, Table};
+use record::{Run, Table, keys};
 
 use super::{positive, range, run_looks, text};
 use crate::human::Quantity;
@@ -93,7 +93,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let is_simulated = rows(table).any(|row| text(&row, "method") == "simulation");
     let method = if is_simulated { "closed forms and simulations" } else { "closed forms" };
     let source = super::costs(run).map_or(String::new(), |costs| format!(" with {costs}"));
-    let bound_ns = run.settings.get("latency_bound_ns").and_then(serde_json::Value::as_f64);
+    let bound_ns = run.settings.get(keys::LATENCY_BOUND_NS).and_then(serde_json::Value::as_f64);
     let bound = bound_ns.filter(|bound_ns| y.holds(*bound_ns)).map(|bound_ns| Label {
         name: format!("asked for: {}", Quantity::Time.text(bound_ns)),
         colour: INK,
@@ -157,7 +157,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 fn highest_rate(run: &Run, last: &Column) -> f64 {
     let model = run.table("model").into_iter().flat_map(rows);
     let rates = model.filter_map(|row| positive(&row, "rate_hz"));
-    let requested = run.settings.get("rate_high_hz").and_then(serde_json::Value::as_f64);
+    let requested = run.settings.get(keys::RATE_HIGH_HZ).and_then(serde_json::Value::as_f64);
     rates.chain(requested).fold(last.rate_hz, f64::max)
 }
 
