@@ -1,5 +1,5 @@
-//! The interrupt contexts of a CPU, as both benches report them: their kinds, names and
-//! numbers. Labels and their order are public.
+//! The interrupt contexts of a CPU: kinds, names and numbers. The live and the simulated bench report the same ones. Users'
+//! programs read labels and the order of kinds: neither may change.
 
 /// The kind of a context. The order of the variants is the order in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,8 +57,7 @@ impl ContextKind {
         ContextKind::Rcu,
     ];
 
-    /// The name in tables and JSON (`irq`, `irq_thread`, `vector`, `softirq`, `napi`, `nmi`, `exception`,
-    /// `hrtimer`, `timer`, `work`, `tasklet`, `rcu`).
+    /// The name in tables and JSON.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {

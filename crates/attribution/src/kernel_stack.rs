@@ -801,7 +801,7 @@ impl<const N: usize> KernelStack<N> {
         Frames { frames, time }
     }
 
-    /// The run that starts now, if the current task is a kernel thread.
+    /// The run that starts now, if the current task is a kernel thread. `None` for other tasks, and without frames.
     fn start_thread_run(&self) -> Option<ThreadRun<N>> {
         let bottom = self.frames.first()?;
         let is_thread = matches!(bottom.context, KernelContext::KernelThread(_));

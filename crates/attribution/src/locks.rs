@@ -243,8 +243,9 @@ impl Locks {
         }
     }
 
-    /// The holder of the lock, if it is `task` and not `known`: tasks that were about to take the lock were assumed to hold
-    /// it. The machine may switch to another CPU between the call of the function that takes a lock and its slow path.
+    /// The holder of the lock, if it is `task` and not `known`: tasks that were about to take the lock were assumed to
+    /// hold it. The machine may switch to another CPU between the call of the function that takes a lock and its slow
+    /// path. `None` if no such task is known.
     fn holder_before(&mut self, known: Holder, task: u64, lock: u64) -> Option<Holder> {
         if known.task == task {
             return None;

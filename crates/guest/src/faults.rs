@@ -61,7 +61,7 @@ pub fn lock_pages() {
 }
 
 impl Faults {
-    /// Parses the content of /proc/vmstat.
+    /// Parses the content of /proc/vmstat. `None` if it lacks one of the two numbers.
     fn parse(text: &str) -> Option<Faults> {
         let value = |name: &str| {
             let mut lines = text.lines();

@@ -51,7 +51,7 @@ pub fn wait_for_request(old_request: &str) -> Result<Request, String> {
 }
 
 /// Returns the key and the size of the request's file. Searches twice, because a checkpoint may have been saved during
-/// the first search.
+/// the first search. `None` if the firmware has no such file.
 fn file() -> Option<(u16, u32)> {
     find(FILE_NAME).or_else(|| find(FILE_NAME))
 }

@@ -55,7 +55,7 @@ pub struct Work {
 
 impl Work {
     /// Parses `MARKERS<US>COMMAND<US>CHECK`. MARKERS is `init` if this program executes the markers, and `own` if the
-    /// command does.
+    /// command does. `None` for any other text, and for one with another word or without a command.
     fn parse(text: &str) -> Option<Work> {
         let parts: Vec<&str> = text.split(SEPARATOR).collect();
         let [markers @ ("init" | "own"), region, check] = parts[..] else { return None };

@@ -388,7 +388,8 @@ impl OpenRun {
         written.map(|()| directory)
     }
 
-    /// The exit code of a run that was printed and recorded. Prints why the run is not fully usable.
+    /// Returns the exit code of a run that was printed and recorded, and warns if the run is not fully usable. The first that
+    /// applies counts: a broken run, a time limit, the status of the measured command, lost events.
     fn exit_code(&self, run: &Run) -> ExitCode {
         let number = |map: &Map<String, Json>, key: &str| {
             map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)

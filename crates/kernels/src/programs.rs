@@ -344,13 +344,14 @@ fn edit_distance(first: &[u8], second: &[u8]) -> usize {
     distances[second.len()]
 }
 
-/// The compressed length of the text: a reference of 3 bytes replaces each repetition of 4 to 255 bytes. A hash table
-/// of four bytes finds the repetitions.
+/// The compressed length of the text, without up to 4 bytes at its end, which the loop does not reach. A 3-byte reference
+/// replaces a repetition of 4 to 255 bytes. A hash table with the last position of each 4-byte sequence finds the repetitions.
 fn compress(text: &[u8]) -> usize {
     let mut last_positions = vec![usize::MAX; 4096];
     let (mut position, mut length) = (0, 0);
     while position + 4 < text.len() {
         let bytes = [text[position], text[position + 1], text[position + 2], text[position + 3]];
+        // Multiplicative hashing (Knuth): the high 12 bits index the 4,096 entries.
         let key = u32::from_le_bytes(bytes).wrapping_mul(2_654_435_761) >> 20;
         let previous = std::mem::replace(&mut last_positions[key as usize], position);
         let equal_bytes = match text.get(previous..) {

@@ -55,6 +55,8 @@ impl Recorded<'_> {
         }
     }
 
+    /// The rows of the record and of the marks that overlap its time, at most [`ROWS_MAX`]. Times count from the
+    /// opening of the window; a mark before it starts at 0.
     fn rows(&self, marked: Vec<Marked>) -> Vec<Row> {
         let (from_ns, end_ns) = self.recorder.span_ns(self.opened_ns);
         let is_recorded = |marked: &Marked| {

@@ -101,7 +101,7 @@ const IN_USER_MODE: &str = "in user mode";
 const IN_KERNEL: &str = "in the kernel";
 
 /// Why two costs cannot be compared. `counts` and `costs`: of the host, then of the model. `is_below_limit`: the cost
-/// of the host is below the detection limit.
+/// of the host is below the detection limit. `None` if they can.
 fn flaw(counts: [u64; 2], costs: [Option<f64>; 2], is_below_limit: bool) -> Option<&'static str> {
     if counts.contains(&0) {
         return Some(ONE_SIDE);

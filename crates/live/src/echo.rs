@@ -183,6 +183,11 @@ pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
     })
 }
 
+/// Accepts connections until a request to stop, and gives each a thread that echoes. Drops a connection beyond
+/// [`CONNECTIONS_MAX`] and one whose thread the kernel refuses. Waits and tries again if accepting fails for a reason
+/// outside the listener, such as a lack of descriptors.
+///
+/// Fails if polling or the listener fails.
 fn serve_connections(listener: &TcpListener, stop: &Stop, clients: &Clients) -> io::Result<()> {
     while !stop.is_requested() {
         let mut ready = [

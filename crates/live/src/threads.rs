@@ -77,7 +77,7 @@ pub fn is_pinned_to(cpu: u32) -> bool {
     affinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
 }
 
-/// A warning if this thread, which was restricted to `cpus`, may run elsewhere because they all went offline.
+/// A warning if this thread, which was restricted to `cpus`, may run elsewhere because they all went offline. `None` without `cpus`, if one of them is online, or if the thread is still restricted.
 #[must_use]
 pub fn lost_observer_cpus(root: &Root, cpus: &[u32]) -> Option<String> {
     let is_lost = !cpus.is_empty()

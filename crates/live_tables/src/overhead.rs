@@ -70,7 +70,7 @@ fn targets(overhead: &Overhead) -> Table {
     columns.table("targets", "Targets for the overhead of irqlab's probes.", rows)
 }
 
-/// The overhead of `cost` divided by that of `other`: median of the rounds' ratios.
+/// The overhead of `cost` divided by that of `other`: median of the rounds' ratios. `None` without rounds.
 fn median_ratio(cost: &Cost, other: &Cost) -> Option<f64> {
     let rounds = cost.added_ns.iter().zip(&other.added_ns);
     median(rounds.map(|(added, other)| added / other).collect())

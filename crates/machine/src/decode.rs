@@ -314,7 +314,8 @@ impl Decoded {
     }
 
     /// For an `or` of a register to memory of the segment `gs` at a fixed address: the number of the register, by the
-    /// order of the processor's encoding, and the address without the segment's base.
+    /// order of the processor's encoding, and the address without the segment's base. `None` for all other
+    /// instructions.
     #[must_use]
     pub fn or_to_gs_segment(&self) -> Option<(u8, u64)> {
         let has_fixed_address = matches!(
@@ -330,13 +331,14 @@ impl Decoded {
             .then(|| (register.number() as u8, self.x86.memory_displacement64()))
     }
 
-    /// The address of the called function, if it is in the instruction.
+    /// The address of the called function, if it is in the instruction. `None` for all other instructions, and for
+    /// indirect calls.
     #[must_use]
     pub fn called_function(&self) -> Option<VirtualAddress> {
         self.x86.is_call_near().then(|| VirtualAddress(self.x86.near_branch_target()))
     }
 
-    /// The target of a branch, if it is in the instruction.
+    /// The target of a branch, if it is in the instruction. `None` for indirect branches and all other instructions.
     #[must_use]
     pub fn target(&self) -> Option<VirtualAddress> {
         let is_direct = matches!(
@@ -660,7 +662,8 @@ fn is_fusible(decoded: &X86) -> bool {
     arithmetic.contains(&decoded.mnemonic())
 }
 
-/// The operation, if its latency may differ from the latency of its unit.
+/// The operation, if its latency may differ from the latency of its unit. `None` if the operation has the latency of
+/// the unit.
 fn core_operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
     use crate::core::Operation as CoreOperation;
     let operation = match (decoded.mnemonic(), unit) {

@@ -96,6 +96,8 @@ impl CacheModel {
         self.check_with_slices(name, SLICES_MAX)
     }
 
+    /// Checks size, line and ways of a cache with up to `slices_max` slices. `name`: the path of the cache in the
+    /// model, for the error.
     fn check_with_slices(&self, name: &str, slices_max: u64) -> Result<(), ModelError> {
         let refuse =
             |field: &str, problem: String| Err(ModelError::new(format!("{name}.{field}"), problem));

@@ -269,11 +269,12 @@ impl Session {
         }
     }
 
-    /// Closes the open region if it has measured enough by the rule of the options ([`Options::until`]). Does so not
-    /// before [`Until::early_end_ns_min`], and not inside an interrupt or exception. Called between two blocks of `vcpu`.
+    /// Closes the open region early if its spans are enough by the rule of the options ([`Options::until`]). Does nothing before
+    /// [`Until::early_end_ns_min`], and inside an interrupt or exception. Call it between two blocks of `vcpu`.
     ///
-    /// The guest keeps its window open for a fixed time. The plugin does not record the rest of the window: the guest's
-    /// clock jumps to the window's end.
+    /// The guest keeps its window open for a fixed time. The rest of the window is not recorded: the guest's clock jumps to the
+    /// window's end when the level changes. Marker, counts and contexts are written before the region closes, as at a close by
+    /// the guest.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
         let Some(rule) = self.options.until else { return };
         if !self.spans.are_enough() || !self.regions.is_open() || self.writer.has_ended() {
@@ -372,7 +373,7 @@ impl Session {
         writer.flush();
     }
 
-    /// Writes the guest kernel's own counts, at the start or the end (`at_close`) of a region. Does nothing in a
+    /// Writes the guest kernel's own counts, at an edge of a region. Does nothing in a
     /// recording without counts, because there is nothing to compare them with.
     pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
         if self.level.can_count() {

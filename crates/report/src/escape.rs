@@ -61,7 +61,8 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
-/// [`markdown`] text for the start of a line, where some signs start a heading, a list or a rule.
+/// [`markdown`] text for the start of a line. Removes leading spaces, and escapes a character that would start a heading, a list
+/// or a rule.
 #[must_use]
 pub fn markdown_line(text: &str) -> String {
     let text = markdown(text);

@@ -376,6 +376,10 @@ pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError>
     fit_costs(observations, start, TickCost::SameAsInterrupt)
 }
 
+/// Fits the costs that the observations determine, from the best point of a grid and with rows re-weighted
+/// [`REWEIGHTING_COUNT`] times. Leaves out rows beyond the capacity of the costs, which have no closed form.
+///
+/// Fails if there are no more figures than costs, or no costs fit.
 fn fit_costs(
     observations: &[Observation],
     start: &Start,

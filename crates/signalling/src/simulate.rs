@@ -658,8 +658,8 @@ impl<'a> Cpu<'a> {
         self.sections.cells[section].record(slot_of(latency_ns));
     }
 
-    /// The handler leaves the CPU to the application, then to users' work, until `until`. No effect on the
-    /// time if `until` is in the past.
+    /// The handler leaves the CPU to the application, then to users' work, until `until`. Does nothing if
+    /// `until` is in the past.
     #[inline]
     fn leave_until(&mut self, until: u64) {
         if self.simulation.application.is_some() {

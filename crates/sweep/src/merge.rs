@@ -274,6 +274,10 @@ fn kind_of(values: &[String]) -> Kind {
     }
 }
 
+/// Writes the data set to the new directory `out`: table `tasks` with a row for each task, and the tables of all
+/// results. Opens one result at a time. Returns name and number of rows of each table.
+///
+/// Fails if `out` exists, a result is damaged, or the user asks to stop; `out` then does not appear.
 fn write_tables(
     plan: &Plan,
     axes: &AxisColumns<'_>,

@@ -317,6 +317,8 @@ impl Plan {
         ))
     }
 
+    /// Checks that axes and `[build]` of a plan that was read from a file fit together: each axis has values, a column
+    /// of its own, and its placeholder in the command.
     fn check_axes(&self) -> Result<(), String> {
         if let Some(build) = &self.build {
             build.check(self.axes.len())?;

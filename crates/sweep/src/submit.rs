@@ -8,7 +8,7 @@ use crate::error::SweepError;
 
 /// Maximum number of completions of an indexed Job.
 const KUBERNETES_COMPLETIONS_MAX: usize = 100_000;
-/// Digits of a task's id in the name of a job. They tell two sweeps apart.
+/// Number of digits of a task's id in the name of a job, which distinguish two sweeps.
 const NAME_DIGITS: usize = 8;
 
 /// Limits of a task's resources, which the batch system enforces. `None`: the batch system's default.
@@ -32,8 +32,8 @@ pub struct KubernetesJob {
     pub parallelism: u32,
 }
 
-/// A script for `sbatch` that executes each task as an element of a job array. `sweep_path`: the sweep, as its user
-/// named it, from the directory of the planning.
+/// A script for `sbatch` that executes each task as an element of a job array. `sweep_path`: the sweep directory as the
+/// user named it, relative to the directory in which the sweep was planned.
 #[must_use]
 pub fn slurm_script(sweep: &SweepDirectory, sweep_path: &str, resources: Resources) -> String {
     let plan = sweep.plan();
@@ -57,7 +57,8 @@ pub fn slurm_script(sweep: &SweepDirectory, sweep_path: &str, resources: Resourc
     script
 }
 
-/// An indexed Job that executes each task as a completion. `sweep_path`: as for [`slurm_script`].
+/// The manifest of an indexed Job, with one completion per task. `sweep_path`: the sweep directory as the user named it, relative
+/// to the directory in which the sweep was planned.
 ///
 /// Fails if the sweep has more tasks than a Job can have completions.
 pub fn kubernetes_manifest(

@@ -31,6 +31,8 @@ pub struct ShowArgs {
     printing: FormatArgs,
 }
 
+/// Prints the rows (as JSON or CSV, row by row), the tables as text, or the meaning of the columns. The last needs no rows, so it
+/// reads none.
 pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     let ShowArgs { run: directory, name, columns, mut printing } = args;
     printing.table = printing.table.or(name);
@@ -38,7 +40,7 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     if !columns && matches!(printing.format(), Format::Json | Format::Csv) {
         return print_rows(&stored, &printing).map(|()| ExitCode::SUCCESS);
     }
-    // Tables that are not printed are read only in outline: without rows.
+    // Reads no rows of a table that is not printed.
     let hides_tables =
         matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
     let mut run = stored.read_parts(|table| {

@@ -184,7 +184,7 @@ impl Pair<'_> {
 
     /// Distances from the difference down and up to the ends of its interval, with the probability `tail` beyond each
     /// end. They follow from the pairs of runs or, with one run on each side, from the intervals of both figures. They
-    /// include the buckets of a histogram.
+    /// include the buckets of a histogram. `None` if a figure is missing, has no interval, or has too few pairs.
     #[must_use]
     pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
         if let Some(repeats) = &self.repeats {
@@ -245,7 +245,8 @@ pub(super) fn assumes_independence(table: &Table, row: &[Value], column: &Column
     is_independent || column_assumes_independence(column)
 }
 
-/// The figure of `row` in a column, with the intervals that the column links to.
+/// The figure of `row` in a column, with the intervals that the column links to. `None` if the cell is empty or no
+/// number.
 pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
     let cell = |name: &str| table.get(row, name).and_then(Value::number);
     let bounds = |Bounds { low, high }: &Bounds| cell(low).zip(cell(high));
@@ -386,7 +387,7 @@ enum Shares {
 }
 
 impl Shares {
-    /// `rows`: the rows that sum up all CPUs. `None` if the table has no column for the shares.
+    /// `rows`: the rows that sum up all CPUs. `None` if the table has no column for the shares, or nothing was counted.
     fn of_table<'t>(table: &Table, rows: impl Iterator<Item = &'t Vec<Value>>) -> Option<Shares> {
         if let Some(column) = cpu_share_column(table) {
             return Some(Shares::Column(column));
@@ -505,7 +506,8 @@ impl ShownRows {
     }
 }
 
-/// The condition of the first run, if each run has one only: the conditions then match whatever their names are.
+/// The condition of the first run, if each run has one only: the conditions then match whatever their names are. `None`
+/// if a run has no condition, or several.
 fn common_condition<'r>(base: &'r Run, new: &'r Run) -> Option<&'r str> {
     sole_condition(new).and(sole_condition(base))
 }

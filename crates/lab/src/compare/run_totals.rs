@@ -94,7 +94,7 @@ const REASONS: [(&str, &str); 9] = [
     ("mispredicted branches", "self_branch_misses"),
 ];
 
-/// The clock of the run's model, as in the setting `4.7 GHz`. `None` without a model.
+/// The clock of the run's model, as in the setting `4.7 GHz`. `None` without a model, or if its clock is no such text.
 pub(super) fn clock_ghz(run: &Run) -> Option<f64> {
     let text = run.settings.get("model")?.get("clock")?.as_str()?;
     let (number, unit) = text.split_once(' ')?;
@@ -107,7 +107,7 @@ pub(super) fn clock_ghz(run: &Run) -> Option<f64> {
     number.parse::<f64>().ok().map(|number| number / per_ghz).filter(|ghz| *ghz > 0.0)
 }
 
-/// The estimated cycles of all contexts together.
+/// The estimated cycles of all contexts together. `None` if the run was not sampled, or a context has no estimate.
 fn sampled_cycles(run: &Run) -> Option<f64> {
     let table = run.table(SAMPLED.0)?;
     let is_sum = |row: &&Vec<Value>| table.get(row, "context") == Some(&Value::from(SAMPLED.1));

@@ -117,6 +117,7 @@ fn self_test_table(tests: &[SelfTest]) -> Table {
     columns.table("self_test", "Whether each rule can be broken, and by how small a change.", tests)
 }
 
+/// The columns of table `differences` that every comparison has. The names are part of the run's format.
 fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
     Columns::all([
         column("differs", "Whether the figures differ, or only one of the runs has the figure.")

@@ -138,7 +138,7 @@ impl Curve {
         self.points.last().map(|point| point.lines)
     }
 
-    /// Cost of one displaced line: the mean slope of the whole curve. `None` with fewer than two points.
+    /// Cost of one displaced line: the mean slope of the whole curve. `None` with fewer than two numbers of lines.
     #[must_use]
     pub fn line_cost(&self) -> Option<LineCost> {
         let (first, last) = (self.points.first()?, self.points.last()?);

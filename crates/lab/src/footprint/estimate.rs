@@ -40,7 +40,7 @@ pub fn mean(values: &[f64]) -> Option<Mean> {
 }
 
 /// The difference of two independent means, with Welch's interval. The interval uses the degrees of freedom of the
-/// smaller sample, so it is never too narrow.
+/// smaller sample, so it is never too narrow. `None` if a sample has fewer than two values.
 #[must_use]
 pub fn difference(treatment: Mean, control: Mean) -> Option<Mean> {
     let (treatment_count, control_count) = (treatment.count as f64, control.count as f64);
@@ -103,10 +103,9 @@ pub struct Lines {
     pub lines: Option<f64>,
     /// 95 % confidence interval of the number of lines. It includes the errors of the times and of the curve.
     pub interval: (f64, f64),
-    /// Half the width of the interval if only the curve had an error, lines.
+    /// Half width of the interval that the curve's error alone would give, lines.
     pub calibration_half_width: f64,
-    /// Detection limit, lines: fewer displaced lines are not distinguishable from none. It can exceed the level, and be
-    /// infinite: then no number of lines is distinguishable from none.
+    /// Detection limit: fewer lines are not distinguishable from none. Infinite if no number is. May exceed `level_lines`.
     pub limit: f64,
     /// Number of lines of the level.
     pub level_lines: f64,
@@ -123,14 +122,14 @@ impl Lines {
     }
 }
 
-/// Whether an estimated number of lines is distinguishable from none. An estimate is never above the level. It therefore
-/// shows nothing if the limit is.
+/// Whether an estimated number of lines is distinguishable from none. An estimate is never above the level, so nothing is
+/// detected if the limit is above it.
 pub(super) fn is_detected(estimate: f64, limit: f64, level_lines: f64) -> bool {
     limit <= level_lines && estimate >= limit
 }
 
-/// Converts an extra time in cycles to displaced lines, by the curve. `None` if the curve does not rise: time
-/// then contains no information about the level.
+/// Converts an extra time of a pass (cycles) to displaced lines with the calibration curve. `None` if the curve does not rise
+/// (the time then tells nothing about the level), or if `cycles` comes from fewer than two values.
 #[must_use]
 pub fn lines(cycles: Mean, curve: &Curve) -> Option<Lines> {
     let curve = curve.rising()?;

@@ -83,7 +83,8 @@ impl Row {
         ratio(self.l1_sum()?, self.l2?)
     }
 
-    /// Why the ratio to the L2 cache is absent although both counts exist.
+    /// Why the ratio to the L2 cache is absent although both counts exist. `None` if a count is missing, or the ratio
+    /// exists.
     fn unbounded_ratio(&self) -> Option<Absence> {
         let ((_, _), (l2, half_width)) = self.l1_sum().zip(self.l2)?;
         if self.over_l2().is_some() {

@@ -416,7 +416,7 @@ fn reason_disagreement(user_misses: Mean, by_time: &Lines) -> Option<String> {
 }
 
 /// The reason for a row in which many interrupts were too short to be detected: its accepted repetitions show only the
-/// longer interrupts.
+/// longer interrupts. `None` if few were too short.
 fn reason_short_interrupts(series: &Series) -> Option<String> {
     let unseen = verdict_count(series, Verdict::Unseen);
     let all = unseen + accepted_count(&series.treatment);
@@ -445,7 +445,8 @@ fn verdict_count(series: &Series, verdict: Verdict) -> usize {
     repetitions.filter(|repetition| repetition.verdict == verdict).count()
 }
 
-/// Median time that an interrupt stalled the loop in the accepted repetitions, cycles.
+/// Median time that an interrupt stalled the loop in the accepted repetitions, cycles. `None` if no accepted repetition
+/// was stalled.
 fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
     let accepted = repetitions.iter().filter(|repetition| repetition.verdict == Verdict::Accepted);
     let mut stalls: Vec<u64> =

@@ -70,13 +70,13 @@ impl CheckedContext {
         mean(self.true_self_ns, self.true_count)
     }
 
-    /// Mean probe overhead that the live bench subtracted from a span.
+    /// Mean probe overhead that the live bench subtracted from a span. `None` without probed spans.
     fn overhead_ns(&self) -> Option<f64> {
         mean(self.probe_overhead_total_ns as f64, self.probed_count)
     }
 
-    /// The mean probe overhead that would have given the exact mean self time: the
-    /// subtracted overhead, plus the error of the mean.
+    /// The mean probe overhead that would have given the exact mean self time: the subtracted overhead, plus the error
+    /// of the mean. `None` if one side has no spans.
     fn exact_overhead_ns(&self) -> Option<f64> {
         let (measured, exact) = self.probed_mean_ns().zip(self.true_mean_ns())?;
         Some(self.overhead_ns()? + (measured - exact))

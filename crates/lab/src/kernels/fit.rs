@@ -361,7 +361,7 @@ fn fitted_field(
     Fitted { field, value, measured: Some((cycles, interval)), method }
 }
 
-/// A field that keeps its preset value, with the reason.
+/// The decision to keep the preset's value of a field. `reason`: why the samples do not determine it.
 #[must_use]
 pub fn left(field: &str, reason: &str) -> Fitted {
     let (field, method) = (field.to_owned(), format!("preset kept: {reason}"));
@@ -415,8 +415,7 @@ pub fn refine(
     fields
 }
 
-/// A kernel speaks against a field's value if the model takes more than this multiple of the processor's cycles, or the
-/// processor of the model's.
+/// A kernel contradicts a field's value if one of model and processor takes more than this multiple of the other's cycles.
 const CONTRADICTING_FACTOR: f64 = 1.2;
 
 /// A sentence for each refined field whose kernels contradict each other: the model is too slow in one and too fast in another,
@@ -453,7 +452,7 @@ pub fn contradictions(
 
 /// Maximum latency of a load that L3 supplies, cycles.
 const L3_CYCLES_MAX: f64 = 200.0;
-/// Maximum of [`Conditions::quietest_ratio`]. Above this ratio, the sibling hardware thread was never quiet. On a
+/// Maximum of [`Conditions::quietest_duration_ratio`]. Above this ratio, the sibling hardware thread was never quiet. On a
 /// Golden Cove, undisturbed chains take 1.17, and NOPs with a busy sibling take 1.33.
 const QUIET_RATIO_MAX: f64 = 1.25;
 /// A core that runs below this fraction of the highest clock rate that the machine states was held back.
@@ -476,7 +475,7 @@ pub struct Conditions {
 }
 
 /// Fields that the processor's samples cannot determine under the conditions of the measurement, each with the reason.
-/// They keep the preset's values, whatever the kernels show. If a field has several reasons, the first counts.
+/// The fit keeps the preset's value of these fields. If a field has several reasons, the first counts.
 #[must_use]
 pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fitted> {
     let mut undetermined = undetermined_l3(host);
@@ -588,7 +587,7 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
 
 /// Number of entries of the first-level data TLB: the largest number of pages whose chase takes at most a quarter
 /// longer than the chase through the fewest pages. Ignores chases whose cycles are too uncertain. Also returns the
-/// method, for the table `fields`. `None` if all chases are as fast.
+/// method, for the table `fields`. `None` if all certain chases are as fast.
 #[must_use]
 pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
     let mut chases: Vec<(u32, f64, &str)> = host

@@ -357,8 +357,7 @@ const SPEED_CHANGE_MAX: f64 = 1.05;
 /// Minimum number of quanta of a compared block. Interrupts and other work lengthen all quanta of a shorter block.
 const COMPARED_QUANTA_MIN: u64 = 10;
 
-/// A warning if the minimum time of a quantum differs between blocks of the window. `None` on a bench that sees every
-/// cycle: the bench knows what took them.
+/// A warning if the minimum time of a quantum differs between blocks of the window. `None` if it does not, if all blocks are short, and on a bench that sees every cycle: the bench knows what took them.
 fn changed_speed(cpu: u32, fixed: &Fixed) -> Option<CpuWarning> {
     if !fixed.cycles.is_empty() {
         return None;

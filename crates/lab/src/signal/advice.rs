@@ -115,7 +115,8 @@ impl AdvicePlan<'_> {
 /// The remedy for an undecided limit.
 const UNDECIDED_REMEDY: &str = "simulate more events (--events), or change the limit";
 
-/// A warning if no scheme is known to keep all limits, or if a cheaper scheme than the best may keep them.
+/// A warning if no scheme is known to keep all limits, or if a cheaper scheme than the best may keep them. `None` if
+/// the best scheme is known to keep all limits and no cheaper one may, and without schemes.
 fn verdict_warning(verdicts: &[Verdict]) -> Option<String> {
     let best = verdicts.first()?;
     let scheme = best.scheme;

@@ -209,6 +209,7 @@ fn error_table(rows: &[Predicted]) -> Table {
     error_columns().table("errors", doc, errors).displayed(titled("errors of the predictions"))
 }
 
+/// The columns of the table that compares each measured row with the prediction of the fitted costs.
 fn residual_columns<'a>() -> Columns<'a, Predicted> {
     Columns::all([
         column("row", "Row of the data, from 1; the heading is not counted.")

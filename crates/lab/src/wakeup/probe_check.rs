@@ -2,9 +2,9 @@
 //! simulator gives the exact parts of the same wake-ups. `irqlab sim verify-probes --experiment wakeup` prints these
 //! tables. Users' programs read the columns: names and order must not change.
 //!
-//! Both sides divide the same time, from the due time to the thread's reading of the clock. A part ends where a
-//! tracepoint begins: exactly, when the kernel calls the BPF programs of the tracepoint; by the live bench, when such a
-//! program reads the clock. So the programs' own time belongs to the part in which they run, on both sides.
+//! Both sides divide the same time, from the due time to the thread's reading of the clock. A part ends at a
+//! tracepoint. The simulator ends it when the kernel calls the BPF programs. The live bench ends it when a program reads the
+//! clock. So the programs' own time belongs to the part in which they run, on both sides.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub const PROBE_COSTS_MIN: f64 = 10.0;
 /// Largest relative error of the mean of a part that agrees.
 pub const ERROR_MAX: f64 = 0.05;
 
-/// A cause of lateness in words, so that both sides can be compared.
+/// A cause of lateness. Both sides name contexts and tasks by text, because their numbers differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     pub class: Class,
@@ -98,7 +98,7 @@ impl Instant {
                 let is_interrupt = parts[woken - 1].0.class == Class::Interrupts;
                 is_interrupt.then(|| time_until(woken - 1))
             }
-            // Without the event, the stage lasts until the switch.
+            // If the event of the kernel's wake-up was lost, no part has the stage scheduling.
             Instant::Woken => {
                 let is_seen =
                     parts.get(woken).is_some_and(|part| part.0.stage == Stage::Scheduling);
@@ -150,7 +150,7 @@ pub struct ConditionCheck {
 }
 
 impl ConditionCheck {
-    /// Mean time of a call of a BPF program, ns.
+    /// Mean time of a call of a BPF program, ns. `None` if no program was called.
     #[must_use]
     pub fn probe_cost_ns(&self) -> Option<f64> {
         let (calls, total_ns) = self.probe_calls;

@@ -450,7 +450,7 @@ impl<'a> Worst<'a> {
         self.whole.wakeup.due_ns.saturating_sub(self.thread.cpu.start_ns)
     }
 
-    /// Kind and name of the part that took the most time.
+    /// Kind and name of the part that took the most time. `None` if the wake-up has no parts, or the part has no name.
     fn largest_part(&self) -> Option<(&str, String)> {
         self.thread.sample.kind_and_name(self.whole.largest_part()?.0.running)
     }
@@ -605,8 +605,8 @@ pub(super) fn worst_case(sample: &WakeupSample) -> Option<String> {
     ))
 }
 
-/// The innermost function that, with its callees, took at least half of the time `cause_ns` of this context or task; else
-/// the function with the most time of its own. The time is in ns.
+/// The innermost function that, with its callees, took at least half of the time `cause_ns` of this context or task;
+/// else the function with the most time of its own. The time is in ns. `None` if no functions were recorded for it.
 fn largest_function<'a>(
     sample: &'a WakeupSample,
     (kind, name): (&str, &str),

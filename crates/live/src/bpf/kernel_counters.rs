@@ -83,7 +83,8 @@ fn irq_stat_pending(btf: &Btf<'_>) -> Option<i32> {
     member_offset(btf, &Composite::try_from(target).ok()?, "__softirq_pending")
 }
 
-/// Byte offset of a member of a structure, also inside of its structures and unions without a name.
+/// Byte offset of a member of a structure, also inside of its structures and unions without a name. `None` without such
+/// a member, and for a bit field.
 fn member_offset(btf: &Btf<'_>, composite: &Composite<'_>, name: &str) -> Option<i32> {
     composite.iter().find_map(|member| {
         let MemberAttr::Normal { offset } = member.attr else { return None };

@@ -38,7 +38,8 @@ impl KernelMemory {
     }
 }
 
-/// Parses the line that identifies the map or program, and the bytes, from the text of an fdinfo file.
+/// Parses the line that identifies the map or program, and the bytes, from the text of an fdinfo file. `None` if either
+/// line is missing.
 fn parse(text: &str) -> Option<(String, u64)> {
     let is_id = |line: &&str| line.starts_with("map_id:") || line.starts_with("prog_id:");
     let id = text.lines().find(is_id)?;

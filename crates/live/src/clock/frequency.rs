@@ -28,14 +28,14 @@ pub(crate) fn suspended_ns() -> i128 {
 }
 
 /// Why times of the counter and of CLOCK_MONOTONIC do not compare, if the machine was suspended between two values of
-/// [`suspended_ns`].
+/// [`suspended_ns`]. `None` if it was not suspended for [`SUSPENSION_NS_MIN`].
 pub(crate) fn suspension(before_ns: i128, after_ns: i128) -> Option<String> {
     let ns = u64::try_from(after_ns - before_ns).unwrap_or(0);
     (ns >= SUSPENSION_NS_MIN)
         .then(|| format!("the machine was suspended for {:.3} s", ns as f64 / 1e9))
 }
 
-/// Why two frequencies of the counter, Hz, do not agree.
+/// Why two frequencies of the counter, Hz, do not agree. `None` if they agree within [`DIFFERENCE_MAX`].
 pub(crate) fn disagreement(first_hz: f64, second_hz: f64) -> Option<String> {
     let is_equal = (second_hz / first_hz - 1.0).abs() <= DIFFERENCE_MAX;
     (!is_equal).then(|| {

@@ -112,7 +112,7 @@ pub struct ClockResolution {
 const READINGS: usize = 20_000;
 
 impl ClockResolution {
-    /// Measures the resolution on this thread's CPU, with a loop that only reads the counter. `None` without a counter.
+    /// Measures the resolution on this thread's CPU, with a loop that only reads the counter. `None` without a counter, or if it does not advance.
     #[must_use]
     pub fn measure() -> Option<Self> {
         let start = Reading::now()?;

@@ -2,7 +2,7 @@
 //! [`SeriesBench::ready`] once for each level and stimulus, then [`SeriesBench::repeat`].
 //!
 //! All runs on one thread, which is pinned to the loop's CPU while the bench exists. A repetition's steps have an
-//! order that decides which lines are in the cache; see `LiveFootprint::repetition`.
+//! order, which decides what the cache holds; see `LiveFootprint::repetition`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -87,7 +87,7 @@ pub struct FootprintSettings {
     pub watcher: Watcher,
     /// Whether to skip the curve of a level whose misses a counter counts.
     pub counters_only: bool,
-    /// Whether ticks may come in windows. Treatment and control then have the same number of ticks, so their misses
+    /// Whether windows may contain ticks. Treatment and control then have the same number of ticks, so their misses
     /// cancel. Times give no result.
     pub ticks: bool,
     /// Called where counters start and stop, so that a simulator counts the same interval.
@@ -492,6 +492,7 @@ impl Bench for LiveFootprint {
         settings.insert("tsc_hz".into(), json!(self.clock.hz));
         settings.insert("clock_step_ns".into(), json!(self.clock.step_ns));
         settings.insert("window_ns".into(), json!(self.settings.window.as_nanos() as u64));
+    /// The settings of the series. Their keys are part of the run's format.
     /// The settings of the series. Their keys are part of the run's format.
         settings.insert("tickless".into(), json!(self.is_tickless));
         settings.insert("ticks".into(), json!(self.settings.ticks));

@@ -120,7 +120,8 @@ mod tlb {
         amd_tlb(level).or_else(|| intel_tlb(level))
     }
 
-    /// Leaf 8000_0005h (AMD APM vol. 3, E.4.4): EBX has both TLBs for 4 KiB.
+    /// Leaf 8000_0005h (AMD APM vol. 3, E.4.4): EBX has both TLBs for 4 KiB. `None` if the leaf is absent or states no
+    /// TLB.
     fn amd_tlb(level: Level) -> Option<Geometry> {
         let shift = if level == Level::Dtlb { 16 } else { 0 };
         let word = leaf(0x8000_0005, 0)?.ebx >> shift;
@@ -132,7 +133,8 @@ mod tlb {
     }
 
     /// Leaf 18h (Intel SDM vol. 2A, CPUID): a sub-leaf for each TLB. EDX bits 4:0 are its type (1 data, 2 instruction,
-    /// 4 load-only), bits 7:5 its level; EBX bit 0: it holds pages of 4 KiB.
+    /// 4 load-only), bits 7:5 its level; EBX bit 0: it holds pages of 4 KiB. `None` if the leaf is absent or states no
+    /// such TLB.
     fn intel_tlb(level: Level) -> Option<Geometry> {
         let sub_max = leaf(0x18, 0)?.eax.min(64);
         let kind = if level == Level::Dtlb { 1 } else { 2 };

@@ -77,11 +77,12 @@ pub struct Expected {
     pub in_window: bool,
 }
 
-/// The verdict on a repetition. The counts show which interrupts came between the readings before and after the
-/// window. The gaps show how many interrupts came while lines were touched.
+/// The verdict on a repetition. The first of these that applies: a switch or fault; an interrupt of another line, or a second one
+/// of the stimulus; more gaps than expected; no interrupt of the stimulus while lines were touched; accepted.
 ///
-/// A tick between the readings is allowed: reading the counts takes some time, and touching starts directly after a
-/// tick.
+/// Counts cover the time between the two readings, which is longer than the window. A gap is a chunk of touched lines that took
+/// so long that something interrupted the loop. A tick between the readings is allowed, because touching starts directly after
+/// a tick.
 #[must_use]
 pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -> Verdict {
     let may_be_tick =
@@ -112,7 +113,7 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
     }
 }
 
-/// Like [`verdict`], where ticks may come in windows, the same number in treatment and control. Then gaps do not show
+/// Like [`verdict`], for windows that may contain ticks, as many in treatment as in control. Gaps then do not show
 /// whether the interrupt came while lines were touched. The delay of the interrupt must ensure that.
 #[must_use]
 pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {

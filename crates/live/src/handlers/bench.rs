@@ -125,7 +125,7 @@ impl LiveBench {
         Some(self.tsc_hz.get_or_init(|| frequency.hz()))
     }
 
-    /// The absence of the columns in cycles, if the counter or the kernel's clock did not run all the time.
+    /// The absence of the columns in cycles, if the counter or the kernel's clock did not run all the time. `None` if both ran, or the run has no cycles.
     fn cycles_absence(&self) -> Option<Absence> {
         let reason = self.tsc_hz()?.as_ref().err()?;
         Some(Absence::new(HANDLERS, CYCLES, reason))

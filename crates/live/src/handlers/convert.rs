@@ -17,7 +17,7 @@ use crate::probe_overhead::events::EventOverheads;
 /// Longest name of an action or device.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The context of a row, and how its time is measured. `None` for keys that no table shows.
+/// The context of a row, and how its time is measured. `None` for keys of the bench itself and of delays.
 #[must_use]
 pub fn context_of(
     row: &Row,
@@ -145,7 +145,8 @@ fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
     }
 }
 
-/// Converts a row to its sample; `None` for keys that no table shows.
+/// The statistics of a row's context in a window. `None` for keys of the bench itself and of delays. Only contexts with probes at
+/// entry and exit have inclusive times; the kernel's own times and packet counts have none.
 #[must_use]
 pub fn sample_of(
     row: &CountedRow,

@@ -83,6 +83,9 @@ pub(super) fn senders_of(
     by_key.into_iter().map(|(key, counts)| SenderStats { key, counts }).collect()
 }
 
+/// The key of a row in the tables, from its key in the BPF map. `None` for an event that this version does not know.
+/// The kernel names an interrupt only by its callback: none is `reschedule`, and that of queued calls is
+/// `call_function`. If the callback has no name, the vector is not known.
 fn key_of(
     key: &RawKey,
     functions: &SenderFunctions,

@@ -127,19 +127,19 @@ impl CpuFacts {
         values.map(|values| values.len()).filter(|count| *count > 0)
     }
 
-    /// Number of packages (sockets) with an online CPU.
+    /// Number of packages (sockets) with an online CPU. `None` if the kernel does not report the package of a CPU.
     #[must_use]
     pub fn packages(&self) -> Option<usize> {
         self.distinct(|cpu| cpu.package)
     }
 
-    /// Number of cores with an online CPU.
+    /// Number of cores with an online CPU. `None` if the kernel does not report the core of a CPU.
     #[must_use]
     pub fn cores(&self) -> Option<usize> {
         self.distinct(|cpu| Some((cpu.package?, cpu.core?)))
     }
 
-    /// Number of NUMA nodes with an online CPU.
+    /// Number of NUMA nodes with an online CPU. `None` if the kernel does not report the node of a CPU.
     #[must_use]
     pub fn nodes(&self) -> Option<usize> {
         self.distinct(|cpu| cpu.node)

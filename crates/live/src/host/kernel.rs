@@ -164,7 +164,8 @@ impl KernelFacts {
         self.version_pair().map(|version| version < KERNEL_MIN)
     }
 
-    /// Major and minor number of the release: (6, 1) for `6.1.0-18-amd64`.
+    /// Major and minor number of the release: (6, 1) for `6.1.0-18-amd64`. `None` if the release is not known, or does
+    /// not begin with two numbers.
     #[must_use]
     pub fn version_pair(&self) -> Option<(u32, u32)> {
         version_pair(self.release.as_deref()?)
@@ -344,7 +345,8 @@ fn configured_mode(config: &KernelConfig) -> Option<String> {
     Some(mode.to_owned())
 }
 
-/// The chosen word of a list such as `none [voluntary] full`, or `none (full)` in debugfs, without its brackets.
+/// The chosen word of a list such as `none [voluntary] full`, or `none (full)` in debugfs, without its brackets. `None`
+/// if no word has brackets.
 pub(crate) fn bracketed(text: &str) -> Option<String> {
     let is_chosen = |word: &&str| {
         (word.starts_with('[') && word.ends_with(']'))

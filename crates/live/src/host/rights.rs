@@ -165,7 +165,7 @@ fn own_executable() -> Option<String> {
 }
 
 /// Whether an ordinary user may create a user namespace. Checks the kernel's limit, and the switches that only Debian
-/// and Ubuntu (AppArmor) have.
+/// and Ubuntu (AppArmor) have. `None` if the kernel states no limit.
 fn user_namespaces_allowed(root: &Root) -> Option<bool> {
     let number = |name: &str| root.number::<u64>(format!("proc/sys/{name}"));
     let namespaces_max = number("user/max_user_namespaces")?;

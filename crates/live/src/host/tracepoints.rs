@@ -115,7 +115,8 @@ pub fn btf_tracepoints(blob: &[u8]) -> Option<BTreeSet<String>> {
     (!names.is_empty()).then_some(names)
 }
 
-/// The names of all tracepoints that tracefs lists, which only root can read.
+/// The names of all tracepoints that tracefs lists, which only root can read. `None` if the list cannot be read or is
+/// empty.
 fn available_events(root: &Root) -> Option<BTreeSet<String>> {
     let text = ["sys/kernel/tracing", "sys/kernel/debug/tracing"]
         .into_iter()

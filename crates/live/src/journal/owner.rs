@@ -103,7 +103,7 @@ fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     }
 }
 
-/// Parses the start time from the text of `/proc/PID/stat`; `None` for a zombie.
+/// Parses the start time from the text of `/proc/PID/stat`; `None` for a zombie, a dead process, and any other text.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
     // The command (field 2, in parentheses) may contain blanks and parentheses, so fields are
     // counted from the last parenthesis.

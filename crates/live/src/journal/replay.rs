@@ -43,7 +43,8 @@ pub fn replay_dead() -> Vec<String> {
     of_this_user.chain(of_others).collect()
 }
 
-/// Returns a message if another user's directory has journals of dead processes.
+/// Returns a message if another user's directory has journals of dead processes. `None` if it has none, or cannot be
+/// read.
 pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
     let owner = std::fs::symlink_metadata(directory).ok()?.uid();
     let (shown, user) = (directory.display(), dir::name_of(owner));

@@ -38,7 +38,7 @@ pub trait KernelsObserver {
     /// Called before the first and after the last window of a kernel.
     fn at_edge(&self, _edge: WindowEdge) {}
 
-    /// Called at the end with [`kernels::Clock::quietest_ratio`]. Not called if the core's rate never stopped changing.
+    /// Called at the end with [`kernels::Clock::quietest_duration_ratio`]. Not called if the core's rate never stopped changing.
     fn quietest(&self, _ratio: f64) {}
 }
 

@@ -75,8 +75,8 @@ pub(super) fn identity_of(card: &str) -> Option<(String, String)> {
     identity_at(&fs::canonicalize(format!("/sys/class/net/{card}/device")).ok()?)
 }
 
-/// Like [`identity_of`], from the directory of the card's device. The driver is the
-/// device's own, also for a virtio device.
+/// Like [`identity_of`], from the directory of the card's device. The driver is the device's own, also for a virtio
+/// device. `None` if the card has no driver or no PCI device, or its files cannot be read.
 fn identity_at(device: &Path) -> Option<(String, String)> {
     let driver = fs::read_link(device.join("driver")).ok()?;
     let pci = pci_device_of(device)?;

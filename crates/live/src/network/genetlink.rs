@@ -83,7 +83,7 @@ impl Answer {
         self.0.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
     }
 
-    /// A number of 8, 16, 32 or 64 bits; `None` if the answer has no such attribute.
+    /// A number of 8, 16, 32 or 64 bits; `None` if the answer has no such attribute, or one of another length.
     pub fn number(&self, kind: u16) -> Option<u64> {
         let bytes = self.bytes(kind)?;
         match bytes.len() {

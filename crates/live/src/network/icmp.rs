@@ -80,7 +80,8 @@ pub fn echo_request(identifier: [u8; 2], sequence: u16, payload: &[u8]) -> Vec<u
     packet
 }
 
-/// Sequence number and payload of an ICMP packet that is an echo reply.
+/// Sequence number and payload of an ICMP packet that is an echo reply. `None` for another packet, or one that is too
+/// short.
 fn reply(icmp: &[u8]) -> Option<(u16, &[u8])> {
     let (header, payload) = icmp.split_at_checked(ICMP_HEADER_BYTES)?;
     (header[0] == ECHO_REPLY).then(|| (u16::from_be_bytes([header[6], header[7]]), payload))

@@ -186,14 +186,14 @@ impl LiveNoise {
         Ok(())
     }
 
-    /// The longest detour that reached a threshold, and whether it ended the window.
+    /// The longest detour that reached a threshold, and whether it ended the window. `None` if none reached a threshold.
     #[must_use]
     pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
         let worst = self.thresholds.worst()?;
         Some((worst, self.thresholds.ends_window()))
     }
 
-    /// The minimum threshold that this clock allows, ns, if the requested threshold is below it.
+    /// The minimum threshold that this clock allows, ns, if the requested threshold is below it. `None` if it is not.
     #[must_use]
     pub fn threshold_too_low(&self) -> Option<u64> {
         let min_ns = self.clock.threshold_ns_min();
@@ -556,7 +556,8 @@ impl LiveNoise {
 }
 
 /// The threshold that a loop used, ns, if it is above the run's `threshold_ns`. A loop raises its threshold to two of
-/// its iterations, because undisturbed iterations would count as detours otherwise.
+/// its iterations, because undisturbed iterations would count as detours otherwise. `None` if the loop did not raise
+/// it.
 fn raised_threshold_ns(
     clock: &ClockResolution,
     threshold_ns: u64,
@@ -611,7 +612,7 @@ fn add_clock(sample: &mut NoiseSample, states: Option<(ClockState, ClockState)>)
     sample.facts.insert("clock_rate_error_ppm".to_owned(), json!(ppm));
 }
 
-/// The peak memory of this process according to its `status` file, bytes.
+/// The peak memory of this process according to its `status` file, bytes. `None` if the file does not state it in kB.
 fn peak_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

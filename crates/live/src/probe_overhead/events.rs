@@ -269,7 +269,9 @@ impl EventOverheads {
         all
     }
 
-    /// The counts that the probes added to the self events of a row's spans, for each event of the pass.
+    /// How much the probes added to the self counts of a row's spans, for each event of the pass. Uses the empty spans of the
+    /// row's context, else of its kind, else of the warm loop. Keys of the second empty spans are those of the first plus
+    /// [`KEY_SECOND`].
     #[must_use]
     pub fn added(&self, row: &Row) -> Vec<AddedEvents> {
         let has_enough_spans = |keys: &Range<u32>| self.sum(keys.clone()).spans >= SPANS_MIN;

@@ -224,7 +224,7 @@ fn parse_cyclictest(json: &Json, thresholds_us: &[u64], seconds: u64) -> Option<
     })
 }
 
-/// Bucket (µs) and count of each entry of a histogram.
+/// Bucket (µs) and count of each entry of a histogram. `None` if an entry is no pair of numbers.
 fn histogram(json: &Json) -> Option<Vec<(u64, u64)>> {
     let bucket = |(us, count): (&String, &Json)| Some((us.parse().ok()?, count.as_u64()?));
     json.as_object()?.iter().map(bucket).collect()

@@ -35,6 +35,10 @@ const PAGE_BYTES: u64 = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES as usize]);
 
+/// Starts the worker that reads the disk, on the first measured CPU. Low rate: random pages, one per interval. High
+/// rate: the file backwards, without a pause. Returns the facts of the stimulus.
+///
+/// Fails if the file is missing, cannot be made, or is smaller than a request.
 pub(super) fn start(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,

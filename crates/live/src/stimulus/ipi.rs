@@ -11,6 +11,11 @@ use super::system::{Ticker, other_cpu};
 use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 
+/// Starts a worker that interrupts the measured CPUs, from another CPU, with `membarrier`. A thread spins on each of
+/// the measured CPUs, because the kernel interrupts only CPUs that run a thread of this process. Returns the facts of
+/// the stimulus.
+///
+/// Fails with fewer than two CPUs, or if the kernel refuses `membarrier`.
 pub(super) fn start(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,

@@ -118,7 +118,8 @@ struct CheckedParts {
 }
 
 impl CheckedParts {
-    /// The warning if the shortest refresh interval was too long in some parts.
+    /// The warning if the shortest refresh interval was too long in some parts. `None` if it was short enough
+    /// everywhere.
     fn warning(self) -> Option<String> {
         (self.throttled_count > 0).then(|| {
             format!(

@@ -89,7 +89,7 @@ impl Worker {
         self.shared.stop.load(Ordering::Relaxed) || self.cpu.is_some_and(|cpu| !runs_on(cpu))
     }
 
-    /// The worker's CPU if the thread is no longer pinned to it.
+    /// The worker's CPU if the thread is no longer pinned to it. `None` if the worker is pinned, or was never pinned.
     fn lost_cpu(&self) -> Option<u32> {
         self.cpu.filter(|cpu| !is_pinned_to(*cpu))
     }

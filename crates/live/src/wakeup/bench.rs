@@ -169,7 +169,7 @@ impl LiveWakeup {
         Ok(())
     }
 
-    /// The worst wake-up that reached a threshold, and whether it ended the window.
+    /// The worst wake-up that reached a threshold, and whether it ended the window. `None` if none reached a threshold.
     #[must_use]
     pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
         let worst = self.thresholds.worst()?;
@@ -540,6 +540,9 @@ impl Observer<'_> {
         self.threads.iter().for_each(|thread| thread.ring.run_until(until_ns));
     }
 
+    /// Polls the rings until all threads have ended. Releases the command when the window opens. The end of the command
+    /// ends the window if `ends_with_command`; a request to stop and a starved ring end it, too, and make the outcome
+    /// [`WaitOutcome::Stopped`]. Each round extends the watchdog.
     fn until_all_threads_end(
         &mut self,
         companion: &mut Option<Companion>,

@@ -320,7 +320,7 @@ impl SignalCounts {
     }
 }
 
-/// Number of times this thread gave up its CPU in order to sleep.
+/// Number of times this thread gave up its CPU in order to sleep. `None` if the kernel does not count it.
 fn sleeps() -> Option<u64> {
     ThreadCounts::now().map(|counts| counts.sleeps)
 }

@@ -16,7 +16,7 @@ use crate::threads::pin;
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 /// Gives this thread its scheduling class, and the smallest timer slack. Returns why the kernel refused the class. The
-/// thread then runs under SCHED_OTHER.
+/// thread then runs under SCHED_OTHER. `None`: the kernel accepted it.
 pub(super) fn apply_policy(policy: Policy) -> Option<String> {
     let applied = match policy {
         Policy::Deadline(times) => apply_deadline(policy, times),

@@ -31,7 +31,7 @@ impl ThrottlingWindow {
     }
 
     /// Adds the lowest quota, and the throttling since the window opened, to the window's facts. Returns the group that was
-    /// stopped longest, with its quota. Does nothing without a quota.
+    /// stopped longest, with its quota. Without a quota, does nothing and returns `None`.
     pub fn add_facts(
         &self,
         root: &Root,

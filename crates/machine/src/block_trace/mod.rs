@@ -163,7 +163,7 @@ fn write_run(run: &BlockRun, trace: &mut Vec<u8>) {
     }
 }
 
-/// Reads the entry that [`write_run`] appends, after its first byte.
+/// Reads the entry that [`write_run`] appends, after its first byte. `None` if the trace ends within the entry.
 fn read_run(trace: &mut &[u8]) -> Option<BlockRun> {
     let block = u32::from_le_bytes(take(trace)?);
     let first = u16::from_le_bytes(take(trace)?).into();

@@ -475,6 +475,8 @@ impl PortScheduler {
         }
     }
 
+    /// Forgets the tracked cycles between the last call and the present, so that their entries can hold later cycles,
+    /// and takes the instructions that have left by then from `waiting`.
     #[inline(never)]
     fn clear_to_present(&mut self) {
         let (passed, present) = (self.cleared, self.now);

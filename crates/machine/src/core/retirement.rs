@@ -104,7 +104,7 @@ impl Retirement {
         self.last.cycle()
     }
 
-    /// Retires the next instruction, not before cycle `done`. Returns the cycle. Charges the slots that were lost since
+    /// Retires the next instruction in cycle `done` or later, and returns that cycle. Charges the slots that were lost since
     /// the last retirement; `waits` is called only if there may be such slots.
     #[inline(always)]
     pub(super) fn retire(&mut self, done: Cycle, waits: impl FnOnce() -> StallCauses) -> Cycle {
@@ -166,7 +166,8 @@ impl Retirement {
         self.skipped_cycles
     }
 
-    /// Charges the slots between the retirement `previous` and cycle `until` to their causes.
+    /// Charges the slots between the retirement `previous` and cycle `until` to their causes. Ends a refill that lasted longer than
+    /// the retirement `previous`.
     #[inline(never)]
     fn charge(&mut self, previous: WidthLimiter, until: Cycle, waits: &StallCauses) {
         // Where the first instruction after a misprediction also waits for something else, the other cause has the slots.

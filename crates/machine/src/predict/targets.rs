@@ -37,7 +37,8 @@ impl Way {
         second.address == NO_BRANCH && first.address.is_in_block_of(address, LINE_SHIFT)
     }
 
-    /// Sets the target of a branch, and makes the branch the most recently used one. Returns the known target.
+    /// Sets the target of a branch, and makes the branch the most recently used one. Returns the known target. `None`
+    /// if neither branch of the way is this one.
     #[inline]
     fn replace(
         &mut self,
@@ -77,7 +78,7 @@ impl Btb {
         }
     }
 
-    /// Sets the target of a branch to `target`. Returns the known target.
+    /// Sets the target of a branch to `target`. Returns the known target. `None` if the BTB did not hold the branch.
     #[inline]
     pub(super) fn step(
         &mut self,

@@ -106,7 +106,8 @@ fn refused(text: &str, mut fields: DeTable<'_>, error: &Error) -> ModelError {
 }
 
 /// The allowed values of the field at `path`, as the end of a message. Finds them by an experiment: puts a value of a
-/// `wrong` type there, and takes the allowed values from serde's message.
+/// `wrong` type there, and takes the allowed values from serde's message. `None` if there is no such field, or serde's
+/// message names no values.
 fn allowed<'t>(
     text: &str,
     fields: &mut DeTable<'t>,

@@ -118,8 +118,8 @@ fn replace(text: &str, range: Range<usize>, new: &str) -> String {
     format!("{}{new}{}", before.unwrap_or_default(), after.unwrap_or_default())
 }
 
-/// Where a table's first field can be added, and the separator that follows it: on the line after
-/// the table's header, or after its brace.
+/// Where a table's first field can be added, and the separator that follows it: on the line after the table's header,
+/// or after its brace. `None` if the text at the table is neither a header nor a brace.
 fn start_of_table(text: &str, table: &Spanned<DeValue<'_>>) -> Option<(usize, &'static str)> {
     let start = table.span().start;
     match text.as_bytes().get(start)? {

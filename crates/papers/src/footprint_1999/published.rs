@@ -188,7 +188,8 @@ impl Paper {
         rows.into_iter().any(|row| row.published.contains_key(machine))
     }
 
-    /// The published misses of the machine that `model` simulates, from the first table that has them.
+    /// The published misses of the machine that `model` simulates, from the first table that has them. `None` if no
+    /// table has them.
     #[must_use]
     pub fn figure(
         &self,

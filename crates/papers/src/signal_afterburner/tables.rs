@@ -21,6 +21,7 @@ struct Throughput<'s> {
     measured_interrupt: Option<Figure>,
 }
 
+/// The columns that compare each throughput of the paper with the one measured here.
 fn throughput_columns<'s>() -> Columns<'s, Throughput<'s>> {
     type Row<'s> = Throughput<'s>;
     let ratio = |name: &str, doc: &str| column(name, doc).format(Format::Factor).priority(96);

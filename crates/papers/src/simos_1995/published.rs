@@ -231,6 +231,9 @@ impl Paper {
         Paper::parse(TEXT)
     }
 
+    /// Parses the paper's figures.
+    ///
+    /// Fails if the text is no such document, has too many rows, or has a figure that is negative or not finite.
     fn parse(text: &str) -> Result<Paper, PublishedError> {
         let paper: Paper = read(text)?;
         at_most(paper.workload.len(), WORKLOADS_MAX, "workloads")?;

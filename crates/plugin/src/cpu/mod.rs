@@ -239,7 +239,8 @@ pub(crate) fn running_vcpu() -> u32 {
 }
 
 /// The number of the running vCPU, if it is known without a search. `SINGLE_VCPU`: the machine has one vCPU, which is
-/// always known. Otherwise the vCPU is known while it is the vCPU of the last call of [`running_vcpu`].
+/// always known. Otherwise the vCPU is known while it is the vCPU of the last call of [`running_vcpu`]. `None`: a
+/// search is needed.
 #[inline(always)]
 fn known_running_vcpu<const SINGLE_VCPU: bool>() -> Option<u32> {
     if SINGLE_VCPU {
@@ -751,7 +752,7 @@ impl Cpu {
         self.clock_ahead.is_some()
     }
 
-    /// The correction to the time that the guest has just read.
+    /// The correction to the time that the guest has just read. `None` if there is none.
     pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
         let ahead_ns = self.clock_ahead.take()?;
         self.set_due();

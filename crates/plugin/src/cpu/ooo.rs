@@ -156,7 +156,7 @@ fn apic_exit_cycles(exits: HostExits, address: VirtualAddress) -> u64 {
 }
 
 /// Keeps an access of unknown size, to an unknown page, or to two pages. Returns the physical address of a device
-/// access.
+/// access. `None` for an access to memory.
 #[inline(never)]
 fn keep_rare_access(
     pipeline: &mut Pipeline,

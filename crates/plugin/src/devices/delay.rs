@@ -21,7 +21,7 @@ use simrecord::record::Notice;
 /// The reason why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// A time in ns, from the next [`Queue::schedule`] on.
+    /// This many ns after [`Queue::schedule`].
     Latency(u64),
     /// A latency in ns, and then the other completions of the disk with this number.
     Coalesced { disk: usize, latency_ns: u64 },
@@ -78,7 +78,7 @@ impl<T> Queue<T> {
         self.earliest()
     }
 
-    /// The earliest deadline, in ns of guest time.
+    /// The earliest deadline, in ns of guest time. `None` if no request has a deadline.
     fn earliest(&self) -> Option<i64> {
         self.scheduled.keys().next().map(|key| key.due_ns)
     }
@@ -88,7 +88,7 @@ impl<T> Queue<T> {
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 
-    /// Takes any request, due or not.
+    /// Takes any request, due or not. `None` if no request is held.
     fn take_any(&mut self) -> Option<T> {
         let scheduled = || self.scheduled.pop_first().map(|(_, request)| request);
         let taken = self.undelayed.pop_front().or_else(scheduled);
@@ -336,12 +336,12 @@ pub(crate) fn coroutines_and_timer() -> Option<(Coroutines, Timer)> {
     lock().held.as_ref().map(|held| (held.coroutines, held.timer))
 }
 
-/// Takes a request that is due at `now_ns`.
+/// Takes a request that is due at `now_ns`. `None` if no request is due.
 pub(crate) fn take_due_request(now_ns: i64) -> Option<usize> {
     lock().queue.take_due(now_ns)
 }
 
-/// When the next request is due, in ns of guest time.
+/// When the next request is due, in ns of guest time. `None` if no request has a deadline.
 pub(crate) fn earliest_deadline() -> Option<i64> {
     lock().queue.earliest()
 }
@@ -351,7 +351,7 @@ pub(crate) fn set_machine_runs(runs: bool) {
     lock().runs = runs;
 }
 
-/// Takes any request, due or not.
+/// Takes any request, due or not. `None` if no request is held, or the disks are not known yet.
 pub(crate) fn take_any_request() -> Option<(Coroutines, usize)> {
     let mut delays = lock();
     let coroutines = delays.held.as_ref()?.coroutines;

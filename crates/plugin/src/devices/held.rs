@@ -135,7 +135,7 @@ extern "C" fn on_all_done(_: *mut c_void, _: usize) {
     idle::jump_if_all_halted();
 }
 
-/// The number of the next checkpoint to save.
+/// The number of the next checkpoint to save. `None` if all requested checkpoints are saved.
 fn next_number() -> Option<u32> {
     let checkpoints = lock();
     checkpoints.numbers.get(checkpoints.saved).copied()

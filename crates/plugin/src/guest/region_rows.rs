@@ -74,8 +74,8 @@ fn write_cpu(
     pids
 }
 
-/// Writes the kernel's own counts of all CPUs. Call it where a vCPU has opened the region or is about to close it
-/// (`at_close`): the guest's memory can only be read while a vCPU runs.
+/// Writes the kernel's own counts of all CPUs. Call it where a vCPU has opened the region or is about to close it:
+/// the guest's memory can only be read while a vCPU runs.
 ///
 /// At the close, CPUs that went offline are left out. Their counts were written at that time.
 pub(crate) fn write_kernel_counts(

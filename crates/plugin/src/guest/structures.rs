@@ -78,7 +78,7 @@ pub(crate) struct Structures {
     pub(crate) user_functions: UserFunctions,
 }
 
-/// Reads 64 bits of the guest's memory.
+/// Reads 64 bits of the guest's memory. `None` if the page is not mapped.
 pub(crate) fn word(qemu: &mut Qemu, address: u64) -> Option<u64> {
     qemu.memory(address).map(u64::from_le_bytes)
 }
@@ -224,14 +224,15 @@ impl Guest<'_> {
     }
 
     /// The address of the description of a compound page's first page. `page`: the description of any of its pages. A
-    /// page outside of compound pages is its own first page.
+    /// page outside of compound pages is its own first page. `None` if the kernel's offsets are not known, or the
+    /// description cannot be read.
     pub(crate) fn first_of_compound_page(&mut self, page: u64) -> Option<u64> {
         let head = word(self.qemu, page.wrapping_add(self.offsets.compound_head?))?;
         Some(if head & 1 == 1 { head & !1 } else { page })
     }
 
     /// The object that lies `distance` bytes after the start of a slab. `page`: the description of the slab's first
-    /// page.
+    /// page. `None` if the kernel's offsets are not known, or a structure cannot be read.
     fn locate_in_slab(&mut self, page: u64, distance: u64) -> Option<Located> {
         let offsets = self.offsets;
         let cache = word(self.qemu, page.wrapping_add(offsets.slab_cache?))?;
@@ -249,7 +250,7 @@ impl Guest<'_> {
     }
 
     /// The structure of a page of a file, which is the type of its file system. `mapping`: the address of the file's
-    /// `address_space`.
+    /// `address_space`. `None` if the kernel's offsets are not known, or a structure cannot be read.
     fn locate_in_file(&mut self, mapping: u64) -> Option<Located> {
         let offsets = self.offsets;
         let inode = word(self.qemu, mapping.wrapping_add(offsets.mapping_host?))?;
@@ -279,6 +280,7 @@ impl Guest<'_> {
     }
 
     /// The text at an address, up to its zero byte. It is read byte by byte, because the next page may not be mapped.
+    /// `None` if a byte before the zero byte cannot be read.
     pub(crate) fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
         let mut text = [0; TEXT_BYTES_MAX];
         for (index, byte) in text.iter_mut().enumerate() {

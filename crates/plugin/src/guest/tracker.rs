@@ -495,7 +495,8 @@ impl Tracker {
         }
     }
 
-    /// Reads the process id from the `task_struct` at `task`.
+    /// Reads the process id from the `task_struct` at `task`. `None` if the offset is not known, or the structure
+    /// cannot be read.
     fn read_pid(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
         let offset = self.offsets.pid?;
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)

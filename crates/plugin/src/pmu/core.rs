@@ -84,7 +84,7 @@ impl Counter {
         is_on.then_some(PrivilegeRings { user, kernel })
     }
 
-    /// The count of the selected event in the selected rings.
+    /// The count of the selected event in the selected rings. `None` if none is selected, or the machine does not count the event.
     fn count(&self, counts: &impl EventCounts) -> Option<u64> {
         counts.count(self.event?, self.rings()?)
     }

@@ -139,7 +139,7 @@ impl RegisterLayout {
         self.vendor == Vendor::Amd
     }
 
-    /// The leaf of `cpuid` that describes the PMU.
+    /// The leaf of `cpuid` that describes the PMU. `None` for processors that are not Intel's.
     pub(crate) fn cpuid_leaf(self) -> Option<CpuidLeaf> {
         const VERSION: u32 = 2;
         let counters = self.general_counters() as u32;

@@ -249,7 +249,8 @@ impl Pmus {
         self.vcpus.get_mut(vcpu as usize)
     }
 
-    /// Reads a register of a vCPU's PMU. `now`: the vCPU's current counts.
+    /// Reads a register of a vCPU's PMU. `now`: the vCPU's current counts. `None` if the vCPU has no PMU, or the PMU no
+    /// such register.
     pub(crate) fn read(
         &mut self,
         vcpu: u32,

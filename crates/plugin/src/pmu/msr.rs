@@ -104,7 +104,7 @@ fn accessed_register(
     if is_allowed { layout.register_of_rdpmc(number) } else { None }
 }
 
-/// Calls `use_it` with the session, the running vCPU and the instruction, with the session locked.
+/// Calls `use_it` with the session, the running vCPU and the instruction, with the session locked. `None` if `use_it` returns `None`, and without a session or its registers.
 fn with_access<R>(
     access: *mut c_void,
     use_it: impl FnOnce(&mut Session, u32, &Access, Registers) -> Option<R>,

@@ -95,7 +95,7 @@ pub(crate) fn read(
     Ok(contents)
 }
 
-/// The numbers of vCPU and counter, and the counter's content.
+/// The numbers of vCPU and counter, and the counter's content. `None` if the line is damaged.
 fn parse_line(line: &str) -> Option<(u64, u64, CounterContent)> {
     let columns = line.split(' ').map(|column| u64::from_str_radix(column, 16).ok());
     let columns: Vec<u64> = columns.collect::<Option<_>>()?;

@@ -171,7 +171,7 @@ impl Bias {
     const TRIED_NS: i64 = 1 << 40;
 
     /// Finds the number: adds to each number of the range in turn, and takes the first that moves the clock by the same
-    /// amount. Call it before the machine runs, while no other thread reads these numbers.
+    /// amount. Call it before the machine runs, while no other thread reads these numbers. `None` if no number of the range does, or QEMU lacks the variable or the clock.
     pub(crate) fn find() -> Option<Bias> {
         let state = ffi::find(c"timers_state").cast::<u8>();
         let clock = GuestClock::find()?;

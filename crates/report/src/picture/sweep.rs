@@ -333,6 +333,8 @@ fn heading(drawn: &Drawn<'_>, axis: usize, notes: Vec<String>) -> Heading {
 /// A line of a picture: its name, and for each drawn value of the axis its number with the point.
 type Line<'a> = (String, Vec<(f64, Option<&'a SweepPoint>)>);
 
+/// The picture of a figure over an axis with numbers: a line for each value of the axis `other`, or one line. `None` if
+/// no point has a figure. Leaves out points beyond [`POINTS_MAX`] and lines beyond [`LINES_MAX`], with a note.
 fn lines(
     drawn: &Drawn<'_>,
     (axis, other): (usize, Option<usize>),
@@ -460,6 +462,7 @@ fn horizontal_axis(title: &str, quantity: Quantity, (low, high): (f64, f64), all
     if are_whole { axis.with_whole_labels() } else { axis }
 }
 
+/// The picture of a figure over an axis: a bar for each value, and a panel for each value of the axis `other`. `None` if no combination has a figure, or one is negative. Leaves out bars beyond [`BARS_MAX`] and panels beyond [`PANELS_MAX`], with a note.
 fn bars(
     drawn: &Drawn<'_>,
     (axis, other): (usize, Option<usize>),

@@ -56,7 +56,7 @@ pub struct Annotation {
     pub place: String,
     /// The address, if the place has one.
     pub address: Option<u64>,
-    /// The values that each action records.
+    /// The values that each action of the plugin records, in the same order.
     pub records: Vec<Vec<Recorded>>,
     /// Numbers of the spans that start here.
     pub spans: Vec<u32>,

@@ -47,7 +47,7 @@ pub struct SimWakeupSettings {
     pub symbols: Option<Symbols>,
 }
 
-/// What is recorded of a machine besides its wake-ups. No observer changes guest time.
+/// Records of a machine besides its wake-ups. They do not change guest time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Observers {
     /// The time in which the blocks of the worst wake-up are recorded.
@@ -281,7 +281,7 @@ impl SimWakeup {
             ));
         }
         sample.warnings.extend(summary.cpu_warnings.lines());
-        // The others are in the lines of all seeds. These make the run broken.
+        // The warnings of all seeds are in the lines above. Only a warning that makes the run broken stays with its CPU.
         sample.cpu_warnings.retain(CpuWarning::is_broken);
         sample.seeds = summary.outcomes;
         Ok(Some(sample))

@@ -325,8 +325,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Prepares the plugin in the cache, and a file for the record. [`Recording::accounting`] copies the record to
-    /// `keep_at`, where it is then complete or absent.
+    /// Writes the plugin into the cache, and opens a file for the record. [`Recording::accounting`] later copies the record to
+    /// `keep_at`; the copy appears there complete or not at all. Options that need a setting of `watch` that is off
+    /// (`span_counts`, `locks`) stay off.
     ///
     /// Fails when this irqlab was built without the plugin, or a file cannot be written.
     pub fn new(

@@ -204,7 +204,8 @@ impl Rule {
         Ok(self)
     }
 
-    /// The figure of the rates, if the rule is about their context and the figure is beyond the limit.
+    /// The figure of the rates, if the rule is about their context and the figure is beyond the limit. `None` also if
+    /// the context has no such figure.
     fn broken_by(&self, rates: &ContextRates) -> Option<f64> {
         let Context { kind, number, name } = &rates.context;
         let is_about = self.cpus.include(rates.cpu)

@@ -105,7 +105,8 @@ fn agrees(line: &Agreement) -> Option<bool> {
     Some(line.kernel_min? <= counted && counted <= line.kernel_max?)
 }
 
-/// irqlab's count minus the kernel's exact count, or minus the nearer bound by the files; 0 between the bounds.
+/// irqlab's count minus the kernel's exact count, or minus the nearer bound by the files; 0 between the bounds. `None`
+/// if either count is not known.
 fn difference(line: &Agreement) -> Option<i64> {
     let signed = |count: u64| i64::try_from(count).ok();
     let counted = signed(line.counted?)?;

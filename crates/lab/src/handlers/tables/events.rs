@@ -343,6 +343,8 @@ struct RatioRow<'a> {
 }
 
 fn ratio_columns<'a>() -> Columns<'a, RatioRow<'a>> {
+/// The columns of table `ratios`. Each ratio of [`RATIOS`] has its figure, the half width of its interval, and the
+/// interval's method.
     let mut columns = Columns::all([
         condition_column(50).of_ref(|row: &RatioRow<'_>| &row.condition),
         context_columns().of_ref(|row: &RatioRow<'_>| row.context),

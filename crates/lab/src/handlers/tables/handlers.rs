@@ -200,12 +200,14 @@ impl<'a> Row<'a> {
         (self.has_times() && self.timing.has_spans()).then_some(&self.inclusive_spans)
     }
 
-    /// The interval of the mean self time, without the interval of the probe overhead.
+    /// The interval of the mean self time, without the interval of the probe overhead. `None` if the row is only
+    /// counted, or has too few batches.
     fn interval(&self) -> Option<Interval> {
         self.self_times()?.distribution.interval()
     }
 
-    /// Half width of the interval of the mean self time, with the interval of the probe overhead.
+    /// Half width of the interval of the mean self time, with the interval of the probe overhead. `None` if the row is
+    /// only counted, or has too few batches.
     fn interval_half_width(&self) -> Option<f64> {
         Some(self.interval()?.half_width.hypot(self.overhead_error_ns.unwrap_or(0.0)))
     }
@@ -214,7 +216,7 @@ impl<'a> Row<'a> {
         Some(self.self_times()?.distribution.sum as f64 / self.group().cpu_time_ns as f64)
     }
 
-    /// The interval of [`Row::cpu_ratio`], with the interval of the probe overhead.
+    /// The interval of [`Row::cpu_ratio`], with the interval of the probe overhead. `None` with too few batches.
     fn cpu_ratio_interval(&self) -> Option<Interval> {
         let (spans, group) = (&self.self_spans.distribution, self.group());
         let interval = share_interval(spans, group.length_ns, group.cpu_time_ns)?;

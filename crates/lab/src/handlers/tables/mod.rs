@@ -178,7 +178,7 @@ fn offline_column<'a>(measured: &[ConditionSamples]) -> Columns<'a, GroupRow<'a>
     column.uint(|row: &GroupRow<'_>| row.group.offline_after_ns)
 }
 
-/// `count` per second of `length_ns`.
+/// `count` per second of `length_ns`. `None` if the length is 0.
 fn rate_hz(count: u64, length_ns: u64) -> Option<f64> {
     (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64)
 }

@@ -58,6 +58,7 @@ fn cpu_list(cpus: &[u32]) -> Option<String> {
     (!cpus.is_empty()).then(|| format_cpu_list(cpus))
 }
 
+/// The columns that identify a row: condition, kind, name, callback, sender and call site.
 fn key_columns<'a>() -> Columns<'a, Row<'a>> {
     Columns::all([
         condition_column(50).of_ref(|row: &Row<'_>| &row.condition),

@@ -104,6 +104,9 @@ struct Measured {
 }
 
 impl Measured {
+    /// The row of a job with this number of nodes. `coscheduled`: all nodes have their detours at the same times.
+    /// `latency_ns`: one message of the barrier. The delay is a lower bound if longer detours than the measured ones
+    /// are likely, and then has no upper end of an interval and no 99th percentile.
     fn row(&self, nodes: u64, coscheduled: bool, latency_ns: u64) -> Row {
         // Coscheduled nodes all have the delay of one node.
         let draws = if coscheduled { 1 } else { nodes };

@@ -69,7 +69,7 @@ fn arrivals_word(traces: &[Trace]) -> &'static str {
     if is_random { Arrivals::Random.word() } else { Arrivals::Measured.word() }
 }
 
-/// Says why rows lack the 99th percentile, if any row does.
+/// Says why rows lack the 99th percentile, if any row does. `None` if no row does.
 fn absent_p99(rows: &[Row]) -> Option<Absence> {
     let count = rows.iter().filter(|row| row.delay_p99_ns.is_none()).count();
     let subject = format!("delay_p99_ns of {count} of {} rows", rows.len());
@@ -124,6 +124,7 @@ fn warnings(traces: &[Trace], rows: &[Row], has_few: bool) -> Vec<String> {
     warnings
 }
 
+/// Table `scale`: one row for each granularity, number of nodes, kind of detour times and context left out.
 fn table(rows: &[Row]) -> Table {
     let columns = Columns::all([
         column("granularity_ns", "Work of each node between two barriers.")

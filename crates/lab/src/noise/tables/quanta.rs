@@ -19,7 +19,7 @@ impl Quanta<'_> {
         self.fixed.least_ns.iter().min().copied()
     }
 
-    /// The mean time of a quantum over the shortest time, minus 1.
+    /// The mean time of a quantum over the shortest time, minus 1. `None` without quanta, or if the shortest time is 0.
     fn slowdown_ratio(&self) -> Option<f64> {
         let min_ns = self.min_ns().filter(|min_ns| *min_ns > 0)?;
         Some(self.fixed.times.mean()? / min_ns as f64 - 1.0)

@@ -375,6 +375,8 @@ impl SharedRow<'_> {
     }
 }
 
+/// The columns of table `shared_lines`: the lines with the most coherence misses, divided by the bytes and functions
+/// that miss. Where `bytes` is absent, the row is the sum of the lines without rows of their own.
 fn shared_columns<'a>() -> Columns<'a, SharedRow<'a>> {
     type Row<'r> = SharedRow<'r>;
     let structure = |row: &Row<'_>| match row.bytes {

@@ -54,7 +54,8 @@ impl ModeTicks<'_> {
         ratio(ticks, self.ticks)
     }
 
-    /// Ticks without waits for memory and losses in the pipeline.
+    /// Ticks without waits for memory and losses in the pipeline. `None` if the bench does not count a part, or the
+    /// parts exceed the total.
     fn execution(&self) -> Option<u64> {
         let stalls = self.sum(FETCH_STALL)? + self.sum(DATA_STALL)?;
         self.sum(CYCLES)?.checked_sub(stalls + self.sum(PIPELINE_STALL).unwrap_or(0))

@@ -110,7 +110,7 @@ impl Activities<'_> {
         self.values(Activity::leftover_ratio)
     }
 
-    /// CPU time of the receiver's thread, as a share of the window.
+    /// CPU time of the receiver's thread, as a share of the window. `None` without windows of a positive length.
     fn receiver_ratio(&self) -> Option<f64> {
         let ratio = |activity: &Activity| {
             let window_ns = activity.window_ns;

@@ -101,8 +101,7 @@ impl Model {
         predicted.map_or((None, None), |row| (row.latency_mean_ns, row.cpu_ratio))
     }
 
-    /// The event rate at which two schemes take equal CPU time, by the model. `None` if their difference has the same
-    /// sign at both ends of `range`.
+    /// The event rate at which two schemes take equal CPU time, by the model. `None` if their difference has the same sign at both ends of `range`, or the model has no CPU time of one of them.
     fn crossover_hz(&self, first: Scheme, second: Scheme, range: (f64, f64)) -> Option<f64> {
         let difference = |rate_hz: f64| {
             let cpu = |scheme| self.predict(scheme, rate_hz).1;
@@ -138,6 +137,7 @@ struct CostRow {
     origin: &'static str,
 }
 
+/// Table `costs`: one row for each fitted or given cost.
 fn cost_rows_table(rows: &[CostRow]) -> Table {
     let columns = Columns::all([
         column(
@@ -270,6 +270,7 @@ impl CrossoverRow {
     }
 }
 
+/// The columns of table `crossovers`: at which rates two schemes take equal CPU time, measured and by the model.
 fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
     let rate =
         |name: &str, title: &str, doc: &str| column(name, doc).title(title).format(Format::Auto);
@@ -380,7 +381,7 @@ impl CpuDifference {
 }
 
 /// Half width of the 95 % interval of the difference of two medians, with Welch's degrees of freedom. The counts are
-/// the numbers of windows. `None` if a median has no error.
+/// the numbers of windows. `None` if a median has no error, or comes from a single window.
 fn half_width_of_difference(medians: [(Median, usize); 2]) -> Option<f64> {
     let (mut variance, mut denominator) = (0.0, 0.0);
     for (median, window_count) in medians {

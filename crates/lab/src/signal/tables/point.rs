@@ -57,13 +57,13 @@ impl Point<'_> {
         Values::from_windows(&self.latency_windows(), |window| window.latency.mean()).median()
     }
 
-    /// Events that were handled per second, mean of the windows.
+    /// Events that were handled per second, mean of the windows. `None` without windows of a positive length.
     pub fn delivered_hz(&self) -> Option<f64> {
         Values::from_windows(&self.windows, |window| per_second(window.delivered, &window.activity))
             .mean()
     }
 
-    /// Events that were due per second, mean of the windows.
+    /// Events that were due per second, mean of the windows. `None` without windows of a positive length.
     pub fn offered_hz(&self) -> Option<f64> {
         Values::from_windows(&self.windows, |window| per_second(window.offered, &window.activity))
             .mean()

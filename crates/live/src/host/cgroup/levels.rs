@@ -131,7 +131,8 @@ fn is_initial_namespace(root: &Root) -> bool {
 }
 
 /// The version of the controller's interface, and the path of this process's group in its hierarchy, from the text of
-/// /proc/self/cgroup. The version is 2 unless a line of version 1 names the controller.
+/// /proc/self/cgroup. The version is 2 unless a line of version 1 names the controller. `None` if no line names the
+/// controller and there is no line of version 2.
 fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
     let mut version_2 = None;
     for line in groups.lines() {

@@ -185,7 +185,7 @@ pub fn pid_limit(root: &Root) -> Option<PidLimit> {
     limits.min_by_key(PidLimit::unused)
 }
 
-/// The value of the line `NAME VALUE` of a file.
+/// The value of the line `NAME VALUE` of a file. `None` if the file or the line is missing, or its value is no number.
 fn field(root: &Root, file: &str, name: &str) -> Option<u64> {
     let text = root.text(file)?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(' '));

@@ -15,6 +15,8 @@ pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
+/// The finding about hardware events: which ones count kernel and user mode, which only user mode, and what is absent
+/// without them.
 fn pmu(facts: &HostFacts) -> Finding {
     let pmu = &facts.pmu;
     let is_hardware =

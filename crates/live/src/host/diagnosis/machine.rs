@@ -62,6 +62,7 @@ fn kernel(facts: &HostFacts) -> Finding {
     }
 }
 
+/// The finding about the processor and the online CPUs. Limited if there is only one CPU, or the list is not known.
 fn cpus(facts: &HostFacts) -> Finding {
     let cpu = &facts.cpu;
     let Some(online) = &cpu.online else {

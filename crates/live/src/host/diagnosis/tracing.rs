@@ -207,7 +207,7 @@ fn jit(facts: &HostFacts) -> Option<Finding> {
     Some(finding.unlocked_by("sudo sysctl net.core.bpf_jit_enable=1"))
 }
 
-/// The finding about the limit on locked memory. `None` if the limit does not affect BPF maps.
+/// The finding about the limit on locked memory. `None` if the limit does not affect BPF maps, or is not known.
 fn memlock(facts: &HostFacts) -> Option<Finding> {
     let limits_bpf = facts.kernel.version_pair()? < KERNEL_WITHOUT_MEMLOCK;
     let bytes = facts.rights.memlock_bytes_max?;

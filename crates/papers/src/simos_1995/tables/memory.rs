@@ -34,7 +34,7 @@ impl<'s> Waits<'s> {
     }
 
     /// The paper's share of waits for instructions in the kernel's memory stalls, in per cent. The paper gives it for
-    /// the first and the third machine only.
+    /// the first and the third machine only. `None` for all other machines, modes and streams, and for a workload without the figure.
     fn published_stall_percent(&self, sides: &Sides<'_>) -> Option<f64> {
         let run = self.run;
         if (self.mode, self.stream, run.cpus) != (Mode::Kernel, Stream::Instructions, 1) {

@@ -231,7 +231,7 @@ pub(super) fn multiprocessor_services(sides: &Sides<'_>) -> Table {
 }
 
 /// Shares of a service's time, in the order of [`PARTS`]. The time in memory is split by counts of coherence events and
-/// their costs, so a share is limited to 0.
+/// their costs, so a share is limited to 0. `None` if the time or its stalls are not counted.
 fn parts(service: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
     let ticks = service.ticks()? as f64;
     let share = |name: &str| ratio(service.count(name)? as f64, ticks);
@@ -248,7 +248,7 @@ fn parts(service: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
 }
 
 /// Coherence misses of L2 per request of a service. They do not depend on the size of the cache, so the run with the
-/// smallest caches gives them.
+/// smallest caches gives them. `None` without such a run, service or request.
 fn coherence_misses(sides: &Sides<'_>, workload: &str, published: &SlowdownRow) -> Option<f64> {
     let run = *sides.cache_sizes(workload, true).first()?;
     let services = run.joined(&published.matching_services()?)?;

@@ -72,7 +72,7 @@ struct Row<'s> {
     machines: [Option<Joined<'s>>; 3],
     /// Share of the kernel's cold misses of L2.
     cold_miss_ratio: Option<f64>,
-    /// Why there are no figures; `None` if there are.
+    /// Why there are no figures. `None` if there are figures.
     reason: Option<String>,
 }
 
@@ -235,7 +235,7 @@ fn stall_shares<'s>() -> impl Iterator<Item = Columns<'s, Row<'s>>> {
     })
 }
 
-/// A row for each service of the paper.
+/// A row for each service of the paper, and one for all other services, in each workload that at least one machine ran.
 pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
     let doc = "Services of the kernel on the machines of 1994, 1996 and 1998, simulated and \
                published (Table 4.8).";
@@ -263,7 +263,7 @@ pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
         .displayed(display_by_workload("Services on three machines (Table 4.8)"))
 }
 
-/// The row of the services without a row of their own.
+/// The row that sums the services without a row of their own.
 fn others_row<'s>(sides: &Sides<'s>, workload: &str, published: &'s OtherServices) -> Row<'s> {
     let listed: Vec<MatchingServices<'_>> =
         sides.paper.services(workload).filter_map(ServiceRow::matching_services).collect();
@@ -298,7 +298,7 @@ pub(super) const NO_SERVICE: &str =
 pub(super) const NOT_REQUESTED: &str = "no requests in the window";
 
 /// A service's share of the kernel's cold misses of L2. Cold misses do not depend on the size of the cache, so the run
-/// with the smallest caches gives them.
+/// with the smallest caches gives them. `None` without such a run or service, or if the kernel has no cold misses.
 fn cold_misses<'a>(
     sides: &Sides<'a>,
     workload: &str,

@@ -173,7 +173,8 @@ fn sections(file: &mut ReadFile<'_>, header: &[u8]) -> Option<Vec<Section>> {
     headers.chunks_exact(SECTION_BYTES).map(section).collect()
 }
 
-/// The functions in the table of symbols of the type `kind`, and the table of their names.
+/// The functions in the table of symbols of the type `kind`, and the table of their names. `None` if the file has no
+/// such table, or it cannot be read.
 fn functions_from_sections(
     file: &mut ReadFile<'_>,
     sections: &[Section],
@@ -220,7 +221,7 @@ fn functions_from_sections(
 }
 
 /// The functions of a file without a table of sections, from the dynamic linker's table of symbols, and the table of
-/// their names.
+/// their names. `None` if the file has no such table, or it cannot be read.
 fn functions_from_dynamic(
     file: &mut ReadFile<'_>,
     loaded: &[Segment],
@@ -260,7 +261,7 @@ fn functions_from_dynamic(
 }
 
 /// The number of symbols, from the GNU hash table at offset `hash`: the number of the last symbol in any of its lists,
-/// plus 1.
+/// plus 1. `None` if the table cannot be read or is damaged.
 fn gnu_hash_count(file: &mut ReadFile<'_>, hash: u64) -> Option<u32> {
     let header = complete_table(file, hash, 16)?;
     let (buckets, first, words) = (u32_at(&header, 0)?, u32_at(&header, 4)?, u32_at(&header, 8)?);

@@ -82,7 +82,8 @@ impl Guest<'_> {
         Some(FilePage { pages, file, offset })
     }
 
-    /// The file whose `address_space` is at `pages`.
+    /// The file whose `address_space` is at `pages`. `None` if the kernel's offsets are not known, or the inode cannot
+    /// be read.
     fn file_version(&mut self, pages: u64) -> Option<FileVersion> {
         let offsets = self.offsets;
         let inode = self.word(pages.wrapping_add(offsets.mapping_host?))?;
@@ -106,7 +107,8 @@ impl Guest<'_> {
         })
     }
 
-    /// The last component of a file's path. If the file has several names, one of them.
+    /// The last component of a file's path. If the file has several names, one of them. `None` for a file without a
+    /// name, or if it cannot be read.
     pub(super) fn file_name(&mut self, file: &FileVersion) -> Option<String> {
         let offsets = self.offsets;
         let link = self.word(file.inode.wrapping_add(offsets.inode_names?))?;

@@ -32,7 +32,7 @@ impl VcpuState {
         Some(flags_in(&self.text(cpu)?)? & INTERRUPT_FLAG != 0)
     }
 
-    /// The text with the registers and flags of a vCPU.
+    /// The text with the registers and flags of a vCPU. `None` if memory is short, or the text is not UTF-8.
     fn text(self, cpu: *mut c_void) -> Option<String> {
         let (mut text, mut bytes): (*mut c_char, usize) = (ptr::null_mut(), 0);
         // SAFETY: the stream writes into its own buffer. It sets both variables when it is closed, and they exist until

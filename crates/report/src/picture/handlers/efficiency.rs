@@ -65,8 +65,8 @@ fn bar(row: &Row<'_>, column: &str, conditions: &Conditions) -> Option<Bar> {
     })
 }
 
-/// The name of the context with the lowest IPC, and its IPC. `None` if, within the errors, another context may have the
-/// lowest IPC, also a context whose IPC was not measured.
+/// The context with the lowest IPC, and its IPC as text. `None` if the errors allow another context to be lowest, or if a context
+/// has no IPC.
 fn lowest_ipc(table: &Table, conditions: &Conditions) -> Option<(String, String)> {
     let column = MEASURES[0].0;
     let ipc = |row: &Row<'_>| {
@@ -93,8 +93,8 @@ fn title(table: &Table, conditions: &Conditions, has_ipc: bool) -> String {
     format!("How well each context runs: {subject}")
 }
 
-/// A note about the contexts that are not drawn. Contexts follow in the order of conditions, so those at the end cost
-/// least only in a run of one condition.
+/// A note about the contexts that are not drawn. Contexts follow in the order of conditions, so those at the end
+/// have the lowest cost, but only if the run has one condition.
 fn dropped_note(dropped: usize, conditions: &Conditions) -> Option<String> {
     match conditions.0.len() {
         1 => left_out(0, dropped, "ratios"),

@@ -224,8 +224,8 @@ enum PointSource {
     OverCapacity,
 }
 
-/// The series of the rows, by scheme. `point` makes the point of a row, or `None` to leave the row out. Schemes without
-/// points are left out.
+/// The points of the rows by scheme, ascending by x. `point` returns `None` to leave a row out. Rows of schemes that `schemes`
+/// does not have are left out, and schemes without points.
 fn series<'r>(
     rows: impl Iterator<Item = Row<'r>>,
     schemes: &Schemes,

@@ -122,7 +122,7 @@ struct Combination<'a> {
 }
 
 impl Combination<'_> {
-    /// The reading of the reported column.
+    /// The reading of the reported column. `None` if the combination has no result, or not this figure.
     fn reading(&self) -> Option<&Reading> {
         self.readings.first()?.as_ref()
     }
@@ -278,8 +278,8 @@ fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) ->
     (!parts.is_empty()).then(|| format!("--fail-on {word}: {}.", parts.join("; ")))
 }
 
-/// The combination with the largest change that is known to be one, as a sentence. `combinations`: sorted, so that it is
-/// the first.
+/// The combination with the largest change that is known to be one, as a sentence. `combinations`: sorted, so that it
+/// is the first. `None` if no combination has a change.
 fn largest_change(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Option<String> {
     let compared_with = facts.compared_with();
     let first = combinations.first()?;

@@ -290,8 +290,8 @@ fn check_number(table: &Table, name: &str) -> Result<(), Usage> {
     }
 }
 
-/// The column that a table's headline names first among its costs and benefits. Without one in the headline: the cost or
-/// benefit that a narrow terminal keeps longest.
+/// The column that a table's headline names first among its costs and benefits. Without one in the headline: the cost
+/// or benefit that a narrow terminal keeps longest. `None` if the table has no numbers that are costs or benefits.
 fn headline_column(table: &Table) -> Option<&Column> {
     let is_judged =
         |column: &&Column| matches!(column.role, Role::Cost | Role::Benefit) && is_number(column);

@@ -160,6 +160,8 @@ pub fn state_text(combination: &Combination<'_>) -> String {
     }
 }
 
+/// The table with one row for each combination, in the order of `combinations`. A combination without a figure has an
+/// empty row, and a change is empty where the baseline has no figure. The cells follow the order of [`columns`].
 fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table {
     let has_changes = combinations.iter().any(|combination| combination.change.is_some());
     let order = if has_changes {
@@ -263,7 +265,7 @@ fn warnings(
     warnings
 }
 
-/// Says how many figures the other sweep lacks.
+/// Says how many figures the other sweep lacks. `None` if it lacks none.
 fn against_warning(path: &str, combinations: &[Combination<'_>]) -> Option<String> {
     let is_unjudged = |combination: &&Combination<'_>| {
         combination.reading().is_some() && combination.change.is_none()
@@ -274,7 +276,8 @@ fn against_warning(path: &str, combinations: &[Combination<'_>]) -> Option<Strin
     })
 }
 
-/// Says why figures have no change, or with which of several values of the baseline they are compared.
+/// Says why figures have no change, or with which of several values of the baseline they are compared. `None` if
+/// neither is the case.
 fn baseline_warning(plan: &Plan, combinations: &[Combination<'_>]) -> Option<String> {
     let Some(baseline) = &plan.baseline else {
         return Some("the specification has no [baseline]: figures have no change".to_owned());
