@@ -35,7 +35,7 @@ impl CountCheck {
         if std::mem::take(&mut self.is_due)
             && let Some(icount) = self.icount
         {
-            let vcpu_counts = level.counts_of_all_vcpus(0, 0);
+            let vcpu_counts = level.counts_between_blocks();
             let counted = vcpu_counts.iter().map(|counts| counts[INSTRUCTIONS]).sum::<u64>();
             let counted = counted - unclocked.0;
             writer.write(&Record::Check(Check { counted, icount: icount.get() }));

@@ -13,13 +13,13 @@ use machine::VirtualAddress;
 use machine::decode::Decoder;
 
 use crate::check::CountCheck;
-use crate::cpu::level::Level;
+use crate::cpu::level::{Level, RequestedLevel};
 use crate::cpu::{self, BlockPosition};
 use crate::devices::dma;
 use crate::guest::annotations::AnnotationCounters;
 use crate::guest::executed_blocks::ExecutedBlocks;
 use crate::guest::region_rows;
-use crate::guest::regions::Regions;
+use crate::guest::regions::{RegionEdge, RegionState, Regions};
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::spans::{SpanSource, Spans};
 use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
@@ -126,9 +126,9 @@ impl Session {
         }
     }
 
-    /// Sets the level of detail from the next block on: the level of the options (`is_full`), or markers only.
-    pub(crate) fn set_level(&mut self, is_full: bool) {
-        if self.level.request(is_full) {
+    /// Sets the level of detail from the next block on.
+    pub(crate) fn set_level(&mut self, level: RequestedLevel) {
+        if self.level.request(level) {
             self.qemu.reset();
         }
     }
@@ -276,38 +276,42 @@ impl Session {
     /// window's end when the level changes. Marker, counts and contexts are written before the region closes, as at a close by
     /// the guest.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
-        let Some(rule) = self.options.until else { return };
+        let Some(stop_rule) = self.options.until else { return };
         if !self.spans.are_enough() || !self.regions.is_open() || self.writer.has_ended() {
             return;
         }
-        if self
-            .tracker
-            .cpus
-            .iter()
-            .any(|tracked| tracked.stack.is_inside_any(KernelContext::is_interrupt_or_exception))
-        {
-            // A span that the close cuts would be in the counts of its context, but not among its spans.
+        let is_inside_span =
+            self.tracker.cpus.iter().any(|tracked| {
+                tracked.stack.is_inside_any(KernelContext::is_interrupt_or_exception)
+            });
+        if is_inside_span {
+            // The cut span would be in the counts of its context, but it would not be a span of the record.
             return;
         }
         self.clock.count_halts(vcpu);
-        let counted = self.level.counts_of_all_vcpus(vcpu, 0);
+        let counted = self.level.counts_between_blocks();
         let opened_at = self.regions.opened_at(vcpu as usize);
         let length_cycles = counted[vcpu as usize][TIME].saturating_sub(opened_at);
         let length_ns = self.clock.ns_of(length_cycles);
-        if length_ns < rule.early_end_ns_min() {
+        if length_ns < stop_rule.early_end_ns_min() {
             return;
         }
+        self.close_early(vcpu, &counted);
+        self.clock_jump_ns = stop_rule.window_ns.saturating_sub(length_ns);
+    }
+
+    /// Closes the region as at a close by the guest. `counted`: the counts of each vCPU.
+    fn close_early(&mut self, vcpu: u32, counted: &[Counts]) {
         let region = self.regions.number().into();
         let hit = MarkerHit { vcpu, number: marker::ENOUGH, argument: region };
-        self.write_marker(&hit, false, &counted);
-        self.write_kernel_counts(true);
-        self.write_present_contexts(&counted);
-        self.close_region(&counted);
+        self.write_marker(&hit, RegionState::Closed, counted);
+        self.write_kernel_counts(RegionEdge::Close);
+        self.write_present_contexts(counted);
+        self.close_region(counted);
         if let Some(progress) = &mut self.progress {
-            progress.region(false, vcpu, &counted);
+            progress.write_region(RegionState::Closed, vcpu, counted);
         }
-        self.set_level(false);
-        self.clock_jump_ns = rule.window_ns.saturating_sub(length_ns);
+        self.set_level(RequestedLevel::MarkersOnly);
     }
 
     /// Writes a last transition of each vCPU, to the context that it executes. The guest does not know when the region
@@ -319,9 +323,9 @@ impl Session {
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 
-    /// Writes the record of a marker. `is_open`: whether a region is open after it. `counted`: the counts of each vCPU,
-    /// or empty.
-    pub(crate) fn write_marker(&mut self, hit: &MarkerHit, is_open: bool, counted: &[Counts]) {
+    /// Writes the record of a marker. `state`: that of the region after the marker. `counted`: the counts of each vCPU, or
+    /// empty.
+    pub(crate) fn write_marker(&mut self, hit: &MarkerHit, state: RegionState, counted: &[Counts]) {
         let MarkerHit { vcpu, number, argument } = *hit;
         let tracked = &self.tracker.cpus[vcpu as usize];
         let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
@@ -331,7 +335,7 @@ impl Session {
             cpu: vcpu,
             number,
             argument,
-            open: is_open,
+            open: state == RegionState::Open,
             interrupts,
             exceptions,
             handled_faults,
@@ -375,10 +379,10 @@ impl Session {
 
     /// Writes the guest kernel's own counts, at an edge of a region. Does nothing in a
     /// recording without counts, because there is nothing to compare them with.
-    pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
+    pub(crate) fn write_kernel_counts(&mut self, edge: RegionEdge) {
         if self.level.can_count() {
             let Session { regions, tracker, qemu, writer, .. } = self;
-            region_rows::write_kernel_counts(regions, at_close, tracker, qemu, writer);
+            region_rows::write_kernel_counts(regions, edge, tracker, qemu, writer);
         }
     }
 
@@ -388,7 +392,8 @@ impl Session {
             return;
         }
         let Session { regions, tracker, qemu, writer, .. } = self;
-        region_rows::write_kernel_counts_of(vcpu as usize, regions, true, tracker, qemu, writer);
+        let edge = RegionEdge::Close;
+        region_rows::write_kernel_counts_of(vcpu as usize, regions, edge, tracker, qemu, writer);
         tracker.cpus[vcpu as usize].stack.leave_region(*now);
         cpu::with_vcpu(vcpu, |cpu| cpu.set_sampled_region(None));
         self.write_hotplug(vcpu, HotplugState::Offline, now);
@@ -414,7 +419,7 @@ impl Session {
         }
         let counted = self.level.counts_of_all_vcpus(vcpu, remaining);
         if self.regions.is_open() {
-            self.write_kernel_counts(true);
+            self.write_kernel_counts(RegionEdge::Close);
             self.close_region(&counted);
         }
         self.end(Ending::Annotation, &counted);
@@ -428,7 +433,7 @@ impl Session {
             self.writer.flush();
             return;
         }
-        let counted = self.level.counts_of_all_vcpus(0, 0);
+        let counted = self.level.counts_between_blocks();
         self.close_region(&counted);
         self.end(Ending::Exit, &counted);
     }

@@ -54,6 +54,11 @@ impl Writer {
         self.write(&Record::Notice(notice, cpu, value));
     }
 
+    /// Writes a notice that needs no value.
+    pub(crate) fn notice_without_value(&mut self, notice: Notice, cpu: u32) {
+        self.notice(notice, cpu, 0);
+    }
+
     /// Writes the counters of the preceding record, [`COUNTERS_PER_RECORD`] in each record of counters.
     pub(crate) fn counters(&mut self, cpu: u32, owner: CountersOf, counts: &Counts) {
         self.counters_if(cpu, owner, counts, |_, _| true);

@@ -107,7 +107,7 @@ impl InOrderCore {
             self.ready[register_index(register)] = done;
         }
         for register in instruction.moves {
-            self.ready[register_index(register)] = ReadyTime::new(issued.next(), false);
+            self.ready[register_index(register)] = ReadyTime::without_miss(issued.next());
         }
         self.all_done = self.all_done.max(done);
         if instruction.loads() {
@@ -119,7 +119,7 @@ impl InOrderCore {
             self.stall_until_filled(issued, lines_filled);
         } else if loaded.buffer_free > issued {
             // A load that missed holds the pipeline until a fill buffer takes its line.
-            self.earliest = self.earliest.max(ReadyTime::new(loaded.buffer_free, true));
+            self.earliest = self.earliest.max(ReadyTime::after_miss(loaded.buffer_free));
         }
         if instruction.special == Special::Barrier {
             self.earliest = self.earliest.max(done);
@@ -188,7 +188,7 @@ impl InOrderCore {
         let data = if waits_for.missed() { data } else { CycleRange::EMPTY };
         // Slots are charged to data where the instruction waits for both, because causes must not overlap.
         let fetch = CycleRange::new(fetched.wait.start.max(data.end), fetched.wait.end);
-        let waits = || StallCauses { fetch, data, ..StallCauses::default() };
+        let waits = || StallCauses { fetch, load_data: data, ..StallCauses::default() };
         self.common.retirement.retire(issued.next(), waits);
     }
 
@@ -206,7 +206,7 @@ impl InOrderCore {
         memory: &mut M,
     ) -> Loaded {
         let mut loaded = Loaded {
-            data: ReadyTime::new(issued, false),
+            data: ReadyTime::without_miss(issued),
             lines_filled: issued,
             buffer_free: issued,
         };
@@ -222,7 +222,7 @@ impl InOrderCore {
                 Source::Store(known) | Source::Renamed(known) => {
                     self.common.retirement.counts.forwarded_loads += 1;
                     let cycle = access_start.max(known) + self.common.latencies.forward;
-                    loaded.data = loaded.data.max(ReadyTime::new(cycle, false));
+                    loaded.data = loaded.data.max(ReadyTime::without_miss(cycle));
                     continue;
                 }
             };
@@ -248,7 +248,7 @@ impl InOrderCore {
         loaded: ReadyTime,
     ) -> ReadyTime {
         if !instruction.uses_loaded_data() {
-            return ReadyTime::new(issued, false);
+            return ReadyTime::without_miss(issued);
         }
         let latencies = &self.common.latencies;
         let early_cycles = latencies.of_unit(Unit::Load) - latencies.load_to_own_operation();
@@ -286,7 +286,7 @@ impl InOrderCore {
         if !instruction.stores() {
             return lines_filled;
         }
-        let mut filled = ReadyTime::new(issued, false);
+        let mut filled = ReadyTime::without_miss(issued);
         for store in accesses.iter().filter(|access| access.write) {
             let start = self.access_start(issued, lines_filled);
             let served = self.common.store_of(instruction, store, start, issued, memory);
@@ -307,7 +307,7 @@ impl InOrderCore {
     fn stall_until_filled(&mut self, issued: Cycle, lines_filled: Cycle) {
         if lines_filled > issued {
             let cycle = lines_filled.next();
-            self.earliest = self.earliest.max(ReadyTime::new(cycle, true));
+            self.earliest = self.earliest.max(ReadyTime::after_miss(cycle));
             self.common.front.resume_at(cycle);
             self.common.retirement.wait_for_data(cycle);
         }

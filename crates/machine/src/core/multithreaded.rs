@@ -37,11 +37,11 @@ pub struct MultithreadedCore {
     btb_miss_cycles: u64,
     interval_cycles: [u64; UNITS],
     /// When each kind of unit is free. All threads share the units.
-    free: [Cycle; UNITS],
+    unit_free_at: [Cycle; UNITS],
     /// The next cycle that can issue an instruction.
     now: Cycle,
     /// The thread that issued last.
-    last: usize,
+    last_issuer: usize,
 }
 
 impl MultithreadedCore {
@@ -56,9 +56,9 @@ impl MultithreadedCore {
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
             interval_cycles: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
-            free: [Cycle::START; UNITS],
+            unit_free_at: [Cycle::START; UNITS],
             now: Cycle::START,
-            last: threads as usize - 1,
+            last_issuer: threads as usize - 1,
         })
     }
 
@@ -182,7 +182,9 @@ impl MultithreadedCore {
             return self.drain();
         }
         let mut known_until = self.known_until();
-        while let Some((cycle, thread)) = self.next().filter(|next| next.0 < known_until) {
+        while let Some((cycle, thread)) =
+            self.next_issue().filter(|(cycle, _)| *cycle < known_until)
+        {
             self.issue(thread, cycle);
             if self.threads[thread].queue.is_empty() {
                 known_until = self.known_until();
@@ -207,7 +209,7 @@ impl MultithreadedCore {
     /// Issues all queued instructions. A thread whose queue drains earlier than others counts as halted until the end,
     /// and then continues at the common time.
     pub fn drain(&mut self) {
-        while let Some((cycle, thread)) = self.next() {
+        while let Some((cycle, thread)) = self.next_issue() {
             self.issue(thread, cycle);
         }
         for thread in &mut self.threads {
@@ -217,30 +219,30 @@ impl MultithreadedCore {
 
     /// The next cycle with an issue, and its thread. `None`: all queues are empty. If several threads are ready in that
     /// cycle, the first one after the last issuing thread issues (round robin).
-    fn next(&self) -> Option<(Cycle, usize)> {
-        let number = self.threads.len();
-        let mut first: Option<(Cycle, usize)> = None;
-        for distance in 1..=number {
-            let thread = (self.last + distance) % number;
+    fn next_issue(&self) -> Option<(Cycle, usize)> {
+        let thread_count = self.threads.len();
+        let mut earliest: Option<(Cycle, usize)> = None;
+        for distance in 1..=thread_count {
+            let thread = (self.last_issuer + distance) % thread_count;
             let Some(pending) = self.threads[thread].queue.front() else { continue };
-            let free =
-                pending.instruction.unit.map_or(Cycle::START, |unit| self.free[unit as usize]);
-            let cycle = self.threads[thread].head.cycle.max(free).max(self.now);
+            let unit = pending.instruction.unit;
+            let unit_free_at = unit.map_or(Cycle::START, |unit| self.unit_free_at[unit as usize]);
+            let cycle = self.threads[thread].head.cycle.max(unit_free_at).max(self.now);
             if cycle == self.now {
                 return Some((cycle, thread));
             }
-            if first.is_none_or(|(earliest, _)| cycle < earliest) {
-                first = Some((cycle, thread));
+            if earliest.is_none_or(|(earliest_cycle, _)| cycle < earliest_cycle) {
+                earliest = Some((cycle, thread));
             }
         }
-        first
+        earliest
     }
 
     /// Issues the first queued instruction of thread `number` in `cycle`, and gives it its times.
     fn issue(&mut self, number: usize, cycle: Cycle) {
         let thread = &mut self.threads[number];
         let Some(pending) = thread.queue.pop_front() else { return };
-        (self.now, self.last) = (cycle.next(), number);
+        (self.now, self.last_issuer) = (cycle.next(), number);
         thread.queued_cycles -= pending.cycles_min();
         thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
         let ready_cycle = thread.head.cycle;
@@ -249,7 +251,7 @@ impl MultithreadedCore {
         thread.retirement.retire(cycle.next(), waits);
         let instruction = &pending.instruction;
         if let Some(unit) = instruction.unit {
-            self.free[unit as usize] = cycle + self.interval_cycles[unit as usize];
+            self.unit_free_at[unit as usize] = cycle + self.interval_cycles[unit as usize];
         }
         let PendingWaits { load_cycles, store_cycles } = pending.waits;
         let missed = load_cycles > 0;
@@ -265,7 +267,7 @@ impl MultithreadedCore {
             thread.registers[register_index(register)] = done;
         }
         for register in instruction.moves {
-            thread.registers[register_index(register)] = ReadyTime::new(cycle.next(), false);
+            thread.registers[register_index(register)] = ReadyTime::without_miss(cycle.next());
         }
         thread.all_done = thread.all_done.max(done);
         if instruction.loads() {
@@ -287,9 +289,11 @@ impl MultithreadedCore {
         let mut resume = ReadyTime::default();
         match pending.prediction {
             Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
-            Prediction::BtbMiss => resume = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
+            Prediction::BtbMiss => {
+                resume = ReadyTime::without_miss(cycle + 1 + self.btb_miss_cycles)
+            }
             Prediction::Mispredicted => {
-                resume = ReadyTime::new(done.cycle() + self.mispredict_cycles, false);
+                resume = ReadyTime::without_miss(done.cycle() + self.mispredict_cycles);
                 self.threads[number].retirement.mispredicted(resume.cycle());
             }
         }
@@ -304,7 +308,7 @@ impl MultithreadedCore {
         resume = resume.max(ReadyTime::new(operation_start, pending.waits.load_cycles > 0));
         let waited = pending.waits.cycles();
         if waited > 0 {
-            resume = resume.max(ReadyTime::new(cycle + 1 + waited, true));
+            resume = resume.max(ReadyTime::after_miss(cycle + 1 + waited));
         }
         let earliest = &mut self.threads[number].earliest;
         *earliest = (*earliest).max(resume);
@@ -541,7 +545,7 @@ impl Thread {
         let data = if ready.missed() { data } else { CycleRange::EMPTY };
         let fetch = CycleRange::new(starts.next().max(data.end), fetched.next());
         let fetch = if pending.fetch_wait > 0 { fetch } else { CycleRange::EMPTY };
-        let waits = StallCauses { fetch, data, ..StallCauses::default() };
+        let waits = StallCauses { fetch, load_data: data, ..StallCauses::default() };
         self.head = Ready { cycle: fetched.max(ready.cycle()), waits };
     }
 }

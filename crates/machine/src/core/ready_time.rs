@@ -17,6 +17,18 @@ impl ReadyTime {
         ReadyTime(cycle.0 << 1 | u64::from(missed))
     }
 
+    /// The time of a value that waits for no miss.
+    #[inline]
+    pub(super) fn without_miss(cycle: Cycle) -> ReadyTime {
+        ReadyTime::new(cycle, false)
+    }
+
+    /// The time of a value that waits for a miss.
+    #[inline]
+    pub(super) fn after_miss(cycle: Cycle) -> ReadyTime {
+        ReadyTime::new(cycle, true)
+    }
+
     #[inline]
     pub(super) fn cycle(self) -> Cycle {
         Cycle(self.0 >> 1)

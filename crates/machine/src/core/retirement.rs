@@ -48,9 +48,9 @@ pub(super) struct StallCauses {
     /// The instruction waited for its instruction line.
     pub(super) fetch: CycleRange,
     /// The instruction waited for an entry of the store buffer, which was full of stores that missed.
-    pub(super) full: CycleRange,
+    pub(super) store_buffer_full: CycleRange,
     /// The instruction waited for its data.
-    pub(super) data: CycleRange,
+    pub(super) load_data: CycleRange,
     /// Other threads used the core.
     pub(super) shared: CycleRange,
 }
@@ -58,13 +58,13 @@ pub(super) struct StallCauses {
 impl StallCauses {
     #[inline(always)]
     fn is_any_set(&self) -> bool {
-        let StallCauses { fetch, full, data, shared } = self;
-        fetch.end.0 | full.end.0 | data.end.0 | shared.end.0 != 0
+        let StallCauses { fetch, store_buffer_full, load_data, shared } = self;
+        fetch.end.0 | store_buffer_full.end.0 | load_data.end.0 | shared.end.0 != 0
     }
 
     fn all(&self) -> [CycleRange; 4] {
-        let StallCauses { fetch, full, data, shared } = *self;
-        [fetch, full, data, shared]
+        let StallCauses { fetch, store_buffer_full, load_data, shared } = *self;
+        [fetch, store_buffer_full, load_data, shared]
     }
 }
 
@@ -170,19 +170,21 @@ impl Retirement {
     /// the retirement `previous`.
     #[inline(never)]
     fn charge(&mut self, previous: WidthLimiter, until: Cycle, waits: &StallCauses) {
-        // Where the first instruction after a misprediction also waits for something else, the other cause has the slots.
-        let refilled = self.refill.end;
-        if refilled > previous.cycle() {
-            let slots = |range: CycleRange| self.slots(previous, range.before(refilled), until);
-            let others: u64 = waits.all().into_iter().map(slots).sum();
-            let refill = slots(CycleRange::new(Cycle::START, refilled));
-            self.counts.branch_stall_slots += refill.saturating_sub(others);
+        // A slot in which the first instruction after a misprediction also waits for something else goes to that cause.
+        let refill_end = self.refill.end;
+        if refill_end > previous.cycle() {
+            let slots_in_refill =
+                |range: CycleRange| self.slots(previous, range.before(refill_end), until);
+            let slots_with_another_cause: u64 = waits.all().into_iter().map(slots_in_refill).sum();
+            let refill_slots = slots_in_refill(CycleRange::new(Cycle::START, refill_end));
+            self.counts.branch_stall_slots += refill_slots.saturating_sub(slots_with_another_cause);
             self.refill.end = Cycle::START;
         }
-        let slots = |range| self.slots(previous, range, until);
-        let (data, full) = (slots(waits.data), slots(waits.full));
-        let (fetch, shared) = (slots(waits.fetch), slots(waits.shared));
-        self.counts.data_stall_slots += data + full;
+        let slots_of = |range| self.slots(previous, range, until);
+        let (data, store_buffer_full) =
+            (slots_of(waits.load_data), slots_of(waits.store_buffer_full));
+        let (fetch, shared) = (slots_of(waits.fetch), slots_of(waits.shared));
+        self.counts.data_stall_slots += data + store_buffer_full;
         self.counts.fetch_stall_slots += fetch;
         self.counts.shared_slots += shared;
     }
@@ -243,9 +245,9 @@ mod tests {
                 let range = CycleRange::new(Cycle(interval.0), Cycle(interval.1));
                 let mut causes = StallCauses::default();
                 match cause {
-                    0 => causes.data = range,
+                    0 => causes.load_data = range,
                     1 => causes.fetch = range,
-                    2 => causes.full = range,
+                    2 => causes.store_buffer_full = range,
                     _ => {}
                 }
                 if cause == 6 && waits > 0 {

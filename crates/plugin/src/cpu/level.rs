@@ -8,6 +8,14 @@ use simrecord::record::Detail;
 
 use crate::cpu;
 
+/// A level that markers and annotations request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestedLevel {
+    /// The level of the options.
+    Full,
+    MarkersOnly,
+}
+
 #[derive(Debug)]
 pub(crate) struct Level {
     /// The level of the options.
@@ -40,10 +48,13 @@ impl Level {
         self.wanted != Detail::Fast
     }
 
-    /// Requests the level of the options (`is_full`), or markers only, from the next block on. Returns whether the
-    /// level changes: the caller must then make QEMU drop its translated code.
-    pub(crate) fn request(&mut self, is_full: bool) -> bool {
-        let level = if is_full { self.wanted } else { Detail::Fast };
+    /// Requests a level from the next block on. Returns whether the level changes: the caller must then make QEMU drop its
+    /// translated code.
+    pub(crate) fn request(&mut self, requested: RequestedLevel) -> bool {
+        let level = match requested {
+            RequestedLevel::Full => self.wanted,
+            RequestedLevel::MarkersOnly => Detail::Fast,
+        };
         let is_change = level != self.requested.unwrap_or(self.current);
         if is_change {
             self.requested = Some(level);
@@ -74,6 +85,12 @@ impl Level {
         };
         (0..self.cpus).map(counts_of).collect()
     }
+
+    /// The counts of each vCPU, by its number, when every block that has started has also executed. Empty if the recording
+    /// never counts.
+    pub(crate) fn counts_between_blocks(&self) -> Vec<Counts> {
+        self.counts_of_all_vcpus(0, 0)
+    }
 }
 
 #[cfg(test)]
@@ -83,12 +100,12 @@ mod tests {
     #[test]
     fn a_level_changes_when_the_code_is_forgotten() {
         let mut level = Level::new(Detail::Timed, true, 1);
-        assert!(level.request(true) && !level.request(true));
+        assert!(level.request(RequestedLevel::Full) && !level.request(RequestedLevel::Full));
         assert_eq!((level.current(), level.counted_part_of(3)), (Detail::Fast, 0));
         level.apply_request();
         assert_eq!((level.current(), level.counted_part_of(3)), (Detail::Timed, 3));
         // Two changes before QEMU has dropped its code cancel each other.
-        assert!(level.request(false) && level.request(true));
+        assert!(level.request(RequestedLevel::MarkersOnly) && level.request(RequestedLevel::Full));
         level.apply_request();
         assert_eq!(level.current(), Detail::Timed);
     }

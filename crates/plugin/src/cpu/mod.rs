@@ -344,9 +344,15 @@ impl Cpu {
         self.is_in_last_block
     }
 
-    /// Sets whether the starting block is the last of its time slice, and QEMU stays in its loop after it.
-    pub(crate) fn set_in_last_block(&mut self, is_last: bool) {
-        self.is_in_last_block = is_last;
+    /// Notes that the starting block is the last of its time slice, and that QEMU stays in its loop after it.
+    pub(crate) fn enter_last_block(&mut self) {
+        self.is_in_last_block = true;
+        self.set_due();
+    }
+
+    /// Notes that the starting block is not the last of its time slice, or that QEMU leaves its loop after it.
+    pub(crate) fn leave_last_block(&mut self) {
+        self.is_in_last_block = false;
         self.set_due();
     }
 

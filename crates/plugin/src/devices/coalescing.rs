@@ -5,6 +5,14 @@
 //! message interrupt for each of them, and the local APIC has one bit for all (Intel SDM 3A, IRR). So the CPU is
 //! interrupted once.
 
+/// The deadline of a request. Requests with the same deadline follow in the order of their serial numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DeadlineKey {
+    /// Guest time, ns.
+    pub(super) due_ns: i64,
+    pub(super) serial: u64,
+}
+
 /// A disk's batch of completions that wait.
 #[derive(Debug)]
 pub(super) struct Coalescing {
@@ -29,8 +37,8 @@ impl Coalescing {
 
     /// Adds the request with this serial number, which is done at `done_ns`. Requests must come in the order of
     /// `done_ns`. Returns when the request is reported. If the request fills a batch, also returns the earlier members,
-    /// each with its former report time: all members are reported now.
-    pub(super) fn add(&mut self, done_ns: i64, serial: u64) -> (i64, Vec<(i64, u64)>) {
+    /// with their former deadlines: all members are reported now.
+    pub(super) fn add(&mut self, done_ns: i64, serial: u64) -> (i64, Vec<DeadlineKey>) {
         // A batch that is reported before this request is done does not wait for it.
         let joined = self.open.take().filter(|batch| done_ns <= batch.report_ns);
         let new = || Batch {
@@ -39,7 +47,8 @@ impl Coalescing {
         };
         let mut batch = joined.unwrap_or_else(new);
         if batch.serials.len() + 1 >= self.count as usize {
-            let earlier = batch.serials.into_iter().map(|serial| (batch.report_ns, serial));
+            let due_ns = batch.report_ns;
+            let earlier = batch.serials.into_iter().map(|serial| DeadlineKey { due_ns, serial });
             return (done_ns, earlier.collect());
         }
         batch.serials.push(serial);
@@ -53,12 +62,16 @@ impl Coalescing {
 mod tests {
     use super::*;
 
+    fn key(due_ns: i64, serial: u64) -> DeadlineKey {
+        DeadlineKey { due_ns, serial }
+    }
+
     #[test]
     fn a_full_batch_is_reported_at_once() {
         let mut coalescing = Coalescing::new(3, 100);
         assert_eq!(coalescing.add(10, 1), (110, vec![]));
         assert_eq!(coalescing.add(20, 2), (110, vec![]));
-        assert_eq!(coalescing.add(30, 3), (30, vec![(110, 1), (110, 2)]));
+        assert_eq!(coalescing.add(30, 3), (30, vec![key(110, 1), key(110, 2)]));
         assert_eq!(coalescing.add(30, 4), (130, vec![]));
     }
 
@@ -69,7 +82,7 @@ mod tests {
         // The first batch was reported at 110.
         assert_eq!(coalescing.add(111, 2), (211, vec![]));
         // A completion at the report time still joins the batch.
-        assert_eq!(coalescing.add(211, 3), (211, vec![(211, 2)]));
+        assert_eq!(coalescing.add(211, 3), (211, vec![key(211, 2)]));
     }
 
     #[test]

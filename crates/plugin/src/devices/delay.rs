@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::devices::coalescing::Coalescing;
+use crate::devices::coalescing::{Coalescing, DeadlineKey};
 use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
 use crate::session;
 use machine::drive::{Drive, DriveRequest, SECTOR_BYTES};
@@ -36,10 +36,10 @@ struct Queue<T> {
     undelayed: VecDeque<T>,
     /// Requests that have no deadline yet, in the order of arrival.
     unscheduled: Vec<(Wait, T)>,
-    /// Requests by deadline in ns, and then by a serial number, in the order of [`Queue::schedule`].
-    scheduled: BTreeMap<(i64, u64), T>,
-    /// The number of requests that have got a deadline so far.
-    count: u64,
+    /// Requests in the order of their deadlines.
+    scheduled: BTreeMap<DeadlineKey, T>,
+    /// The serial number of the last request that got a deadline.
+    last_serial: u64,
 }
 
 impl<T> Queue<T> {
@@ -48,7 +48,7 @@ impl<T> Queue<T> {
             undelayed: VecDeque::new(),
             unscheduled: Vec::new(),
             scheduled: BTreeMap::new(),
-            count: 0,
+            last_serial: 0,
         }
     }
 
@@ -59,19 +59,22 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Gives new requests their deadlines: `due` returns when the request with this serial number completes, and may
-    /// move deadlines of earlier requests. Returns the earliest of all deadlines, or `None` without new requests.
-    fn schedule(&mut self, mut due: impl FnMut(Wait, u64) -> Deadline) -> Option<i64> {
+    /// Gives new requests their deadlines, and returns the earliest of all deadlines in ns of guest time. `None` without new
+    /// requests: the timer is already set.
+    ///
+    /// `deadline_of` returns the deadline of the request with this serial number, and earlier deadlines that the request moves.
+    /// A deadline that is no longer held is ignored.
+    fn schedule(&mut self, mut deadline_of: impl FnMut(Wait, u64) -> Deadline) -> Option<i64> {
         if self.unscheduled.is_empty() {
             return None;
         }
         for (wait, request) in self.unscheduled.drain(..) {
-            self.count += 1;
-            let Deadline { due_ns, moved } = due(wait, self.count);
-            self.scheduled.insert((due_ns, self.count), request);
-            for (old_ns, number) in moved {
-                if let Some(request) = self.scheduled.remove(&(old_ns, number)) {
-                    self.scheduled.insert((due_ns, number), request);
+            self.last_serial += 1;
+            let Deadline { due_ns, moved } = deadline_of(wait, self.last_serial);
+            self.scheduled.insert(DeadlineKey { due_ns, serial: self.last_serial }, request);
+            for old in moved {
+                if let Some(request) = self.scheduled.remove(&old) {
+                    self.scheduled.insert(DeadlineKey { due_ns, serial: old.serial }, request);
                 }
             }
         }
@@ -85,7 +88,7 @@ impl<T> Queue<T> {
 
     fn take_due(&mut self, now_ns: i64) -> Option<T> {
         let first = self.scheduled.first_entry()?;
-        (first.key().0 <= now_ns).then(|| first.remove())
+        (first.key().due_ns <= now_ns).then(|| first.remove())
     }
 
     /// Takes any request, due or not. `None` if no request is held.
@@ -104,8 +107,8 @@ impl<T> Queue<T> {
 #[derive(Debug)]
 struct Deadline {
     due_ns: i64,
-    /// Requests that complete at the same time instead of later: their deadlines so far, and their serial numbers.
-    moved: Vec<(i64, u64)>,
+    /// The old deadlines of earlier requests that now complete with this one.
+    moved: Vec<DeadlineKey>,
 }
 
 /// A disk whose requests are held.

@@ -2,7 +2,9 @@
 //! of detail, or end the record. `qemu/callbacks.rs` calls [`execute`] before the marker's instruction.
 
 use crate::cpu::BlockPosition;
+use crate::cpu::level::RequestedLevel;
 use crate::guest::annotations;
+use crate::guest::regions::{RegionEdge, RegionState};
 use crate::models::sampling::Scope;
 use crate::pmu::machine::VcpuCounts;
 use crate::session::{MarkerHit, Session};
@@ -29,12 +31,12 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     }
     let counted = session.level.counts_of_all_vcpus(vcpu, remaining);
     let was_open = session.regions.is_open();
-    let is_open_after = match number {
-        marker::OPEN => true,
-        marker::CLOSE | marker::END => false,
-        _ => was_open,
+    let state_after = match number {
+        marker::OPEN => RegionState::Open,
+        marker::CLOSE | marker::END => RegionState::Closed,
+        _ => session.regions.state(),
     };
-    session.write_marker(&MarkerHit { vcpu, number, argument }, is_open_after, &counted);
+    session.write_marker(&MarkerHit { vcpu, number, argument }, state_after, &counted);
     let Session { tracker, qemu, level, clock, pmus, .. } = session;
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {
@@ -48,26 +50,26 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     match number {
         marker::OPEN => {
             session.set_scope(session.scope_of_regions());
-            session.set_level(true);
+            session.set_level(RequestedLevel::Full);
         }
         marker::FULL => {
             session.set_scope(Scope::Everything);
-            session.set_level(true);
+            session.set_level(RequestedLevel::Full);
         }
         marker::WARM if !was_open => {
             session.set_scope(Scope::Units);
-            session.set_level(true);
+            session.set_level(RequestedLevel::Full);
         }
-        marker::FAST => session.set_level(false),
+        marker::FAST => session.set_level(RequestedLevel::MarkersOnly),
         _ => {}
     }
     match number {
         marker::OPEN if !was_open => {
             session.open_region(&counted);
-            session.write_kernel_counts(false);
+            session.write_kernel_counts(RegionEdge::Open);
         }
         marker::CLOSE | marker::END if was_open => {
-            session.write_kernel_counts(true);
+            session.write_kernel_counts(RegionEdge::Close);
             session.close_region(&counted);
         }
         marker::SNAPSHOT => session.write_region(&counted),
@@ -77,7 +79,7 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     if is_open != was_open
         && let Some(progress) = &mut session.progress
     {
-        progress.region(is_open, vcpu, &counted);
+        progress.write_region(session.regions.state(), vcpu, &counted);
     }
     if is_end {
         session.end(Ending::Marker, &counted);

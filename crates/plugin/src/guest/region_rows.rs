@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use attribution::KernelContext;
 
-use crate::guest::regions::Regions;
+use crate::guest::regions::{RegionEdge, Regions};
 use crate::guest::tracker::Tracker;
 use crate::qemu::Qemu;
 use crate::writer::Writer;
@@ -80,20 +80,21 @@ fn write_cpu(
 /// At the close, CPUs that went offline are left out. Their counts were written at that time.
 pub(crate) fn write_kernel_counts(
     regions: &Regions,
-    at_close: bool,
+    edge: RegionEdge,
     tracker: &Tracker,
     qemu: &mut Qemu,
     writer: &mut Writer,
 ) {
-    let cpus = (0..tracker.cpus.len()).filter(|cpu| !(at_close && regions.went_offline(*cpu)));
-    cpus.for_each(|cpu| write_kernel_counts_of(cpu, regions, at_close, tracker, qemu, writer));
+    let is_left_out = |cpu: &usize| edge == RegionEdge::Close && regions.went_offline(*cpu);
+    let cpus = (0..tracker.cpus.len()).filter(|cpu| !is_left_out(cpu));
+    cpus.for_each(|cpu| write_kernel_counts_of(cpu, regions, edge, tracker, qemu, writer));
 }
 
 /// Writes the kernel's own counts of one CPU. The running vCPU must be in the kernel, whose memory is read.
 pub(crate) fn write_kernel_counts_of(
     cpu: usize,
     regions: &Regions,
-    at_close: bool,
+    edge: RegionEdge,
     tracker: &Tracker,
     qemu: &mut Qemu,
     writer: &mut Writer,
@@ -105,6 +106,7 @@ pub(crate) fn write_kernel_counts_of(
         let (code, value) = (context.code(), u64::from(value));
         let inside = stack.is_inside(context);
         let region = regions.number();
+        let at_close = edge == RegionEdge::Close;
         let count = KernelCount { cpu, region, at_close, code, value, inside };
         writer.write(&Record::KernelCount(count));
     }

@@ -3,6 +3,20 @@
 
 use simrecord::counters::{Counts, TIME};
 
+/// Whether a region is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegionState {
+    Open,
+    Closed,
+}
+
+/// A start or an end of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegionEdge {
+    Open,
+    Close,
+}
+
 /// The regions of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
@@ -24,6 +38,10 @@ impl Regions {
 
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
+    }
+
+    pub(crate) fn state(&self) -> RegionState {
+        if self.is_open { RegionState::Open } else { RegionState::Closed }
     }
 
     /// Opens the next region and returns true, unless a region is open. `counted`: the counts of each CPU.

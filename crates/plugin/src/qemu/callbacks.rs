@@ -45,7 +45,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     let Some(session) = guard.as_mut() else { return };
     let thread = std::thread::current().id();
     if *session.thread.get_or_insert(thread) != thread {
-        session.writer.notice(Notice::SecondThread, vcpu, 0);
+        session.writer.notice_without_value(Notice::SecondThread, vcpu);
         session.writer.flush();
         // Counts would be wrong, and the state of vCPUs is not shared between threads.
         std::process::abort();
@@ -55,7 +55,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
             Ok(registers) => session.registers = Some(registers),
             Err(error) => {
                 eprintln!("irqlab plugin: {error}");
-                session.writer.notice(Notice::NoRegisters, vcpu, 0);
+                session.writer.notice_without_value(Notice::NoRegisters, vcpu);
             }
         }
     }
@@ -95,7 +95,7 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
             }
         }
         _ => {
-            session.writer.notice(Notice::NoSlices, vcpu, 0);
+            session.writer.notice_without_value(Notice::NoSlices, vcpu);
             session.writer.flush();
             // Without knowing which vCPU runs, counts could not be assigned to any.
             std::process::abort();

@@ -147,14 +147,14 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         options,
     };
     for notice in notices {
-        session.writer.notice(notice, 0, 0);
+        session.writer.notice_without_value(notice, 0);
     }
     if session.models.has_caches() {
         if !dma::start_following(cpus) {
-            session.writer.notice(Notice::NoDeviceWrites, 0, 0);
+            session.writer.notice_without_value(Notice::NoDeviceWrites, 0);
         }
         if !session.models.follow_entries() {
-            session.writer.notice(Notice::NoEntries, 0, 0);
+            session.writer.notice_without_value(Notice::NoEntries, 0);
         }
     }
     session.follow_writes();

@@ -158,8 +158,10 @@ impl Clock {
             self.counted_ns[vcpu as usize] = self.ns_of(cycles);
             self.halts[vcpu as usize] = None;
             // After a checkpoint, vCPUs may be halted although no halt was seen.
-            if let Some(halted) = self.slices[vcpu as usize].and_then(Slices::is_halted) {
-                self.set_halted(vcpu, halted);
+            match self.slices[vcpu as usize].and_then(Slices::is_halted) {
+                Some(true) => self.note_halted(vcpu),
+                Some(false) => self.note_running(vcpu),
+                None => {}
             }
             let takes_interrupts = self.slices[vcpu as usize].and_then(Slices::takes_interrupts);
             self.set_takes_interrupts(vcpu, takes_interrupts == Some(true));
@@ -174,7 +176,7 @@ impl Clock {
 
     /// A vCPU is about to halt while no instructions are counted.
     pub(crate) fn halt_uncounted(&mut self, vcpu: u32) {
-        self.set_halted(vcpu, true);
+        self.note_halted(vcpu);
     }
 
     /// Whether vCPUs run in slices.
@@ -198,20 +200,20 @@ impl Clock {
     pub(crate) fn end_slice(&mut self, vcpu: u32, block: &Block) {
         cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(0));
         // A vCPU that another vCPU has started runs although it took no interrupt.
-        self.set_halted(vcpu, false);
+        self.note_running(vcpu);
         self.advance(vcpu);
         self.plan_slice(vcpu);
         if !self.next_slice_can_follow(vcpu, block) {
             self.leave_loop(vcpu);
         } else if self.parameters.cpus > 1 {
-            cpu::with_vcpu(vcpu, |cpu| cpu.set_in_last_block(true));
+            cpu::with_vcpu(vcpu, |cpu| cpu.enter_last_block());
         }
     }
 
     /// Makes QEMU leave its loop after the running block, the last of a slice. [`Clock::end_slice`] had decided to
     /// stay.
     pub(crate) fn leave_after_slice(&mut self, vcpu: u32) {
-        cpu::with_vcpu(vcpu, |cpu| cpu.set_in_last_block(false));
+        cpu::with_vcpu(vcpu, |cpu| cpu.leave_last_block());
         self.leave_loop(vcpu);
     }
 
@@ -269,7 +271,7 @@ impl Clock {
     /// A vCPU is about to halt, which ends its slice.
     pub(crate) fn halt(&mut self, vcpu: u32) {
         self.halts[vcpu as usize] = Some(self.halt_from_now(vcpu));
-        self.set_halted(vcpu, true);
+        self.note_halted(vcpu);
         self.advance(vcpu);
         self.last_exit.instructions = self.executed();
         if self.slices[vcpu as usize].is_some() {
@@ -287,9 +289,16 @@ impl Clock {
         self.takes_interrupts[vcpu as usize] = takes_interrupts;
     }
 
-    fn set_halted(&mut self, vcpu: u32, halted: bool) {
-        self.rounds.set_halted(vcpu as usize, halted);
-        cpu::with_vcpu(vcpu, |cpu| cpu.set_halted(halted));
+    /// Tells the rounds and the core that a vCPU is halted.
+    fn note_halted(&mut self, vcpu: u32) {
+        self.rounds.set_halted(vcpu as usize, true);
+        cpu::with_vcpu(vcpu, |cpu| cpu.set_halted(true));
+    }
+
+    /// Tells the rounds and the core that a vCPU runs.
+    fn note_running(&mut self, vcpu: u32) {
+        self.rounds.set_halted(vcpu as usize, false);
+        cpu::with_vcpu(vcpu, |cpu| cpu.set_halted(false));
     }
 
     /// A slice of the planned length.
@@ -340,7 +349,7 @@ impl Clock {
         if halt.is_none() && !self.rounds.is_halted(vcpu as usize) {
             return;
         }
-        self.set_halted(vcpu, false);
+        self.note_running(vcpu);
         let Some(guest) = self.parameters.guest_clock else { return };
         let shown_ns = self.rounds.qemu_clock_ns(self.instructions());
         self.jumps_ns = guest.get_ns().wrapping_sub(shown_ns);

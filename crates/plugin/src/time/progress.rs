@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::guest::regions::RegionState;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::progress::GuestProgress;
 use simrecord::record::CPUS_MAX;
@@ -35,11 +36,12 @@ impl ProgressFile {
     }
 
     /// Writes that a region was opened or closed on a vCPU. `counted`: the current counts of all vCPUs.
-    pub(crate) fn region(&mut self, is_open: bool, vcpu: u32, counted: &[Counts]) {
+    pub(crate) fn write_region(&mut self, state: RegionState, vcpu: u32, counted: &[Counts]) {
         let GuestProgress { mut regions, mut opened_at, .. } = self.last;
         let now = counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]);
         self.executed.clear();
         self.executed.extend(counted.iter().map(|counts| counts[INSTRUCTIONS]));
+        let is_open = state == RegionState::Open;
         if is_open {
             (regions, opened_at) = (regions.wrapping_add(1), now);
             self.executed_before = self.executed.iter().sum();
@@ -98,12 +100,12 @@ mod tests {
         };
         progress.advance(0, &counts(CYCLES_BETWEEN, 50));
         assert_eq!((read().now, read().instructions), (CYCLES_BETWEEN, 0), "no region is open");
-        progress.region(true, 1, &[counts(8, 100), counts(9, 200)]);
+        progress.write_region(RegionState::Open, 1, &[counts(8, 100), counts(9, 200)]);
         assert_eq!((read().opened_at, read().instructions), (9, 0));
         progress.advance(0, &counts(10, 130));
         progress.advance(1, &counts(10 + CYCLES_BETWEEN, 202));
         assert_eq!(read().instructions, 32);
-        progress.region(false, 0, &[counts(11, 140), counts(12, 210)]);
+        progress.write_region(RegionState::Closed, 0, &[counts(11, 140), counts(12, 210)]);
         assert_eq!((read().regions, read().is_open, read().instructions), (1, false, 50));
     }
 
@@ -115,7 +117,7 @@ mod tests {
             let bytes = std::fs::read(file.path()).unwrap();
             GuestProgress::decode(bytes[..BYTES].try_into().unwrap())
         };
-        progress.region(true, 0, &[counts(0, 0), counts(0, 0)]);
+        progress.write_region(RegionState::Open, 0, &[counts(0, 0), counts(0, 0)]);
         let ahead = 10 * CYCLES_BETWEEN;
         progress.advance(0, &counts(ahead, 50));
         assert_eq!((read().now, read().instructions), (ahead, 50));

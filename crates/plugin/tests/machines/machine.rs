@@ -146,7 +146,7 @@ impl Machine {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let init = fs::read(self.path("init")).map_err(|error| error.to_string())?;
         let wanted: Vec<&str> =
-            plugin_interface::symbols::wanted().map(|wanted| wanted.name).collect();
+            plugin_interface::symbols::wanted_symbols().map(|wanted| wanted.name).collect();
         let mut files = [
             ("proc", 0o040_755, &[][..]),
             ("sys", 0o040_755, &[][..]),

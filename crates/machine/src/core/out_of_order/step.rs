@@ -51,8 +51,8 @@ impl OutOfOrderCore {
         let executed = self.execute::<P>(instruction, entered, operands, &loaded);
         let waits = || StallCauses {
             fetch: fetched.wait,
-            full,
-            data: loaded.wait,
+            store_buffer_full: full,
+            load_data: loaded.wait,
             shared: CycleRange::EMPTY,
         };
         let retired = if stores {

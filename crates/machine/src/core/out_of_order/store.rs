@@ -88,9 +88,9 @@ impl OutOfOrderCore {
     #[inline(never)]
     fn retire_held(&mut self, issued: Cycle, filled: Cycle, waits: &StallCauses) -> Cycle {
         let start = issued.max(self.ports.now().next());
-        let start = if waits.data.is_set() { waits.data.start } else { start };
-        let data = CycleRange::new(start, filled);
-        self.common.retirement.retire(filled, || StallCauses { data, ..*waits })
+        let start = if waits.load_data.is_set() { waits.load_data.start } else { start };
+        let load_data = CycleRange::new(start, filled);
+        self.common.retirement.retire(filled, || StallCauses { load_data, ..*waits })
     }
 
     /// Executes the stores of an instruction, which issue at `issued`. Returns when all their lines have arrived.

@@ -10,6 +10,7 @@ use attribution::stack::DEPTH_MAX;
 use machine::{PhysicalAddress, VirtualAddress};
 
 use super::counters::on_hit;
+use crate::cpu::level::RequestedLevel;
 use crate::cpu::{self, BlockPosition};
 use crate::devices::held;
 use crate::guest::tracker::{Moment, Tracker, is_kernel};
@@ -126,7 +127,11 @@ fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
                     stack.leave_section_of(KernelContext::Function(*span), moment.now)
                 });
             }
-            Action::Detail { full } => session.set_level(*full),
+            Action::Detail { full } => session.set_level(if *full {
+                RequestedLevel::Full
+            } else {
+                RequestedLevel::MarkersOnly
+            }),
             Action::Checkpoint(number) => {
                 held::request_checkpoint(*number, is_counting && session.clock.has_slices());
             }
