@@ -382,7 +382,7 @@ fn message_bar() -> ProgressBar {
 /// The forecast in words: the time left, its largest part, the option that shortens this part, and the phase of each
 /// machine.
 fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String {
-    let mut text = match forecast.left(now) {
+    let mut text = match forecast.time_left(now) {
         Some(time_left) => {
             let qualifier = if forecast.is_at_most() { "at most" } else { "about" };
             let mut text = format!("forecast: {qualifier} {} left", rounded(time_left.total));

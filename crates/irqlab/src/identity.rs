@@ -96,7 +96,7 @@ impl IdentityArgs {
                 Identity::of_model(&model.model, cpus)
             }
             (Some(name), _) => {
-                let named = models::changed(name, &[]);
+                let named = models::with_changes(name, &[]);
                 let (_, named) = named.map_err(|error| Usage(format!("--identity {error}")))?;
                 Identity::of_model(&named, cpus)
             }
@@ -152,7 +152,7 @@ mod tests {
 
     fn model(name: &str, changes: &[&str]) -> SystemModel {
         let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
-        models::changed(name, &changes).unwrap().1
+        models::with_changes(name, &changes).unwrap().1
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub struct Host {
 /// Passes requests to stop to the measurement. Shows its progress, and keeps the quietest ratio that it reports.
 struct Observer<'s> {
     stop: &'s Stop,
-    /// See [`Conditions::quietest_ratio`].
-    quietest_ratio: Cell<Option<f64>>,
+    /// See [`Conditions::quietest_duration_ratio`].
+    quietest_duration_ratio: Cell<Option<f64>>,
     progress: RefCell<ProgressLine>,
 }
 
@@ -61,7 +61,7 @@ impl KernelsObserver for Observer<'_> {
     }
 
     fn quietest(&self, ratio: f64) {
-        self.quietest_ratio.set(Some(ratio));
+        self.quietest_duration_ratio.set(Some(ratio));
     }
 }
 
@@ -87,7 +87,7 @@ pub fn measure_host(
     let rate_before = rate_facts(&root, cpu);
     let observer = Observer {
         stop,
-        quietest_ratio: Cell::new(None),
+        quietest_duration_ratio: Cell::new(None),
         progress: RefCell::new(ProgressLine::new(Redraw::EachStep)),
     };
     let samples = match processes {
@@ -95,13 +95,13 @@ pub fn measure_host(
         _ => measure_in_processes(&request, &observer, in_guest::program),
     };
     let samples = samples.map_err(with_remedy_for_rights)?;
-    let quietest_ratio = observer.quietest_ratio.get();
+    let quietest_duration_ratio = observer.quietest_duration_ratio.get();
     drop(observer);
     let throttled = rate_facts(&root, cpu).throttled.zip(rate_before.throttled);
     let conditions = Conditions {
         counter_flaw: counter_flaw().map(str::to_owned),
         is_virtual: is_virtual(&root),
-        quietest_ratio,
+        quietest_duration_ratio,
         throttled: throttled.map(|(after, before)| after.saturating_sub(before)),
         rate_ratio: core_hz(cpu)
             .zip(rate_before.highest_hz)

@@ -391,7 +391,7 @@ impl OpenRun {
     /// Returns the exit code of a run that was printed and recorded, and warns if the run is not fully usable. The first that
     /// applies counts: a broken run, a time limit, the status of the measured command, lost events.
     fn exit_code(&self, run: &Run) -> ExitCode {
-        let number = |map: &Map<String, Json>, key: &str| {
+        let positive_number = |map: &Map<String, Json>, key: &str| {
             map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)
         };
         if positive_number(&run.settings, keys::BROKEN_COUNT).is_some() {
@@ -616,7 +616,8 @@ pub fn text(
         Format::Json => report::json(selected),
         Format::Csv => {
             let mut text = Vec::new();
-            write_csv(&mut text, selected, &InMemory, (main_table, printing.all))?;
+            let selection = CsvSelection { main_table, all_rows: printing.all };
+            write_csv(&mut text, selected, &InMemory, selection)?;
             String::from_utf8_lossy(&text).into_owned()
         }
         Format::Markdown => match &selected.tables[..] {
@@ -636,6 +637,15 @@ pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
     })
 }
 
+/// What [`write_csv`] writes of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct CsvSelection<'a> {
+    /// The table, if it has rows. Otherwise the first table with rows is written.
+    pub main_table: Option<&'a str>,
+    /// Whether to write all rows, including the rows of single CPUs.
+    pub all_rows: bool,
+}
+
 /// Writes one table as CSV, row by row. Names on stderr the tables and rows that it leaves out.
 ///
 /// Fails when `out` cannot be written or `rows` cannot be read.
@@ -643,9 +653,10 @@ pub fn write_csv(
     out: &mut dyn Write,
     run: &Run,
     rows: &dyn Rows,
-    (main_table, all_rows): (Option<&str>, bool),
+    selection: CsvSelection<'_>,
 ) -> io::Result<()> {
     let tables = || run.tables.iter().filter(|table| table.row_count() > 0);
+    let CsvSelection { main_table, all_rows } = selection;
     let main = main_table.and_then(|name| tables().find(|table| table.name == name));
     let Some(main) = main.or_else(|| tables().next()) else { return Ok(()) };
     let csv_rows = if all_rows { CsvRows::All } else { CsvRows::Sums };

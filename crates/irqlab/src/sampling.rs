@@ -52,7 +52,7 @@ impl SampleArgs {
     ///
     /// Fails when an option of sampling is given without `--detail sampled`, or the model has no
     /// out-of-order core.
-    pub fn first(
+    pub fn first_sampling(
         &self,
         model: Option<&Model>,
         is_sampled: bool,
@@ -73,7 +73,12 @@ impl SampleArgs {
 
     /// The sampling of the next run, or `None` if the target is reached or out of reach. Prints the widest interval
     /// and the decision. `run`: how many runs have ended. `account`: the record of the last of them.
-    pub fn next(&self, last: Sampling, run: u32, account: &Accounting) -> Option<Sampling> {
+    pub fn next_sampling(
+        &self,
+        last: Sampling,
+        run: u32,
+        account: &Accounting,
+    ) -> Option<Sampling> {
         let regions = account.sampled_cycles();
         let widest_interval = if regions.is_empty() {
             None

@@ -753,7 +753,7 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
         for (number, (_, work)) in machines.iter().enumerate() {
             forecast.start(now, &number.to_string(), work.clone());
         }
-        match forecast.left(now) {
+        match forecast.time_left(now) {
             Some(time_left) if forecast.is_at_most() => {
                 format!("at most {}", console::rounded(time_left.total))
             }

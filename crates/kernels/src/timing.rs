@@ -228,7 +228,7 @@ impl Clock {
     /// its four chains sometimes compete for one of five units. A higher ratio means that a sibling was always busy,
     /// or that the core has fewer units. `None` if the rate changed all the time.
     #[must_use]
-    pub fn quietest_ratio(&self) -> Option<f64> {
+    pub fn quietest_duration_ratio(&self) -> Option<f64> {
         const FOUR_A_CYCLE: Probe<f64> =
             Probe { additions: PROBE_ADDITIONS as f64 / 4.0, nops: PROBE_NOPS as f64 / 4.0 };
         let ratio = self.quietest().ratio_to(FOUR_A_CYCLE).max(1.0);
@@ -279,7 +279,7 @@ mod tests {
         let mut clock = Clock::new().unwrap();
         let (_, timed) = clock.time(|| (chain(), None));
         assert!(timed.cycles > 0.0 && clock.cycles_per_tick() > 0.0);
-        assert!(clock.quietest_ratio().is_none_or(|ratio| ratio >= 1.0));
+        assert!(clock.quietest_duration_ratio().is_none_or(|ratio| ratio >= 1.0));
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         for _ in 0..QUIETEST {
             clock.add_calibration((chain, chain), probe(8));
         }
-        assert_eq!(clock.quietest_ratio(), Some(8.0));
+        assert_eq!(clock.quietest_duration_ratio(), Some(8.0));
         // Chains that were interrupted: one or each, or for the same time.
         for _ in 0..QUIETEST {
             assert!(clock.add_calibration((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
@@ -305,12 +305,12 @@ mod tests {
             assert!(clock.add_calibration((3 * chain, 3 * chain), probe(2)) > RATE_CHANGE_MAX);
         }
         clock.add_calibration((chain, chain), probe(2));
-        assert_eq!(clock.quietest_ratio(), Some(8.0));
+        assert_eq!(clock.quietest_duration_ratio(), Some(8.0));
         let busy_front_end = Probe { nops: probe(3).nops, ..probe(2) };
         for _ in 0..QUIETEST {
             clock.add_calibration((chain, chain), busy_front_end);
         }
-        assert_eq!(clock.quietest_ratio(), Some(3.0));
+        assert_eq!(clock.quietest_duration_ratio(), Some(3.0));
         let quietest = clock.quietest();
         assert_eq!(Probe { nops: 2.0 * quietest.nops, ..quietest }.ratio_to(quietest), 2.0);
     }

@@ -44,7 +44,7 @@ impl CpuWarning {
 
     /// Adds the number of occurrences, with its unit in words.
     #[must_use]
-    pub fn counted(self, count: u64, unit: &str) -> CpuWarning {
+    pub fn with_count(self, count: u64, unit: &str) -> CpuWarning {
         self.with_extent(count as f64, format!("{count} {unit}"))
     }
 }
@@ -181,7 +181,8 @@ mod tests {
         for label in ["detour", "fwq", "ftq"] {
             (0..16).for_each(|cpu| warnings.add(label, changed(cpu, f64::from(cpu) + 1.5)));
         }
-        warnings.add("detour", CpuWarning::new(2, "broken: sums do not close").counted(3, "sums"));
+        warnings
+            .add("detour", CpuWarning::new(2, "broken: sums do not close").with_count(3, "sums"));
         assert_eq!(
             warnings.lines(),
             [

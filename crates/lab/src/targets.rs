@@ -19,7 +19,7 @@ impl Target {
 
     /// A value that meets its target if it is at most `limit`.
     #[must_use]
-    pub fn limited(name: &'static str, value: impl Into<Option<f64>>, limit: f64) -> Target {
+    pub fn at_most(name: &'static str, value: impl Into<Option<f64>>, limit: f64) -> Target {
         Target { name, value: value.into(), limit: Some(limit) }
     }
 

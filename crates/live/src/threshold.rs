@@ -128,7 +128,7 @@ impl ThresholdWatch {
 
     /// The worst of all lengths. `None`: no length reached a threshold.
     #[must_use]
-    pub fn worst(&self) -> Option<&OverThreshold> {
+    pub fn worst_length(&self) -> Option<&OverThreshold> {
         self.worst.as_ref()
     }
 
@@ -211,7 +211,7 @@ mod tests {
         assert!(watch.ends_window());
         watch.act_after_window();
         assert_eq!(performed.borrow().len(), ACTIONS_MAX as usize);
-        assert_eq!(watch.worst().map(|over| over.length_ns), Some(5_000));
+        assert_eq!(watch.worst_length().map(|over| over.length_ns), Some(5_000));
         // The record has the marks before the first length of 290 ns or more.
         assert_eq!(watch.take_recorder().map(|recorder| recorder.mark_count()), Some(1));
     }

@@ -55,7 +55,7 @@ fn targets(overhead: &Overhead) -> Table {
     let target = |name, other: Attached, limit: f64| {
         let costs = irqlab.zip(overhead.cost(other));
         let value = costs.and_then(|(irqlab, other)| median_ratio(irqlab, other));
-        Target::limited(name, value, limit)
+        Target::at_most(name, value, limit)
     };
     let rows = [
         target("irqlab / empty pair", Attached::Empty(Flavour::Btf), 1.3),

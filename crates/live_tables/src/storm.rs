@@ -30,14 +30,14 @@ fn window(storm: &Storm) -> Table {
         Target::unlimited("entry and exit events", sample.events() as f64),
         Target::unlimited("events per second", sample.events() as f64 / seconds),
         Target::unlimited("interrupts and softirqs per second", storm.spans() as f64 / seconds),
-        Target::limited("events lost", sample.lost() as f64, 0.0),
+        Target::at_most("events lost", sample.lost() as f64, 0.0),
         Target::unlimited(
             "interrupts and softirqs not handed to BPF by the kernel",
             sample.undelivered() as f64,
         ),
         Target::unlimited("resident set at the start, bytes", first.map(|bytes| *bytes as f64)),
-        Target::limited("growth of the resident set, bytes", growth, GROWTH_BYTES_MAX as f64),
-        Target::limited("user-space share of a CPU", storm.user_share(), USER_SHARE_MAX),
+        Target::at_most("growth of the resident set, bytes", growth, GROWTH_BYTES_MAX as f64),
+        Target::at_most("user-space share of a CPU", storm.user_share(), USER_SHARE_MAX),
     ];
     let columns = target_columns(
         column("quantity", "The measured quantity, with its unit."),

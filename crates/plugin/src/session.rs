@@ -239,7 +239,7 @@ impl Session {
             return;
         }
         self.annotations.open_region();
-        if let Some((vcpu, from_cycles)) = self.executed_blocks.awaited() {
+        if let Some((vcpu, from_cycles)) = self.executed_blocks.awaited_cycles() {
             cpu::with_vcpu(vcpu, |cpu| cpu.set_blocks_from(from_cycles));
         }
         let warm_up_ns = self.options.until.map_or(0, |until| until.warm_up_ns);

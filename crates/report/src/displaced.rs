@@ -26,7 +26,11 @@ pub fn displaced(row: &Row<'_>) -> Option<Figure> {
     if *row.get("is_upper_bound") == Value::Bool(true) {
         return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
     }
-    Some(interval.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
+    Some(interval.map_or(Figure::with_unknown_error(value), |(low, high)| Figure {
+        value,
+        low,
+        high,
+    }))
 }
 
 /// The words before the value of [`displaced`]. Empty for a measured number.
@@ -49,7 +53,7 @@ pub fn most_displaced(table: &Table) -> Vec<Row<'_>> {
     let has_figure = |stimulus: &Value| {
         on_level().any(|row| row.get("stimulus") == stimulus && displaced(&row).is_some())
     };
-    let unknown = Figure::unknown(f64::NEG_INFINITY);
+    let unknown = Figure::with_unknown_error(f64::NEG_INFINITY);
     possible_extremes(on_level(), Extreme::Largest, |row| {
         displaced(row).or_else(|| (!has_figure(row.get("stimulus"))).then_some(unknown))
     })

@@ -67,7 +67,7 @@ pub fn markdown(text: &str) -> String {
 pub fn markdown_line(text: &str) -> String {
     let text = markdown(text);
     let starts_block = |line: &str| {
-        let digits = line.trim_start_matches(|sign: char| sign.is_ascii_digit());
+        let digits = line.trim_start_matches(|character: char| character.is_ascii_digit());
         line.starts_with(['#', '+', '-', '='])
             || (digits.len() < line.len() && digits.starts_with(['.', ')']))
     };
@@ -76,7 +76,7 @@ pub fn markdown_line(text: &str) -> String {
         return line.to_owned();
     }
     // In `1.` and `1)`, the escape belongs before the sign after the number.
-    let digits_end = line.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(0);
+    let digits_end = line.find(|character: char| !character.is_ascii_digit()).unwrap_or(0);
     format!("{}\\{}", &line[..digits_end], &line[digits_end..])
 }
 
@@ -91,7 +91,7 @@ fn is_within_word(before: Option<char>, after: &str) -> bool {
 fn starts_reference(character: char, before: Option<char>, after: &str) -> bool {
     match character {
         '@' => true,
-        '#' => after.starts_with(|sign: char| sign.is_ascii_digit()),
+        '#' => after.starts_with(|character: char| character.is_ascii_digit()),
         ':' => after.starts_with("//") || is_emoji(after),
         'w' | 'W' => {
             let is_www = after.get(..3).is_some_and(|next| next.eq_ignore_ascii_case("ww."));
@@ -105,8 +105,8 @@ fn starts_reference(character: char, before: Option<char>, after: &str) -> bool 
 fn is_emoji(after: &str) -> bool {
     let Some((name, _)) = after.split_once(':') else { return false };
     let is_name_character =
-        |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '+' | '-');
-    name.chars().all(is_name_character) && name.chars().any(|sign| !sign.is_ascii_digit())
+        |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '+' | '-');
+    name.chars().all(is_name_character) && name.chars().any(|character| !character.is_ascii_digit())
 }
 
 /// A JSON document with every active character of its strings as a `\u` escape, which does not change its meaning.

@@ -78,11 +78,11 @@ pub(crate) struct Grid {
 impl Grid {
     /// The grid of a table on a terminal. With `all_rows`, it also has the rows that the display hints hide.
     pub fn new(table: &Table, all_rows: bool) -> Grid {
-        Grid::limited(table, all_rows, ON_TERMINAL)
+        Grid::with_limits(table, all_rows, ON_TERMINAL)
     }
 
     /// Like [`Grid::new`], with other limits on the number of rows. With `all_rows`, there is no limit.
-    pub fn limited(table: &Table, all_rows: bool, limits: RowLimits) -> Grid {
+    pub fn with_limits(table: &Table, all_rows: bool, limits: RowLimits) -> Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
         let mut hidden = Vec::new();
@@ -370,8 +370,8 @@ impl PartialOrd for Total {
 fn heading(table: &Table, row: &Row<'_>) -> Option<String> {
     let column = |name: &String| table.columns.iter().find(|column| column.name == *name);
     let columns = table.display.group_by.iter().filter_map(column);
-    let parts =
-        columns.map(|column| format!("{} {}", human::heading(column), row.alone(&column.name)));
+    let parts = columns
+        .map(|column| format!("{} {}", human::heading(column), row.value_text(&column.name)));
     let heading = parts.collect::<Vec<_>>().join(", ");
     if heading.is_empty() { None } else { Some(heading) }
 }

@@ -268,7 +268,7 @@ pub fn upper_end(column: &Column, unit: Unit, number: f64, half_width: Option<f6
 
 /// A value outside of a table, with the unit that suits it: `1.28 µs`.
 #[must_use]
-pub fn alone(name: &str, format: Format, value: &Value) -> String {
+pub fn value_text(name: &str, format: Format, value: &Value) -> String {
     let number = match value {
         Value::Uint(number) => *number as f64,
         Value::Int(number) => *number as f64,
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(with_error(-2.0, Some(0.5)), "-2.00 ± 0.50");
         let seconds = cell(&Column::new("time_ns", Kind::Int, ""), S, &Value::Int(-1));
         assert_eq!(seconds, ">-0.001");
-        assert_eq!(alone("share_ratio", Format::Auto, &Value::Real(-1e-6)), ">-0.001 %");
+        assert_eq!(value_text("share_ratio", Format::Auto, &Value::Real(-1e-6)), ">-0.001 %");
     }
 
     #[test]
@@ -455,7 +455,7 @@ mod tests {
         );
         assert_eq!(cell_of(&column.clone().digits(5), 0.999_999), "99.999");
         assert_eq!(with_half_width(&column, PERCENT[0], 0.9996, Some(0.001)), "99.9 ± 0.1");
-        assert_eq!(alone("lost_ratio", Format::Auto, &Value::Real(0.9996)), "99.9 %");
+        assert_eq!(value_text("lost_ratio", Format::Auto, &Value::Real(0.9996)), "99.9 %");
         assert_eq!(percent(-0.9996), "-99.9 %");
     }
 
@@ -494,10 +494,10 @@ mod tests {
             ("name", Value::Text("a\u{1b}b".to_owned()), "a\\u{1b}b"),
             ("self_max_ns", Value::Absent, "–"),
         ] {
-            assert_eq!(alone(column, Format::Auto, &value), expected, "{column} {value:?}");
+            assert_eq!(value_text(column, Format::Auto, &value), expected, "{column} {value:?}");
         }
         let ratio = Value::Real(1.234);
-        assert_eq!(alone("over_host_ratio", Format::Factor, &ratio), "1.23");
+        assert_eq!(value_text("over_host_ratio", Format::Factor, &ratio), "1.23");
     }
 
     #[test]

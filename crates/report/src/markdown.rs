@@ -68,7 +68,7 @@ pub fn markdown_run(run: &Run) -> String {
         let observer = escape::markdown(&observer.replace('\u{a0}', " "));
         blocks.push(format!("Observer: {observer}.\n"));
     }
-    let missing = words::missing(run);
+    let missing = words::grouped_absences(run);
     if !missing.is_empty() {
         blocks.push("## Not measured\n".to_owned());
         blocks.push(missing.iter().map(list_item).collect());

@@ -42,7 +42,7 @@ impl<'a> Row<'a> {
 
     /// The value in a column as text, with the unit that suits this value. A number below the detection limit is the upper
     /// end of its interval: `< 230 ns`.
-    pub fn alone(&self, column: &str) -> String {
+    pub fn value_text(&self, column: &str) -> String {
         self.alone_as(column, Format::Auto)
     }
 
@@ -50,10 +50,10 @@ impl<'a> Row<'a> {
     fn alone_as(&self, column: &str, format: Format) -> String {
         match self.bound_below_limit(column) {
             Some(bound) if bound > 0.0 => {
-                format!("< {}", human::alone(column, format, &Value::Real(bound)))
+                format!("< {}", human::value_text(column, format, &Value::Real(bound)))
             }
             Some(_) => human::BELOW_LIMIT.to_owned(),
-            None => human::alone(column, format, self.get(column)),
+            None => human::value_text(column, format, self.get(column)),
         }
     }
 
@@ -115,8 +115,8 @@ impl<'a> Row<'a> {
     fn with_prefix(&self, text: String, prefix: &str) -> String {
         match self.get(prefix) {
             Value::Absent => text,
-            _ if text == human::ABSENT => self.alone(prefix),
-            _ => format!("{} {text}", self.alone(prefix)),
+            _ if text == human::ABSENT => self.value_text(prefix),
+            _ => format!("{} {text}", self.value_text(prefix)),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Row<'a> {
     pub fn text_with_prefix(&self, column: &str) -> String {
         match self.column(column) {
             Some(definition) => self.cell(definition, human::unit_of(definition, [].into_iter())),
-            None => self.alone(column),
+            None => self.value_text(column),
         }
     }
 
@@ -181,7 +181,7 @@ fn setting_text(key: &str, value: &Json) -> Option<String> {
         value => {
             let number = value.as_u64().map(Value::from);
             let number = number.or_else(|| value.as_f64().map(Value::real))?;
-            Some(unbroken(&human::alone(key, Format::Auto, &number)))
+            Some(unbroken(&human::value_text(key, Format::Auto, &number)))
         }
     }
 }
@@ -253,7 +253,7 @@ mod tests {
         let cells = [0, 1, 2, 3, 4].map(cell);
         assert_eq!(cells, ["20.0 ± 5.0", "< 36.0", "below the limit", "below the limit", "–"]);
         let alone =
-            [0, 1, 2, 3].map(|index| Row::new(&table, &table.rows()[index]).alone("mean_ns"));
+            [0, 1, 2, 3].map(|index| Row::new(&table, &table.rows()[index]).value_text("mean_ns"));
         assert_eq!(alone, ["20.0 ns", "< 36.0 ns", "below the limit", "below the limit"]);
         let headline = Row::new(&table, &table.rows()[1]).fill("mean {mean_ns}").unwrap();
         assert_eq!(headline, "mean <\u{a0}36.0\u{a0}ns");

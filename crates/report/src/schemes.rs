@@ -59,7 +59,7 @@ pub fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     }
     let half_widths = HALF_WIDTHS.iter().filter(|(known, _)| *known == column);
     let half_width = half_widths.filter_map(|(_, half_width)| row.number(half_width)).next();
-    Some(Figure::measured(value, half_width))
+    Some(Figure::with_interval(value, half_width))
 }
 
 /// The load of a row, escaped. Empty without a load.
@@ -122,7 +122,7 @@ pub fn unmeasured(
     };
     let mut names: Vec<String> = Vec::new();
     for row in under_load().filter(|row| !has_result(row.get("scheme"))) {
-        let name = row.alone("scheme");
+        let name = row.value_text("scheme");
         if !names.contains(&name) {
             names.push(name);
         }
@@ -155,7 +155,7 @@ pub fn best_scheme(
     let [winner] = candidates(&figures, extreme)[..] else { return None };
     let row = rows[winner];
     let (x, value) = (row.number(x_column)?, row.number(column)?);
-    Some(BestScheme { scheme: row.alone("scheme"), load: load(&row), x, value })
+    Some(BestScheme { scheme: row.value_text("scheme"), load: load(&row), x, value })
 }
 
 #[cfg(test)]

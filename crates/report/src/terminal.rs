@@ -62,7 +62,7 @@ pub fn terminal(run: &Run, options: TerminalOptions) -> String {
     let is_shown = |table: &&Table| options.all_rows || table.row_count() > 0;
     blocks.extend(run.tables.iter().filter(is_shown).map(|table| self::table(run, table, options)));
     blocks.push(observer(run, options));
-    blocks.push(missing(run, options));
+    blocks.push(missing_results(run, options));
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
@@ -163,9 +163,9 @@ fn observer(run: &Run, options: &TerminalOptions) -> String {
 }
 
 /// What was not measured, with reasons and remedies.
-fn missing(run: &Run, options: &TerminalOptions) -> String {
+fn missing_results(run: &Run, options: &TerminalOptions) -> String {
     let mut out = String::new();
-    for missing in words::missing(run) {
+    for missing in words::grouped_absences(run) {
         if out.is_empty() {
             out.push_str(&options.paint(Style::Strong, "not measured"));
         }

@@ -25,16 +25,16 @@ impl Figure {
 
     /// A figure whose error is not known. Its interval overlaps every other interval.
     #[must_use]
-    pub fn unknown(value: f64) -> Figure {
+    pub fn with_unknown_error(value: f64) -> Figure {
         Figure { value, low: f64::NEG_INFINITY, high: f64::INFINITY }
     }
 
     /// A measured figure with the half width of its interval. Without one, its error is not known.
     #[must_use]
-    pub fn measured(value: f64, half_width: Option<f64>) -> Figure {
+    pub fn with_interval(value: f64, half_width: Option<f64>) -> Figure {
         match half_width {
             Some(half_width) => Figure { value, low: value - half_width, high: value + half_width },
-            None => Figure::unknown(value),
+            None => Figure::with_unknown_error(value),
         }
     }
 
@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn a_figure_wins_if_no_interval_overlaps_its_own() {
         let figures = [
-            Figure::measured(3.0, Some(0.5)),
-            Figure::measured(1.0, Some(0.2)),
-            Figure::measured(1.3, Some(0.2)),
+            Figure::with_interval(3.0, Some(0.5)),
+            Figure::with_interval(1.0, Some(0.2)),
+            Figure::with_interval(1.3, Some(0.2)),
             Figure::exact(9.0),
         ];
         assert_eq!(candidates(&figures, Extreme::Smallest), [1, 2]);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn without_an_interval_nobody_wins() {
-        let figures = [Figure::measured(1.0, None), Figure::measured(5.0, Some(0.1))];
+        let figures = [Figure::with_interval(1.0, None), Figure::with_interval(5.0, Some(0.1))];
         assert_eq!(candidates(&figures, Extreme::Smallest), [0, 1]);
         assert_eq!(candidates(&figures, Extreme::Largest), [1, 0]);
         assert!(!figures[0].has_interval() && figures[1].has_interval());

@@ -129,7 +129,7 @@ pub(crate) struct Missing {
 }
 
 /// The absences, grouped by reason and remedy, in order of first appearance.
-pub(crate) fn missing(run: &Run) -> Vec<Missing> {
+pub(crate) fn grouped_absences(run: &Run) -> Vec<Missing> {
     let mut groups: Vec<Vec<&Absence>> = Vec::new();
     for absence in &run.absent {
         let is_alike =

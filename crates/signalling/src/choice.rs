@@ -271,7 +271,7 @@ fn method(answers: &[Answer]) -> Method {
 /// decides, the whole 95 % interval of the statistic is within the bound.
 ///
 /// Fails with the first error of `ask`.
-pub fn kept<E>(
+pub fn kept_ranges<E>(
     curves: &[Curve],
     statistic: Statistic,
     bound_ns: u64,
@@ -536,12 +536,12 @@ pub(crate) mod tests {
     #[test]
     fn a_bound_is_kept_up_to_the_rate_that_the_form_says() {
         let curves = curves(&[Scheme::Interrupt], RANGE, &mut ask).unwrap();
-        let ranges = kept(&curves, Statistic::Mean, 7_500, &mut ask).unwrap();
+        let ranges = kept_ranges(&curves, Statistic::Mean, 7_500, &mut ask).unwrap();
         // 5 us + rate 25 us² / 2 (1 - 5 us rate) is 7.5 us at half load: 100,000 events/s.
         let [range] = ranges[..] else { panic!("{ranges:?}") };
         assert_eq!(range.from_hz, 100);
         assert!(range.to_hz.abs_diff(100_000) < 200, "{range:?}");
-        assert_eq!(kept(&curves, Statistic::Mean, 1_000, &mut ask).unwrap(), []);
+        assert_eq!(kept_ranges(&curves, Statistic::Mean, 1_000, &mut ask).unwrap(), []);
     }
 
     /// A simulation with constant costs of 4 and 1 us.

@@ -24,7 +24,7 @@ mod verdict;
 pub use arrivals::{Arrivals, TRACE_MAX, TraceError};
 pub use choice::{
     Crossover, Curve, Kept, LOST_RATIO_MAX, Offer, RateRange, Region, Statistic, crossovers,
-    curves, curves_at, kept, regions, regions_at,
+    curves, curves_at, kept_ranges, regions, regions_at,
 };
 pub use costs::{COST_MAX_NS, Costs, CostsError, Empirical, Times};
 pub use evaluate::{Answer, Decision, IntervalEnds, Method, SimulatedIntervals, evaluate};

@@ -351,7 +351,9 @@ fn vacation(
             let spent_ns = poll_ns + means.yield_ns;
             polls(spent_ns + user_slice_ns.unwrap_or(0) as f64, spent_ns)
         }
-        Scheme::Clocked { period_ns } => clocked(means, rate, period_ns as f64, service_square_ns2),
+        Scheme::Clocked { period_ns } => {
+            clocked_vacation(means, rate, period_ns as f64, service_square_ns2)
+        }
         Scheme::Deferred { delay_ns } => {
             let length_ns = delay_ns as f64 + setup_ns;
             repeated(length_ns, length_ns * length_ns + means.interrupt_variance_ns2)
@@ -421,7 +423,7 @@ impl InterruptDelay {
 
 /// The vacation between clock ticks, see the head of this file. Its length holds at any load below capacity,
 /// `waiting_ns` only under the conditions checked here.
-fn clocked(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) -> Vacation {
+fn clocked_vacation(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) -> Vacation {
     let load = rate * means.event_ns;
     // `a` of the head: how much of a vacation's deviation returns, negated, in the next one.
     let feedback = load / (1.0 - load);

@@ -441,15 +441,15 @@ pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
     simulation.check()?;
     let mut cpu = Cpu::new(simulation);
     match simulation.scheme {
-        Scheme::Interrupt => cpu.interrupt(),
-        Scheme::Drain { budget } => cpu.drain(budget),
-        Scheme::Spin => cpu.spin(),
-        Scheme::SpinYield => cpu.spin_yield(),
+        Scheme::Interrupt => cpu.run_interrupt(),
+        Scheme::Drain { budget } => cpu.run_drain(budget),
+        Scheme::Spin => cpu.run_spin(),
+        Scheme::SpinYield => cpu.run_spin_yield(),
         Scheme::Poll => return Err(SimulationError::NoRequests(Scheme::Poll)), // `check` refused it
-        Scheme::Clocked { period_ns } => cpu.clocked(period_ns),
-        Scheme::Deferred { delay_ns } => cpu.deferred(delay_ns),
-        Scheme::Coalesced { count, delay_ns } => cpu.coalesced(count, delay_ns),
-        Scheme::Hybrid { threshold, suspend_ns } => cpu.hybrid(threshold, suspend_ns),
+        Scheme::Clocked { period_ns } => cpu.run_clocked(period_ns),
+        Scheme::Deferred { delay_ns } => cpu.run_deferred(delay_ns),
+        Scheme::Coalesced { count, delay_ns } => cpu.run_coalesced(count, delay_ns),
+        Scheme::Hybrid { threshold, suspend_ns } => cpu.run_hybrid(threshold, suspend_ns),
     }
     Ok(cpu.result())
 }
@@ -717,7 +717,8 @@ impl<'a> Cpu<'a> {
         true
     }
 
-    fn interrupt(&mut self) {
+    /// Runs [`Scheme::Interrupt`]: each event that waits gets an interrupt of its own.
+    fn run_interrupt(&mut self) {
         while self.wait_for_event() {
             self.take_interrupt();
             self.admit();
@@ -753,47 +754,52 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    fn drain(&mut self, budget: u32) {
+    /// Runs [`Scheme::Drain`]: after an interrupt, the CPU handles events until the ring is empty.
+    fn run_drain(&mut self, budget: u32) {
         while self.wait_for_event() {
             self.take_interrupt();
             self.exhaust(Some(budget));
         }
     }
 
-    /// How many cycles of `length_ns`, each without an event, end before the next arrival. The schemes skip
-    /// these cycles in one step. 0 while the application has work, because its progress must be simulated.
-    fn empty_cycles(&self, length_ns: u64) -> u64 {
+    /// How many periods of `length_ns` without an event end before the next arrival, so that a scheme can skip them in one step.
+    /// 0 while the application has work, because its progress must be simulated.
+    fn empty_periods(&self, length_ns: u64) -> u64 {
         if self.next_arrival == u64::MAX || !self.queue.is_empty() {
             return 0;
         }
         self.next_arrival.saturating_sub(self.now + 1) / length_ns.max(1)
     }
 
-    fn deferred(&mut self, delay_ns: u64) {
-        let (interrupt, wake_ns) =
-            (self.simulation.costs.signal(self.simulation.scheme), self.simulation.costs.wake_ns);
-        let away_ns = delay_ns + wake_ns;
-        // Looks that find nothing are skipped in one step; each takes the mean. Where looks vary in length, the
-        // last looks before the event are simulated: their lengths decide which look finds the event.
-        let look_ns = interrupt.mean_ns().round() as u64;
+    /// Runs [`Scheme::Deferred`]: the CPU looks at the ring each time a timer of `delay_ns` expires, and the timer starts again
+    /// once the ring is empty.
+    fn run_deferred(&mut self, delay_ns: u64) {
+        let look_cost = self.simulation.costs.signal(self.simulation.scheme);
+        let time_between_looks_ns = delay_ns + self.simulation.costs.wake_ns;
+        // Empty looks are skipped in one step; each costs the mean. If the cost varies, the last looks before the event are
+        // simulated one by one, because their costs decide which look finds the event.
+        let look_ns = look_cost.mean_ns().round() as u64;
         let looks_simulated =
-            if matches!(interrupt, Times::Constant(_)) { 0 } else { LOOKS_SIMULATED };
+            if matches!(look_cost, Times::Constant(_)) { 0 } else { LOOKS_SIMULATED };
         while !self.is_over() {
             self.admit();
             if self.ring.waiting == 0 {
-                let empty = self.empty_cycles(away_ns + look_ns).saturating_sub(looks_simulated);
-                self.counted.leftover_ns += empty * away_ns;
-                self.counted.interrupts += empty;
-                self.now += empty * away_ns;
-                self.spend(empty * look_ns);
+                let empty_looks = self
+                    .empty_periods(time_between_looks_ns + look_ns)
+                    .saturating_sub(looks_simulated);
+                self.counted.leftover_ns += empty_looks * time_between_looks_ns;
+                self.counted.interrupts += empty_looks;
+                self.now += empty_looks * time_between_looks_ns;
+                self.spend(empty_looks * look_ns);
             }
-            self.leave_until(self.now + away_ns);
+            self.leave_until(self.now + time_between_looks_ns);
             self.take_interrupt();
             self.exhaust(None);
         }
     }
 
-    fn clocked(&mut self, period_ns: u64) {
+    /// Runs [`Scheme::Clocked`]: at each tick, the CPU handles events until the ring is empty. The ticks keep their period.
+    fn run_clocked(&mut self, period_ns: u64) {
         let tick_ns = (self.simulation.costs.signal(self.simulation.scheme).mean_ns().round()
             as u64)
             .min(period_ns);
@@ -803,7 +809,7 @@ impl<'a> Cpu<'a> {
             if self.ring.waiting == 0 && self.now < tick && self.next_arrival > tick {
                 // Empty ticks are skipped, like empty deferred looks. The next arrival is after the last skipped tick.
                 self.leave_until(tick);
-                let empty = self.empty_cycles(period_ns);
+                let empty = self.empty_periods(period_ns);
                 self.counted.interrupts += empty;
                 self.spend(empty * tick_ns);
                 tick += empty * period_ns;
@@ -836,7 +842,8 @@ impl<'a> Cpu<'a> {
         *tick += periods_late.max(1) * period_ns;
     }
 
-    fn coalesced(&mut self, count: u32, delay_ns: u64) {
+    /// Runs [`Scheme::Coalesced`]: the device interrupts when `count` events wait, or `delay_ns` after the first of them came.
+    fn run_coalesced(&mut self, count: u32, delay_ns: u64) {
         while !self.is_over() {
             self.admit();
             if self.ring.waiting == 0 {
@@ -857,7 +864,9 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    fn hybrid(&mut self, threshold: u32, suspend_ns: u64) {
+    /// Runs [`Scheme::Hybrid`]: after an interrupt with `threshold` events or more, the CPU polls until no event has come for
+    /// `suspend_ns`.
+    fn run_hybrid(&mut self, threshold: u32, suspend_ns: u64) {
         let poll_ns = self.simulation.costs.poll_ns;
         let polls_max = suspend_ns.div_ceil(poll_ns);
         while self.wait_for_event() {
@@ -890,7 +899,8 @@ impl<'a> Cpu<'a> {
         self.simulation.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
     }
 
-    fn spin(&mut self) {
+    /// Runs [`Scheme::Spin`]: the CPU polls all the time, and shares its time with users' work and the application.
+    fn run_spin(&mut self) {
         let (poll_ns, slice_ns) = (self.simulation.costs.poll_ns, self.slice_ns());
         let mut slice_end = slice_ns;
         while !self.is_over() {
@@ -912,7 +922,8 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    fn spin_yield(&mut self) {
+    /// Runs [`Scheme::SpinYield`]: the CPU yields after each look that finds nothing.
+    fn run_spin_yield(&mut self) {
         let Costs { poll_ns, yield_ns, .. } = self.simulation.costs;
         let look_ns = yield_ns + poll_ns;
         while !self.is_over() {
@@ -926,7 +937,7 @@ impl<'a> Cpu<'a> {
                 continue;
             }
             if let Some(slice_ns) = self.simulation.user_slice_ns {
-                let empty = self.empty_cycles(look_ns + slice_ns);
+                let empty = self.empty_periods(look_ns + slice_ns);
                 self.counted.leftover_ns += empty * slice_ns;
                 self.counted.empty_polls += empty;
                 self.now += empty * slice_ns;

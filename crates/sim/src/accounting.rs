@@ -396,7 +396,7 @@ impl Accounting {
             if broken > 0 {
                 let warning =
                     CpuWarning::new(cpu, "events were out of order or beyond a table's limit");
-                broken_cpus.add(ALL_REGIONS, warning.counted(broken, "events"));
+                broken_cpus.add(ALL_REGIONS, warning.with_count(broken, "events"));
             }
         }
         let is_complete = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
@@ -493,7 +493,7 @@ impl Accounting {
         for (cpu, count) in broken_spans {
             let warning =
                 CpuWarning::new(cpu, "the counters of spans contradict the cycles of the spans");
-            broken_cpus.add(ALL_REGIONS, warning.counted(count, "spans"));
+            broken_cpus.add(ALL_REGIONS, warning.with_count(count, "spans"));
         }
         Ok(())
     }

@@ -308,7 +308,7 @@ pub fn follow_to_end(
     let mut faults = None;
     let mut early = None;
     let exit_status = loop {
-        match vm.next(deadline.ends_at.min(Instant::now() + STOP_POLL))? {
+        match vm.next_event(deadline.ends_at.min(Instant::now() + STOP_POLL))? {
             Some(VmEvent::Text(stream, bytes)) => text(GuestText { stream, bytes: &bytes }),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),

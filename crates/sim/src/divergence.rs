@@ -51,7 +51,7 @@ pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
             .map_err(|reason| SimError::data(path.display().to_string(), reason))?;
     }
     let [mut first_reader, mut second_reader] = files.each_ref().map(BufReader::new);
-    let found = difference::first([&mut first_reader, &mut second_reader], around)
+    let found = difference::first_difference([&mut first_reader, &mut second_reader], around)
         .map_err(|(index, error)| SimError::file(paths[index])(error))?;
     let Some(found) = found else { return Ok(None) };
     // The names of tasks come late in a record. A damaged record therefore has events without names.

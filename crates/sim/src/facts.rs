@@ -139,7 +139,7 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
     let mut received = Received::default();
     let mut window = Vec::new();
     loop {
-        let message = match vm.next(deadline)? {
+        let message = match vm.next_event(deadline)? {
             Some(VmEvent::Guest(GuestEvent(message))) => message,
             Some(VmEvent::Text(..) | VmEvent::Held(_)) => continue,
             Some(VmEvent::Ended(_)) => {

@@ -358,7 +358,7 @@ impl Forecast {
 
     /// Returns the time until the last machine has ended; `None` while it is unknown.
     #[must_use]
-    pub fn left(&self, now: Instant) -> Option<TimeLeft> {
+    pub fn time_left(&self, now: Instant) -> Option<TimeLeft> {
         let remaining: Option<Vec<RemainingTime>> =
             self.running.values().map(|running| running.remaining(now)).collect();
         let remaining = remaining?;
@@ -425,9 +425,9 @@ mod tests {
         let start = Instant::now();
         let mut forecast = Forecast::new(2, 1);
         forecast.start(start, "a", work(1));
-        assert_eq!(forecast.left(start + SECOND), None);
+        assert_eq!(forecast.time_left(start + SECOND), None);
         forecast.update(start + 2 * SECOND, "a", window(1, 0.0));
-        assert_eq!(forecast.left(start + 3 * SECOND), None);
+        assert_eq!(forecast.time_left(start + 3 * SECOND), None);
     }
 
     #[test]
@@ -439,13 +439,13 @@ mod tests {
         let now = start + 4 * SECOND;
         forecast.update(now, "a", window(1, 0.25));
         // A machine takes 2 s of set-up and 8 s of window; 6 s of the first and two more are left.
-        let left = forecast.left(now).unwrap();
+        let left = forecast.time_left(now).unwrap();
         let expected = TimeLeft { total: 26 * SECOND, dominated_by: TimePart::FurtherMachines };
         assert_eq!(left, expected);
         assert_eq!(forecast.rate(now, "a"), Some(0.05 / 2.0));
         forecast.plan(0, 1);
         let expected = TimeLeft { total: 6 * SECOND, dominated_by: TimePart::Windows };
-        assert_eq!(forecast.left(now), Some(expected));
+        assert_eq!(forecast.time_left(now), Some(expected));
         forecast.end(start + 10 * SECOND, "a");
         assert_eq!(forecast.machines(), (1, 1));
     }
@@ -460,10 +460,10 @@ mod tests {
             ..MachineState::of_phase(MachinePhase::WarmUp)
         };
         forecast.update(start + 2 * SECOND, "a", warm_up(10_000_000));
-        assert_eq!(forecast.left(start + 2 * SECOND), None);
+        assert_eq!(forecast.time_left(start + 2 * SECOND), None);
         forecast.update(start + 4 * SECOND, "a", warm_up(30_000_000));
         // 10 ms of guest time take a second: 70 ms of warm-up and 200 ms of window are left.
-        let left = forecast.left(start + 4 * SECOND).unwrap();
+        let left = forecast.time_left(start + 4 * SECOND).unwrap();
         assert_eq!((left.total.as_millis(), left.dominated_by), (27_000, TimePart::Windows));
         assert_eq!(forecast.rate(start + 4 * SECOND, "a"), Some(0.01));
     }
@@ -477,7 +477,7 @@ mod tests {
             forecast.update(start, name, window(1, 0.0));
             forecast.update(start + SECOND, name, window(1, fraction));
         }
-        assert_eq!(forecast.left(start + SECOND).unwrap().total, 9 * SECOND);
+        assert_eq!(forecast.time_left(start + SECOND).unwrap().total, 9 * SECOND);
     }
 
     #[test]
@@ -488,16 +488,16 @@ mod tests {
         forecast.update(start, "loops", window(1, 0.0));
         let state = MachineState { phase: MachinePhase::After(1), ..MachineState::default() };
         forecast.update(start + 4 * SECOND, "loops", state);
-        assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
+        assert_eq!(forecast.time_left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
         forecast.update(start + 5 * SECOND, "loops", window(2, 0.0));
-        assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
+        assert_eq!(forecast.time_left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
         forecast.update(start + 5 * SECOND, "loops", window(2, 0.5));
         forecast.update(start + 6 * SECOND, "loops", window(2, 0.5));
         // The second loop runs twice as fast as the first one, the third may be as slow as the first one.
-        assert_eq!(forecast.left(start + 6 * SECOND).unwrap().total, 5 * SECOND);
+        assert_eq!(forecast.time_left(start + 6 * SECOND).unwrap().total, 5 * SECOND);
         forecast.update(start + 7 * SECOND, "loops", window(3, 0.0));
         forecast.update(start + 12 * SECOND, "loops", window(3, 0.25));
-        assert_eq!(forecast.left(start + 12 * SECOND).unwrap().total, 15 * SECOND);
+        assert_eq!(forecast.time_left(start + 12 * SECOND).unwrap().total, 15 * SECOND);
     }
 
     #[test]
@@ -507,7 +507,7 @@ mod tests {
         forecast.start(start, "a", work(1));
         forecast.update(start, "a", window(1, 0.0));
         forecast.update(start + 100 * SECOND, "a", window(1, 1e-19));
-        assert_eq!(forecast.left(start + 100 * SECOND), None);
+        assert_eq!(forecast.time_left(start + 100 * SECOND), None);
         assert_eq!(scaled(SECOND, f64::NAN), None);
         assert_eq!(scaled(SECOND, -1.0), None);
     }
@@ -526,7 +526,7 @@ mod tests {
         let left = |work| {
             let mut forecast = Forecast::new(1, 1);
             forecast.start(start, "a", work);
-            forecast.left(start + SECOND).map(|left| (left.total, left.dominated_by))
+            forecast.time_left(start + SECOND).map(|left| (left.total, left.dominated_by))
         };
         let longer = MachineWork { kept: Some(kept.clone()), ..work(1) };
         assert_eq!(left(longer), Some((22 * SECOND, TimePart::Windows)));
@@ -559,7 +559,7 @@ mod tests {
             forecast.start(start, "net", work);
             forecast.update(start, "net", window(1, 0.0));
             forecast.update(start + 5 * SECOND, "net", window(1, 0.05));
-            assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, total);
+            assert_eq!(forecast.time_left(start + 5 * SECOND).unwrap().total, total);
             assert_eq!(forecast.is_at_most(), is_at_most);
         }
     }
@@ -582,7 +582,7 @@ mod tests {
         forecast.update(start + 5 * SECOND, "command", state(8_000_000));
         assert_eq!(forecast.instruction_rate(start + 5 * SECOND, "command"), Some(2e6));
         assert_eq!(forecast.limits(start + 5 * SECOND), Some((55 * SECOND, limits)));
-        assert_eq!(forecast.left(start + 5 * SECOND), None);
+        assert_eq!(forecast.time_left(start + 5 * SECOND), None);
     }
 
     /// A workload is checked after its window.
@@ -608,8 +608,8 @@ mod tests {
             "progdev",
             MachineState::of_phase(MachinePhase::After(1)),
         );
-        assert_eq!(forecast.left(start + 7 * SECOND).unwrap().total, 3 * SECOND);
-        assert_eq!(forecast.left(start + 20 * SECOND).unwrap().total, Duration::ZERO);
+        assert_eq!(forecast.time_left(start + 7 * SECOND).unwrap().total, 3 * SECOND);
+        assert_eq!(forecast.time_left(start + 20 * SECOND).unwrap().total, Duration::ZERO);
     }
 
     #[test]
@@ -628,10 +628,10 @@ mod tests {
         forecast.start(start, "loops", same);
         forecast.update(start, "loops", window(1, 0.0));
         forecast.update(start + SECOND, "loops", window(1, 0.5));
-        assert_eq!(forecast.left(start + SECOND).unwrap().total, 9 * SECOND);
+        assert_eq!(forecast.time_left(start + SECOND).unwrap().total, 9 * SECOND);
         // The host is half as fast as in the earlier run: 4 s of 10 s are done in 8 s.
         forecast.update(start + 4 * SECOND, "loops", window(2, 0.0));
         forecast.update(start + 8 * SECOND, "loops", window(2, 0.5));
-        assert_eq!(forecast.left(start + 8 * SECOND).unwrap().total, 12 * SECOND);
+        assert_eq!(forecast.time_left(start + 8 * SECOND).unwrap().total, 12 * SECOND);
     }
 }

@@ -132,7 +132,7 @@ impl Model {
 /// model's `about` names the changes, because the text's own `about` may contradict them; the returned text does not.
 ///
 /// Fails as [`text`] does, if the text is no model that can be built, and if a change cannot be made.
-pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
+pub fn with_changes(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
     let text = text(name)?;
     let assignments: Vec<&str> = changes.iter().map(String::as_str).collect();
     if assignments.is_empty() {
@@ -141,7 +141,7 @@ pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> 
     }
     // Parses the text once, with the changes. After an error, parses it without them: an error of the
     // text itself comes first.
-    let changed = schema::changed(&text, &assignments).map_err(|error| {
+    let changed = schema::with_assignments(&text, &assignments).map_err(|error| {
         let own_error = parsed(name, &text).err();
         own_error.unwrap_or_else(|| SimError::Invalid(error.to_string()))
     });
@@ -185,7 +185,7 @@ pub fn find(
     changes: &[String],
     detail: Option<Detail>,
 ) -> Result<Model> {
-    at_level(cache, name, changed(name, changes)?, detail)
+    at_level(cache, name, with_changes(name, changes)?, detail)
 }
 
 /// Checks that the level can run the model, and writes its text to the cache.
@@ -274,16 +274,19 @@ mod tests {
     fn a_field_without_effect_at_the_level_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
-        let changed = |name: &str, change: &str, detail| {
+        let with_change = |name: &str, change: &str, detail| {
             find(&cache, name, &[change.to_owned()], detail).map_err(|error| error.to_string())
         };
         let slow = "instruction_cycles=3";
-        assert_eq!(changed("r4400-1994", slow, None).unwrap().detail, Detail::Timed);
+        assert_eq!(with_change("r4400-1994", slow, None).unwrap().detail, Detail::Timed);
         for (name, detail) in [("zen3", None), ("r4400-1994", Some(Detail::Ooo))] {
-            let error = changed(name, slow, detail).unwrap_err();
+            let error = with_change(name, slow, detail).unwrap_err();
             assert!(error.contains("instruction_cycles has no effect at --detail ooo"), "{error}");
         }
-        assert!(changed("zen3", slow, Some(Detail::Count)).is_ok(), "shadow caches have no time");
+        assert!(
+            with_change("zen3", slow, Some(Detail::Count)).is_ok(),
+            "shadow caches have no time"
+        );
         // The level `timed` refuses costs of the core, and without --detail the model runs at `ooo`.
         for (change, part) in [
             ("core.front.mispredict_cycles=40", "core.front"),
@@ -291,8 +294,8 @@ mod tests {
             ("core.events.interrupt_cycles=5000", "core.events"),
             ("l2.shared=true", "shared"),
         ] {
-            assert_eq!(changed("r4400-1994", change, None).unwrap().detail, Detail::Ooo);
-            let error = changed("r4400-1994", change, Some(Detail::Timed)).unwrap_err();
+            assert_eq!(with_change("r4400-1994", change, None).unwrap().detail, Detail::Ooo);
+            let error = with_change("r4400-1994", change, Some(Detail::Timed)).unwrap_err();
             assert!(error.contains(part) && error.contains("--detail ooo runs it"), "{error}");
         }
     }
@@ -301,7 +304,7 @@ mod tests {
     fn a_changed_model_names_its_changes_within_a_bounded_length() {
         let about = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
-            changed("zen3", &changes).unwrap().1.about
+            with_changes("zen3", &changes).unwrap().1.about
         };
         let plain = about(&[]);
         assert_eq!(about(&["clock=400MHz"]), format!("{plain} with clock=400MHz"));
@@ -311,7 +314,7 @@ mod tests {
         assert!(many.ends_with("memory_cycles=300, ... (changes: 9)"), "{many}");
         let long = format!("name={}", "x".repeat(CHANGES_BYTES_MAX));
         assert_eq!(changes_text(&[&long]), " with ... (changes: 1)");
-        let (text, _) = changed("zen3", &["clock=400MHz".to_owned()]).unwrap();
+        let (text, _) = with_changes("zen3", &["clock=400MHz".to_owned()]).unwrap();
         assert_eq!(SystemModel::parse(&text).unwrap().about, plain);
     }
 
@@ -322,11 +325,11 @@ mod tests {
         std::fs::write(&file, text("zen3").unwrap()).unwrap();
         let error = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
-            changed(&file, &changes).unwrap_err().to_string()
+            with_changes(&file, &changes).unwrap_err().to_string()
         };
         assert!(error(&["l2.size=3MiB", "spam"]).starts_with("--set spam: is not FIELD=VALUE"));
         assert!(error(&["l2.ways=0"]).starts_with("--set l2.ways=0: "));
-        let (text, model) = changed(&file, &["l2.size=4MiB".to_owned()]).unwrap();
+        let (text, model) = with_changes(&file, &["l2.size=4MiB".to_owned()]).unwrap();
         assert!(text.contains("4MiB") && model.l2.unwrap().size_bytes == 4 << 20);
         std::fs::write(&file, "name = 1").unwrap();
         assert!(error(&["l2.size=4MiB"]).starts_with(&file));

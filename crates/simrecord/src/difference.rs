@@ -24,7 +24,7 @@ pub type Block = Option<Record>;
 ///
 /// Fails if a stream cannot be read, or has more than [`RECORDS_MAX`] records. The error has the position of the stream
 /// in the arguments, 0 or 1.
-pub fn first(
+pub fn first_difference(
     mut streams: [&mut dyn Read; 2],
     around: usize,
 ) -> Result<Option<Difference>, (usize, io::Error)> {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn compare(first_bytes: &[u8], second_bytes: &[u8], around: usize) -> Option<Difference> {
-        first([&mut &*first_bytes, &mut &*second_bytes], around).unwrap()
+        first_difference([&mut &*first_bytes, &mut &*second_bytes], around).unwrap()
     }
 
     #[test]

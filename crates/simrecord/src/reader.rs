@@ -60,18 +60,18 @@ pub struct Stream {
 ///
 /// Fails at the first problem. A stream without an end record is [`ReadError::Incomplete`].
 pub fn read(mut input: impl Read) -> Result<Stream, ReadError> {
-    let header = match next(&mut input, 0)? {
+    let header = match next_record(&mut input, 0)? {
         Some(Record::Header(header)) => header,
         Some(_) => return Err(ReadError::Header(0)),
         None => return Err(ReadError::Incomplete(0)),
     };
     let mut records = Vec::new();
     for position in 1..=RECORDS_MAX {
-        match next(&mut input, position)? {
+        match next_record(&mut input, position)? {
             None => return Err(ReadError::Incomplete(position)),
             Some(Record::Header(_)) => return Err(ReadError::Header(position)),
             Some(Record::End(end)) => {
-                let has_more = next(&mut input, position + 1)?.is_some();
+                let has_more = next_record(&mut input, position + 1)?.is_some();
                 if has_more || end.records != position {
                     return Err(ReadError::End(position));
                 }
@@ -84,7 +84,7 @@ pub fn read(mut input: impl Read) -> Result<Stream, ReadError> {
 }
 
 /// The record at `position`, which is the next one, or `None` at the end of the file.
-fn next(input: &mut impl Read, position: u64) -> Result<Option<Record>, ReadError> {
+fn next_record(input: &mut impl Read, position: u64) -> Result<Option<Record>, ReadError> {
     let mut bytes = [0; BYTES];
     let mut filled = 0;
     while filled < BYTES {

@@ -74,7 +74,8 @@ pub fn kubernetes_manifest(
             "{count} tasks, and a Job has at most {KUBERNETES_COMPLETIONS_MAX} (plan several sweeps)"
         )));
     }
-    let text = |text: &str| serde_json::Value::from(text).to_string();
+    // A JSON string is a YAML string.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut limits = format!("              cpu: \"{}\"\n", resources.cpus);
     if let Some(memory_mib) = resources.memory_mib {
         limits += &format!("              memory: \"{memory_mib}Mi\"\n");
@@ -94,11 +95,11 @@ pub fn kubernetes_manifest(
          persistentVolumeClaim:\n            claimName: {claim}\n",
         name = job_name(sweep),
         parallelism = job.parallelism,
-        image = text(&job.image),
-        path = text(sweep_path),
-        directory = text(&plan.directory),
-        mount = text(&job.mount),
-        claim = text(&job.claim),
+        image = quoted(&job.image),
+        path = quoted(sweep_path),
+        directory = quoted(&plan.directory),
+        mount = quoted(&job.mount),
+        claim = quoted(&job.claim),
     ))
 }
 

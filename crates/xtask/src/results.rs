@@ -69,7 +69,7 @@ impl Results {
     }
 
     /// Records why `what` is not in the table.
-    pub fn absent(&mut self, table: &str, what: String, reason: String) {
+    pub fn record_absence(&mut self, table: &str, what: String, reason: String) {
         self.run.absent.push(Absence::new(table, what, reason));
     }
 

@@ -78,15 +78,13 @@ impl ExportArgs {
 
     /// Refuses options that belong to another format.
     fn check(&self) -> Result<(), Usage> {
-        for (flag, is_given, format) in [
-            ("--weight", self.weight.is_some(), ExportFormat::Folded),
-            ("--table", self.table.is_some(), ExportFormat::Csv),
-            ("--exact-text", self.exact_text, ExportFormat::Csv),
-            ("--timestamps", self.timestamps, ExportFormat::Openmetrics),
+        for (flag, is_given, format, name) in [
+            ("--weight", self.weight.is_some(), ExportFormat::Folded, "folded"),
+            ("--table", self.table.is_some(), ExportFormat::Csv, "csv"),
+            ("--exact-text", self.exact_text, ExportFormat::Csv, "csv"),
+            ("--timestamps", self.timestamps, ExportFormat::Openmetrics, "openmetrics"),
         ] {
             if is_given && self.format != format {
-                let name = format.to_possible_value();
-                let name = name.as_ref().map_or("", |name| name.get_name());
                 return Err(Usage(format!("{flag} works only with --format {name}")));
             }
         }

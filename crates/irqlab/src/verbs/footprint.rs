@@ -183,7 +183,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         cpu,
         others: all_cpus,
         by_hand: args.geometry.iter().copied().collect(),
-        window: args.window,
+        window_max: args.window,
         device: None,
         far: args.peer.clone().map_or(FarEnd::Veth, FarEnd::Peer),
         move_irq: args.move_irq,
@@ -191,7 +191,7 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         watcher: Watcher::Probes,
         counters_only: args.counters_only,
-        ticks: args.ticks,
+        allows_ticks: args.ticks,
         mark: None,
         stop: stop_on_signals()?,
     })?;

@@ -56,7 +56,7 @@ pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
             list(|name, about| format!("{name:<width$} {about}\n"))?.concat()
         }
         Some(name) => {
-            let changed = models::changed(name, &args.set);
+            let changed = models::with_changes(name, &args.set);
             let (text, model) = changed.map_err(|error| Usage(error.to_string()))?;
             match (args.toml, args.json) {
                 (true, _) => text,

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use crate::console;
 use crate::options::{Format, FormatArgs};
-use crate::run::{table, text, write_csv};
+use crate::run::{CsvSelection, table, text, write_csv};
 
 /// Print a run's tables
 #[derive(Debug, clap::Args)]
@@ -28,43 +28,43 @@ pub struct ShowArgs {
     #[arg(long, conflicts_with_all = ["all", "format"])]
     columns: bool,
     #[command(flatten)]
-    printing: FormatArgs,
+    format_args: FormatArgs,
 }
 
 /// Prints the rows (as JSON or CSV, row by row), the tables as text, or the meaning of the columns. The last needs no rows, so it
 /// reads none.
 pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
-    let ShowArgs { run: directory, name, columns, mut printing } = args;
-    printing.table = printing.table.or(name);
+    let ShowArgs { run: directory, name, columns, mut format_args } = args;
+    format_args.table = format_args.table.or(name);
     let stored = StoredRun::open(&directory)?;
-    if !columns && matches!(printing.format(), Format::Json | Format::Csv) {
-        return print_rows(&stored, &printing).map(|()| ExitCode::SUCCESS);
+    if !columns && matches!(format_args.format(), Format::Json | Format::Csv) {
+        return print_rows(&stored, &format_args).map(|()| ExitCode::SUCCESS);
     }
     // Reads no rows of a table that is not printed.
     let hides_tables =
-        matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
+        matches!(format_args.format(), Format::Table | Format::Markdown) && !format_args.all;
     let mut run = stored.read_parts(|table| {
-        let is_wanted = printing.table.as_ref().is_none_or(|name| *name == table.name);
-        let is_hidden = printing.table.is_none() && table.display.rows_max == Some(0);
+        let is_wanted = format_args.table.as_ref().is_none_or(|name| *name == table.name);
+        let is_hidden = format_args.table.is_none() && table.display.rows_max == Some(0);
         if columns || !is_wanted || (hides_tables && is_hidden) { Part::Outline } else { Part::All }
     })?;
     if !columns {
-        console::print(&text(&run, Some(&directory), &printing, None)?)?;
+        console::print(&text(&run, Some(&directory), &format_args, None)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(name) = &printing.table {
+    if let Some(name) = &format_args.table {
         let table = table(&run, name)?.clone();
         run.tables = vec![table];
     }
-    let is_json = printing.format() == Format::Json;
+    let is_json = format_args.format() == Format::Json;
     console::print(&if is_json { columns_document(&run) } else { columns_text(&run) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the run as JSON or CSV, row by row, without a whole table in memory.
-fn print_rows(stored: &StoredRun, printing: &FormatArgs) -> anyhow::Result<()> {
+fn print_rows(stored: &StoredRun, format_args: &FormatArgs) -> anyhow::Result<()> {
     let single_table;
-    let outline = match &printing.table {
+    let outline = match &format_args.table {
         Some(name) => {
             let outline = stored.outline();
             single_table = outline.with_tables(vec![table(outline, name)?.clone()]);
@@ -72,9 +72,12 @@ fn print_rows(stored: &StoredRun, printing: &FormatArgs) -> anyhow::Result<()> {
         }
         None => stored.outline(),
     };
-    console::print_by(|out| match printing.format() {
+    console::print_by(|out| match format_args.format() {
         Format::Json => report::write_json(out, outline, stored),
-        _ => write_csv(out, outline, stored, (None, printing.all)),
+        _ => {
+            let selection = CsvSelection { main_table: None, all_rows: format_args.all };
+            write_csv(out, outline, stored, selection)
+        }
     })
 }
 

@@ -40,7 +40,7 @@ pub struct Figure {
 impl Figure {
     /// The figure after a change by the part `by_ratio` of itself. The intervals keep their widths.
     #[must_use]
-    pub fn changed(self, by_ratio: f64) -> Figure {
+    pub fn changed_by(self, by_ratio: f64) -> Figure {
         let shift = self.value.abs() * by_ratio;
         let shifted =
             |interval: Option<(f64, f64)>| interval.map(|(low, high)| (low + shift, high + shift));
@@ -174,10 +174,10 @@ pub struct Pair<'a> {
 impl Pair<'_> {
     /// This pair with the second figure changed by the part `by_ratio` of itself.
     #[must_use]
-    pub fn changed(&self, by_ratio: f64) -> Self {
-        let new = self.new.map(|new| new.changed(by_ratio));
+    pub fn changed_by(&self, by_ratio: f64) -> Self {
+        let new = self.new.map(|new| new.changed_by(by_ratio));
         let added = new.zip(self.new).map_or(0.0, |(changed, new)| changed.value - new.value);
-        let repeats = self.repeats.as_ref().map(|repeats| repeats.changed(by_ratio, added));
+        let repeats = self.repeats.as_ref().map(|repeats| repeats.changed_by(by_ratio, added));
         let has_equal_rows = self.has_equal_rows && by_ratio == 0.0;
         Pair { new, repeats, has_equal_rows, ..self.clone() }
     }

@@ -130,7 +130,7 @@ impl ErrorRates {
             Target::unlimited("comparisons", self.comparisons as f64),
             Target::unlimited("figures judged in a comparison", per_comparison(self.figures)),
             Target::unlimited("figures reported as different", self.reported.len() as f64),
-            Target::limited(
+            Target::at_most(
                 "share of comparisons with such a figure",
                 per_comparison(self.false_comparisons),
                 FALSE_RATIO_MAX,

@@ -554,7 +554,7 @@ pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Pla
     let (leading_row_tail, minor_row_tail) = (difference.tail, difference.tail);
     let clocks = Clocks::Same;
     let judge = Judge { plan, exactness, clocks, leading_row_tail, minor_row_tail };
-    judge.judge(difference.pair.changed(by_ratio)).verdict
+    judge.judge(difference.pair.changed_by(by_ratio)).verdict
 }
 
 /// The verdict on a real difference. `has_grown`: whether the second figure is larger.
@@ -931,7 +931,7 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
             let signed_ratio = if rule.is_upper { ratio } else { -ratio };
             let changed = pairs
                 .iter()
-                .map(|pair| pair.changed(if rule.covers(pair) { signed_ratio } else { 0.0 }));
+                .map(|pair| pair.changed_by(if rule.covers(pair) { signed_ratio } else { 0.0 }));
             let comparison =
                 judge_pairs(run, changed.collect(), Vec::new(), exactness, Clocks::Same, plan)?;
             let changed_outcome = comparison.outcomes.iter().find(|outcome| outcome.rule == *rule);

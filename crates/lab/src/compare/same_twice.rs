@@ -64,7 +64,7 @@ fn normal(random: &mut Random) -> f64 {
 }
 
 /// What a window counts of a stream with `rate` spans on average, whose costs are `scale` times what they are.
-fn counted(
+fn counted_spans(
     random: &mut Random,
     stream: Stream,
     (rate, scale): (f64, f64),
@@ -127,7 +127,7 @@ fn run(random: &mut Random, scale: f64, flicker: &mut Flicker) -> Run {
             _ => 300.0,
         };
         let scale = if number == 0 { scale } else { 1.0 };
-        let own = counted(random, stream, (rate, scale), flicker);
+        let own = counted_spans(random, stream, (rate, scale), flicker);
         let context = Context { kind: ContextKind::Softirq, number, name: format!("{stream:?}") };
         let count = own.count;
         let inclusive = own.clone();

@@ -52,7 +52,7 @@ impl Repeats {
 
     /// These differences if each second figure had also changed by the part `by_ratio` of itself. `added`: the
     /// resulting change of the second side's mean, in the unit of the column.
-    pub(super) fn changed(&self, by_ratio: f64, added: f64) -> Repeats {
+    pub(super) fn changed_by(&self, by_ratio: f64, added: f64) -> Repeats {
         let shift = if self.is_logarithmic { by_ratio.ln_1p() } else { added };
         let differences = self.differences.iter().map(|difference| difference + shift).collect();
         Repeats { differences, ..*self }

@@ -4,7 +4,7 @@
 use stats::Random;
 
 use super::curve::Curve;
-use super::estimate::{Stopping, difference, lines, mean};
+use super::estimate::{Stopping, difference, estimate_displaced_lines, mean};
 use super::rounds::{ROUNDS_MIN, estimate_from_rounds};
 use super::sample::Repetition;
 use super::series::{Round, Series};
@@ -123,7 +123,7 @@ impl Reading {
             let [treatment, control] =
                 [self.truth, 0.0].map(|lines| mean(&self.series(&mut random, lines)).unwrap());
             let found = difference(treatment, control).unwrap();
-            let (low, high) = lines(found, &curve).unwrap().interval;
+            let (low, high) = estimate_displaced_lines(found, &curve).unwrap().interval;
             (low..=high).contains(&self.truth)
         };
         (0..SERIES).filter(contains_truth).count() as f64 / SERIES as f64

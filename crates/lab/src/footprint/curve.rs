@@ -51,8 +51,9 @@ pub struct CurvePoint {
 }
 
 impl CurvePoint {
-    /// The 97.5 % quantile of Student's t distribution with the point's degrees of freedom.
-    fn t(&self) -> f64 {
+    /// Half the width of a 95 % confidence interval, in standard errors: the 97.5 % quantile of Student's t distribution with
+    /// the point's degrees of freedom.
+    fn standard_errors_95(&self) -> f64 {
         // A point has at least two repetitions, so the quantile exists.
         t_95(self.repetitions as u64 - 1).unwrap_or(f64::INFINITY)
     }
@@ -60,7 +61,7 @@ impl CurvePoint {
     /// Half the width of the median's 95 % confidence interval, cycles.
     #[must_use]
     pub fn half_width_cycles(&self) -> f64 {
-        self.t() * self.error_cycles
+        self.standard_errors_95() * self.error_cycles
     }
 }
 
@@ -259,30 +260,30 @@ impl Rising {
             rising_points.extend(pool.lines.iter().map(point));
         }
         let is_rising = rising_points.last()?.cycles > rising_points.first()?.cycles;
-        let t = points.iter().map(CurvePoint::t).fold(0.0, f64::max);
+        let t = points.iter().map(CurvePoint::standard_errors_95).fold(0.0, f64::max);
         is_rising.then_some(Rising { points: rising_points, variances, t })
     }
 
-    fn last(&self) -> RisingPoint {
+    fn last_point(&self) -> RisingPoint {
         self.points[self.points.len() - 1]
     }
 
     /// Number of the curve's standard errors that a 95 % interval allows for.
     #[must_use]
-    pub fn t(&self) -> f64 {
+    pub fn standard_errors_95(&self) -> f64 {
         self.t
     }
 
     /// Extra time of a pass with all lines displaced, cycles.
     #[must_use]
     pub fn top(&self) -> f64 {
-        self.last().cycles - self.points[0].cycles
+        self.last_point().cycles - self.points[0].cycles
     }
 
     /// Number of lines of the level: that of the last point.
     #[must_use]
     pub fn lines_max(&self) -> f64 {
-        self.last().lines
+        self.last_point().lines
     }
 
     /// Detection limit, lines: with this number of displaced lines, a pass stays below `critical_cycles` with the probability
@@ -320,7 +321,7 @@ impl Rising {
             |pair: &&[RisingPoint]| cycles <= pair[1].cycles && pair[1].cycles > pair[0].cycles;
         let pair = self.points.windows(2).find(reaches_cycles);
         let Some(&[low, high]) = pair.and_then(|pair| <&[_; 2]>::try_from(pair).ok()) else {
-            return self.last().lines;
+            return self.last_point().lines;
         };
         let position = (cycles - low.cycles) / (high.cycles - low.cycles);
         low.lines + (high.lines - low.lines) * position.clamp(0.0, 1.0)
@@ -441,7 +442,7 @@ pub(crate) mod tests {
 
     fn read(curve: &Curve, cycles: f64, half_width: f64) -> (f64, f64) {
         let curve = curve.rising().unwrap();
-        let curve_errors = curve.t();
+        let curve_errors = curve.standard_errors_95();
         curve.interval(Reading { cycles, half_width, curve_errors })
     }
 
@@ -555,7 +556,11 @@ pub(crate) mod tests {
     fn only_a_time_beyond_the_errors_is_beyond_the_curve() {
         let curve = noisy(&STRAIGHT, 30).rising().unwrap();
         let beyond = |cycles, half_width| {
-            curve.is_beyond(Reading { cycles, half_width, curve_errors: curve.t() })
+            curve.is_beyond(Reading {
+                cycles,
+                half_width,
+                curve_errors: curve.standard_errors_95(),
+            })
         };
         assert!(!beyond(2030.0, 0.0) && beyond(2300.0, 0.0));
         assert!(!beyond(2300.0, 300.0) && !beyond(1500.0, 1.0));
@@ -576,7 +581,7 @@ pub(crate) mod tests {
             let interval = |curve_errors| {
                 curve.interval(Reading { cycles: time, half_width, curve_errors })
             };
-            let (narrow, wide) = (interval(0.0), interval(curve.t()));
+            let (narrow, wide) = (interval(0.0), interval(curve.standard_errors_95()));
             prop_assert!(narrow.0 <= few && few <= narrow.1, "{narrow:?} {few}");
             prop_assert!(wide.0 <= narrow.0 + 1e-9 && narrow.1 <= wide.1 + 1e-9, "{narrow:?} {wide:?}");
             prop_assert!(0.0 <= wide.0 && wide.1 <= all, "{wide:?}");

@@ -98,9 +98,10 @@ pub fn beyond_control(
 
 /// Lines that an interrupt displaces, estimated from the time of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lines {
-    /// Number of displaced lines. `None` below the detection limit, with a limit above the level, and if `from_farther`.
-    pub lines: Option<f64>,
+pub struct DisplacedLines {
+    /// Estimated number. `None` in three cases: the estimate is below `limit`; `limit` is above `level_lines`;
+    /// `exceeds_level` is true.
+    pub count: Option<f64>,
     /// 95 % confidence interval of the number of lines. It includes the errors of the times and of the curve.
     pub interval: (f64, f64),
     /// Half width of the interval that the curve's error alone would give, lines.
@@ -111,10 +112,10 @@ pub struct Lines {
     pub level_lines: f64,
     /// Whether the pass took longer than with all lines displaced. Some lines then came from farther than the next
     /// level, and the number of lines is unknown.
-    pub from_farther: bool,
+    pub exceeds_level: bool,
 }
 
-impl Lines {
+impl DisplacedLines {
     /// The detection limit, or `None` if it is above the level.
     #[must_use]
     pub fn limit_in_level(&self) -> Option<f64> {
@@ -131,23 +132,23 @@ pub(super) fn is_detected(estimate: f64, limit: f64, level_lines: f64) -> bool {
 /// Converts an extra time of a pass (cycles) to displaced lines with the calibration curve. `None` if the curve does not rise
 /// (the time then tells nothing about the level), or if `cycles` comes from fewer than two values.
 #[must_use]
-pub fn lines(cycles: Mean, curve: &Curve) -> Option<Lines> {
+pub fn estimate_displaced_lines(cycles: Mean, curve: &Curve) -> Option<DisplacedLines> {
     let curve = curve.rising()?;
     let Mean { mean, half_width, .. } = cycles;
-    let reading = Reading { cycles: mean, half_width, curve_errors: curve.t() };
-    let calibration = curve.interval(Reading { half_width: 0.0, ..reading });
+    let reading = Reading { cycles: mean, half_width, curve_errors: curve.standard_errors_95() };
+    let curve_error_interval = curve.interval(Reading { half_width: 0.0, ..reading });
     let limit = detection_limit(cycles, &curve)?;
     let level_lines = curve.lines_max();
     let estimate = curve.lines(mean);
-    let from_farther = curve.is_beyond(reading);
-    let is_detected = is_detected(estimate, limit, level_lines) && !from_farther;
-    Some(Lines {
-        lines: is_detected.then_some(estimate),
+    let exceeds_level = curve.is_beyond(reading);
+    let is_detected = is_detected(estimate, limit, level_lines) && !exceeds_level;
+    Some(DisplacedLines {
+        count: is_detected.then_some(estimate),
         interval: curve.interval(reading),
-        calibration_half_width: (calibration.1 - calibration.0) / 2.0,
+        calibration_half_width: (curve_error_interval.1 - curve_error_interval.0) / 2.0,
         limit,
         level_lines,
-        from_farther,
+        exceeds_level,
     })
 }
 
@@ -210,14 +211,14 @@ mod tests {
         let control = mean(&spread_around(0.0)).unwrap();
         let lines_by = |cycles: f64| {
             let treatment = mean(&spread_around(cycles)).unwrap();
-            lines(difference(treatment, control).unwrap(), &line).unwrap()
+            estimate_displaced_lines(difference(treatment, control).unwrap(), &line).unwrap()
         };
-        assert_eq!(lines_by(2.0).lines, None);
+        assert_eq!(lines_by(2.0).count, None);
         assert!(lines_by(2.0).limit > 0.2);
         let farther = lines_by(1200.0);
-        assert!(farther.from_farther && farther.lines.is_none());
+        assert!(farther.exceeds_level && farther.count.is_none());
         let found = lines_by(300.0);
-        assert_eq!(found.lines.unwrap().round(), 30.0);
+        assert_eq!(found.count.unwrap().round(), 30.0);
         assert!(found.interval.0 < 30.0 && found.interval.1 > 30.0);
     }
 
@@ -229,7 +230,7 @@ mod tests {
         };
         let found = difference(mean_from(500.0), mean_from(0.0)).unwrap();
         // A line costs 5 cycles. The variance of each mean is 200^2 / 4 * 40 / 39 / 40.
-        let limit = lines(found, &exact(&[(0, 0), (200, 1_000)])).unwrap().limit;
+        let limit = estimate_displaced_lines(found, &exact(&[(0, 0), (200, 1_000)])).unwrap().limit;
         let expected = 3.29 * (2.0 * 10_000.0 / 39.0_f64).sqrt() / 5.0;
         assert!((limit - expected).abs() < 1e-6 * expected, "{limit} {expected}");
     }
@@ -240,19 +241,21 @@ mod tests {
         let curve = exact(&[(0, 0), (32, 128), (64, 256)]);
         let reading = |mean: f64, count: usize| {
             let half_width = t_95(count as u64 - 1).unwrap() * 256.0;
-            lines(Mean { mean, half_width, variance: 0.0, count }, &curve).unwrap()
+            estimate_displaced_lines(Mean { mean, half_width, variance: 0.0, count }, &curve)
+                .unwrap()
         };
         let found = reading(300.0, 40);
         assert!((found.limit - 3.29 * 64.0).abs() < 1e-9, "{found:?}");
-        assert_eq!((found.lines, found.limit_in_level()), (None, None));
+        assert_eq!((found.count, found.limit_in_level()), (None, None));
         assert_eq!(found.interval.1, 64.0);
         // A limit just within the level: 63 of 64 lines.
         let narrow = |mean: f64| {
             let half_width = t_95(39).unwrap() * 252.0 / 3.29;
-            lines(Mean { mean, half_width, variance: 0.0, count: 40 }, &curve).unwrap()
+            estimate_displaced_lines(Mean { mean, half_width, variance: 0.0, count: 40 }, &curve)
+                .unwrap()
         };
         assert!((narrow(0.0).limit_in_level().unwrap() - 63.0).abs() < 1e-9);
-        assert_eq!(narrow(256.0).lines, Some(64.0));
+        assert_eq!(narrow(256.0).count, Some(64.0));
     }
 
     #[test]
@@ -275,7 +278,7 @@ mod tests {
             let curve = exact(&[(0, 0), (64, 64)]);
             let is_detected = |_: &u32| {
                 let found = difference(values(), values()).unwrap();
-                lines(found, &curve).unwrap().lines.is_some()
+                estimate_displaced_lines(found, &curve).unwrap().count.is_some()
             };
             let count = (0..400).filter(is_detected).count();
             assert!(count <= 20, "{count} of 400 with an error of {error_lines} lines");

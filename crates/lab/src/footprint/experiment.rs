@@ -36,7 +36,7 @@ impl Experiment for Plan {
         let series = &samples.series;
         let mut absent: Vec<Absence> = samples.traces.iter().filter_map(disturbed_trace).collect();
         let mut tables = vec![
-            tables::footprint(series, samples.clock_hz, &mut absent),
+            tables::footprint_table(series, samples.clock_hz, &mut absent),
             tables::curves(series),
             sums::sums(series, &mut absent),
             contexts::modes(series, &samples.windows),

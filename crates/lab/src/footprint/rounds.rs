@@ -7,8 +7,8 @@
 
 use super::curve::{Curve, LineCost};
 use super::estimate::{
-    DETECTED_DEVIATIONS, Lines, Mean, accepted, beyond_control, detection_limit, difference,
-    excess, is_detected, lines, mean,
+    DETECTED_DEVIATIONS, DisplacedLines, Mean, accepted, beyond_control, detection_limit,
+    difference, estimate_displaced_lines, excess, is_detected, mean,
 };
 use super::sample::Repetition;
 use super::series::{Round, Series};
@@ -61,7 +61,7 @@ pub struct SeriesEstimate {
     /// Extra time of the pass after the interrupt, cycles.
     pub indirect_cost: Mean,
     /// Displaced lines by each round's curve; `None` if a round's curve does not rise.
-    pub lines: Option<Lines>,
+    pub lines: Option<DisplacedLines>,
 }
 
 impl RoundRepetitions<'_> {
@@ -77,7 +77,8 @@ impl RoundRepetitions<'_> {
         let beyond = self.beyond_control(excess)?;
         let by_curve = |curve: &Curve| {
             let rising = curve.rising()?;
-            let Lines { calibration_half_width, .. } = lines(beyond, curve)?;
+            let DisplacedLines { calibration_half_width, .. } =
+                estimate_displaced_lines(beyond, curve)?;
             Some(RoundLines {
                 lines: rising.lines(beyond.mean),
                 calibration_half_width,
@@ -110,7 +111,7 @@ fn split_rounds(series: &Series) -> Vec<RoundRepetitions<'_>> {
 }
 
 /// The mean of the rounds' displaced lines, with the interval from their spread. `None` if a round has no lines.
-fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
+fn combine_lines(rounds: &[RoundEstimate]) -> Option<DisplacedLines> {
     let rounds: Vec<&RoundLines> =
         rounds.iter().map(|round| round.lines.as_ref()).collect::<Option<_>>()?;
     let lines = mean(&rounds.iter().map(|round| round.lines).collect::<Vec<_>>())?;
@@ -121,7 +122,7 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
     let level_lines = rounds.first()?.level_lines;
     let limit = limit_within.max(limit_between);
     let beyond_count = rounds.iter().filter(|round| round.is_beyond_curve).count();
-    let from_farther = 2 * beyond_count > rounds.len();
+    let exceeds_level = 2 * beyond_count > rounds.len();
     let low = (lines.mean - lines.half_width).max(0.0);
     // A round beyond its curve does not bound the number of lines from above.
     let high = if beyond_count > 0 {
@@ -129,20 +130,20 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
     } else {
         (lines.mean + lines.half_width).min(level_lines)
     };
-    let is_detected = is_detected(lines.mean, limit, level_lines) && !from_farther;
+    let is_detected = is_detected(lines.mean, limit, level_lines) && !exceeds_level;
     let detected = is_detected.then_some(lines.mean);
     // The spread between rounds already contains the errors of their curves. This half width shows the curves' part
     // alone.
     let squares: f64 = rounds.iter().map(|round| round.calibration_half_width.powi(2)).sum();
     let calibration_half_width = squares.sqrt() / count;
     let interval = (low, high);
-    Some(Lines {
-        lines: detected,
+    Some(DisplacedLines {
+        count: detected,
         interval,
         calibration_half_width,
         limit,
         level_lines,
-        from_farther,
+        exceeds_level,
     })
 }
 
@@ -277,7 +278,7 @@ mod tests {
         // Rounds with equal lines at different costs: the time differs, the lines do not.
         let estimate = estimate_of(&[(300.0, 10.0), (300.0, 13.0), (300.0, 9.0), (300.0, 12.0)]);
         let lines = estimate.lines.unwrap();
-        assert!((lines.lines.unwrap() - 300.0).abs() < 1.0, "{lines:?}");
+        assert!((lines.count.unwrap() - 300.0).abs() < 1.0, "{lines:?}");
         assert!(lines.interval.1 - lines.interval.0 < 2.0, "{lines:?}");
         assert!(estimate.indirect_cost.half_width > 500.0, "{estimate:?}");
         // Rounds with different lines: the spread is between rounds, not within one.
@@ -337,7 +338,7 @@ mod tests {
         };
         let found = combine_lines(&[60.0, 64.0, 62.0, 64.0, 61.0].map(round)).unwrap();
         assert!((found.limit - 3.29 * 64.0 / 5.0_f64.sqrt()).abs() < 1e-9, "{found:?}");
-        assert_eq!((found.lines, found.limit_in_level()), (None, None));
+        assert_eq!((found.count, found.limit_in_level()), (None, None));
         // The limits of the rounds come from the noise of their repetitions.
         let mut noisy = series(&[(0.0, 1.0); 5]);
         for (number, repetition) in (0_i64..).zip(&mut noisy.treatment) {
@@ -359,11 +360,11 @@ mod tests {
         let lines_of =
             |rounds: &[(f64, f64)]| estimate_from_rounds(&series(rounds)).unwrap().lines.unwrap();
         let beyond = lines_of(&[(1100.0, 10.0); 4]);
-        assert!(beyond.from_farther && beyond.lines.is_none(), "{beyond:?}");
+        assert!(beyond.exceeds_level && beyond.count.is_none(), "{beyond:?}");
         let partly_beyond = lines_of(&[(900.0, 9.0), (900.0, 9.0), (900.0, 9.0), (1100.0, 9.0)]);
         assert_eq!(partly_beyond.interval.1, 1024.0);
         let nothing_displaced = lines_of(&[(0.0, 10.0); 4]);
-        assert!(nothing_displaced.lines.is_none(), "{nothing_displaced:?}");
+        assert!(nothing_displaced.count.is_none(), "{nothing_displaced:?}");
         assert!(nothing_displaced.limit > 0.0, "{nothing_displaced:?}");
     }
 }

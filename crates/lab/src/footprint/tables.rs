@@ -9,8 +9,8 @@ use super::Geometry;
 use super::columns::{all_rows, key_columns};
 use super::curve::{Curve, CurvePoint, LineCost};
 use super::estimate::{
-    HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, difference, excess, kernel_misses,
-    lines, mean, user_misses,
+    DisplacedLines, HALF_WIDTH_RATIO, Mean, REPETITIONS_MIN, accepted, difference,
+    estimate_displaced_lines, excess, kernel_misses, mean, user_misses,
 };
 use super::rounds::{self, ROUNDS_MIN, Spread, beyond_control_with_spread, estimate_from_rounds};
 use super::sample::{Repetition, Verdict};
@@ -26,7 +26,7 @@ struct Row<'a> {
 impl Row<'_> {
     /// Displaced lines by time. `None` below the detection limit.
     fn lines(&self) -> Option<f64> {
-        self.estimates.lines?.lines
+        self.estimates.lines?.count
     }
 
     fn geometry(&self) -> Geometry {
@@ -290,7 +290,7 @@ struct Estimates {
     /// Extra time of the pass after the interrupt, cycles.
     indirect_cost: Option<Mean>,
     /// Displaced lines by time.
-    lines: Option<Lines>,
+    lines: Option<DisplacedLines>,
     /// Misses per interrupt: treatment minus control.
     user_misses: Option<Mean>,
     kernel_misses: Option<Mean>,
@@ -343,7 +343,8 @@ fn estimate(series: &Series) -> Estimates {
         None => {
             let indirect_cost = difference(treatment, control);
             let reading = indirect_cost.zip(rounds::curve(series));
-            let by_time = reading.and_then(|(cycles, curve)| lines(cycles, &curve));
+            let by_time =
+                reading.and_then(|(cycles, curve)| estimate_displaced_lines(cycles, &curve));
             (indirect_cost.map(|cycles| (cycles, Spread::Repetitions)), by_time)
         }
     };
@@ -352,7 +353,7 @@ fn estimate(series: &Series) -> Estimates {
     }
     let reason = match &by_time {
         None => Some("the clock cannot resolve displaced lines of this level".to_owned()),
-        Some(Lines { from_farther: true, .. }) => Some(
+        Some(DisplacedLines { exceeds_level: true, .. }) => Some(
             "the pass took longer than with all lines displaced: some lines came from beyond \
              the next level"
                 .to_owned(),
@@ -362,7 +363,7 @@ fn estimate(series: &Series) -> Estimates {
              from none"
                 .to_owned(),
         ),
-        Some(Lines { lines: None, limit, .. }) => {
+        Some(DisplacedLines { count: None, limit, .. }) => {
             Some(format!("below the detection limit of {limit:.1} lines"))
         }
         Some(by_time) => user_misses
@@ -389,9 +390,10 @@ fn reason_wide_interval(misses: Mean) -> Option<String> {
 }
 
 /// The reason for a row whose lines by time have a wider interval than the target. The reason names the part by the
-/// calibration curve, which more repetitions do not reduce.
-fn reason_wide_lines(by_time: &Lines) -> Option<String> {
-    let lines = by_time.lines.filter(|lines| *lines > 0.0)?;
+/// calibration curve, which more repetitions do not reduce. `None` if the interval is narrow enough, or the number is 0
+/// or not known.
+fn reason_wide_lines(by_time: &DisplacedLines) -> Option<String> {
+    let lines = by_time.count.filter(|lines| *lines > 0.0)?;
     let half_width = (by_time.interval.1 - by_time.interval.0) / 2.0;
     let [percent, calibration] =
         [half_width, by_time.calibration_half_width].map(|width| 100.0 * width / lines);
@@ -404,12 +406,12 @@ fn reason_wide_lines(by_time: &Lines) -> Option<String> {
 }
 
 /// The reason for a row whose time and counters disagree: their intervals do not overlap, and their numbers differ by
-/// more than [`DISAGREE_RATIO`].
-fn reason_disagreement(user_misses: Mean, by_time: &Lines) -> Option<String> {
+/// more than [`DISAGREE_RATIO`]. `None` if they agree, or the number of lines is not known.
+fn reason_disagreement(user_misses: Mean, by_time: &DisplacedLines) -> Option<String> {
     let (low, high) = by_time.interval;
     let Mean { mean, half_width, .. } = user_misses;
     let intervals_are_apart = low > mean + half_width || high < mean - half_width;
-    let lines = by_time.lines?;
+    let lines = by_time.count?;
     let numbers_differ = (lines - mean).abs() > DISAGREE_RATIO * mean.abs();
     (intervals_are_apart && numbers_differ)
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
@@ -436,7 +438,7 @@ fn accepted_count(repetitions: &[Repetition]) -> usize {
 /// Displaced lines by time, and half the width of their interval. `None` below the detection limit.
 pub(super) fn timed_lines(series: &Series) -> Option<(f64, f64)> {
     let by_time = estimate(series).lines?;
-    Some((by_time.lines?, (by_time.interval.1 - by_time.interval.0) / 2.0))
+    Some((by_time.count?, (by_time.interval.1 - by_time.interval.0) / 2.0))
 }
 
 /// Number of treatment and control repetitions with this verdict.
@@ -455,22 +457,21 @@ fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
     stalls.get(stalls.len() / 2).copied()
 }
 
-/// Table `footprint`: one row per series. Adds a reason to `absent` for each missing or inaccurate estimate.
-pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
+/// Table `footprint`: one row per series. Adds to `absent` the reason for a missing or inaccurate estimate, and for interrupts too
+/// short to be seen. `clock_hz`: frequency of the clock whose periods are the cycles of the samples.
+pub(super) fn footprint_table(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
     let doc = "Lines of a loop that one interrupt displaces from a cache or TLB, and their cost \
              for the loop after the interrupt.";
-    let rows: Vec<Row<'_>> = all
-        .iter()
-        .map(|series| {
-            let estimates = estimate(series);
-            let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
-            let reasons = [estimates.reason.clone(), reason_short_interrupts(series)];
-            absent.extend(
-                reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row, why)),
-            );
-            Row { series, estimates, line_cost: rounds::line_cost(series) }
-        })
-        .collect();
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for series in all {
+        let estimates = estimate(series);
+        let row_name = format!("{}, {}, {}", series.level, series.stimulus, series.method);
+        let reasons = [estimates.reason.clone(), reason_short_interrupts(series)];
+        absent.extend(
+            reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row_name, why)),
+        );
+        rows.push(Row { series, estimates, line_cost: rounds::line_cost(series) });
+    }
     let display = TableDisplay { notes: notes(&rows), ..all_rows() };
     columns(clock_hz).table("footprint", doc, rows).displayed(display)
 }
@@ -478,8 +479,9 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
 /// Whether the lines by time are only an upper bound, because the extra time also includes misses in TLBs and other
 /// caches. They are exact only if the clock times single lines, and the counters do not show fewer misses.
 fn is_upper_bound(series: &Series, estimates: &Estimates) -> bool {
-    let counts_fewer =
-        |(misses, by_time): (Mean, Lines)| misses.mean + misses.half_width < by_time.interval.0;
+    let counts_fewer = |(misses, by_time): (Mean, DisplacedLines)| {
+        misses.mean + misses.half_width < by_time.interval.0
+    };
     let counted = estimates.user_misses.zip(estimates.lines);
     series.ready.chunk_lines > 1 || counted.is_none_or(counts_fewer)
 }
@@ -585,7 +587,7 @@ mod tests {
     #[test]
     fn notes_name_the_method_of_each_row() {
         let interval_notes = |all: &[Series]| -> Vec<String> {
-            let notes = footprint(all, 1e9, &mut Vec::new()).display.notes;
+            let notes = footprint_table(all, 1e9, &mut Vec::new()).display.notes;
             notes.into_iter().filter(|note| note.starts_with("intervals")).collect()
         };
         let five_rounds = counted_in_rounds(&SPREAD_ROUNDS);
@@ -642,7 +644,7 @@ mod tests {
             repetition.excess_cycles = Some(300 + (number % 2 * 2 - 1) * 2_000);
         }
         let mut absent = Vec::new();
-        let table = footprint(&[series], 1e9, &mut absent);
+        let table = footprint_table(&[series], 1e9, &mut absent);
         let cells = ["displaced_lines", "displaced_ratio", "detection_limit_lines"]
             .map(|column| table.get(&table.rows()[0], column));
         assert_eq!(cells, [Some(&record::Value::Absent); 3]);
@@ -660,7 +662,7 @@ mod tests {
             let repetition = Repetition { verdict: Verdict::Unseen, ..series.treatment[0] };
             series.treatment.extend(vec![repetition; unseen]);
             let mut absent = Vec::new();
-            footprint(&[series], 1e9, &mut absent);
+            footprint_table(&[series], 1e9, &mut absent);
             let is_it = |absence: &&Absence| absence.reason.contains("too short to be seen");
             (accepted, absent.iter().filter(is_it).count())
         };
@@ -673,7 +675,7 @@ mod tests {
     fn display_hints_name_existing_columns() {
         let windows = Windows::default();
         let tables = [
-            footprint(&[], 1e9, &mut Vec::new()),
+            footprint_table(&[], 1e9, &mut Vec::new()),
             curves(&[]),
             sums(&[], &mut Vec::new()),
             modes(&[], &windows),

@@ -134,7 +134,8 @@ impl ProbedContext {
     pub fn add_events(&mut self, stats: &ContextStats, names: &[String], overheads: &[f64]) {
         self.event_spans = stats.events.spans;
         for (event, (name, total)) in names.iter().zip(&stats.events.own).enumerate() {
-            if let Some(added) = stats.events.added(event, overheads.get(event).copied()) {
+            if let Some(added) = stats.events.added_by_reading(event, overheads.get(event).copied())
+            {
                 self.event_totals.insert(name.clone(), *total as f64 - added);
             }
         }

@@ -70,7 +70,7 @@ impl EventSums {
     /// The events that reading the counters added to `own`, for the event with this index in the pass. Without a
     /// measurement for this context: `overhead` per span, times the spans. `None` if `overhead` is unknown, too.
     #[must_use]
-    pub fn added(&self, event: usize, overhead: Option<f64>) -> Option<f64> {
+    pub fn added_by_reading(&self, event: usize, overhead: Option<f64>) -> Option<f64> {
         let measured = self.added.get(event).map(|added| *added as f64);
         measured.or_else(|| Some(overhead? * self.spans as f64))
     }

@@ -4,7 +4,7 @@
 //! model. Held-out kernels may determine these fields: exits belong to the host, and say nothing about how well the model
 //! predicts its processor.
 
-use super::fit::{Conditions, Fitted, certain_cycles, cycles_of, left, within};
+use super::fit::{Conditions, Fitted, certain_cycles, cycles_of, preset_kept, within};
 use super::sample::KernelSample;
 
 /// The fields, in the order in which they are determined.
@@ -67,7 +67,7 @@ pub fn host_exits(
                 method: format!("{method}{limited}"),
             }
         }
-        Err(reason) => left(field, &reason),
+        Err(reason) => preset_kept(field, &reason),
     };
     FIELDS.into_iter().zip(exits).map(field).collect()
 }

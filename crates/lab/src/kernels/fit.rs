@@ -211,7 +211,7 @@ const RULES: &[Rule] = &[
 
 /// Fields that no kernel in a virtual machine can determine, with the reason. The fields `nested.*` describe nested
 /// page walks.
-const NOT_IN_A_VM: &[(&str, &str)] = &[
+const FIELDS_HIDDEN_IN_A_VM: &[(&str, &str)] = &[
     ("core.events.interrupt_cycles", "a hypervisor handles the timer's interrupts"),
     ("core.events.interrupt_return_cycles", "a hypervisor handles the end of interrupts"),
     ("core.events.serialise_cycles", "cpuid exits to the hypervisor"),
@@ -288,7 +288,7 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
     let fit_rule = |rule: &Rule| {
         let (sample, cycles) = match determining_kernel(rule, host) {
             Ok(sample_and_cycles) => sample_and_cycles,
-            Err(reason) => return left(rule.field, &reason),
+            Err(reason) => return preset_kept(rule.field, &reason),
         };
         let unitless_kernel = match rule.field {
             "core.width" => unitless_kernel(host),
@@ -297,7 +297,7 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
         let unitless_kernel = match unitless_kernel {
             Ok(unitless_kernel) => unitless_kernel,
             Err(reason) => {
-                return left(rule.field, &format!("the core may fuse NOPs, and {reason}"));
+                return preset_kept(rule.field, &format!("the core may fuse NOPs, and {reason}"));
             }
         };
         // The slower of the two kernels determines the width.
@@ -315,7 +315,7 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
             Cycles { factor, subtracted } => number((cycles * factor - subtracted).round()),
             IsBelow(limit) => flag(cycles < limit),
             IsAbove(limit) => flag(cycles > limit),
-            Refined(_) => return left(rule.field, "it is refined"),
+            Refined(_) => return preset_kept(rule.field, "it is refined"),
         };
         let method = match rule.derivation {
             PerCycle => "units a cycle",
@@ -363,7 +363,7 @@ fn fitted_field(
 
 /// The decision to keep the preset's value of a field. `reason`: why the samples do not determine it.
 #[must_use]
-pub fn left(field: &str, reason: &str) -> Fitted {
+pub fn preset_kept(field: &str, reason: &str) -> Fitted {
     let (field, method) = (field.to_owned(), format!("preset kept: {reason}"));
     Fitted { field, value: None, measured: None, method }
 }
@@ -394,17 +394,17 @@ pub fn refine(
         let (sample, cycles) = match determining_kernel(rule, host) {
             Ok(sample_and_cycles) => sample_and_cycles,
             Err(reason) => {
-                fields.push(left(rule.field, &reason));
+                fields.push(preset_kept(rule.field, &reason));
                 continue;
             }
         };
         let simulated = model.iter().find(|simulated| simulated.name == sample.name);
         let Some(simulated_cycles) = simulated.and_then(KernelSample::compared_cycles) else {
-            fields.push(left(rule.field, &format!("{}: not simulated", sample.name)));
+            fields.push(preset_kept(rule.field, &format!("{}: not simulated", sample.name)));
             continue;
         };
         let Some(current_value) = current(rule.field) else {
-            fields.push(left(rule.field, "the preset does not have the field"));
+            fields.push(preset_kept(rule.field, "the preset does not have the field"));
             continue;
         };
         let value = (current_value as f64 + factor * (cycles - simulated_cycles)).round();
@@ -465,9 +465,9 @@ pub struct Conditions {
     pub counter_flaw: Option<String>,
     /// Whether the machine is virtual.
     pub is_virtual: bool,
-    /// The shortest time of four parallel chains of additions, or of NOPs, divided by their time at four instructions
-    /// per cycle. `None` if this was not measured.
-    pub quietest_ratio: Option<f64>,
+    /// Duration of four parallel chains of additions, or of NOPs, whichever is shorter, over the duration at four instructions
+    /// per cycle. 1: the sibling hardware thread was quiet. `None`: not measured.
+    pub quietest_duration_ratio: Option<f64>,
     /// How often the core was throttled during the measurement. `None` if the machine does not count throttling.
     pub throttled: Option<u64>,
     /// The core's clock rate over the highest rate that the machine states. `None` if the machine states no rate.
@@ -477,40 +477,43 @@ pub struct Conditions {
 /// Fields that the processor's samples cannot determine under the conditions of the measurement, each with the reason.
 /// The fit keeps the preset's value of these fields. If a field has several reasons, the first counts.
 #[must_use]
-pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fitted> {
+pub fn undetermined_fields(host: &[KernelSample], conditions: &Conditions) -> Vec<Fitted> {
     let mut undetermined = undetermined_l3(host);
-    let mut add = |fields: &mut dyn Iterator<Item = &str>, reason: &str| {
+    let mut add = |fields: &[&str], reason: &str| {
         for field in fields {
-            if !undetermined.iter().any(|fitted| fitted.field == field) {
-                undetermined.push(left(field, reason));
+            if !undetermined.iter().any(|fitted| fitted.field == *field) {
+                undetermined.push(preset_kept(field, reason));
             }
         }
     };
     if let Some(flaw) = &conditions.counter_flaw {
         let reason = format!("the time-stamp counter {flaw}, and does not show the core's rate");
-        add(&mut ["clock"].into_iter(), &reason);
+        add(&["clock"], &reason);
     }
     if let Some(reason) = reason_held_back(host, conditions) {
-        add(&mut ["clock"].into_iter().chain(OUTSIDE_THE_CORE.iter().copied()), &reason);
+        add(&["clock"], &reason);
+        add(UNCORE_FIELDS, &reason);
     }
-    if let Some(ratio) = conditions.quietest_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX) {
+    if let Some(ratio) = conditions.quietest_duration_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX)
+    {
         let reason = format!(
             "four chains of additions, or NOPs, took at least {ratio:.2} times as long as at four \
              a cycle: the sibling was busy during the measurement, or the core has fewer units"
         );
         let per_cycle = RULES.iter().filter(|rule| rule.derivation == PerCycle);
-        add(&mut per_cycle.map(|rule| rule.field), &reason);
+        let fields: Vec<&str> = per_cycle.map(|rule| rule.field).collect();
+        add(&fields, &reason);
     }
     if conditions.is_virtual {
-        for (field, reason) in NOT_IN_A_VM {
-            add(&mut [*field].into_iter(), reason);
+        for (field, reason) in FIELDS_HIDDEN_IN_A_VM {
+            add(&[*field], reason);
         }
     }
     undetermined
 }
 
 /// Fields whose time does not follow the core's clock. On a core that was held back, they would be too few core cycles.
-const OUTSIDE_THE_CORE: &[&str] = &["memory_cycles", "memory_line_cycles"];
+const UNCORE_FIELDS: &[&str] = &["memory_cycles", "memory_line_cycles"];
 
 /// The reason why the core ran below its full rate, or `None` if it did not.
 fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
@@ -547,7 +550,7 @@ fn undetermined_l3(host: &[KernelSample]) -> Vec<Fitted> {
         "no plateau of L3: {in_2_mib:.0} cycles a load in 2 MiB, {in_4_mib:.0} in 4 MiB; other \
          guests share L3"
     );
-    ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &reason)).into()
+    ["l3_hit_cycles", "l3.line_cycles"].map(|field| preset_kept(field, &reason)).into()
 }
 
 /// The cycles of the kernel `name`. `None` if they were not measured.
@@ -572,7 +575,7 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
     let (small, large_sample, large) =
         match (usable_kernel(&[SMALL], host), usable_kernel(&[LARGE], host)) {
             (Ok((_, small)), Ok((large_sample, large))) => (small, large_sample, large),
-            (Err(reason), _) | (_, Err(reason)) => return Some(left(FIELD, &reason)),
+            (Err(reason), _) | (_, Err(reason)) => return Some(preset_kept(FIELD, &reason)),
         };
     let is_one_entry = large < small - WHOLE_PAGE_CYCLES;
     let (size, comparison) =
@@ -699,15 +702,15 @@ mod tests {
         let by = |width: &str, kernel: &str| {
             (Some(width.to_owned()), format!("units a cycle of {kernel}"))
         };
-        let left =
+        let kept =
             |reason: &str| (None, format!("preset kept: the core may fuse NOPs, and {reason}"));
         let certain = (0.169, 0.169);
         assert!(!is_held_out("add_6") && is_held_out("add_5"));
         assert_eq!(width("add_6", 0.25, certain), by("6", "xor_zero"));
         assert_eq!(width("add_6", 0.17, certain), by("12", "nop"), "zeroing needs a unit");
-        assert_eq!(width("add_5", 0.25, certain), left("add_6: not measured"));
+        assert_eq!(width("add_5", 0.25, certain), kept("add_6: not measured"));
         let uncertain = "xor_zero: 0.1 to 0.2 cycles, too uncertain (a busy sibling?)";
-        assert_eq!(width("add_6", 0.25, (0.12, 0.24)), left(uncertain));
+        assert_eq!(width("add_6", 0.25, (0.12, 0.24)), kept(uncertain));
     }
 
     #[test]
@@ -776,21 +779,23 @@ mod tests {
     #[test]
     fn a_quiet_machine_of_its_own_determines_everything() {
         let quiet = Conditions {
-            quietest_ratio: Some(1.01),
+            quietest_duration_ratio: Some(1.01),
             throttled: Some(0),
             rate_ratio: Some(0.98),
             ..Conditions::default()
         };
-        assert_eq!(could_not_tell(&host(2.0), &quiet), []);
-        assert_eq!(could_not_tell(&host(2.0), &Conditions::default()), []);
+        assert_eq!(undetermined_fields(&host(2.0), &quiet), []);
+        assert_eq!(undetermined_fields(&host(2.0), &Conditions::default()), []);
         assert_eq!(nested_page(&host(2.0), &quiet), None);
     }
 
     #[test]
     fn a_counter_without_a_constant_rate_tells_no_clock() {
         let flaw = Some("follows the CPU's frequency".to_owned());
-        let all =
-            could_not_tell(&host(2.0), &Conditions { counter_flaw: flaw, ..Conditions::default() });
+        let all = undetermined_fields(
+            &host(2.0),
+            &Conditions { counter_flaw: flaw, ..Conditions::default() },
+        );
         let [why] = &reasons(&all, "clock")[..] else { panic!("{all:?}") };
         assert!(why.starts_with("preset kept: the time-stamp counter follows"), "{why}");
         assert_eq!(all.len(), 1);
@@ -799,7 +804,7 @@ mod tests {
     #[test]
     fn a_throttled_core_tells_neither_its_clock_nor_what_has_a_clock_of_its_own() {
         let check = |conditions: Conditions, host: &[KernelSample], expected: &str| {
-            let all = could_not_tell(host, &conditions);
+            let all = undetermined_fields(host, &conditions);
             for field in ["clock", "memory_cycles", "memory_line_cycles"] {
                 let [reason] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
                 assert!(reason.contains(expected), "{reason}");
@@ -819,8 +824,8 @@ mod tests {
 
     #[test]
     fn a_sibling_that_is_never_quiet_leaves_widths() {
-        let busy = Conditions { quietest_ratio: Some(1.6), ..Conditions::default() };
-        let all = could_not_tell(&host(2.0), &busy);
+        let busy = Conditions { quietest_duration_ratio: Some(1.6), ..Conditions::default() };
+        let all = undetermined_fields(&host(2.0), &busy);
         for field in ["core.width", "core.units.integer.count", "core.data.wide_loads"] {
             let [why] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
             assert!(why.contains("1.60 times as long") && why.contains("sibling"), "{why}");
@@ -831,8 +836,8 @@ mod tests {
     #[test]
     fn a_virtual_machine_says_what_its_hypervisor_hides_and_how_large_its_pages_are() {
         let virtual_machine = Conditions { is_virtual: true, ..Conditions::default() };
-        let all = could_not_tell(&host(2.0), &virtual_machine);
-        for (field, why) in NOT_IN_A_VM {
+        let all = undetermined_fields(&host(2.0), &virtual_machine);
+        for (field, why) in FIELDS_HIDDEN_IN_A_VM {
             assert_eq!(reasons(&all, field), [format!("preset kept: {why}")]);
         }
         let chases = |small, large| {

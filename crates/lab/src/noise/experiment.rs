@@ -321,7 +321,7 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
         let lost = cpu.lost_records;
         if lost > 0 {
             let warning = CpuWarning::new(cpu.cpu, "records of the loop were lost");
-            warnings.push(warning.counted(lost, "records"));
+            warnings.push(warning.with_count(lost, "records"));
         }
         match &cpu.result {
             LoopResult::Gaps(ledger) => {
@@ -329,7 +329,7 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
                     let problem = "broken: the causes of detours do not add up to the detours; their \
                                    time is in the remainder";
                     let warning = CpuWarning::new(cpu.cpu, problem);
-                    warnings.push(warning.counted(ledger.unbalanced, "detours"));
+                    warnings.push(warning.with_count(ledger.unbalanced, "detours"));
                 }
                 if is_mostly_own(ledger, &sample.names) {
                     let problem = "threads of this or another irqlab are the largest cause of \

@@ -89,7 +89,7 @@ impl Experiment for Plan {
             settings,
             observer: window.observer.clone(),
             warnings: [cpu_warnings.lines(), window.warnings.clone()].concat(),
-            absent: tables::absent(window),
+            absent: tables::absent_columns(window),
         }
     }
 }

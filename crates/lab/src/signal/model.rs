@@ -6,7 +6,7 @@ use serde_json::json;
 use signalling::{
     Answer, Arrivals, Crossover, Demand, IntervalEnds, Kept, LOST_RATIO_MAX, Method, Quantiles,
     RateRange, Scheme, SimulatedIntervals, Simulation, SimulationError, Statistic, crossovers,
-    curves, curves_at, evaluate, evaluate_for_demand, kept, regions, simulate,
+    curves, curves_at, evaluate, evaluate_for_demand, kept_ranges, regions, simulate,
 };
 
 use super::computed::{Computed, titled};

@@ -171,7 +171,7 @@ impl Experiment for Plan {
             tables::seeds(window),
             tables::wakeup(window),
             tables::causes(window),
-            tables::worst(window),
+            tables::worst_table(window),
             tables::worst_functions(window),
             tables::distribution(window),
             tables::worst_parts(window),
@@ -292,7 +292,7 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
         ];
         for (count, problem, unit) in counted {
             if count > 0 {
-                let warning = CpuWarning::new(cpu.cpu, problem).counted(count, unit);
+                let warning = CpuWarning::new(cpu.cpu, problem).with_count(count, unit);
                 cpu_warnings.add(Plan::NAME, warning);
             }
         }

@@ -88,26 +88,42 @@ impl Instant {
         }
     }
 
-    /// When the live bench saw the instant in a wake-up with these parts, ns after the due time. `None` if it did not.
-    fn measured_ns(self, parts: &[(Cause, u64)]) -> Option<u64> {
-        let time_until = |end: usize| parts[..end].iter().map(|(_, ns)| ns).sum::<u64>();
-        let woken = parts.iter().rposition(|(cause, _)| cause.stage == Stage::Expiry)? + 1;
-        let switched = parts.iter().rposition(|(cause, _)| cause.stage != Stage::Return)? + 1;
+    /// When the live bench saw the instant, ns after the due time, from a wake-up's parts. `None` if it did not see the instant,
+    /// or if no part has the stage expiry, as in wake-ups that a waker sent.
+    ///
+    /// The parts are in the order of time, and their stages never go back: expiry, scheduling, return. The last part of the
+    /// stage expiry is the interrupt of the timer, if its class is [`Class::Interrupts`].
+    fn measured_ns(self, parts: &[MeasuredPart]) -> Option<u64> {
+        let time_before_part =
+            |index: usize| parts[..index].iter().map(|part| part.length_ns).sum::<u64>();
+        let last_of_expiry = parts.iter().rposition(|part| part.cause.stage == Stage::Expiry)?;
+        let first_after_wakeup = last_of_expiry + 1;
+        let first_after_switch =
+            parts.iter().rposition(|part| part.cause.stage != Stage::Return)? + 1;
         match self {
             Instant::InterruptSeen => {
-                let is_interrupt = parts[woken - 1].0.class == Class::Interrupts;
-                is_interrupt.then(|| time_until(woken - 1))
+                let is_interrupt = parts[last_of_expiry].cause.class == Class::Interrupts;
+                is_interrupt.then(|| time_before_part(last_of_expiry))
             }
             // If the event of the kernel's wake-up was lost, no part has the stage scheduling.
             Instant::Woken => {
-                let is_seen =
-                    parts.get(woken).is_some_and(|part| part.0.stage == Stage::Scheduling);
-                is_seen.then(|| time_until(woken))
+                let next_part = parts.get(first_after_wakeup);
+                let is_seen = next_part.is_some_and(|part| part.cause.stage == Stage::Scheduling);
+                is_seen.then(|| time_before_part(first_after_wakeup))
             }
-            Instant::Switched => (switched < parts.len()).then(|| time_until(switched)),
+            Instant::Switched => {
+                (first_after_switch < parts.len()).then(|| time_before_part(first_after_switch))
+            }
             Instant::InterruptEntered | Instant::FirstInstruction => None,
         }
     }
+}
+
+/// A part of a wake-up that the live bench measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredPart {
+    pub cause: Cause,
+    pub length_ns: u64,
 }
 
 /// The exact time of a part of a wake-up.
@@ -134,7 +150,7 @@ pub struct ExactWakeup {
 }
 
 /// The parts of the wake-ups that the live bench measured, by CPU and due time, in the order of time.
-pub type MeasuredWakeups = BTreeMap<(u32, u64), Vec<(Cause, u64)>>;
+pub type MeasuredWakeups = BTreeMap<(u32, u64), Vec<MeasuredPart>>;
 
 /// All wake-ups of a condition, from both sides.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -158,7 +174,7 @@ impl ConditionCheck {
     }
 
     /// The wake-ups that both sides have.
-    fn joined(&self) -> impl Iterator<Item = (&ExactWakeup, &Vec<(Cause, u64)>)> {
+    fn joined_wakeups(&self) -> impl Iterator<Item = (&ExactWakeup, &Vec<MeasuredPart>)> {
         self.exact
             .iter()
             .filter_map(|wakeup| Some((wakeup, self.measured.get(&(wakeup.cpu, wakeup.due_ns))?)))
@@ -167,10 +183,10 @@ impl ConditionCheck {
     /// The compared parts, those of one `key` together. The largest exact total comes first.
     fn compared<Key: Ord + Clone>(&self, key: impl Fn(&Cause) -> Key) -> Vec<(Key, ComparedPart)> {
         let mut compared: BTreeMap<Key, ComparedPart> = BTreeMap::new();
-        for (exact, measured) in self.joined() {
+        for (exact, measured) in self.joined_wakeups() {
             let mut times: BTreeMap<Key, PartTimes> = BTreeMap::new();
-            for (cause, length_ns) in measured {
-                times.entry(key(cause)).or_default().measured_ns += length_ns;
+            for part in measured {
+                times.entry(key(&part.cause)).or_default().measured_ns += part.length_ns;
             }
             for part in &exact.parts {
                 let times = times.entry(key(&part.cause)).or_default();
@@ -438,28 +454,28 @@ pub fn wakeups(checks: &[ConditionCheck]) -> Table {
             .uint(|check: &ConditionCheck| check.exact.len()),
         column("joined_count", "Wake-ups that the live bench has divided, too, by CPU and due time.")
             .shown_as("joined", 89)
-            .uint(|check: &ConditionCheck| check.joined().count()),
+            .uint(|check: &ConditionCheck| check.joined_wakeups().count()),
         column("measured_only_count", "Wake-ups that only the live bench has.")
             .detail()
-            .uint(|check: &ConditionCheck| check.measured.len().saturating_sub(check.joined().count())),
+            .uint(|check: &ConditionCheck| check.measured.len().saturating_sub(check.joined_wakeups().count())),
         column("lost_event_count", "Events of the kernel that the live bench lost.")
             .shown_as("lost events", 40)
             .uint(|check: &ConditionCheck| check.lost_events),
         us_column("late_total_ns", "Lateness of all joined wake-ups, by the threads' readings.")
             .shown_as("late", 85)
             .uint(|check: &ConditionCheck| {
-                check.joined().map(|(wakeup, _)| wakeup.late_ns).sum::<u64>()
+                check.joined_wakeups().map(|(wakeup, _)| wakeup.late_ns).sum::<u64>()
             }),
         us_column("measured_total_ns", "Sum of all parts by the live bench.")
             .shown_as("measured parts", 84)
             .uint(|check: &ConditionCheck| {
-                let parts = check.joined().flat_map(|(_, measured)| measured);
-                parts.map(|(_, length_ns)| length_ns).sum::<u64>()
+                let parts = check.joined_wakeups().flat_map(|(_, measured)| measured);
+                parts.map(|part| part.length_ns).sum::<u64>()
             }),
         us_column("exact_total_ns", "Sum of all parts by the simulator.")
             .shown_as("exact parts", 83)
             .uint(|check: &ConditionCheck| {
-                let parts = check.joined().flat_map(|(exact, _)| &exact.parts);
+                let parts = check.joined_wakeups().flat_map(|(exact, _)| &exact.parts);
                 parts.map(|part| part.length_ns).sum::<u64>()
             }),
         us_column(
@@ -468,8 +484,8 @@ pub fn wakeups(checks: &[ConditionCheck]) -> Table {
         )
         .shown_as("probes in a wake-up", 80)
         .real(|check: &ConditionCheck| {
-            let parts = check.joined().flat_map(|(exact, _)| &exact.parts);
-            mean(parts.map(|part| part.probes_ns).sum::<u64>() as f64, check.joined().count() as u64)
+            let parts = check.joined_wakeups().flat_map(|(exact, _)| &exact.parts);
+            mean(parts.map(|part| part.probes_ns).sum::<u64>() as f64, check.joined_wakeups().count() as u64)
         }),
         us_column(
             "probe_cost_ns",
@@ -494,7 +510,7 @@ pub fn instants(checks: &[ConditionCheck]) -> Table {
     }
     let row = |check: &'_ ConditionCheck, instant: Instant| {
         let (mut measured, mut exact, mut error_max_ns) = ((0, 0), (0, 0), None);
-        for (wakeup, parts) in check.joined() {
+        for (wakeup, parts) in check.joined_wakeups() {
             let exact_ns = wakeup.instants.iter().find(|(reached, _)| *reached == instant);
             let exact_ns = exact_ns.map(|(_, ns)| *ns);
             let measured_ns = instant.measured_ns(parts);
@@ -584,7 +600,8 @@ mod tests {
             let exact =
                 [(late_timer(), 500), (timer(), 3_000), (tasks("hog"), 2_000), (returned(), 4_500)];
             let measured =
-                [(late_timer(), 520), (timer(), 3_000), (tasks("cow"), 2_000), (returned(), 4_480)];
+                [(late_timer(), 520), (timer(), 3_000), (tasks("cow"), 2_000), (returned(), 4_480)]
+                    .map(|(cause, length_ns)| MeasuredPart { cause, length_ns });
             check.exact.push(ExactWakeup {
                 cpu,
                 due_ns,
@@ -603,7 +620,7 @@ mod tests {
             check.measured.insert((cpu, due_ns), measured.to_vec());
         }
         check.measured.remove(&(1, 59 * 1_000_000));
-        check.measured.insert((7, 1), vec![(late_timer(), 5)]);
+        check.measured.insert((7, 1), vec![MeasuredPart { cause: late_timer(), length_ns: 5 }]);
         check
     }
 

@@ -115,7 +115,7 @@ impl<'a> Thread<'a> {
         sample.cpus.iter().map(move |cpu| Thread { sample, cpu })
     }
 
-    fn late(&self) -> &'a Distribution {
+    fn lateness(&self) -> &'a Distribution {
         &self.cpu.ledger.late
     }
 
@@ -133,7 +133,7 @@ impl<'a> Thread<'a> {
         let parts = self.cpu.ledger.parts.iter();
         let of_class =
             parts.filter(|(part, _)| Class::of_part(**part, &self.sample.names) == class);
-        ratio(of_class.map(|(_, times)| times.sum).sum(), self.late().sum)
+        ratio(of_class.map(|(_, times)| times.sum).sum(), self.lateness().sum)
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
             .interval(interval_link(name))
             .shown_as(header, 90)
             .cost()
-            .uint(move |row: &Thread<'_>| row.late().quantile(share))
+            .uint(move |row: &Thread<'_>| row.lateness().quantile(share))
     });
     let shares = Class::ALL.map(|class| {
         let (name, doc) = match class {
@@ -224,13 +224,13 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         column(name, doc).shown_as(class.label(), 60).real(move |row: &Thread<'_>| row.class_ratio(class))
     });
     let intervals = QUANTILES.map(|(name, _, share)| {
-        interval_columns(name).of(move |row: &Thread<'_>| row.late().quantile_interval(share))
+        interval_columns(name).of(move |row: &Thread<'_>| row.lateness().quantile_interval(share))
     });
     let columns = Columns::all([
         cpu_column().of(|row: &Thread<'_>| row.cpu.cpu),
         column("wakeup_count", "Wake-ups of the thread in the window.")
             .shown_as("wake-ups", 95)
-            .uint(|row: &Thread<'_>| row.late().count),
+            .uint(|row: &Thread<'_>| row.lateness().count),
         column(
             "missed_count",
             "Periods that were over before the thread ran again, or with a waker: wake-ups sent before the thread had run \
@@ -253,13 +253,13 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.not_asleep)),
         us_column("late_mean_ns", "Mean lateness.")
             .shown_as("mean", 50)
-            .real(|row: &Thread<'_>| row.late().mean()),
+            .real(|row: &Thread<'_>| row.lateness().mean()),
     ])
     .and(quantiles)
     .and([us_column("late_max_ns", "Lateness of the worst wake-up; exact.")
         .shown_as("max", 98)
         .cost()
-        .uint(|row: &Thread<'_>| (row.late().count > 0).then_some(row.late().peak.value))])
+        .uint(|row: &Thread<'_>| (row.lateness().count > 0).then_some(row.lateness().peak.value))])
     .and(shares)
     .and([
         column(
@@ -271,8 +271,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         column("late_max_at_ns", "Due time of the worst wake-up, from the opening of the window.")
             .detail()
             .uint(|row: &Thread<'_>| {
-                (row.late().count > 0)
-                    .then(|| row.late().peak.at.saturating_sub(row.cpu.start_ns))
+                (row.lateness().count > 0)
+                    .then(|| row.lateness().peak.at.saturating_sub(row.cpu.start_ns))
             }),
         column("waker_cpu", "CPU of the waker. Absent with --wake-by timer.")
             .detail()
@@ -375,7 +375,7 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
             "Share of the lateness: total_ns over the lateness of all wake-ups. The rows of a CPU add up to 1.",
         )
         .shown_as("of lateness", 98)
-        .real(|row: &Row<'_>| ratio(row.times.sum, row.thread.late().sum)),
+        .real(|row: &Row<'_>| ratio(row.times.sum, row.thread.lateness().sum)),
         column(
             "worst_ratio",
             "Share of the lateness of the wake-ups in table worst. The rows of a CPU add up to 1.",
@@ -478,7 +478,7 @@ fn key_columns<'a>() -> Columns<'a, Worst<'a>> {
 }
 
 /// Table `worst`: the worst wake-ups of each CPU.
-pub(super) fn worst(sample: &WakeupSample) -> Table {
+pub(super) fn worst_table(sample: &WakeupSample) -> Table {
     let class_columns = Class::ALL.map(|class| {
         let name = format!("{}_ns", class.label().replace(' ', "_"));
         let doc = format!("Part of class {} (see table wakeup).", class.label());
@@ -855,7 +855,7 @@ pub(super) fn distribution(sample: &WakeupSample) -> Table {
         column("wakeup_count", "Wake-ups in the bucket.").uint(|bucket: &Bucket| bucket.count),
     ]);
     let buckets = Thread::all(sample).flat_map(|thread| {
-        thread.late().buckets().map(move |(min_ns, max_ns, count)| Bucket {
+        thread.lateness().buckets().map(move |(min_ns, max_ns, count)| Bucket {
             cpu: thread.cpu.cpu,
             min_ns,
             max_ns,
@@ -956,7 +956,7 @@ mod tests {
     #[test]
     fn the_worst_wake_ups_have_a_date_where_it_is_known() {
         let cell = |sample: &WakeupSample, column: &str| {
-            let table = worst(sample);
+            let table = worst_table(sample);
             table.get(&table.rows()[0], column).cloned()
         };
         let absent = Some(record::Value::Absent);
@@ -975,7 +975,7 @@ mod tests {
         for table in [
             wakeup(&sample),
             causes(&sample),
-            worst(&sample),
+            worst_table(&sample),
             worst_parts(&sample),
             distribution(&sample),
         ] {
@@ -1055,9 +1055,9 @@ mod tests {
         let sum: f64 = Class::ALL.iter().filter_map(|class| thread.class_ratio(*class)).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
         let hog = thread.class_ratio(Class::Tasks).unwrap();
-        let expected = 1_100.0 * 50_000.0 / thread.late().sum as f64;
+        let expected = 1_100.0 * 50_000.0 / thread.lateness().sum as f64;
         assert!((hog - expected).abs() < 1e-9, "{hog} {expected}");
-        assert!(thread.late().quantile(99_990).is_some());
+        assert!(thread.lateness().quantile(99_990).is_some());
         let mut few = Distribution::default();
         (0..999).for_each(|number| few.record(number, 0));
         assert_eq!(few.quantile(99_990), None);

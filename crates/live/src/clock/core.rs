@@ -74,7 +74,7 @@ impl CoreClock {
 
     /// Whether the frequency changed by more than measurement error.
     #[must_use]
-    pub fn changed(self) -> bool {
+    pub fn has_changed(self) -> bool {
         let (before, after) = (self.before_hz as f64, self.after_hz as f64);
         (before - after).abs() > SAME_FREQUENCY_TOLERANCE * before.max(after)
     }
@@ -83,7 +83,7 @@ impl CoreClock {
     pub fn describe(self, cpu: u32, facts: &mut Map<String, Json>, warnings: &mut Vec<CpuWarning>) {
         facts.insert(format!("core_hz_before_on_cpu_{cpu}"), json!(self.before_hz));
         facts.insert(format!("core_hz_after_on_cpu_{cpu}"), json!(self.after_hz));
-        facts.insert(format!("frequency_changed_on_cpu_{cpu}"), json!(self.changed()));
+        facts.insert(format!("frequency_changed_on_cpu_{cpu}"), json!(self.has_changed()));
         warnings.extend(self.warning(cpu));
     }
 
@@ -94,7 +94,7 @@ impl CoreClock {
         let warning = "the core changed its frequency during the window, so the time of the loop's own work \
                     varies within it";
         let (before, after) = (self.before_hz as f64, self.after_hz as f64);
-        self.changed().then(|| {
+        self.has_changed().then(|| {
             CpuWarning::new(cpu, warning).with_extent(
                 (before - after).abs() / before.max(after),
                 format!("from {} to {} MHz", mhz(self.before_hz), mhz(self.after_hz)),
@@ -121,7 +121,7 @@ mod tests {
         warnings.add("", clock(0.65, 0.8).warning(3).unwrap());
         let [slower] = &warnings.lines()[..] else { panic!("{warnings:?}") };
         assert!(slower.contains("CPU 3") && slower.contains("from 4000 to 3250 MHz"), "{slower}");
-        assert!(clock(0.8, 0.65).changed());
+        assert!(clock(0.8, 0.65).has_changed());
         assert_eq!(CoreClock::new((Some(0.65), None), 2_600e6), None, "absent is no change");
     }
 

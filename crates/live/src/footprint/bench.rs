@@ -23,9 +23,11 @@ use touch_loop::{InterruptTimes, Loop, Window, WindowConfig, wait_for_interrupt}
 
 use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
-use super::kernel_counts::{CountDelta, Expected, KernelCounts, verdict, with_ticks};
+use super::kernel_counts::{
+    CountDelta, ExpectedInterrupt, KernelCounts, verdict, verdict_with_ticks,
+};
 use super::route::{Route, route};
-use super::stimulus::{FarEnd, RaiseInterrupt, ready};
+use super::stimulus::{FarEnd, RaiseInterrupt, prepare_stimulus};
 use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
@@ -71,8 +73,8 @@ pub struct FootprintSettings {
     pub others: Vec<u32>,
     /// Geometries from the user, which replace those of the machine.
     pub by_hand: ByHand,
-    /// Longest wait for the interrupt.
-    pub window: Duration,
+    /// Maximum length of a window: how long the loop waits for the interrupt.
+    pub window_max: Duration,
     /// Block device that the disk stimuli read. `None`: scratch files.
     pub device: Option<PathBuf>,
     /// The sender of the network stimuli's messages.
@@ -89,7 +91,7 @@ pub struct FootprintSettings {
     pub counters_only: bool,
     /// Whether windows may contain ticks. Treatment and control then have the same number of ticks, so their misses
     /// cancel. Times give no result.
-    pub ticks: bool,
+    pub allows_ticks: bool,
     /// Called where counters start and stop, so that a simulator counts the same interval.
     pub mark: Option<fn(WindowEdge)>,
     /// The user's request to stop early.
@@ -162,7 +164,7 @@ impl LiveFootprint {
         let random = Random::new(settings.seed);
         let root = Root::default();
         let tickless = is_tickless(&root, settings.cpu);
-        let has_ticks = !tickless && !settings.ticks;
+        let has_ticks = !tickless && !settings.allows_ticks;
         Ok(LiveFootprint {
             tick_cycles: has_ticks.then(|| clock.cycles(tick_ns())),
             tick_seen_at: None,
@@ -211,7 +213,7 @@ impl LiveFootprint {
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = self.ns(level_loop.pass_cycles);
         let LiveFootprint { is_tickless, settings, .. } = self;
-        check_pass(level, pass_ns, settings.cpu, (*is_tickless, settings.ticks))?;
+        check_pass(level, pass_ns, settings.cpu, (*is_tickless, settings.allows_ticks))?;
         Ok((geometry, level_loop))
     }
 
@@ -226,7 +228,7 @@ impl LiveFootprint {
     /// Prepares a series: stimulus, route, counters and loop. Keeps the loop of the last series if the level is equal.
     /// This thread must be pinned.
     fn prepare(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
-        let mut stimulus = ready(
+        let mut stimulus = prepare_stimulus(
             stimulus,
             self.settings.cpu,
             &self.settings.others,
@@ -288,7 +290,7 @@ impl LiveFootprint {
         has_counters: bool,
     ) -> WindowConfig {
         let pass = level_loop.pass_cycles;
-        let longest = self.clock.cycles(self.settings.window.as_nanos() as u64);
+        let longest = self.clock.cycles(self.settings.window_max.as_nanos() as u64);
         WindowConfig {
             limits: level_loop.in_window,
             window_cycles: match method {
@@ -298,7 +300,11 @@ impl LiveFootprint {
             },
             sham_cycles: None,
             warm_passes: WARM_PASSES,
-            rest_passes: if self.settings.ticks { None } else { Some(u64::from(has_counters)) },
+            rest_passes: if self.settings.allows_ticks {
+                None
+            } else {
+                Some(u64::from(has_counters))
+            },
         }
     }
 
@@ -339,7 +345,7 @@ impl LiveFootprint {
         let mut before = KernelCounts::now(&self.root);
         current.level_loop.refill();
         current.level_loop.warm_up();
-        if !self.is_tickless && !self.settings.ticks {
+        if !self.is_tickless && !self.settings.allows_ticks {
             if self.settings.watcher == Watcher::Outside {
                 self.sleep_until_tick_is_near();
             }
@@ -354,7 +360,7 @@ impl LiveFootprint {
         before.iter_mut().for_each(KernelCounts::restart_task_counts);
         let level_loop = &mut current.level_loop;
         level_loop.fill();
-        if self.settings.ticks {
+        if self.settings.allows_ticks {
             // Only treatments have a request, which takes some time. Windows that start directly after a tick have
             // the same number of ticks in treatment and control.
             self.wait_for_tick();
@@ -380,13 +386,14 @@ impl LiveFootprint {
         let late_cycles = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
         let late_cycles_max =
             (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
-        let on_time = if stimulus.is_timed() {
+        let came_when_due = if stimulus.is_timed() {
             (0..late_cycles_max).contains(&late_cycles)
         } else {
             delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
         };
-        let in_window = stimulus.comes_in_window() && request_cycles < delay;
-        let expected = kind.map(|kind| Expected { kind, on_time, in_window });
+        let was_due_in_window = stimulus.comes_in_window() && request_cycles < delay;
+        let expected =
+            kind.map(|kind| ExpectedInterrupt { kind, came_when_due, was_due_in_window });
         let excess = window.excess_cycles(level_loop.chunks(), treatment, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
@@ -398,9 +405,9 @@ impl LiveFootprint {
         }
         result.window = self.settings.mark.map(|_| self.window_count);
         self.window_count += 1;
-        if self.settings.ticks {
+        if self.settings.allows_ticks {
             result.verdict =
-                delta.map_or(Verdict::Contaminated, |delta| with_ticks(delta, expected));
+                delta.map_or(Verdict::Contaminated, |delta| verdict_with_ticks(delta, expected));
             // Ticks also make gaps, and nothing shows which gap is the interrupt's.
             (result.excess_cycles, result.stalled_cycles) = (None, None);
         }
@@ -414,7 +421,7 @@ impl LiveFootprint {
         let request_max = pass * REQUEST_PASSES_MAX + self.clock.cycles(REQUEST_NS_MAX);
         let request_cycles = self.request_cycles + self.request_cycles / REQUEST_MARGIN_PARTS;
         let request_cycles = request_cycles.min(request_max);
-        let ticks_ns = if self.settings.ticks { TICK_NS_MAX } else { 0 };
+        let ticks_ns = if self.settings.allows_ticks { TICK_NS_MAX } else { 0 };
         let delay = (request_cycles + pass * PASSES_BEFORE).max(min) + self.clock.cycles(ticks_ns);
         delay + self.random.below(pass)
     }
@@ -429,7 +436,7 @@ impl LiveFootprint {
     /// Keeps the times that the delays of later repetitions depend on. `opened`: start of the window; `None` for a
     /// control.
     fn remember(&mut self, request_cycles: u64, window: &Window, opened: Option<u64>) {
-        if !self.settings.ticks && opened.is_some() {
+        if !self.settings.allows_ticks && opened.is_some() {
             self.request_cycles = request_cycles;
         }
         if let Some(opened) = opened
@@ -485,19 +492,18 @@ impl LiveFootprint {
 }
 
 impl Bench for LiveFootprint {
+    /// The settings of the series. Their keys are part of the run's format.
     fn facts(&self) -> BenchFacts {
         let mut settings = Map::new();
         settings.insert("cpu".into(), json!(self.settings.cpu));
         settings.insert("clock".into(), json!("TSC"));
         settings.insert("tsc_hz".into(), json!(self.clock.hz));
         settings.insert("clock_step_ns".into(), json!(self.clock.step_ns));
-        settings.insert("window_ns".into(), json!(self.settings.window.as_nanos() as u64));
-    /// The settings of the series. Their keys are part of the run's format.
-    /// The settings of the series. Their keys are part of the run's format.
+        settings.insert("window_ns".into(), json!(self.settings.window_max.as_nanos() as u64));
         settings.insert("tickless".into(), json!(self.is_tickless));
-        settings.insert("ticks".into(), json!(self.settings.ticks));
-        settings.insert("moved_irqs".into(), json!(self.route.moved()));
-        let mut warnings = self.route.restored().to_vec();
+        settings.insert("ticks".into(), json!(self.settings.allows_ticks));
+        settings.insert("moved_irqs".into(), json!(self.route.moved_irqs()));
+        let mut warnings = self.route.restoration_warnings().to_vec();
         if self.settings.is_virtual {
             warnings.push(
                 "a virtual machine: memory is contiguous for the guest, but the host's pages are not \
@@ -505,7 +511,7 @@ impl Bench for LiveFootprint {
                     .to_owned(),
             );
         }
-        self.throttling.close(&self.root, &mut settings, &mut warnings);
+        self.throttling.report(&self.root, &mut settings, &mut warnings);
         let absent = self
             .counter_absences
             .iter()
@@ -587,7 +593,7 @@ impl Drop for LiveFootprint {
 fn repetition(
     delta: Option<CountDelta>,
     window: &Window,
-    expected: Option<Expected>,
+    expected: Option<ExpectedInterrupt>,
     excess_cycles: Option<i64>,
     misses: Option<Misses>,
 ) -> Repetition {

@@ -30,7 +30,7 @@ pub fn execute(
         cpu: request.cpu,
         others: parse_cpu_list(online.trim()).unwrap_or_default(),
         by_hand: request.geometry.iter().copied().collect(),
-        window: Duration::from_nanos(request.window_ns),
+        window_max: Duration::from_nanos(request.window_ns),
         // The guest's file systems are in memory, so the disk stimuli read the device.
         device: first_disk(&root),
         far: if has_paired_cards(&root) { FarEnd::Cards } else { FarEnd::Veth },
@@ -39,7 +39,7 @@ pub fn execute(
         seed: request.seed,
         watcher: Watcher::Outside,
         counters_only: request.counters_only,
-        ticks: request.ticks,
+        allows_ticks: request.ticks,
         mark: Some(mark),
         stop: stop.clone(),
     };

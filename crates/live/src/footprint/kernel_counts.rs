@@ -20,13 +20,13 @@ pub struct KernelCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountDelta {
     /// Interrupts in the lines that count the stimulus.
-    pub expected: u64,
-    /// Interrupts in all other lines but the local timer's.
-    pub others: u64,
+    pub stimulus_interrupts: u64,
+    /// Interrupts in all other lines except that of the local timer.
+    pub other_interrupts: u64,
     /// Interrupts of the local timer; 0 if the timer is the stimulus.
     pub ticks: u64,
     /// Context switches plus page faults of the loop's thread.
-    pub switches: u64,
+    pub switches_and_faults: u64,
 }
 
 impl KernelCounts {
@@ -52,14 +52,14 @@ impl KernelCounts {
             // A line whose counter the kernel has made again had an unknown number of interrupts, at least one.
             let increase = increase(before, now).unwrap_or_else(|| now.max(1));
             match kind {
-                Some(kind) if kind.is(&line.label) => delta.expected += increase,
+                Some(kind) if kind.is(&line.label) => delta.stimulus_interrupts += increase,
                 _ if line.label == TICK => delta.ticks += increase,
-                _ => delta.others += increase,
+                _ => delta.other_interrupts += increase,
             }
         }
         if let (Some(before), Some(after)) = (self.task, after.task) {
             let increase = after.since(before);
-            delta.switches = increase.switches + increase.page_faults;
+            delta.switches_and_faults = increase.switches + increase.page_faults;
         }
         delta
     }
@@ -67,14 +67,14 @@ impl KernelCounts {
 
 /// The interrupt that a treatment window expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedInterrupt {
     /// How the kernel counts it.
     pub kind: CountedAs,
-    /// Whether the first gap came at the expected time. For a stimulus without a known time: whether the gap
-    /// came at another time than the next tick.
-    pub on_time: bool,
-    /// Whether the interrupt came while the window was open, if it came at all.
-    pub in_window: bool,
+    /// Whether the first gap began when the interrupt was due. For a stimulus without a known time: whether the first gap was
+    /// not at a tick.
+    pub came_when_due: bool,
+    /// Whether the interrupt must have come while the window was open, if it came at all.
+    pub was_due_in_window: bool,
 }
 
 /// The verdict on a repetition. The first of these that applies: a switch or fault; an interrupt of another line, or a second one
@@ -84,19 +84,19 @@ pub struct Expected {
 /// so long that something interrupted the loop. A tick between the readings is allowed, because touching starts directly after
 /// a tick.
 #[must_use]
-pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -> Verdict {
+pub fn verdict(delta: CountDelta, window: &Window, expected: Option<ExpectedInterrupt>) -> Verdict {
     let may_be_tick =
         delta.ticks > 0 || expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
     let has_too_many = match expected {
         // The timer's line also counts ticks, so its count shows nothing.
         Some(expected) if expected.kind == CountedAs::Line(TICK) => false,
-        Some(_) => delta.expected > 1,
+        Some(_) => delta.stimulus_interrupts > 1,
         None => false,
     };
-    if delta.switches > 0 {
+    if delta.switches_and_faults > 0 {
         return Verdict::Switched;
     }
-    if delta.others > 0 || has_too_many {
+    if delta.other_interrupts > 0 || has_too_many {
         return Verdict::Contaminated;
     }
     let expected_gaps = u32::from(expected.is_some());
@@ -105,10 +105,11 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
         return if may_be_tick { Verdict::Contaminated } else { Verdict::Paused };
     }
     match expected {
-        Some(_) if delta.expected == 0 => Verdict::NotInterrupted,
-        Some(expected) if window.gaps == 0 && expected.in_window => Verdict::Unseen,
+        Some(_) if delta.stimulus_interrupts == 0 => Verdict::NotInterrupted,
+        // The kernel counted the interrupt, and it was due in the window, but it was too short for a gap.
+        Some(expected) if window.gaps == 0 && expected.was_due_in_window => Verdict::Unseen,
         Some(_) if window.gaps == 0 => Verdict::NotInterrupted,
-        Some(expected) if !expected.on_time => Verdict::NotInterrupted,
+        Some(expected) if !expected.came_when_due => Verdict::NotInterrupted,
         _ => Verdict::Accepted,
     }
 }
@@ -116,15 +117,15 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
 /// Like [`verdict`], for windows that may contain ticks, as many in treatment as in control. Gaps then do not show
 /// whether the interrupt came while lines were touched. The delay of the interrupt must ensure that.
 #[must_use]
-pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {
+pub fn verdict_with_ticks(delta: CountDelta, expected: Option<ExpectedInterrupt>) -> Verdict {
     let is_tick = expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
-    if delta.switches > 0 {
+    if delta.switches_and_faults > 0 {
         return Verdict::Switched;
     }
-    if delta.others > 0 || (delta.expected > 1 && !is_tick) {
+    if delta.other_interrupts > 0 || (delta.stimulus_interrupts > 1 && !is_tick) {
         return Verdict::Contaminated;
     }
-    if expected.is_some() && delta.expected == 0 {
+    if expected.is_some() && delta.stimulus_interrupts == 0 {
         Verdict::NotInterrupted
     } else {
         Verdict::Accepted
@@ -139,13 +140,29 @@ mod tests {
     #[test]
     fn a_repetition_counts_when_the_one_interrupt_came_and_nothing_else() {
         let tick = CountedAs::Line(TICK);
-        let timer = Some(Expected { kind: tick, on_time: true, in_window: true });
-        let disk = Some(Expected { kind: CountedAs::Device, on_time: true, in_window: false });
-        let late = Some(Expected { kind: tick, on_time: false, in_window: true });
-        let before = Some(Expected { kind: tick, on_time: true, in_window: false });
-        let early = Some(Expected { kind: CountedAs::Device, on_time: false, in_window: false });
+        let timer =
+            Some(ExpectedInterrupt { kind: tick, came_when_due: true, was_due_in_window: true });
+        let disk = Some(ExpectedInterrupt {
+            kind: CountedAs::Device,
+            came_when_due: true,
+            was_due_in_window: false,
+        });
+        let late =
+            Some(ExpectedInterrupt { kind: tick, came_when_due: false, was_due_in_window: true });
+        let before =
+            Some(ExpectedInterrupt { kind: tick, came_when_due: true, was_due_in_window: false });
+        let early = Some(ExpectedInterrupt {
+            kind: CountedAs::Device,
+            came_when_due: false,
+            was_due_in_window: false,
+        });
         let check = |(expected, others, ticks, switches), gaps, how, expect| {
-            let delta = CountDelta { expected, others, ticks, switches };
+            let delta = CountDelta {
+                stimulus_interrupts: expected,
+                other_interrupts: others,
+                ticks,
+                switches_and_faults: switches,
+            };
             let window = Window { gaps, ..Window::default() };
             assert_eq!(verdict(delta, &window, how), expect, "{delta:?} {gaps} {how:?}");
         };
@@ -190,23 +207,34 @@ mod tests {
         let mut before = KernelCounts::now(&root).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1)); // a switch
         let cpu = 0;
-        assert!(before.until(&KernelCounts::now(&root).unwrap(), cpu, None).switches > 0);
+        assert!(
+            before.until(&KernelCounts::now(&root).unwrap(), cpu, None).switches_and_faults > 0
+        );
         // Other tasks may switch this thread out, too, but not each time.
         let undisturbed = (0..1000).any(|_| {
             before.restart_task_counts();
             let after =
                 KernelCounts { interrupts: Interrupts::default(), task: ThreadCounts::now() };
-            before.until(&after, cpu, None).switches == 0
+            before.until(&after, cpu, None).switches_and_faults == 0
         });
         assert!(undisturbed);
     }
 
     #[test]
     fn where_ticks_may_come_they_remove_nothing() {
-        let disk = Some(Expected { kind: CountedAs::Device, on_time: true, in_window: false });
+        let disk = Some(ExpectedInterrupt {
+            kind: CountedAs::Device,
+            came_when_due: true,
+            was_due_in_window: false,
+        });
         let check = |(expected, others, ticks, switches), how, expect| {
-            let delta = CountDelta { expected, others, ticks, switches };
-            assert_eq!(with_ticks(delta, how), expect, "{delta:?} {how:?}");
+            let delta = CountDelta {
+                stimulus_interrupts: expected,
+                other_interrupts: others,
+                ticks,
+                switches_and_faults: switches,
+            };
+            assert_eq!(verdict_with_ticks(delta, how), expect, "{delta:?} {how:?}");
         };
         check((1, 0, 6, 0), disk, Verdict::Accepted);
         check((0, 0, 6, 0), None, Verdict::Accepted);

@@ -30,13 +30,13 @@ pub struct Route {
 impl Route {
     /// The numbers of the moved IRQs.
     #[must_use]
-    pub fn moved(&self) -> &[String] {
+    pub fn moved_irqs(&self) -> &[String] {
         &self.moved
     }
 
     /// A message for each affinity that a killed process had left changed and that this process has restored.
     #[must_use]
-    pub fn restored(&self) -> &[String] {
+    pub fn restoration_warnings(&self) -> &[String] {
         &self.restored
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let mut route = Route { journal, ..Route::default() };
         // No machine has such a CPU.
         assert!(route.move_to(irq, u32::MAX).is_err());
-        assert!(route.moved().is_empty());
+        assert!(route.moved_irqs().is_empty());
         drop(route);
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }

@@ -296,7 +296,8 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     );
     for line in &bracket.after.interrupts.lines {
         let Some(irq) = line.number else { continue };
-        let counted = if is_unseen(irq) { None } else { counts.counted(&[KEY_IRQ + irq], &shared) };
+        let counted =
+            if is_unseen(irq) { None } else { counts.counted_entries(&[KEY_IRQ + irq], &shared) };
         add(&line.label, &line.actions.join(","), counted, None, interrupts(&line.label), 0);
     }
     for (_, label) in VECTOR_COUNTERS {
@@ -313,7 +314,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
         add(label, &name, counted, kernel, interrupts(label), 0);
     }
     for (number, name) in SOFTIRQS.iter().enumerate() {
-        let counted = counts.counted(&[KEY_SOFTIRQ + number as u32], &shared);
+        let counted = counts.counted_entries(&[KEY_SOFTIRQ + number as u32], &shared);
         let files = bounds_of(|files: &Files| &files.softirqs, name);
         add(name, "softirq", counted, exact(number), files, SOFTIRQ_EDGE_MAX);
     }

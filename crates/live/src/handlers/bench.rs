@@ -25,7 +25,7 @@ use serde_json::{Map, json};
 use super::agreement::{
     Bracket, CpuCounts, Files, compare, gate_agrees_with_files, nested_threaded_lines,
 };
-use super::convert::{actions_of, delays_of, sample_of, sample_of_counter, window_of};
+use super::convert::{actions_of, context_stats, delays_of, sample_of_counter, window_of};
 use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
@@ -450,8 +450,8 @@ impl LiveBench {
             let window = window_of(cpu, state);
             let cpu_rows = || rows.iter().filter(|row| row.cpu == cpu);
             let overheads = event_overheads.on(cpu);
-            let contexts =
-                cpu_rows().map(|row| sample_of(row, &window, overheads, &self.root, &functions));
+            let contexts = cpu_rows()
+                .map(|row| context_stats(row, &window, overheads, &self.root, &functions));
             sample.contexts.extend(contexts.flatten());
             if let Some(delays) = &mut sample.delays {
                 delays.extend(cpu_rows().filter_map(|row| delays_of(row, &window)));
@@ -635,7 +635,7 @@ impl HandlersBench for LiveBench {
         let missed_before = loaded.probes.misses()?;
         let throttling = ThrottlingWindow::open(&self.root);
         let bracket = self.window(pass, &mut cpus, &mut sample);
-        throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
+        throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
         self.start_phase(BenchPhase::SetUp);
         drop(counting);
         let bracket = bracket?;

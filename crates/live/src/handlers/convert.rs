@@ -148,7 +148,7 @@ fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
 /// The statistics of a row's context in a window. `None` for keys of the bench itself and of delays. Only contexts with probes at
 /// entry and exit have inclusive times; the kernel's own times and packet counts have none.
 #[must_use]
-pub fn sample_of(
+pub fn context_stats(
     row: &CountedRow,
     window: &CpuWindow,
     overheads: &EventOverheads,
@@ -158,7 +158,7 @@ pub fn sample_of(
     let (context, timing) = context_of(row, root, functions)?;
     let events = overheads.events();
     let has_events = events > 0;
-    let event_overheads = overheads.added(row);
+    let event_overheads = overheads.added_by_probes(row);
     let is_timed = timing != Timing::CountOnly;
     Some(ContextStats {
         cpu: row.cpu,
@@ -187,7 +187,10 @@ pub fn sample_of(
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
             added: event_overheads.iter().map(|overhead| overhead.total).collect(),
-            added_mean_ci95: event_overheads.iter().map(|overhead| overhead.mean_ci95).collect(),
+            added_mean_ci95: event_overheads
+                .iter()
+                .map(|overhead| overhead.mean_half_width)
+                .collect(),
             batches: if has_events {
                 row.event_batches(events, window.length_ns)
             } else {

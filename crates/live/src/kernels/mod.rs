@@ -162,7 +162,7 @@ pub fn measure(
         });
         samples.push(self::sample(kernel, figures));
     }
-    if let Some(ratio) = clock.quietest_ratio() {
+    if let Some(ratio) = clock.quietest_duration_ratio() {
         observer.quietest(ratio);
     }
     Ok(samples)

@@ -31,7 +31,7 @@ impl CardIrqs {
 
     /// Interrupts of the near card.
     #[must_use]
-    pub fn near(&self) -> &[u32] {
+    pub fn near_irqs(&self) -> &[u32] {
         &self.near
     }
 

@@ -74,7 +74,7 @@ impl Session {
 
     /// A message for each setting that a killed process left changed, and that this session restored.
     #[must_use]
-    pub fn restored(&self) -> &[String] {
+    pub fn restoration_warnings(&self) -> &[String] {
         &self.restored
     }
 

@@ -189,7 +189,7 @@ impl LiveNoise {
     /// The longest detour that reached a threshold, and whether it ended the window. `None` if none reached a threshold.
     #[must_use]
     pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
-        let worst = self.thresholds.worst()?;
+        let worst = self.thresholds.worst_length()?;
         Some((worst, self.thresholds.ends_window()))
     }
 
@@ -403,7 +403,7 @@ impl LiveNoise {
         let stopped_clock = suspension(suspended_before_ns, suspended_ns())
             .or_else(|| disagreement(self.clock.hz, window_hz?));
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
-        throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
+        throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.unmeasured.splice(..0, unmeasured);
         sample.warnings.extend(lost_observer_cpus);
         sample.warnings.extend(stopped_clock.map(|reason| {
@@ -418,7 +418,7 @@ impl LiveNoise {
         sample.ended_by_threshold = watch.ends_window();
         sample.flight_record = watch.take_recorder();
         if watch.counted_ns().is_some() {
-            sample.facts.insert("over_threshold".to_owned(), json!(watch.worst().is_some()));
+            sample.facts.insert("over_threshold".to_owned(), json!(watch.worst_length().is_some()));
         }
         if let Err(error) = &locked.result {
             sample.warnings.push(format!(

@@ -235,7 +235,7 @@ pub fn collect(
     let start = Instant::now();
     while runners.iter().any(|runner| !runner.is_over()) {
         let is_held = companion.as_ref().is_some_and(Companion::is_held);
-        let deadline = Instant::now() + schedule.next(start.elapsed(), is_held);
+        let deadline = Instant::now() + schedule.time_to_next_poll(start.elapsed(), is_held);
         // After a stop request, `wait` would return at once.
         if is_ending {
             std::thread::sleep(schedule.period_after_end);
@@ -335,7 +335,7 @@ const HELD_COMMAND_PERIOD: Duration = Duration::from_millis(1);
 
 impl PollSchedule {
     /// Time until the next poll.
-    fn next(&self, elapsed: Duration, is_command_held: bool) -> Duration {
+    fn time_to_next_poll(&self, elapsed: Duration, is_command_held: bool) -> Duration {
         if is_command_held {
             let remaining = self.warm_up.saturating_sub(elapsed);
             return remaining.min(self.period).max(HELD_COMMAND_PERIOD);

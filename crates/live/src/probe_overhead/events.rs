@@ -210,7 +210,7 @@ impl EventTotals {
     }
 
     /// Half of the 95 % interval of the mean of `event`. 0 if the event never occurred. `None` with too few batches.
-    fn mean_ci95(&self, event: usize) -> Option<f64> {
+    fn mean_half_width(&self, event: usize) -> Option<f64> {
         if self.sums[event] == 0 {
             return Some(0.0);
         }
@@ -224,7 +224,7 @@ pub struct AddedEvents {
     /// Added in all spans of the row together.
     pub total: u64,
     /// Half of the 95 % interval of the mean addition per span; `None` if it is not known.
-    pub mean_ci95: Option<f64>,
+    pub mean_half_width: Option<f64>,
 }
 
 /// The overheads on events, by context, on the CPUs of one type of cores.
@@ -263,7 +263,7 @@ impl EventOverheads {
     }
 
     /// The totals of all empty spans with these keys.
-    fn sum(&self, keys: Range<u32>) -> EventTotals {
+    fn totals_of_keys(&self, keys: Range<u32>) -> EventTotals {
         let mut all = EventTotals::default();
         self.by_key.range(keys).for_each(|(_, totals)| all.add(totals));
         all
@@ -273,26 +273,32 @@ impl EventOverheads {
     /// row's context, else of its kind, else of the warm loop. Keys of the second empty spans are those of the first plus
     /// [`KEY_SECOND`].
     #[must_use]
-    pub fn added(&self, row: &Row) -> Vec<AddedEvents> {
-        let has_enough_spans = |keys: &Range<u32>| self.sum(keys.clone()).spans >= SPANS_MIN;
+    pub fn added_by_probes(&self, row: &Row) -> Vec<AddedEvents> {
+        let has_enough_spans =
+            |keys: &Range<u32>| self.totals_of_keys(keys.clone()).spans >= SPANS_MIN;
         let keys = [row.key..row.key + 1, keys_of_kind(row.key)].into_iter().find(has_enough_spans);
         let spans = row.event_spans as f64;
         let Some(keys) = keys else {
             let total = |warm: &f64| (warm.max(0.0) * spans).round() as u64;
-            let as_in_loop = |warm| AddedEvents { total: total(warm), mean_ci95: None };
-            return self.warm.iter().map(as_in_loop).collect();
+            let warm_overhead = |warm| AddedEvents { total: total(warm), mean_half_width: None };
+            return self.warm.iter().map(warm_overhead).collect();
         };
-        let (first, second) =
-            (self.sum(keys.clone()), self.sum(keys.start + KEY_SECOND..keys.end + KEY_SECOND));
+        let (first, second) = (
+            self.totals_of_keys(keys.clone()),
+            self.totals_of_keys(keys.start + KEY_SECOND..keys.end + KEY_SECOND),
+        );
         let added_of = |event: usize| {
-            let base = first.mean(event);
-            let cold_difference = if second.spans > 0 { base - second.mean(event) } else { 0.0 };
-            let rest_of_span = row.event_self[event] as f64 / spans.max(1.0) - base;
+            let first_mean = first.mean(event);
+            let cold_difference =
+                if second.spans > 0 { first_mean - second.mean(event) } else { 0.0 };
+            let rest_of_span = row.event_self[event] as f64 / spans.max(1.0) - first_mean;
             let cold_exit_max = rest_of_span / f64::from(1u32 << COLD_EXIT_SHIFT);
             let cold_exit = cold_difference.min(cold_exit_max).max(0.0);
             AddedEvents {
-                total: ((base + cold_exit) * spans).round() as u64,
-                mean_ci95: first.mean_ci95(event).map(|base_ci95| base_ci95.hypot(cold_exit)),
+                total: ((first_mean + cold_exit) * spans).round() as u64,
+                mean_half_width: first
+                    .mean_half_width(event)
+                    .map(|half_width| half_width.hypot(cold_exit)),
             }
         };
         (0..self.events).map(added_of).collect()
@@ -317,7 +323,7 @@ mod tests {
     }
 
     fn added(rows: &[Box<Row>], of: &Row) -> Vec<u64> {
-        overheads(rows).added(of).iter().map(|added| added.total).collect()
+        overheads(rows).added_by_probes(of).iter().map(|added| added.total).collect()
     }
 
     #[test]
@@ -340,7 +346,7 @@ mod tests {
         let counted = |cpu, mean| CountedRow { cpu, row: row(KEY_VECTOR, 8, mean), nested: None };
         let rows = [counted(0, 30), counted(1, 30), counted(3, 90)];
         let overheads = EventOverheadsByCore::new(1, &warm, &rows, 1 << 20);
-        let added = |cpu, key| overheads.on(cpu).added(&row(key, 1, 1_000))[0].total;
+        let added = |cpu, key| overheads.on(cpu).added_by_probes(&row(key, 1, 1_000))[0].total;
         assert_eq!([0, 1, 2, 3].map(|cpu| added(cpu, KEY_VECTOR)), [30, 30, 90, 90]);
         assert_eq!([0, 3].map(|cpu| added(cpu, KEY_IRQ)), [2, 5], "the warm loop's");
     }
@@ -371,25 +377,25 @@ mod tests {
         let added_to = |rows: &[Box<Row>], span| {
             let overheads =
                 EventOverheads::new(1, &[7.0], rows.iter().map(|row| &**row), (8 << 20) - 1);
-            overheads.added(&row(key, 1, span))[0]
+            overheads.added_by_probes(&row(key, 1, span))[0]
         };
         // Student's t for 7 degrees of freedom, times the error of the mean of eight batches.
         let of_spans = 2.365 * (32.0_f64 / 7.0 / 8.0).sqrt();
         let found = added_to(&[batched(key, &means)], 1_000);
         assert_eq!(found.total, 100);
-        assert!((found.mean_ci95.unwrap() - of_spans).abs() < 0.001, "{found:?}");
+        assert!((found.mean_half_width.unwrap() - of_spans).abs() < 0.001, "{found:?}");
         let second = batched(key + KEY_SECOND, &[60; 8]);
         let found = added_to(&[batched(key, &means), second], 1_000);
         assert_eq!(found.total, 140);
-        assert!((found.mean_ci95.unwrap() - of_spans.hypot(40.0)).abs() < 0.001, "{found:?}");
+        assert!((found.mean_half_width.unwrap() - of_spans.hypot(40.0)).abs() < 0.001, "{found:?}");
         let too_few = added_to(&[batched(key, &means[..7])], 1_000);
-        assert_eq!((too_few.total, too_few.mean_ci95), (100, None), "too few batches");
+        assert_eq!((too_few.total, too_few.mean_half_width), (100, None), "too few batches");
         assert_eq!(
             added_to(&[], 1_000),
-            AddedEvents { total: 7, mean_ci95: None },
+            AddedEvents { total: 7, mean_half_width: None },
             "the warm loop's"
         );
         let none = added_to(&[batched(key, &[0; 8])], 1_000);
-        assert_eq!(none, AddedEvents { total: 0, mean_ci95: Some(0.0) }, "reading adds none");
+        assert_eq!(none, AddedEvents { total: 0, mean_half_width: Some(0.0) }, "reading adds none");
     }
 }

@@ -214,7 +214,7 @@ impl Bench<'_> {
         }
         match Tracefs::find() {
             Ok(tracefs) => self.tracefs = Some(tracefs),
-            Err(error) => absent(result, Attached::Ftrace, error)?,
+            Err(error) => add_absent_tool(result, Attached::Ftrace, error)?,
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Bench<'_> {
             match self.measure_tool(attached, result) {
                 Ok(time) => times.push((attached, time)),
                 Err(error) => {
-                    absent(result, attached, error)?;
+                    add_absent_tool(result, attached, error)?;
                     present.retain(|tool| *tool != attached);
                     result.costs.retain(|cost| cost.attached != attached);
                 }
@@ -344,7 +344,11 @@ fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
 }
 
 /// Adds an unavailable tool to the result. Any other error is returned.
-fn absent(result: &mut Overhead, attached: Attached, error: BenchError) -> Result<(), BenchError> {
+fn add_absent_tool(
+    result: &mut Overhead,
+    attached: Attached,
+    error: BenchError,
+) -> Result<(), BenchError> {
     match error {
         BenchError::Unavailable { reason, remedy } => {
             result.absent.push((attached.label(), reason, remedy));

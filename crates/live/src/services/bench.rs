@@ -348,7 +348,7 @@ impl ServicesBench for LiveServices {
             (keys::COMMAND_ENDED.to_owned(), json!(status.to_string())),
             (keys::COMMAND_STATUS.to_owned(), json!(shell_status(status))),
         ]);
-        throttling.close(&Root::default(), &mut sample.facts, &mut sample.warnings);
+        throttling.report(&Root::default(), &mut sample.facts, &mut sample.warnings);
         let failed = not_opened.iter().map(|(cpu, error)| (*cpu, "open", error));
         let failed = failed.chain(not_closed.iter().map(|(cpu, error)| (*cpu, "close", error)));
         // The gate of a CPU that went offline cannot be closed, but the CPU's window closed when it went offline.

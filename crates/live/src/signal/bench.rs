@@ -84,7 +84,7 @@ impl NetworkThread {
             received.into_iter().for_each(|request| request(&network));
         };
         spawn_thread("irqlab-network", body).map_err(no_thread)?;
-        let (facts, napi_threads) = created_receiver.recv().map_err(|_| gone())??;
+        let (facts, napi_threads) = created_receiver.recv().map_err(|_| thread_ended_error())??;
         Ok(NetworkThread { requests, facts, napi_threads })
     }
 
@@ -97,12 +97,12 @@ impl NetworkThread {
         let request: Request = Box::new(move |network| {
             let _ = answer.send(request(network));
         });
-        self.requests.send(request).map_err(|_| gone())?;
-        answered.recv().map_err(|_| gone())?
+        self.requests.send(request).map_err(|_| thread_ended_error())?;
+        answered.recv().map_err(|_| thread_ended_error())?
     }
 }
 
-fn gone() -> BenchError {
+fn thread_ended_error() -> BenchError {
     BenchError::Failed("the thread of the network namespaces ended early".to_owned())
 }
 
@@ -195,7 +195,7 @@ impl LiveSignal {
     }
 
     /// Facts that are not among the settings: the interfaces of the rig. Their keys are public.
-    pub fn found(&self) -> Map<String, Json> {
+    pub fn interface_facts(&self) -> Map<String, Json> {
         let network = self.network.iter().flat_map(|network| network.facts.clone());
         let devices = self.card.iter().flat_map(Card::facts);
         network.chain(devices).chain(self.disk.iter().flat_map(Disk::facts)).collect()
@@ -223,9 +223,9 @@ impl Bench for LiveSignal {
         ];
         let mut facts: Map<String, Json> =
             facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
-        facts.extend(self.found());
+        facts.extend(self.interface_facts());
         let mut warnings = self.card.as_ref().map(Card::warnings).unwrap_or_default();
-        self.throttling.close(&self.root, &mut facts, &mut warnings);
+        self.throttling.report(&self.root, &mut facts, &mut warnings);
         BenchFacts {
             bench: "live".to_owned(),
             settings: facts,

@@ -142,7 +142,7 @@ impl Card {
         let present = |setting: Setting| (setting.to_string(), json!(setting.read(interface).ok()));
         let before = [Setting::Coalescing, Setting::GroFlushTimeout, Setting::DeferHardIrqs];
         let before = before.map(present).into_iter().collect();
-        let warnings = session.restored().to_vec();
+        let warnings = session.restoration_warnings().to_vec();
         let mut card =
             Card { session, abilities, peer, receiver_cpu, before, placed_by: "", warnings };
         card.direct_packets().map_err(|error| match error {

@@ -41,5 +41,5 @@ pub fn execute(
     if stop.is_requested() {
         return Err(BenchError::Failed("stopped before the end of the window".to_owned()));
     }
-    Ok(vec![GuestWindow { measured, facts: bench.found() }])
+    Ok(vec![GuestWindow { measured, facts: bench.interface_facts() }])
 }

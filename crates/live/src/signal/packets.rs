@@ -123,7 +123,7 @@ impl Network {
         let irqs = rig.has_cards().then(CardIrqs::find).transpose().map_err(BenchError::Failed)?;
         let pair = if rig.has_cards() { Pair::of_cards() } else { Pair::create() }?;
         let near = PrivateSysfs::mount().map_err(|error| refused("sysfs", &error))?;
-        let card_irqs = irqs.as_ref().map(|irqs| irqs.near().to_vec());
+        let card_irqs = irqs.as_ref().map(|irqs| irqs.near_irqs().to_vec());
         let instances = Vec::new();
         let mut network =
             Network { rig, pair, near, sender_cpu, receiver_cpu, card_irqs, polling, instances };

@@ -111,7 +111,7 @@ impl Reader {
 
     fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
         let method = self.choose_method()?;
-        worker.ready(facts! { "method": method });
+        worker.report_ready(facts! { "method": method });
         let mut random = random_from_clock();
         let mut ticker = interval.map(Ticker::new);
         // The high rate goes backwards from here, as in the paper, to defeat read-ahead.

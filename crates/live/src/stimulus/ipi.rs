@@ -54,7 +54,7 @@ pub(super) fn start(
 /// Runs on an interrupted CPU. membarrier interrupts only CPUs that execute this address space at that moment, so the
 /// thread spins.
 fn spin(worker: &Worker) -> Result<(), WorkerError> {
-    worker.ready(Facts::new());
+    worker.report_ready(Facts::new());
     while !worker.is_stopped() {
         std::hint::spin_loop();
     }
@@ -66,7 +66,7 @@ fn spin(worker: &Worker) -> Result<(), WorkerError> {
 fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
     let mut ticker = interval.map(Ticker::new);
     barrier(worker)?;
-    worker.ready(Facts::new());
+    worker.report_ready(Facts::new());
     while !worker.is_stopped() {
         if let Some(ticker) = &mut ticker {
             worker.sleep_to_next(ticker);

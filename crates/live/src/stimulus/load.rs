@@ -96,7 +96,7 @@ fn compress_loop(worker: &Worker, region: &[u8], first_chunk: usize) -> Result<(
             other => return Err(WorkerError::failed(format!("zlib: {other:?}"))),
         }
         if !is_ready {
-            worker.ready(Facts::new());
+            worker.report_ready(Facts::new());
             is_ready = true;
         }
         if worker.is_stopped() {

@@ -155,7 +155,7 @@ impl Running {
         let Some(process) = &mut self.process else {
             return Err(self.failed("has no process"));
         };
-        match process.lines.next(timeout) {
+        match process.lines.next_line(timeout) {
             Ok(Some(line)) => serde_json::from_slice(&line)
                 .map_err(|error| self.failed(format!("sent an invalid line: {error}"))),
             Ok(None) => match process.child.wait() {
@@ -207,7 +207,7 @@ struct Lines {
 
 impl Lines {
     /// Waits for the next line, and returns it without its line feed; `None` if the pipe is closed.
-    fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
+    fn next_line(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {

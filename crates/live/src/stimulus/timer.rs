@@ -67,7 +67,7 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
     // The default timer slack of 50 us would delay the timers. If the change fails, only the rate suffers.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut ticker = Ticker::new(interval);
-    worker.ready(Facts::new());
+    worker.report_ready(Facts::new());
     while !worker.is_stopped() {
         worker.sleep_to_next(&mut ticker);
         worker.count(1, 0);
@@ -94,7 +94,7 @@ fn start_sampling(
     pool.spawn("timer", other_cpu(settings), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
         let before_ns = clocks.total_ns()?;
-        worker.ready(facts! {
+        worker.report_ready(facts! {
             "refresh_interval_ns": refresh.interval.as_nanos() as u64,
             "throttled": refresh.is_throttled,
         });

@@ -95,7 +95,7 @@ impl Worker {
     }
 
     /// Reports that the worker runs, with the facts that only the worker knows. A worker must call this once.
-    pub fn ready(&self, facts: Facts) {
+    pub fn report_ready(&self, facts: Facts) {
         // The receiver lives until the pool ends, and the pool outlives its threads.
         let _ = self.events.send(WorkerEvent::Ready(facts));
     }
@@ -279,7 +279,7 @@ mod tests {
         let (go, gone) = std::sync::mpsc::channel::<()>();
         pool.spawn("test", None, move |worker| {
             worker.count(5, 50);
-            worker.ready(facts! { "a": 1 });
+            worker.report_ready(facts! { "a": 1 });
             gone.recv().unwrap();
             worker.warn("late".to_owned());
             worker.count(2, 20);
@@ -308,7 +308,7 @@ mod tests {
         let cpu = (0..1024).find(|cpu| allowed.is_set(*cpu)).unwrap() as u32;
         let mut pool = WorkerPool::new().unwrap();
         pool.spawn("test", Some(cpu), move |worker| {
-            worker.ready(Facts::new());
+            worker.report_ready(Facts::new());
             let mut elsewhere = allowed;
             elsewhere.unset(cpu as usize);
             rustix::thread::sched_setaffinity(None, &elsewhere).unwrap();
@@ -330,7 +330,7 @@ mod tests {
         for panics in [false, true] {
             let mut pool = WorkerPool::new().unwrap();
             pool.spawn("test", None, move |worker| {
-                worker.ready(Facts::new());
+                worker.report_ready(Facts::new());
                 assert!(!panics, "on purpose");
                 Ok(())
             })

@@ -172,7 +172,7 @@ impl LiveWakeup {
     /// The worst wake-up that reached a threshold, and whether it ended the window. `None` if none reached a threshold.
     #[must_use]
     pub fn over_threshold(&self) -> Option<(&OverThreshold, bool)> {
-        let worst = self.thresholds.worst()?;
+        let worst = self.thresholds.worst_length()?;
         Some((worst, self.thresholds.ends_window()))
     }
 
@@ -323,8 +323,8 @@ impl LiveWakeup {
         for cpu in &mut sample.cpus {
             take_over_threshold(watch, cpu.cpu, &mut cpu.ledger, || sample.names.clone());
         }
-        sample.facts.insert("over_threshold".to_owned(), json!(watch.worst().is_some()));
-        throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
+        sample.facts.insert("over_threshold".to_owned(), json!(watch.worst_length().is_some()));
+        throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);
         sample.facts.insert("window_start_monotonic_ns".to_owned(), json!(start_ns));
         if let Some(released_ns) = companion.as_ref().and_then(Companion::released_ns) {

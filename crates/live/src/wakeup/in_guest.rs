@@ -201,7 +201,7 @@ fn waker_run(waker: &Waker) -> WakerRun {
 /// Adds the counts of a waker that has ended.
 ///
 /// Fails if it lost its CPU.
-fn counted(waker: WakerRun, outcome: &ThreadOutcome) -> Result<WakerRun, BenchError> {
+fn add_waker_counts(waker: WakerRun, outcome: &ThreadOutcome) -> Result<WakerRun, BenchError> {
     if outcome.waker.is_none_or(|ended| !ended.is_pinned) {
         let cpu = waker.cpu;
         let reason = format!("the kernel moved the waker of CPU {cpu} to another CPU");
@@ -303,7 +303,7 @@ pub fn execute(
             start_ns: schedule.window_ns,
             window_ns: end_ns.saturating_sub(schedule.window_ns),
             missed: outcome.missed,
-            waker: waker.map(|waker| counted(waker, &outcome)).transpose()?,
+            waker: waker.map(|waker| add_waker_counts(waker, &outcome)).transpose()?,
             lost: ring.lost(),
             page_faults: outcome.counts.map(|counts| counts.page_faults),
             interrupted,

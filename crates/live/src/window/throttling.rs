@@ -57,7 +57,7 @@ impl ThrottlingWindow {
 
     /// Like [`ThrottlingWindow::add_facts`], but also adds a warning if a quota stopped threads, or may have stopped
     /// threads.
-    pub fn close(&self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
+    pub fn report(&self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
         let unknown = cgroup_limits(root).unknown;
         if let Some(limit) = unknown.iter().find(|limit| limit.controller == "cpu") {
             warnings.push(format!(
@@ -102,7 +102,7 @@ mod tests {
         };
         let closed = |window: ThrottlingWindow| {
             let (mut facts, mut warnings) = (Map::new(), Vec::new());
-            window.close(&root, &mut facts, &mut warnings);
+            window.report(&root, &mut facts, &mut warnings);
             (facts, warnings)
         };
         assert_eq!(closed(ThrottlingWindow::open(&root)), (Map::new(), Vec::new()), "no groups");

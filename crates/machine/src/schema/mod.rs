@@ -9,7 +9,7 @@ mod set;
 pub mod units;
 
 pub use draw::draw;
-pub use set::{changed, set};
+pub use set::{set, with_assignments};
 
 use crate::model::ModelError;
 use crate::system_model::{BlockingModel, SystemModel};

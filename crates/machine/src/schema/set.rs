@@ -19,7 +19,7 @@ const TABLES_MAX: usize = 4;
 ///
 /// Fails as [`changed`] does.
 pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
-    Ok(changed(text, assignments)?.0)
+    Ok(with_assignments(text, assignments)?.0)
 }
 
 /// Returns the text of a model with fields changed or added, one after the other, and the model. An assignment is
@@ -28,7 +28,10 @@ pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
 ///
 /// Fails with [`ModelError`] if an assignment is malformed, or the result is refused. It blames the
 /// assignments, so `text` should be a model.
-pub fn changed(text: &str, assignments: &[&str]) -> Result<(String, SystemModel), ModelError> {
+pub fn with_assignments(
+    text: &str,
+    assignments: &[&str],
+) -> Result<(String, SystemModel), ModelError> {
     let mut changed = text.to_owned();
     for assignment in assignments {
         changed = edit(&changed, assignment)?;

@@ -68,7 +68,7 @@ const NO_REAL_MACHINE: &str = "the command measures no real machine: irqlab benc
                                model of its processor";
 
 /// The number as a figure without an error, or `reason` if there is none.
-fn known(number: Option<f64>, reason: &str) -> Known {
+fn known_or(number: Option<f64>, reason: &str) -> Known {
     number.map(exactly).ok_or_else(|| reason.into())
 }
 
@@ -198,7 +198,7 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 Machine::Uniprocessor(position) => self.machine(workload, position),
                 Machine::Multiprocessor => self.multiprocessor(workload),
             };
-            known(quantity(run.ok_or_else(machines_missing)?), "the run has no figure")
+            known_or(quantity(run.ok_or_else(machines_missing)?), "the run has no figure")
         };
         let uniprocessor = |position, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             figure(Machine::Uniprocessor(position), quantity)
@@ -225,7 +225,7 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 let user = speed_up_over_first(position, |run| run.ticks(Mode::User))?;
                 let kernel = speed_up_over_first(position, |run| run.ticks(Mode::Kernel))?;
                 let factor = (user.mean / kernel.mean).max(kernel.mean / user.mean);
-                known(factor.is_finite().then_some(factor), "a speed-up of nothing")
+                known_or(factor.is_finite().then_some(factor), "a speed-up of nothing")
             }
             Quantity::HiddenFetches(position) => {
                 let in_order = self.in_order(workload, self.name(position));
@@ -315,7 +315,7 @@ impl Figures<Cell<'_>> for Sides<'_> {
             }
             _ => return None,
         };
-        Some(known(figure, NO_FIGURE))
+        Some(known_or(figure, NO_FIGURE))
     }
 }
 
@@ -330,8 +330,8 @@ impl<'r> Sides<'r> {
     fn slowdowns(&self, workload: &str) -> Vec<f64> {
         let slowdown = |row: &SlowdownRow| {
             let services = row.matching_services()?;
-            let multi = self.multiprocessor(workload)?.joined(&services)?;
-            let single = self.machine(workload, 0)?.joined(&services)?;
+            let multi = self.multiprocessor(workload)?.join_services(&services)?;
+            let single = self.machine(workload, 0)?.join_services(&services)?;
             let slowdown = ratio(multi.computation_ns()?, single.computation_ns()?)?;
             (multi.kernel_ratio()? >= KERNEL_RATIO_MIN).then_some(slowdown)
         };
@@ -591,7 +591,7 @@ fn share_of_misses(part: u64, all: u64) -> Known {
     if all < MISSES_MIN {
         return Err(format!("fewer than {MISSES_MIN} coherence misses of the kernel").into());
     }
-    known(ratio(part as f64, all as f64), "the run has no figure")
+    known_or(ratio(part as f64, all as f64), "the run has no figure")
 }
 
 /// The reason for a figure of a workload whose machines belong to these parts of the command.
@@ -607,7 +607,7 @@ fn slower_share(slowdowns: Vec<f64>) -> Known {
         );
     }
     let count = slowdowns.iter().filter(|slowdown| **slowdown > SLOWER_FACTOR).count();
-    known(ratio(count as f64, slowdowns.len() as f64), "")
+    known_or(ratio(count as f64, slowdowns.len() as f64), "")
 }
 
 /// Share of memory stalls in the time of the services in Table 4.8, weighted by their shares of the kernel's time.
@@ -632,7 +632,7 @@ fn remaining_ratio([small, large]: [&MachineRun; 2], misses: Misses, classes: &[
     }
     let rate = |run| per_kinstruction(run, cache, is_user, classes);
     let remaining = rate(large).zip(rate(small)).and_then(|(large, small)| ratio(large, small));
-    known(remaining, "the run has no figure")
+    known_or(remaining, "the run has no figure")
 }
 
 /// Table `findings`: all findings about all measured workloads.

@@ -239,7 +239,7 @@ impl MachineRun {
     }
 
     /// Joins the services that correspond to one service of the paper. `None` if the run measured no such service.
-    pub(super) fn joined(&self, matching: &MatchingServices<'_>) -> Option<Joined<'_>> {
+    pub(super) fn join_services(&self, matching: &MatchingServices<'_>) -> Option<Joined<'_>> {
         let services: Vec<&ServiceStats> = self
             .sample
             .services

@@ -307,7 +307,7 @@ impl Cpu {
     }
 
     /// When work is due before a block of this vCPU.
-    fn due(&self) -> &'static Due {
+    fn due_work(&self) -> &'static Due {
         &MACHINE.vcpus[self.number as usize % CPUS_MAX].due
     }
 
@@ -336,7 +336,7 @@ impl Cpu {
     fn set_due(&mut self) {
         let is_due_now = self.has_read_clock() || self.is_in_last_block;
         let due_at = self.slice_end.cycles.min(self.pmu_deadline).min(self.blocks_from);
-        self.due().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
+        self.due_work().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
     }
 
     /// Whether the running block is the last of its time slice, and QEMU stays in its loop after the block.
@@ -767,13 +767,13 @@ impl Cpu {
 
     /// Whether a device has written memory that the caches have not seen yet.
     pub(crate) fn device_wrote(&self) -> bool {
-        self.due().device_wrote.load(Ordering::SeqCst)
+        self.due_work().device_wrote.load(Ordering::SeqCst)
     }
 
     /// Forgets that a device has written memory, because all its writes were taken. No other thread may call
     /// [`note_device_write`] meanwhile.
     pub(crate) fn forget_device_writes(&mut self) {
-        self.due().device_wrote.store(false, Ordering::SeqCst);
+        self.due_work().device_wrote.store(false, Ordering::SeqCst);
         self.set_due();
     }
 

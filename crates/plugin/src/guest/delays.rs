@@ -88,14 +88,14 @@ impl Delays {
         let context = KernelContext::Softirq(number);
         self.note(context, now, result);
         if result.delay.is_none() {
-            self.ended.push(alone(context, DelayEvents::EndAlone, now));
+            self.ended.push(unjoined_end(context, DelayEvents::EndAlone, now));
         }
     }
 
     /// Notes the delay that `result` ends, and the begins that it drops.
     fn note(&mut self, context: KernelContext, now: u64, result: JoinResult) {
         for _ in 0..result.dropped_raises {
-            self.ended.push(alone(context, DelayEvents::BeginAlone, now));
+            self.ended.push(unjoined_end(context, DelayEvents::BeginAlone, now));
         }
         if let Some(cycles) = result.delay {
             self.ended.push(DelayEnd { context, events: DelayEvents::Joined, at: now, cycles });
@@ -106,11 +106,11 @@ impl Delays {
     /// a work item that was cancelled. `now`: the vCPU's time. `common_now`: the time of all vCPUs.
     pub(crate) fn queue_work(&mut self, address: u64, now: u64, common_now: u64) {
         if self.queued.len() >= WORK_ITEMS_MAX && !self.queued.contains_key(&address) {
-            self.ended.push(alone(ANY_WORK, DelayEvents::BeginAlone, now));
+            self.ended.push(unjoined_end(ANY_WORK, DelayEvents::BeginAlone, now));
             return;
         }
         if self.queued.insert(address, common_now).is_some() {
-            self.ended.push(alone(ANY_WORK, DelayEvents::BeginAlone, now));
+            self.ended.push(unjoined_end(ANY_WORK, DelayEvents::BeginAlone, now));
         }
     }
 
@@ -125,8 +125,8 @@ impl Delays {
     ) {
         let end = match self.queued.remove(&address) {
             Some(_) if is_queued_again => {
-                self.ended.push(alone(ANY_WORK, DelayEvents::BeginAlone, now));
-                alone(ANY_WORK, DelayEvents::EndAlone, now)
+                self.ended.push(unjoined_end(ANY_WORK, DelayEvents::BeginAlone, now));
+                unjoined_end(ANY_WORK, DelayEvents::EndAlone, now)
             }
             Some(queued) => DelayEnd {
                 context: ANY_WORK,
@@ -134,7 +134,7 @@ impl Delays {
                 at: now,
                 cycles: common_now.saturating_sub(queued),
             },
-            None => alone(ANY_WORK, DelayEvents::EndAlone, now),
+            None => unjoined_end(ANY_WORK, DelayEvents::EndAlone, now),
         };
         self.ended.push(end);
     }
@@ -146,7 +146,7 @@ impl Delays {
 }
 
 /// An event that could not be joined.
-fn alone(context: KernelContext, events: DelayEvents, at: u64) -> DelayEnd {
+fn unjoined_end(context: KernelContext, events: DelayEvents, at: u64) -> DelayEnd {
     DelayEnd { context, events, at, cycles: 0 }
 }
 

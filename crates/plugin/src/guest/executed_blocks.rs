@@ -31,7 +31,7 @@ impl ExecutedBlocks {
 
     /// The vCPU whose blocks are written, and the count of its cycles from which on they are. `None`: no blocks are
     /// written, or not any more.
-    pub(crate) fn awaited(&self) -> Option<(u32, u64)> {
+    pub(crate) fn awaited_cycles(&self) -> Option<(u32, u64)> {
         self.window.map(|window| (window.cpu, window.from_cycles))
     }
 

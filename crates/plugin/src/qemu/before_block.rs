@@ -39,7 +39,7 @@ fn do_due_work(vcpu: u32, block: &Block) {
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_mode(block.in_kernel);
             if cpu.is_in_last_block() {
-                cpu.set_in_last_block(false);
+                cpu.leave_last_block();
             }
             let (is_over, pmu_is_due) = (cpu.slice_is_over(block), cpu.pmu_is_due());
             let is_return = cpu.is_awaited_address(block.address);

@@ -20,7 +20,7 @@ use names::{
     CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS,
     PROBES, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
 };
-pub use needs::{Part, unmet};
+pub use needs::{Part, unmet_content};
 pub use offsets::{Offsets, RELEASE, release_number, wanted_members};
 pub use services::{FaultStep, wait_name};
 
@@ -181,14 +181,14 @@ pub struct Wanted {
 
 /// The symbols that the plugin uses. `sim` passes further symbols only to show where functions end. A compiler may have
 /// made copies of a function; `sim` passes a copy under the function's name in the source.
-pub fn wanted() -> impl Iterator<Item = Wanted> {
+pub fn wanted_symbols() -> impl Iterator<Item = Wanted> {
     let points = POINTS.iter().map(|point| point.0);
     let callback_callers = CALLBACK_CALLERS.map(|caller| caller.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
     let callers = callers.chain(callback_callers).chain(SOFTIRQ_RAISERS);
     let callers = callers.chain(DELAY_POINTS.map(|point| point.0));
     let functions = points.chain(gates().map(|gate| gate.0)).chain(callers);
-    let functions = functions.chain(services::wanted()).chain(needs::UNFOLLOWED);
+    let functions = functions.chain(services::wanted_functions()).chain(needs::UNFOLLOWED);
     let function = |name| Wanted { name, arguments: Some(arguments_of(name)) };
     let object = |name| Wanted { name, arguments: None };
     functions.map(function).chain(OTHERS.into_iter().chain([services::SYSCALL_TABLE]).map(object))
@@ -567,7 +567,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn all_that_is_used_is_wanted_once() {
-        let mut names: Vec<&str> = wanted().map(|wanted| wanted.name).collect();
+        let mut names: Vec<&str> = wanted_symbols().map(|wanted| wanted.name).collect();
         let ends = |line: &&str| line.ends_with("irq_exit_rcu") || line.ends_with("_end");
         for line in KERNEL.lines().filter(|line| !ends(line)) {
             assert!(names.contains(&line.split_once(' ').unwrap().1), "{line}");
@@ -580,7 +580,8 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn arguments_are_those_that_the_action_reads() {
-        let arguments = |name| wanted().find(|wanted| wanted.name == name).unwrap().arguments;
+        let arguments =
+            |name| wanted_symbols().find(|wanted| wanted.name == name).unwrap().arguments;
         assert_eq!(arguments("handle_softirqs"), Some(0));
         assert_eq!(arguments("try_to_wake_up"), Some(2));
         assert_eq!(arguments("do_fault"), Some(1));

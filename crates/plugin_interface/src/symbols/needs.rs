@@ -92,7 +92,7 @@ const UNFOLLOWED_WHY: &str = "irqlab does not follow the spin locks of PREEMPT_R
 /// The content that a part lacks, each with the reason. `has` tells whether the kernel has a function, by the
 /// function's name in the source.
 #[must_use]
-pub fn unmet(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+pub fn unmet_content(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let is_met = |any_of: &[&str]| any_of.iter().any(|name| has(name));
     let reason = |names: &[&str]| {
         let names = names.join(" or ");
@@ -118,12 +118,12 @@ pub fn unmet(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wanted;
+    use super::super::wanted_symbols;
     use super::*;
 
     #[test]
     fn all_that_is_needed_is_wanted() {
-        let names: Vec<&str> = wanted().map(|wanted| wanted.name).collect();
+        let names: Vec<&str> = wanted_symbols().map(|wanted| wanted.name).collect();
         for need in NEEDS {
             assert!(need.any_of.iter().all(|name| names.contains(name)), "{}", need.what);
         }
@@ -133,10 +133,11 @@ mod tests {
     fn a_kernel_without_a_function_is_said_to_lack_the_rows() {
         for part in [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks] {
             let has_all = |name: &str| !UNFOLLOWED.contains(&name);
-            assert_eq!(unmet(part, has_all), []);
+            assert_eq!(unmet_content(part, has_all), []);
         }
         let without = |absent: &[&str], part| -> Vec<String> {
-            let unmet = unmet(part, |name| !absent.contains(&name) && !UNFOLLOWED.contains(&name));
+            let unmet =
+                unmet_content(part, |name| !absent.contains(&name) && !UNFOLLOWED.contains(&name));
             unmet.into_iter().map(|(content, reason)| format!("{content}: {reason}")).collect()
         };
         assert!(without(&["__do_softirq"], Part::Contexts).is_empty());
@@ -144,7 +145,7 @@ mod tests {
         assert!(both[0].starts_with("all rows of softirqs: this kernel has no symbol"), "{both:?}");
         let softirq = without(&["net_rx_action"], Part::Contexts);
         assert!(softirq[0].starts_with("softirq NET_RX: ") && softirq.len() == 1, "{softirq:?}");
-        let preempt_rt = unmet(Part::Locks, |_| true);
+        let preempt_rt = unmet_content(Part::Locks, |_| true);
         assert_eq!(preempt_rt[0].0, "spin locks that sleep");
     }
 }

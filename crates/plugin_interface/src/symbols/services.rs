@@ -197,7 +197,7 @@ pub(super) fn lock_action_of(name: &str) -> Option<Action> {
 }
 
 /// The names of all functions above. Slow paths that can sleep are among the waits.
-pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
+pub(super) fn wanted_functions() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
     let waits = WAITS.iter().map(|wait| wait.0);
     let takers = LOCK_TAKERS.iter().map(|taker| taker.0);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(kind("do_swap_page"), Some(FaultKind::Minor));
         for reads in ["swapin_readahead", "swap_read_folio", "swap_readpage"] {
             assert_eq!(kind(reads), Some(FaultKind::Swap));
-            assert!(wanted().any(|name| name == reads));
+            assert!(wanted_functions().any(|name| name == reads));
         }
         assert_eq!(kind("do_huge_pmd_wp_page"), Some(FaultKind::Protection));
     }
@@ -248,7 +248,7 @@ mod tests {
     fn a_downgrade_ends_the_hold_of_a_writer() {
         assert_eq!(lock_action_of("downgrade_write"), Some(Action::ReleaseLock));
         assert_eq!(lock_action_of("down_write"), Some(Action::TakeLock(LockKind::SemaphoreWrite)));
-        assert!(wanted().any(|name| name == "downgrade_write"));
+        assert!(wanted_functions().any(|name| name == "downgrade_write"));
     }
 
     #[test]

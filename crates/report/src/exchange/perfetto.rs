@@ -152,7 +152,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
     let groups = [
         groups_of("trace", context_trace),
         groups_of("flight_record", flight_record),
-        groups_of("worst", worst),
+        groups_of("worst", worst_wakeups),
         run.table("detours").map(|table| sampled_detours(run, table)).unwrap_or_default(),
         groups_of("longest", |table| detours(table, &|_| "the longest detours".to_owned())),
         groups_of("longest_parts", longest_parts),
@@ -304,7 +304,7 @@ impl Arrows {
 }
 
 /// `wakeup`: the worst wake-ups of each CPU, from their due times on.
-fn worst(table: &Table) -> Vec<Group> {
+fn worst_wakeups(table: &Table) -> Vec<Group> {
     grouped(
         table,
         |row| format!("CPU {}: the worst wake-ups", text(row, "cpu")),

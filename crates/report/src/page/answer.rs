@@ -51,8 +51,12 @@ fn findings(run: &Run) -> Option<Answer> {
         return None;
     }
     let example = rows_with("disagrees").next().map(|row| {
-        let evidence = row.alone("evidence");
-        format!(" (the first: {}, {}: {evidence})", row.alone("finding"), row.alone("claim"))
+        let evidence = row.value_text("evidence");
+        format!(
+            " (the first: {}, {}: {evidence})",
+            row.value_text("finding"),
+            row.value_text("claim")
+        )
     });
     let verb = if disagree == 1 { "disagrees" } else { "disagree" };
     let fact = format!(
@@ -60,7 +64,7 @@ fn findings(run: &Run) -> Option<Answer> {
         example.unwrap_or_default()
     );
     let has_reason = |row: &Row<'_>| matches!(row.get("reason"), Value::Text(_));
-    let reason = rows_with("can't tell").find(has_reason).map(|row| row.alone("reason"));
+    let reason = rows_with("can't tell").find(has_reason).map(|row| row.value_text("reason"));
     let lever = reason.map(|reason| {
         format!("The first reason why a claim cannot be decided: {}.", reason.trim_end_matches('.'))
     });
@@ -130,8 +134,8 @@ fn handlers(run: &Run) -> Option<Answer> {
         "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
         human::percent(share),
         human::number(rate),
-        row.alone("self_mean_ns"),
-        row.alone("condition"),
+        row.value_text("self_mean_ns"),
+        row.value_text("condition"),
     );
     let is_above_limit = mean > 0.0 && row.bound_below_limit("self_mean_ns").is_none();
     let lever = is_above_limit.then(|| {
@@ -149,14 +153,14 @@ fn handlers(run: &Run) -> Option<Answer> {
 
 /// Kind and name of a context.
 fn context(row: &Row<'_>) -> String {
-    format!("{} {}", row.alone("kind"), row.text_with_prefix("name"))
+    format!("{} {}", row.value_text("kind"), row.text_with_prefix("name"))
 }
 
 /// A context's share of CPU time. Runs of older versions have no interval of the share, and a context with few spans has
 /// none. `None` for a context without spans.
 fn share_of_cpu(row: &Row<'_>) -> Option<Figure> {
     row.number("self_mean_ns")?;
-    Some(Figure::measured(row.number("self_cpu_ratio")?, row.number("self_cpu_ci95_ratio")))
+    Some(Figure::with_interval(row.number("self_cpu_ratio")?, row.number("self_cpu_ci95_ratio")))
 }
 
 /// A sentence with a leading space about the rows that may have a larger figure than the first row. `None` if there are
@@ -193,16 +197,16 @@ fn rivals<'r>(
 fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
     let row = largest(rows(table), "lost_ratio")?;
-    let (cpu, lost) = (row.alone("cpu"), row.number("lost_ratio")?);
+    let (cpu, lost) = (row.value_text("cpu"), row.number("lost_ratio")?);
     let longest_detour = row.number("detour_max_ns").map(human::ns);
     let longest_detour =
         longest_detour.map_or(String::new(), |time| format!("; the longest detour was {time}"));
     let causes_on_cpu = run
         .table("causes")
-        .map(|causes| rows(causes).filter(|row| row.alone("cpu") == cpu).collect::<Vec<_>>());
+        .map(|causes| rows(causes).filter(|row| row.value_text("cpu") == cpu).collect::<Vec<_>>());
     let cause = largest(causes_on_cpu.into_iter().flatten(), "total_ns");
     let named_cause = cause.as_ref().and_then(|cause| {
-        let name = format!("{} {}", cause.alone("kind"), cause.alone("name"));
+        let name = format!("{} {}", cause.value_text("kind"), cause.value_text("name"));
         Some((name, cause.number("lost_ratio")?, cause.number("rate_hz")?))
     });
     let because = named_cause.as_ref().map_or(String::new(), |(name, part, rate)| {
@@ -213,7 +217,7 @@ fn noise(run: &Run) -> Option<Answer> {
         )
     });
     let lever = named_cause.map(|(name, part, _)| {
-        let kind = cause.map(|row| row.alone("kind")).unwrap_or_default();
+        let kind = cause.map(|row| row.value_text("kind")).unwrap_or_default();
         format!(
             "Without {name}, {} would be left.{}",
             human::percent(lost * (1.0 - part).max(0.0)),
@@ -262,7 +266,7 @@ fn wakeup(run: &Run) -> Option<Answer> {
     let because = part.as_ref().map_or(String::new(), |part| {
         format!(": {} of it {}", human::ns(part.length_ns), part.circumstance())
     });
-    let cpu = row.alone("cpu");
+    let cpu = row.value_text("cpu");
     let mut cpu_rows = run.table("wakeup").into_iter().flat_map(rows);
     let cpu_row = cpu_rows.find(|cpu_row| cpu_row.get("cpu") == row.get("cpu"));
     let p99 = cpu_row.and_then(|row| time_ns(&row, "late_p99_ns"));
@@ -336,12 +340,12 @@ fn footprint(run: &Run) -> Option<Answer> {
     let possible_maxima = most_displaced(table);
     let row = *possible_maxima.first()?;
     let lines = displaced(&row)?.value;
-    let level = row.alone("level").to_uppercase();
+    let level = row.value_text("level").to_uppercase();
     let share = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
     let share = share.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
     let bound = displaced_bound(&row);
-    let stimulus = row.alone("stimulus");
-    let rivals = rivals(&possible_maxima, displaced, |row| row.alone("stimulus"));
+    let stimulus = row.value_text("stimulus");
+    let rivals = rivals(&possible_maxima, displaced, |row| row.value_text("stimulus"));
     let is_most = rivals.is_none() && bound != AT_MOST;
     let predicate = if is_most { "displaces most:" } else { "displaces" };
     let rivals = rivals.unwrap_or_default();
@@ -372,7 +376,7 @@ fn services(run: &Run) -> Option<Answer> {
         !["user", "probes", "idle"].iter().any(|class| row.has_text("class", class))
     };
     let row = largest(rows(table).filter(is_service), "self_total_ns")?;
-    let name = format!("{} {}", row.alone("class"), row.alone("service"));
+    let name = format!("{} {}", row.value_text("class"), row.value_text("service"));
     let share = row.number("time_ratio")?;
     let kernel_share = row
         .number("kernel_ratio")
@@ -438,7 +442,7 @@ fn scale(run: &Run) -> Option<Answer> {
         .filter_map(|row| {
             Some(format!(
                 "Without detours that begin with {}: {}.",
-                row.alone("without"),
+                row.value_text("without"),
                 slowdown(&row)?
             ))
         })
@@ -475,7 +479,7 @@ fn signal(run: &Run) -> Option<Answer> {
     let contaminated: Vec<String> = under_load
         .iter()
         .filter(|row| is_contaminated(row))
-        .map(|row| row.alone("scheme"))
+        .map(|row| row.value_text("scheme"))
         .collect();
     if !contaminated.is_empty() {
         let fact = format!(
@@ -506,22 +510,22 @@ fn signal(run: &Run) -> Option<Answer> {
     let fact = match &cost.candidates[..] {
         [only] if is_only => format!(
             "{condition}, only {} {}: {} of {cost_name}.",
-            only.alone("scheme"),
+            only.value_text("scheme"),
             if others_fail { "keeps up" } else { "was measured" },
             share(only)
         ),
         [winner] if cost.unmeasured.is_empty() => format!(
             "{condition}, {} costs least: {} of {cost_name}.",
-            winner.alone("scheme"),
+            winner.value_text("scheme"),
             share(winner)
         ),
         [lower] => format!(
             "{condition}, {} costs less than the other measured schemes: {} of {cost_name}.",
-            lower.alone("scheme"),
+            lower.value_text("scheme"),
             share(lower)
         ),
         several => {
-            let share_of = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), share(row));
+            let share_of = |row: &Row<'_>| format!("{} ({})", row.value_text("scheme"), share(row));
             let names: Vec<String> = several.iter().map(share_of).collect();
             let reason = reason_without_winner(several, |row| figure(row, cost_column));
             format!(
@@ -571,9 +575,9 @@ fn latency_sentences(
 ) -> Option<String> {
     let delay = |row: &Row<'_>| row.number("latency_mean_ns").map(human::ns).unwrap_or_default();
     let fastest = latency.candidates.first()?;
-    let (scheme, mean) = (fastest.alone("scheme"), delay(fastest));
+    let (scheme, mean) = (fastest.value_text("scheme"), delay(fastest));
     let text = match (&latency.candidates[..], latency.winner(), cost.winner()) {
-        (_, Some(_), Some(cheapest)) if scheme == cheapest.alone("scheme") => {
+        (_, Some(_), Some(cheapest)) if scheme == cheapest.value_text("scheme") => {
             format!("It also delays least ({mean} on average).")
         }
         (_, Some(_), Some(cheapest)) => format!(
@@ -589,7 +593,7 @@ fn latency_sentences(
             format!("{scheme} delays less than the other measured schemes ({mean} on average).")
         }
         (several, None, _) => {
-            let name = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), delay(row));
+            let name = |row: &Row<'_>| format!("{} ({})", row.value_text("scheme"), delay(row));
             let names: Vec<String> = several.iter().map(name).collect();
             let reason = reason_without_winner(several, |row| figure(row, "latency_mean_ns"));
             format!("Which one delays least is not known, {reason}: {}.", names.join(", "))
@@ -615,7 +619,7 @@ pub fn summarize_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
     let lead = run.table("totals").and_then(|totals| {
         let first = rows(totals).next()?;
-        Some(format!("{}. ", first.alone("finding")))
+        Some(format!("{}. ", first.value_text("finding")))
     });
     let lead = lead.unwrap_or_default();
     let has_verdict = |row: &Row<'_>, verdict: &str| row.has_text("verdict", verdict);
@@ -629,7 +633,7 @@ pub fn summarize_comparison(run: &Run) -> String {
         let row = rows(table)
             .find(|row| has_verdict(row, verdict) && row.number("change_ratio").is_some())?;
         let change = row.number("change_ratio")?;
-        let (row_name, column) = (row.alone("row"), row.alone("column"));
+        let (row_name, column) = (row.value_text("row"), row.value_text("column"));
         Some(format!(" ({row_name} {column}: {})", human::signed_percent(change)))
     };
     let parts = [

@@ -268,7 +268,7 @@ fn run_section(runs: &[Entry<'_>], index: usize, entry: Entry<'_>) -> Markup {
                 @let observer = words::observer(run);
                 @if !observer.is_empty() { dt { "Observer" } dd { (observer) } }
             }
-            @let missing = words::missing(run);
+            @let missing = words::grouped_absences(run);
             @if !missing.is_empty() {
                 details {
                     summary { h3 { "Not measured" } }

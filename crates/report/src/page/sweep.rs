@@ -160,7 +160,7 @@ fn answers_section(report: &Run, answers: &[String]) -> Markup {
 
 /// The combinations without a figure, with the reasons.
 fn absences(report: &Run) -> Markup {
-    let missing = words::missing(report);
+    let missing = words::grouped_absences(report);
     html! {
         @if !missing.is_empty() {
             h3 { "Without a figure" }

@@ -25,7 +25,7 @@ pub fn id(run_index: usize, table: &str) -> String {
 pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
     let name = plain(&table.name);
     let id = format!("{prefix}-{name}");
-    let grid = Grid::limited(table, false, LIMITS);
+    let grid = Grid::with_limits(table, false, LIMITS);
     let rows: usize = grid.groups.iter().map(|group| group.rows.len()).sum();
     let title = plain(words::table_title(table));
     let method = words::method(run, table);

@@ -76,10 +76,10 @@ impl Change {
 
 /// The change of a row of the table. `None` for a figure whose change has no ratio, such as from 0.
 fn change(row: &Row<'_>) -> Option<Change> {
-    let name = format!("{} {}", row.alone("row"), row.alone("column"));
+    let name = format!("{} {}", row.value_text("row"), row.value_text("column"));
     let ends = row.number("change_low_ratio").zip(row.number("change_high_ratio"));
     let ratio = row.number("change_ratio")?;
-    Some(Change { name: name.trim().to_owned(), verdict: row.alone("verdict"), ratio, ends })
+    Some(Change { name: name.trim().to_owned(), verdict: row.value_text("verdict"), ratio, ends })
 }
 
 /// The names of changes, without what all of them share: their first words, words `all`, and parts of the condition. A
@@ -167,7 +167,7 @@ fn heading(run: &Run, table: &Table, shown: &[&Change], distance_max: f64) -> He
     let setting = |name: &str| Some(run.settings.get(name)?.as_u64()? as usize);
     let figure_count = setting("figure_count").unwrap_or(table.row_count() as usize);
     let count = |verdict: &str| {
-        let listed = rows(table).filter(|row| row.alone("verdict") == verdict).count();
+        let listed = rows(table).filter(|row| row.value_text("verdict") == verdict).count();
         match verdict {
             "can't tell" => setting("undecided_count").unwrap_or(listed),
             _ => listed,

@@ -46,7 +46,7 @@ impl Claim {
             (ratio.is_finite() && ratio > 0.0).then_some(ratio)
         };
         Claim {
-            agreement: row.alone("agreement"),
+            agreement: row.value_text("agreement"),
             measured: ratio(&["simulated_ratio", "measured_ratio"]),
             published: ratio(&["published_ratio"]),
         }
@@ -69,7 +69,7 @@ fn findings_of(table: &Table) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut position_by_name: BTreeMap<String, usize> = BTreeMap::new();
     for row in rows(table) {
-        let (name, claim) = (row.alone("finding"), Claim::new(&row));
+        let (name, claim) = (row.value_text("finding"), Claim::new(&row));
         let position = *position_by_name.entry(name.clone()).or_insert(findings.len());
         match findings.get_mut(position) {
             Some(finding) => finding.claims.push(claim),

@@ -21,7 +21,7 @@ const ABSENT_MAX: usize = 4;
 fn levels(table: &Table) -> Vec<String> {
     let mut levels: Vec<String> = Vec::new();
     for row in rows(table) {
-        let level = row.alone("level");
+        let level = row.value_text("level");
         if !levels.contains(&level) {
             levels.push(level);
         }
@@ -40,7 +40,7 @@ fn draw_levels(
 ) -> Result<Option<Sheet>, Undrawn> {
     let (mut panels, mut dropped) = (Vec::new(), 0);
     for level in levels(table) {
-        let level_rows = rows(table).filter(|row| row.alone("level") == level);
+        let level_rows = rows(table).filter(|row| row.value_text("level") == level);
         let mut bars: Vec<Bar> = level_rows.filter_map(|row| bar(&row)).collect();
         bars.sort_by(|a, b| b.length().total_cmp(&a.length()));
         dropped += bars.len().saturating_sub(BARS_MAX);
@@ -69,8 +69,8 @@ fn is_upper_bound(row: &Row<'_>) -> bool {
 fn absent_note(table: &Table) -> Option<String> {
     let absent = rows(table).filter(|row| row.number("displaced_lines").is_none());
     let name = |row: Row<'_>| {
-        let level = row.alone("level").to_uppercase();
-        format!("{}, {} ({level})", row.alone("stimulus"), row.alone("method"))
+        let level = row.value_text("level").to_uppercase();
+        format!("{}, {} ({level})", row.value_text("stimulus"), row.value_text("method"))
     };
     let names: Vec<String> = absent.map(name).collect();
     match &names[..] {
@@ -99,10 +99,10 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: format!(
             "Cache lines that an interrupt displaces: {} takes {}{} of {}",
-            row.alone("stimulus"),
+            row.value_text("stimulus"),
             displaced_bound(row),
             human::number(figure.value.max(0.0)),
-            row.alone("level").to_uppercase()
+            row.value_text("level").to_uppercase()
         ),
         notes,
         description: "Bars of displaced lines, by cache level, stimulus and method.".to_owned(),
@@ -118,7 +118,7 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             share.map_or(String::new(), |share| format!(", {} of it", human::percent(share)));
         let sign = if is_bound { "≤ " } else { "" };
         Some(Bar {
-            name: format!("{}, {}", row.alone("stimulus"), row.alone("method")),
+            name: format!("{}, {}", row.value_text("stimulus"), row.value_text("method")),
             parts: vec![(value, if is_bound { ORANGE } else { BLUE })],
             interval: ends.map(|(low, high)| (low.max(0.0), high.max(0.0))),
             label: format!("{sign}{}", human::number(value)),
@@ -150,8 +150,8 @@ pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let value = row.number("misses").filter(|misses| *misses > 0.0)?;
         let half_width = row.number("misses_ci95");
         Some(Bar {
-            name: format!("{}: {}", row.alone("stimulus"), row.alone("context")),
-            parts: vec![(value, colour(&row.alone("mode")))],
+            name: format!("{}: {}", row.value_text("stimulus"), row.value_text("context")),
+            parts: vec![(value, colour(&row.value_text("mode")))],
             interval: half_width.map(|half| ((value - half).max(0.0), value + half)),
             label: human::number(value),
             detail: String::new(),

@@ -98,15 +98,15 @@ fn lines(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
     for row in rows(kernels).take(KERNELS_MAX) {
         let ratio = row.number("ratio").filter(|ratio| ratio.is_finite() && *ratio > 0.0);
         let Some(ratio) = ratio else { continue };
-        let group = row.alone("group");
+        let group = row.value_text("group");
         if last_group.as_ref() != Some(&group) {
-            let is_group = |row: &super::Row<'_>| row.alone("group") == group;
+            let is_group = |row: &super::Row<'_>| row.value_text("group") == group;
             let mean = groups.into_iter().flat_map(rows).find(is_group);
             let mean = mean.and_then(|row| row.number("mean_error_factor"));
             lines.push(Line::Group { name: group.clone(), mean });
             last_group = Some(group);
         }
-        lines.push(Line::Kernel { name: row.alone("kernel"), ratio });
+        lines.push(Line::Kernel { name: row.value_text("kernel"), ratio });
     }
     lines
 }

@@ -263,7 +263,7 @@ fn wrapped(text: &str, width: f64, character_width: f64) -> Vec<String> {
 }
 
 /// Entries of the legend with their positions: pixels from the left, and index of the line.
-fn placed(legend: &[Entry], sheet_width: f64) -> Vec<(f64, usize, &Entry)> {
+fn placed_entries(legend: &[Entry], sheet_width: f64) -> Vec<(f64, usize, &Entry)> {
     let (mut left, mut line) = (MARGIN, 0);
     let mut placed = Vec::new();
     for entry in legend {
@@ -355,7 +355,7 @@ pub fn draw(
         .iter()
         .flat_map(|note| wrapped(note, width, SENTENCE_CHARACTER_WIDTH * TEXT_SIZE))
         .collect();
-    let legend = placed(&heading.legend, width);
+    let legend = placed_entries(&heading.legend, width);
     let legend_lines = legend.last().map_or(0, |(_, line, _)| line + 1);
     let title_bottom = MARGIN + 22.0 * titles.len() as f64;
     let notes_bottom = title_bottom + 17.0 * notes.len() as f64;

@@ -111,7 +111,7 @@ impl<'a> Drawn<'a> {
 
     /// The point whose axes have the held values, except those in `values`.
     fn point(&self, values: &[(usize, u32)]) -> Option<&'a SweepPoint> {
-        let mut wanted: Vec<u32> = self.held();
+        let mut wanted: Vec<u32> = self.held_values();
         for (axis, value) in values {
             wanted[*axis] = *value;
         }
@@ -119,7 +119,7 @@ impl<'a> Drawn<'a> {
     }
 
     /// The held value of each varying axis, and the only value of each other axis.
-    fn held(&self) -> Vec<u32> {
+    fn held_values(&self) -> Vec<u32> {
         let first = self.figures.points.first();
         let held = |(index, axis): (usize, &SweepAxis)| {
             let only = first.and_then(|point| point.values.get(index).copied()).unwrap_or(0);
@@ -164,7 +164,7 @@ impl<'a> Drawn<'a> {
 
     fn value_text(&self, value: f64) -> String {
         let column = self.figures.column;
-        human::alone(&column.name, column.display.format, &Value::real(value))
+        human::value_text(&column.name, column.display.format, &Value::real(value))
     }
 
     /// A point in words, for readers with a pointer.

@@ -372,6 +372,6 @@ impl<'a> Compiler<'a> {
 }
 
 /// Returns a suggestion of similar words for an error message.
-pub(crate) fn near(word: &str, known: &[&str]) -> String {
+pub(crate) fn similar_words(word: &str, known: &[&str]) -> String {
     hint(word, known.iter().copied())
 }

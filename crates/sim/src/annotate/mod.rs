@@ -17,7 +17,7 @@ use plugin_interface::annotations::{
 
 pub use compile::Show;
 use compile::{Scope, compile};
-use place::{ResolvedPlace, places, unknown};
+use place::{ResolvedPlace, places, unknown_word_error};
 use simrecord::marker;
 pub use simrecord::record::Value;
 use source::Written;
@@ -146,7 +146,7 @@ impl Annotations {
             };
             let mut actions = Vec::new();
             for text in &written.actions {
-                actions.extend(self.action(text, &placed, &mut annotation, facts)?);
+                actions.extend(self.translate_action(text, &placed, &mut annotation, facts)?);
             }
             if actions.len() > ACTIONS_MAX {
                 return Err(SimError::Invalid(format!("more than {ACTIONS_MAX} actions")));
@@ -157,9 +157,10 @@ impl Annotations {
         Ok(())
     }
 
-    /// Translates an action, and adds the values that it records to `annotation`. Returns `None` if the plugin has
-    /// nothing to do for it.
-    fn action(
+    /// Translates an action for the plugin. Adds the values that it records to `annotation.records`, so that `records[i]` belongs
+    /// to the i-th action of the plugin. Adds names of spans and checkpoints to `self`. Returns `None`, and adds nothing, for
+    /// `count`: the plugin counts every hit.
+    fn translate_action(
         &mut self,
         text: &str,
         placed: &ResolvedPlace,
@@ -167,10 +168,10 @@ impl Annotations {
         facts: &GuestFacts,
     ) -> Result<Option<Action>> {
         let invalid = |reason: &str| Err(SimError::Invalid(format!("{text}: {reason}")));
-        let (word, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let (action_name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let argument = argument.trim();
         let mut recorded = Vec::new();
-        let action = match (word, argument) {
+        let action = match (action_name, argument) {
             // Every hit is counted anyway.
             ("count", "") => return Ok(None),
             ("record", _) => {
@@ -180,7 +181,7 @@ impl Annotations {
                 Action::Record(programs)
             }
             ("span", "") if placed.function.is_none() => {
-                return invalid("is for a function; at other places there are open and close");
+                return invalid("works only at a function; elsewhere use open and close");
             }
             ("span", "") => Action::Span(self.span(&annotation.name.clone(), annotation)?),
             ("open", name) if !name.is_empty() => Action::Open(self.span(name, annotation)?),
@@ -188,7 +189,7 @@ impl Annotations {
             ("open" | "close", _) => return invalid("needs a name"),
             ("detail", "full" | "fast") if is_event(placed) => {
                 return invalid(
-                    "is for addresses and markers (at the level fast, events are not detected)",
+                    "works only at addresses and markers: at the level fast, events are not detected",
                 );
             }
             ("detail", "full" | "fast") => Action::Detail { full: argument == "full" },
@@ -197,7 +198,7 @@ impl Annotations {
             ("checkpoint", name) if !name.is_empty() => Action::Checkpoint(self.checkpoint(name)?),
             ("checkpoint", _) => return invalid("needs a name"),
             ("count" | "span" | "stop", _) => return invalid("takes no argument"),
-            _ => return Err(unknown(word, &ACTIONS)),
+            _ => return Err(unknown_word_error(action_name, &ACTIONS)),
         };
         annotation.records.push(recorded);
         Ok(Some(action))

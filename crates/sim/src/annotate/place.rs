@@ -3,7 +3,7 @@
 
 use plugin_interface::annotations::Place;
 
-use super::compile::near;
+use super::compile::similar_words;
 use super::expression::parse_number;
 use crate::{GuestFacts, Result, SimError, Symbol};
 
@@ -152,7 +152,10 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPla
 }
 
 /// Returns the error for an unknown action, with similar names.
-pub(crate) fn unknown(word: &str, known: &[&str]) -> SimError {
+pub(crate) fn unknown_word_error(word: &str, known: &[&str]) -> SimError {
     let known_names = known.join(", ");
-    invalid(format!("{word}: no such action{}; there are {known_names}", near(word, known)))
+    invalid(format!(
+        "{word}: no such action{}; there are {known_names}",
+        similar_words(word, known)
+    ))
 }

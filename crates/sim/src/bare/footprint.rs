@@ -194,12 +194,12 @@ pub fn footprint(
     let pmu = !settings.events.is_empty();
     let outcome =
         run(cache, qemu, &observation, pmu, &settings.command_line(), settings.limits, stop)?;
-    outcome.map(|run| joined(&run, settings.events.len())).transpose()
+    outcome.map(|run| join_footprints(&run, settings.events.len())).transpose()
 }
 
 /// Joins the program's output for each repetition with the simulator's counters of the repetition. `events`: the
 /// number of counters that the program read.
-fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
+fn join_footprints(run: &RunOutcome, events: usize) -> Result<Footprints> {
     let (repetitions, regions) = (&run.output.repetitions, &run.accounting.regions);
     if repetitions.len() != regions.len() {
         let reason = format!("{} repetitions in {} regions", repetitions.len(), regions.len());

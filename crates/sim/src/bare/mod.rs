@@ -105,7 +105,7 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
     let mut text = Vec::new();
     loop {
         let next_poll = Instant::now() + crate::boot::STOP_POLL;
-        let event = vm.next(deadline.min(next_poll))?;
+        let event = vm.next_event(deadline.min(next_poll))?;
         if stop() {
             vm.kill();
             return Ok(None);

@@ -156,7 +156,7 @@ impl<'a> Truth<'a> {
         let settings = &mut truth.settings.of;
         settings.events = vec![event(settings.level)];
         (settings.passes, settings.delay_ns, settings.wait_ns) = (PASSES, 1, 1);
-        let Some(probe) = truth.measured(Method::Basic, By::Program, 0, stop)? else {
+        let Some(probe) = truth.measure(Method::Basic, By::Program, 0, stop)? else {
             return Ok(None);
         };
         // The interrupt arrives in the fourth of eight passes, or in the middle of the waiting time.
@@ -168,7 +168,7 @@ impl<'a> Truth<'a> {
         let mut points = Vec::new();
         for step in 0..=steps {
             let handler_lines = lines * step / steps;
-            let found = truth.measured(Method::Basic, By::Program, handler_lines, stop)?;
+            let found = truth.measure(Method::Basic, By::Program, handler_lines, stop)?;
             let Some(found) = found else { return Ok(None) };
             points.push((handler_lines, excesses(&found.repetitions)));
         }
@@ -186,8 +186,8 @@ impl<'a> Truth<'a> {
     ///
     /// Fails as [`footprint`] does, and when an interrupt did not arrive in its phase.
     pub fn point(&self, handler_lines: u64, stop: &dyn Fn() -> bool) -> Result<Option<Point>> {
-        let basic = self.measured(Method::Basic, By::Interrupt, handler_lines, stop)?;
-        let refined = self.measured(Method::Refined, By::Interrupt, handler_lines, stop)?;
+        let basic = self.measure(Method::Basic, By::Interrupt, handler_lines, stop)?;
+        let refined = self.measure(Method::Refined, By::Interrupt, handler_lines, stop)?;
         let Some((basic, refined)) = basic.zip(refined) else { return Ok(None) };
         let settings = &self.settings.of;
         let counted = |found: &Footprints| -> Result<Counted> {
@@ -200,23 +200,24 @@ impl<'a> Truth<'a> {
         let slice_ns =
             settings.vcpu_slice as f64 * 1e9 / settings.model.model.clock_hz.max(1) as f64;
         extra_time.half_width = extra_time.half_width.hypot(2.0 * slice_ns);
-        let lines = estimate::lines(extra_time, &self.curve).ok_or_else(|| {
-            SimError::data(
-                "the curve",
-                "displaced lines take no longer than others (choose more repetitions)",
-            )
-        })?;
+        let lines =
+            estimate::estimate_displaced_lines(extra_time, &self.curve).ok_or_else(|| {
+                SimError::data(
+                    "the curve",
+                    "displaced lines take no longer than others (choose more repetitions)",
+                )
+            })?;
         Ok(Some(Point {
             handler_lines,
             refined: counted(&refined)?,
             basic: counted(&basic)?,
-            timed: lines.lines,
+            timed: lines.count,
             limit: lines.limit_in_level(),
         }))
     }
 
     /// Runs the machine with these settings, and checks that each interrupt arrived in its phase.
-    fn measured(
+    fn measure(
         &self,
         method: Method,
         by: By,

@@ -489,7 +489,7 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
         if is_held && let Some(report) = report.take() {
             return Ok(report);
         }
-        let event = vm.next(deadline.min(Instant::now() + boot::STOP_POLL))?;
+        let event = vm.next_event(deadline.min(Instant::now() + boot::STOP_POLL))?;
         if stop() {
             vm.kill();
             return Err(SimError::Stopped);

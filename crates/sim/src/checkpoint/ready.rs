@@ -242,7 +242,7 @@ mod tests {
     use crate::qemu::tests::qemu;
 
     fn of_zen3() -> Identity {
-        Identity::of_model(&models::changed("zen3", &[]).unwrap().1, 1)
+        Identity::of_model(&models::with_changes("zen3", &[]).unwrap().1, 1)
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl Btf {
         let member = self.member(name, path)?;
         match member.bit_field {
             None | Some((0, _)) => Ok(member.offset_bytes),
-            Some(_) => Err(missing(name, path, "is a bit field within a byte")),
+            Some(_) => Err(missing_error(name, path, "is a bit field within a byte")),
         }
     }
 
@@ -213,7 +213,7 @@ impl Btf {
         let mut visits = 0;
         for step in path.split('.') {
             let found = self.find(type_id, step, 0, &mut visits)?;
-            let found = found.ok_or_else(|| missing(name, path, "has no such member"))?;
+            let found = found.ok_or_else(|| missing_error(name, path, "has no such member"))?;
             offset_bits += found.offset_bits;
             (type_id, bit_size) = (found.type_id, found.bit_size);
         }
@@ -545,7 +545,7 @@ impl Btf {
     }
 }
 
-fn missing(name: &str, path: &str, reason: &str) -> SimError {
+fn missing_error(name: &str, path: &str, reason: &str) -> SimError {
     SimError::data(format!("{name}.{path}"), reason)
 }
 

@@ -11,7 +11,7 @@ use cpio::newc::{Builder, trailer};
 
 use crate::guest::kernel::Kernel;
 use crate::guest::layer::{self, LayerFile};
-use crate::guest::modules::{self, Module};
+use crate::guest::modules::{self, Module, RootModules};
 use crate::regular_file::read_bounded;
 use crate::{Cache, Result, SimError, setup};
 
@@ -72,6 +72,10 @@ impl Tools {
     fn has_root(self) -> bool {
         matches!(self, Tools::Root | Tools::RootAndIrqlab)
     }
+
+    fn root_modules(self) -> RootModules {
+        if self.has_root() { RootModules::Included } else { RootModules::LeftOut }
+    }
 }
 
 /// An initramfs.
@@ -101,7 +105,7 @@ pub fn build(cache: &Cache, kernel: &Kernel, tools: Tools) -> Result<Image> {
         });
     }
     let modules = kernel.modules.as_deref();
-    let modules = modules.map(|directory| modules::in_order(directory, tools.has_root()));
+    let modules = modules.map(|directory| modules::in_order(directory, tools.root_modules()));
     let modules = modules.transpose()?.unwrap_or_default();
     let busybox = setup::busybox(cache);
     let busybox = busybox.map(|path| read_bounded(&path, BUSYBOX_BYTES_MAX)).transpose()?;

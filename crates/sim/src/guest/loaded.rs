@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::areas::Area;
 use super::elf;
 use super::kernel::Kernel;
-use super::modules;
+use super::modules::{self, RootModules};
 use super::symbols::{Symbol, Symbols};
 use crate::Result;
 
@@ -36,7 +36,7 @@ pub fn with_modules(
         return Ok(symbols.clone());
     }
     let Some(directory) = kernel.modules.as_deref() else { return Ok(symbols.clone()) };
-    let files = modules::in_order(directory, true)?;
+    let files = modules::in_order(directory, RootModules::Included)?;
     let (mut table, mut areas) = (Vec::new(), Vec::new());
     for module in loaded {
         let file = files.iter().find(|file| file.name == module.name);

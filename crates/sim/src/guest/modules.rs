@@ -30,6 +30,13 @@ const WANTED: [&str; 11] = [
 /// Modules that a guest with a root file system needs, too.
 const WANTED_BY_ROOT: [&str; 2] = ["ext4", "overlay"];
 
+/// Whether [`in_order`] returns the modules of [`WANTED_BY_ROOT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootModules {
+    Included,
+    LeftOut,
+}
+
 /// Maximum size of a module, unpacked, bytes.
 const MODULE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of files below a modules directory; a full Debian kernel has 4,300.
@@ -48,15 +55,17 @@ pub(crate) struct Module {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the modules of [`WANTED`] below a directory, each after its dependencies. `with_root` adds the modules of
-/// [`WANTED_BY_ROOT`].
-pub(crate) fn in_order(directory: &Path, with_root: bool) -> Result<Vec<Module>> {
+/// Returns the modules of [`WANTED`] below a directory, and those of [`WANTED_BY_ROOT`] if asked for, each after its dependencies.
+pub(crate) fn in_order(directory: &Path, root_modules: RootModules) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     let mut count = 0;
     collect(directory, 0, &mut count, &mut files)?;
     let mut modules = Vec::new();
-    let root_modules = with_root.then_some(WANTED_BY_ROOT).into_iter().flatten();
-    for name in WANTED.into_iter().chain(root_modules) {
+    let by_root: &[&str] = match root_modules {
+        RootModules::Included => &WANTED_BY_ROOT,
+        RootModules::LeftOut => &[],
+    };
+    for name in WANTED.iter().chain(by_root) {
         add(name, &files, &mut modules, 0)?;
     }
     Ok(modules)
@@ -165,7 +174,11 @@ mod tests {
     }
 
     fn names(directory: &Path) -> Vec<String> {
-        in_order(directory, false).unwrap().into_iter().map(|module| module.name).collect()
+        in_order(directory, RootModules::LeftOut)
+            .unwrap()
+            .into_iter()
+            .map(|module| module.name)
+            .collect()
     }
 
     #[test]
@@ -189,7 +202,7 @@ mod tests {
         assert!(packed.unwrap().success());
         assert_eq!(names(scratch.path()), ["nvme"]);
         fs::write(scratch.path().join("ahci.ko"), "no ELF").unwrap();
-        assert!(in_order(scratch.path(), false).is_err());
+        assert!(in_order(scratch.path(), RootModules::LeftOut).is_err());
     }
 
     #[test]
@@ -202,7 +215,7 @@ mod tests {
         let zeros = io::repeat(0).take(MODULE_BYTES_MAX - 3);
         io::copy(&mut { zeros }, &mut packed).unwrap();
         packed.finish().unwrap();
-        let error = in_order(scratch.path(), false).unwrap_err().to_string();
+        let error = in_order(scratch.path(), RootModules::LeftOut).unwrap_err().to_string();
         assert!(error.contains("nvme.ko.gz: over 67108864 bytes"), "{error}");
     }
 
@@ -211,6 +224,6 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         write(scratch.path(), "nvme.ko", "ring");
         write(scratch.path(), "ring.ko", "nvme");
-        assert!(in_order(scratch.path(), false).is_err());
+        assert!(in_order(scratch.path(), RootModules::LeftOut).is_err());
     }
 }

@@ -215,9 +215,9 @@ impl SimBench {
     }
 
     /// Returns what the tables lack, with the reasons.
-    fn absent(&self) -> Vec<Absence> {
+    fn absences(&self) -> Vec<Absence> {
         let guest = &self.settings.guest;
-        let mut absent = guest.kernel_files.absent(&guest.watch, "handlers");
+        let mut absent = guest.kernel_files.absences(&guest.watch, "handlers");
         if guest.watch.delays {
             absent.extend(unmeasured_delays());
         }
@@ -296,7 +296,13 @@ impl Bench for SimBench {
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         let warnings = self.notices.clone();
-        BenchFacts { bench: "sim".to_owned(), settings, observer, absent: self.absent(), warnings }
+        BenchFacts {
+            bench: "sim".to_owned(),
+            settings,
+            observer,
+            absent: self.absences(),
+            warnings,
+        }
     }
 
     fn stop_requested(&self) -> bool {

@@ -126,7 +126,7 @@ pub(super) fn sample_of(
             let reason =
                 "since the machine's start, entries were nested too deep and were not followed";
             let warning = CpuWarning::new(cpu.cpu, reason);
-            sample.cpu_warnings.push(warning.counted(cpu.overflows, "entries"));
+            sample.cpu_warnings.push(warning.with_count(cpu.overflows, "entries"));
         }
     }
     Ok(sample)
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!((sample.length_ns(), sample.lost()), (1000, 0));
         let nested =
             "since the machine's start, entries were nested too deep and were not followed";
-        assert_eq!(sample.cpu_warnings, [CpuWarning::new(0, nested).counted(2, "entries")]);
+        assert_eq!(sample.cpu_warnings, [CpuWarning::new(0, nested).with_count(2, "entries")]);
     }
 
     /// A signal ended a task in an interrupt that returned to user mode: the interrupt's row has the whole exit, and no span.

@@ -24,7 +24,7 @@ const ITLB_MISSES: &str = "itlb_misses";
 pub(super) type Event = (&'static str, usize);
 
 /// Returns the events that are counted. `counters`: mask of the model's counters, or `None` without a model.
-pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
+pub(super) fn counted_events(counters: Option<u32>) -> Vec<Event> {
     let counted = |counter: &usize| match *counter {
         TIME => false,
         INSTRUCTIONS => true,
@@ -51,7 +51,7 @@ pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
 /// Returns the requested events that are counted, and the names of the requested events that are not counted.
 /// An empty request means all events; the name `none` means no events.
 pub(super) fn choose(requested: &[String], counters: Option<u32>) -> (Vec<Event>, Vec<String>) {
-    let known = known(counters);
+    let known = counted_events(counters);
     if requested.is_empty() {
         return (known, Vec::new());
     }
@@ -74,21 +74,21 @@ mod tests {
 
     #[test]
     fn names_are_those_of_perf_where_it_has_one() {
-        let all = known(ALL);
+        let all = counted_events(ALL);
         assert_eq!(all[..2], [("instructions", INSTRUCTIONS), ("cycles", CYCLES)]);
         assert_eq!(all.len(), COUNTERS - 1, "all but time, each once: {all:?}");
-        let one_tlb_level = known(ONE_TLB_LEVEL);
+        let one_tlb_level = counted_events(ONE_TLB_LEVEL);
         for (plugin_name, perf) in PERF_NAMES {
             assert!(one_tlb_level.iter().any(|(name, _)| *name == perf), "{perf}");
             assert!(!one_tlb_level.iter().any(|(name, _)| *name == plugin_name), "{plugin_name}");
         }
-        assert_eq!(known(None), [("instructions", INSTRUCTIONS)]);
+        assert_eq!(counted_events(None), [("instructions", INSTRUCTIONS)]);
     }
 
     #[test]
     fn misses_of_the_first_of_two_tlb_levels_are_not_page_walks() {
         let has_event =
-            |counters, event: &str| known(counters).iter().any(|(name, _)| *name == event);
+            |counters, event: &str| counted_events(counters).iter().any(|(name, _)| *name == event);
         assert!(has_event(ONE_TLB_LEVEL, "iTLB-load-misses"));
         assert!(!has_event(ALL, "iTLB-load-misses"));
         assert!(has_event(ALL, ITLB_MISSES) && has_event(ALL, "L1-icache-load-misses"));

@@ -139,7 +139,7 @@ mod tests {
     use crate::models;
 
     fn leaves_of(name: &str, vendor: Vendor, cpus: u32) -> Vec<CpuidLeaf> {
-        let (_, model) = models::changed(name, &[]).unwrap();
+        let (_, model) = models::with_changes(name, &[]).unwrap();
         leaves(&model, vendor, cpus)
     }
 

@@ -213,7 +213,7 @@ mod tests {
     use crate::qemu::tests::qemu_with;
 
     fn identity(name: &str) -> Identity {
-        Identity::of_model(&models::changed(name, &[]).unwrap().1, 2)
+        Identity::of_model(&models::with_changes(name, &[]).unwrap().1, 2)
     }
 
     #[test]
@@ -248,9 +248,9 @@ mod tests {
 
     #[test]
     fn what_a_changed_cache_says_is_part_of_the_key() {
-        let larger = models::changed("zen3", &["l2.size=1MiB".to_owned()]).unwrap().1;
+        let larger = models::with_changes("zen3", &["l2.size=1MiB".to_owned()]).unwrap().1;
         assert_ne!(Identity::of_model(&larger, 2).key_text(), identity("zen3").key_text());
-        let nested = models::changed("zen3", &["nested.page=4KiB".to_owned()]).unwrap().1;
+        let nested = models::with_changes("zen3", &["nested.page=4KiB".to_owned()]).unwrap().1;
         assert!(!Identity::of_model(&nested, 2).key_text().contains("hypervisor=off"));
     }
 }

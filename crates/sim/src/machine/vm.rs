@@ -262,7 +262,7 @@ impl Vm {
     ///
     /// Fails if the monitor does not speak its protocol, or a system call fails. Fails with [`SimError::Missing`]
     /// if the guest does not find a disk or a card of the machine.
-    pub fn next(&mut self, deadline: Instant) -> Result<Option<VmEvent>> {
+    pub fn next_event(&mut self, deadline: Instant) -> Result<Option<VmEvent>> {
         loop {
             match self.events.pop_front() {
                 Some(VmEvent::Guest(GuestEvent(Message::Modules { modules }))) => {

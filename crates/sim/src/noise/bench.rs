@@ -433,7 +433,7 @@ impl Bench for SimNoise {
             bench: "sim".to_owned(),
             settings,
             observer,
-            absent: config.guest.kernel_files.absent(&config.guest.watch, "causes"),
+            absent: config.guest.kernel_files.absences(&config.guest.watch, "causes"),
             warnings: self.notices.clone(),
         }
     }

@@ -126,7 +126,7 @@ impl Bench for SimServices {
             bench: "sim".to_owned(),
             settings: pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
             observer: Map::from_iter([("method".to_owned(), method)]),
-            absent: guest.kernel_files.absent(&guest.watch, "services"),
+            absent: guest.kernel_files.absences(&guest.watch, "services"),
             warnings: self.notices.clone(),
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn sample(
             StructureName { kind: kind.to_owned(), name }
         }),
         waits: waits(used, names),
-        shared: shared(used, names),
+        shared: shared_lines(used, names),
         line_bytes: model.map_or(0, |model| coherence_line_bytes(&model.model)),
     })
 }
@@ -138,7 +138,7 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
 }
 
 /// Returns the misses of lines that other CPUs had written.
-fn shared(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
+fn shared_lines(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
     let mut sums: BTreeMap<_, (u32, u64, u64)> = BTreeMap::new();
     for misses in &used.shared {
         let (kind, structure) =

@@ -318,7 +318,7 @@ impl Bench for SimSignal {
             let reason = "the simulator counts softirqs, not NAPI's polls";
             absent.push(Absence::new("rates", "NAPI polls", reason));
         }
-        absent.extend(config.guest.kernel_files.absent(&config.guest.watch, "rates"));
+        absent.extend(config.guest.kernel_files.absences(&config.guest.watch, "rates"));
         BenchFacts {
             bench: "sim".to_owned(),
             settings,

@@ -65,8 +65,14 @@ enum Flight {
     WorstWakeup(u64),
 }
 
+/// The seed with the latest wake-up so far, and its machine.
+struct WorstSeed {
+    outcome: SeedOutcome,
+    machine: FinishedMachine,
+}
+
 /// A machine that has run.
-struct Ran {
+struct FinishedMachine {
     sample: WakeupSample,
     notices: Vec<String>,
     /// The limit that shortened the measurement.
@@ -130,7 +136,7 @@ pub(super) const NOT_COVERED: &str =
     "broken: the record of contexts does not begin before its wake-ups";
 
 /// Why there are no functions and no flight record of the worst wake-up.
-const NOT_AGAIN: &str = "the machine with the latest wake-up did not run again";
+const WORST_NOT_REPEATED: &str = "the machine with the latest wake-up did not run again";
 /// Why there are no functions.
 const NO_SYMBOLS: &str = "this kernel has no symbols (CONFIG_KALLSYMS)";
 const NO_CONTEXTS: &str = "the record of contexts does not begin before the worst wake-up";
@@ -220,8 +226,8 @@ impl SimWakeup {
         let planned =
             PlannedMachines { experiment: "wakeup", count: seeds.len() + 1, at_once: jobs.count };
         self.settings.guest.progress.plan(planned);
-        // The samples of all machines would need much memory.
-        let worst: Mutex<Option<(SeedOutcome, Ran)>> = Mutex::new(None);
+        // Keeps only the machine with the worst wake-up, because the samples of all machines together are large.
+        let worst_seed: Mutex<Option<WorstSeed>> = Mutex::new(None);
         let bench = &*self;
         let run_seed = |_: usize, seed: &Option<u64>| {
             if bench.stop_requested() {
@@ -237,11 +243,11 @@ impl SimWakeup {
                 cpu_warnings: ran.sample.cpu_warnings.clone(),
                 outcome: outcome.clone(),
             };
-            let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut worst_seed = worst_seed.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(outcome) = outcome
-                && worst.as_ref().is_none_or(|(worst, _)| is_worse(&outcome, worst))
+                && worst_seed.as_ref().is_none_or(|worst| is_worse(&outcome, &worst.outcome))
             {
-                *worst = Some((outcome, ran));
+                *worst_seed = Some(WorstSeed { outcome, machine: ran });
             }
             Ok(seed_run)
         };
@@ -250,19 +256,24 @@ impl SimWakeup {
             summary.add(seed.unwrap_or(0), seed_run);
         }
         let ended_early = summary.limit.is_some() || self.stop_requested();
-        if let Some(error) = summary.error.filter(|_| summary.outcomes.is_empty() || !ended_early) {
+        let must_fail = summary.outcomes.is_empty() || !ended_early;
+        if let Some(error) = summary.error
+            && must_fail
+        {
             return Err(error);
         }
-        let worst = worst.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some((worst, first)) = worst else { return Ok(None) };
-        let again = if summary.is_whole && !ended_early {
-            self.run_again(&worst, first.worst_blocks)?
+        let worst_seed = worst_seed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(WorstSeed { outcome: worst, machine: first_run }) = worst_seed else {
+            return Ok(None);
+        };
+        let repeated_run = if summary.is_whole && !ended_early {
+            self.repeat_worst(&worst, first_run.worst_blocks)?
         } else {
             None
         };
-        let is_repeated = again.is_some();
-        let has_blocks = first.worst_blocks.is_some();
-        let mut sample = self.keep(again.unwrap_or(first));
+        let is_repeated = repeated_run.is_some();
+        let has_blocks = first_run.worst_blocks.is_some();
+        let mut sample = self.keep(repeated_run.unwrap_or(first_run));
         if is_repeated && !has_blocks {
             sample.absent.push(no_functions(NO_CONTEXTS));
         }
@@ -271,9 +282,8 @@ impl SimWakeup {
         sample.facts.insert("worst_seed".to_owned(), json!(worst.seed));
         sample.facts.insert("worst_seed_runs".to_owned(), json!(1 + u32::from(is_repeated)));
         if !is_repeated {
-            for (table, what) in [(flight_table::NAME, "all rows"), ("worst_functions", "all rows")]
-            {
-                sample.absent.push(Absence::new(table, what, NOT_AGAIN));
+            for table in [flight_table::NAME, "worst_functions"] {
+                sample.absent.push(Absence::new(table, "all rows", WORST_NOT_REPEATED));
             }
             let (done, all) = (summary.outcomes.len(), seeds.len());
             sample.warnings.push(format!(
@@ -290,12 +300,12 @@ impl SimWakeup {
     /// Runs the machine with the worst wake-up once more, with observers. `None` if a stop or a limit ended it. `blocks`: the
     /// time in which it executes the blocks of this wake-up.
     ///
-    /// Fails if its worst wake-up is not the same again.
-    fn run_again(
+    /// Fails if the worst wake-up of the second run differs from the first.
+    fn repeat_worst(
         &self,
         worst: &SeedOutcome,
         blocks: Option<BlockWindow>,
-    ) -> Result<Option<Ran>, BenchError> {
+    ) -> Result<Option<FinishedMachine>, BenchError> {
         let flight = self.settings.flight_record_ns.map(Flight::WorstWakeup);
         let observers = Observers { blocks, flight };
         let ran = match self.run(Some(worst.seed), observers) {
@@ -303,7 +313,7 @@ impl SimWakeup {
             Err(_) if self.stop_requested() => return Ok(None),
             ran => ran?.filter(|ran| !ran.sample.interrupted),
         };
-        let outcome = |ran: &Ran| SeedOutcome::worst_of_window(worst.seed, &ran.sample);
+        let outcome = |ran: &FinishedMachine| SeedOutcome::worst_of_window(worst.seed, &ran.sample);
         match ran {
             Some(ran) if outcome(&ran).as_ref() != Some(worst) => Err(BenchError::Failed(format!(
                 "the machine with seed {} was not the same again: its latest wake-up was {} ns late in the first run \
@@ -316,7 +326,7 @@ impl SimWakeup {
 
     /// Keeps host time, notices and limit of the machine whose window is reported, in place of earlier ones. Returns its
     /// sample.
-    fn keep(&mut self, ran: Ran) -> WakeupSample {
+    fn keep(&mut self, ran: FinishedMachine) -> WakeupSample {
         self.settings.on_host.insert("wall_ns".to_owned(), json!(ran.wall_ns));
         self.notices = ran.notices;
         self.limit = ran.limit;
@@ -324,7 +334,11 @@ impl SimWakeup {
     }
 
     /// Runs the machine with a seed. `None` if the user asked to stop before its window opened.
-    fn run(&self, seed: Option<u64>, observers: Observers) -> Result<Option<Ran>, BenchError> {
+    fn run(
+        &self,
+        seed: Option<u64>,
+        observers: Observers,
+    ) -> Result<Option<FinishedMachine>, BenchError> {
         let mut guest = self.settings.guest.clone();
         guest.watch.blocks = observers.blocks;
         let ran = guest.run::<WakeupResponse>(&self.request(seed), self.expected())?;
@@ -362,7 +376,7 @@ impl SimWakeup {
                 None => sample.absent.push(no_functions(NO_SYMBOLS)),
             }
         }
-        Ok(Some(Ran {
+        Ok(Some(FinishedMachine {
             worst_blocks: worst.and_then(|worst| {
                 let cpu = cpu_of(&ran.account, worst.cpu)?;
                 functions::block_window(worst, &cpu.transitions, guest.clock_hz())
@@ -676,7 +690,7 @@ impl Bench for SimWakeup {
             bench: "sim".to_owned(),
             settings,
             observer,
-            absent: config.guest.kernel_files.absent(&config.guest.watch, "causes"),
+            absent: config.guest.kernel_files.absences(&config.guest.watch, "causes"),
             warnings: self.notices.clone(),
         }
     }

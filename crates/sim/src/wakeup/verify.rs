@@ -10,7 +10,9 @@ use lab::guest_protocol::Request;
 use lab::handlers::Condition;
 use lab::handlers::probe_check::ProbeCost;
 use lab::wakeup::in_guest::{GuestThread, WakeupRequest, WakeupResponse};
-use lab::wakeup::probe_check::{Cause, ConditionCheck, ExactPart, ExactWakeup, MeasuredWakeups};
+use lab::wakeup::probe_check::{
+    Cause, ConditionCheck, ExactPart, ExactWakeup, MeasuredPart, MeasuredWakeups,
+};
 use plugin_interface::symbols::probe_name;
 
 use super::bench::{CLOCKS_DIFFER, NOT_COVERED, START_NS, clocks_agree, is_covered};
@@ -122,7 +124,7 @@ fn compare(
         if !clocks_agree(thread) {
             by_problem.add(&condition, CpuWarning::new(thread.run.cpu, CLOCKS_DIFFER));
         }
-        measured(thread, &probed.names, &mut check.measured);
+        add_measured_parts(thread, &probed.names, &mut check.measured);
         let woken = wake_ups(region, thread.run.thread);
         check.exact.extend(exact(thread, &truth, &woken, &mut names, account));
     }
@@ -139,9 +141,16 @@ fn compare(
 }
 
 /// Adds the parts that the live bench measured of a thread.
-fn measured(thread: &GuestThread, names: &[(String, String)], wakeups: &mut MeasuredWakeups) {
+fn add_measured_parts(
+    thread: &GuestThread,
+    names: &[(String, String)],
+    wakeups: &mut MeasuredWakeups,
+) {
     for (due_ns, parts) in thread.parts() {
-        let parts = parts.into_iter().map(|(part, ns)| (Cause::of(part, names), ns)).collect();
+        let parts = parts
+            .into_iter()
+            .map(|(part, length_ns)| MeasuredPart { cause: Cause::of(part, names), length_ns })
+            .collect();
         wakeups.insert((thread.run.cpu, due_ns), parts);
     }
 }

@@ -192,16 +192,16 @@ pub fn kernel_files(
     let file = |name| Some(directory.join(name)).filter(|path: &PathBuf| path.is_file());
     let symbols = file(SYMBOLS);
     let list = symbols.as_ref().map(|path| fs::read_to_string(path).map_err(SimError::file(path)));
-    let unmet = list.transpose()?.map(|list| unmet(&list)).unwrap_or_default();
+    let unmet = list.transpose()?.map(|list| unmet_parts(&list)).unwrap_or_default();
     Ok(KernelFiles { symbols, offsets: file(OFFSETS), unmet })
 }
 
 /// Returns the results that cannot be recorded with the symbols of `list`: part, result and reason.
-fn unmet(list: &str) -> Vec<(Part, String, String)> {
+fn unmet_parts(list: &str) -> Vec<(Part, String, String)> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
     let absences = |part| {
-        let unmet = plugin_interface::symbols::unmet(part, |name| names.contains(name));
+        let unmet = plugin_interface::symbols::unmet_content(part, |name| names.contains(name));
         unmet.into_iter().map(move |(missing, why)| (part, missing, why))
     };
     [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks]
@@ -218,7 +218,7 @@ impl KernelFiles {
 
     /// Lists the recorded results that this kernel cannot provide, as absences from `table`.
     #[must_use]
-    pub fn absent(&self, watch: &Watch, table: &str) -> Vec<Absence> {
+    pub fn absences(&self, watch: &Watch, table: &str) -> Vec<Absence> {
         let is_recorded = |part: &Part| match part {
             Part::Contexts => true,
             Part::Callbacks => watch.callbacks,
@@ -259,7 +259,7 @@ impl KernelFiles {
 /// the kernel has no symbols.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
-    wanted_lines(symbols, plugin_interface::symbols::wanted())
+    wanted_lines(symbols, plugin_interface::symbols::wanted_symbols())
 }
 
 /// See [`symbol_list`]. `wanted`: the symbols that the plugin needs.
@@ -592,7 +592,7 @@ mod tests {
         };
         for copy in ["constprop.0", "isra.0"] {
             let symbols = Symbols::parse(text(copy).as_bytes()).unwrap();
-            let lines = wanted_lines(&symbols, plugin_interface::symbols::wanted());
+            let lines = wanted_lines(&symbols, plugin_interface::symbols::wanted_symbols());
             let expected = "ffffffff81099000 handle_softirqs\n\
                             ffffffff81099400 run_ksoftirqd\n\
                             ffffffff810a0000 sigsuspend\n\
@@ -601,7 +601,7 @@ mod tests {
                             ffffffff81d00010 -\n";
             assert_eq!(lines, expected);
             let (services, contexts): (Vec<_>, Vec<_>) =
-                unmet(&lines).into_iter().partition(|unmet| unmet.0 == Part::Services);
+                unmet_parts(&lines).into_iter().partition(|unmet| unmet.0 == Part::Services);
             assert!(!contexts.iter().any(|unmet| unmet.1 == "all rows of softirqs"));
             // A copy whose second argument is unknown cannot be followed.
             assert!(services.iter().any(|unmet| unmet.1 == "ends of waits"), "{services:?}");
@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn the_guests_pmu_is_that_of_its_processor() {
-        let (_, model) = crate::models::changed("emerald-rapids", &[]).unwrap();
+        let (_, model) = crate::models::with_changes("emerald-rapids", &[]).unwrap();
         let intel = Identity::of_model(&model, 1);
         for (pmu, identity, expected) in [
             (false, intel.clone(), None),

@@ -32,7 +32,7 @@ fn seen(bench: &Bench, identity: Identity) -> (Vec<Mitigation>, String) {
 /// L2, L3, and the CPUs that share L3.
 fn sees(name: &str, caches: &str) {
     let Some(bench) = bench() else { return };
-    let (_, model) = models::changed(name, &[]).unwrap();
+    let (_, model) = models::with_changes(name, &[]).unwrap();
     let (rows, output) = seen(bench, Identity::of_model(&model, 2));
     let stated = rows.iter().filter(|row| row.processor.is_some());
     assert!(stated.clone().count() >= 6, "{rows:?}");

@@ -156,7 +156,7 @@ fn qemu_killed_in_the_middle_is_an_error() {
     let Some(bench) = bench() else { return };
     let mut vm = boot::start(&bench.qemu, &bench.machine(), "idle", LIMITS).unwrap();
     let pid = vm.pid();
-    let first = vm.next(Instant::now() + LIMITS.wall).unwrap();
+    let first = vm.next_event(Instant::now() + LIMITS.wall).unwrap();
     assert!(matches!(first, Some(VmEvent::Text(Stream::Console, _))), "{first:?}");
     let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     assert!(killed.success());
@@ -223,7 +223,7 @@ fn the_main_loop_sleeps_while_the_vcpu_executes() {
     let mut vm = boot::start_with(&bench.qemu, &machine, "idle", LIMITS, more).unwrap();
     let deadline = Instant::now() + LIMITS.wall;
     // A full boot: interrupts, disks, the console.
-    while !matches!(vm.next(deadline).unwrap().expect("an event"), VmEvent::Guest(_)) {}
+    while !matches!(vm.next_event(deadline).unwrap().expect("an event"), VmEvent::Guest(_)) {}
     let pid = vm.pid();
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let ticks = threads.map(|thread| processor_ticks(pid, thread.file_name().to_str().unwrap()));

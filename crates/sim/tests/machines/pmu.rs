@@ -78,7 +78,7 @@ fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
 
 #[test]
 fn a_counter_of_intels_pmu_goes_on_in_a_restored_machine() {
-    let (_, model) = models::changed("emerald-rapids", &[]).unwrap();
+    let (_, model) = models::with_changes("emerald-rapids", &[]).unwrap();
     goes_on_in_a_restored_machine("intel", Identity::of_model(&model, 2));
 }
 

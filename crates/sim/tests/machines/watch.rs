@@ -16,7 +16,7 @@ const ORDER: &str = r#"run:test "$(echo one, two)" = 'one, two' && sleep 0.05"#;
 fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
-    assert_eq!(kernel_files.absent(watch, "contexts"), []);
+    assert_eq!(kernel_files.absences(watch, "contexts"), []);
     Recording::new(cache, qemu, machine, &kernel_files, watch, None).unwrap()
 }
 
@@ -79,7 +79,7 @@ fn a_machine_that_was_killed_leaves_an_incomplete_record() {
     )
     .unwrap();
     let deadline = std::time::Instant::now() + LIMITS.wall;
-    assert!(vm.next(deadline).unwrap().is_some());
+    assert!(vm.next_event(deadline).unwrap().is_some());
     vm.kill();
     let error = recording.accounting().unwrap_err().to_string();
     assert!(error.contains("incomplete") && error.contains("QEMU was killed"), "{error}");

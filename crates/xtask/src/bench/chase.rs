@@ -57,7 +57,7 @@ pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
 fn results(args: &ChaseArgs) -> anyhow::Result<Results> {
     let last_cpu = || process_cpus().started_with.last().copied();
     let cpu = args.cpu.or_else(last_cpu).context("this process may use no CPU")?;
-    let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
+    let model = |name: &String| models::with_changes(name, &args.set).map(|(_, model)| model);
     let models = args.model.iter().map(model).collect::<Result<Vec<SystemModel>, _>>()?;
     let mut results = Results::start("chase", &args.printing)?;
     let settings = ChaseSettings {
@@ -77,7 +77,7 @@ fn results(args: &ChaseArgs) -> anyhow::Result<Results> {
     for model in &models {
         if chase_cycles(model, &[0], PageSize::Small, 0).is_none() {
             let reason = "the model has no core, or a core that threads share".to_owned();
-            results.absent("chase", format!("model {}", model.name), reason);
+            results.record_absence("chase", format!("model {}", model.name), reason);
         }
     }
     results.table(table(&settings, &models, &chased));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_model_has_its_published_latencies() {
-        let (_, model) = models::changed("zen3", &[]).unwrap();
+        let (_, model) = models::with_changes("zen3", &[]).unwrap();
         let settings =
             ChaseSettings { cpu: 0, sizes: Vec::new(), line_bytes: LINE_BYTES, rounds: 6 };
         let host = Chased {

@@ -89,7 +89,7 @@ pub fn run(args: &KernelArgs) -> anyhow::Result<ExitCode> {
         bail!(Usage("bench kernel measures this machine and a model of it: --on sim:MODEL".into()))
     };
     let name = model_name(name.as_deref(), None)?;
-    let model = models::changed(&name, &[]).map_err(|error| Usage(error.to_string()))?.1;
+    let model = models::with_changes(&name, &[]).map_err(|error| Usage(error.to_string()))?.1;
     check_processor(&name, &model, &this_processor().ok_or_else(unidentified)?.0)?;
     let open = OpenRun::new("bench-kernel", &args.results)?;
     let parts = Parts {

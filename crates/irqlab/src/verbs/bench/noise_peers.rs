@@ -57,12 +57,12 @@ pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
     };
     let open = open(&args.results)?;
     let compared = measure(&settings, &console::say_more).map_err(with_remedy_for_rights)?;
-    let run = run_of("bench-noise-peers", open.started(), measured(&settings, compared));
+    let run = run_of("bench-noise-peers", open.started(), settings_and_tables(&settings, compared));
     open.finish(&run, &[])
 }
 
 /// The settings and tables of the run, from the comparison's results.
-fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
+fn settings_and_tables(settings: &NoisePeers, compared: Compared) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpu".into(), json!(settings.cpu));
     run_settings.insert("housekeeping".into(), json!(settings.housekeeping));

@@ -47,11 +47,11 @@ pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
     progress.step(1, 1, "timer, inter-processor and disk interrupts");
     let storm = measure(&settings).map_err(with_remedy_for_rights)?;
     drop(progress);
-    open.finish(&run_of("bench-storm", open.started(), measured(&settings, &storm)), &[])
+    open.finish(&run_of("bench-storm", open.started(), settings_and_tables(&settings, &storm)), &[])
 }
 
 /// The settings and tables of the run, from the storm's reports.
-fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
+fn settings_and_tables(settings: &StormSettings, storm: &Storm) -> Measured {
     // The method of counting, and what a CPU quota took from the window.
     let mut run_settings: Map<String, Json> = storm.facts.settings.clone();
     run_settings.extend(storm.sample.facts.clone());
@@ -122,7 +122,7 @@ mod tests {
         storm.facts.absent.push(Absence::new("handlers", "vector threshold_apic", "no tracepoint"));
         storm.facts.settings.insert("clock".to_owned(), json!("CLOCK_MONOTONIC"));
         storm.sample.warnings.push("a CPU went offline".to_owned());
-        let measured = measured(&settings, &storm);
+        let measured = settings_and_tables(&settings, &storm);
         let timer = &measured.settings["timer high"];
         assert_eq!(
             (&timer["operations"], &timer["elapsed_ns"]),

@@ -53,11 +53,14 @@ pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
     });
     drop(progress);
     let seen = seen.map_err(with_remedy_for_rights)?;
-    open.finish(&run_of("bench-trace-agreement", open.started(), measured(&settings, &seen)), &[])
+    open.finish(
+        &run_of("bench-trace-agreement", open.started(), settings_and_tables(&settings, &seen)),
+        &[],
+    )
 }
 
 /// The settings, observer facts and tables of the run, from the spans that both observers saw.
-fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measured {
+fn settings_and_tables(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpus".into(), json!(settings.cpus));
     run_settings.insert("rounds".into(), json!(settings.rounds));

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use lab::experiment::BenchError;
-use lab::kernels::fit::{contradictions, could_not_tell, direct, nested_page, refine, refined_by};
+use lab::kernels::fit::{
+    contradictions, direct, nested_page, refine, refined_by, undetermined_fields,
+};
 use lab::kernels::{
     Kept, KernelSample, Processor, comparison_tables, field_table, host_exits, preset_table,
 };
@@ -101,12 +103,12 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         (None, Some(cpu)) => {
             Original::measure(args.windows, (processor, cpu), host_facts(&Root::default()), &stop)?
         }
-        (Some(kept), _) => Original::kept(kept)?,
+        (Some(kept), _) => Original::from_kept(kept)?,
         (None, None) => unreachable!("a CPU is chosen unless there are kept data"),
     };
     let host = &original.samples;
     let before = measure(&preset_machine, "the preset", &[])?;
-    let undetermined = could_not_tell(host, &original.conditions);
+    let undetermined = undetermined_fields(host, &original.conditions);
     // The order of the following steps counts: a later step overrides the fields of an earlier one.
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
     draft.set(stated("name", name, "the file's name, or host"));

@@ -56,11 +56,11 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let (models, repetitions) = (args.models(), args.repetitions()?);
     let mut all_parts = Vec::new();
     for model in &models {
-        let described = changed(model, &[])?;
+        let described = changed_model(model, &[])?;
         let at_model_clock = figures.has_long_windows_of(model);
         for part in parts(&described, repetitions as usize, args.seed, at_model_clock) {
             // Refuses wrong changes before any machine starts.
-            changed(model, &part.set())?;
+            changed_model(model, &part.set())?;
             let window_cycles = part.window_cycles(&described);
             all_parts.push(PartOfModel { model, window_cycles, part });
         }
@@ -105,7 +105,7 @@ fn gather(
     all: &mut Gathered<ModelRun>,
 ) -> anyhow::Result<()> {
     if all.runs.last().is_none_or(|run| run.model != model) {
-        let left_out = left_out(&changed(model, &[])?);
+        let left_out = left_out(&changed_model(model, &[])?);
         all.runs.push(ModelRun { model: model.to_owned(), parts: Vec::new(), left_out });
     }
     let measured = match result {
@@ -131,8 +131,8 @@ fn gather(
 }
 
 /// The model with this name and these changes.
-fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
-    let changed = models::changed(name, changes);
+fn changed_model(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
+    let changed = models::with_changes(name, changes);
     changed.map(|(_, model)| model).map_err(|error| Usage(error.to_string()))
 }
 
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn item(number: usize) -> PartOfModel<'static> {
-        let part = parts(&changed("ultra-1", &[]).unwrap(), 24, 1, false).swap_remove(number);
+        let part = parts(&changed_model("ultra-1", &[]).unwrap(), 24, 1, false).swap_remove(number);
         PartOfModel { model: "ultra-1", window_cycles: 0, part }
     }
 

@@ -257,7 +257,7 @@ mod tests {
                 continue;
             };
             let changes: Vec<String> = change.split(' ').map(str::to_owned).collect();
-            let (_, changed) = sim::models::changed(name, &changes).unwrap();
+            let (_, changed) = sim::models::with_changes(name, &changes).unwrap();
             assert!(changed.l2.unwrap().line_bytes >= changed.l1d.line_bytes, "{name}");
         }
     }

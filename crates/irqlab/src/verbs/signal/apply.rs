@@ -107,7 +107,7 @@ impl Applied {
         let rounded = rounded.map(|InForce { setting, asked, now, .. }| {
             format!("{name} set {setting} to {now} instead of {asked}")
         });
-        let restored = self.session.restored().iter();
+        let restored = self.session.restoration_warnings().iter();
         restored
             .map(|change| format!("leftovers of a killed run: {change}"))
             .chain(rounded)

@@ -146,7 +146,7 @@ impl WatchArgs {
                 "--detail fast counts nothing that could be printed or recorded".to_owned()
             ));
         }
-        let sampling = self.sample.first(watch.model.as_ref(), is_sampled)?;
+        let sampling = self.sample.first_sampling(watch.model.as_ref(), is_sampled)?;
         if is_sampled && (self.pmu || !self.annotate.is_empty()) {
             bail!(Usage(
                 "--annotate and --pmu need every part of the run: use --detail ooo".to_owned()
@@ -325,7 +325,7 @@ fn watch_and_report(
         runs += 1;
         let sampling =
             if ended.early.is_none() && account.broken.is_empty() { watch.sampling } else { None };
-        match sampling.and_then(|last| options.sample.next(last, runs, &account)) {
+        match sampling.and_then(|last| options.sample.next_sampling(last, runs, &account)) {
             Some(next) => watch.sampling = Some(next),
             None => break (ended, account),
         }

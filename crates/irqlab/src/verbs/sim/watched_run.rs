@@ -22,7 +22,7 @@ pub fn watched_run(
     start: &Start,
     account: &Accounting,
 ) -> Run {
-    let absent = kernel_files.absent(watch, "contexts");
+    let absent = kernel_files.absences(watch, "contexts");
     let mut cpu_warnings = CpuWarnings::default();
     for (number, region) in (1..).zip(&account.regions) {
         let label =

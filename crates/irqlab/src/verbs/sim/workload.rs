@@ -92,7 +92,7 @@ impl WorkloadArgs {
             bail!(Usage("--detail fast counts nothing: use --detail count".to_owned()));
         }
         let model = self.level.model(cache, name)?;
-        let sampling = self.sample.first(model.as_ref(), self.level.is_sampled())?;
+        let sampling = self.sample.first_sampling(model.as_ref(), self.level.is_sampled())?;
         Ok(Watch { sampling, start_fast: true, ..self.level.watch(model) })
     }
 }
@@ -177,7 +177,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         runs += 1;
         let has_succeeded = outcome.failure().is_none();
         let sampling = watch.sampling.zip(has_succeeded.then_some(&outcome));
-        match sampling.and_then(|(last, outcome)| args.sample.next(last, runs, &outcome.accounting))
+        match sampling
+            .and_then(|(last, outcome)| args.sample.next_sampling(last, runs, &outcome.accounting))
         {
             Some(next) => watch.sampling = Some(next),
             None => break (outcome, start.elapsed().as_secs_f64()),

@@ -54,8 +54,8 @@ impl CommandLine {
             let wrong = |reason: String| Usage(format!("axis {:?}: {reason}", axis.name));
             let (form, short_name) = if axis.name.starts_with('-') {
                 let (option, field) = split_field(&axis.name);
-                let found =
-                    find_option(verb, option).ok_or_else(|| wrong(unknown(verb, &name, option)))?;
+                let found = find_option(verb, option)
+                    .ok_or_else(|| wrong(unknown_option_message(verb, &name, option)))?;
                 let names = names_of(found);
                 let takes_value = found.get_action().takes_values();
                 let form = form_of(found, field, axis).map_err(wrong)?;
@@ -114,7 +114,7 @@ impl CommandLine {
             let similar = nearest(first, verbs.map(Command::get_name));
             return Err(Usage(format!(
                 "command: {first:?} is no verb of irqlab (without \"irqlab\", the verb is the first word){}",
-                near(&similar)
+                suggestion(&similar)
             )));
         }
         let is_refused = verb.is_hide_set() || first == "sweep";
@@ -186,7 +186,7 @@ fn form_of(option: &Arg, field: Option<&str>, axis: &Axis) -> Result<AxisForm, S
 }
 
 /// Says that a verb has no such option, with the most similar ones.
-fn unknown(verb: &Command, verb_name: &str, option: &str) -> String {
+fn unknown_option_message(verb: &Command, verb_name: &str, option: &str) -> String {
     if NOT_IN_TASKS.iter().any(|name| option == format!("--{name}")) {
         return format!("a sweep sets {option} itself, or a task cannot have it");
     }
@@ -194,10 +194,10 @@ fn unknown(verb: &Command, verb_name: &str, option: &str) -> String {
         |option: &&Arg| !option.is_hide_set() && !NOT_IN_TASKS.contains(&option.get_id().as_str());
     let names: Vec<String> = verb.get_arguments().filter(is_allowed).flat_map(names_of).collect();
     let similar = nearest(option, names.iter().map(String::as_str));
-    format!("irqlab {verb_name} has no option {option}{}", near(&similar))
+    format!("irqlab {verb_name} has no option {option}{}", suggestion(&similar))
 }
 
-fn near(similar: &[&str]) -> String {
+fn suggestion(similar: &[&str]) -> String {
     if similar.is_empty() { String::new() } else { format!("; near: {}", similar.join(", ")) }
 }
 

@@ -51,10 +51,10 @@ const COLUMNS: [Column; 9] = {
             short_rate(row.rate_hz)
         }),
         column("CPU %", Some(Sort::Share), (Alignment::Right, 6, 4), |_, row| {
-            row.times.map_or_else(absent, |times| percent(times.cpu_ratio))
+            row.times.map_or_else(absent_text, |times| percent(times.cpu_ratio))
         }),
         column("MEAN", Some(Sort::Mean), (Alignment::Right, 7, 6), |_, row| {
-            row.times.map_or_else(absent, mean)
+            row.times.map_or_else(absent_text, mean)
         }),
         column("MAX", Some(Sort::Max), (Alignment::Right, 7, 5), |_, row| {
             time(row.times.and_then(|times| times.max_ns))
@@ -150,7 +150,7 @@ fn cut(text: &mut String, width: usize) {
 }
 
 /// The text of a cell without a value.
-fn absent() -> String {
+fn absent_text() -> String {
     "–".to_owned()
 }
 
@@ -159,12 +159,12 @@ fn mean(times: SelfTimes) -> String {
     match (times.mean_bound_ns(), times.mean_ns) {
         (Some(bound), _) if bound > 0.0 => format!("<{}", human::ns(bound)),
         (Some(_), _) => "< limit".to_owned(),
-        (None, mean) => mean.map_or_else(absent, human::ns),
+        (None, mean) => mean.map_or_else(absent_text, human::ns),
     }
 }
 
 fn time(ns: Option<u64>) -> String {
-    ns.map_or_else(absent, |ns| human::ns(ns as f64))
+    ns.map_or_else(absent_text, |ns| human::ns(ns as f64))
 }
 
 /// Formats a ratio in percent, as in `7.33`. The column's title has the sign.

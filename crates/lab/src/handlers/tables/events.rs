@@ -250,7 +250,8 @@ fn overhead(
 ) -> Option<f64> {
     let default_overhead = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
     let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
-    let added = samples.iter().map(|sample| sample.events.added(event, default_overhead));
+    let added =
+        samples.iter().map(|sample| sample.events.added_by_reading(event, default_overhead));
     let added: f64 = added.sum::<Option<f64>>()?;
     (spans > 0).then(|| added / spans as f64)
 }
@@ -342,9 +343,9 @@ struct RatioRow<'a> {
     two_window_ratios: Vec<&'static str>,
 }
 
-fn ratio_columns<'a>() -> Columns<'a, RatioRow<'a>> {
 /// The columns of table `ratios`. Each ratio of [`RATIOS`] has its figure, the half width of its interval, and the
 /// interval's method.
+fn ratio_columns<'a>() -> Columns<'a, RatioRow<'a>> {
     let mut columns = Columns::all([
         condition_column(50).of_ref(|row: &RatioRow<'_>| &row.condition),
         context_columns().of_ref(|row: &RatioRow<'_>| row.context),

@@ -90,13 +90,13 @@ fn warnings(traces: &[Trace], rows: &[Row], has_few: bool) -> Vec<String> {
     for trace in traces.iter().filter(|trace| trace.lost > 0) {
         let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
         let problem = "detours were lost in the measured run, so all figures are lower bounds";
-        cpu_warnings.add("", CpuWarning::new(cpu, problem).counted(trace.lost, "detours"));
+        cpu_warnings.add("", CpuWarning::new(cpu, problem).with_count(trace.lost, "detours"));
     }
     let random = traces.iter().filter(|trace| trace.arrivals == Arrivals::Random);
     for trace in random {
         let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
         let problem = "detours come at random, independent times here: periods and bursts are lost";
-        cpu_warnings.add("", CpuWarning::new(cpu, problem).counted(trace.count, "detours"));
+        cpu_warnings.add("", CpuWarning::new(cpu, problem).with_count(trace.count, "detours"));
         let used = trace.detours.len() as u64;
         if used < trace.count {
             let problem = "only a sample of the detours is used, evenly by length; some of the \

@@ -164,8 +164,11 @@ pub fn traces(
             let since_start = |[start_ns, length_ns]: [u64; 2]| {
                 [start_ns.saturating_sub(window_start_ns), length_ns]
             };
-            let trace =
-                measured(cpu, window_ns, singles.kept.into_iter().map(since_start).collect())?;
+            let trace = measured_trace(
+                cpu,
+                window_ns,
+                singles.kept.into_iter().map(since_start).collect(),
+            )?;
             if wanted == Some(Arrivals::Random) { trace.shuffled(&mut random) } else { trace }
         } else {
             let histogram = histogram(sizes, cpu, count)?;
@@ -295,7 +298,11 @@ fn cpu_rows<const N: usize>(
 /// A trace with the measured times. `recorded`: start since the start of the CPU's loop and length of each detour, ns.
 ///
 /// Fails if detours overlap or lie outside of the window.
-fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
+fn measured_trace(
+    cpu: u64,
+    window_ns: u64,
+    mut recorded: Vec<[u64; 2]>,
+) -> Result<Trace, ScaleError> {
     recorded.sort_unstable();
     let max_ns = recorded.iter().map(|[_, length]| *length).max().unwrap_or(0);
     let (mut detours, mut last_end_ns, mut lost_ns) = (Vec::with_capacity(recorded.len()), 0, 0);

@@ -127,7 +127,7 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     rows.sort_by_key(|row| (row.relation, row.handler_cpu, row.cpu));
     let found: Vec<Relation> = rows.iter().map(|row| row.relation).collect();
     let table = columns().table(TABLE, doc, rows).displayed(all_rows());
-    (table, absent(&loops, &found))
+    (table, absent_relations(&loops, &found))
 }
 
 /// Quanta of a loop by the concurrent activity.
@@ -180,7 +180,10 @@ impl QuantaByActivity {
 }
 
 /// The relations without a row, each with the reason.
-fn absent(loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) -> Vec<Absence> {
+fn absent_relations(
+    loops: &[(&[CpuActivity], &CpuNoise, &Fixed)],
+    found: &[Relation],
+) -> Vec<Absence> {
     if loops.is_empty() {
         return Vec::new();
     }

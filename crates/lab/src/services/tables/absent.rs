@@ -6,7 +6,7 @@ use super::super::counters::{CYCLES, DATA_STALL};
 use super::super::sample::ServicesSample;
 
 /// The columns that are empty in all rows, with the reason.
-pub(in super::super) fn absent(sample: &ServicesSample) -> Vec<Absence> {
+pub(in super::super) fn absent_columns(sample: &ServicesSample) -> Vec<Absence> {
     let absence = |columns: &str, reason: &str| {
         Absence::new("services", columns, reason).with_remedy(Some("--on sim:MODEL"))
     };

@@ -70,7 +70,7 @@ pub(in super::super) fn misses(sample: &ServicesSample, misses: &MissSample) -> 
         evictors(misses),
         functions(misses),
         data(misses),
-        shared(misses),
+        shared_lines_table(misses),
     ]
 }
 
@@ -433,7 +433,7 @@ fn shared_columns<'a>() -> Columns<'a, SharedRow<'a>> {
 
 /// One row for each function and 8 bytes of a line that CPUs share. The lines with the most misses come first. A last
 /// row sums the lines without rows of their own.
-fn shared(misses: &MissSample) -> Table {
+fn shared_lines_table(misses: &MissSample) -> Table {
     let doc = "Lines that CPUs take from each other, with the bytes and the functions that miss.";
     let display = TableDisplay {
         headline: "most shared: {structure}, {function}, {miss_count} misses".to_owned(),
@@ -512,7 +512,7 @@ mod tests {
             line_bytes: 16,
             ..MissSample::default()
         };
-        let table = shared(&sample);
+        let table = shared_lines_table(&sample);
         assert_eq!(table.rows().len(), SHARED_ROWS_MAX + 1);
         assert_eq!(table.check_display(), Ok(()));
         let others = &table.rows()[SHARED_ROWS_MAX];
@@ -526,10 +526,10 @@ mod tests {
         assert_eq!(counts, [300, 100, 200].map(Value::Uint));
         // Without further lines there is no such row.
         let mut sample = MissSample { shared: (0..200).map(bytes).collect(), ..sample };
-        assert_eq!(shared(&sample).rows().len(), SHARED_ROWS_MAX);
+        assert_eq!(shared_lines_table(&sample).rows().len(), SHARED_ROWS_MAX);
         // Misses whose bytes were not recorded belong to the others, however many they are.
         sample.shared.push(SharedLine { address: None, true_sharing: 1_000, ..bytes(0) });
-        let table = shared(&sample);
+        let table = shared_lines_table(&sample);
         let others = &table.rows()[SHARED_ROWS_MAX];
         assert_eq!(table.get(others, "structure"), Some(&Value::from(ALL_OTHERS)));
         assert_eq!(table.get(others, "miss_count"), Some(&Value::Uint(1_002)));

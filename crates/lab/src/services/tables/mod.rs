@@ -12,7 +12,7 @@ mod profile;
 mod services;
 mod waits;
 
-pub(super) use absent::absent;
+pub(super) use absent::absent_columns;
 pub(super) use agreement::agreement;
 pub(super) use cpu_times::cpu_times;
 pub(super) use histograms::histograms;

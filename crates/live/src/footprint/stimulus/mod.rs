@@ -53,7 +53,7 @@ pub trait RaiseInterrupt {
 /// instead of scratch files. `far`: the sender of the network stimuli's messages.
 ///
 /// Fails if this machine cannot provide the stimulus.
-pub fn ready(
+pub fn prepare_stimulus(
     stimulus: Stimulus,
     cpu: u32,
     others: &[u32],

@@ -37,7 +37,7 @@ pub(super) fn ping_loop(
             "check the peer's address, its route and its firewall (ICMP echo)",
         ));
     }
-    worker.ready(facts_of(&pinger));
+    worker.report_ready(facts_of(&pinger));
     let wait = interval.clamp(WAIT_MIN, WAIT_MAX);
     let mut ticker = Ticker::new(interval);
     while !worker.is_stopped() {

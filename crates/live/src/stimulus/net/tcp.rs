@@ -30,7 +30,7 @@ pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), Worke
     let data = vec![0x5a; WRITE_BYTES];
     write(worker, &mut stream, &data)?;
     let local = stream.local_addr().map_or(None, |address| Some(address.to_string()));
-    worker.ready(facts! { "local_address": local });
+    worker.report_ready(facts! { "local_address": local });
     while !worker.is_stopped() {
         write(worker, &mut stream, &data)?;
     }
@@ -77,7 +77,7 @@ pub(super) fn receive_loop(
             Err(error) => return Err(broken(error)),
         }
         if !is_ready && received >= WARM_UP_BYTES {
-            worker.ready(napi_facts(stream.as_fd()));
+            worker.report_ready(napi_facts(stream.as_fd()));
             is_ready = true;
         }
     }

@@ -161,7 +161,7 @@ impl ServiceName {
     }
 
     /// The name of all services without a row of their own.
-    fn others(workload: &str) -> ServiceName {
+    fn of_other_services(workload: &str) -> ServiceName {
         let counterpart = Some("all other services of the kernel".to_owned());
         ServiceName { workload: workload.to_owned(), service: "Other".to_owned(), counterpart }
     }

@@ -52,7 +52,7 @@ impl<'s> Row<'s> {
     fn new(sides: &Sides<'s>, multi: &'s MachineRun, published: &'s SlowdownRow) -> Row<'s> {
         let workload = multi.workload.as_str();
         let matching = published.matching_services();
-        let services = matching.and_then(|matching| multi.joined(&matching));
+        let services = matching.and_then(|matching| multi.join_services(&matching));
         let time_parts = services.as_ref().and_then(|services| parts(services, multi));
         Row {
             name: ServiceName::new(workload, &published.service, matching),
@@ -60,18 +60,22 @@ impl<'s> Row<'s> {
             published: Some(published),
             parts: time_parts.unwrap_or_default(),
             multi: services,
-            uni: matching.and_then(|matching| sides.machine(workload, 0)?.joined(&matching)),
+            uni: matching.and_then(|matching| sides.machine(workload, 0)?.join_services(&matching)),
             coherence_misses: coherence_misses(sides, workload, published),
         }
     }
 
     /// The row of the services without a row of their own. The paper has only their share of the kernel's time.
-    fn others(sides: &Sides<'s>, multi: &'s MachineRun, published: &'s OtherSlowdowns) -> Row<'s> {
+    fn of_other_services(
+        sides: &Sides<'s>,
+        multi: &'s MachineRun,
+        published: &'s OtherSlowdowns,
+    ) -> Row<'s> {
         let workload = multi.workload.as_str();
         let listed: Vec<MatchingServices<'_>> =
             sides.paper.slowdowns(workload).filter_map(SlowdownRow::matching_services).collect();
         Row {
-            name: ServiceName::others(workload),
+            name: ServiceName::of_other_services(workload),
             published_kernel_percent: published.kernel_percent[0],
             published: None,
             parts: [None; 6],
@@ -223,7 +227,7 @@ pub(super) fn multiprocessor_services(sides: &Sides<'_>) -> Table {
         let others = sides.paper.other_slowdowns(&run.workload);
         services
             .map(move |published| Row::new(sides, run, published))
-            .chain(others.map(|published| Row::others(sides, run, published)))
+            .chain(others.map(|published| Row::of_other_services(sides, run, published)))
     });
     columns()
         .table("multiprocessor_services", doc, rows)
@@ -251,7 +255,7 @@ fn parts(service: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
 /// smallest caches gives them. `None` without such a run, service or request.
 fn coherence_misses(sides: &Sides<'_>, workload: &str, published: &SlowdownRow) -> Option<f64> {
     let run = *sides.cache_sizes(workload, true).first()?;
-    let services = run.joined(&published.matching_services()?)?;
+    let services = run.join_services(&published.matching_services()?)?;
     let misses = services.misses("L2", &["true_sharing", "false_sharing"])?;
     ratio(misses as f64, services.requests()? as f64)
 }

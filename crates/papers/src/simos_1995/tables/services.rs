@@ -242,21 +242,21 @@ pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
     let is_measured = |workload: &&str| {
         (0..YEARS.len()).any(|position| sides.machine(workload, position).is_some())
     };
-    let workloads = sides.workloads().into_iter().filter(is_measured);
-    let rows = workloads.flat_map(|workload| {
-        let services = sides.paper.services(workload).map(move |published| {
+    let measured_workloads = sides.workloads().into_iter().filter(is_measured);
+    let rows = measured_workloads.flat_map(|workload| {
+        let service_rows = sides.paper.services(workload).map(move |published| {
             let matching = published.matching_services();
-            let services = on_machines(sides, workload, matching);
+            let services_by_machine = on_machines(sides, workload, matching);
             Row {
                 name: ServiceName::new(workload, &published.service, matching),
                 published: Published::Service(published),
-                reason: services.as_ref().err().cloned(),
-                machines: services.unwrap_or_default(),
-                cold_miss_ratio: cold_misses(sides, workload, |run| run.joined(&matching?)),
+                reason: services_by_machine.as_ref().err().cloned(),
+                machines: services_by_machine.unwrap_or_default(),
+                cold_miss_ratio: cold_misses(sides, workload, |run| run.join_services(&matching?)),
             }
         });
         let others = sides.paper.other_services(workload);
-        services.chain(others.map(|published| others_row(sides, workload, published)))
+        service_rows.chain(others.map(|published| others_row(sides, workload, published)))
     });
     columns()
         .table("uniprocessor_services", doc, rows)
@@ -270,7 +270,7 @@ fn others_row<'s>(sides: &Sides<'s>, workload: &str, published: &'s OtherService
     let machines =
         [0, 1, 2].map(|position| sides.machine(workload, position)?.joined_others(&listed));
     Row {
-        name: ServiceName::others(workload),
+        name: ServiceName::of_other_services(workload),
         published: Published::Others(published),
         reason: machines.iter().all(Option::is_none).then(|| NOT_REQUESTED.to_owned()),
         machines,
@@ -285,7 +285,8 @@ fn on_machines<'a>(
     matching: Option<MatchingServices<'_>>,
 ) -> Result<[Option<Joined<'a>>; 3], String> {
     let matching = matching.ok_or_else(|| NO_SERVICE.to_owned())?;
-    let services = [0, 1, 2].map(|position| sides.machine(workload, position)?.joined(&matching));
+    let services =
+        [0, 1, 2].map(|position| sides.machine(workload, position)?.join_services(&matching));
     if services.iter().all(Option::is_none) {
         return Err(NOT_REQUESTED.to_owned());
     }

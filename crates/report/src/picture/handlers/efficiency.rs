@@ -18,9 +18,10 @@ use crate::winner::{Extreme, Figure, candidates};
 /// Maximum number of contexts of a panel.
 const CONTEXTS_MAX: usize = 8;
 
-/// Columns of table `ratios`, with the titles of their panels. Only the first column is no share.
+const IPC_COLUMN: &str = "instructions_per_cycle";
+/// Columns of table `ratios`, with the titles of their panels. The first is not a share.
 const MEASURES: [(&str, &str); 7] = [
-    ("instructions_per_cycle", "instructions per cycle (IPC)"),
+    (IPC_COLUMN, "instructions per cycle (IPC)"),
     ("l1i_miss_ratio", "L1I misses, of its accesses"),
     ("l1d_miss_ratio", "L1D misses, of its accesses"),
     ("llc_miss_ratio", "LLC misses, of its accesses"),
@@ -43,7 +44,7 @@ impl Conditions {
         if self.0.len() == 1 {
             return context(row);
         }
-        let condition = row.alone("condition");
+        let condition = row.value_text("condition");
         let short = self.0.iter().find(|(name, _)| *name == condition).map(|(_, short)| short);
         format!("{}: {}", short.unwrap_or(&condition), context(row))
     }
@@ -68,18 +69,17 @@ fn bar(row: &Row<'_>, column: &str, conditions: &Conditions) -> Option<Bar> {
 /// The context with the lowest IPC, and its IPC as text. `None` if the errors allow another context to be lowest, or if a context
 /// has no IPC.
 fn lowest_ipc(table: &Table, conditions: &Conditions) -> Option<(String, String)> {
-    let column = MEASURES[0].0;
     let ipc = |row: &Row<'_>| {
-        let value = row.number(column).filter(|value| *value >= 0.0)?;
-        Some(Figure::measured(value, row.number(&format!("{column}_ci95"))))
+        let value = row.number(IPC_COLUMN).filter(|value| *value >= 0.0)?;
+        Some(Figure::with_interval(value, row.number(&format!("{IPC_COLUMN}_ci95"))))
     };
     if rows(table).any(|row| ipc(&row).is_none()) {
         return None;
     }
-    let (figures, measured): (Vec<Figure>, Vec<Row<'_>>) =
+    let (figures, measured_rows): (Vec<Figure>, Vec<Row<'_>>) =
         rows(table).filter_map(|row| Some((ipc(&row)?, row))).unzip();
     let [lowest] = candidates(&figures, Extreme::Smallest)[..] else { return None };
-    let name = conditions.name_of_context(&measured[lowest]);
+    let name = conditions.name_of_context(&measured_rows[lowest]);
     Some((name, human::number(figures[lowest].value)))
 }
 

@@ -29,7 +29,7 @@ fn text(row: &Row<'_>, column: &str) -> String {
 fn context(row: &Row<'_>) -> String {
     match text(row, "kind").as_str() {
         kind @ ("irq" | "irq_thread") => {
-            format!("{} {kind} {}", text(row, "name"), row.alone("number"))
+            format!("{} {kind} {}", text(row, "name"), row.value_text("number"))
         }
         kind => format!("{} {kind}", text(row, "name")),
     }

@@ -20,7 +20,7 @@ const PANELS_MAX: usize = 32;
 pub fn cpus(table: &Table) -> Vec<String> {
     let mut cpus: Vec<String> = Vec::new();
     for row in rows(table) {
-        let cpu = row.alone("cpu");
+        let cpu = row.value_text("cpu");
         if cpus.last() != Some(&cpu) && !cpus.contains(&cpu) {
             cpus.push(cpu);
         }

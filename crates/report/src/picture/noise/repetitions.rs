@@ -34,7 +34,7 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let causes = Causes::of_run(run);
     let mut shortest_ns: BTreeMap<String, f64> = BTreeMap::new();
     for (cpu, time_ns) in
-        rows(table).filter_map(|row| Some((row.alone("cpu"), row.number("duration_ns")?)))
+        rows(table).filter_map(|row| Some((row.value_text("cpu"), row.number("duration_ns")?)))
     {
         let shortest_ns = shortest_ns.entry(cpu).or_insert(time_ns);
         *shortest_ns = shortest_ns.min(time_ns);
@@ -42,7 +42,7 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     // Table `fwq` has the exact extremes of all quanta, table `fwq_quanta` only the first quanta.
     let (mut longest_of_all, mut quantum_count) = (0.0_f64, 0.0_f64);
     for row in run.table("fwq").into_iter().flat_map(rows) {
-        let Some(shortest_ns) = shortest_ns.get_mut(&row.alone("cpu")) else { continue };
+        let Some(shortest_ns) = shortest_ns.get_mut(&row.value_text("cpu")) else { continue };
         *shortest_ns = row.number("min_ns").map_or(*shortest_ns, |min_ns| min_ns.min(*shortest_ns));
         longest_of_all = longest_of_all.max(row.number("max_ns").unwrap_or(0.0));
         quantum_count += row.number("quantum_count").unwrap_or(0.0);
@@ -50,7 +50,7 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let mut quanta: BTreeMap<String, Vec<Quantum>> = BTreeMap::new();
     let (mut used, mut longest, mut last_start_ns) = ([false; KINDS], 0.0_f64, 0.0_f64);
     for row in rows(table) {
-        let cpu = row.alone("cpu");
+        let cpu = row.value_text("cpu");
         let shortest_ns = shortest_ns.get(&cpu).copied().unwrap_or(0.0);
         let Some(quantum) = quantum(&row, shortest_ns, &causes) else { continue };
         longest = longest.max(quantum.duration_ns);

@@ -124,7 +124,7 @@ impl<'a> ByCause<'a> {
                 ByCause::Sample(_) | ByCause::Unknown => (row.number("length_ns")?, 1.0),
             };
             let cause = name_in(&row, "largest_name");
-            Some(DetourGroup { cpu: row.alone("cpu"), cause, length_ns, count })
+            Some(DetourGroup { cpu: row.value_text("cpu"), cause, length_ns, count })
         })
     }
 
@@ -154,7 +154,7 @@ fn start_of(bar: usize) -> f64 {
 fn bars(cpu: &str, sizes: &Table, by_cause: &ByCause<'_>, causes: &Causes) -> Bars {
     let mut bars = Bars { all: vec![0.0; BARS_MAX], by_kind: vec![[0.0; KINDS]; BARS_MAX] };
     let mut bucket_ends: Vec<(f64, usize)> = Vec::new();
-    for row in rows(sizes).filter(|row| row.alone("cpu") == cpu) {
+    for row in rows(sizes).filter(|row| row.value_text("cpu") == cpu) {
         let ends = row.number("bucket_min_ns").zip(row.number("bucket_max_ns"));
         if let (Some((shortest, longest)), Some(count)) = (ends, row.number("detour_count")) {
             let bar = bar_of(shortest.midpoint(longest));

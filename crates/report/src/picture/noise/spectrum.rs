@@ -31,7 +31,7 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     for row in rows(table) {
         let point = row.number("frequency_hz").zip(row.number("amplitude_ratio"));
         if let Some(point) = point.filter(|(hz, amplitude)| *hz > 0.0 && *amplitude >= 0.0) {
-            points.entry(row.alone("cpu")).or_default().push(point);
+            points.entry(row.value_text("cpu")).or_default().push(point);
         }
     }
     let axes = axes(points.values().flatten());

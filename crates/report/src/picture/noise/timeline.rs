@@ -79,7 +79,7 @@ fn detours(run: &Run, cpu: &str) -> Vec<Detour> {
     let mut detours: Vec<Detour> = Vec::new();
     let mut starts = BTreeSet::new();
     for table in [run.table("detours"), run.table("longest")].into_iter().flatten() {
-        for row in rows(table).filter(|row| row.alone("cpu") == cpu) {
+        for row in rows(table).filter(|row| row.value_text("cpu") == cpu) {
             let times = row.number("start_ns").zip(row.number("length_ns"));
             if let Some((from_ns, length_ns)) = times
                 && starts.insert(from_ns.to_bits())
@@ -94,7 +94,7 @@ fn detours(run: &Run, cpu: &str) -> Vec<Detour> {
 
 /// The rows of table `lost_time` for a CPU.
 fn lost_times(table: &Table, cpu: &str) -> Vec<LostTime> {
-    let cpu_rows = rows(table).filter(|row| row.alone("cpu") == cpu);
+    let cpu_rows = rows(table).filter(|row| row.value_text("cpu") == cpu);
     let lost = cpu_rows.filter_map(|row| {
         Some(LostTime {
             from_ns: row.number("start_ns")?,
@@ -124,7 +124,11 @@ impl LongestDetour {
             let table_rows = run.table(table).into_iter().flat_map(rows);
             table_rows.filter_map(move |row| {
                 let cause = name_in(&row, "largest_name");
-                Some(LongestDetour { cpu: row.alone("cpu"), length_ns: row.number(length)?, cause })
+                Some(LongestDetour {
+                    cpu: row.value_text("cpu"),
+                    length_ns: row.number(length)?,
+                    cause,
+                })
             })
         });
         // Of equally long detours, the first source has the cause.
@@ -170,7 +174,7 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .table("noise")
         .into_iter()
         .flat_map(rows)
-        .filter(|row| is_drawn(&row.alone("cpu")))
+        .filter(|row| is_drawn(&row.value_text("cpu")))
         .filter_map(|row| row.number("detour_count"))
         .sum();
     let mut notes = vec![

@@ -232,18 +232,18 @@ fn series<'r>(
     point: impl Fn(&Row<'r>) -> Option<Point>,
 ) -> Vec<Series> {
     let empty_series = |name: &str| Series { scheme: name.to_owned(), points: Vec::new() };
-    let mut all: Vec<Series> = schemes.names().map(empty_series).collect();
+    let mut series_of_schemes: Vec<Series> = schemes.names().map(empty_series).collect();
     for row in rows {
         let scheme = text(&row, "scheme");
-        if let Some(series) = all.iter_mut().find(|series| series.scheme == scheme) {
+        if let Some(series) = series_of_schemes.iter_mut().find(|series| series.scheme == scheme) {
             series.points.extend(point(&row));
         }
     }
-    for series in &mut all {
+    for series in &mut series_of_schemes {
         series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
-    all.retain(|series| !series.points.is_empty());
-    all
+    series_of_schemes.retain(|series| !series.points.is_empty());
+    series_of_schemes
 }
 
 /// Draws series: lines if `is_joined`, intervals, and marks by the source of each point. If series with intervals are

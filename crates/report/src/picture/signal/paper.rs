@@ -30,11 +30,11 @@ struct PaperTable {
 pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("paper") else { return Ok(None) };
     let schemes = Schemes::new(run, rows(table).map(|row| text(&row, "scheme")));
-    let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
+    let mut numbers: Vec<String> = rows(table).map(|row| row.value_text("table")).collect();
     numbers.dedup();
     numbers.truncate(TABLES_MAX);
     let paper_table = |number: String| {
-        let table_rows = || rows(table).filter(|row| row.alone("table") == number);
+        let table_rows = || rows(table).filter(|row| row.value_text("table") == number);
         let load = table_rows().next().map_or(String::new(), |row| text(&row, "load"));
         let side = |column: &str| {
             series(table_rows(), &schemes, |row| {

@@ -118,12 +118,12 @@ fn histograms(run: &Run) -> Vec<(String, LateHistogram)> {
         let wakeup_count = time_ns(&row, "wakeup_count").filter(|count| *count >= 1.0);
         if let (Some((min_ns, max_ns)), Some(wakeup_count)) = (bucket, wakeup_count) {
             let cell = Cell { min_ns, max_ns: max_ns.max(min_ns), wakeup_count };
-            by_cpu.entry(row.alone("cpu")).or_default().add(cell);
+            by_cpu.entry(row.value_text("cpu")).or_default().add(cell);
         }
     }
     for row in run.table("wakeup").into_iter().flat_map(rows) {
         if let (Some(histogram), Some(late_max_ns)) =
-            (by_cpu.get_mut(&row.alone("cpu")), time_ns(&row, "late_max_ns"))
+            (by_cpu.get_mut(&row.value_text("cpu")), time_ns(&row, "late_max_ns"))
         {
             histogram.end_at(late_max_ns);
         }
@@ -162,7 +162,7 @@ fn title(run: &Run, wakeup_count: f64, worst_cpu: &str, worst_histogram: &LateHi
         .table("wakeup")
         .into_iter()
         .flat_map(rows)
-        .filter_map(|row| Some((time_ns(&row, "late_max_ns")?, row.alone("cpu"))));
+        .filter_map(|row| Some((time_ns(&row, "late_max_ns")?, row.value_text("cpu"))));
     let (lateness, cpu) = match exact_maxima.max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((late_ns, cpu)) => (human::ns(late_ns), cpu),
         None => (format!("at most {}", human::ns(worst_histogram.ends().1)), worst_cpu.to_owned()),
@@ -174,7 +174,7 @@ fn title(run: &Run, wakeup_count: f64, worst_cpu: &str, worst_histogram: &LateHi
 /// How to read the picture, with an example, and what it leaves out.
 fn notes(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
     let per_cpu = || run.table("wakeup").into_iter().flat_map(rows);
-    let worst_row = per_cpu().find(|row| row.alone("cpu") == worst_cpu);
+    let worst_row = per_cpu().find(|row| row.value_text("cpu") == worst_cpu);
     let example = worst_row.and_then(|row| {
         let worst_ns = time_ns(&row, "late_max_ns")?;
         // With few wake-ups, a high quantile equals the worst wake-up: no wake-up was later.

@@ -57,7 +57,7 @@ struct LateWakeup<'a> {
 
 impl<'a> LateWakeup<'a> {
     /// The worst wake-ups in a table, the worst first. Their parts are not known yet.
-    fn worst(table: &'a Table) -> Vec<LateWakeup<'a>> {
+    fn worst_of_table(table: &'a Table) -> Vec<LateWakeup<'a>> {
         let wakeups = rows(table).filter_map(|row| {
             let late_ns = time_ns(&row, "late_ns").filter(|late_ns| *late_ns > 0.0)?;
             Some(LateWakeup { row, late_ns, parts: Vec::new() })
@@ -113,7 +113,7 @@ impl<'a> LateWakeup<'a> {
             [] => vec![(self.late_ns, UNDIVIDED)],
             parts => parts.iter().map(|(class, length)| (*length, colour(*class))).collect(),
         };
-        let cpu = self.row.alone("cpu");
+        let cpu = self.row.value_text("cpu");
         let due = time_ns(&self.row, "due_ns")
             .map_or(String::new(), |due_ns| format!(" at {} ms", human::number(due_ns / 1e6)));
         let (mut label, mut detail) = (human::ns(self.late_ns), String::new());
@@ -131,7 +131,7 @@ impl<'a> LateWakeup<'a> {
 /// The picture of the tables `worst` and `worst_parts`. `None` for a run without late wake-ups.
 pub fn worst(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("worst") else { return Ok(None) };
-    let mut wakeups = LateWakeup::worst(table);
+    let mut wakeups = LateWakeup::worst_of_table(table);
     let Some(worst_row) = wakeups.first().map(|wakeup| wakeup.row) else { return Ok(None) };
     for part in run.table("worst_parts").into_iter().flat_map(rows) {
         if let Some(wakeup) = wakeups.iter_mut().find(|wakeup| wakeup.has_part(&part)) {
@@ -276,7 +276,7 @@ mod tests {
         let part = |index: usize| (0, 1, 1_000 + index as u64 % 7, classes[index % 3]);
         let run = run_of(vec![wakeups, parts_table((0..50_000).map(part))]);
         let table = run.table("worst").unwrap();
-        let mut wakeup = LateWakeup::worst(table).remove(0);
+        let mut wakeup = LateWakeup::worst_of_table(table).remove(0);
         rows(run.table("worst_parts").unwrap()).for_each(|part| wakeup.add_part(&part));
         let drawn = wakeup.drawn_parts();
         assert!(drawn.len() <= PARTS_MAX, "{}", drawn.len());

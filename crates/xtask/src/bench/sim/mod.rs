@@ -91,8 +91,8 @@ pub fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     let works = works.iter().map(|work| (work.name.text().to_owned(), work.request.clone().into()));
     results.setting("works", Json::Object(works.collect::<Map<_, _>>()));
     speed::warning(&cells, &levels, budget).into_iter().for_each(|text| results.warn(text));
-    for (cell, reason) in speed::absent(&cells, &levels) {
-        results.absent("speed", cell, reason);
+    for (cell, reason) in speed::absent_cells(&cells, &levels) {
+        results.record_absence("speed", cell, reason);
     }
     results.table(speed::table(&cells, &levels));
     if bench.stop.is_requested() {

@@ -63,7 +63,7 @@ impl Cell {
 }
 
 /// The names of the cells that were not measured, with the reasons.
-pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String)> {
+pub fn absent_cells(cells: &[Cell], levels: &[Level]) -> Vec<(String, String)> {
     let absence = |cell: &Cell| {
         let cell_name = format!("{}, {}", cell.work.text(), levels[cell.level].name);
         let reason = match (&cell.absent, cell.times.is_empty()) {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!((number(0, "cpu_time_ns"), number(0, "instructions")), (2_000.0, 400.0));
         assert_eq!((number(0, "mips"), number(1, "mips")), (200.0, 50.0));
         assert_eq!(number(1, "over_tcg_ratio"), 4.0);
-        assert!(absent(&cells, &levels).is_empty());
+        assert!(absent_cells(&cells, &levels).is_empty());
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
     fn a_failed_cell_is_absent_with_its_reason() {
         let absent_reason = Some("no room".to_owned());
         let cells = [Cell { absent: absent_reason, ..Cell::new(WorkName::Boot, 0, 5) }];
-        let absent = absent(&cells, &[level("TCG")]);
+        let absent = absent_cells(&cells, &[level("TCG")]);
         assert_eq!((absent[0].0.as_str(), absent[0].1.as_str()), ("boot, TCG", "no room"));
         assert!(table(&cells, &[level("TCG")]).rows().is_empty());
     }

@@ -134,7 +134,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<std::process::ExitCode> {
         for (time, outcome) in [("first", &wait.first), ("second", &wait.second)] {
             if let Err(reason) = outcome {
                 let time_name = format!("{}, {time} time", row_name(wait.name));
-                results.absent("waits", time_name, reason.clone());
+                results.record_absence("waits", time_name, reason.clone());
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A model while it is being fitted: its text, and how each field was set.
 
-use lab::kernels::fit::{Fitted, left};
+use lab::kernels::fit::{Fitted, preset_kept};
 use machine::schema;
 
 /// An unfinished model: its text, and how its fields were set.
@@ -26,7 +26,7 @@ impl Draft {
                     self.text = text;
                     field
                 }
-                Err(error) => left(&field.field, &error.problem),
+                Err(error) => preset_kept(&field.field, &error.problem),
             },
         };
         self.fitted.retain(|fitted| fitted.field != field.field);
@@ -46,7 +46,8 @@ impl Draft {
                 self.fitted.extend(fields);
             }
             Err(error) => {
-                self.fitted.extend(fields.iter().map(|field| left(&field.field, &error.problem)));
+                self.fitted
+                    .extend(fields.iter().map(|field| preset_kept(&field.field, &error.problem)));
             }
         }
     }
@@ -86,7 +87,7 @@ pub(super) fn stated(field: &str, value: String, method: &str) -> Fitted {
 
 #[cfg(test)]
 mod tests {
-    use lab::kernels::fit::{Conditions, could_not_tell};
+    use lab::kernels::fit::{Conditions, undetermined_fields};
     use sim::models;
 
     use super::*;
@@ -96,7 +97,7 @@ mod tests {
         let text = models::text("zen3").unwrap();
         let conditions =
             Conditions { throttled: Some(3), is_virtual: true, ..Conditions::default() };
-        let undetermined = could_not_tell(&[], &conditions);
+        let undetermined = undetermined_fields(&[], &conditions);
         let mut draft = Draft { text, fitted: Vec::new(), undetermined };
         draft.set(stated("clock", "\"2 GHz\"".to_owned(), "measured"));
         draft.set(stated("memory_cycles", "100".to_owned(), "measured"));

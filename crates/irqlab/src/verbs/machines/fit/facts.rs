@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lab::kernels::fit::{Fitted, first_tlb_entries, left};
+use lab::kernels::fit::{Fitted, first_tlb_entries, preset_kept};
 use lab::kernels::{KernelSample, Processor};
 use live::host::{CacheFacts, HostFacts};
 use machine::SystemModel;
@@ -66,7 +66,7 @@ pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
         let geometries =
             caches.iter().flat_map(|cache| geometry.map(|size| format!("{cache}.{size}")));
         for field in ["clock".to_owned(), "cpus".to_owned()].into_iter().chain(geometries) {
-            draft.set(left(&field, "kept data do not state it"));
+            draft.set(preset_kept(&field, "kept data do not state it"));
         }
         return;
     };
@@ -79,7 +79,7 @@ pub(super) fn set_from_facts(draft: &mut Draft, original: &Original) {
             let text = format!("\"{} MHz\"", (hz / 1e6).round());
             draft.set(stated("clock", text, "dependent additions by the time-stamp counter"));
         }
-        None => draft.set(left("clock", "the time-stamp counter has no frequency")),
+        None => draft.set(preset_kept("clock", "the time-stamp counter has no frequency")),
     }
     set_identity(draft, host, processor);
     let cpus = host.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
@@ -95,7 +95,7 @@ fn set_caches(draft: &mut Draft, caches: &[CacheFacts]) {
         let cache = caches.iter().find(|cache| cache.level == level && cache.kind == kind);
         match cache.map(|cache| geometry(cache, table)) {
             Some(Some(fields)) => draft.set_together(fields),
-            _ => draft.set(left(&format!("{table}.size"), "the machine does not state it")),
+            _ => draft.set(preset_kept(&format!("{table}.size"), "the machine does not state it")),
         }
     }
 }
@@ -126,7 +126,9 @@ pub(super) fn set_tlb(draft: &mut Draft, host: &[KernelSample]) {
                 stated("dtlb.ways", ways.to_string(), "the fewest sets that a model can have"),
             ]);
         }
-        None => draft.set(left("dtlb.entries", "no chase of pages shows where the TLB ends")),
+        None => {
+            draft.set(preset_kept("dtlb.entries", "no chase of pages shows where the TLB ends"))
+        }
     }
 }
 

@@ -81,7 +81,7 @@ impl Original {
     }
 
     /// A processor that was measured earlier.
-    pub(super) fn kept(kept: Kept) -> anyhow::Result<Original> {
+    pub(super) fn from_kept(kept: Kept) -> anyhow::Result<Original> {
         let samples = kept.samples(&selected(&[]).map_err(Usage)?);
         let conditions =
             Conditions { is_virtual: kept.is_virtual == Some(true), ..Conditions::default() };

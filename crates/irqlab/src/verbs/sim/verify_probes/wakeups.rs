@@ -138,7 +138,7 @@ fn facts(verification: &WakeupVerification, args: &VerifyArgs) -> BenchFacts {
         bench: "sim".to_owned(),
         settings,
         observer,
-        absent: guest.kernel_files.absent(&guest.watch, "parts"),
+        absent: guest.kernel_files.absences(&guest.watch, "parts"),
         warnings: Vec::new(),
     }
 }

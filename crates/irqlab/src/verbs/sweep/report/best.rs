@@ -128,7 +128,7 @@ pub struct Candidate<'a> {
 }
 
 /// The best combinations, as sentences. `column`: the goal's column.
-pub fn best(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> {
+pub fn best_sentences(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Vec<String> {
     let has_all = |candidate: &&Candidate<'_>| {
         candidate.goal.is_some() && candidate.limits.iter().all(Option::is_some)
     };
@@ -239,7 +239,7 @@ fn excluded_in_doubt(
 fn figure(reading: &Reading) -> Figure {
     match reading.interval().filter(|_| !reading.needs_runs()) {
         Some((low, high)) => Figure { value: reading.value(), low, high },
-        None => Figure::unknown(reading.value()),
+        None => Figure::with_unknown_error(reading.value()),
     }
 }
 
@@ -258,7 +258,7 @@ fn goal_text(goal: &Goal) -> String {
 pub fn value_text(column: &Column, value: f64) -> String {
     let format =
         if column.display.format == Format::Factor { Format::Factor } else { Format::Auto };
-    human::alone(&column.name, format, &Value::real(value))
+    human::value_text(&column.name, format, &Value::real(value))
 }
 
 #[cfg(test)]
@@ -343,7 +343,7 @@ mod tests {
                 limits: vec![Some(limited)],
             })
             .collect();
-        best(&goal, &column, &candidates)
+        best_sentences(&goal, &column, &candidates)
     }
 
     #[test]

@@ -22,7 +22,7 @@ use report::shell_word;
 use sweep::{Failure, Plan, Status, SweepDirectory, Task, checked_run, live_machine};
 
 use self::against::Against;
-use self::best::{Candidate, Goal, best};
+use self::best::{Candidate, Goal, best_sentences};
 use self::selection::{AxisValue, ChosenColumn, chosen_column, chosen_row, offered_rows, row_name};
 use super::{open, print_with_answers, usage, values_text};
 use crate::console;
@@ -182,7 +182,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     let outline = outline_of(&sweep, &plan.tasks[*first])?;
     let chosen = chosen_column(&outline, args.table.as_deref(), args.column.as_deref())?;
-    let wanted = wanted(args, &outline, &chosen)?;
+    let wanted = wanted_columns(args, &outline, &chosen)?;
     let mut reader = Reader { sweep: &sweep, wanted: &wanted, facts: None };
     let mut combinations = reader.read(&status, &is_selected)?;
     let Some(mut facts) = reader.facts else {
@@ -208,7 +208,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         largest_change(plan, &facts, &combinations).into_iter().collect();
     if let Some(goal) = &args.best {
         match &facts.goal_column {
-            Some(column) => answers.extend(best(goal, column, &candidates(plan, &combinations))),
+            Some(column) => {
+                answers.extend(best_sentences(goal, column, &candidates(plan, &combinations)))
+            }
             None => answers.push(format!("No best: the first run has no column {}.", goal.column)),
         }
     }
@@ -317,7 +319,11 @@ fn command(args: &ReportArgs) -> String {
 }
 
 /// The columns to read, after a check that the goal's columns exist.
-fn wanted(args: &ReportArgs, outline: &Run, chosen: &ChosenColumn) -> Result<Wanted, Usage> {
+fn wanted_columns(
+    args: &ReportArgs,
+    outline: &Run,
+    chosen: &ChosenColumn,
+) -> Result<Wanted, Usage> {
     let mut columns = vec![chosen.column.clone()];
     if let Some(goal) = &args.best {
         let limits = goal.limits.iter().map(|limit| &limit.column);
