@@ -198,7 +198,7 @@ mod tests {
         };
         let (before, after) = (counts(4_294_967_290, 1_000_000), counts(4, 0));
         let delta = before.until(&after, 0, None);
-        assert_eq!((delta.ticks, delta.others), (10, 1));
+        assert_eq!((delta.ticks, delta.other_interrupts), (10, 1));
     }
 
     #[test]

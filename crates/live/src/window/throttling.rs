@@ -154,7 +154,7 @@ mod tests {
             stat("pod", pod);
             stat("pod/box", inner);
             let (mut facts, mut warnings) = (Map::new(), Vec::new());
-            window.close(&root, &mut facts, &mut warnings);
+            window.report(&root, &mut facts, &mut warnings);
             (facts, warnings.concat())
         };
         let (facts, warning) = throttled([[20, 800], [20, 1000]]);
