@@ -513,6 +513,8 @@ struct Cpu<'a> {
     arrived: u64,
     /// End of the warm-up, ns; 0 before.
     counts_from: u64,
+    /// Events in the ring at the end of the warm-up. They arrived before, so they are not among the arrivals that count.
+    warm_up_waiting: u64,
     /// Counts since `counts_from`. Its `duration_ns` and batches are set only by `result`.
     counted: Simulated,
     /// Latencies since `counts_from`, for the interval of the mean.
@@ -544,6 +546,7 @@ impl<'a> Cpu<'a> {
             event_remaining_ns: None,
             arrived: 0,
             counts_from: 0,
+            warm_up_waiting: 0,
             counted: Simulated::empty(simulation, 0),
             batches: Batches::covering(counted_events, BATCHES),
             sections: Sections::covering(counted_events, BATCHES),
@@ -589,6 +592,7 @@ impl<'a> Cpu<'a> {
     #[cold]
     fn start_counting(&mut self) {
         self.counts_from = self.now;
+        self.warm_up_waiting = self.ring.waiting as u64;
         self.counted = Simulated::empty(self.simulation, self.now);
         let counted_events = self.simulation.events - self.simulation.warm_up;
         self.batches = Batches::covering(counted_events, BATCHES);
@@ -640,6 +644,8 @@ impl<'a> Cpu<'a> {
             Some(application) if self.queue.len() < application.queue as usize => {
                 self.queue.push_back(arrival);
             }
+            // The ring is first in, first out: the events of the warm-up leave it first.
+            Some(_) if self.counted.handled <= self.warm_up_waiting => {}
             Some(_) => self.counted.queue_drops += 1,
         }
     }

@@ -267,6 +267,30 @@ fn time_and_events_are_accounted_for() {
     }
 }
 
+/// Events that wait in the ring at the end of the warm-up are not among the arrivals that count, so their loss counts
+/// neither. In a livelock, the application gets no event: at most all events are lost.
+#[test]
+fn no_more_events_are_lost_than_arrive() {
+    for (rate_hz, events, ring) in
+        [(50_000, 20_000, 256), (50_000, 5_000, 4_096), (21_000, 5_000, 64)]
+    {
+        let livelock = Simulation {
+            events,
+            warm_up: events / 20,
+            ring,
+            quota: Some(16),
+            ..livelocking("interrupt", rate_hz)
+        };
+        let run = simulate(&livelock).unwrap();
+        let drops_ratio = run.prediction().drops_ratio.unwrap();
+        assert!(drops_ratio > 0.9 && drops_ratio <= 1.0, "{drops_ratio} at {rate_hz}, ring {ring}");
+        // Each event of the count is lost, delivered, or waits for the application at the end.
+        let done = run.delivered + run.ring_drops + run.queue_drops;
+        let queue = u64::from(livelock.application.unwrap().queue);
+        assert!(done <= run.arrived + queue && done + queue >= run.arrived, "{run:?}");
+    }
+}
+
 /// Periodic arrivals that one interrupt each handles in time: all have the same latency.
 #[test]
 fn periodic_events_have_a_constant_latency() {
