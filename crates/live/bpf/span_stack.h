@@ -321,6 +321,9 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	span->clamped_ns = raw_ns < nested_ns ? nested_ns - raw_ns : 0;
+	/* A span inside was shorter than its probes' overhead, which is a mean. */
+	if (span->inclusive_ns < span->self_ns)
+		span->inclusive_ns = span->self_ns;
 	/*
 	 * Sets all fields, because the compiler may move undefined values, which the verifier
 	 * refuses.

@@ -105,11 +105,10 @@ impl CpuState {
 }
 
 impl Row {
-    /// Sum of the spans' inclusive times, ns. Below the sum of their self times only if spans inside were shorter than
-    /// the probe overhead.
+    /// Sum of the spans' inclusive times, ns. At least the sum of their self times.
     #[must_use]
     pub fn inclusive_sum_ns(&self) -> u64 {
-        self.sum.saturating_add_signed(self.nested_extra as i64)
+        self.sum.saturating_add(self.nested_extra)
     }
 
     /// The sums of the self events in each batch of a window of `length_ns`. `events`: number of events of the pass.
