@@ -10,6 +10,7 @@ use stats::IntervalMethod;
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
 use super::buckets::{bucket, may_be_bucketed, row_fingerprint};
+use super::decision::Distances;
 use super::estimates::EstimateSource;
 use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
@@ -90,23 +91,31 @@ fn bucket_distances(base: &Figure, new: &Figure) -> (f64, f64) {
     (down, up)
 }
 
-/// Distances from the difference `new` less `base` down and up to the ends of its interval, without the buckets of the
-/// figures ([`bucket_distances`]). The true difference is beyond each end with the probability `tail`. `None` if a figure
-/// has no interval.
+/// Distances from the difference `new` less `base` down and up to the ends of its interval. The true difference is beyond
+/// each end with the probability `tail`. `with_buckets`: whether the interval includes the buckets of the figures.
+/// `None` if a figure has no interval.
 ///
 /// For quantiles, the distance of the difference is the root of the squared distances of both figures (MOVER). For
 /// other figures, the interval is Student's t of the logarithm of their ratio, because rates and costs differ by
 /// factors. On a linear scale, the larger figure's error would hide the smaller figure's error. If a figure is 0 or
 /// negative, the interval is Student's t of the difference itself.
-fn chance_distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
+fn interval_distances(
+    base: &Figure,
+    new: &Figure,
+    tail: f64,
+    with_buckets: bool,
+) -> Option<Distances> {
+    let (bucket_down, bucket_up) =
+        if with_buckets { bucket_distances(base, new) } else { (0.0, 0.0) };
     if let (Some(base_wide), Some(new_wide)) = (base.wide, new.wide) {
         let factor = t_quantile(f64::INFINITY, tail)? / t_quantile(f64::INFINITY, WIDE_TAIL)?;
         let down = new.chance_down(new_wide).hypot(base.chance_up(base_wide));
         let up = new.chance_up(new_wide).hypot(base.chance_down(base_wide));
-        return Some((factor * down, factor * up));
+        let (down, up) = (factor * down + bucket_down, factor * up + bucket_up);
+        return Some(Distances::Linear { down, up });
     }
     let (base_interval, new_interval) = (base.interval?, new.interval?);
-    let is_ratio = base.value > 0.0 && new.value > 0.0;
+    let is_ratio = [base, new].into_iter().all(|figure| figure.bucket_ends().0 > 0.0);
     let [base_unit, new_unit] = if is_ratio { [base.value, new.value] } else { [1.0, 1.0] };
     let half_width = |base_half: f64, new_half: f64| {
         let figures = [base.uncertainty(base_half, base_unit), new.uncertainty(new_half, new_unit)];
@@ -114,12 +123,19 @@ fn chance_distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)
     };
     let down = half_width(base.chance_up(base_interval), new.chance_down(new_interval))?;
     let up = half_width(base.chance_down(base_interval), new.chance_up(new_interval))?;
-    if is_ratio {
-        // `down` and `up` are on the scale of logarithms: e^-down and e^up are factors of `new`.
-        Some((-new.value * (-down).exp_m1(), new.value * up.exp_m1()))
-    } else {
-        Some((down, up))
+    if !is_ratio {
+        return Some(Distances::Linear { down: down + bucket_down, up: up + bucket_up });
     }
+    let (bucket_down, bucket_up) =
+        if with_buckets { bucket_log_distances(base, new) } else { (0.0, 0.0) };
+    Some(Distances::Logarithmic { down: down + bucket_down, up: up + bucket_up })
+}
+
+/// [`bucket_distances`] of the logarithms of the figures.
+fn bucket_log_distances(base: &Figure, new: &Figure) -> (f64, f64) {
+    let down = |figure: &Figure| figure.value.ln() - figure.bucket_ends().0.ln();
+    let up = |figure: &Figure| figure.bucket_ends().1.ln() - figure.value.ln();
+    (down(new) + up(base), up(new) + down(base))
 }
 
 /// In how many pairs of runs a figure is compared.
@@ -186,13 +202,11 @@ impl Pair<'_> {
     /// end. They follow from the pairs of runs or, with one run on each side, from the intervals of both figures. They
     /// include the buckets of a histogram. `None` if a figure is missing, has no interval, or has too few pairs.
     #[must_use]
-    pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
-        if let Some(repeats) = &self.repeats {
-            return repeats.distances(self.base?.value, tail, !self.has_equal_rows);
+    pub fn distances(&self, tail: f64) -> Option<Distances> {
+        match &self.repeats {
+            Some(repeats) => repeats.distances(tail, !self.has_equal_rows),
+            None => interval_distances(&self.base?, &self.new?, tail, !self.has_equal_rows),
         }
-        let (down, up) = chance_distances(&self.base?, &self.new?, tail)?;
-        let (bucket_down, bucket_up) = self.bucket_distances();
-        Some((down + bucket_down, up + bucket_up))
     }
 
     /// Distances from the difference of the figures down and up to the ends of the differences that their histogram's

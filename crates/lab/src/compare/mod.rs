@@ -17,6 +17,7 @@
 
 mod buckets;
 mod cells;
+mod decision;
 pub mod error_rates;
 mod estimates;
 mod readings;
@@ -32,6 +33,8 @@ use record::{Column, Role, Run, Table, Value};
 
 pub use cells::{Figure, LeftOutTable, Pair, PairCounts};
 use cells::{Matched, ShownRows, Wanted, matched};
+pub use decision::Distances;
+use decision::{Interval, change, verdict};
 pub use readings::{Change, Reading, changes};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
@@ -44,7 +47,7 @@ pub use tables::{Listed, tables};
 pub struct Plan {
     /// Whether rows that tables hide by default are compared, too: for example, the row of each CPU.
     pub all_rows: bool,
-    /// Figures that are not exact are equal if they differ by less than this part of the first figure.
+    /// Figures that are not exact are equal if they differ by less than this part of the smaller figure.
     pub margin_ratio: f64,
     /// The gate's rules.
     pub rules: Vec<Rule>,
@@ -366,10 +369,6 @@ impl Wanted for Selection<'_> {
     }
 }
 
-/// A difference up to this part of the first figure (or of 1, for figures below 1) is rounding, and counts as 0.
-/// Differences of counts below 10¹² are not affected.
-const ROUNDING_RATIO: f64 = 1e-12;
-
 /// Smallest share of CPU time of a row whose figures are judged by one run on each side. Rows below it belong mostly to
 /// other work on the machine. Between runs of the same thing, their means differed by up to 100 % and their rates by up
 /// to 300 %. The intervals of a single window do not include this difference (docs/compare.md).
@@ -498,49 +497,45 @@ impl<'p> Judge<'p> {
                 exactness,
             };
         };
-        let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
-        let difference = new.value - base.value;
-        let change = if difference.abs() > rounding { difference } else { 0.0 };
-        let (method, interval) = self.method_and_interval(&pair, change, tail);
+        let figures = (base.value, new.value);
+        let change = change(base.value, new.value);
+        let (method, distances) = self.method_and_distances(&pair, change, tail);
         let is_exact = method == Method::Exact || self.is_exact(&pair);
-        let margin = if is_exact { rounding } else { self.plan.margin_ratio * base.value.abs() };
+        let margin_ratio = if is_exact { 0.0 } else { self.plan.margin_ratio };
         let role = match self.clocks {
             // Cycles of different lengths: fewer of them are no better.
             Clocks::Differ if depends_on_clock(&pair) => Role::Figure,
             Clocks::Differ | Clocks::Same => pair.column.role,
         };
-        let verdict = match (interval, role) {
-            (None, _) => Verdict::Undecided,
-            (Some((low, high)), _) if low >= -margin && high <= margin => Verdict::Equal,
-            (Some((low, _)), role) if low > 0.0 => verdict_by_role(role, true),
-            (Some((_, high)), role) if high < 0.0 => verdict_by_role(role, false),
-            _ => Verdict::Undecided,
-        };
+        let interval = distances.map(|distances| Interval::new(figures, distances));
+        let verdict =
+            interval.map_or(Verdict::Undecided, |interval| verdict(&interval, margin_ratio, role));
+        let interval = interval.map(|interval| interval.ends);
         Difference { pair, change: Some(change), interval, method, verdict, tail, exactness }
     }
 
-    /// How the difference `change` of a pair is judged, and its interval if the method gives one.
-    fn method_and_interval(
+    /// How the difference `change` of a pair is judged, and the distances to the ends of its interval if the method gives one.
+    fn method_and_distances(
         &self,
         pair: &Pair<'_>,
         change: f64,
         tail: f64,
-    ) -> (Method, Option<(f64, f64)>) {
-        let (bucket_down, bucket_up) = pair.bucket_distances();
-        let has_buckets = bucket_down > 0.0 || bucket_up > 0.0;
+    ) -> (Method, Option<Distances>) {
+        let (down, up) = pair.bucket_distances();
+        let has_buckets = down > 0.0 || up > 0.0;
         // Equal runs give equal estimates. Quantiles in one bucket may differ.
         let are_equal = self.exactness == Exactness::Repeatable && change == 0.0 && !has_buckets;
         let method = if pair.repeats.is_some() {
             Method::Runs
         } else if self.is_exact(pair) || are_equal {
-            return (Method::Exact, Some((change - bucket_down, change + bucket_up)));
+            return (Method::Exact, Some(Distances::Linear { down, up }));
         } else if self.lacks_runs(pair) {
             return (Method::OneRun, None);
         } else {
             Method::Intervals
         };
         match pair.distances(tail) {
-            Some((down, up)) => (method, Some((change - down, change + up))),
+            Some(distances) => (method, Some(distances)),
             None => (Method::NoInterval, None),
         }
     }
@@ -555,15 +550,6 @@ pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Pla
     let clocks = Clocks::Same;
     let judge = Judge { plan, exactness, clocks, leading_row_tail, minor_row_tail };
     judge.judge(difference.pair.changed_by(by_ratio)).verdict
-}
-
-/// The verdict on a real difference. `has_grown`: whether the second figure is larger.
-fn verdict_by_role(role: Role, has_grown: bool) -> Verdict {
-    match (role, has_grown) {
-        (Role::Cost, true) | (Role::Benefit, false) => Verdict::Worse,
-        (Role::Cost, false) | (Role::Benefit, true) => Verdict::Better,
-        (Role::Figure | Role::Key, _) => Verdict::Changed,
-    }
 }
 
 /// Compares the run `new` with the run `base`.
@@ -955,6 +941,8 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
     self_comparison.outcomes.iter().map(test).collect()
 }
 
+#[cfg(test)]
+mod mirror_tests;
 #[cfg(test)]
 mod same_twice;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cells::Pair;
+use super::decision::change;
 
 /// How far a figure may change. Its sign is that of the change: not negative for an
 /// upper limit, not positive for a lower limit.
@@ -144,7 +145,8 @@ impl Rule {
     /// Whether `difference`, from the first run's figure `base`, is beyond the limit.
     #[must_use]
     pub fn is_beyond(&self, difference: f64, base: f64) -> bool {
-        let limit = self.limit_of(base);
-        if self.is_upper { difference > limit } else { difference < limit }
+        // A difference that is the limit but for rounding is not beyond it.
+        let excess = change(self.limit_of(base), difference);
+        if self.is_upper { excess > 0.0 } else { excess < 0.0 }
     }
 }

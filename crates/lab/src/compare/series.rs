@@ -13,6 +13,7 @@ use record::Run;
 use stats::interval::t_quantile;
 
 use super::cells::{Figure, LeftOutTable, Matched, Pair, PairCounts};
+use super::decision::Distances;
 use super::{CompareError, Exactness};
 
 /// Fewest pairs of runs from which an interval is computed.
@@ -35,8 +36,9 @@ impl Repeats {
     /// Takes the figures of each pair of runs: first side, second side.
     fn from_pairs(figures: &[(Figure, Figure)]) -> Repeats {
         let is_logarithmic = figures.iter().all(|(base, new)| base.value > 0.0 && new.value > 0.0);
+        // The logarithm of a quotient would not be the negative one of the inverse quotient.
         let difference =
-            |base: f64, new: f64| if is_logarithmic { (new / base).ln() } else { new - base };
+            |base: f64, new: f64| if is_logarithmic { new.ln() - base.ln() } else { new - base };
         let differences: Vec<f64> =
             figures.iter().map(|(base, new)| difference(base.value, new.value)).collect();
         let count = figures.len().max(1) as f64;
@@ -62,10 +64,9 @@ impl Repeats {
         self.differences.len() >= PAIRS_MIN
     }
 
-    /// Distances from the mean difference down and up to the ends of its interval, in the unit of the column. `base`:
-    /// the mean of the first side. `tail`: the probability beyond one end. `with_buckets`: whether the interval includes
-    /// the buckets of a histogram. `None` with fewer than [`PAIRS_MIN`] pairs.
-    pub(super) fn distances(&self, base: f64, tail: f64, with_buckets: bool) -> Option<(f64, f64)> {
+    /// Distances from the mean difference down and up to the ends of its interval. `tail`: the probability beyond one end.
+    /// `with_buckets`: whether the interval includes the buckets of a histogram. `None` with fewer than [`PAIRS_MIN`] pairs.
+    pub(super) fn distances(&self, tail: f64, with_buckets: bool) -> Option<Distances> {
         if !self.has_interval() {
             return None;
         }
@@ -76,12 +77,11 @@ impl Repeats {
         let (bucket_down, bucket_up) =
             if with_buckets { self.bucket_distances } else { (0.0, 0.0) };
         let (down, up) = (half_width + bucket_down, half_width + bucket_up);
-        if !self.is_logarithmic {
-            return Some((down, up));
-        }
-        // The ends of the interval are `new_mean` times e^-down and e^up.
-        let new_mean = base * mean.exp();
-        Some((-new_mean * (-down).exp_m1(), new_mean * up.exp_m1()))
+        Some(if self.is_logarithmic {
+            Distances::Logarithmic { down, up }
+        } else {
+            Distances::Linear { down, up }
+        })
     }
 }
 
@@ -98,10 +98,14 @@ fn mean_figure(values: &[f64], is_logarithmic: bool) -> Figure {
     let unscaled = |value: f64| if is_logarithmic { value.exp() } else { value };
     let half_width = t_quantile(count - 1.0, 0.025).map(|quantile| quantile * error);
     let are_equal = values.windows(2).all(|pair| pair[0] == pair[1]);
+    // The exponential of a logarithm has rounding errors; equal values must give exactly their value, and an interval that
+    // contains it.
+    let value = if are_equal { values[0] } else { unscaled(mean) };
+    let ends = |half: f64| (unscaled(mean - half).min(value), unscaled(mean + half).max(value));
+    let interval = half_width.map(|half| if are_equal { (value, value) } else { ends(half) });
     Figure {
-        // The exponential of a logarithm has rounding errors; equal values must give exactly their value.
-        value: if are_equal { values[0] } else { unscaled(mean) },
-        interval: half_width.map(|half| (unscaled(mean - half), unscaled(mean + half))),
+        value,
+        interval,
         degrees_of_freedom: count - 1.0,
         drift: 0.0,
         wide: None,
