@@ -13,6 +13,7 @@ use super::buckets::{bucket, may_be_bucketed, row_fingerprint};
 use super::decision::Distances;
 use super::estimates::EstimateSource;
 use super::series::Repeats;
+use super::windows::{RunWindows, WindowLengths, is_total};
 use crate::quantiles::WIDE_TAIL;
 
 /// Degrees of freedom of an interval whose table has no column for them. This is the smallest possible number: that of
@@ -185,6 +186,9 @@ pub struct Pair<'a> {
     /// In how many pairs of runs the figure is compared. `None` with one run on each side, and if all pairs have the
     /// figure.
     pub pair_counts: Option<PairCounts>,
+    /// The windows of a total. With several runs on each side: those of the pair of runs whose windows differ most. `None`
+    /// if the figure is no total, or if the lengths do not matter, as for windows that end with a command.
+    pub windows: Option<WindowLengths>,
 }
 
 impl Pair<'_> {
@@ -207,6 +211,13 @@ impl Pair<'_> {
             Some(repeats) => repeats.distances(tail, !self.has_equal_rows),
             None => interval_distances(&self.base?, &self.new?, tail, !self.has_equal_rows),
         }
+    }
+
+    /// Whether the figures are totals over windows of different lengths. Two totals of 0 are comparable.
+    pub(super) fn has_other_windows(&self) -> bool {
+        let is_zero = |figure: Option<Figure>| figure.is_none_or(|figure| figure.value == 0.0);
+        let are_zero = is_zero(self.base) && is_zero(self.new);
+        !are_zero && self.windows.is_some_and(|windows| windows.differ())
     }
 
     /// Distances from the difference of the figures down and up to the ends of the differences that their histogram's
@@ -568,6 +579,7 @@ pub(super) fn matched<'a>(
     let side = |run| Side {
         facts: ContextFacts::of_run(run, condition.is_some()),
         estimates: EstimateSource::of_run(run),
+        windows: RunWindows::of_run(run),
     };
     let sides = BothRuns { condition, base: side(base), new: side(new), shown };
     let mut found = Matched::default();
@@ -581,6 +593,7 @@ pub(super) fn matched<'a>(
 struct Side {
     facts: ContextFacts,
     estimates: EstimateSource,
+    windows: RunWindows,
 }
 
 /// What matching needs to know of two runs.
@@ -700,6 +713,13 @@ impl<'a> BothRuns<'a, '_> {
             };
             let fingerprints = fingerprint(table, row).zip(fingerprint(new_table, new_row));
             let has_equal_rows = fingerprints.is_some_and(|(base, new)| base == new);
+            let window = |side: &Side, table: Option<&Table>, row: Option<&[Value]>| {
+                table.zip(row).and_then(|(table, row)| side.windows.of_row(table, row))
+            };
+            let windows = WindowLengths::of_total(
+                window(&self.base, table, row),
+                window(&self.new, new_table, new_row),
+            );
             for (column, new_column) in &columns {
                 let cell = Cell::of(table, *column, row);
                 let new_cell = Cell::of(new_table, *new_column, new_row);
@@ -714,6 +734,8 @@ impl<'a> BothRuns<'a, '_> {
                 if base.is_none() && new.is_none() {
                     continue;
                 }
+                let is_compared_total =
+                    base.is_some() && new.is_some() && is_total(named.table, named.column);
                 let is_estimate = |side: &Side, cell: Option<Cell<'_>>, figure: Option<Figure>| {
                     cell.zip(figure).is_some_and(|(Cell { table, row, column }, figure)| {
                         side.estimates.is_estimate(table, row, column, figure.interval)
@@ -737,6 +759,7 @@ impl<'a> BothRuns<'a, '_> {
                     has_equal_rows,
                     repeats: None,
                     pair_counts: None,
+                    windows: if is_compared_total { windows } else { None },
                 });
             }
         }

@@ -9,6 +9,7 @@
 use record::Role;
 
 use super::Verdict;
+use super::windows::WindowLengths;
 
 /// A difference up to this part of the larger figure (or of 1, for figures below 1) is rounding, and counts as 0.
 /// Differences of counts below 10¹² are not affected.
@@ -30,8 +31,23 @@ pub(super) fn change(base: f64, new: f64) -> f64 {
 pub enum Distances {
     /// In the unit of the column.
     Linear { down: f64, up: f64 },
-    /// Of the logarithm of the second figure over the first. Both figures are above 0.
+    /// On the scale of the logarithm of the second figure over the first. Both figures are above 0.
     Logarithmic { down: f64, up: f64 },
+}
+
+impl Distances {
+    /// Adds the part by which the windows of two totals differ to both distances.
+    fn wider_by_windows(self, (base, new): (f64, f64), ratio: f64) -> Distances {
+        match self {
+            Distances::Linear { down, up } => {
+                let more = ratio * base.abs().max(new.abs());
+                Distances::Linear { down: down + more, up: up + more }
+            }
+            Distances::Logarithmic { down, up } => {
+                Distances::Logarithmic { down: down + ratio, up: up + ratio }
+            }
+        }
+    }
 }
 
 /// The interval of the difference of two figures.
@@ -49,10 +65,15 @@ fn without_rounding(value: f64, rounding: f64) -> f64 {
 }
 
 impl Interval {
-    /// The interval of the difference `new` less `base`.
-    pub(super) fn new((base, new): (f64, f64), distances: Distances) -> Interval {
+    /// The interval of the difference `new` less `base`. `windows`: the windows of the figures, if the figures are totals.
+    pub(super) fn new(
+        (base, new): (f64, f64),
+        distances: Distances,
+        windows: Option<WindowLengths>,
+    ) -> Interval {
         let change = change(base, new);
-        match distances {
+        let window_ratio = windows.map_or(0.0, |windows| windows.difference());
+        match distances.wider_by_windows((base, new), window_ratio) {
             Distances::Linear { down, up } => {
                 let snapped = |end: f64| without_rounding(end, rounding(base, new));
                 let ends = (snapped(change - down), snapped(change + up));
@@ -81,10 +102,18 @@ impl Interval {
 }
 
 /// The verdict on a difference by its interval. `margin_ratio`: figures that differ by less than this part of the smaller
-/// one are equal.
-pub(super) fn verdict(interval: &Interval, margin_ratio: f64, role: Role) -> Verdict {
+/// one are equal. `windows`: as for [`Interval::new`]; totals that differ by no more than their windows are equal.
+pub(super) fn verdict(
+    interval: &Interval,
+    margin_ratio: f64,
+    role: Role,
+    windows: Option<WindowLengths>,
+) -> Verdict {
+    let window_ratio = windows.map_or(0.0, |windows| windows.difference());
+    // The interval reaches by the windows' difference beyond a change that they explain.
+    let windows_margin = (2.0 * window_ratio).exp_m1();
     let (low, high) = interval.ends;
-    if interval.is_within(margin_ratio) {
+    if interval.is_within(margin_ratio + windows_margin) {
         Verdict::Equal
     } else if low > 0.0 {
         verdict_by_role(role, true)

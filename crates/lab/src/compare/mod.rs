@@ -27,6 +27,7 @@ mod series;
 mod settings;
 mod tables;
 mod totals;
+mod windows;
 
 use crate::kernel_options;
 use record::{Column, Role, Run, Table, Value};
@@ -35,12 +36,13 @@ pub use cells::{Figure, LeftOutTable, Pair, PairCounts};
 use cells::{Matched, ShownRows, Wanted, matched};
 pub use decision::Distances;
 use decision::{Interval, change, verdict};
-pub use readings::{Change, Reading, changes};
+pub use readings::{Change, Reading, changes, windows_warning};
 pub use rules::{Limit, Rule, RuleError};
 pub use run_totals::RunTotal;
 pub use series::PAIRS_MIN;
 pub use settings::{DifferenceSource, SettingDifference};
 pub use tables::{Listed, tables};
+pub use windows::{WindowLengths, has_windows};
 
 /// The options of a comparison and the rules of its gate.
 #[derive(Clone, Debug)]
@@ -108,6 +110,8 @@ pub enum Method {
     /// Not judged, because each side has only one run. The row takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time,
     /// or the figure is a quantile or a mean whose interval assumes independent values.
     OneRun,
+    /// Not judged: the figures are totals over windows of different lengths.
+    Windows,
     /// Not judged: only one of the runs has the figure, and the figure is not exact.
     OneSide,
 }
@@ -122,6 +126,7 @@ impl Method {
             Method::Runs => Some("runs"),
             Method::NoInterval => Some("no interval"),
             Method::OneRun => Some("one run"),
+            Method::Windows => Some("windows differ"),
             Method::OneSide => None,
         }
     }
@@ -209,6 +214,8 @@ pub struct Outcome {
     pub missing: usize,
     /// Cells that the first run lacks.
     pub added: usize,
+    /// Cells that are totals over windows of different lengths, and an example of them in words.
+    other_windows: Option<(usize, String)>,
     pub ruling: Ruling,
     /// The cell that is farthest from holding: its row's name, and its change as a part of the first figure.
     pub worst: Option<(String, Option<f64>)>,
@@ -247,6 +254,18 @@ impl Comparison<'_> {
                 100.0 * CPU_SHARE_MIN_RATIO
             )
         })
+    }
+
+    /// A warning if some figures are totals over windows of different lengths.
+    fn windows_warning(&self) -> Option<String> {
+        let unjudged = || self.differences.iter().filter(|found| found.method == Method::Windows);
+        let first = unjudged().next()?;
+        let example = window_example(first);
+        Some(format!(
+            "{} figures are totals over windows of different lengths ({example}), so they are not judged (compare rates, \
+             shares of CPU time and means)",
+            unjudged().count()
+        ))
     }
 
     /// A warning if only the second run has some of the figures.
@@ -288,6 +307,13 @@ impl Comparison<'_> {
     }
 }
 
+/// A total over windows of different lengths, in words: its table and column, its row, and the lengths.
+fn window_example(difference: &Difference<'_>) -> String {
+    let Pair { table, column, windows, .. } = &difference.pair;
+    let lengths = windows.map_or(String::new(), |windows| windows.text());
+    format!("{}.{} of {}: {lengths}", table.name, column.name, difference.row_name())
+}
+
 /// Why two runs cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
@@ -322,6 +348,12 @@ pub enum CompareError {
         "rule {0:?}: the second run has none of its figures (was a row renamed, or not measured?)"
     )]
     AllMissing(String),
+    /// All cells of a rule are totals over windows of different lengths. Fields: the rule, and an example.
+    #[error(
+        "rule {0:?} is about totals over windows of different lengths ({1}): a longer window has a larger total (name a \
+         rate, a share of CPU time or a mean, such as rate_hz, self_cpu_ratio or self_mean_ns)"
+    )]
+    Windows(String, String),
     /// No cell of a rule can be judged.
     #[error(
         "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, with different \
@@ -455,7 +487,8 @@ impl<'p> Judge<'p> {
             Judge { plan, exactness, clocks, leading_row_tail: 0.0, minor_row_tail: 0.0 };
         let is_judged = |pair: &&Pair<'_>| {
             let has_noise = !judge.is_exact(pair) || pair.repeats.is_some();
-            pair.has_interval() && !judge.lacks_runs(pair) && has_noise
+            let is_unjudged = judge.lacks_runs(pair) || pair.has_other_windows();
+            pair.has_interval() && !is_unjudged && has_noise
         };
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
@@ -507,9 +540,10 @@ impl<'p> Judge<'p> {
             Clocks::Differ if depends_on_clock(&pair) => Role::Figure,
             Clocks::Differ | Clocks::Same => pair.column.role,
         };
-        let interval = distances.map(|distances| Interval::new(figures, distances));
-        let verdict =
-            interval.map_or(Verdict::Undecided, |interval| verdict(&interval, margin_ratio, role));
+        let windows = pair.windows;
+        let interval = distances.map(|distances| Interval::new(figures, distances, windows));
+        let verdict = interval
+            .map_or(Verdict::Undecided, |interval| verdict(&interval, margin_ratio, role, windows));
         let interval = interval.map(|interval| interval.ends);
         Difference { pair, change: Some(change), interval, method, verdict, tail, exactness }
     }
@@ -521,6 +555,9 @@ impl<'p> Judge<'p> {
         change: f64,
         tail: f64,
     ) -> (Method, Option<Distances>) {
+        if pair.has_other_windows() {
+            return (Method::Windows, None);
+        }
         let (down, up) = pair.bucket_distances();
         let has_buckets = down > 0.0 || up > 0.0;
         // Equal runs give equal estimates. Quantiles in one bucket may differ.
@@ -605,6 +642,7 @@ pub fn compare_series<'a>(
                        changed, neither worse nor better";
         comparison.warnings.push(warning.to_owned());
     }
+    comparison.warnings.extend(comparison.windows_warning());
     comparison.warnings.extend(comparison.unreliable_rules_warning());
     comparison.warnings.extend(comparison.added_warning());
     comparison.warnings.extend(comparison.partial_pairs_warning());
@@ -615,7 +653,8 @@ pub fn compare_series<'a>(
     let unchecked: Vec<String> = comparison
         .outcomes
         .iter()
-        .filter_map(Outcome::unchecked_warning)
+        .flat_map(|outcome| [outcome.unchecked_warning(), outcome.windows_warning()])
+        .flatten()
         .chain(unchecked)
         .collect();
     comparison.warnings.extend(unchecked);
@@ -663,6 +702,17 @@ impl Outcome {
                 cells + unchecked
             )
         })
+    }
+
+    /// A warning if the rule could not be checked on some of its figures, because they are totals over windows of different
+    /// lengths.
+    fn windows_warning(&self) -> Option<String> {
+        let (count, example) = self.other_windows.as_ref()?;
+        Some(format!(
+            "rule {:?} is not checked on {count} of its {} figures: they are totals over windows of different lengths \
+             ({example}) (name a rate, a share of CPU time or a mean)",
+            self.rule.text, self.cells
+        ))
     }
 }
 
@@ -796,8 +846,14 @@ fn outcome(
     }
     let has_interval =
         |difference: &&Difference<'_>| difference.change.is_some() && difference.interval.is_some();
+    let with_other_windows = || covered.iter().filter(|found| found.method == Method::Windows);
+    let window_example = with_other_windows().next().map(|first| window_example(first));
     if !covered.iter().any(has_interval) {
-        return Err(CompareError::NoInterval(rule.text.clone()));
+        let text = rule.text.clone();
+        return Err(match window_example {
+            Some(example) => CompareError::Windows(text, example),
+            None => CompareError::NoInterval(text),
+        });
     }
     let cell_ruling = |difference: &Difference<'_>| {
         let first_figure = difference.pair.base.map_or(0.0, |base| base.value);
@@ -809,6 +865,8 @@ fn outcome(
             (Some(change), _) if is_beyond(change) => Ruling::InDoubt,
             // A row that only one of the runs has may be the reason for the gate.
             (None, _) => Ruling::InDoubt,
+            // The change of a total says nothing if the windows differ.
+            _ if difference.method == Method::Windows => Ruling::InDoubt,
             _ => Ruling::Holds,
         }
     };
@@ -836,6 +894,7 @@ fn outcome(
         cells: covered.len() - missing - added,
         missing,
         added,
+        other_windows: window_example.map(|example| (with_other_windows().count(), example)),
         ruling: worst.map_or(Ruling::Holds, cell_ruling),
         worst: worst.map(name_and_ratio),
     })
@@ -947,3 +1006,5 @@ mod mirror_tests;
 mod same_twice;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;

@@ -15,6 +15,7 @@ use super::cells::{
 };
 use super::estimates::EstimateSource;
 use super::run_totals::clock_ghz;
+use super::windows::{RunWindows, Window, WindowLengths, is_total};
 use super::{
     CPU_SHARE_MIN_RATIO, Clocks, EVENT_KEY, Exactness, Judge, Method, Plan, Verdict, is_repeatable,
 };
@@ -37,6 +38,8 @@ pub struct Reading {
     event: Option<String>,
     /// See [`row_fingerprint`].
     row_fingerprint: u64,
+    /// The window of the row. `None` if the run has no windows.
+    window: Option<Window>,
 }
 
 /// The change of a figure from its baseline.
@@ -83,6 +86,7 @@ impl Reading {
             assumes_independence: assumes_independence(table, row, column),
             event,
             row_fingerprint: row_fingerprint(table, row),
+            window: RunWindows::of_run(run).of_row(table, row),
         })
     }
 
@@ -144,6 +148,11 @@ pub fn changes(
             has_equal_rows: base.row_fingerprint == new.row_fingerprint,
             repeats: None,
             pair_counts: None,
+            windows: if is_total(table, column) {
+                WindowLengths::of_total(base.window, new.window)
+            } else {
+                None
+            },
         }
     };
     let matched: Vec<Pair<'_>> = pairs.iter().map(pair).collect();
@@ -163,6 +172,27 @@ pub fn changes(
         }
     });
     judged.collect()
+}
+
+/// A warning if the readings of a column are totals over windows of different lengths: a longer window has a larger total.
+#[must_use]
+pub fn windows_warning(table: &Table, column: &Column, readings: &[&Reading]) -> Option<String> {
+    if !is_total(table, column) {
+        return None;
+    }
+    let (first, others) = readings.split_first()?;
+    let lengths = others
+        .iter()
+        .filter_map(|other| WindowLengths::of_total(first.window, other.window))
+        .filter(WindowLengths::differ)
+        .reduce(WindowLengths::more_different)?;
+    Some(format!(
+        "{}.{} is a total over a window, and the windows differ in length ({}): a longer window has a larger total (report \
+         a rate, a share of CPU time or a mean)",
+        table.name,
+        column.name,
+        lengths.text()
+    ))
 }
 
 impl Change {

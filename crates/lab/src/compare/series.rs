@@ -14,6 +14,7 @@ use stats::interval::t_quantile;
 
 use super::cells::{Figure, LeftOutTable, Matched, Pair, PairCounts};
 use super::decision::Distances;
+use super::windows::WindowLengths;
 use super::{CompareError, Exactness};
 
 /// Fewest pairs of runs from which an interval is computed.
@@ -155,6 +156,8 @@ impl<'a> Collected<'a> {
         pair.is_estimate |= other.is_estimate;
         pair.assumes_independence |= other.assumes_independence;
         pair.has_equal_rows &= other.has_equal_rows;
+        pair.windows =
+            pair.windows.into_iter().chain(other.windows).reduce(WindowLengths::more_different);
         self.figures.extend(both_figures(other));
         self.base_values.extend(other.base.map(|figure| figure.value));
         self.new_values.extend(other.new.map(|figure| figure.value));

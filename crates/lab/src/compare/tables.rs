@@ -76,7 +76,7 @@ fn rules_table(comparison: &Comparison<'_>) -> Table {
             "ruling",
             "broken: a figure is beyond the limit, its whole interval where it has one. in \
              doubt: a figure is beyond it and its interval is not, or only one of the runs has a \
-             figure. holds: none is.",
+             figure, or a figure is a total over windows of different lengths. holds: none is.",
         )
         .priority(99)
         .text(|outcome: &Outcome| outcome.ruling.word()),
@@ -205,7 +205,8 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             "exact: any difference is real, of quantiles any beyond the histogram's buckets. intervals: Student's t of means and amounts, MOVER \
              of quantiles, with Bonferroni's confidence for all figures together. runs: \
              Student's t of the differences of pairs of runs, of their logarithms if all figures \
-             are positive. no interval, one run: not judged. Absent: only one of the runs has the \
+             are positive. no interval, one run: not judged. windows differ: not judged, a total over windows of different \
+             lengths. Absent: only one of the runs has the \
              figure, and figures are not exact.",
         )
         .priority(50)

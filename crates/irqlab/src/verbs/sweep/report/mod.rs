@@ -209,7 +209,11 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(goal) = &args.best {
         match &facts.goal_column {
             Some(column) => {
-                answers.extend(best_sentences(goal, column, &candidates(plan, &combinations)))
+                // The report's own warnings name its column.
+                if column.name != facts.column.name {
+                    answers.extend(windows_warning(&facts, column, 1, &combinations));
+                }
+                answers.extend(best_sentences(goal, column, &candidates(plan, &combinations)));
             }
             None => answers.push(format!("No best: the first run has no column {}.", goal.column)),
         }
@@ -344,13 +348,14 @@ fn outline_of(sweep: &SweepDirectory, task: &Task) -> anyhow::Result<Run> {
     }
 }
 
-/// The run of a task with the rows of the chosen table, and of tables with shares of CPU time.
+/// The run of a task with the rows of the chosen table, and of tables with shares of CPU time or with windows.
 fn read_run(sweep: &SweepDirectory, task: &Task, wanted: &Wanted) -> anyhow::Result<Option<Run>> {
     let Some(path) = checked_run(sweep, task).map_err(usage)? else { return Ok(None) };
     let part = |table: &Table| {
         let has_shares = table.columns.iter().any(|column| column.is_cpu_share)
             || table.column("context").is_some();
-        let is_needed = has_shares && table.row_count() <= OTHER_TABLE_ROWS_MAX;
+        let is_needed = (has_shares || compare::has_windows(table))
+            && table.row_count() <= OTHER_TABLE_ROWS_MAX;
         if table.name == wanted.table || is_needed { Part::All } else { Part::Outline }
     };
     Ok(Some(record::read_run_parts(&path, part)?))
@@ -586,6 +591,21 @@ fn judge(
         combinations[position].base = Some(base);
         combinations[position].change = Some(change);
     }
+}
+
+/// A warning if the figures of a column are totals over windows of different lengths. `position`: that of the column among
+/// [`Wanted::columns`].
+fn windows_warning(
+    facts: &Facts,
+    column: &Column,
+    position: usize,
+    combinations: &[Combination<'_>],
+) -> Option<String> {
+    let readings: Vec<&Reading> = combinations
+        .iter()
+        .filter_map(|combination| combination.readings.get(position)?.as_ref())
+        .collect();
+    compare::windows_warning(&facts.table, column, &readings)
 }
 
 /// The combinations as candidates for the goal.

@@ -7,7 +7,7 @@ use serde_json::Map;
 use sweep::{Plan, SweepDirectory};
 
 use super::selection::ChosenColumn;
-use super::{Combination, Facts, State, path_text};
+use super::{Combination, Facts, State, path_text, windows_warning};
 
 /// Name of the table.
 const COMBINATIONS: &str = "combinations";
@@ -253,6 +253,7 @@ fn warnings(
         Some(path) => against_warning(path, combinations),
         None => baseline_warning(plan, combinations),
     });
+    warnings.extend(windows_warning(facts, &facts.column, 0, combinations));
     if facts.live_machines.len() > 1 {
         let machines: Vec<&str> = facts.live_machines.iter().map(String::as_str).collect();
         warnings.push(format!(
