@@ -62,6 +62,8 @@ struct Frame<const N: usize> {
     self_counts: Counts<N>,
     /// Counts of the contexts that were nested in this one and have ended.
     nested: Counts<N>,
+    /// Inclusive counts that the ledger has of recursive calls: of spans of the same function nested in this one.
+    recursive: Counts<N>,
     /// The first count of the CPU when the span started.
     start: u64,
     /// The region of interest at the start of the span, or 0 if no region was open.
@@ -81,12 +83,13 @@ struct Frame<const N: usize> {
 impl<const N: usize> Frame<N> {
     fn new(context: KernelContext, entry: Entry) -> Self {
         let (fault, off) = (FaultKind::default(), OffCpu::default());
-        let (self_counts, nested) = ([0; N], [0; N]);
+        let (self_counts, nested, recursive) = ([0; N], [0; N], [0; N]);
         Frame {
             context,
             entry,
             self_counts,
             nested,
+            recursive,
             start: 0,
             region: 0,
             fault,
@@ -699,6 +702,9 @@ impl<const N: usize> KernelStack<N> {
 
     /// Removes all frames from `position` on, which is not 0, and forgets the waiting functions that they called.
     fn remove_frames(&mut self, position: usize) {
+        for removed in (position..self.frames.len()).rev() {
+            self.pass_recursive_counts(removed);
+        }
         self.frames.truncate(position);
         while self.time.waits.last().is_some_and(|wait| wait.depth > position) {
             self.time.waits.pop();
@@ -845,6 +851,19 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
+    /// Adds the inclusive counts that the ledger has from the frame at `position` and from recursive calls in it to the
+    /// frame of the same function below it, if there is one.
+    fn pass_recursive_counts(&mut self, position: usize) {
+        let Frame { context, recursive, .. } = self.frames[position];
+        if !matches!(context, KernelContext::Function(_)) {
+            return;
+        }
+        let mut below = self.frames[..position].iter_mut().rev();
+        if let Some(caller) = below.find(|frame| frame.context == context) {
+            add(&mut caller.recursive, &recursive);
+        }
+    }
+
     fn top(&self) -> &Frame<N> {
         &self.frames[self.frames.len() - 1]
     }
@@ -982,12 +1001,21 @@ impl<const N: usize> KernelStack<N> {
             self.end_request(above, None);
         }
         self.end_request(position, Some(inclusive));
+        // Abandoned recursive calls pass their counts to this frame first.
+        self.remove_frames(position + 1);
+        let recursive = self.frames[position].recursive;
+        let is_counted = self.counting && frame.region == self.region && !frame.is_partial;
+        if is_counted {
+            self.frames[position].recursive = inclusive;
+        }
         self.remove_frames(position);
         if let Some(parent) = self.frames.last_mut() {
             add(&mut parent.nested, &inclusive);
         }
-        if self.counting && frame.region == self.region && !frame.is_partial {
-            self.ledger.complete(frame.context, &inclusive);
+        if is_counted {
+            let not_counted_yet =
+                std::array::from_fn(|index| inclusive[index].saturating_sub(recursive[index]));
+            self.ledger.complete(frame.context, &not_counted_yet);
             self.keep_span(&frame, inclusive);
         }
         self.note_top();

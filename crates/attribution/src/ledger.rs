@@ -25,7 +25,7 @@ pub struct Row<const N: usize = 1> {
     /// Counts of the context itself. Over all rows, they add up to the counts of the CPU.
     pub self_counts: Counts<N>,
     /// Counts from entry to exit, including nested contexts but without other tasks. Only spans that started
-    /// and ended while the region was open are included.
+    /// and ended while the region was open are included. Counts of a recursive call of a function are included once.
     pub inclusive: Counts<N>,
     /// How often the context was entered. For a task at the bottom of a stack (user, kernel thread, task, idle): how
     /// often a task switch or a return led to it.
@@ -94,7 +94,8 @@ impl<const N: usize> Ledger<N> {
         self.rows[position].1.entries += 1;
     }
 
-    /// Counts a span of `context` that has ended.
+    /// Counts a span of `context` that has ended. `inclusive`: its counts without those of spans nested in it that are
+    /// counted already.
     pub fn complete(&mut self, context: KernelContext, inclusive: &Counts<N>) {
         let position = self.row_position(context);
         let row = &mut self.rows[position].1;

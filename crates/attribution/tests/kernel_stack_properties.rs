@@ -113,7 +113,9 @@ proptest! {
             apply(cpu, &mut tasks, event);
             for span in cpu.stack.take_spans() {
                 prop_assert!(span.self_counts[0] <= span.inclusive[0]);
-                *of_spans.entry(span.context).or_insert(0) += span.inclusive[0];
+                let (sum, longest) = of_spans.entry(span.context).or_insert((0, 0));
+                *sum += span.inclusive[0];
+                *longest = span.inclusive[0].max(*longest);
             }
             let now = [cpu.now];
             let after = self_count(cpu.stack.rows(now), context);
@@ -134,10 +136,19 @@ proptest! {
                 }
             }
         }
-        // The rows are the sums of the spans.
+        // The rows are the sums of the spans. Only counts of recursive calls of a function are in several spans.
         inclusive.retain(|_, sum| *sum > 0);
-        of_spans.retain(|_, sum| *sum > 0);
-        prop_assert_eq!(of_spans, inclusive);
+        of_spans.retain(|_, (sum, _)| *sum > 0);
+        prop_assert!(of_spans.keys().eq(inclusive.keys()));
+        let executed: u64 = cpus.iter().map(|cpu| cpu.now).sum();
+        for (context, row) in inclusive {
+            let (sum, longest) = of_spans[&context];
+            if matches!(context, KernelContext::Function(_)) {
+                prop_assert!(longest <= row && row <= sum && row <= executed, "{}: {}", context, row);
+            } else {
+                prop_assert_eq!(row, sum);
+            }
+        }
         // A span may end on another CPU than the one on which it started.
         for (context, (entries, completed)) in spans {
             prop_assert!(completed <= entries, "{}: {} of {}", context, completed, entries);
@@ -293,4 +304,46 @@ fn a_function_that_ends_with_a_jump_to_another_returns_with_it() {
     let ledger = stack.close_region([9]);
     let inclusive = |context| ledger.rows().find(|row| row.0 == context).unwrap().1.inclusive;
     assert_eq!((inclusive(first), inclusive(second)), ([9], [5]));
+}
+
+#[test]
+fn a_recursive_call_is_in_the_inclusive_counts_once() {
+    const RETURN: u64 = 0x50;
+    const FUNCTION: KernelContext = KernelContext::Function(1);
+    let row_after = |calls: fn(&mut KernelStack)| {
+        let mut stack = KernelStack::<1>::default();
+        stack.enter_call(FUNCTION, RETURN, 0x3000, [0]);
+        stack.open_region([100]);
+        calls(&mut stack);
+        let ledger = stack.close_region([200]);
+        let row = ledger.rows().find(|(context, _)| *context == FUNCTION).unwrap().1;
+        (row.completed, row.inclusive[0])
+    };
+    // The function calls itself through another function; 18 instructions are in it, and 2 in the other function.
+    let recursion = |stack: &mut KernelStack| {
+        stack.enter_call(FUNCTION, RETURN, 0x2000, [100]);
+        stack.enter_call(KernelContext::Function(2), RETURN, 0x1800, [110]);
+        stack.enter_call(FUNCTION, RETURN, 0x1000, [112]);
+        stack.at_return_address(RETURN, 0x1008, [117]);
+        stack.at_return_address(RETURN, 0x1808, [117]);
+        stack.at_return_address(RETURN, 0x2008, [120]);
+    };
+    // The outermost call started before the region and does not count.
+    assert_eq!(row_after(recursion), (2, 20));
+    // The outer call does not end in the region: the inner call counts.
+    let unfinished = |stack: &mut KernelStack| {
+        stack.enter_call(FUNCTION, RETURN, 0x2000, [100]);
+        stack.enter_call(FUNCTION, RETURN, 0x1000, [110]);
+        stack.at_return_address(RETURN, 0x1008, [115]);
+    };
+    assert_eq!(row_after(unfinished), (1, 5));
+    // A call that ends, inside a call whose end was not seen.
+    let abandoned = |stack: &mut KernelStack| {
+        stack.enter_call(FUNCTION, RETURN, 0x2000, [100]);
+        stack.enter_call(FUNCTION, RETURN, 0x1000, [110]);
+        stack.enter_call(FUNCTION, RETURN, 0x800, [112]);
+        stack.at_return_address(RETURN, 0x808, [115]);
+        stack.at_return_address(RETURN, 0x2008, [120]);
+    };
+    assert_eq!(row_after(abandoned), (2, 20));
 }
