@@ -19,6 +19,19 @@ pub(crate) trait GuestMemory {
         self.bytes_at(address).map(u64::from_le_bytes)
     }
 
+    /// The text at `address`, up to its zero byte. It is read byte by byte, because the next page may not be mapped.
+    fn text_at<const BYTES_MAX: usize>(&mut self, address: u64) -> Option<[u8; BYTES_MAX]> {
+        let mut text = [0; BYTES_MAX];
+        for (address, byte) in (address..).zip(&mut text) {
+            let [read] = self.bytes_at(address)?;
+            if read == 0 {
+                break;
+            }
+            *byte = read;
+        }
+        Some(text)
+    }
+
     /// The 32-bit number at `address`. `None` if it is not mapped.
     fn half_word_at(&mut self, address: u64) -> Option<u32> {
         self.bytes_at(address).map(u32::from_le_bytes)

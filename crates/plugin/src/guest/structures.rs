@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use machine::PhysicalAddress;
 use simrecord::record::{Record, StructureKind, StructureName, TEXT_BYTES_MAX};
 
+use crate::guest::memory::GuestMemory;
 use crate::guest::user_functions::UserFunctions;
 use crate::qemu::Qemu;
 use plugin_interface::symbols::Offsets;
@@ -244,7 +245,7 @@ impl Guest<'_> {
             let users = offsets.cache_users.map(|users| cache.wrapping_add(users));
             let users = users.and_then(|users| guest.qemu.memory(users)).map(i32::from_le_bytes);
             // Caches that may not be shared have a negative count.
-            Some((guest.text(name)?, users.map_or(0, |users| users.max(1) as u32)))
+            Some((guest.qemu.text_at(name)?, users.map_or(0, |users| users.max(1) as u32)))
         });
         Some(Located::new(StructureKind::Slab, cache, distance % size))
     }
@@ -259,7 +260,7 @@ impl Guest<'_> {
         let structure = Structure { kind: StructureKind::File, place: system };
         self.remember_name(structure, |guest| {
             let name = word(guest.qemu, system.wrapping_add(offsets.file_system_name?))?;
-            Some((guest.text(name)?, 1))
+            Some((guest.qemu.text_at(name)?, 1))
         });
         Some(Located::new(StructureKind::File, system, 0))
     }
@@ -277,19 +278,5 @@ impl Guest<'_> {
         {
             self.structures.names.insert(structure, name);
         }
-    }
-
-    /// The text at an address, up to its zero byte. It is read byte by byte, because the next page may not be mapped.
-    /// `None` if a byte before the zero byte cannot be read.
-    pub(crate) fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
-        let mut text = [0; TEXT_BYTES_MAX];
-        for (index, byte) in text.iter_mut().enumerate() {
-            let [read] = self.qemu.memory::<1>(address.wrapping_add(index as u64))?;
-            if read == 0 {
-                break;
-            }
-            *byte = read;
-        }
-        Some(text)
     }
 }

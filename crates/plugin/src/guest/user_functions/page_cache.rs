@@ -6,6 +6,7 @@
 
 use machine::PhysicalAddress;
 
+use crate::guest::memory::GuestMemory;
 use crate::guest::structures::{DIRECT_MAP, Guest, PAGE_ARRAY, PAGE_SHIFT, word};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -21,6 +22,8 @@ const NODES_FIRST: u64 = 4_096;
 const NODE_INDEX: u64 = 63;
 /// The most levels of a tree of pages that are followed.
 const LEVELS_MAX: usize = 12;
+/// The longest component of a path (`NAME_MAX` of Linux).
+const COMPONENT_BYTES_MAX: usize = 255;
 /// The most bytes that are read from the guest at once.
 const READ_BYTES: usize = 64;
 
@@ -54,6 +57,13 @@ pub(super) struct FileVersion {
     pub(super) bytes: u64,
     /// When the file was written last.
     written: FileTime,
+}
+
+/// The component of a path whose text is at `address`. `None` if it is empty or cannot be read.
+fn component_at(memory: &mut impl GuestMemory, address: u64) -> Option<String> {
+    let text = memory.text_at::<COMPONENT_BYTES_MAX>(address)?;
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
 }
 
 impl Guest<'_> {
@@ -117,9 +127,7 @@ impl Guest<'_> {
         }
         let name = link.wrapping_sub(offsets.name_link?);
         let text = self.word(name.wrapping_add(offsets.name_text?))?;
-        let text = self.text(text)?;
-        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-        Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
+        component_at(self.qemu, text)
     }
 
     /// Reads the part of a file from `offset` on into `buffer`. `page`: any page of the file. Returns whether the whole
@@ -189,5 +197,26 @@ impl Guest<'_> {
         let number = entry.checked_sub(PAGE_ARRAY.start)? / description_bytes;
         let number = number.checked_add(index.checked_sub(first_index)?)?;
         Some(DIRECT_MAP.start.wrapping_add(number << PAGE_SHIFT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::memory::tests::TestMemory;
+
+    #[test]
+    fn names_of_files_are_read_to_their_end() {
+        let mut memory = TestMemory::default();
+        let names = ["one", "two"].map(|end| "a".repeat(40) + end);
+        for (name, address) in names.iter().zip([0x1000, 0x2000]) {
+            memory.write(address, name.as_bytes());
+            memory.write(address + name.len() as u64, &[0]);
+        }
+        let read = [0x1000, 0x2000].map(|address| component_at(&mut memory, address).unwrap());
+        assert_eq!(read, names);
+        memory.write(0x3000, &[b'b'; COMPONENT_BYTES_MAX]);
+        assert_eq!(component_at(&mut memory, 0x3000).unwrap().len(), COMPONENT_BYTES_MAX);
+        assert_eq!(component_at(&mut memory, 0x4000), None);
     }
 }
