@@ -3,6 +3,8 @@
 //! The order of search is: the program that `IRQLAB_QEMU` names; `qemu-system-x86_64` of the system, if
 //! its version is supported; the private QEMU that [`setup`](crate::setup::setup) installs.
 
+mod content;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -114,6 +116,8 @@ pub struct Qemu {
     pub version_text: String,
     /// See [`Qemu::processors`]. Empty until it is asked.
     processors: Arc<OnceLock<Processors>>,
+    /// See [`Qemu::content_sha256`]. Empty until it is asked.
+    content_sha256: Arc<OnceLock<String>>,
 }
 
 impl Qemu {
@@ -158,6 +162,7 @@ impl Qemu {
             version: unknown_version,
             version_text: String::new(),
             processors: Arc::default(),
+            content_sha256: Arc::default(),
         };
         let output = process::output(qemu.command().arg("--version"))?;
         let line = String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned();
@@ -246,12 +251,18 @@ pub(crate) mod tests {
         qemu
     }
 
+    /// A QEMU with this hash of its content.
+    pub(crate) fn qemu_with_content(sha256: &str) -> Qemu {
+        Qemu { content_sha256: Arc::new(OnceLock::from(sha256.to_owned())), ..qemu() }
+    }
+
     pub(crate) fn qemu() -> Qemu {
         Qemu {
             program: "/q".into(),
             first_arguments: Vec::new(),
             origin: Origin::System,
             processors: Arc::default(),
+            content_sha256: Arc::new(OnceLock::from("ab".to_owned())),
             version: Version { major: 11, minor: 1, micro: 3 },
             version_text: "QEMU emulator version 11.1.3".to_owned(),
         }

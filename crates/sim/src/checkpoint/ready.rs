@@ -96,7 +96,7 @@ fn boot_or_reuse(
         return Ok(Start::Boot);
     }
     let machine = without_request_times(machine);
-    let name = format!("{PREFIX}{}", key(qemu, &machine, preparation)?);
+    let name = format!("{PREFIX}{}", key(cache, qemu, &machine, preparation)?);
     let boot = |staging: &Path| {
         let target = Boot { machine: &machine, preparation, limits, alarm_s: GUEST_LIMIT_S };
         save_when_ready(cache, qemu, &target, staging, stop).map(drop)
@@ -213,10 +213,11 @@ impl Ready {
 
 /// Returns a machine's key, which covers everything that the machine's state depends on. A new setting that changes
 /// the state must get a field here.
-fn key(qemu: &Qemu, machine: &Machine, preparation: Option<&str>) -> Result<String> {
+fn key(cache: &Cache, qemu: &Qemu, machine: &Machine, preparation: Option<&str>) -> Result<String> {
     let mut depends_on = json!({
         "schema": SCHEMA,
         "qemu": qemu.version_text,
+        "qemu_content": qemu.content_sha256(cache)?,
         "plugin": watch::plugin_sha256(),
         "kernel": machine.kernel_sha256,
         "initramfs": machine.initramfs_sha256,
@@ -239,7 +240,12 @@ mod tests {
     use crate::machine::identity::Identity;
     use crate::machine::tests::machine;
     use crate::models;
-    use crate::qemu::tests::qemu;
+    use crate::qemu::tests::{qemu, qemu_with_content};
+
+    fn key(qemu: &Qemu, machine: &Machine, preparation: Option<&str>) -> Result<String> {
+        let scratch = tempfile::tempdir().unwrap();
+        super::key(&Cache::at(scratch.path()).unwrap(), qemu, machine, preparation)
+    }
 
     fn of_zen3() -> Identity {
         Identity::of_model(&models::with_changes("zen3", &[]).unwrap().1, 1)
@@ -284,6 +290,7 @@ mod tests {
         let mut other_qemu = qemu();
         other_qemu.version_text = "QEMU 11.2".to_owned();
         assert_ne!(key(&other_qemu, &machine(), None).unwrap(), base_key);
+        assert_ne!(key(&qemu_with_content("cd"), &machine(), None).unwrap(), base_key);
         assert_ne!(key(&qemu(), &machine(), Some("true")).unwrap(), base_key);
         // The key does not depend on the paths of the files.
         let mut moved = machine();
