@@ -8,7 +8,7 @@
 mod sampled;
 mod services;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -706,17 +706,26 @@ fn context_of(code: u64) -> Result<KernelContext> {
 
 /// Returns the plugin's warnings. All notices of lost writes become one warning with the total number.
 fn notices(stream: &Stream) -> Vec<String> {
-    let lost_writes = |record: &Record| match record {
-        Record::Notice(Notice::DeviceWritesLost, _, number) => Some(*number),
-        _ => None,
-    };
-    let other_notice = |record: &Record| match record {
-        Record::Notice(Notice::DeviceWritesLost, ..) => None,
-        Record::Notice(notice, ..) => Some(notice.to_string()),
-        _ => None,
-    };
-    let mut notices: Vec<String> = stream.records.iter().filter_map(other_notice).collect();
-    let lost_count = stream.records.iter().filter_map(lost_writes).reduce(u64::saturating_add);
+    let mut notices = Vec::new();
+    let mut lost_count: Option<u64> = None;
+    let mut uncounted_events = BTreeSet::new();
+    for record in &stream.records {
+        match record {
+            Record::Notice(Notice::DeviceWritesLost, _, lost) => {
+                lost_count = Some(lost_count.unwrap_or(0).saturating_add(*lost));
+            }
+            Record::Notice(Notice::EventNotCounted, _, event) => {
+                uncounted_events.insert(*event);
+            }
+            Record::Notice(notice, ..) => notices.push(notice.to_string()),
+            _ => {}
+        }
+    }
+    if !uncounted_events.is_empty() {
+        let events: Vec<String> =
+            uncounted_events.iter().map(|event| format!("{event:#x}")).collect();
+        notices.push(format!("{} (event {})", Notice::EventNotCounted, events.join(", ")));
+    }
     if let Some(lost) = lost_count {
         notices.push(format!("{} ({lost} writes)", Notice::DeviceWritesLost));
     }

@@ -30,6 +30,10 @@ pub(crate) trait EventCounts {
     /// is not counted now.
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64>;
 
+    /// Whether nothing is counted now, but will be counted at another level of detail. An event that has no count now may
+    /// have one then.
+    fn is_paused(&self) -> bool;
+
     /// The most instructions that the vCPU executes in a cycle.
     fn instructions_per_cycle_max(&self) -> u64;
 }
@@ -71,6 +75,8 @@ pub(crate) struct Pmu {
     layout: RegisterLayout,
     /// The general counters, and then the fixed counters.
     counters: Vec<Counter>,
+    /// Whether the guest has enabled the fixed counter of slots, which this PMU lacks.
+    enables_slots: bool,
 }
 
 impl Counter {
@@ -124,7 +130,7 @@ impl Pmu {
             is_enabled_globally,
             ..Counter::default()
         });
-        Pmu { layout, counters: counters.collect() }
+        Pmu { layout, counters: counters.collect(), enables_slots: false }
     }
 
     /// The value that the guest reads from a register.
@@ -170,6 +176,7 @@ impl Pmu {
                 counter.restart(counts);
             }
             PmuRegister::FixedControl => {
+                self.enables_slots = layout.enables_slots(value);
                 for (index, event) in layout.fixed_events().iter().enumerate() {
                     let select = select_of_fixed(*event, index, value);
                     self.write_select(layout.general_counters() + index, select, counts);
@@ -205,26 +212,17 @@ impl Pmu {
         counter.restart(counts);
     }
 
-    /// The events of counters that are on but cannot count, each as the event's bits of an event select. Only counters
-    /// that a write of `value` to `register` can switch on are considered.
-    pub(crate) fn uncounted_after_write(
-        &self,
-        (register, value): (PmuRegister, u64),
-        counts: &impl EventCounts,
-    ) -> Vec<u64> {
-        let counters = match register {
-            PmuRegister::Select(index) => &self.counters[index..=index],
-            PmuRegister::FixedControl => &self.counters[self.layout.general_counters()..],
-            PmuRegister::GlobalControl => &self.counters[..],
-            PmuRegister::Value(_) | PmuRegister::GlobalStatus | PmuRegister::GlobalReset => &[],
-        };
+    /// The events of counters that are on but cannot count, each as the event's bits of an event select. None while
+    /// counting is paused.
+    pub(crate) fn uncounted(&self, counts: &impl EventCounts) -> Vec<u64> {
+        if counts.is_paused() {
+            return Vec::new();
+        }
         let is_uncounted =
             |counter: &&Counter| counter.rings().is_some() && counter.count(counts).is_none();
-        let uncounted = counters.iter().filter(is_uncounted);
+        let uncounted = self.counters.iter().filter(is_uncounted);
         let events = uncounted.map(|counter| counter.select & EVENT_BITS);
-        let enables_missing_counter =
-            register == PmuRegister::FixedControl && self.layout.enables_slots(value);
-        events.chain(enables_missing_counter.then_some(SLOTS)).collect()
+        events.chain(self.enables_slots.then_some(SLOTS)).collect()
     }
 
     /// Synchronises all counters with the counts.
@@ -291,7 +289,7 @@ impl Pmu {
             has_overflowed: content.has_overflowed,
             interrupt: content.interrupt,
         };
-        Pmu { layout, counters: content.iter().map(counter).collect() }
+        Pmu { layout, counters: content.iter().map(counter).collect(), enables_slots: false }
     }
 }
 
@@ -333,6 +331,10 @@ mod tests {
             }
         }
 
+        fn is_paused(&self) -> bool {
+            self.paused
+        }
+
         fn instructions_per_cycle_max(&self) -> u64 {
             if self.wide { 4 } else { 1 }
         }
@@ -350,9 +352,9 @@ mod tests {
         Pmu::new(RegisterLayout::of_vendor(Vendor::Intel))
     }
 
-    /// The event of a general counter that is on but is not counted.
-    fn uncounted(pmu: &Pmu, index: usize) -> Vec<u64> {
-        pmu.uncounted_after_write((Select(index), 0), &executed(9, 9))
+    /// The events of counters that are on but are not counted.
+    fn uncounted(pmu: &Pmu) -> Vec<u64> {
+        pmu.uncounted(&executed(9, 9))
     }
 
     #[test]
@@ -380,7 +382,7 @@ mod tests {
         let mut pmu = amd();
         pmu.write(Select(0), INSTRUCTIONS | ON | GUEST_ONLY, &executed(0, 0));
         assert_eq!(pmu.read(Value(0), &executed(9, 9)), 0);
-        assert_eq!(uncounted(&pmu, 0), []);
+        assert_eq!(uncounted(&pmu), []);
         pmu.write(Select(0), INSTRUCTIONS | ON | GUEST_ONLY | HOST_ONLY, &executed(9, 9));
         assert_eq!(pmu.read(Value(0), &executed(10, 9)), 1);
     }
@@ -422,13 +424,25 @@ mod tests {
         pmu.write(Value(0), 77, &executed(0, 0));
         pmu.write(Select(0), BRANCH_MISSES | ON | INTERRUPT, &executed(0, 0));
         assert_eq!(pmu.read(Value(0), &executed(1 << 40, 0)), 77);
-        assert_eq!(uncounted(&pmu, 0), [BRANCH_MISSES]);
+        assert_eq!(uncounted(&pmu), [BRANCH_MISSES]);
         assert_eq!(pmu.next_overflow(&executed(0, 0)), None);
         // Cycles with at least one instruction are not instructions.
         pmu.write(Select(1), INSTRUCTIONS | ON | 1 << 24, &executed(0, 0));
-        assert_eq!(uncounted(&pmu, 1), [INSTRUCTIONS | 1 << 24]);
+        assert_eq!(uncounted(&pmu), [BRANCH_MISSES, INSTRUCTIONS | 1 << 24]);
         pmu.write(Select(1), INSTRUCTIONS | ON, &executed(0, 0));
-        assert_eq!(uncounted(&pmu, 1), []);
+        assert_eq!(uncounted(&pmu), [BRANCH_MISSES]);
+    }
+
+    #[test]
+    fn an_event_is_named_where_counting_starts_and_not_before() {
+        let paused = Executed { paused: true, ..executed(0, 0) };
+        let mut pmu = amd();
+        pmu.write(Select(0), INSTRUCTIONS | ON, &paused);
+        pmu.write(Select(1), BRANCH_MISSES | ON, &paused);
+        assert_eq!(pmu.uncounted(&paused), []);
+        assert_eq!(uncounted(&pmu), [BRANCH_MISSES]);
+        let restored = Pmu::restored(pmu.layout, &pmu.content(&paused));
+        assert_eq!(uncounted(&restored), [BRANCH_MISSES]);
     }
 
     #[test]
@@ -453,10 +467,11 @@ mod tests {
         let now = executed(10, 300);
         assert_eq!(pmu.read(Value(8), &now), 10); // instructions in user mode
         assert_eq!(pmu.read(Value(9), &now), 600); // cycles in the kernel
-        assert_eq!(pmu.uncounted_after_write((FixedControl, 0), &now), [0x013c]);
-        assert_eq!(pmu.uncounted_after_write((FixedControl, 0x3000), &now), [0x013c, 0x0400]);
-        assert_eq!(pmu.uncounted_after_write((GlobalControl, 0), &now), [0x013c]);
+        assert_eq!(pmu.uncounted(&now), [0x013c]);
+        pmu.write(FixedControl, 0x3312, &now);
+        assert_eq!(pmu.uncounted(&now), [0x013c, 0x0400]);
         pmu.write(FixedControl, 0, &now);
+        assert_eq!(pmu.uncounted(&now), []);
         assert_eq!(pmu.read(Value(8), &executed(99, 999)), 10);
     }
 

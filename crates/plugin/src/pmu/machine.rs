@@ -64,6 +64,8 @@ pub(crate) struct Pmus {
 pub(crate) struct VcpuCounts {
     /// `None` in a value without counts.
     level: Option<Detail>,
+    /// See [`EventCounts::is_paused`].
+    is_paused: bool,
     /// The counts of both modes.
     all: Counts,
     /// The counts of user mode.
@@ -93,6 +95,7 @@ impl VcpuCounts {
             let user = cpu.user_counts(&all);
             VcpuCounts {
                 level: Some(level.current()),
+                is_paused: level.can_count() && !level.is_counting(),
                 all,
                 user,
                 interrupts: tracked.interrupts,
@@ -166,6 +169,10 @@ impl EventCounts for VcpuCounts {
             _ if level.has_model() => model_event_count(event, &counters::model_counts(&counts)),
             _ => None,
         }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     fn instructions_per_cycle_max(&self) -> u64 {
@@ -260,7 +267,7 @@ impl Pmus {
         Some(self.of_vcpu(vcpu)?.pmu.read(register, now))
     }
 
-    /// Writes a register of a vCPU's PMU. Reports an event that cannot be counted.
+    /// Writes a register of a vCPU's PMU, and checks the vCPU.
     pub(crate) fn write(
         &mut self,
         vcpu: u32,
@@ -270,15 +277,12 @@ impl Pmus {
     ) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         pmu.write(register, value, now);
-        let uncounted = pmu.uncounted_after_write((register, value), now);
-        self.check(vcpu, now);
-        for event in uncounted {
-            self.report_uncounted(vcpu, event, writer);
-        }
+        self.check(vcpu, now, writer);
     }
 
-    /// Interrupts a vCPU if one of its counters has overflowed, and sets when to check it again.
-    pub(crate) fn check(&mut self, vcpu: u32, now: &VcpuCounts) {
+    /// Interrupts a vCPU if one of its counters has overflowed, and sets when to check it again. Reports the events of
+    /// counters that are on but cannot count.
+    pub(crate) fn check(&mut self, vcpu: u32, now: &VcpuCounts, writer: &mut Writer) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         if pmu.take_overflows(now)
             && let Some(interrupt) = NonMaskable::of_vcpu(vcpu)
@@ -288,6 +292,9 @@ impl Pmus {
         let next = pmu.next_overflow(now);
         let next = next.map_or(u64::MAX, |cycles| now.all[CYCLES].saturating_add(cycles));
         cpu::with_vcpu(vcpu, |cpu| cpu.set_pmu_deadline(next));
+        for event in pmu.uncounted(now) {
+            self.report_uncounted(vcpu, event, writer);
+        }
     }
 
     /// Makes all vCPUs check their counters before the next block. Needed where counting stops or starts.

@@ -5,7 +5,7 @@
 use crate::cpu::{self, BeforeBlock};
 use crate::devices::held;
 use crate::qemu::block::Block;
-use crate::session;
+use crate::session::{self, Session};
 
 /// The work before a block, for all levels of detail.
 pub(crate) struct DueWork;
@@ -70,8 +70,9 @@ fn do_due_work(vcpu: u32, block: &Block) {
     }
     if pmu_is_due {
         let now = session.pmu_counts(vcpu, 0);
-        if let Some(pmus) = &mut session.pmus {
-            pmus.check(vcpu, &now);
+        let Session { pmus, writer, .. } = session;
+        if let Some(pmus) = pmus {
+            pmus.check(vcpu, &now, writer);
         }
     }
     if slice_is_over {
