@@ -71,8 +71,9 @@ pub(crate) fn btf(bytes: &[u8]) {
         black_box((types.shape(id).ok(), types.bytes_of(id).ok(), types.name_of(id)));
         black_box(types.field(id, path).ok());
     }
-    for (_, parameter) in types.parameters("do_open").unwrap_or_default() {
-        black_box((types.shape(parameter).ok(), types.name_of(parameter)));
+    for parameter in types.parameters("do_open").unwrap_or_default() {
+        black_box((types.shape(parameter.type_id).ok(), types.name_of(parameter.type_id)));
+        black_box(parameter);
     }
 }
 

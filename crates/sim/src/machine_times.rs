@@ -102,7 +102,7 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
     let recorded = (miss_curves, sampling, misses, spans, span_counts, transitions);
     let scope = (user, until);
     let further = (services, locks, roi, start_fast, vcpu_slice, check);
-    let annotations = annotations.text(machine.memory_mib);
+    let annotations = annotations.text(machine.memory());
     format!("{level:?} {recorded:?} {scope:?} {further:?} {annotations:?}")
 }
 

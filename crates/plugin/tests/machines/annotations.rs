@@ -14,7 +14,7 @@ use simrecord::record::{Record, Value, ValuesKind};
 
 /// Some are at addresses that the plugin watches itself; two are at the same address.
 const COUNTED: &str = "\
-memory 536870912
+memory 536870912 0
 annotation address {entry_SYSCALL_64}
 record reg:rax bits:0+32
 annotation address {entry_SYSCALL_64}
@@ -28,7 +28,7 @@ annotation marker 16
 ";
 
 const SPANS: &str = "\
-memory 536870912
+memory 536870912 0
 annotation address {softirqs}
 span 7
 annotation address {entry_SYSCALL_64}
@@ -200,7 +200,7 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
 #[test]
 fn an_annotation_ends_the_record_where_it_is() {
     let Some(bench) = bench() else { return };
-    let stop = "memory 536870912\nannotation marker 116\nstop\n";
+    let stop = "memory 536870912 0\nannotation marker 116\nstop\n";
     let (first, again) =
         (bench.record(1, "stopped", Some(stop)), bench.record(1, "again", Some(stop)));
     assert_eq!(first, again);
@@ -223,8 +223,7 @@ fn user_instructions(parsed: &ParsedRecord) -> Vec<u64> {
 #[test]
 fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
-    let annotations =
-        "memory 536870912\nannotation marker 16\ndetail fast\nannotation marker 116\ndetail full\n";
+    let annotations = "memory 536870912 0\nannotation marker 16\ndetail fast\nannotation marker 116\ndetail full\n";
     let parsed = parsed::parse(&bench.record(1, "part", Some(annotations))).unwrap();
     let region = &last(&parsed, 1)[0];
     let mut sum = [0; COUNTERS];

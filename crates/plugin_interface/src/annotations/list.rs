@@ -61,14 +61,48 @@ pub enum Action {
     Stop,
 }
 
+/// Physical addresses of devices below 1 MiB.
+const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
+/// The physical address at which memory continues that does not fit below the devices.
+const HIGH_MEMORY: u64 = 1 << 32;
+
+/// The memory of a machine. Annotations may read it; a read of a device could change the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineMemory {
+    /// Memory from the physical address 0 on.
+    pub low_bytes: u64,
+    /// Memory from 4 GiB on.
+    pub high_bytes: u64,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationList {
     /// The annotations; their numbers are their positions.
     pub list: Vec<Annotation>,
-    /// Memory of the machine, which annotations may read.
-    pub memory_bytes: u64,
+    pub memory: MachineMemory,
     /// Whether each hit that records values is recorded individually, in addition to counts.
     pub log: bool,
+}
+
+impl MachineMemory {
+    /// Whether a physical address is memory.
+    #[must_use]
+    pub fn contains(&self, physical: u64) -> bool {
+        let is_low = physical < self.low_bytes && !DEVICE_HOLE.contains(&physical);
+        is_low || physical.checked_sub(HIGH_MEMORY).is_some_and(|offset| offset < self.high_bytes)
+    }
+
+    /// Parses the text form: the bytes of each part.
+    fn parse(text: &str) -> Option<MachineMemory> {
+        let (low, high) = text.split_once(' ')?;
+        Some(MachineMemory { low_bytes: low.parse().ok()?, high_bytes: high.parse().ok()? })
+    }
+}
+
+impl fmt::Display for MachineMemory {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.low_bytes, self.high_bytes)
+    }
 }
 
 impl Annotation {
@@ -97,7 +131,7 @@ impl AnnotationList {
     fn add_line(&mut self, line: &str) -> Option<()> {
         let (word, argument) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "memory" => self.memory_bytes = argument.parse().ok()?,
+            "memory" => self.memory = MachineMemory::parse(argument)?,
             "log" => self.log = true,
             "annotation" if self.list.len() < ANNOTATIONS_MAX => {
                 self.list.push(Annotation { place: Place::parse(argument)?, actions: Vec::new() });
@@ -116,7 +150,7 @@ impl AnnotationList {
 
 impl fmt::Display for AnnotationList {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "memory {}", self.memory_bytes)?;
+        writeln!(out, "memory {}", self.memory)?;
         if self.log {
             writeln!(out, "log")?;
         }
@@ -213,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &str = "memory 536870912\n\
+    const TEXT: &str = "memory 3221225472 1073741824\n\
                         log\n\
                         annotation address ffffffff81000000\n\
                         record reg:rdi load:8 ; percpu:1fb80 load:8 add:bd8 text:16\n\
@@ -231,16 +265,34 @@ mod tests {
     fn lists_go_there_and_back() {
         let annotations = AnnotationList::parse(TEXT).unwrap();
         assert_eq!(annotations.to_string(), TEXT);
-        assert_eq!(
-            (annotations.list.len(), annotations.memory_bytes, annotations.log),
-            (4, 1 << 29, true)
-        );
+        let memory = MachineMemory { low_bytes: 3 << 30, high_bytes: 1 << 30 };
+        let read = (annotations.list.len(), annotations.memory, annotations.log);
+        assert_eq!(read, (4, memory, true));
         assert_eq!(
             annotations.list[1],
             Annotation { place: Place::Interrupt(None), actions: Vec::new() }
         );
         let all_levels = annotations.list.iter().map(Annotation::is_for_all_levels);
         assert_eq!(all_levels.collect::<Vec<_>>(), [false, false, false, true]);
+    }
+
+    #[test]
+    fn devices_are_between_the_parts_of_memory() {
+        let memory = MachineMemory { low_bytes: 3 << 30, high_bytes: 1 << 30 };
+        for (address, is_memory) in [
+            (0x9_f000, true),
+            (0xa_0000, false),
+            (0x10_0000, true),
+            (0xbfff_f000, true),
+            (0xc000_0000, false),
+            (0xffff_f000, false),
+            (0x1_0000_0000, true),
+            (0x1_3fff_f000, true),
+            (0x1_4000_0000, false),
+        ] {
+            assert_eq!(memory.contains(address), is_memory, "{address:#x}");
+        }
+        assert!(!MachineMemory { high_bytes: 0, ..memory }.contains(1 << 32));
     }
 
     #[test]
@@ -255,7 +307,8 @@ mod tests {
             ("annotation marker 1\ndetail some\n", 2),
             ("annotation marker 1\ncheckpoint 1024\n", 2),
             ("annotation marker 1\ncheckpoint\n", 2),
-            ("memory -1\n", 1),
+            ("memory -1 0\n", 1),
+            ("memory 536870912\n", 1),
         ] {
             let error = AnnotationList::parse(text).unwrap_err();
             assert!(error.starts_with(&format!("line {line}:")), "{text}: {error}");

@@ -4,7 +4,7 @@ mod list;
 mod program;
 
 pub use list::{
-    ACTIONS_MAX, ANNOTATIONS_MAX, Action, Annotation, AnnotationList, CHECKPOINTS_MAX, Place,
-    SPANS_MAX, VALUES_MAX,
+    ACTIONS_MAX, ANNOTATIONS_MAX, Action, Annotation, AnnotationList, CHECKPOINTS_MAX,
+    MachineMemory, Place, SPANS_MAX, VALUES_MAX,
 };
 pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step};

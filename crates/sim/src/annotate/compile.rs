@@ -7,11 +7,11 @@ use plugin_interface::annotations::{Program, REGISTERS, Step};
 use simrecord::record::TEXT_BYTES_MAX;
 
 use super::expression::Expression;
-use crate::guest::btf::{Btf, Field, Shape, TypeId};
+use crate::guest::btf::{Btf, Field, Location, Parameter, Shape, TypeId};
 use crate::text::hint;
 use crate::{GuestFacts, Result, SimError};
 
-/// Registers of the first parameters, by the kernel's calling convention.
+/// Registers of parameters, by the kernel's calling convention.
 const PARAMETERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 /// The lower halves of registers.
 const HALVES: [(&str, &str); 16] = [
@@ -65,6 +65,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) facts: &'a GuestFacts,
     /// The function at whose first instruction the values are recorded.
     pub(crate) function: Option<&'a str>,
+    /// How many functions have this name. The kernel describes the parameters of one of them.
+    pub(crate) functions_of_name: usize,
 }
 
 /// The type of the value that a pointer points to.
@@ -174,11 +176,10 @@ impl<'a> Compiler<'a> {
         let parameters = self.scope.function.zip(self.scope.facts.btf.as_ref());
         let parameters = parameters.and_then(|(function, btf)| btf.parameters(function));
         let parameters = parameters.unwrap_or_default();
-        let found = parameters.iter().zip(PARAMETERS).find(|((known, _), _)| known == name);
-        if let Some(((_, type_id), register)) = found {
-            return self.parameter(*type_id, register);
+        if let Some(parameter) = parameters.iter().find(|known| known.name == name) {
+            return self.parameter(parameter);
         }
-        let parameter_names = parameters.iter().map(|parameter| parameter.0.as_str());
+        let parameter_names = parameters.iter().map(|parameter| parameter.name.as_str());
         let known = parameter_names.chain(REGISTERS).chain(["current"]);
         let all_names: Vec<&str> = known.collect();
         Err(invalid(format!(
@@ -187,17 +188,45 @@ impl<'a> Compiler<'a> {
         )))
     }
 
-    /// Compiles a parameter of the function. `register` holds the parameter at the function's first
-    /// instruction.
-    fn parameter(&mut self, type_id: TypeId, register: &str) -> Result<Meaning> {
-        let position = REGISTERS.iter().position(|known| *known == register).unwrap_or(0);
-        self.steps.push(Step::Register(position as u8));
-        Ok(match self.btf()?.shape(type_id)? {
+    /// Compiles a parameter of the function, which must be in one register at the function's first instruction.
+    fn parameter(&mut self, parameter: &Parameter) -> Result<Meaning> {
+        let Parameter { name, type_id, location } = parameter;
+        let count = self.scope.functions_of_name;
+        if count > 1 {
+            let reason = format!("{count} functions have this name");
+            let known = "the kernel describes the parameters of only one of them: use registers";
+            return Err(invalid(format!("{name}: {reason}, and {known}")));
+        }
+        let problem = match location {
+            Location::Register(number) => {
+                let register = PARAMETERS[usize::from(*number)];
+                let position = REGISTERS.iter().position(|known| *known == register).unwrap_or(0);
+                self.steps.push(Step::Register(position as u8));
+                return self.parameter_in_register(*type_id);
+            }
+            Location::TwoRegisters => "this parameter has two registers: use them",
+            Location::Memory => "this parameter is on the stack: use ((u64*)rsp)[N]",
+            Location::Unknown => "its register is not known, because of a floating-point number",
+        };
+        Err(invalid(format!("{name}: {problem}")))
+    }
+
+    /// Returns the meaning of a parameter whose register has been loaded. The bits above a small parameter are not
+    /// defined, so they are cleared.
+    fn parameter_in_register(&mut self, type_id: TypeId) -> Result<Meaning> {
+        let btf = self.btf()?;
+        Ok(match btf.shape(type_id)? {
             Shape::Pointer(to) => Meaning::PointerTo(Pointee::Type(to)),
             Shape::Number { bytes, is_signed, .. } => {
                 self.number_of(bytes * 8, is_signed, bytes < 8)
             }
-            _ => Meaning::Number(Show::Hex),
+            _ => {
+                let bytes = btf.bytes_of(type_id)?;
+                if bytes < 8 {
+                    self.steps.push(Step::Bits(0, bytes as u8 * 8));
+                }
+                Meaning::Number(Show::Hex)
+            }
         })
     }
 

@@ -11,8 +11,8 @@ mod place;
 mod source;
 
 use plugin_interface::annotations::{
-    self, ACTIONS_MAX, ANNOTATIONS_MAX, Action, AnnotationList, CHECKPOINTS_MAX, Place, SPANS_MAX,
-    VALUES_MAX,
+    self, ACTIONS_MAX, ANNOTATIONS_MAX, Action, AnnotationList, CHECKPOINTS_MAX, MachineMemory,
+    Place, SPANS_MAX, VALUES_MAX,
 };
 
 pub use compile::Show;
@@ -120,16 +120,16 @@ impl Annotations {
         self.list.is_empty()
     }
 
-    /// Returns the text that the plugin reads, for a machine with this size of memory.
-    pub(crate) fn text(&self, memory_mib: u32) -> String {
-        let memory_bytes = u64::from(memory_mib) << 20;
-        AnnotationList { list: self.translated.clone(), memory_bytes, log: self.log }.to_string()
+    /// Returns the text that the plugin reads, for a machine with this memory.
+    pub(crate) fn text(&self, memory: MachineMemory) -> String {
+        AnnotationList { list: self.translated.clone(), memory, log: self.log }.to_string()
     }
 
     /// Adds an annotation at each place that it names.
     fn add(&mut self, written: &Written, facts: &GuestFacts) -> Result<()> {
-        let name = written.name.as_ref().unwrap_or(&written.at);
-        for placed in places(&written.at, facts)? {
+        let places = places(&written.at, facts)?;
+        let name = self.distinct_name(written.name.as_ref().unwrap_or(&written.at), &places);
+        for placed in places {
             if self.list.len() == ANNOTATIONS_MAX {
                 return Err(SimError::Invalid(format!("more than {ANNOTATIONS_MAX} places")));
             }
@@ -157,6 +157,20 @@ impl Annotations {
         Ok(())
     }
 
+    /// Returns the name, with a number after it if an annotation of this name is at one of these places already. Names
+    /// and places tell the rows of the tables apart.
+    fn distinct_name(&self, name: &str, places: &[ResolvedPlace]) -> String {
+        let is_taken = |name: &str| {
+            self.list.iter().zip(&self.translated).any(|(annotation, translated)| {
+                annotation.name == name
+                    && places.iter().any(|placed| placed.place == translated.place)
+            })
+        };
+        let numbered = (2..).map(|number| format!("{name} ({number})"));
+        let mut names = std::iter::once(name.to_owned()).chain(numbered);
+        names.find(|name| !is_taken(name)).unwrap_or_default()
+    }
+
     /// Translates an action for the plugin. Adds the values that it records to `annotation.records`, so that `records[i]` belongs
     /// to the i-th action of the plugin. Adds names of spans and checkpoints to `self`. Returns `None`, and adds nothing, for
     /// `count`: the plugin counts every hit.
@@ -175,7 +189,9 @@ impl Annotations {
             // Every hit is counted anyway.
             ("count", "") => return Ok(None),
             ("record", _) => {
-                let scope = Scope { facts, function: placed.function.as_deref() };
+                let function = placed.function.as_deref();
+                let functions_of_name = placed.functions_of_name;
+                let scope = Scope { facts, function, functions_of_name };
                 let programs;
                 (programs, recorded) = values(argument, scope)?;
                 Action::Record(programs)

@@ -1,11 +1,12 @@
 //! Finds the places of annotations in a kernel: symbols, addresses, events, markers. `annotate::Annotations::read`
 //! calls it for each annotation.
 
+use attribution::kernel_function;
 use plugin_interface::annotations::Place;
 
 use super::compile::similar_words;
 use super::expression::parse_number;
-use crate::{GuestFacts, Result, SimError, Symbol};
+use crate::{GuestFacts, Result, SimError, Symbol, Symbols};
 
 /// The function that switches from the task in `rdi` to the task in `rsi`: the event `switch`.
 const SWITCH: &str = "__switch_to_asm";
@@ -19,8 +20,17 @@ pub(crate) struct ResolvedPlace {
     pub(crate) place: Place,
     /// The function, if the place is its first instruction.
     pub(crate) function: Option<String>,
+    /// How many functions have the name of `function`, copies that the compiler made not included.
+    pub(crate) functions_of_name: usize,
     /// The name of the place: a symbol, an event or a marker.
     pub(crate) label: String,
+}
+
+impl ResolvedPlace {
+    /// A place that is not the first instruction of a known function.
+    fn outside(place: Place, label: String) -> ResolvedPlace {
+        ResolvedPlace { place, function: None, functions_of_name: 0, label }
+    }
 }
 
 /// Returns the places that `at` names. There are several if static functions share the name, or if the compiler has
@@ -36,7 +46,7 @@ pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>>
         let number = parse_number(number).and_then(|number| u32::try_from(number).ok());
         let number = number.ok_or_else(|| invalid(format!("{at}: a marker has a number")))?;
         let label = format!("marker {number}");
-        return Ok(vec![ResolvedPlace { place: Place::Marker(number), function: None, label }]);
+        return Ok(vec![ResolvedPlace::outside(Place::Marker(number), label)]);
     }
     let (name, offset) = match at.split_once('+') {
         Some((name, offset)) => {
@@ -86,7 +96,7 @@ fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>
         return Err(invalid(format!("{at}: this kernel has no symbols, which vectors need")));
     }
     let label = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
-    Ok(vec![ResolvedPlace { place: event_place, function: None, label }])
+    Ok(vec![ResolvedPlace::outside(event_place, label)])
 }
 
 /// Parses an address, unless there is a symbol of this name.
@@ -104,16 +114,36 @@ fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
 
 /// Returns the place at an address. It is a function's only at the first instruction.
 fn at_address(address: u64, facts: &GuestFacts) -> ResolvedPlace {
-    let symbol = facts.symbols.as_ref().and_then(|symbols| symbols.at(address));
-    let (label, function) = match symbol {
-        Some((symbol, 0)) => (symbol.label(), Some(symbol.name.clone())),
-        Some((symbol, offset)) => (format!("{}+{offset:#x}", symbol.label()), None),
-        None => {
-            let nameless = facts.symbols.as_ref().map(|symbols| symbols.place_name(address));
-            (nameless.unwrap_or_default(), None)
-        }
+    let place = Place::Address(address);
+    let Some(symbols) = &facts.symbols else {
+        return ResolvedPlace::outside(place, String::new());
     };
-    ResolvedPlace { place: Place::Address(address), function, label }
+    match symbols.at(address) {
+        Some((symbol, offset)) => in_function(symbols, symbol, offset, &symbol.label()),
+        None => ResolvedPlace::outside(place, symbols.place_name(address)),
+    }
+}
+
+/// Returns the place `offset` bytes from the first instruction of a function. `name`: the name of the function in the
+/// place's label. If several functions have the name, the label has the function's number among them: it tells the rows
+/// of the tables apart, also in a run with another kernel.
+fn in_function(symbols: &Symbols, symbol: &Symbol, offset: u64, name: &str) -> ResolvedPlace {
+    let bodies = symbols.functions(kernel_function::split(&symbol.name).0, 0);
+    let same_name: Vec<&Symbol> =
+        bodies.into_iter().filter(|body| body.name == symbol.name).collect();
+    let mut label = if offset == 0 { name.to_owned() } else { format!("{name}+{offset:#x}") };
+    let position = same_name.iter().position(|body| body.address == symbol.address);
+    if let Some(position) = position
+        && same_name.len() > 1
+    {
+        label += &format!(" ({} of {})", position + 1, same_name.len());
+    }
+    ResolvedPlace {
+        place: Place::Address(symbol.address.wrapping_add(offset)),
+        function: (offset == 0).then(|| symbol.name.clone()),
+        functions_of_name: same_name.len(),
+        label,
+    }
 }
 
 /// Returns a place for each body of a function, `offset` bytes from its start.
@@ -142,11 +172,7 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPla
             let reason = format!("{name}+{offset:#x}: the function is shorter");
             return Err(invalid(reason));
         }
-        let (label, function) = match offset {
-            0 => (name.to_owned(), Some(name.to_owned())),
-            _ => (format!("{name}+{offset:#x}"), None),
-        };
-        Ok(ResolvedPlace { place: Place::Address(address), function, label })
+        Ok(in_function(symbols, symbol, offset, name))
     };
     bodies.into_iter().map(placed).collect()
 }

@@ -1,3 +1,5 @@
+use plugin_interface::annotations::MachineMemory;
+
 use super::*;
 use crate::Symbols;
 use crate::guest::btf::Btf;
@@ -16,6 +18,7 @@ ffffffff81000500 T after
 ffffffff81000600 t copied.constprop.0
 ffffffff81000700 t copied.isra.0
 ffffffff81000800 t copied.cold
+ffffffff81000880 t stamp
 ffffffff81000900 t end
 ffffffff82000000 D jiffies
 ";
@@ -43,6 +46,9 @@ fn btf() -> Btf {
     maker.add(ARRAY, "", 0, &[1, 1, 2]); // 8: int[2]
     maker.add(POINTER, "", 2, &[]); // 9: char *
     maker.function("do_open", 10, &[("dfd", 1), ("name", 9), ("task", 4)]); // 10, 11
+    maker.function("helper", 12, &[("task", 4)]); // 12, 13
+    maker.aggregate(STRUCT, "kuid_t", 4, &[("val", 1, 0)]); // 14
+    maker.function("stamp", 15, &[("time", 6), ("inode", 4), ("uid", 14)]); // 15, 16
     Btf::parse(maker.finish()).unwrap()
 }
 
@@ -62,10 +68,11 @@ fn read_with(facts: &GuestFacts, arguments: &[&str]) -> Result<Annotations> {
 }
 
 fn text(arguments: &[&str]) -> String {
-    let text = read_with(&facts(), arguments).unwrap().text(512);
+    let memory = MachineMemory { low_bytes: 512 << 20, high_bytes: 0 };
+    let text = read_with(&facts(), arguments).unwrap().text(memory);
     // The plugin's parser reads the text without loss.
     assert_eq!(AnnotationList::parse(&text).unwrap().to_string(), text);
-    text.strip_prefix("memory 536870912\n").unwrap().to_owned()
+    text.strip_prefix("memory 536870912 0\n").unwrap().to_owned()
 }
 
 fn error(argument: &str) -> String {
@@ -121,6 +128,28 @@ fn parameters_have_the_types_of_the_function() {
 }
 
 #[test]
+fn parameters_after_a_structure_are_in_later_registers() {
+    let values = text(&["stamp: record inode->pid uid rdi"]);
+    let values = values.lines().nth(1).unwrap();
+    let expected = "record reg:rdx add:8 load:4 sign:32 ; reg:rcx bits:0+32 ; reg:rdi";
+    assert_eq!(values, expected);
+    assert!(error("stamp: record time").contains("time: this parameter has two registers"));
+}
+
+#[test]
+fn parameters_of_functions_with_the_same_name_are_refused() {
+    for at in ["helper", "ffffffff81000200"] {
+        let error = error(&format!("{at}: record task->pid"));
+        assert!(error.contains("task: 2 functions have this name"), "{error}");
+    }
+    let read = read_with(&facts(), &["helper", "x=ffffffff81000210"]).unwrap();
+    let places: Vec<&str> = read.list.iter().map(|annotation| annotation.place.as_str()).collect();
+    assert_eq!(places, ["helper (1 of 2)", "helper (2 of 2)", "helper+0x10 (2 of 2)"]);
+    let registers = text(&["helper: record rdi ((struct task_struct*)rdi)->pid"]);
+    assert_eq!(registers.lines().filter(|line| line.starts_with("record reg:rdi")).count(), 2);
+}
+
+#[test]
 fn actions_reach_the_plugin_in_their_order() {
     let all = ["a=do_open: span, record rdi", "helper+8: open x, detail fast", "after: close x"];
     assert_eq!(
@@ -133,9 +162,20 @@ fn actions_reach_the_plugin_in_their_order() {
     let read = read_with(&facts(), &all).unwrap();
     assert_eq!(read.spans, ["a", "x"]);
     assert_eq!((read.list[0].name.as_str(), &read.list[0].spans[..]), ("a", &[0][..]));
-    assert_eq!(read.list[1].place, "helper+0x8");
+    assert_eq!(read.list[1].place, "helper+0x8 (1 of 2)");
     let recorded = &read.list[0].records;
     assert_eq!((recorded.len(), recorded[1][0].expression.as_str()), (2, "rdi"));
+}
+
+#[test]
+fn annotations_of_one_place_have_names_of_their_own() {
+    let list = ["do_open: record rdi", "do_open: record rsi", "do_open: span", "after"];
+    let read = read_with(&facts(), &list).unwrap();
+    let names: Vec<&str> = read.list.iter().map(|annotation| annotation.name.as_str()).collect();
+    assert_eq!(names, ["do_open", "do_open (2)", "do_open (3)", "after"]);
+    // The same name at other places is one name.
+    let read = read_with(&facts(), &["x=do_open", "x=after"]).unwrap();
+    assert_eq!((read.list[0].name.as_str(), read.list[1].name.as_str()), ("x", "x"));
 }
 
 #[test]

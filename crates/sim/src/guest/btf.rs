@@ -6,7 +6,11 @@
 //! The bytes come from the guest: every offset is checked against the sections, every chain of types is
 //! bounded, and damaged data is an error. Keep these bounds: a type can refer to itself.
 
+mod arguments;
+
 use std::collections::HashMap;
+
+pub use arguments::{Location, Parameter};
 
 use crate::text::hint;
 use crate::{Result, SimError};
@@ -495,29 +499,6 @@ impl Btf {
         }
     }
 
-    /// Returns the parameters of a function with their types; `None` if they are not known.
-    #[must_use]
-    pub fn parameters(&self, function: &str) -> Option<Vec<(String, TypeId)>> {
-        let ids = 1..=u32::try_from(self.types.len()).ok()?;
-        let is_wanted = |id: &u32| {
-            self.head(*id).is_some_and(|head| {
-                head.kind == Kind::Function && self.string(head.name) == Some(function)
-            })
-        };
-        let function = self.head(ids.into_iter().find(is_wanted)?)?;
-        let prototype = self.head(function.size_or_type)?;
-        if prototype.kind != Kind::Prototype {
-            return None;
-        }
-        let types = &self.bytes[..self.sections.types_end];
-        let parameter = |index: usize| {
-            let entry_offset = prototype.body + index * PARAMETER_BYTES;
-            let name = self.string(read_u32(types, entry_offset)?)?;
-            Some((name.to_owned(), TypeId(read_u32(types, entry_offset + 4)?)))
-        };
-        (0..prototype.count.min(PARAMETERS_MAX)).map(parameter).collect()
-    }
-
     /// Collects the names of the members of a type, to suggest similar names: at most [`NAMES_MAX`].
     fn names<'a>(&'a self, id: u32, depth: usize, names: &mut Vec<&'a str>) {
         if depth >= SUGGESTION_DEPTH_MAX {
@@ -690,6 +671,7 @@ pub(crate) mod tests {
     pub(crate) const POINTER: u32 = 2;
     pub(crate) const ARRAY: u32 = 3;
     pub(crate) const STRUCT: u32 = 4;
+    pub(crate) const FLOAT: u32 = 16;
     const UNION: u32 = 5;
     const ENUM: u32 = 6;
     const TYPEDEF: u32 = 8;
@@ -704,7 +686,18 @@ pub(crate) mod tests {
 
         /// Parameters of a function without a result, and the function: name, type.
         pub(crate) fn function(&mut self, name: &str, prototype: u32, parameters: &[(&str, u32)]) {
-            let mut fields = vec![0, PROTOTYPE << 24 | parameters.len() as u32, 0];
+            self.function_with_result(name, prototype, 0, parameters);
+        }
+
+        /// Parameters of a function that returns the type `result`, and the function: name, type.
+        pub(crate) fn function_with_result(
+            &mut self,
+            name: &str,
+            prototype: u32,
+            result: u32,
+            parameters: &[(&str, u32)],
+        ) {
+            let mut fields = vec![0, PROTOTYPE << 24 | parameters.len() as u32, result];
             for (parameter, parameter_type) in parameters {
                 fields.extend([self.name(parameter), *parameter_type]);
             }

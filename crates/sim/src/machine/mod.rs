@@ -23,6 +23,7 @@ use devices::{DISKS_MAX, Disk, DiskModel, NicModel};
 use found::RequestedDevices;
 pub use held::Held;
 use identity::Identity;
+use plugin_interface::annotations::MachineMemory;
 use serde::{Deserialize, Serialize};
 
 use crate::guest::image::Image;
@@ -34,6 +35,12 @@ use crate::{Result, SimError};
 pub const CPUS_MAX: u32 = 16;
 /// Allowed memory of a machine, in MiB.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
+/// QEMU's type of the machine. [`Machine::memory`] depends on it.
+const MACHINE_TYPE: &str = "pc";
+/// A `pc` with less memory has all of it below its devices (`pc_init1` of QEMU).
+const WHOLE_BELOW_BYTES: u64 = 0xe000_0000;
+/// A `pc` with more memory has this much of it below its devices, and the rest from 4 GiB on.
+const LOW_BYTES_OF_LARGE: u64 = 0xc000_0000;
 /// Memory that the kernel itself needs at its start, in MiB.
 const KERNEL_MIB: u64 = 48;
 /// The disk with the root file system, as the guest names it.
@@ -288,6 +295,13 @@ impl Machine {
         described
     }
 
+    /// Returns where the memory of [`MACHINE_TYPE`] is.
+    pub(crate) fn memory(&self) -> MachineMemory {
+        let bytes = u64::from(self.memory_mib) << 20;
+        let low_bytes = if bytes < WHOLE_BELOW_BYTES { bytes } else { LOW_BYTES_OF_LARGE };
+        MachineMemory { low_bytes, high_bytes: bytes - low_bytes }
+    }
+
     /// Returns QEMU's command line without the channels, which [`vm`] adds. `command_line` is the kernel's; `request`
     /// is for the firmware, where the guest reads it.
     pub(crate) fn command(
@@ -302,7 +316,7 @@ impl Machine {
             return Err(SimError::Invalid(allowed));
         }
         let mut command = qemu.command();
-        command.args(["-machine", "pc", "-accel", "tcg,thread=single", "-no-reboot"]);
+        command.args(["-machine", MACHINE_TYPE, "-accel", "tcg,thread=single", "-no-reboot"]);
         command.args(["-nodefaults", "-no-user-config", "-nographic"]);
         // A restored machine would announce itself on its networks by timers of the host's clock, which
         // also end the time slices of vCPUs.
@@ -403,6 +417,17 @@ pub(crate) mod tests {
             assert!(machine.check().is_err(), "{machine:?}");
         }
         assert!(machine().check().is_ok());
+    }
+
+    #[test]
+    fn memory_is_where_this_type_of_machine_has_it() {
+        let memory = |memory_mib| Machine { memory_mib, ..machine() }.memory();
+        for (memory_mib, low_mib, high_mib) in
+            [(512, 512, 0), (3_072, 3_072, 0), (3_583, 3_583, 0), (3_584, 3_072, 512)]
+        {
+            let (low_bytes, high_bytes) = (low_mib << 20, high_mib << 20);
+            assert_eq!(memory(memory_mib), MachineMemory { low_bytes, high_bytes });
+        }
     }
 
     #[test]

@@ -536,7 +536,7 @@ fn annotations_file(
         return Ok(None);
     }
     let mut file = unnamed(cache)?;
-    let written = file.write_all(annotations.text(machine.memory_mib).as_bytes());
+    let written = file.write_all(annotations.text(machine.memory()).as_bytes());
     written.map_err(SimError::system("writing annotations"))?;
     Ok(Some(file))
 }

@@ -18,21 +18,12 @@ use crate::models::physical;
 use crate::qemu::ffi::NO_REGISTERS;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
 use crate::session::{self, Session};
-use plugin_interface::annotations::{Action, VALUES_MAX};
-use plugin_interface::annotations::{Guest, Program};
+use plugin_interface::annotations::{Action, Guest, MachineMemory, Program, VALUES_MAX};
 use simrecord::counters::TIME;
 use simrecord::record::{Value, Values, ValuesKind};
 
 /// From this depth of the stack of contexts on, no spans are opened. The rest of the stack is reserved for contexts.
 const SPAN_DEPTH_MAX: usize = DEPTH_MAX - 6;
-/// Physical addresses of devices below 1 MiB.
-const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
-/// The size of memory below 4 GiB on QEMU's q35. The first value holds for machines whose memory is at least as large
-/// as the second. Smaller machines have all their memory below 4 GiB.
-const LOW_MEMORY_BYTES: [u64; 2] = [0x8000_0000, 0xb000_0000];
-/// The physical address at which the rest of the memory starts.
-const HIGH_MEMORY: u64 = 1 << 32;
-
 /// An annotation at an instruction of a block.
 #[derive(Debug)]
 struct AnnotationPoint {
@@ -152,7 +143,7 @@ fn record_values(
 ) {
     let Some(registers) = session.registers else { return };
     let Session { annotations, qemu, regions, writer, .. } = session;
-    let mut guest = GuestReader { qemu, registers, memory_bytes: annotations.memory_bytes };
+    let mut guest = GuestReader { qemu, registers, memory: annotations.memory };
     let mut values = [Value::Absent; VALUES_MAX];
     for (value, program) in values.iter_mut().zip(programs) {
         *value = program.run(&mut guest);
@@ -209,18 +200,7 @@ fn open_span(tracker: &mut Tracker, span: u32, moment: &Moment<'_>) -> bool {
 struct GuestReader<'a> {
     qemu: &'a mut Qemu,
     registers: Registers,
-    /// The memory of the machine.
-    memory_bytes: u64,
-}
-
-impl GuestReader<'_> {
-    /// Whether a physical address is memory. A read of a device could change the guest.
-    fn is_memory(&self, PhysicalAddress(physical): PhysicalAddress) -> bool {
-        let [low_bytes, low_bytes_max] = LOW_MEMORY_BYTES;
-        let low = if self.memory_bytes < low_bytes_max { self.memory_bytes } else { low_bytes };
-        let high = HIGH_MEMORY..HIGH_MEMORY + (self.memory_bytes - low);
-        (physical < low && !DEVICE_HOLE.contains(&physical)) || high.contains(&physical)
-    }
+    memory: MachineMemory,
 }
 
 impl Guest for GuestReader<'_> {
@@ -242,7 +222,7 @@ impl Guest for GuestReader<'_> {
         };
         let is_memory = |address: u64| {
             physical::translate(VirtualAddress(address))
-                .is_some_and(|physical| self.is_memory(physical))
+                .is_some_and(|PhysicalAddress(physical)| self.memory.contains(physical))
         };
         is_memory(address) && is_memory(last) && self.qemu.read(address, buffer)
     }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use crate::cpu;
 use crate::writer::Writer;
-use plugin_interface::annotations::{Action, Annotation, AnnotationList, Place, VALUES_MAX};
+use plugin_interface::annotations::{
+    Action, Annotation, AnnotationList, MachineMemory, Place, VALUES_MAX,
+};
 use simrecord::record::{AnnotationRow, CPUS_MAX, Record, Value, Values, ValuesKind};
 
 /// The most distinct lists of values of an action that are counted separately. Further lists are counted together.
@@ -73,8 +75,7 @@ pub(crate) struct AnnotationCounters {
     pub(crate) list: Arc<[Annotation]>,
     /// See [`AnnotationList::log`].
     pub(crate) log: bool,
-    /// See [`AnnotationList::memory_bytes`].
-    pub(crate) memory_bytes: u64,
+    pub(crate) memory: MachineMemory,
     /// Addresses with the numbers of their annotations, ascending.
     by_address: Vec<(u64, u32)>,
     /// The results of each annotation, by its number.
@@ -101,7 +102,7 @@ impl AnnotationCounters {
             state: annotations.list.iter().map(state).collect(),
             list: annotations.list.into(),
             log: annotations.log,
-            memory_bytes: annotations.memory_bytes,
+            memory: annotations.memory,
             by_address,
             logged: 0,
         }
