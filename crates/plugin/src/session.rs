@@ -391,7 +391,8 @@ impl Session {
         if !self.regions.go_offline(vcpu as usize, now) {
             return;
         }
-        let Session { regions, tracker, qemu, writer, .. } = self;
+        let Session { regions, tracker, annotations, qemu, writer, .. } = self;
+        annotations.go_offline(vcpu);
         let edge = RegionEdge::Close;
         region_rows::write_kernel_counts_of(vcpu as usize, regions, edge, tracker, qemu, writer);
         tracker.cpus[vcpu as usize].stack.leave_region(*now);

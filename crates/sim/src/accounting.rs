@@ -70,7 +70,7 @@ pub struct Accounting {
     pub spans: Vec<String>,
     /// Results of annotations, by region (from 1) and number of the annotation (from 0).
     pub annotations: BTreeMap<(u32, u32), AnnotationUse>,
-    /// Hits of annotations that recorded values, if they were requested.
+    /// Hits of annotations that recorded values, if they were requested. Sorted by region and time.
     pub hits: Vec<Hit>,
     /// Counts of shadow caches: caches of other models that see the same accesses.
     pub shadow_caches: Vec<ShadowCacheUse>,
@@ -296,8 +296,9 @@ pub struct Hit {
     /// The position of the recording action in the annotation's list of actions.
     pub action: u32,
     pub cpu: u32,
-    /// Time of the hit, in cycles on the CPU's time axis.
-    pub at_cycles: u64,
+    /// Time of the hit by the guest's time-stamp counter, in ns. The readings of two CPUs differ by at most two time
+    /// slices.
+    pub at_ns: u64,
     pub values: Vec<Value>,
 }
 
@@ -704,7 +705,8 @@ fn context_of(code: u64) -> Result<KernelContext> {
     KernelContext::from_code(code).ok_or_else(|| bad(&format!("no context has the code {code:#x}")))
 }
 
-/// Returns the plugin's warnings. All notices of lost writes become one warning with the total number.
+/// Returns the plugin's warnings. All notices of lost writes become one warning with the total number, and all notices of
+/// events of the guest's PMU one warning with the events.
 fn notices(stream: &Stream) -> Vec<String> {
     let mut notices = Vec::new();
     let mut lost_count: Option<u64> = None;
@@ -766,7 +768,7 @@ type ValueCounts = BTreeMap<(u32, Option<Vec<Value>>), u64>;
 /// The results of annotations, by region and number of the annotation.
 type Annotations = BTreeMap<(u32, u32), AnnotationUse>;
 
-/// Collects the results of annotations, and the hits in the order of the record.
+/// Collects the results of annotations, and the hits in the order of their times.
 fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
     let (mut results, mut hits) = (Annotations::new(), Vec::new());
     for row in &parsed.annotations {
@@ -793,7 +795,7 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
                     annotation: head.annotation,
                     action: head.action,
                     cpu: head.cpu,
-                    at_cycles: head.number,
+                    at_ns: head.number,
                     values,
                 });
                 continue;
@@ -811,6 +813,8 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
             .values
             .sort_by_key(|row| (row.action, row.values.is_none(), u64::MAX - row.count));
     }
+    // The record has the hits of a CPU's whole time slice before those of the next CPU.
+    hits.sort_by_key(|hit: &Hit| (hit.region, hit.at_ns));
     Ok((results, hits))
 }
 
@@ -856,7 +860,8 @@ mod tests {
     use super::*;
     use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, MASK_PLAIN};
     use simrecord::record::{
-        ContextRow, Counters, CountersOf, Detail, End, Header, IrqName, Region, Roi, Task,
+        AnnotationRow, ContextRow, Counters, CountersOf, Detail, End, Header, IrqName, Region, Roi,
+        Task, Values,
     };
 
     fn stream(cpus: u32, records: Vec<Record>) -> Stream {
@@ -898,6 +903,32 @@ mod tests {
         assert_eq!(notices.len(), 2, "{notices:?}");
         assert_eq!(notices[0], Notice::NoIcount.to_string());
         assert!(notices[1].ends_with("stale lines of the others (12 writes)"), "{notices:?}");
+    }
+
+    #[test]
+    fn events_that_are_not_counted_are_one_warning_that_names_them() {
+        let notice = |event| Record::Notice(Notice::EventNotCounted, 0, event);
+        let notices = notices(&stream(1, vec![notice(0x287), notice(0xc3), notice(0xc3)]));
+        let [warning] = &notices[..] else { panic!("{notices:?}") };
+        assert!(warning.ends_with("(event 0xc3, 0x287)"), "{warning}");
+    }
+
+    #[test]
+    fn hits_of_all_cpus_are_in_the_order_of_their_times() {
+        let hit = |cpu, number| {
+            let (annotation, action, kind) = (0, 0, ValuesKind::Hit);
+            Record::Values(Values { cpu, region: 1, annotation, action, kind, number })
+        };
+        let hits = |cpu| {
+            let (region, annotation, refused) = (1, 0, 0);
+            Record::Annotation(AnnotationRow { cpu, region, annotation, hits: 2, refused })
+        };
+        let logged = vec![hit(0, 100), hit(0, 400), hit(1, 50), hit(1, 300)];
+        let records = [logged, region(0, 5, 0), region(1, 5, 0), vec![hits(0), hits(1)]];
+        let accounting = Accounting::of(&stream(2, records.concat())).unwrap();
+        let times: Vec<(u32, u64)> =
+            accounting.hits.iter().map(|hit| (hit.cpu, hit.at_ns)).collect();
+        assert_eq!(times, [(1, 50), (0, 100), (1, 300), (0, 400)]);
     }
 
     fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {

@@ -1,10 +1,12 @@
 //! Tables `annotations`, `annotation_values` and `annotation_hits`: what annotations counted and recorded.
 //! `irqlab sim boot` shows them. Column names and their order are public: a recorded run has them.
 
+mod spans;
+
 use record::{Columns, RowFilter, Table, TableDisplay, column};
 use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
-use sim::{Accounting, AnnotationUse, ContextUse, CpuUse, Hit, KernelContext};
+use sim::{Accounting, AnnotationUse, ContextUse, CpuUse, Hit};
 
 use crate::REPETITIONS_COUNT;
 use crate::regions::{by_region, cpu_column, region_column};
@@ -20,6 +22,19 @@ pub fn tables(annotations: &Annotations, accounting: &Accounting) -> Vec<Table> 
         tables.push(log(annotations, accounting));
     }
     tables
+}
+
+/// Returns a warning if `annotation_hits` lacks hits, because the plugin keeps a limited number.
+#[must_use]
+pub fn warning(annotations: &Annotations, accounting: &Accounting) -> Option<String> {
+    let values = accounting.annotations.values().flat_map(|used| &used.values);
+    let recorded = values.fold(0, |sum: u64, entry| sum.saturating_add(entry.count));
+    let logged = accounting.hits.len() as u64;
+    (annotations.log && logged < recorded).then(|| {
+        format!(
+            "annotation_hits has only the first {logged} of {recorded} hits that recorded values"
+        )
+    })
 }
 
 /// An annotation in a region: its results, and the CPUs of the region.
@@ -43,100 +58,84 @@ fn annotation_uses<'a>(
     })
 }
 
-/// Returns the columns that name an annotation in a region.
-fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
+/// The name of a row: an annotation at a place, or all places that start a span.
+#[derive(Clone)]
+struct Place {
+    region: u32,
+    annotation: String,
+    place: String,
+    address: Option<u64>,
+}
+
+impl Place {
+    fn of_annotation(region: u32, annotation: &Annotation) -> Place {
+        Place {
+            region,
+            annotation: annotation.name.clone(),
+            place: annotation.place.clone(),
+            address: annotation.address,
+        }
+    }
+}
+
+/// Returns the columns that name an annotation at a place.
+fn key_columns<'a>() -> Columns<'a, Place> {
     Columns::all([
-        region_column().of_ref(|used: &RegionAnnotation<'_>| &used.region),
+        region_column().of_ref(|row: &Place| &row.region),
         column("annotation", "Name of the annotation.")
             .key()
-            .text(|used: &RegionAnnotation<'_>| used.annotation.name.clone()),
+            .text(|row: &Place| row.annotation.clone()),
         column("place", "Symbol or event that it matched.")
             .key()
-            .text(|used: &RegionAnnotation<'_>| used.annotation.place.clone()),
+            .text(|row: &Place| row.place.clone()),
+        column("address", "Its address, where there is one.").text(address_text),
     ])
+}
+
+fn address_text(place: &Place) -> Option<String> {
+    place.address.map(|address| format!("{address:#x}"))
 }
 
 /// Returns the table `annotations`: a row for all CPUs and a row for each CPU.
 fn hits(annotations: &Annotations, accounting: &Accounting) -> Table {
-    /// The hits of an annotation on a CPU or on all CPUs.
-    struct Row<'a> {
-        in_region: RegionAnnotation<'a>,
-        cpu: String,
-        hits: u64,
-        /// Instructions and misses of the spans that the annotation opens.
-        span: Option<ContextUse>,
-        refused: Option<u64>,
-    }
-    impl Row<'_> {
-        /// Returns the name of the span that the annotation opens.
-        fn span_name(&self, annotations: &Annotations) -> Option<String> {
-            annotations.spans.get(*self.in_region.annotation.spans.first()? as usize).cloned()
-        }
-
-        /// Returns a count of the spans. `None` if the annotation opens no span.
-        fn count(&self, count: fn(&ContextUse) -> u64) -> Option<u64> {
-            let zero_if_span = || self.in_region.annotation.spans.first().map(|_| 0);
-            self.span.as_ref().map(count).or_else(zero_if_span)
-        }
-    }
     // Without a model a cycle is an instruction.
     let has_model = accounting.has_model();
-    let cycles = move |row: &Row<'_>, cycles: fn(&ContextUse) -> u64| {
-        row.span.as_ref().filter(|_| has_model).map(cycles)
+    let cycles = move |row: &spans::Row, cycles: fn(&ContextUse) -> u64| {
+        row.used.as_ref().filter(|_| has_model).map(cycles)
     };
-    let columns = key_columns().of(|row: &Row<'_>| row.in_region).and([
-        column("address", "Its address, where there is one.").text(|row: &Row<'_>| {
-            row.in_region.annotation.address.map(|address| format!("{address:#x}"))
-        }),
-        cpu_column().of_ref(|row: &Row<'_>| &row.cpu),
-        column("hit_count", "How often the CPU reached it.").uint(|row: &Row<'_>| row.hits),
-        column("span", "Name of the span that it opens.")
-            .text(|row: &Row<'_>| row.span_name(annotations)),
+    let columns = key_columns().of_ref(|row: &spans::Row| &row.place).and([
+        cpu_column().of_ref(|row: &spans::Row| &row.cpu),
+        column("hit_count", "How often the CPU reached the place.")
+            .uint(|row: &spans::Row| row.hits),
+        column(
+            "span",
+            "Name of a span that the annotation starts. If several places start it, only their common row has it.",
+        )
+        .key()
+        .text(|row: &spans::Row| row.span.clone()),
         column("span_count", "Spans of this name that started and ended in the region.")
-            .uint(|row: &Row<'_>| row.count(|used| used.completed)),
+            .uint(|row: &spans::Row| row.count(|used| used.completed)),
         column(
             "self_instructions",
             &format!("Instructions of the spans, without contexts and spans nested in them. {REPETITIONS_COUNT}"),
         )
-        .uint(|row: &Row<'_>| row.count(|used| used.self_counts[INSTRUCTIONS])),
+        .uint(|row: &spans::Row| row.count(|used| used.self_counts[INSTRUCTIONS])),
         column(
             "inclusive_instructions",
-            "Instructions of the spans from start to end, without other tasks; counted as self_instructions are.",
+            "Instructions of the spans from start to end, without other tasks; counted as self_instructions are. Those of a recursive call count once.",
         )
-        .uint(|row: &Row<'_>| row.count(|used| used.inclusive[INSTRUCTIONS])),
+        .uint(|row: &spans::Row| row.count(|used| used.inclusive[INSTRUCTIONS])),
         column("self_cycles", "Cycles of the model; as self_instructions.")
-            .uint(move |row: &Row<'_>| cycles(row, |used| used.self_counts[CYCLES])),
+            .uint(move |row: &spans::Row| cycles(row, |used| used.self_counts[CYCLES])),
         column("inclusive_cycles", "Cycles of the model; as inclusive_instructions.")
-            .uint(move |row: &Row<'_>| cycles(row, |used| used.inclusive[CYCLES])),
+            .uint(move |row: &spans::Row| cycles(row, |used| used.inclusive[CYCLES])),
         column("refused_span_count", "Spans that could not be opened or closed there.")
-            .uint(|row: &Row<'_>| row.refused),
+            .uint(|row: &spans::Row| row.refused),
     ]);
-    let mut rows = Vec::new();
-    for in_region in annotation_uses(annotations, accounting) {
-        let RegionAnnotation { annotation, used, cpus, .. } = in_region;
-        let mut push = |cpu: &str, hits, span, refused| {
-            rows.push(Row { in_region, cpu: cpu.to_owned(), hits, span, refused });
-        };
-        let span = annotation.spans.first().copied();
-        let refused = (used.refused > 0 || span.is_some()).then_some(used.refused);
-        push("all", used.hits.iter().sum(), sum(cpus, span), refused);
-        for (cpu, hits) in cpus.iter().zip(&used.hits) {
-            push(&cpu.cpu.to_string(), *hits, sum(std::slice::from_ref(cpu), span), None);
-        }
-    }
+    let rows = spans::rows(annotations, accounting);
     let doc = "Annotations: how often the guest reached each, and what their spans executed.";
     let display = TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..by_region() };
     columns.table("annotations", doc, rows).displayed(display)
-}
-
-/// Sums the counts of the spans with number `span` over `cpus`; `None` if no CPU has any.
-fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
-    let context = KernelContext::Function(span?);
-    let rows = cpus.iter().flat_map(|cpu| &cpu.contexts).filter(|row| row.context == context);
-    rows.copied().reduce(|mut sum, row| {
-        sum.add(&row);
-        sum
-    })
 }
 
 /// Returns the expressions that an action records together, and their values as text. Without `values` the text is
@@ -159,27 +158,28 @@ fn record_cells(
 
 /// Returns the table `annotation_values`.
 fn values(annotations: &Annotations, accounting: &Accounting) -> Table {
-    struct Row<'a> {
-        in_region: RegionAnnotation<'a>,
+    struct Row {
+        place: Place,
         recorded: String,
         values: String,
         count: u64,
     }
-    let columns = key_columns().of(|row: &Row<'_>| row.in_region).and([
+    let columns = key_columns().of_ref(|row: &Row| &row.place).and([
         column("recorded", "Expressions that were recorded together.")
             .key()
-            .text(|row: &Row<'_>| row.recorded.clone()),
+            .text(|row: &Row| row.recorded.clone()),
         column("values", "Their values, in that order; `others` stands for all further values.")
             .key()
-            .text(|row: &Row<'_>| row.values.clone()),
+            .text(|row: &Row| row.values.clone()),
         column("hit_count", "How often these values were recorded, on all CPUs.")
-            .uint(|row: &Row<'_>| row.count),
+            .uint(|row: &Row| row.count),
     ]);
     let rows = annotation_uses(annotations, accounting).flat_map(|in_region| {
         in_region.used.values.iter().filter_map(move |entry| {
             let values = entry.values.as_deref();
             let [recorded, values] = record_cells(in_region.annotation, entry.action, values)?;
-            Some(Row { in_region, recorded, values, count: entry.count })
+            let place = Place::of_annotation(in_region.region, in_region.annotation);
+            Some(Row { place, recorded, values, count: entry.count })
         })
     });
     let doc = "Values that annotations recorded, and how often each was recorded.";
@@ -192,17 +192,24 @@ fn values(annotations: &Annotations, accounting: &Accounting) -> Table {
 fn log(annotations: &Annotations, accounting: &Accounting) -> Table {
     struct Row<'a> {
         hit: &'a Hit,
-        annotation: &'a Annotation,
+        place: Place,
         recorded: String,
         values: String,
     }
     let columns = Columns::all([
         region_column().of_ref(|row: &Row<'_>| &row.hit.region),
-        column("at_cycles", "Time of the hit, in cycles of the CPU since the record started.")
-            .uint(|row: &Row<'_>| row.hit.at_cycles),
+        column(
+            "at_ns",
+            "Time of the hit in the guest, by the time-stamp counter that all CPUs share, exact to two time slices.",
+        )
+        .uint(|row: &Row<'_>| row.hit.at_ns),
         column("cpu", "CPU.").uint(|row: &Row<'_>| row.hit.cpu),
         column("annotation", "Name of the annotation.")
-            .text(|row: &Row<'_>| row.annotation.name.clone()),
+            .text(|row: &Row<'_>| row.place.annotation.clone()),
+        column("place", "Symbol or event that it matched.")
+            .text(|row: &Row<'_>| row.place.place.clone()),
+        column("address", "Its address, where there is one.")
+            .text(|row: &Row<'_>| address_text(&row.place)),
         column("recorded", "Expressions that were recorded together.")
             .text(|row: &Row<'_>| row.recorded.clone()),
         column("values", "Their values, in that order.").text(|row: &Row<'_>| row.values.clone()),
@@ -210,9 +217,11 @@ fn log(annotations: &Annotations, accounting: &Accounting) -> Table {
     let rows = accounting.hits.iter().filter_map(|hit| {
         let annotation = annotations.list.get(hit.annotation as usize)?;
         let [recorded, values] = record_cells(annotation, hit.action, Some(&hit.values))?;
-        Some(Row { hit, annotation, recorded, values })
+        let place = Place::of_annotation(hit.region, annotation);
+        Some(Row { hit, place, recorded, values })
     });
-    columns.table("annotation_hits", "Each hit that recorded values, in order of time.", rows)
+    let doc = "The first hits that recorded values, in order of time.";
+    columns.table("annotation_hits", doc, rows)
 }
 
 #[cfg(test)]
@@ -256,6 +265,27 @@ mod tests {
         assert_eq!(cells(0, "hit_count"), [5, 3, 2].map(Value::Uint));
         assert_eq!(cells(1, "values"), ["0x7", "others"].map(Value::from));
         assert_eq!(cells(1, "hit_count"), [4, 1].map(Value::Uint));
+        assert_eq!(cells(1, "address"), ["0x1000", "0x1000"].map(Value::from));
+    }
+
+    #[test]
+    fn a_log_that_lacks_hits_is_a_warning() {
+        let recorded = RecordedValues { action: 0, values: None, count: 3 };
+        let used = AnnotationUse { values: vec![recorded], ..AnnotationUse::default() };
+        let (region, annotation, action, cpu, at_ns) = (1, 0, 0, 0, 5);
+        let hit = Hit { region, annotation, action, cpu, at_ns, values: Vec::new() };
+        let mut accounting = Accounting {
+            annotations: [((1, 0), used)].into(),
+            hits: vec![hit.clone(), hit.clone()],
+            ..Accounting::default()
+        };
+        let mut annotations = Annotations::default();
+        annotations.log = true;
+        let text = warning(&annotations, &accounting).unwrap();
+        assert!(text.contains("the first 2 of 3 hits"), "{text}");
+        assert_eq!(warning(&Annotations::default(), &accounting), None);
+        accounting.hits.push(hit);
+        assert_eq!(warning(&annotations, &accounting), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 11;
+pub const FORMAT_VERSION: u32 = 12;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -495,7 +495,7 @@ pub struct Values {
     pub action: u32,
     /// Meaning of [`Values::number`].
     pub kind: ValuesKind,
-    /// A count. For a hit, its time in cycles on its CPU's time axis.
+    /// A count. For a hit, its time by the guest's time-stamp counter, in ns. All CPUs share this clock.
     pub number: u64,
 }
 

@@ -44,6 +44,11 @@ impl Regions {
         if self.is_open { RegionState::Open } else { RegionState::Closed }
     }
 
+    /// Whether a region is open, and a CPU has not gone offline in it.
+    pub(crate) fn contains_now(&self, cpu: usize) -> bool {
+        self.is_open && !self.went_offline(cpu)
+    }
+
     /// Opens the next region and returns true, unless a region is open. `counted`: the counts of each CPU.
     pub(crate) fn open(&mut self, counted: &[Counts]) -> bool {
         if self.is_open {
@@ -99,9 +104,11 @@ mod tests {
         assert!(!regions.go_offline(1, &counts(1)) && regions.open(&[counts(1), counts(2)]));
         assert!(regions.go_offline(1, &counts(5)) && !regions.go_offline(1, &counts(7)));
         assert_eq!((regions.went_offline(0), regions.went_offline(1)), (false, true));
+        assert!(regions.contains_now(0) && !regions.contains_now(1));
         assert_eq!(regions.counts_in_region(0, &counts(9)), counts(8));
         assert_eq!(regions.counts_in_region(1, &counts(9)), counts(3));
         regions.close();
+        assert!(!regions.contains_now(0));
         assert!(!regions.go_offline(0, &counts(9)) && regions.open(&[counts(9), counts(9)]));
         assert!(!regions.went_offline(1));
     }

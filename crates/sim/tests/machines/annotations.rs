@@ -7,7 +7,7 @@ use attribution::KernelContext;
 use sim::AnnotationUse;
 use sim::annotate::{Annotations, Value};
 use sim::watch::{self, Recording, Watch};
-use sim::{Accounting, boot, checkpoint, guest_facts};
+use sim::{Accounting, Machine, boot, checkpoint, guest_facts};
 
 const ORDER: &str = r#"run:ls / > /dev/null; sleep 0.05"#;
 
@@ -30,12 +30,21 @@ fn watched_executing(
 ) -> (Accounting, Option<u8>) {
     let mut machine = bench.machine();
     machine.cpus = cpus;
+    watched_on(&machine, order, bench, annotations)
+}
+
+fn watched_on(
+    machine: &Machine,
+    order: &str,
+    bench: &Bench,
+    annotations: Annotations,
+) -> (Accounting, Option<u8>) {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
     let watch = Watch { annotations, ..Watch::default() };
-    let recording = Recording::new(cache, qemu, &machine, &kernel_files, &watch, None).unwrap();
-    let (start, more) = (bench.ready(&machine), recording.instrumentation());
-    let mut vm = checkpoint::start(cache, qemu, &machine, &start, order, LIMITS, more).unwrap();
+    let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
+    let (start, more) = (bench.ready(machine), recording.instrumentation());
+    let mut vm = checkpoint::start(cache, qemu, machine, &start, order, LIMITS, more).unwrap();
     let stop = || recording.was_stopped();
     let exit = boot::follow_unless(&mut vm, LIMITS, &mut |_| {}, &stop).unwrap();
     drop(vm);
@@ -114,9 +123,23 @@ fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
     assert_eq!(note(&annotated, 4).1, entries(&annotated, is_fault));
     let logged = annotated.hits.iter().filter(|hit| hit.annotation == 4).count();
     assert_eq!(logged as u64, note(&annotated, 4).1);
-    let first_cpu: Vec<u64> =
-        annotated.hits.iter().filter(|hit| hit.cpu == 0).map(|hit| hit.at_cycles).collect();
-    assert!(first_cpu.is_sorted());
+    assert!(annotated.hits.iter().map(|hit| hit.at_ns).is_sorted());
+}
+
+/// The kernel takes its own memory from the end of the low memory.
+#[test]
+fn values_are_read_in_all_memory_of_a_large_machine() {
+    let Some(bench) = bench() else { return };
+    let list = ["do_sys_openat2: record current->comm"];
+    for memory_mib in [3_072, 4_096] {
+        let machine = Machine { memory_mib, ..bench.machine() };
+        let (account, _) = watched_on(&machine, ORDER, bench, annotations(bench, &list, false));
+        let (opens, hits) = note(&account, 0);
+        assert!(hits > 0);
+        let is_absent = |values: &Vec<Value>| values.contains(&Value::Absent);
+        let absent = opens.values.iter().filter_map(|entry| entry.values.as_ref());
+        assert_eq!(absent.filter(|values| is_absent(values)).count(), 0, "{memory_mib} MiB");
+    }
 }
 
 #[test]

@@ -342,6 +342,7 @@ fn watch_and_report(
         None => machine_start.mitigations(cache)?,
     };
     run.tables.extend(annotations::tables(&watch.annotations, &account));
+    run.warnings.extend(annotations::warning(&watch.annotations, &account));
     let shadow_tables = shadow_caches::tables(&options.also, &account);
     let first_shadow_table = shadow_tables.first().map(|table| table.name.clone());
     run.tables.extend(shadow_tables);

@@ -19,7 +19,6 @@ use crate::qemu::ffi::NO_REGISTERS;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
 use crate::session::{self, Session};
 use plugin_interface::annotations::{Action, Guest, MachineMemory, Program, VALUES_MAX};
-use simrecord::counters::TIME;
 use simrecord::record::{Value, Values, ValuesKind};
 
 /// From this depth of the stack of contexts on, no spans are opened. The rest of the stack is reserved for contexts.
@@ -97,9 +96,10 @@ fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
         session.annotations.count(number, vcpu);
     }
     let block_position = BlockPosition { vcpu, remaining };
+    let is_in_region = session.regions.contains_now(vcpu as usize);
     for (position, action) in annotation.actions.iter().enumerate() {
         match action {
-            Action::Record(programs) if is_counting && session.regions.is_open() => {
+            Action::Record(programs) if is_counting && is_in_region => {
                 record_values(session, vcpu, (number, position), programs, remaining);
             }
             Action::Span(span) if is_counting => {
@@ -142,14 +142,15 @@ fn record_values(
     remaining: u32,
 ) {
     let Some(registers) = session.registers else { return };
-    let Session { annotations, qemu, regions, writer, .. } = session;
+    let Session { annotations, clock, qemu, regions, writer, .. } = session;
     let mut guest = GuestReader { qemu, registers, memory: annotations.memory };
     let mut values = [Value::Absent; VALUES_MAX];
     for (value, program) in values.iter_mut().zip(programs) {
         *value = program.run(&mut guest);
     }
     let head = || {
-        let number = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
+        let counts = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining));
+        let number = clock.tsc_at(vcpu, &counts);
         let (region, action, kind) = (regions.number(), position as u32, ValuesKind::Hit);
         Values { cpu: vcpu, region, annotation, action, kind, number }
     };
@@ -166,7 +167,7 @@ fn change_span(
     let changed = session
         .moment(block_position.vcpu, block_position.remaining)
         .is_some_and(|(tracker, moment)| change(tracker, moment));
-    if !changed {
+    if !changed && session.regions.contains_now(block_position.vcpu as usize) {
         session.annotations.refuse(annotation);
     }
     session.tracked(block_position.vcpu);

@@ -64,10 +64,20 @@ struct HitState {
     hits: &'static Hits,
     /// The value of `hits` when the region was opened.
     hits_before: [u64; CPUS_MAX],
+    /// The value of `hits` of each CPU that went offline in the region, which ended the region for the CPU.
+    hits_at_offline: [Option<u64>; CPUS_MAX],
     /// Spans that could not be opened or closed.
     refused: u64,
     /// The recorded values of each action. Empty for an action that records none.
     recorded: Vec<Recorded>,
+}
+
+impl HitState {
+    /// The hits of a CPU in the region, up to now or to the time when the CPU went offline.
+    fn hits_in_region(&self, cpu: usize) -> u64 {
+        let end = self.hits_at_offline[cpu].unwrap_or_else(|| self.hits.get()[cpu]);
+        end - self.hits_before[cpu]
+    }
 }
 
 /// All annotations, with their results.
@@ -89,6 +99,7 @@ impl AnnotationCounters {
         let state = |annotation: &Annotation| HitState {
             hits: Box::leak(Box::new(Hits(UnsafeCell::new([0; CPUS_MAX])))),
             hits_before: [0; CPUS_MAX],
+            hits_at_offline: [None; CPUS_MAX],
             refused: 0,
             recorded: annotation.actions.iter().map(|_| Recorded::default()).collect(),
         };
@@ -199,17 +210,25 @@ impl AnnotationCounters {
     pub(crate) fn open_region(&mut self) {
         for state in &mut self.state {
             state.hits_before = state.hits.get();
+            state.hits_at_offline = [None; CPUS_MAX];
             state.refused = 0;
             state.recorded.iter_mut().for_each(|recorded| *recorded = Recorded::default());
+        }
+    }
+
+    /// Ends the region for a CPU that goes offline. Later hits of the CPU do not count.
+    pub(crate) fn go_offline(&mut self, cpu: u32) {
+        for state in &mut self.state {
+            let hits = state.hits.get()[cpu as usize];
+            state.hits_at_offline[cpu as usize].get_or_insert(hits);
         }
     }
 
     /// Writes the results of the annotations in the region.
     pub(crate) fn write_region(&self, writer: &mut Writer, region: u32, cpus: u32) {
         for (state, annotation) in self.state.iter().zip(0..) {
-            let hits = state.hits.get();
             for cpu in 0..cpus {
-                let hits = hits[cpu as usize] - state.hits_before[cpu as usize];
+                let hits = state.hits_in_region(cpu as usize);
                 let refused = if cpu == 0 { state.refused } else { 0 };
                 writer.write(&Record::Annotation(AnnotationRow {
                     cpu,
@@ -247,5 +266,32 @@ fn write_values(writer: &mut Writer, head: Values, values: &[Value]) {
     writer.write(&Record::Values(head));
     for value in values {
         writer.write(&Record::Value(*value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_of_a_cpu_end_when_it_goes_offline() {
+        let place = Place::Address(0x1000);
+        let list = vec![Annotation { place, actions: Vec::new() }];
+        let mut counters =
+            AnnotationCounters::new(AnnotationList { list, ..AnnotationList::default() });
+        let in_region =
+            |counters: &AnnotationCounters| [0, 1].map(|cpu| counters.state[0].hits_in_region(cpu));
+        counters.count(0, 1);
+        counters.open_region();
+        counters.count(0, 1);
+        counters.go_offline(1);
+        // The CPU comes back, and goes offline again.
+        counters.count(0, 1);
+        counters.go_offline(1);
+        counters.count(0, 0);
+        assert_eq!(in_region(&counters), [1, 1]);
+        counters.open_region();
+        counters.count(0, 1);
+        assert_eq!(in_region(&counters), [0, 1]);
     }
 }
