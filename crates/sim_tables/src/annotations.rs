@@ -88,12 +88,13 @@ fn key_columns<'a>() -> Columns<'a, Place> {
         column("place", "Symbol or event that it matched.")
             .key()
             .text(|row: &Place| row.place.clone()),
-        column("address", "Its address, where there is one.").text(address_text),
     ])
 }
 
-fn address_text(place: &Place) -> Option<String> {
-    place.address.map(|address| format!("{address:#x}"))
+/// Returns the column of the address of a place.
+fn address_column<'a>() -> Columns<'a, Place> {
+    column("address", "Its address, where there is one.")
+        .text(|place: &Place| place.address.map(|address| format!("{address:#x}")))
 }
 
 /// Returns the table `annotations`: a row for all CPUs and a row for each CPU.
@@ -104,6 +105,7 @@ fn hits(annotations: &Annotations, accounting: &Accounting) -> Table {
         row.used.as_ref().filter(|_| has_model).map(cycles)
     };
     let columns = key_columns().of_ref(|row: &spans::Row| &row.place).and([
+        address_column().of_ref(|row: &spans::Row| &row.place),
         cpu_column().of_ref(|row: &spans::Row| &row.cpu),
         column("hit_count", "How often the CPU reached the place.")
             .uint(|row: &spans::Row| row.hits),
@@ -173,6 +175,7 @@ fn values(annotations: &Annotations, accounting: &Accounting) -> Table {
             .text(|row: &Row| row.values.clone()),
         column("hit_count", "How often these values were recorded, on all CPUs.")
             .uint(|row: &Row| row.count),
+        address_column().of_ref(|row: &Row| &row.place),
     ]);
     let rows = annotation_uses(annotations, accounting).flat_map(|in_region| {
         in_region.used.values.iter().filter_map(move |entry| {
@@ -208,11 +211,10 @@ fn log(annotations: &Annotations, accounting: &Accounting) -> Table {
             .text(|row: &Row<'_>| row.place.annotation.clone()),
         column("place", "Symbol or event that it matched.")
             .text(|row: &Row<'_>| row.place.place.clone()),
-        column("address", "Its address, where there is one.")
-            .text(|row: &Row<'_>| address_text(&row.place)),
         column("recorded", "Expressions that were recorded together.")
             .text(|row: &Row<'_>| row.recorded.clone()),
         column("values", "Their values, in that order.").text(|row: &Row<'_>| row.values.clone()),
+        address_column().of_ref(|row: &Row<'_>| &row.place),
     ]);
     let rows = accounting.hits.iter().filter_map(|hit| {
         let annotation = annotations.list.get(hit.annotation as usize)?;
