@@ -94,8 +94,8 @@ impl<const N: usize> Ledger<N> {
         self.rows[position].1.entries += 1;
     }
 
-    /// Counts a span of `context` that has ended. `inclusive`: its counts without those of spans nested in it that are
-    /// counted already.
+    /// Counts a span of `context` that has ended. `inclusive`: the span's counts, except counts of recursive calls that
+    /// the row already includes.
     pub fn complete(&mut self, context: KernelContext, inclusive: &Counts<N>) {
         let position = self.row_position(context);
         let row = &mut self.rows[position].1;

@@ -296,8 +296,7 @@ pub struct Hit {
     /// The position of the recording action in the annotation's list of actions.
     pub action: u32,
     pub cpu: u32,
-    /// Time of the hit by the guest's time-stamp counter, in ns. The readings of two CPUs differ by at most two time
-    /// slices.
+    /// Time of the hit by the guest's time-stamp counter, in ns. Readings of two CPUs differ by up to two time slices.
     pub at_ns: u64,
     pub values: Vec<Value>,
 }
@@ -813,7 +812,7 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
             .values
             .sort_by_key(|row| (row.action, row.values.is_none(), u64::MAX - row.count));
     }
-    // The record has the hits of a CPU's whole time slice before those of the next CPU.
+    // The record has all hits of a CPU's time slice before the hits of the next CPU.
     hits.sort_by_key(|hit: &Hit| (hit.region, hit.at_ns));
     Ok((results, hits))
 }

@@ -124,7 +124,7 @@ fn hits(annotations: &Annotations, accounting: &Accounting) -> Table {
         .uint(|row: &spans::Row| row.count(|used| used.self_counts[INSTRUCTIONS])),
         column(
             "inclusive_instructions",
-            "Instructions of the spans from start to end, without other tasks; counted as self_instructions are. Those of a recursive call count once.",
+            "Instructions of the spans from start to end, without other tasks; counted as self_instructions are. A recursive call counts once.",
         )
         .uint(|row: &spans::Row| row.count(|used| used.inclusive[INSTRUCTIONS])),
         column("self_cycles", "Cycles of the model; as self_instructions.")
@@ -181,8 +181,8 @@ fn values(annotations: &Annotations, accounting: &Accounting) -> Table {
         in_region.used.values.iter().filter_map(move |entry| {
             let values = entry.values.as_deref();
             let [recorded, values] = record_cells(in_region.annotation, entry.action, values)?;
-            let place = Place::of_annotation(in_region.region, in_region.annotation);
-            Some(Row { place, recorded, values, count: entry.count })
+            let named = Place::of_annotation(in_region.region, in_region.annotation);
+            Some(Row { place: named, recorded, values, count: entry.count })
         })
     });
     let doc = "Values that annotations recorded, and how often each was recorded.";

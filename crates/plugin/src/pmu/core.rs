@@ -30,8 +30,7 @@ pub(crate) trait EventCounts {
     /// is not counted now.
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64>;
 
-    /// Whether nothing is counted now, but will be counted at another level of detail. An event that has no count now may
-    /// have one then.
+    /// Whether no event is counted now, and the level of detail will change to a level that counts events.
     fn is_paused(&self) -> bool;
 
     /// The most instructions that the vCPU executes in a cycle.
@@ -212,8 +211,8 @@ impl Pmu {
         counter.restart(counts);
     }
 
-    /// The events of counters that are on but cannot count, each as the event's bits of an event select. None while
-    /// counting is paused.
+    /// The events of counters that are on but cannot count, each as the event's bits of an event select. Empty while
+    /// [`EventCounts::is_paused`].
     pub(crate) fn uncounted(&self, counts: &impl EventCounts) -> Vec<u64> {
         if counts.is_paused() {
             return Vec::new();

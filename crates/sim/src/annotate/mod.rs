@@ -157,8 +157,8 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns the name, with a number after it if an annotation of this name is at one of these places already. Names
-    /// and places tell the rows of the tables apart.
+    /// Returns the name. Adds a number if another annotation at one of these places has the name: the rows of the tables
+    /// need different names or places.
     fn distinct_name(&self, name: &str, places: &[ResolvedPlace]) -> String {
         let is_taken = |name: &str| {
             self.list.iter().zip(&self.translated).any(|(annotation, translated)| {

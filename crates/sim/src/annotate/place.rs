@@ -114,13 +114,12 @@ fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
 
 /// Returns the place at an address. It is a function's only at the first instruction.
 fn at_address(address: u64, facts: &GuestFacts) -> ResolvedPlace {
-    let place = Place::Address(address);
     let Some(symbols) = &facts.symbols else {
-        return ResolvedPlace::outside(place, String::new());
+        return ResolvedPlace::outside(Place::Address(address), String::new());
     };
     match symbols.at(address) {
         Some((symbol, offset)) => in_function(symbols, symbol, offset, &symbol.label()),
-        None => ResolvedPlace::outside(place, symbols.place_name(address)),
+        None => ResolvedPlace::outside(Place::Address(address), symbols.place_name(address)),
     }
 }
 

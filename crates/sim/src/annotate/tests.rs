@@ -173,7 +173,7 @@ fn annotations_of_one_place_have_names_of_their_own() {
     let read = read_with(&facts(), &list).unwrap();
     let names: Vec<&str> = read.list.iter().map(|annotation| annotation.name.as_str()).collect();
     assert_eq!(names, ["do_open", "do_open (2)", "do_open (3)", "after"]);
-    // The same name at other places is one name.
+    // Annotations of different places may share a name.
     let read = read_with(&facts(), &["x=do_open", "x=after"]).unwrap();
     assert_eq!((read.list[0].name.as_str(), read.list[1].name.as_str()), ("x", "x"));
 }

@@ -37,9 +37,9 @@ pub const CPUS_MAX: u32 = 16;
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
 /// QEMU's type of the machine. [`Machine::memory`] depends on it.
 const MACHINE_TYPE: &str = "pc";
-/// A `pc` with less memory has all of it below its devices (`pc_init1` of QEMU).
+/// If a `pc` has less memory, all memory is below the devices (`pc_init1` of QEMU).
 const WHOLE_BELOW_BYTES: u64 = 0xe000_0000;
-/// A `pc` with more memory has this much of it below its devices, and the rest from 4 GiB on.
+/// Memory below the devices of a `pc` with at least [`WHOLE_BELOW_BYTES`]. The rest starts at 4 GiB.
 const LOW_BYTES_OF_LARGE: u64 = 0xc000_0000;
 /// Memory that the kernel itself needs at its start, in MiB.
 const KERNEL_MIB: u64 = 48;

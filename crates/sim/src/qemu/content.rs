@@ -29,7 +29,7 @@ impl Qemu {
         Ok(self.content_sha256.get_or_init(|| hash::of_bytes(hashes.join(" ").as_bytes())))
     }
 
-    /// Returns the directories in which QEMU searches for firmware, in its order.
+    /// Returns the directories where QEMU searches for firmware, in the order of the search.
     fn firmware_directories(&self) -> Result<Vec<PathBuf>> {
         if self.origin == Origin::Private {
             let named = self.first_arguments.iter().skip_while(|word| *word != "-L");
@@ -52,14 +52,14 @@ mod tests {
     fn another_build_or_firmware_of_the_same_version_is_another_qemu() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(&scratch.path().join("cache")).unwrap();
-        let at = |name: &str| scratch.path().join(name);
+        let path = |name: &str| scratch.path().join(name);
         let content_of = |build: &str, firmware: &str| {
             let directory = scratch.path().display();
             let text = format!("#!/bin/sh\n# {build}\necho {directory}/none\necho {directory}\n");
-            fs::write(at("qemu"), text).unwrap();
-            fs::set_permissions(at("qemu"), PermissionsExt::from_mode(0o755)).unwrap();
-            fs::write(at(FIRMWARE[0]), firmware).unwrap();
-            let qemu = Qemu { program: at("qemu"), content_sha256: Default::default(), ..qemu() };
+            fs::write(path("qemu"), text).unwrap();
+            fs::set_permissions(path("qemu"), PermissionsExt::from_mode(0o755)).unwrap();
+            fs::write(path(FIRMWARE[0]), firmware).unwrap();
+            let qemu = Qemu { program: path("qemu"), content_sha256: Default::default(), ..qemu() };
             qemu.content_sha256(&cache).unwrap().to_owned()
         };
         let first = content_of("one", "1.16");

@@ -1,5 +1,5 @@
 //! The rows of the table `annotations`. A span belongs to the row of the place that starts it. If several places start
-//! the same span, its counts belong to none of them alone: a common row has them.
+//! the same span, a common row has the span's counts.
 
 use std::collections::BTreeMap;
 
@@ -87,12 +87,12 @@ fn distinct_spans(annotation: &Annotation) -> Vec<u32> {
     spans
 }
 
-/// What the rows of a place have in common.
+/// The parts that the rows of a place share.
 struct PlaceRows<'a> {
     annotations: &'a Annotations,
     place: Place,
     cpus: &'a [CpuUse],
-    /// By CPU.
+    /// Hits of each CPU.
     hits: Vec<u64>,
     /// Only the row of all CPUs has it.
     refused: Option<u64>,

@@ -275,8 +275,7 @@ mod tests {
 
     #[test]
     fn hits_of_a_cpu_end_when_it_goes_offline() {
-        let place = Place::Address(0x1000);
-        let list = vec![Annotation { place, actions: Vec::new() }];
+        let list = vec![Annotation { place: Place::Address(0x1000), actions: Vec::new() }];
         let mut counters =
             AnnotationCounters::new(AnnotationList { list, ..AnnotationList::default() });
         let in_region =

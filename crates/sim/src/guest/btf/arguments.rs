@@ -29,15 +29,15 @@ pub struct Parameter {
 pub enum Location {
     /// The whole parameter is in the register with this number. The order is rdi, rsi, rdx, rcx, r8, r9.
     Register(u8),
-    /// It has two registers.
+    /// The parameter has two registers.
     TwoRegisters,
-    /// It is on the stack.
+    /// The parameter is on the stack.
     Memory,
-    /// It has a part that is a floating-point number, or a parameter before it has one.
+    /// The register is unknown, because this parameter or an earlier one has a floating-point part.
     Unknown,
 }
 
-/// What a value needs when a function gets or returns it.
+/// How the calling convention passes a value to a function or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Registers(usize),
@@ -166,8 +166,8 @@ impl Btf {
     }
 }
 
-/// Returns where the next parameter is. `used`: how many registers have been given to parameters, or `None` if that is
-/// not known.
+/// Returns where the next parameter is. `used`: the number of registers that earlier parameters have, or `None` if it is
+/// unknown.
 fn locate(class: Class, used: &mut Option<usize>) -> Location {
     let Some(used_count) = *used else { return Location::Unknown };
     match class {
