@@ -1,6 +1,6 @@
 //! TAGE: tagged tables with geometric history lengths over a bimodal table (Seznec and Michaud,
 //! "A case for (partially) TAgged GEometric history length branch prediction", 2006). Used by the models of recent
-//! processors for each conditional branch, so it is on the hot path: folds of several widths share one word.
+//! processors for each conditional branch, so it is on the hot path: all tables' folds are updated in vector registers.
 
 use super::PredictedDirection;
 use super::counters::Counters;
@@ -11,96 +11,193 @@ const FORGET_EVERY: u64 = 1 << 18;
 /// Tagged counters have three bits: a branch is predicted taken from 4 on.
 const TAKEN: u8 = 4;
 
-/// Whether each of the last branches was taken. A byte for each branch, to read one without a shift.
+/// Whether each of the last branches was taken.
 #[derive(Clone, Debug)]
 struct History {
-    /// A ring buffer of outcomes.
-    taken: [bool; HISTORY_MAX],
+    /// A ring buffer of outcomes: -1 if the branch was taken, else 0.
+    taken: [i16; HISTORY_MAX],
     /// The index of the most recent branch.
     newest: usize,
 }
 
 impl History {
     fn new() -> History {
-        History { taken: [false; HISTORY_MAX], newest: 0 }
+        History { taken: [0; HISTORY_MAX], newest: 0 }
     }
 
-    /// The outcome, 0 or 1, of the branch that came `ago` branches before the most recent branch. `ago` is less than
+    /// -1 if the branch that came `ago` branches before the most recent branch was taken, else 0. `ago` is less than
     /// [`HISTORY_MAX`].
     #[inline(always)]
-    fn taken(&self, ago: usize) -> u64 {
-        u64::from(self.taken[self.newest.wrapping_sub(ago) % HISTORY_MAX])
+    fn taken(&self, ago: usize) -> i16 {
+        self.taken[self.newest.wrapping_sub(ago) % HISTORY_MAX]
     }
 
     #[inline(always)]
     fn push(&mut self, taken: bool) {
         self.newest = (self.newest + 1) % HISTORY_MAX;
-        self.taken[self.newest] = taken;
+        self.taken[self.newest] = -i16::from(taken);
     }
 }
 
-/// Where each of three numbers starts in a word. At least one free bit follows each: it receives the carry of a shift.
-const SHIFTS: [u32; 3] = [0, 21, 38];
-/// The lowest bit of each number.
-const LOWEST: u64 = 1 << SHIFTS[0] | 1 << SHIFTS[1] | 1 << SHIFTS[2];
+/// A number that holds a fold for indices.
+pub(super) trait Number: Copy + std::fmt::Debug {
+    const ZERO: Self;
+    /// The widest fold.
+    const WIDTH_MAX: u32;
 
-/// Folded histories of several lengths. To fold a history to some width, cut it into pieces of that width and XOR them.
-/// Each length has one word with its folds to three widths, and is updated in constant time per branch.
+    /// A number that is less than `1 << WIDTH_MAX`.
+    fn from_bits(bits: u32) -> Self;
+
+    /// The fold after a branch. `mask` has the bits of a fold. `leaving`: -1 if the branch that leaves the history was
+    /// taken, else 0; it affects `leaving_bit`.
+    fn pushed(self, mask: Self, leaving_bit: Self, leaving: i16, taken: bool) -> Self;
+
+    /// The index that a fold and the bits of an address give.
+    fn index(self, address: u64, mask: Self) -> Self;
+
+    fn to_usize(self) -> usize;
+}
+
+macro_rules! number {
+    ($number:ty) => {
+        impl Number for $number {
+            const ZERO: Self = 0;
+            const WIDTH_MAX: u32 = <$number>::BITS - 1;
+
+            fn from_bits(bits: u32) -> Self {
+                bits as $number
+            }
+
+            #[inline(always)]
+            fn pushed(self, mask: Self, leaving_bit: Self, leaving: i16, taken: bool) -> Self {
+                // The highest bit is shifted out, and comes in again at the other end. No number is negative, so this
+                // comparison is one vector instruction.
+                let carry = <$number>::from(self > mask >> 1);
+                let leaving = leaving_bit & <$number>::from(leaving);
+                self << 1 & mask ^ <$number>::from(taken) ^ carry ^ leaving
+            }
+
+            #[inline(always)]
+            fn index(self, address: u64, mask: Self) -> Self {
+                (address as $number ^ self) & mask
+            }
+
+            #[inline(always)]
+            fn to_usize(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+number!(i16);
+number!(i32);
+
+/// The histories of all tables, folded to the width of an index. To fold a history to some width, cut it into pieces of
+/// that width and XOR them.
+///
+/// Loops over tables have a constant length and equal steps, and each table has its own constants. So the compiler makes
+/// a few vector instructions of a loop.
 #[derive(Clone, Debug)]
-struct Folded {
-    /// The words, one for each table.
-    values: [u64; TABLES_MAX],
-    /// For each word, the bit in each number that the branch that leaves the history affects.
-    leaving_bits: [u64; TABLES_MAX],
-    /// For each word, the length of its history minus one.
-    last: [u16; TABLES_MAX],
-    widths: [u32; 3],
-    /// The bits of the three numbers.
-    mask: u64,
+struct IndexFolds<T> {
+    /// The fold of each table's history.
+    values: [T; TABLES_MAX],
+    /// For each table, the bit of the fold that the branch that leaves the history affects.
+    leaving_bits: [T; TABLES_MAX],
+    /// For each table, the bits of a fold.
+    masks: [T; TABLES_MAX],
 }
 
-impl Folded {
-    fn new(lengths: &[u32], widths: [u32; 3]) -> Folded {
-        let mask = widths.iter().zip(SHIFTS).map(|(width, shift)| ((1 << width) - 1) << shift);
-        let mut folded = Folded {
-            values: [0; TABLES_MAX],
-            leaving_bits: [0; TABLES_MAX],
-            last: [0; TABLES_MAX],
-            widths,
-            mask: mask.sum(),
-        };
-        for (table, length) in lengths.iter().enumerate() {
-            let numbers = widths.iter().zip(SHIFTS);
-            folded.leaving_bits[table] =
-                numbers.map(|(width, shift)| 1 << (length % width) << shift).sum();
-            folded.last[table] = (length - 1) as u16;
+impl<T: Number> IndexFolds<T> {
+    /// `width` is at most [`Number::WIDTH_MAX`].
+    fn new(lengths: &[u32], width: u32) -> Self {
+        let mut leaving_bits = [T::ZERO; TABLES_MAX];
+        for (bit, length) in leaving_bits.iter_mut().zip(lengths) {
+            *bit = T::from_bits(1 << (length % width));
         }
-        folded
+        let masks = [T::from_bits((1 << width) - 1); TABLES_MAX];
+        IndexFolds { values: [T::ZERO; TABLES_MAX], leaving_bits, masks }
     }
 
-    /// Enters a branch into the folds of the first `tables` tables. `history` does not contain the branch yet.
+    /// Enters a branch into the folds of the first `LANES` tables. `leaving`: for each table -1 if the branch that
+    /// leaves the history was taken, else 0.
     #[inline(always)]
-    fn push(&mut self, tables: usize, history: &History, taken: bool) {
-        // `wrapping_neg` turns 1 into all bits, and 0 into none.
-        let entering = LOWEST & u64::from(taken).wrapping_neg();
-        let [first, second, third] = self.widths;
-        for table in 0..tables.min(TABLES_MAX) {
-            let leaving =
-                self.leaving_bits[table] & history.taken(self.last[table].into()).wrapping_neg();
-            let shifted = (self.values[table] << 1 | entering) ^ leaving;
-            // A bit that is shifted out of a number comes in again at the number's other end.
-            let carries = (shifted >> first & 1 << SHIFTS[0])
-                ^ (shifted >> second & 1 << SHIFTS[1])
-                ^ (shifted >> third & 1 << SHIFTS[2]);
-            self.values[table] = (shifted ^ carries) & self.mask;
+    fn push<const LANES: usize>(&mut self, leaving: &[i16; LANES], taken: bool) {
+        for (lane, leaving) in leaving.iter().enumerate() {
+            let (mask, bit) = (self.masks[lane], self.leaving_bits[lane]);
+            self.values[lane] = self.values[lane].pushed(mask, bit, *leaving, taken);
         }
+    }
+}
+
+/// Like [`IndexFolds`], for tags. A fold has the highest bits of its number; the bits below are 0. So all 16 bits can be
+/// used, and two folds that differ by a bit in width are aligned as a tag needs them.
+#[derive(Clone, Debug)]
+struct TagFolds {
+    values: [i16; TABLES_MAX],
+    leaving_bits: [i16; TABLES_MAX],
+    /// For each table, the lowest bit of a fold.
+    lowest: [i16; TABLES_MAX],
+}
+
+impl TagFolds {
+    /// `width` is at most 16.
+    fn new(lengths: &[u32], width: u32) -> TagFolds {
+        let lowest = 1 << (u16::BITS - width);
+        let mut leaving_bits = [0; TABLES_MAX];
+        for (bit, length) in leaving_bits.iter_mut().zip(lengths) {
+            *bit = lowest << (length % width);
+        }
+        TagFolds { values: [0; TABLES_MAX], leaving_bits, lowest: [lowest; TABLES_MAX] }
+    }
+
+    /// Enters a branch as [`IndexFolds::push`] does.
+    #[inline(always)]
+    fn push<const LANES: usize>(&mut self, leaving: &[i16; LANES], taken: bool) {
+        let entering = -i16::from(taken);
+        for (lane, leaving) in leaving.iter().enumerate() {
+            let fold = self.values[lane];
+            let carry_and_entering = (fold >> (i16::BITS - 1) ^ entering) & self.lowest[lane];
+            self.values[lane] = fold << 1 ^ carry_and_entering ^ self.leaving_bits[lane] & leaving;
+        }
+    }
+}
+
+/// Folded histories of several lengths, each to three widths: for the index of a table's entry, and two for its tag.
+#[derive(Clone, Debug)]
+struct Folded<T> {
+    index: IndexFolds<T>,
+    tags: [TagFolds; 2],
+    /// For each table, the length of its history minus one.
+    last: [u16; TABLES_MAX],
+    index_width: u32,
+}
+
+impl<T: Number> Folded<T> {
+    /// `widths`: of the folds for indices and for tags.
+    fn new(lengths: &[u32], [index_width, first, second]: [u32; 3]) -> Self {
+        let mut last = [0; TABLES_MAX];
+        for (last, length) in last.iter_mut().zip(lengths) {
+            *last = (length - 1) as u16;
+        }
+        let tags = [first, second].map(|width| TagFolds::new(lengths, width));
+        Folded { index: IndexFolds::new(lengths, index_width), tags, last, index_width }
+    }
+
+    /// Enters a branch into the folds of the first `LANES` tables. `history` does not contain the branch yet.
+    #[inline(always)]
+    fn push<const LANES: usize>(&mut self, history: &History, taken: bool) {
+        let leaving = std::array::from_fn(|table| history.taken(self.last[table].into()));
+        self.index.push::<LANES>(&leaving, taken);
+        self.tags[0].push::<LANES>(&leaving, taken);
+        self.tags[1].push::<LANES>(&leaving, taken);
     }
 }
 
 /// An entry of a tagged table.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    tag: u16,
+    tag: i16,
     /// 0 to 7; see [`TAKEN`].
     counter: u8,
     /// 0 to 3. An entry with 0 may be replaced.
@@ -115,8 +212,59 @@ struct Found {
     taken: bool,
 }
 
+/// The entries of an address, one in each table: the index in [`Tables::entries`], and the tag that the entry must have.
+struct EntryKeys<T, const LANES: usize> {
+    /// The index of each entry in its table.
+    indices: [T; LANES],
+    tags: [i16; LANES],
+    table_entries: usize,
+}
+
+impl<T: Number, const LANES: usize> EntryKeys<T, LANES> {
+    /// The index of the entry in a table, and its tag.
+    #[inline(always)]
+    fn key(&self, table: usize) -> (usize, i16) {
+        let lane = table % LANES;
+        (self.indices[lane].to_usize() + lane * self.table_entries, self.tags[lane])
+    }
+}
+
+/// A predictor with TAGE. Most models have indices of at most 15 bits, which take fewer vector registers.
 #[derive(Clone, Debug)]
-pub(super) struct Tage {
+pub(super) enum Tage {
+    Narrow(Tables<i16>),
+    Wide(Tables<i32>),
+}
+
+impl Tage {
+    pub(super) fn new(model: &TageModel) -> Tage {
+        if model.table_entries.ilog2() <= <i16 as Number>::WIDTH_MAX {
+            Tage::Narrow(Tables::new(model))
+        } else {
+            Tage::Wide(Tables::new(model))
+        }
+    }
+
+    /// Trains the predictor. Returns its earlier prediction. It overrules if the bimodal table, which is faster,
+    /// predicted the other direction.
+    pub(super) fn step(&mut self, address: u64, taken: bool) -> PredictedDirection {
+        // The compiler unrolls loops over a constant number of tables.
+        match self {
+            Tage::Narrow(narrow) => match narrow.tables {
+                4 => narrow.step_in::<4, 8>(address, taken),
+                5 => narrow.step_in::<5, 8>(address, taken),
+                6 => narrow.step_in::<6, 8>(address, taken),
+                7 => narrow.step_in::<7, 8>(address, taken),
+                _ => narrow.step_in::<TABLES_MAX, TABLES_MAX>(address, taken),
+            },
+            Tage::Wide(wide) => wide.step_in::<TABLES_MAX, TABLES_MAX>(address, taken),
+        }
+    }
+}
+
+/// The tables of TAGE, with the history and the folds of its pieces.
+#[derive(Clone, Debug)]
+pub(super) struct Tables<T> {
     base: Counters,
     /// For each counter of `base`, whether a branch that uses it was ever taken. Empty if all branches enter the
     /// history.
@@ -126,11 +274,12 @@ pub(super) struct Tage {
     entries: Box<[Entry]>,
     tables: usize,
     /// For each table, the mask of its indices.
-    index_masks: [u32; TABLES_MAX],
+    index_masks: [T; TABLES_MAX],
+    table_entries: usize,
     /// How many entries are allocated at a time.
     allocated: u32,
     learns_weak: bool,
-    folded: Folded,
+    folded: Folded<T>,
     history: History,
     /// A counter, 0 to 15. From 8 on, the alternate prediction replaces the prediction of a new entry.
     use_alternate: u8,
@@ -154,8 +303,9 @@ fn lengths(model: &TageModel) -> Vec<u32> {
     lengths
 }
 
-impl Tage {
-    pub(super) fn new(model: &TageModel) -> Tage {
+impl<T: Number> Tables<T> {
+    /// The model's indices have at most [`Number::WIDTH_MAX`] bits.
+    fn new(model: &TageModel) -> Self {
         let (tables, table_entries) = (model.tables as usize, model.table_entries as usize);
         let widths = [model.table_entries.ilog2(), model.tag_bits, model.tag_bits - 1];
         let long = model.long_table_entries.unwrap_or(model.table_entries);
@@ -163,12 +313,13 @@ impl Tage {
             |table| if table < tables.div_ceil(2) { model.table_entries } else { long };
         let was_taken_entries =
             if model.history_of_taken { model.base_entries as usize } else { 0 };
-        Tage {
+        Tables {
             base: Counters::new(model.base_entries as usize),
             was_taken: vec![false; was_taken_entries].into(),
             entries: vec![Entry::default(); tables * table_entries].into(),
             tables,
-            index_masks: std::array::from_fn(|table| entries_of(table) - 1),
+            index_masks: std::array::from_fn(|table| T::from_bits(entries_of(table) - 1)),
+            table_entries,
             allocated: model.allocated,
             learns_weak: model.learns_weak,
             folded: Folded::new(&lengths(model), widths),
@@ -184,41 +335,30 @@ impl Tage {
         if TABLES < TABLES_MAX { TABLES } else { self.tables }
     }
 
-    /// For each table, the index of an address's entry in [`Tage::entries`], and the tag that the entry must have.
+    /// The entries that an address has in the tables.
     #[inline(always)]
-    fn entry_keys<const TABLES: usize>(&self, address: u64) -> [(usize, u16); TABLES] {
-        let mut keys = [(0, 0); TABLES];
-        let widths = self.folded.widths;
-        let address_index = address ^ address >> widths[0];
-        let (tag_mask, table_entries) = ((1 << widths[1]) - 1, 1 << widths[0]);
-        let mut first = 0;
-        let values = self.folded.values.iter().zip(&self.index_masks);
-        for ((value, mask), key) in values.zip(&mut keys).take(self.table_count::<TABLES>()) {
-            let number = |number: usize| value >> SHIFTS[number];
-            let index = (address_index ^ number(0)) as u32 & mask;
-            let tag = (address ^ number(1) ^ number(2) << 1) & tag_mask;
-            *key = (first + index as usize, tag as u16 | 1);
-            first += table_entries;
-        }
-        keys
-    }
-
-    /// Trains the predictor. Returns its earlier prediction. It overrules if the bimodal table, which is faster,
-    /// predicted the other direction.
-    pub(super) fn step(&mut self, address: u64, taken: bool) -> PredictedDirection {
-        // The compiler unrolls loops over a constant number of tables.
-        match self.tables {
-            4 => self.step_in::<4>(address, taken),
-            5 => self.step_in::<5>(address, taken),
-            6 => self.step_in::<6>(address, taken),
-            7 => self.step_in::<7>(address, taken),
-            _ => self.step_in::<TABLES_MAX>(address, taken),
+    fn entry_keys<const LANES: usize>(&self, address: u64) -> EntryKeys<T, LANES> {
+        let Folded { index, tags: [first, second], index_width, .. } = &self.folded;
+        let address_index = address ^ address >> index_width;
+        let address_tag = (address as i16).wrapping_mul(first.lowest[0]);
+        EntryKeys {
+            indices: std::array::from_fn(|lane| {
+                index.values[lane].index(address_index, self.index_masks[lane])
+            }),
+            tags: std::array::from_fn(|lane| {
+                address_tag ^ first.values[lane] ^ second.values[lane] | first.lowest[lane]
+            }),
+            table_entries: self.table_entries,
         }
     }
 
-    /// [`Tage::step`] for a constant number of tables: see [`Tage::table_count`].
+    /// [`Tage::step`] for a constant number of tables: see [`Tables::table_count`]. `LANES` is at least that number.
     #[inline(always)]
-    fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> PredictedDirection {
+    fn step_in<const TABLES: usize, const LANES: usize>(
+        &mut self,
+        address: u64,
+        taken: bool,
+    ) -> PredictedDirection {
         if let Some(was_taken) = was_ever_taken(&mut self.was_taken, address)
             && !*was_taken
         {
@@ -226,20 +366,21 @@ impl Tage {
             *was_taken = taken;
             if taken {
                 self.base.learn(address, true);
-                self.remember::<TABLES>(true);
+                self.remember::<LANES>(true);
             }
             return PredictedDirection { is_taken: false, is_overruling: false };
         }
-        let keys = self.entry_keys::<TABLES>(address);
+        let keys = self.entry_keys::<LANES>(address);
         // A bit for each table that hits.
         let mut known = 0u32;
-        for (table, (index, tag)) in keys.iter().enumerate().take(self.table_count::<TABLES>()) {
-            known |= u32::from(self.entries[*index].tag == *tag) << table;
+        for table in 0..self.table_count::<TABLES>() {
+            let (index, tag) = keys.key(table);
+            known |= u32::from(self.entries[index].tag == tag) << table;
         }
         // The longest history among the tables that hit.
         let longest = |known: u32| {
             let table = known.checked_ilog2()? as usize;
-            let taken = self.entries[keys[table].0].counter >= TAKEN;
+            let taken = self.entries[keys.key(table).0].counter >= TAKEN;
             Some(Found { table, taken })
         };
         let provider = longest(known);
@@ -247,16 +388,16 @@ impl Tage {
         let base = self.base.predicts_taken(address);
         let alternate = second.map_or(base, |found| found.taken);
         let predicted = provider.map_or(base, |found| {
-            let entry = self.entries[keys[found.table].0];
+            let entry = self.entries[keys.key(found.table).0];
             if is_new(entry) && self.use_alternate >= 8 { alternate } else { found.taken }
         });
         let is_weak = self.learns_weak
             && match provider {
-                Some(found) => is_weak(self.entries[keys[found.table].0]),
+                Some(found) => is_weak(self.entries[keys.key(found.table).0]),
                 None => self.base.is_weak(address),
             };
         match provider {
-            Some(found) => self.learn(found, keys[found.table].0, alternate, taken),
+            Some(found) => self.learn(found, keys.key(found.table).0, alternate, taken),
             None => self.base.learn(address, taken),
         }
         // No allocation if the provider was right but new, and therefore not used: it is being trained.
@@ -264,7 +405,7 @@ impl Tage {
         if is_weak || predicted != taken && provided != taken {
             self.allocate(provider.map_or(0, |found| found.table + 1), &keys, taken);
         }
-        self.remember::<TABLES>(taken);
+        self.remember::<LANES>(taken);
         PredictedDirection { is_taken: predicted, is_overruling: predicted != base }
     }
 
@@ -290,13 +431,18 @@ impl Tage {
     /// Allocates entries in the tables from `first_table` on, the shortest histories first, where entries are not
     /// useful. If all are useful, makes them less useful.
     #[inline(never)]
-    fn allocate(&mut self, first_table: usize, keys: &[(usize, u16)], taken: bool) {
-        let longer_keys = &keys[first_table..self.tables];
+    fn allocate<const LANES: usize>(
+        &mut self,
+        first_table: usize,
+        keys: &EntryKeys<T, LANES>,
+        taken: bool,
+    ) {
         let mut remaining = self.allocated;
-        for (index, tag) in longer_keys {
-            let entry = &mut self.entries[*index];
+        for table in first_table..self.tables {
+            let (index, tag) = keys.key(table);
+            let entry = &mut self.entries[index];
             if entry.useful == 0 {
-                *entry = Entry { tag: *tag, counter: TAKEN - u8::from(!taken), useful: 0 };
+                *entry = Entry { tag, counter: TAKEN - u8::from(!taken), useful: 0 };
                 remaining -= 1;
                 if remaining == 0 {
                     return;
@@ -304,17 +450,16 @@ impl Tage {
             }
         }
         if remaining == self.allocated {
-            for (index, _) in longer_keys {
-                self.entries[*index].useful -= 1;
+            for table in first_table..self.tables {
+                self.entries[keys.key(table).0].useful -= 1;
             }
         }
     }
 
     /// Enters a branch into the history. Forgets some usefulness from time to time.
     #[inline(always)]
-    fn remember<const TABLES: usize>(&mut self, taken: bool) {
-        let tables = self.table_count::<TABLES>();
-        self.folded.push(tables, &self.history, taken);
+    fn remember<const LANES: usize>(&mut self, taken: bool) {
+        self.folded.push::<LANES>(&self.history, taken);
         self.history.push(taken);
         self.branches += 1;
         if self.branches.is_multiple_of(FORGET_EVERY) {
@@ -350,6 +495,22 @@ mod tests {
     fn folded(branches: &[bool], length: usize, width: u32) -> u64 {
         let last = branches.iter().rev().take(length).enumerate();
         last.fold(0, |value, (ago, taken)| value ^ u64::from(*taken) << (ago as u32 % width))
+    }
+
+    /// The folds of a history of some length to three widths after some branches.
+    fn folds_of<T: Number>(branches: &[bool], length: u32, widths: [u32; 3]) -> [u64; 3] {
+        let mut history = History::new();
+        let mut incremental = Folded::<T>::new(&[1, length], widths);
+        for taken in branches {
+            incremental.push::<2>(&history, *taken);
+            history.push(*taken);
+        }
+        let Folded { index, tags, .. } = incremental;
+        let [first, second] = tags.map(|fold| {
+            let [value, lowest] = [fold.values[1], fold.lowest[1]].map(|bits| bits as u16);
+            u64::from(value / lowest)
+        });
+        [index.values[1].to_usize() as u64, first, second]
     }
 
     /// Random directions, the same in each test (xorshift64: Marsaglia 2003).
@@ -432,17 +593,12 @@ mod tests {
             length in 1u32..=1024,
             widths in (1u32..21, 4u32..17, 3u32..16),
         ) {
-            let widths = [widths.0, widths.1, widths.2];
-            let mut history = History::new();
-            let mut incremental = Folded::new(&[1, length], widths);
-            for taken in &branches {
-                incremental.push(2, &history, *taken);
-                history.push(*taken);
-            }
-            for (number, width) in widths.into_iter().enumerate() {
-                let value = incremental.values[1] >> SHIFTS[number] & ((1 << width) - 1);
-                prop_assert_eq!(value, folded(&branches, length as usize, width));
-            }
+            let narrow = [widths.0.min(15), widths.1, widths.2];
+            let values = folds_of::<i16>(&branches, length, narrow);
+            prop_assert_eq!(values, narrow.map(|width| folded(&branches, length as usize, width)));
+            let wide = [widths.0, widths.1, widths.2];
+            let values = folds_of::<i32>(&branches, length, wide);
+            prop_assert_eq!(values, wide.map(|width| folded(&branches, length as usize, width)));
         }
 
         #[test]

@@ -101,9 +101,8 @@ impl Btb {
         // The way moves to the front; all ways before its old position, or all ways of the set, move back by one.
         let mut moved = known.map_or(EMPTY_WAY, |way| ways[way]);
         let known_target = moved.replace(address, target);
-        for way in &mut ways[..=known.unwrap_or(self.associativity - 1)] {
-            std::mem::swap(way, &mut moved);
-        }
+        ways.copy_within(..known.unwrap_or(self.associativity - 1), 1);
+        ways[0] = moved;
         known_target
     }
 }
