@@ -274,6 +274,15 @@ impl TagArray {
         self.mru.get((line & self.set_mask) as usize).is_some_and(|mru| mru.tag == line)
     }
 
+    /// The flags of `line`, if it is known to be the most recently used line of its set. Reading that line changes
+    /// nothing.
+    #[inline(always)]
+    pub(crate) fn mru_flags(&self, LineAddress(line): LineAddress) -> Option<u8> {
+        let mru = self.mru.get((line & self.set_mask) as usize)?;
+        let way = self.ways.get(mru.slot)?;
+        (mru.tag == line).then_some((way.state & FLAGS) as u8)
+    }
+
     /// Accesses `line` if it is known to be the most recently used line of its set. Otherwise does
     /// nothing and returns false: the caller uses [`TagArray::access`].
     #[inline(always)]

@@ -5,8 +5,9 @@
 use std::ops::Range;
 
 use super::CoreCounts;
-use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
+use super::instruction::{CODE_LINE_SHIFT, Template};
 use super::model::{CoreModel, DecodedModel};
+use super::summary::CodeStart;
 use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 use crate::tag_array::{Tag, TagArray};
@@ -36,9 +37,9 @@ impl FoundCode {
     pub(super) fn lines(
         self,
         block: &Template,
-        instruction: &Instruction,
+        start: &CodeStart,
     ) -> impl Iterator<Item = (VirtualAddress, PhysicalAddress)> + use<> {
-        let lines = block.lines_of(instruction).into_iter().enumerate();
+        let lines = block.lines_of(start).into_iter().enumerate();
         lines.filter(move |(number, _)| self.0 >> number & 1 != 0).map(|(_, line)| line)
     }
 }
@@ -71,26 +72,28 @@ impl DecodedCache {
         self.cache.remove_if(|tag| lines.contains(&code_line_of(tag, traces)));
     }
 
-    /// The tag of a line of decoded instructions that starts at a physical address. Its low bits select the set.
-    fn tag_of(&self, address: PhysicalAddress) -> Tag {
-        Tag(if self.traces {
-            // The lowest bit moves up, so that neighbours have different sets. No tag equals the tag of an empty way,
-            // because addresses have fewer bits.
-            address.0 >> 1 ^ (address.0 & 1) << 62
-        } else {
-            // All lines of decoded instructions of one line of code share a set. The top bits distinguish them.
-            address.line(CODE_LINE_SHIFT).0 ^ address.offset_in_block(CODE_LINE_SHIFT) << 56
-        })
-    }
-
-    /// Looks up the line that starts at a physical address, and fills it on a miss. Returns whether it hit.
+    /// Looks up a line, and fills it on a miss. Returns whether it hit.
     #[inline]
-    fn touch_or_fill(&mut self, address: PhysicalAddress) -> bool {
-        self.cache.touch_or_fill(self.tag_of(address))
+    fn touch_or_fill(&mut self, tag: Tag) -> bool {
+        self.cache.touch_or_fill(tag)
     }
 }
 
-/// The line of code of a tag: the inverse of [`DecodedCache::tag_of`].
+/// The tag of a line of decoded instructions that starts at a physical address. Its low bits select the set. `traces`:
+/// see [`DecodedModel::traces`].
+#[inline(always)]
+pub(super) fn decoded_tag(address: PhysicalAddress, traces: bool) -> Tag {
+    Tag(if traces {
+        // The lowest bit moves up, so that neighbours have different sets. No tag equals the tag of an empty way,
+        // because addresses have fewer bits.
+        address.0 >> 1 ^ (address.0 & 1) << 62
+    } else {
+        // All lines of decoded instructions of one line of code share a set. The top bits distinguish them.
+        address.line(CODE_LINE_SHIFT).0 ^ address.offset_in_block(CODE_LINE_SHIFT) << 56
+    })
+}
+
+/// The line of code of a tag: the inverse of [`decoded_tag`].
 fn code_line_of(Tag(tag): Tag, traces: bool) -> LineAddress {
     LineAddress(if traces {
         (tag & !(1 << 62)) << 1 >> CODE_LINE_SHIFT
@@ -131,23 +134,35 @@ impl CodeTags {
     }
 
     /// Looks up the code of an instruction in the cache of decoded instructions, and chooses the lines to fetch. Must
-    /// be called in program order for each instruction that [`Instruction::starts`].
+    /// be called in program order for each instruction that [`Instruction::starts`](super::instruction::Instruction::starts).
     #[inline(always)]
-    pub(super) fn look_up(&mut self, block: &Template, instruction: &Instruction) -> FoundCode {
-        if instruction.starts_decoded()
+    pub(super) fn look_up(&mut self, block: &Template, start: &CodeStart) -> FoundCode {
+        if start.starts_decoded
             && let Some(decoded) = &mut self.decoded
         {
-            self.is_decoded = decoded.touch_or_fill(block.physical_of(instruction));
+            self.is_decoded = decoded.touch_or_fill(start.decoded_tag);
         }
-        let mut found = if self.is_decoded { FoundCode::DECODED } else { 0 };
         // After `forget_line` the line is fetched even if it is decoded, because its translation must be looked up.
-        if instruction.starts_line() && (!self.is_decoded || self.last_line.is_none()) {
-            found |= FoundCode::FETCHED;
-            for (number, line) in block.lines_of(instruction).into_iter().enumerate() {
-                if self.last_line != Some(line) {
-                    self.last_line = Some(line);
-                    found |= 1 << number;
-                }
+        let found = FoundCode(if self.is_decoded { FoundCode::DECODED } else { 0 });
+        if start.starts_line && (!self.is_decoded || self.last_line.is_none()) {
+            return self.choose_lines(block, start, found);
+        }
+        found
+    }
+
+    /// Chooses the lines of the instruction that must be fetched. The line of the last fetch is skipped.
+    #[inline]
+    fn choose_lines(
+        &mut self,
+        block: &Template,
+        start: &CodeStart,
+        FoundCode(mut found): FoundCode,
+    ) -> FoundCode {
+        found |= FoundCode::FETCHED;
+        for (number, line) in block.lines_of(start).into_iter().enumerate() {
+            if self.last_line != Some(line) {
+                self.last_line = Some(line);
+                found |= 1 << number;
             }
         }
         FoundCode(found)
@@ -211,9 +226,11 @@ mod tests {
             };
             let mut decoded = DecodedCache::new(&model);
             let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff].map(PhysicalAddress);
-            starts.into_iter().for_each(|address| assert!(!decoded.touch_or_fill(address)));
+            starts
+                .into_iter()
+                .for_each(|address| assert!(!decoded.touch_or_fill(decoded_tag(address, traces))));
             decoded.forget(&(PhysicalAddress(0x1010)..PhysicalAddress(0x1011)));
-            let held = starts.map(|address| decoded.touch_or_fill(address));
+            let held = starts.map(|address| decoded.touch_or_fill(decoded_tag(address, traces)));
             assert_eq!(held, [false, false, false, true, true], "traces: {traces}");
         }
     }

@@ -242,7 +242,7 @@ impl FrontEnd {
         let mut arrived = now;
         memory
             .set_fetched_instruction(block.address_of(instruction), block.physical_of(instruction));
-        for line in found.lines(block, instruction) {
+        for line in found.lines(block, &block.code_start(0, instruction)) {
             let asked = match &mut self.ahead {
                 Some(ahead) => {
                     if !std::mem::take(&mut ahead.is_at_target) {

@@ -3,6 +3,8 @@
 //! templates at each execution, so their size and layout matter for speed.
 
 use super::ExecutedBlock;
+use super::code_tags::decoded_tag;
+use super::summary::{BlockSummary, CodeStart};
 use crate::CodeSpan;
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::BranchKind;
@@ -833,40 +835,13 @@ pub struct Template {
     /// The part of the block in its second page.
     second: Option<CodeSpan>,
     line_shift: u32,
+    /// Whether lines of decoded instructions are traces.
+    has_traces: bool,
     /// The address after the block.
     pub(super) fall_through: VirtualAddress,
     /// The target of the branch at its end, if the branch is direct.
     pub(super) target: Option<VirtualAddress>,
-    pub(super) summary: LookUpSummary,
-}
-
-/// A block's summary for functional warming, which looks up lines without times. It is separate from the instructions:
-/// in code that rarely repeats, these are not in the host's caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LookUpSummary {
-    /// Bit N is set if instruction N, of the first 64, starts a line of code or of decoded instructions.
-    pub(super) starts: u64,
-    /// Whether the block has at most 64 instructions, and none is a repetition of a string instruction.
-    pub(super) is_simple: bool,
-    /// The number of the instruction that is fused with the branch after it. It takes no issue slot.
-    pub(super) fused: Option<u16>,
-    /// The branch at the end of the block, with its address.
-    pub(super) branch: Option<(BranchKind, VirtualAddress)>,
-}
-
-impl LookUpSummary {
-    fn new(instructions: &[Instruction], address: VirtualAddress) -> LookUpSummary {
-        let first_instructions = instructions.iter().take(64).enumerate();
-        let branch = |last: &Instruction| Some((last.branch?, address.plus(last.offset.into())));
-        LookUpSummary {
-            starts: first_instructions
-                .map(|(index, instruction)| u64::from(instruction.starts()) << index)
-                .fold(0, |bits, bit| bits | bit),
-            fused: instructions.iter().position(Instruction::is_fused).map(|index| index as u16),
-            is_simple: instructions.len() <= 64 && !instructions.iter().any(Instruction::repeats),
-            branch: instructions.last().and_then(branch),
-        }
-    }
+    pub(super) summary: BlockSummary,
 }
 
 impl Template {
@@ -955,8 +930,13 @@ impl Template {
             before.flags = before.flags & !PLAIN | FUSED;
             before.class = Class::Fused;
         }
+        let decoded_tag = |instruction: &Instruction| {
+            let physical = physical_at(&first, second.as_ref(), instruction.offset);
+            decoded_tag(physical, !layout.decoded_by_lines)
+        };
         Template {
-            summary: LookUpSummary::new(&instructions, address),
+            summary: BlockSummary::new(&instructions, address, decoded_tag),
+            has_traces: !layout.decoded_by_lines,
             instructions,
             fall_through: address.plus(offset.into()),
             first,
@@ -972,6 +952,14 @@ impl Template {
     pub fn host_range(&self) -> std::ops::Range<*const u8> {
         let instructions = self.instructions.as_ptr_range();
         instructions.start.cast()..instructions.end.cast()
+    }
+
+    /// The bytes of the host's memory, apart from the template itself, that functional warming needs for most blocks.
+    #[inline(always)]
+    #[must_use]
+    pub fn warming_range(&self) -> std::ops::Range<*const u8> {
+        let starts = self.summary.starts.as_ptr_range();
+        starts.start.cast()..starts.end.cast()
     }
 
     /// The executed instructions from number `first` on, and the kind of the branch at the end of the block if it has
@@ -1014,12 +1002,8 @@ impl Template {
 
     /// The lines of an instruction's first and last byte, each as a virtual and a physical address.
     #[inline]
-    pub(super) fn lines_of(
-        &self,
-        instruction: &Instruction,
-    ) -> [(VirtualAddress, PhysicalAddress); 2] {
-        let last = instruction.offset + u16::from(instruction.bytes.max(1)) - 1;
-        [self.line_at(instruction.offset), self.line_at(last)]
+    pub(super) fn lines_of(&self, start: &CodeStart) -> [(VirtualAddress, PhysicalAddress); 2] {
+        [self.line_at(start.first_byte), self.line_at(start.last_byte)]
     }
 
     /// The line of L1I of the byte at an offset, as a virtual and a physical address.
@@ -1034,15 +1018,35 @@ impl Template {
         self.physical_at(instruction.offset)
     }
 
+    /// The virtual and the physical address of the byte at an offset.
     #[inline]
-    fn physical_at(&self, offset: u16) -> PhysicalAddress {
-        let offset = u64::from(offset);
-        match &self.second {
-            Some(second) if offset >= u64::from(self.first.bytes) => {
-                second.physical.plus(offset - u64::from(self.first.bytes))
-            }
-            _ => self.first.physical.plus(offset),
+    pub(super) fn addresses_at(&self, offset: u16) -> (VirtualAddress, PhysicalAddress) {
+        (self.first.virtual_address.plus(offset.into()), self.physical_at(offset))
+    }
+
+    /// The physical address of the byte at an offset.
+    #[inline(always)]
+    pub(super) fn physical_at(&self, offset: u16) -> PhysicalAddress {
+        physical_at(&self.first, self.second.as_ref(), offset)
+    }
+
+    /// The instruction, as a start of a line of code or of decoded instructions. `number`: of the instruction.
+    #[inline(always)]
+    pub(super) fn code_start(&self, number: u16, instruction: &Instruction) -> CodeStart {
+        let decoded_tag = decoded_tag(self.physical_of(instruction), self.has_traces);
+        CodeStart::new(number, instruction, decoded_tag)
+    }
+}
+
+/// The physical address of the byte at an offset of a block with these parts.
+#[inline(always)]
+fn physical_at(first: &CodeSpan, second: Option<&CodeSpan>, offset: u16) -> PhysicalAddress {
+    let offset = u64::from(offset);
+    match second {
+        Some(second) if offset >= u64::from(first.bytes) => {
+            second.physical.plus(offset - u64::from(first.bytes))
         }
+        _ => first.physical.plus(offset),
     }
 }
 

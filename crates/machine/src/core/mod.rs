@@ -33,6 +33,7 @@ mod single_thread;
 mod stages;
 mod store_buffer;
 mod strings;
+mod summary;
 
 pub use chase::chase_cycles;
 pub use in_order::InOrderCore;
@@ -46,6 +47,7 @@ pub use model::{
 pub use multithreaded::MultithreadedCore;
 pub use out_of_order::{OutOfOrderCore, Warmed};
 pub use single_thread::{AnyCore, SingleThreadCore};
+pub use summary::PlainAccesses;
 
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::cycle::Cycle;
@@ -126,6 +128,13 @@ pub trait Memory {
 
     /// Looks up the lines of a load or store, without times.
     fn look_up(&mut self, access: &Access, mode: AccessMode);
+
+    /// Looks up the leading accesses of a block, without times. Stops before an access that only [`Memory::look_up`] can
+    /// handle. Returns how many accesses it has looked up, with the effects of [`Memory::look_up`].
+    #[inline(always)]
+    fn filter(&mut self, _accesses: &[Access], _plain: &PlainAccesses) -> usize {
+        0
+    }
 
     /// Fetches an instruction line. Both addresses name the line's first byte. Returns the wait.
     fn fetch(

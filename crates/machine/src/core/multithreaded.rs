@@ -469,7 +469,7 @@ impl Thread {
         let mut waited = 0;
         memory
             .set_fetched_instruction(block.address_of(instruction), block.physical_of(instruction));
-        for line in block.lines_of(instruction) {
+        for line in block.lines_of(&block.code_start(0, instruction)) {
             if self.last_line != Some(line) {
                 self.last_line = Some(line);
                 waited += memory.fetch(line.0, line.1, now + waited);

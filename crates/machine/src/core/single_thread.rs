@@ -135,7 +135,7 @@ impl CommonParts {
         instruction: &Instruction,
         memory: &mut M,
     ) -> Fetched {
-        let found = self.code.look_up(block, instruction);
+        let found = self.code.look_up(block, &block.code_start(0, instruction));
         self.front.fetch(block, instruction, found, memory, &mut self.retirement.counts)
     }
 

@@ -39,6 +39,13 @@ pub(super) struct Progress {
     pub(super) interrupts: u64,
 }
 
+impl Progress {
+    /// The progress after another instruction.
+    pub(super) fn after_instruction(self) -> Progress {
+        Progress { instructions: self.instructions + Instructions(1), ..self }
+    }
+}
+
 /// The state of the string that executes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strings {

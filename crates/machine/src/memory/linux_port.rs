@@ -4,7 +4,7 @@
 
 use super::{MemoryPort, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
-use crate::core::{Access, AccessMode, Memory, WaitParts};
+use crate::core::{Access, AccessMode, Memory, PlainAccesses, WaitParts};
 use crate::cycle::Cycle;
 
 impl PageSize {
@@ -43,8 +43,10 @@ impl LinuxPort<'_> {
 /// `now` is in the core's time.
 impl Memory for LinuxPort<'_> {
     fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress) {
-        self.set_page(virtual_address);
-        self.port.look_up_fetch(virtual_address, physical);
+        if !self.port.fetch_hits_at_once(virtual_address, physical) {
+            self.set_page(virtual_address);
+            self.port.look_up_fetch(virtual_address, physical);
+        }
     }
 
     #[inline(always)]
@@ -56,6 +58,11 @@ impl Memory for LinuxPort<'_> {
         }
         self.set_page(access.virtual_address);
         self.port.look_up(access, mode);
+    }
+
+    #[inline(always)]
+    fn filter(&mut self, accesses: &[Access], plain: &PlainAccesses) -> usize {
+        self.port.filter(accesses, plain, PageSize::in_linux)
     }
 
     fn fetch(

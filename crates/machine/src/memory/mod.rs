@@ -11,6 +11,7 @@
 //!
 //! - `tags` has the caches and TLBs;
 //! - `translation` looks the page up in the TLBs and walks the page tables;
+//! - `filter` counts accesses that would change next to nothing, in front of `translation` and `l1`;
 //! - `l1` looks the line up in L1, and turns a miss into a `FillRequest`;
 //! - `fill` serves a `FillRequest`: it looks the line up level by level, asks the other cores or
 //!   memory, fills the levels that missed, and answers with a `FillResponse`;
@@ -31,6 +32,7 @@ mod combining;
 mod config;
 mod evict;
 mod fill;
+mod filter;
 mod l1;
 mod linux_port;
 mod mshr;

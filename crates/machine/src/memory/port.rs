@@ -5,7 +5,7 @@ use super::classification::Instruction;
 use super::times::Ready;
 use super::{Access, AccessKind, MemorySystem, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
-use crate::core::{AccessMode, Memory, Template, WaitParts};
+use crate::core::{AccessMode, Memory, PlainAccesses, Template, WaitParts};
 use crate::cycle::Cycle;
 
 /// The memory port of one processor, for a [core](crate::core). The [`MemorySystem`] must be made
@@ -104,6 +104,29 @@ impl MemoryPort<'_> {
         let wait_cycles = cycle - now;
         self.system.tags.cpus[self.cpu].counts.data_wait_cycles += wait_cycles;
         wait_cycles
+    }
+}
+
+impl MemoryPort<'_> {
+    /// The fast path of [`Memory::look_up_fetch`]: returns whether the fetch is complete.
+    #[inline(always)]
+    pub(super) fn fetch_hits_at_once(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+    ) -> bool {
+        self.system.tags.fetch_hits_at_once(self.cpu, (virtual_address, physical))
+    }
+
+    /// See [`Memory::filter`]. `page_size` returns the size of an address's page.
+    #[inline(always)]
+    pub(super) fn filter(
+        &mut self,
+        accesses: &[crate::core::Access],
+        plain: &PlainAccesses,
+        page_size: impl Fn(VirtualAddress) -> PageSize,
+    ) -> usize {
+        self.system.tags.filter(self.cpu, accesses, plain, page_size)
     }
 }
 

@@ -78,6 +78,12 @@ impl ThreadPage {
         ThreadPage(virtual_address.page() | thread << THREAD_SHIFT)
     }
 
+    /// The page of an address, of the same thread. Only for a page with number 0.
+    #[inline(always)]
+    pub(super) fn with_page_of(self, virtual_address: VirtualAddress) -> ThreadPage {
+        ThreadPage(virtual_address.page() | self.0)
+    }
+
     /// The page of `1 << shift` bytes that contains this page. `shift` is at least 12. Compare the result only with
     /// pages of that size.
     pub(super) fn in_larger_page(self, shift: u32) -> ThreadPage {
@@ -295,7 +301,7 @@ struct KnownEntry {
 }
 
 /// Number of pages with a known entry.
-const KNOWN_PAGES: usize = 16;
+const KNOWN_PAGES: usize = 64;
 
 /// Entries of recently accessed pages. An entry is checked before it is used. A page keeps its size until translations
 /// are dropped; that empties the list.

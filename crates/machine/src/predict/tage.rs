@@ -42,7 +42,7 @@ impl History {
 /// A number that holds a fold for indices.
 pub(super) trait Number: Copy + std::fmt::Debug {
     const ZERO: Self;
-    /// The widest fold.
+    /// Maximum width of a fold, in bits.
     const WIDTH_MAX: u32;
 
     /// A number that is less than `1 << WIDTH_MAX`.

@@ -58,25 +58,24 @@ pub(crate) struct Pipeline {
 
 /// The bytes of a cache line of the host.
 const HOST_LINE: usize = 64;
-/// The most lines of a template's instructions that are prefetched. The host fetches later lines while the core
+/// The most lines of a template's instructions, or of what warming needs of them, that are prefetched. The host fetches later lines while the core
 /// executes the first.
 const PREFETCHED_LINES: usize = 4;
 
-/// Prefetches the template of a block, which the core reads once the vCPU has executed the block. Few blocks repeat
-/// soon, so a template is rarely in the host's caches.
+/// Prefetches a block's template, and the memory in `range` that the template owns. The core reads both once the vCPU has
+/// executed the block. Few blocks repeat soon, so a template is rarely in the host's caches.
 #[inline(always)]
-fn prefetch(block: &Template) {
+fn prefetch(block: &Template, range: Range<*const u8>) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let template_start = std::ptr::from_ref(block).cast::<i8>();
-    let instructions_range = block.host_range();
-    let bytes = instructions_range.end.addr() - instructions_range.start.addr();
+    let bytes = range.end.addr() - range.start.addr();
     // SAFETY: a prefetch reads nothing, whatever the address is.
     unsafe {
         for line in 0..size_of::<Template>().div_ceil(HOST_LINE) {
             _mm_prefetch::<_MM_HINT_T0>(template_start.wrapping_add(line * HOST_LINE));
         }
         for line in 0..bytes.div_ceil(HOST_LINE).min(PREFETCHED_LINES) {
-            let address = instructions_range.start.wrapping_add(line * HOST_LINE);
+            let address = range.start.wrapping_add(line * HOST_LINE);
             _mm_prefetch::<_MM_HINT_T0>(address.cast());
         }
     }
@@ -115,7 +114,8 @@ impl Pipeline {
         self.block = block;
         self.core_executed = 0;
         self.vcpu_executes = block.len() as u32;
-        prefetch(block);
+        let warms = self.sampler.as_ref().is_some_and(|sampler| sampler.warms_functionally());
+        prefetch(block, if warms { block.warming_range() } else { block.host_range() });
     }
 
     /// Passes the rest of the block to the core, because the vCPU has executed it. `next`: where the vCPU continues.

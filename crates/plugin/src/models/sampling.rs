@@ -202,6 +202,12 @@ impl Sampler {
             || self.lacks_rate[mode]
     }
 
+    /// Whether the next instructions only keep caches and predictors warm, unless their mode is executed in detail.
+    #[inline(always)]
+    pub(crate) fn warms_functionally(&self) -> bool {
+        self.phase == Phase::FunctionalWarming
+    }
+
     /// Adds the latencies of the memory accesses of instructions that were executed in detail.
     #[inline]
     pub(crate) fn add_wait(&mut self, cycles: u64) {

@@ -83,7 +83,7 @@ impl OutOfOrderCore {
     }
 
     /// Instructions and interrupts so far, with and without times.
-    fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> Progress {
         let counts = &self.common.retirement.counts;
         let retired = Instructions(counts.instructions + counts.slotless_instructions);
         Progress { instructions: retired + self.warmed, interrupts: counts.interrupts }
