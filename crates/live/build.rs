@@ -14,7 +14,7 @@ use libbpf_rs::btf::{Btf, BtfType, HasSize};
 mod constants;
 
 /// Structures of `handlers.bpf.c` that this crate reads or writes.
-const HANDLER_STRUCTS: [&str; 10] = [
+const HANDLER_STRUCTS: [&str; 13] = [
     "config",
     "frame",
     "cpu_state",
@@ -25,6 +25,9 @@ const HANDLER_STRUCTS: [&str; 10] = [
     "pmu_frames",
     "sender_key",
     "sender_row",
+    "party",
+    "victim_key",
+    "victim_cell",
 ];
 /// Structures of `noise.bpf.c` that this crate reads or writes.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];

@@ -180,6 +180,10 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 		if (budget && packets >= budget)
 			row->special++;
 	}
+#ifndef IRQLAB_NO_BTF
+	if (cfg.victims)
+		note_packets(cpu, packets);
+#endif
 	end_probe_run(cpu, &run, &events);
 	return 0;
 }
@@ -322,4 +326,5 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 #include "callbacks.h"
 #include "delays.h"
 #include "senders.h"
+#include "causes.h"
 #include "calibration.h"

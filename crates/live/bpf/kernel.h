@@ -98,10 +98,52 @@ struct __call_single_node { /* include/linux/smp_types.h */
 	unsigned int u_flags;
 } RELOCATED;
 
+struct kernfs_node { /* include/linux/kernfs.h */
+	u64 id;
+} RELOCATED;
+
+struct cgroup { /* include/linux/cgroup-defs.h, as the next two */
+	struct kernfs_node *kn;
+} RELOCATED;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+} RELOCATED;
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[1]; /* by controller */
+	struct cgroup *dfl_cgrp; /* in the hierarchy of version 2 */
+} RELOCATED;
+
+struct blkcg { /* block/blk-cgroup.h, as the next one */
+	struct cgroup_subsys_state css;
+} RELOCATED;
+
+struct blkcg_gq {
+	struct blkcg *blkcg;
+} RELOCATED;
+
+struct bio { /* include/linux/blk_types.h */
+	struct blkcg_gq *bi_blkg;
+} RELOCATED;
+
+struct request { /* include/linux/blk-mq.h */
+	struct bio *bio;
+} RELOCATED;
+
+struct sock_cgroup_data { /* include/linux/cgroup-defs.h */
+	struct cgroup *cgroup;
+} RELOCATED;
+
+struct sock { /* include/net/sock.h */
+	struct sock_cgroup_data sk_cgrp_data;
+} RELOCATED;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
 	char comm[16];
+	struct css_set *cgroups;
 	struct sched_entity se;
 } RELOCATED;
 

@@ -46,6 +46,7 @@ struct queued_call {
 	u64 queued_ns;
 	u32 calls; /* number of calls that were seen without a run; the kernel has at most two */
 	u32 unused;
+	struct party party; /* of the sender, for its victims */
 	struct sender_key sender;
 };
 
@@ -193,6 +194,15 @@ static __always_inline void name_sender(struct sender_key *key, struct cpu_state
 		bpf_get_current_comm(key->task, sizeof(key->task));
 }
 
+/* The sender as a cause for its victims. An interrupt that sends is not the cause of the task that it interrupts. */
+static __always_inline void name_sending_party(struct party *party, struct sender_key *key)
+{
+	if (cfg.victims && key->context == KEY_NONE)
+		name_current(party);
+	else
+		name_cgroup(party, 0);
+}
+
 /* A program of a sender, whose CPU may not be measured. */
 static __always_inline void start_sender_run(struct cpu_state *cpu, struct probe_run *run,
 					     struct events *events, u64 now_ns)
@@ -254,6 +264,7 @@ static __always_inline void note_queued(struct call_id *id, struct sender_key *k
 	if (earlier && key->event == SENDER_CALL + CSD_ASYNC)
 		call.calls = 2;
 	call.sender = *key;
+	name_sending_party(&call.party, key);
 	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
 }
 
@@ -284,11 +295,11 @@ TRACEPOINTS("csd_queue_cpu") int call_queued(u64 *ctx)
 }
 
 /*
- * Takes the call that a run belongs to. Returns when it was queued, and copies its sender; 0 if no call can be joined
- * to the run.
+ * Takes the call that a run belongs to. Returns when it was queued, and copies its sender and the sender's party; 0 if
+ * no call can be joined to the run.
  */
 static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 last_wakeup_ns,
-				       struct sender_key *sender)
+				       struct sender_key *sender, struct party *party)
 {
 	struct queued_call *call = bpf_map_lookup_elem(&queued_calls, id);
 	bool is_queued_again;
@@ -309,10 +320,12 @@ static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 las
 	 * queued before the last such function started is done.
 	 */
 	if (is_queued_again || call->sender.function != function ||
-	    (call->sender.event == SENDER_CALL + CSD_WAKEUP && queued_ns <= last_wakeup_ns))
+	    (call->sender.event == SENDER_CALL + CSD_WAKEUP && queued_ns <= last_wakeup_ns)) {
 		queued_ns = 0;
-	else
+	} else {
 		*sender = call->sender;
+		*party = call->party;
+	}
 	bpf_map_delete_elem(&queued_calls, id);
 	return queued_ns;
 }
@@ -323,6 +336,7 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 	struct call_id id = { .csd = ctx[1], .target = bpf_get_smp_processor_id() };
 	struct cpu_state *cpu = armed_cpu();
 	struct sender_key key = {};
+	struct party party = {};
 	struct running_call *running;
 	struct sender_row *row;
 	struct events events;
@@ -336,7 +350,7 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 	if (!running)
 		return 0;
 	/* On a CPU that is not measured, too: a later run must not be joined to this call. */
-	queued_ns = take_queued(&id, ctx[0], running->last_wakeup_ns, &key);
+	queued_ns = take_queued(&id, ctx[0], running->last_wakeup_ns, &key, &party);
 	if (csd_type(id.csd) == CSD_WAKEUP)
 		running->last_wakeup_ns = now_ns;
 	if (!cpu) {
@@ -352,7 +366,11 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 		key.event = SENDER_RUN;
 		key.context = SENDER_UNKNOWN;
 		__builtin_memset(key.task, 0, sizeof(key.task));
+		name_cgroup(&party, 0);
 	}
+	if (cfg.victims)
+		add_cause(causes_of_innermost(cpu, KEY_OF_call_function, KEY_OF_call_function_single),
+			  &party);
 	/* The end of the run before this one did not come to a program. */
 	if (running->csd && running->entered_ns >= cpu->armed_ns) {
 		row = sender_row_of(&running->sender);
@@ -421,6 +439,7 @@ TRACEPOINT("ipi_send_cpu") int interrupt_sent(u64 *ctx)
 	u64 now_ns = bpf_ktime_get_ns();
 	struct cpu_state *cpu = armed_cpu();
 	struct sender_key key = {};
+	struct party party = {};
 	struct events events;
 	struct probe_run run;
 	u32 target = ctx[0];
@@ -430,6 +449,10 @@ TRACEPOINT("ipi_send_cpu") int interrupt_sent(u64 *ctx)
 	start_sender_run(cpu, &run, &events, now_ns);
 	name_sender(&key, cpu, SENDER_IPI, ctx[2], ctx[1]);
 	count_sent(cpu, &key, 1, target);
+	if (cfg.victims && !key.function) {
+		name_sending_party(&party, &key);
+		note_reschedule(target, &party, now_ns);
+	}
 	end_sender_run(cpu, &run, &events);
 	return 0;
 }

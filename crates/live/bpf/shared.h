@@ -16,6 +16,9 @@ struct config {
 	__u32 times_exits; /* exit programs are timed */
 	__u32 empty_spans_only; /* a span with another span inside is not counted */
 	__u32 cookies; /* links have cookies: one program is attached to both tracepoints of a context */
+	__u32 victims; /* VICTIMS_BY_TASK or VICTIMS_BY_CGROUP: times are summed by victim and cause; 0: they are not */
+	__s32 cgroup_subsystem; /* the controller whose hierarchy of groups counts; negative: version 2 */
+	__u32 victim_cells_max; /* entries of the map `victim_cells` */
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
 
@@ -145,6 +148,27 @@ struct sender_row {
 	__u64 completion_max_ns;
 	__u64 sender_cpus[SENDER_CPU_WORDS]; /* a bit for each CPU that sent */
 	__u64 target_cpus[SENDER_CPU_WORDS];
+};
+
+/* A task or a control group that pays for interrupts or causes them. All bytes count: each unused byte is 0. */
+struct party {
+	__u64 id[2]; /* PARTY_TASK: the bytes of the name; PARTY_CGROUP: the group's id, and 0 */
+	__u32 kind;
+	__u32 unused;
+};
+
+/* A cell of the matrix of victims and causes, for each context. */
+struct victim_key {
+	struct party victim;
+	struct party cause;
+	__u32 context; /* its key; of PARTY_OTHERS, KEY_NONE: all contexts without such a cell */
+	__u32 unused;
+};
+
+/* The spans of a cell, over all CPUs. */
+struct victim_cell {
+	__u64 count; /* a span with several causes counts in the cell of each */
+	__u64 self_ns;
 };
 
 #define BATCHES_IN_SECTION (BATCHES / SECTIONS)

@@ -451,6 +451,8 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 		learn_overhead(cpu, row, now_ns - span->end_ns);
 }
 
+#include "victims.h"
+
 /* Counts a span that has closed. */
 static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 				       struct closed_span *span, struct events *events)
@@ -485,6 +487,11 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events, span->end_ns, cpu->armed_ns);
+#ifndef IRQLAB_NO_BTF
+	if (cfg.victims)
+		charge_victim(cpu, row->key, span->position, span->end_ns - span->raw_ns,
+			      span->self_ns);
+#endif
 }
 
 #endif

@@ -11,7 +11,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 use lab::experiment::RunContext;
 use lab::handlers::in_guest::HandlersRequest;
-use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Stimulus};
+use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Stimulus, VictimsBy};
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
@@ -63,6 +63,24 @@ enum Attach {
     /// Raw tracepoint programs, without BTF
     #[value(name = "raw_tp")]
     RawTp,
+}
+
+/// What victims and causes are summed by: the value of `--by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// The name of the task
+    Task,
+    /// The control group of the task; names of containers where its path has them
+    Cgroup,
+}
+
+impl From<By> for VictimsBy {
+    fn from(by: By) -> VictimsBy {
+        match by {
+            By::Task => VictimsBy::Task,
+            By::Cgroup => VictimsBy::Cgroup,
+        }
+    }
 }
 
 /// What does each interrupt handler cost, and why?
@@ -121,6 +139,11 @@ pub struct HandlersArgs {
     /// functions cost there. On live it costs a probe at each of these events
     #[arg(long)]
     senders: bool,
+    /// Also measure who pays for interrupts, and who causes them: the time of each interrupt and softirq by the task (or
+    /// control group) that it interrupts, and by the one that makes it come. On live it costs time at each span, and a
+    /// probe where CPUs send each other interrupts
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<By>,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -233,6 +256,7 @@ impl HandlersArgs {
             ("callbacks", json!(self.callbacks)),
             ("delays", json!(self.delays)),
             ("senders", json!(self.senders)),
+            ("by", json!(self.by.map(|by| VictimsBy::from(by).label()))),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -366,6 +390,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     settings.callbacks = args.callbacks;
     settings.delays = args.delays;
     settings.senders = args.senders;
+    settings.victims = args.by.map(VictimsBy::from);
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
     settings.low_interval = Some(args.low_interval);

@@ -70,6 +70,9 @@ impl Experiment for Plan {
         if conditions.iter().any(|condition| condition.timing.senders.is_some()) {
             tables.push(tables::senders(conditions));
         }
+        if conditions.iter().any(|condition| condition.timing.victims.is_some()) {
+            tables.push(tables::victims(conditions));
+        }
         // Causes come before counts of events.
         tables.extend(tables::misses(conditions));
         if passes.len() > 1 {

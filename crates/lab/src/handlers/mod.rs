@@ -16,6 +16,7 @@ pub mod sample;
 pub mod samples;
 mod senders;
 mod storm;
+mod victims;
 
 mod tables;
 
@@ -34,3 +35,6 @@ pub use senders::{
 };
 #[cfg(test)]
 pub(crate) use tables::handlers as table_of_contexts;
+pub use victims::{
+    Cgroup, Party, VICTIMS, VictimStats, Victims, VictimsBy, has_victim, unmeasured_of_victims,
+};

@@ -7,6 +7,7 @@ use stats::{Batches, Distribution, JointBatch};
 
 use super::delays::DelayStats;
 use super::senders::SenderStats;
+use super::victims::Victims;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::services::ServicesSample;
@@ -247,6 +248,8 @@ pub struct WindowSample {
     pub delays: Option<Vec<DelayStats>>,
     /// Senders of function calls and interrupts to the measured CPUs. `None` if they were not measured.
     pub senders: Option<Vec<SenderStats>>,
+    /// Who pays for interrupts and who causes them. `None` if it was not measured.
+    pub victims: Option<Victims>,
     /// Whether a request to stop or a limit ended the window early.
     pub interrupted: bool,
     /// Whether the window ended early because it had measured enough (`--until`).

@@ -65,6 +65,23 @@ shared_constants! {
     /// A sender's context: a softirq whose entry was not seen.
     SENDER_SOFTIRQ: u32 = u32::MAX - 3;
 
+    /// Times are summed by the tasks that pay for interrupts and that cause them.
+    VICTIMS_BY_TASK: u32 = 1;
+    /// Times are summed by the control groups that pay for interrupts and that cause them.
+    VICTIMS_BY_CGROUP: u32 = 2;
+    /// Largest number of cells of victims, causes and contexts. The time of further cells goes to a cell of each context.
+    VICTIM_CELLS_MAX: u32 = 65_536;
+    /// A victim or cause: not known.
+    PARTY_UNKNOWN: u32 = 0;
+    /// A victim or cause: the idle task.
+    PARTY_IDLE: u32 = 1;
+    /// A victim or cause: all tasks with one name.
+    PARTY_TASK: u32 = 2;
+    /// A victim or cause: the tasks of a control group.
+    PARTY_CGROUP: u32 = 3;
+    /// A victim: all cells of a context that found no free entry.
+    PARTY_OTHERS: u32 = 4;
+
     /// Lowest bits of a key's word in `cpu_state`: the key's row, or 0 for no row.
     ROW_BITS: u32 = 7;
     /// The other bits of a key's word: the time that a probe pair adds inside a span, in units of 2^-this ns.

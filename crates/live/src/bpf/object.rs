@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use attribution::ContextKey;
 use libbpf_rs::btf::{BtfType, types::Typedef};
 use libbpf_rs::{
     Btf, ErrorKind, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
@@ -24,8 +25,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::BpfError;
 use super::instances::take_slot;
 use super::layout::{
-    COOKIE_ENTRY, Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames,
-    Row, SENDER_CALL, SENDER_OTHERS, SENDER_RUN, SenderKey, SenderRow,
+    COOKIE_ENTRY, Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, KEY_IRQ, KEY_NONE,
+    NestedTimes, PARTY_OTHERS, PmuFrames, Row, SENDER_CALL, SENDER_OTHERS, SENDER_RUN, SenderKey,
+    SenderRow, VictimCell, VictimKey,
 };
 use super::memory::KernelMemory;
 use super::programs::{
@@ -114,6 +116,10 @@ static LAST_SET: AtomicU32 = AtomicU32::new(0);
 const SHARED_MAPS: [&str; 5] =
     ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
+/// The keys of contexts with a cell for victims that find no cell of their own. IRQ lines with higher numbers share the
+/// cell of [`KEY_NONE`].
+const VICTIM_CONTEXTS: std::ops::Range<u32> = KEY_NONE..KEY_IRQ + 256;
+
 /// How often PMU events could not be read or used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventErrors {
@@ -165,6 +171,8 @@ pub struct Probes {
     rows: RowLayout,
     /// Whether a loaded program measures senders of interrupts.
     has_senders: bool,
+    /// Whether the programs sum times by victim and cause.
+    has_victims: bool,
 }
 
 /// Keeps a program attached until it is dropped.
@@ -332,6 +340,7 @@ impl Probes {
             links: Vec::new(),
             rows: rows.clone(),
             has_senders: spec.programs.iter().any(|program| is_of_senders(program)),
+            has_victims: spec.config.victims != 0,
         };
         if matches!(spec.maps, Maps::New(_)) {
             probes.clear()?; // writes the position of each CPU's rows into its state
@@ -577,7 +586,48 @@ impl Probes {
         if self.has_senders {
             self.clear_senders()?;
         }
+        if self.has_victims {
+            self.clear_victims()?;
+        }
         Ok(())
+    }
+
+    /// Deletes all cells of victims, and makes a cell for the victims of each context that find no cell of their own.
+    fn clear_victims(&self) -> Result<(), BpfError> {
+        self.empty("sent_reschedules")?;
+        self.empty("victim_cells")?;
+        for context in
+            VICTIM_CONTEXTS.filter(|key| *key == KEY_NONE || ContextKey::of(*key).is_some())
+        {
+            let mut others = VictimKey::new_zeroed();
+            (others.context, others.victim.kind) = (context, PARTY_OTHERS);
+            self.map("victim_cells")?
+                .update(others.as_bytes(), VictimCell::new_zeroed().as_bytes(), MapFlags::ANY)
+                .map_err(|error| failure("clearing victim_cells", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Reads all cells of victims. Empty if the programs sum no times by victim.
+    ///
+    /// Fails if the kernel refuses.
+    pub fn victims(&self) -> Result<Vec<(VictimKey, VictimCell)>, BpfError> {
+        if self.has_victims { self.entries("victim_cells") } else { Ok(Vec::new()) }
+    }
+
+    /// Reads all entries of a hash map.
+    fn entries<K: FromBytes, V: FromBytes>(&self, name: &str) -> Result<Vec<(K, V)>, BpfError> {
+        let map = self.map(name)?;
+        let mut entries = Vec::new();
+        for key in map.keys() {
+            let value = map
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| failure(&format!("reading {name}"), &error))?
+                .ok_or_else(|| too_short(name))?;
+            let entry = K::read_from_bytes(&key).ok().zip(V::read_from_bytes(&value).ok());
+            entries.push(entry.ok_or_else(|| too_short(name))?);
+        }
+        Ok(entries)
     }
 
     /// Deletes all rows of senders, and makes a row for the senders of each event that find no row of their own.
@@ -598,21 +648,7 @@ impl Probes {
     ///
     /// Fails if the kernel refuses.
     pub fn senders(&self) -> Result<Vec<(SenderKey, SenderRow)>, BpfError> {
-        if !self.has_senders {
-            return Ok(Vec::new());
-        }
-        let map = self.map("sender_rows")?;
-        let mut senders = Vec::new();
-        for key in map.keys() {
-            let row = map
-                .lookup(&key, MapFlags::ANY)
-                .map_err(|error| failure("reading sender_rows", &error))?
-                .ok_or_else(|| too_short("sender_rows"))?;
-            let parsed = SenderKey::read_from_bytes(&key).ok();
-            let parsed = parsed.zip(SenderRow::read_from_bytes(&row).ok());
-            senders.push(parsed.ok_or_else(|| too_short("sender_rows"))?);
-        }
-        Ok(senders)
+        if self.has_senders { self.entries("sender_rows") } else { Ok(Vec::new()) }
     }
 
     /// Deletes all entries of a hash map.
@@ -738,6 +774,8 @@ fn configure(
             {
                 1
             }
+            "victim_cells" => config.victim_cells_max.max(1),
+            "sent_reschedules" | "span_causes" if config.victims == 0 => 1,
             "queued_work" if !programs.contains(&WORK_QUEUE_PROGRAM) => 1,
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())

@@ -20,6 +20,13 @@ struct ContextPrograms {
     programs: Vec<(String, String)>,
 }
 
+impl ContextPrograms {
+    fn single(context: &str, tracepoint: &str, program: &str) -> ContextPrograms {
+        let programs = vec![(tracepoint.to_owned(), program.to_owned())];
+        ContextPrograms { context: context.to_owned(), programs }
+    }
+}
+
 /// The program that closes the window of a CPU when the kernel takes that CPU offline.
 pub const CPU_LEAVES: &str = "cpu_leaves";
 /// The tracepoint of [`CPU_LEAVES`].
@@ -55,10 +62,7 @@ fn all_contexts() -> Vec<ContextPrograms> {
             (format!("{tracepoint}_entry"), format!("{tracepoint}_in")),
         ],
     };
-    let single = |context: &str, tracepoint: &str, program: &str| ContextPrograms {
-        context: context.to_owned(),
-        programs: vec![(tracepoint.to_owned(), program.to_owned())],
-    };
+    let single = ContextPrograms::single;
     let mut contexts = vec![pair("device IRQs", "irq_handler"), pair("softirqs", "softirq")];
     contexts.extend(VECTORS.iter().map(|vector| pair(&format!("vector {vector}"), vector)));
     contexts.extend([
@@ -121,13 +125,12 @@ fn callback_contexts() -> Vec<ContextPrograms> {
     let mut work = pair("work", work_entry, work_exit, "workqueue_execute");
     let at_switch = |program: &str| ("sched_switch".to_owned(), program.to_owned());
     work.programs.extend([WORK_SUSPEND_PROGRAM, WORK_RESUME_PROGRAM].map(at_switch));
-    let rcu = ("rcu_invoke_callback".to_owned(), "rcu_invoked".to_owned());
     vec![
         by_name("hrtimer", "hrtimer_expire"),
         by_name("timer", "timer_expire"),
         by_name("tasklet", "tasklet"),
         work,
-        ContextPrograms { context: "rcu rows".to_owned(), programs: vec![rcu] },
+        ContextPrograms::single("rcu rows", "rcu_invoke_callback", "rcu_invoked"),
     ]
 }
 
@@ -263,6 +266,28 @@ pub fn choose_senders(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS], cpus: u
     })
 }
 
+/// The programs that find the control groups that cause interrupts, in the order of attachment.
+fn cause_contexts() -> Vec<ContextPrograms> {
+    let single = ContextPrograms::single;
+    vec![
+        single("causes of completed requests", "block_rq_complete", "request_completed"),
+        single("causes of received packets", "sk_data_ready", "socket_received"),
+    ]
+}
+
+/// Whether a program finds causes of interrupts. Only the timing pass has these programs.
+#[must_use]
+pub fn is_of_causes(program: &str) -> bool {
+    let causes = cause_contexts();
+    causes.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
+}
+
+/// Like [`choose`], for causes of interrupts. `unknown`: why the kernel does not name the causes as the victims are named.
+#[must_use]
+pub fn choose_causes(flavour: Flavour, unknown: Option<&'static str>) -> Chosen {
+    choose_where_known(&cause_contexts(), flavour, |_| unknown)
+}
+
 impl Chosen {
     /// Adds the programs for senders. Returns what cannot be measured, each with the reason.
     pub fn add_senders(&mut self, senders: Chosen) -> Vec<(String, String)> {
@@ -325,6 +350,7 @@ pub fn context_of_program(program: &str) -> String {
         .chain(callback_contexts())
         .chain(delay_contexts())
         .chain(sender_contexts())
+        .chain(cause_contexts())
         .find(|context| context.programs.iter().any(|(_, name)| name == program))
         .map_or_else(|| program.to_owned(), |found| found.context)
 }

@@ -16,7 +16,7 @@ use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{
-    Condition, DELAYS, HandlersBench, Pass, ProbeOverhead, SENDERS, WindowSample,
+    Condition, DELAYS, HandlersBench, Party, Pass, ProbeOverhead, SENDERS, VICTIMS, WindowSample,
     unmeasured_delays, unmeasured_of_senders,
 };
 use lab::keys;
@@ -31,13 +31,14 @@ use super::passes::{LoadedPass, has_probe};
 use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
+use super::victims::{ChosenVictims, Naming, victims_of, warning_of_sums};
 use super::window_cpus::WindowCpus;
 use crate::bpf::kernel_counters::percpu_offsets;
-use crate::bpf::layout::{CpuState, SENDER_OTHERS, SENDER_ROWS_MAX};
+use crate::bpf::layout::{Config, CpuState, SENDER_OTHERS, SENDER_ROWS_MAX};
 use crate::bpf::memory;
 use crate::bpf::programs::{
-    choose, choose_callbacks, choose_delays, choose_senders, context_of_program, is_of_delays,
-    is_of_senders,
+    choose, choose_callbacks, choose_delays, choose_senders, context_of_program, is_of_causes,
+    is_of_delays, is_of_senders,
 };
 use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout};
 use crate::clock::FrequencyMeasurement;
@@ -61,6 +62,8 @@ pub struct LiveBench {
     flavour: Flavour,
     /// The measured CPUs by the type of their cores.
     core_types: Vec<CoreType>,
+    /// How victims are named; `None` if they are not measured.
+    naming: Option<Naming>,
     /// The timing pass, then the passes with events. Never empty after `new`.
     pub(super) passes: Vec<LoadedPass>,
     absent: Vec<Absence>,
@@ -88,6 +91,7 @@ impl LiveBench {
             root: Root::default(),
             flavour,
             core_types: Vec::new(),
+            naming: None,
             passes: Vec::new(),
             absent: Vec::new(),
             warnings: Vec::new(),
@@ -187,7 +191,7 @@ impl LiveBench {
         if calibration.is_empty() {
             return Err(BenchError::nothing_measurable("no CPU to measure"));
         }
-        let load = |programs| {
+        let load = |programs, config| {
             let pass = (pass, calibration, events);
             // All passes count in the maps of the first one.
             let mut contexts = known_contexts(&self.root, &self.settings.cpus);
@@ -200,14 +204,15 @@ impl LiveBench {
             let rows = RowLayout::for_contexts(&contexts);
             let first = self.passes.first().map(|first| Maps::Shared(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
-            LoadedPass::load(self.flavour, &self.settings.cpus, maps, programs, pass)
+            LoadedPass::load(self.flavour, config, &self.settings.cpus, maps, programs, pass)
                 .map_err(BenchError::from)
         };
         if let Some(first) = self.passes.first() {
-            let is_of_all_passes =
-                |program: &&String| !is_of_delays(program) && !is_of_senders(program);
+            let is_of_all_passes = |program: &&String| {
+                !is_of_delays(program) && !is_of_senders(program) && !is_of_causes(program)
+            };
             let programs = first.programs.iter().filter(is_of_all_passes);
-            return load(programs.cloned().collect());
+            return load(programs.cloned().collect(), Config::default());
         }
         // If /proc hides kernel threads, IRQ threads may exist.
         let may_have_threads =
@@ -223,15 +228,19 @@ impl LiveBench {
             absent_delays = chosen.add_delays(choose_delays(self.flavour, &percpu_offsets()));
         }
         let mut absent_senders = Vec::new();
-        if self.settings.senders {
+        let victims = ChosenVictims::choose(&self.settings, self.flavour, &self.root);
+        chosen.programs.extend(victims.programs);
+        self.absent.extend(victims.absent);
+        self.naming = victims.naming;
+        if self.settings.senders || self.naming.is_some() {
             let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
             let senders = choose_senders(self.flavour, &percpu_offsets(), cpus);
             absent_senders = chosen.add_senders(senders);
-            if absent_senders.is_empty() {
+            if absent_senders.is_empty() && self.settings.senders {
                 self.absent.extend(unmeasured_of_senders());
             }
         }
-        let mut loaded = load(chosen.programs)?;
+        let mut loaded = load(chosen.programs, victims.config)?;
         self.absent.push(Absence::new(
             HANDLERS,
             "exceptions other than page faults",
@@ -242,14 +251,21 @@ impl LiveBench {
         let absent_delays = absent_delays.into_iter();
         self.absent
             .extend(absent_delays.map(|(context, reason)| Absence::new(DELAYS, context, reason)));
-        let absent_senders = absent_senders.into_iter();
-        self.absent
-            .extend(absent_senders.map(|(context, reason)| Absence::new(SENDERS, context, reason)));
+        for (context, reason) in absent_senders {
+            if self.naming.is_some() {
+                let causes = format!("causes: {context}");
+                self.absent.push(Absence::new(VICTIMS, causes, reason.clone()));
+            }
+            if self.settings.senders {
+                self.absent.push(Absence::new(SENDERS, context, reason));
+            }
+        }
         let refused = loaded.attach_what_can_be().into_iter();
         let refused = refused.map(|(program, error)| {
             let table = match &*program {
                 program if is_of_delays(program) => DELAYS,
                 program if is_of_senders(program) => SENDERS,
+                program if is_of_causes(program) => VICTIMS,
                 _ => HANDLERS,
             };
             BenchError::from(error).absence(table, context_of_program(&program))
@@ -473,6 +489,12 @@ impl LiveBench {
             return Ok(());
         }
         let rows = loaded.probes.senders()?;
+        let warm = &loaded.warm[0].warm;
+        let probe_ns = probe_runs(&rows) * warm.total_ns / 2;
+        sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
+        if !self.settings.senders {
+            return Ok(());
+        }
         let functions = SenderFunctions::find(&self.root, &rows);
         if functions.unnamed > 0 {
             sample.warnings.push(format!(
@@ -492,12 +514,38 @@ impl LiveBench {
                  senders"
             ));
         }
-        let warm = &loaded.warm[0].warm;
         let overhead = RunOverhead::of_window(&sample.contexts, warm.in_span_ns);
         let actions = |irq| actions_of(&self.root, irq);
         sample.senders = Some(senders_of(&rows, &functions, overhead, actions));
-        let probe_ns = probe_runs(&rows) * warm.total_ns / 2;
-        sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
+        Ok(())
+    }
+
+    /// Adds the victims of interrupts to the sample of a timing window.
+    fn add_victims(
+        &self,
+        loaded: &LoadedPass,
+        sample: &mut WindowSample,
+    ) -> Result<(), BenchError> {
+        let Some(naming) = self.naming.filter(|_| loaded.pass.events.is_empty()) else {
+            return Ok(());
+        };
+        let cells = loaded.probes.victims()?;
+        let victims = victims_of(&cells, naming, &sample.contexts, &self.root);
+        let others: u64 = victims
+            .rows
+            .iter()
+            .filter(|row| row.victim == Party::Others)
+            .map(|row| row.count)
+            .sum();
+        if others > 0 {
+            sample.warnings.push(format!(
+                "{others} spans are in the rows (other) of table victims: there were more than {} victims and causes of \
+                 contexts",
+                self.settings.victim_cells_max
+            ));
+        }
+        sample.warnings.extend(warning_of_sums(&victims, &sample.contexts));
+        sample.victims = Some(victims);
         Ok(())
     }
 
@@ -517,6 +565,7 @@ impl LiveBench {
         cpus.describe(&self.root, &states, sample);
         self.add_counts(loaded, event_overheads, (&states, &rows), &cpus.measured, sample);
         self.add_senders(loaded, sample)?;
+        self.add_victims(loaded, sample)?;
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
         let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &cpus.measured {

@@ -49,9 +49,11 @@ impl Drop for Counting<'_> {
 }
 
 impl LoadedPass {
-    /// Loads `programs`, which count in `maps`. With events, the programs read the events on `cpus`.
+    /// Loads `programs`, which count in `maps`. With events, the programs read the events on `cpus`. `config`: the
+    /// constants of victims.
     pub(super) fn load(
         flavour: Flavour,
+        config: Config,
         cpus: &[u32],
         maps: Maps<'_>,
         programs: Vec<String>,
@@ -63,7 +65,7 @@ impl LoadedPass {
             percpu_offsets: percpu_offsets(),
             times_exits: 1,
             cookies: has_cookies().into(),
-            ..Config::default()
+            ..config
         };
         let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &names })?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;

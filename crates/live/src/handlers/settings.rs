@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab::handlers::VictimsBy;
+
 use crate::bpf::Flavour;
+use crate::bpf::layout::VICTIM_CELLS_MAX;
 use crate::host::CoreType;
 use crate::probe_overhead::CALLS;
 use crate::window::{BenchPhase, Stop, WindowEdge, WindowEnd};
@@ -25,6 +28,10 @@ pub struct LiveSettings {
     pub delays: bool,
     /// Whether senders of function calls and interrupts to other CPUs are measured.
     pub senders: bool,
+    /// What the times of victims and causes are summed by; `None`: they are not summed.
+    pub victims: Option<VictimsBy>,
+    /// Largest number of victims, causes and contexts that are told apart.
+    pub victim_cells_max: u32,
     /// `HOST[:PORT]` of the peer of the net stimulus, reached by a real NIC.
     pub peer: Option<String>,
     /// See [`StimulusSettings::cards`](crate::stimulus::StimulusSettings::cards).
@@ -65,6 +72,8 @@ impl LiveSettings {
             callbacks: false,
             delays: false,
             senders: false,
+            victims: None,
+            victim_cells_max: VICTIM_CELLS_MAX,
             peer: None,
             cards: false,
             disk_file: None,

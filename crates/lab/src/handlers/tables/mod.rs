@@ -11,6 +11,7 @@ mod misses;
 mod napi;
 mod rates;
 mod senders;
+mod victims;
 
 pub(super) use agreement::agreement;
 pub(super) use conditions::conditions;
@@ -21,6 +22,7 @@ pub(super) use histograms::histograms;
 pub(super) use misses::misses;
 pub(super) use napi::napi;
 pub(super) use senders::senders;
+pub(super) use victims::victims;
 
 use attribution::Context;
 use record::limits::ROWS_MAX;
@@ -200,6 +202,7 @@ mod tests {
             histograms(&[]),
             napi(&[]),
             senders(&[]),
+            victims(&[]),
             super::super::Rates::default().table(),
         ];
         for table in tables {

@@ -133,7 +133,7 @@ fn is_initial_namespace(root: &Root) -> bool {
 /// The version of the controller's interface, and the path of this process's group in its hierarchy, from the text of
 /// /proc/self/cgroup. The version is 2 unless a line of version 1 names the controller. `None` if no line names the
 /// controller and there is no line of version 2.
-fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
+pub(super) fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
     let mut version_2 = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
@@ -154,18 +154,18 @@ fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
 
 /// The fields of a mountinfo line that locate a group's files.
 #[derive(Debug, PartialEq, Eq)]
-struct Mount {
+pub(super) struct Mount {
     /// The group whose directory is the mount point.
-    group: String,
+    pub group: String,
     /// The mount point without a slash at its end.
-    point: String,
+    pub point: String,
     file_system: String,
     options: String,
 }
 
 impl Mount {
     /// Parses a line such as `24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`.
-    fn parse(line: &str) -> Option<Mount> {
+    pub fn parse(line: &str) -> Option<Mount> {
         let (location, kind) = line.split_once(" - ")?;
         let mut location = location.split(' ').skip(3);
         let (group, point) = (unescaped(location.next()?), unescaped(location.next()?));
@@ -175,7 +175,7 @@ impl Mount {
     }
 
     /// Whether the mount shows the groups of this controller.
-    fn serves(&self, version: Version, controller: Controller) -> bool {
+    pub fn serves(&self, version: Version, controller: Controller) -> bool {
         match version {
             Version::V1 => {
                 let has_option = |name| self.options.split(',').any(|option| option == name);

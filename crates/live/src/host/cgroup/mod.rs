@@ -7,6 +7,7 @@
 //! A container's own mount hides some levels above it, whose limits are unknown.
 
 mod levels;
+mod names;
 mod throttling;
 
 use serde::Serialize;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use self::levels::{Controller, Level, Version, levels};
 use super::root::Root;
 
+pub use names::{CgroupNames, Hierarchy, container_name};
 pub use throttling::{LevelThrottling, Throttling};
 
 /// A memory limit from this value on means no limit: for that, version 1 shows the largest number of pages, in bytes.

@@ -1,0 +1,161 @@
+//! Victims of interrupts in one window, as a bench reports them: who pays for each interrupt and softirq, and who caused
+//! it.
+
+use attribution::{Context, ContextKind};
+
+use crate::experiment::Absence;
+
+/// The name of the table.
+pub const VICTIMS: &str = "victims";
+
+/// What victims and causes are summed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimsBy {
+    /// The name of a task.
+    Task,
+    /// The control group of a task.
+    Cgroup,
+}
+
+impl VictimsBy {
+    /// The value of the option `--by`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            VictimsBy::Task => "task",
+            VictimsBy::Cgroup => "cgroup",
+        }
+    }
+}
+
+/// A control group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cgroup {
+    /// The kernel's id, which is the inode of the group's directory.
+    pub id: u64,
+    /// The path from the root of the hierarchy; `None` if no directory has the id.
+    pub path: Option<String>,
+    /// The short name of the container that the path names, such as `docker-0123456789ab`.
+    pub container: Option<String>,
+    /// Why the group has no path.
+    pub no_path: &'static str,
+}
+
+/// Who pays for an interrupt, or causes it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// All tasks that have this name.
+    Task(String),
+    Cgroup(Cgroup),
+    /// The idle task: nobody pays.
+    Idle,
+    /// All victims and causes of a context that found no free cell.
+    Others,
+    Unknown,
+}
+
+impl Party {
+    /// Where the party's kind is in results: `task`, `cgroup`, `idle`, `other`; `unknown`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Party::Task(_) => "task",
+            Party::Cgroup(_) => "cgroup",
+            Party::Idle => "idle",
+            Party::Others => "other",
+            Party::Unknown => "unknown",
+        }
+    }
+
+    /// The name in results: of a group in a container, the container's short name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Party::Task(name) => name.clone(),
+            Party::Cgroup(Cgroup { container: Some(name), .. }) => name.clone(),
+            Party::Cgroup(Cgroup { path: Some(path), .. }) => path.clone(),
+            Party::Cgroup(Cgroup { id, no_path, .. }) => format!("cgroup {id} ({no_path})"),
+            Party::Idle => "(idle)".to_owned(),
+            Party::Others => "(other)".to_owned(),
+            Party::Unknown => "(unknown)".to_owned(),
+        }
+    }
+
+    #[must_use]
+    pub fn cgroup(&self) -> Option<&Cgroup> {
+        match self {
+            Party::Cgroup(cgroup) => Some(cgroup),
+            _ => None,
+        }
+    }
+}
+
+/// The spans of one context with one victim and one cause, over all CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VictimStats {
+    pub victim: Party,
+    pub cause: Party,
+    /// The context. `None`: contexts that the bench does not tell apart in the row of [`Party::Others`].
+    pub context: Option<Context>,
+    /// A span with several causes counts in the row of each.
+    pub count: u64,
+    /// Self time of the spans, of which each cause has its part, ns.
+    pub self_total_ns: u64,
+}
+
+/// All victims and causes of a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victims {
+    /// What victims and causes are, in words for the table.
+    pub by: String,
+    pub rows: Vec<VictimStats>,
+}
+
+/// What no bench measures of victims and causes, each with the reason.
+#[must_use]
+pub fn unmeasured_of_victims() -> Vec<Absence> {
+    [
+        ("victims of NMIs", "the time of their handlers is part of the time of the context around"),
+        (
+            "causes of timers, and of softirqs and devices other than those in cause_method",
+            "the kernel does not say who made them due",
+        ),
+    ]
+    .map(|(subject, reason)| Absence::new(VICTIMS, subject, reason))
+    .to_vec()
+}
+
+/// Whether spans of this kind have a victim. Threads of IRQ lines and work items run as tasks of their own; spans of the
+/// other kinds have no time, or are part of the time of the context around them.
+#[must_use]
+pub fn has_victim(kind: ContextKind) -> bool {
+    matches!(
+        kind,
+        ContextKind::HardIrq
+            | ContextKind::Vector
+            | ContextKind::Softirq
+            | ContextKind::Hrtimer
+            | ContextKind::Timer
+            | ContextKind::Tasklet
+    )
+}
+
+/// How the cause of a context's spans is found, in words for the table.
+#[must_use]
+pub fn cause_method(context: &Context) -> &'static str {
+    match (context.kind, &*context.name) {
+        (ContextKind::Vector, "call_function" | "call_function_single") => {
+            "senders of the function calls in the span (csd_queue_cpu, csd_function_entry), by their number"
+        }
+        (ContextKind::Vector, "reschedule") => {
+            "sender of the interrupt (ipi_send_cpu), if it is only one"
+        }
+        (ContextKind::Softirq, "NET_RX") => {
+            "control groups of the sockets that receive (sk_data_ready), by the number of packets"
+        }
+        (ContextKind::Softirq, "BLOCK") | (ContextKind::HardIrq, _) => {
+            "control groups of the requests that complete in the span (block_rq_complete), by their number"
+        }
+        _ => "none: the kernel does not say",
+    }
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * Who pays for interrupts, and who causes them: the time of each span of an interrupt or softirq, by its victim and by
+ * its cause. The victim is the task, or the control group of the task, that the CPU ran when the span ended. Causes are
+ * the senders of function calls (senders.h) and of reschedule interrupts, and the groups of completed requests and of
+ * sockets (causes.h). A span without a known cause has the cause PARTY_UNKNOWN.
+ *
+ * The times of all victims and causes of a context add up to the sum of the context's rows (rows.h).
+ */
+#ifndef IRQLAB_VICTIMS_H
+#define IRQLAB_VICTIMS_H
+
+#ifndef IRQLAB_NO_BTF
+
+/* Largest number of causes of one span that are told apart. */
+#define CAUSES_MAX 4
+
+#define KEY_NET_RX (KEY_SOFTIRQ + 3)
+
+#define VECTOR_KEY(position, name) KEY_OF_##name = KEY_VECTOR + position,
+enum { VECTORS(VECTOR_KEY) };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* the loader sets the number of cells */
+	__type(key, struct victim_key);
+	__type(value, struct victim_cell);
+} victim_cells SEC(".maps");
+
+/* The causes of an open span. They belong to the span that started at span_ns, and not to an older one of its frame. */
+struct span_causes {
+	u64 span_ns;
+	u32 events; /* calls, completions and deliveries in the span, also of unknown causes */
+	u32 packets; /* received in the span */
+	u32 used; /* number of parties */
+	u32 counts[CAUSES_MAX]; /* events of each party */
+	struct party parties[CAUSES_MAX];
+};
+
+/* By the position of the span in the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DEPTH_MAX);
+	__type(key, u32);
+	__type(value, struct span_causes);
+} span_causes SEC(".maps");
+
+/* The sender of the reschedule interrupts that are on their way to a CPU. */
+struct sent_reschedule {
+	u64 sent_ns; /* of the first of them */
+	struct party sender; /* PARTY_UNKNOWN if there are several */
+};
+
+/* By the target CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SENDER_CPU_WORDS * 64);
+	__type(key, u32);
+	__type(value, struct sent_reschedule);
+} sent_reschedules SEC(".maps");
+
+static __always_inline u64 id_of_cgroup(struct cgroup *cgroup)
+{
+	return cgroup ? BPF_CORE_READ(cgroup, kn, id) : 0;
+}
+
+/* The id of the current task's group in the hierarchy of the configuration; 0 if it cannot be read. */
+static __always_inline u64 current_cgroup_id(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct css_set *groups = BPF_CORE_READ(task, cgroups);
+	struct cgroup_subsys_state *state = 0;
+
+	if (cfg.cgroup_subsystem < 0)
+		return id_of_cgroup(BPF_CORE_READ(groups, dfl_cgrp));
+	bpf_probe_read_kernel(&state, sizeof(state),
+			      (void *)groups + bpf_core_field_offset(struct css_set, subsys) +
+				      cfg.cgroup_subsystem * sizeof(state));
+	return state ? id_of_cgroup(BPF_CORE_READ(state, cgroup)) : 0;
+}
+
+static __always_inline void name_cgroup(struct party *party, u64 id)
+{
+	party->id[0] = id;
+	party->id[1] = 0;
+	party->kind = id ? PARTY_CGROUP : PARTY_UNKNOWN;
+	party->unused = 0;
+}
+
+/* The current task or its group. Sets all bytes, because a party is part of keys. */
+static __noinline int name_current(struct party *party)
+{
+	if (!party)
+		return 0;
+	name_cgroup(party, 0);
+	if (!(u32)bpf_get_current_pid_tgid()) {
+		party->kind = PARTY_IDLE;
+	} else if (cfg.victims == VICTIMS_BY_TASK) {
+		party->kind = PARTY_TASK;
+		bpf_get_current_comm(party->id, sizeof(party->id));
+	} else {
+		name_cgroup(party, current_cgroup_id());
+	}
+	return 0;
+}
+
+static __always_inline bool is_same_party(struct party *first, struct party *second)
+{
+	return first->id[0] == second->id[0] && first->id[1] == second->id[1] &&
+	       first->kind == second->kind;
+}
+
+static __always_inline struct span_causes *causes_at(u32 position)
+{
+	return bpf_map_lookup_elem(&span_causes, &position);
+}
+
+/* The causes of the innermost span, empty if the span is new; 0 outside of spans of the keys first to last. */
+static __always_inline struct span_causes *causes_of_innermost(struct cpu_state *cpu, u32 first,
+							       u32 last)
+{
+	struct frame *frame = innermost(cpu);
+	struct span_causes *causes;
+
+	if (!frame || frame->key < first || frame->key > last)
+		return 0;
+	causes = causes_at(cpu->depth - 1);
+	if (causes && causes->span_ns != frame->start_ns) {
+		causes->span_ns = frame->start_ns;
+		causes->events = 0;
+		causes->packets = 0;
+		causes->used = 0;
+	}
+	return causes;
+}
+
+/* Adds an event to the causes of a span. `party`: of the kind PARTY_UNKNOWN if it is not known. */
+static __noinline int add_cause(struct span_causes *causes, struct party *party)
+{
+	u32 index;
+
+	if (!causes || !party)
+		return 0;
+	causes->events++;
+	if (party->kind == PARTY_UNKNOWN)
+		return 0;
+	for (index = 0; index < CAUSES_MAX; index++) {
+		if (index >= causes->used) {
+			causes->parties[index] = *party;
+			causes->counts[index] = 1;
+			causes->used = index + 1;
+			break;
+		}
+		if (is_same_party(&causes->parties[index], party)) {
+			causes->counts[index]++;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* Notes packets that a poll in the softirq NET_RX has received. */
+static __always_inline void note_packets(struct cpu_state *cpu, u32 packets)
+{
+	struct span_causes *causes = causes_of_innermost(cpu, KEY_NET_RX, KEY_NET_RX);
+
+	if (causes)
+		causes->packets += packets;
+}
+
+/* Notes the sender of a reschedule interrupt. */
+static __always_inline void note_reschedule(u32 target, struct party *sender, u64 now_ns)
+{
+	struct sent_reschedule *earlier = bpf_map_lookup_elem(&sent_reschedules, &target);
+	struct sent_reschedule sent = { .sent_ns = now_ns, .sender = *sender };
+
+	if (earlier) {
+		sent.sent_ns = earlier->sent_ns;
+		if (!is_same_party(&earlier->sender, sender))
+			name_cgroup(&sent.sender, 0);
+	}
+	bpf_map_update_elem(&sent_reschedules, &target, &sent, BPF_ANY);
+}
+
+/* The sender of the reschedule interrupt whose span started at start_ns. */
+static __always_inline void take_reschedule(struct cpu_state *cpu, u64 start_ns, struct party *sender)
+{
+	u32 target = bpf_get_smp_processor_id();
+	struct sent_reschedule *sent = bpf_map_lookup_elem(&sent_reschedules, &target);
+
+	/* An interrupt that is sent after the start of this span is on its way. */
+	if (!sent || sent->sent_ns > start_ns)
+		return;
+	if (sent->sent_ns >= cpu->armed_ns)
+		*sender = sent->sender;
+	bpf_map_delete_elem(&sent_reschedules, &target);
+}
+
+static const struct victim_cell NO_CELL = {};
+
+/* Adds a time to a cell. If the map is full, the time goes to the cell of all other victims of the context. */
+static __noinline int add_to_cell(struct cpu_state *cpu, struct victim_key *key, u64 ns)
+{
+	struct victim_cell *cell;
+
+	if (!cpu || !key)
+		return 0;
+	cell = bpf_map_lookup_elem(&victim_cells, key);
+	if (!cell) {
+		bpf_map_update_elem(&victim_cells, key, &NO_CELL, BPF_NOEXIST);
+		cell = bpf_map_lookup_elem(&victim_cells, key);
+	}
+	if (!cell) {
+		name_cgroup(&key->victim, 0);
+		name_cgroup(&key->cause, 0);
+		key->victim.kind = PARTY_OTHERS;
+		cell = bpf_map_lookup_elem(&victim_cells, key);
+	}
+	if (!cell) {
+		key->context = KEY_NONE;
+		cell = bpf_map_lookup_elem(&victim_cells, key);
+	}
+	if (!cell) {
+		cpu->unattributed++;
+		return 0;
+	}
+	__sync_fetch_and_add(&cell->count, 1);
+	__sync_fetch_and_add(&cell->self_ns, ns);
+	return 0;
+}
+
+/* Whether spans of this key interrupt a task. Threads of IRQ lines and work items are tasks themselves. */
+static __always_inline bool interrupts_a_task(u32 key)
+{
+	return key < KEY_NMI || key == KEY_HRTIMER || key == KEY_TIMER || key == KEY_TASKLET ||
+	       (key >= KEY_IRQ && key < KEY_DELAY_SOFTIRQ);
+}
+
+/* Adds the self time of a counted span to its victim. Several causes share the time by the number of their events. */
+static __noinline int charge_victim(struct cpu_state *cpu, u32 context, u32 position, u64 start_ns,
+				    u64 self_ns)
+{
+	struct victim_key key = {};
+	u64 left_ns = self_ns, part_ns;
+	u32 index, count, events, used;
+	struct span_causes *causes;
+
+	if (!cpu || !interrupts_a_task(context))
+		return 0;
+	key.context = context;
+	name_current(&key.victim);
+	causes = causes_at(position);
+	if (context == KEY_OF_reschedule)
+		take_reschedule(cpu, start_ns, &key.cause);
+	if (context == KEY_OF_reschedule || !causes || causes->span_ns != start_ns) {
+		add_to_cell(cpu, &key, self_ns);
+		return 0;
+	}
+	events = causes->events > causes->packets ? causes->events : causes->packets;
+	used = causes->used;
+	for (index = 0; index < CAUSES_MAX; index++) {
+		if (index >= used)
+			break;
+		key.cause = causes->parties[index];
+		count = causes->counts[index];
+		barrier();
+		/* The frame is free: an interrupt may have put its own causes here. */
+		if (causes->span_ns != start_ns || count > events)
+			break;
+		part_ns = left_ns * count / events;
+		left_ns -= part_ns;
+		events -= count;
+		add_to_cell(cpu, &key, part_ns);
+	}
+	if (events || left_ns || !used) {
+		name_cgroup(&key.cause, 0);
+		add_to_cell(cpu, &key, left_ns);
+	}
+	return 0;
+}
+
+#endif
+#endif

@@ -1,0 +1,216 @@
+//! The hierarchy of control groups in which `handlers --by cgroup` tells groups apart, and the paths of its groups by the
+//! kernel's ids. The id of a group is the inode of its directory (fs/kernfs).
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::super::root::Root;
+use super::levels::{Controller, Mount, Version, group_of};
+
+/// Deepest nesting of groups whose paths are read.
+const DEPTH_MAX: usize = 64;
+/// The id of the group at the root of a hierarchy.
+const ROOT_ID: u64 = 1;
+/// Digits of a container's id in its short name, as container runtimes print it.
+const SHORT_ID_DIGITS: usize = 12;
+
+/// A hierarchy of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// The controller whose hierarchy of version 1 counts; `None`: version 2.
+    controller: Option<Controller>,
+}
+
+impl Hierarchy {
+    /// The hierarchy of version 2, unless version 1 has the controller cpu or memory. `None` on a kernel without control
+    /// groups.
+    #[must_use]
+    pub fn of_this_machine(root: &Root) -> Option<Hierarchy> {
+        let groups = root.text("proc/self/cgroup")?;
+        let is_version_1 = |controller: &Controller| {
+            group_of(&groups, *controller).is_some_and(|(version, _)| version == Version::V1)
+        };
+        let controller = [Controller::Cpu, Controller::Memory].into_iter().find(is_version_1);
+        let has_version_2 = groups.lines().any(|line| line.starts_with("0::"));
+        (controller.is_some() || has_version_2).then_some(Hierarchy { controller })
+    }
+
+    /// The name of the controller's value in the kernel's `enum cgroup_subsys_id`; `None` for version 2.
+    #[must_use]
+    pub fn subsystem(self) -> Option<String> {
+        self.controller.map(|controller| format!("{}_cgrp_id", controller.name()))
+    }
+
+    /// The hierarchy's name in results.
+    #[must_use]
+    pub fn label(self) -> String {
+        match self.controller {
+            Some(controller) => format!("version 1, controller {}", controller.name()),
+            None => "version 2".to_owned(),
+        }
+    }
+
+    /// The paths of the groups with these ids.
+    #[must_use]
+    pub fn names(self, root: &Root, ids: &HashSet<u64>) -> CgroupNames {
+        let mounts = root.text("proc/self/mountinfo").unwrap_or_default();
+        let serves = |mount: &Mount| match self.controller {
+            Some(controller) => mount.serves(Version::V1, controller),
+            None => mount.serves(Version::V2, Controller::Cpu),
+        };
+        let mount = mounts.lines().filter_map(Mount::parse).find(serves);
+        let Some(mount) = mount else { return CgroupNames::default() };
+        let top = root.path(&mount.point);
+        let is_whole = top.symlink_metadata().is_ok_and(|top| top.ino() == ROOT_ID);
+        let mut names = CgroupNames { paths: HashMap::new(), is_whole };
+        // In a namespace, the group at the mount point may have a path that leads out of it.
+        let prefix =
+            if mount.group.contains("..") { "" } else { mount.group.trim_end_matches('/') };
+        names.add(&top, prefix, ids, 0);
+        names
+    }
+}
+
+/// The paths of control groups by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CgroupNames {
+    paths: HashMap<u64, String>,
+    /// Whether all groups of the hierarchy are visible.
+    is_whole: bool,
+}
+
+impl CgroupNames {
+    fn add(&mut self, directory: &Path, path: &str, ids: &HashSet<u64>, depth: usize) {
+        // A group may be removed at any time: then the rest of its directory is not read.
+        let Ok(metadata) = directory.symlink_metadata() else { return };
+        if ids.contains(&metadata.ino()) {
+            let shown = if path.is_empty() { "/" } else { path };
+            self.paths.insert(metadata.ino(), shown.to_owned());
+        }
+        if self.paths.len() == ids.len() || depth == DEPTH_MAX {
+            return;
+        }
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let name = entry.file_name();
+                let path = format!("{path}/{}", name.to_string_lossy());
+                self.add(&entry.path(), &path, ids, depth + 1);
+            }
+        }
+    }
+
+    /// The path of the group from the root of the hierarchy. `None` if no directory that this process sees has the id.
+    #[must_use]
+    pub fn path(&self, id: u64) -> Option<&str> {
+        self.paths.get(&id).map(String::as_str)
+    }
+
+    /// Why a group has no path.
+    #[must_use]
+    pub fn why_no_path(&self) -> &'static str {
+        if self.is_whole { "removed" } else { "removed or not visible" }
+    }
+}
+
+/// The short name of the container whose group has this path, or lies above it: the runtime's name and the first digits of
+/// the container's id, then the groups below. Of a Kubernetes pod: the first digits of its id. `None` if the path names
+/// neither.
+#[must_use]
+pub fn container_name(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let found = parts.iter().enumerate().rev().find_map(|(position, part)| {
+        let above = position.checked_sub(1).map_or("", |above| parts[above]);
+        Some((position, container_of_group(part, above).or_else(|| pod_of_group(part))?))
+    });
+    let (position, name) = found?;
+    Some([&[&*name], &parts[position + 1..]].concat().join("/"))
+}
+
+/// The short name of the container that has the group `part` below the group `above`.
+fn container_of_group(part: &str, above: &str) -> Option<String> {
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    let (runtime, id) = match name.rsplit_once('-') {
+        Some((runtime @ ("docker" | "cri-containerd" | "crio" | "libpod"), id)) => (runtime, id),
+        // cgroupfs as the driver: /docker/ID, /kubepods/.../podUID/ID
+        None if above == "docker" => ("docker", name),
+        None if pod_of_group(above).is_some() => ("kubepods", name),
+        _ => return None,
+    };
+    let is_id = id.len() >= SHORT_ID_DIGITS && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_id.then(|| format!("{runtime}-{}", &id[..SHORT_ID_DIGITS]))
+}
+
+/// The short name of the Kubernetes pod that has the group `part`: `podUID`, or `kubepods-CLASS-podUID.slice`.
+fn pod_of_group(part: &str) -> Option<String> {
+    let name = part.strip_suffix(".slice").unwrap_or(part);
+    let uid = match name.strip_prefix("kubepods") {
+        Some(rest) => rest.split_once("-pod")?.1,
+        None => name.strip_prefix("pod")?,
+    };
+    let digits: String = uid.chars().take(8).collect();
+    let is_uid = uid.len() >= 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_uid.then(|| format!("pod-{digits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{V1, root_with};
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_is_that_of_cpu_or_memory_in_version_1_else_that_of_version_2() {
+        let label = |groups: &str| {
+            let (_directory, root) = root_with(&[("proc/self/cgroup", groups)]);
+            Hierarchy::of_this_machine(&root).map(Hierarchy::label)
+        };
+        assert_eq!(label(V1[0].1).as_deref(), Some("version 1, controller cpu"));
+        assert_eq!(label("4:memory:/a\n0::/\n").as_deref(), Some("version 1, controller memory"));
+        assert_eq!(label("1:name=systemd:/a\n0::/\n").as_deref(), Some("version 2"));
+        let (_directory, root) = root_with(&[]);
+        assert_eq!(Hierarchy::of_this_machine(&root), None);
+    }
+
+    #[test]
+    fn groups_have_paths_by_their_inodes() {
+        let mount = "31 23 0:27 /docker/ab /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let files = [
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/self/mountinfo", mount),
+            ("sys/fs/cgroup/web/a\nb/cgroup.procs", ""),
+        ];
+        let (_directory, root) = root_with(&files);
+        let id = |path: &str| root.path(path).symlink_metadata().unwrap().ino();
+        let (top, below) = (id("sys/fs/cgroup"), id("sys/fs/cgroup/web/a\nb"));
+        let hierarchy = Hierarchy::of_this_machine(&root).expect("version 2");
+        let names = hierarchy.names(&root, &HashSet::from([top, below, 7]));
+        assert_eq!(names.path(top), Some("/docker/ab"));
+        assert_eq!(names.path(below), Some("/docker/ab/web/a\nb"));
+        assert_eq!((names.path(7), names.why_no_path()), (None, "removed or not visible"));
+        assert_eq!(CgroupNames { is_whole: true, ..names }.why_no_path(), "removed");
+    }
+
+    #[test]
+    fn containers_have_short_names() {
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let uid = "8b3a7f35_251e_15ef_0000_0123456789ab";
+        let pods =
+            format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice");
+        let dashed = uid.replace('_', "-");
+        for (path, name) in [
+            (format!("/system.slice/docker-{id}.scope"), Some("docker-0123456789ab")),
+            (format!("/docker/{id}"), Some("docker-0123456789ab")),
+            (format!("/docker/{id}/worker"), Some("docker-0123456789ab/worker")),
+            (format!("/machine.slice/libpod-{id}.scope"), Some("libpod-0123456789ab")),
+            (format!("{pods}/cri-containerd-{id}.scope"), Some("cri-containerd-0123456789ab")),
+            (pods.clone(), Some("pod-8b3a7f35")),
+            (format!("/kubepods/burstable/pod{dashed}/{id}"), Some("kubepods-0123456789ab")),
+            (format!("/kubepods/pod{dashed}"), Some("pod-8b3a7f35")),
+            ("/user.slice/docker-compose.scope".to_owned(), None),
+            ("/system.slice/podman.service".to_owned(), None),
+            ("/".to_owned(), None),
+        ] {
+            assert_eq!(container_name(&path).as_deref(), name, "{path}");
+        }
+    }
+}
