@@ -21,6 +21,9 @@ use live::host::{CoreType, Root, irq_threads, parse_cpu_list};
 use live::window::{Stop, WindowEnd};
 use stats::{JointBatch, Term};
 
+#[path = "handlers/victims.rs"]
+mod victims;
+
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

@@ -116,9 +116,11 @@ static LAST_SET: AtomicU32 = AtomicU32::new(0);
 const SHARED_MAPS: [&str; 5] =
     ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
-/// The keys of contexts with a cell for victims that find no cell of their own. IRQ lines with higher numbers share the
+/// The keys of contexts with a cell for the victims that find no cell of their own. IRQ lines with higher numbers share the
 /// cell of [`KEY_NONE`].
-const VICTIM_CONTEXTS: std::ops::Range<u32> = KEY_NONE..KEY_IRQ + 256;
+fn victim_contexts() -> impl Iterator<Item = u32> {
+    (KEY_NONE..KEY_IRQ + 256).filter(|key| *key == KEY_NONE || ContextKey::of(*key).is_some())
+}
 
 /// How often PMU events could not be read or used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -596,9 +598,7 @@ impl Probes {
     fn clear_victims(&self) -> Result<(), BpfError> {
         self.empty("sent_reschedules")?;
         self.empty("victim_cells")?;
-        for context in
-            VICTIM_CONTEXTS.filter(|key| *key == KEY_NONE || ContextKey::of(*key).is_some())
-        {
+        for context in victim_contexts() {
             let mut others = VictimKey::new_zeroed();
             (others.context, others.victim.kind) = (context, PARTY_OTHERS);
             self.map("victim_cells")?
@@ -774,7 +774,8 @@ fn configure(
             {
                 1
             }
-            "victim_cells" => config.victim_cells_max.max(1),
+            "victim_cells" if config.victims == 0 => 1,
+            "victim_cells" => config.victim_cells_max + victim_contexts().count() as u32,
             "sent_reschedules" | "span_causes" if config.victims == 0 => 1,
             "queued_work" if !programs.contains(&WORK_QUEUE_PROGRAM) => 1,
             _ if name.ends_with(".rodata.config") => {
