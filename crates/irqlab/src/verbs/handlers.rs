@@ -408,6 +408,11 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     args.simulated.guest.refuse_free_running()?;
+    if args.by == Some(By::Cgroup) {
+        let reason =
+            "--by cgroup: the simulator knows tasks, but not their control groups (--by task)";
+        bail!(Usage(reason.to_owned()));
+    }
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let housekeeping = housekeeping_cpus(args, vcpus)?;
     let cache = Cache::from_environment()?;
@@ -445,6 +450,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         misses,
         callbacks: args.callbacks,
         delays: args.delays,
+        transitions: args.by.is_some(),
         until,
         user,
         ..args.simulated.watch(model)

@@ -101,6 +101,8 @@ pub struct VictimStats {
     pub count: u64,
     /// Self time of the spans, of which each cause has its part, ns.
     pub self_total_ns: u64,
+    /// How the causes of this context are found, in words for the table.
+    pub cause_method: &'static str,
 }
 
 /// All victims and causes of a window.
@@ -138,24 +140,4 @@ pub fn has_victim(kind: ContextKind) -> bool {
             | ContextKind::Timer
             | ContextKind::Tasklet
     )
-}
-
-/// How the cause of a context's spans is found, in words for the table.
-#[must_use]
-pub fn cause_method(context: &Context) -> &'static str {
-    match (context.kind, &*context.name) {
-        (ContextKind::Vector, "call_function" | "call_function_single") => {
-            "senders of the function calls in the span (csd_queue_cpu, csd_function_entry), by their number"
-        }
-        (ContextKind::Vector, "reschedule") => {
-            "sender of the interrupt (ipi_send_cpu), if it is only one"
-        }
-        (ContextKind::Softirq, "NET_RX") => {
-            "control groups of the sockets that receive (sk_data_ready), by the number of packets"
-        }
-        (ContextKind::Softirq, "BLOCK") | (ContextKind::HardIrq, _) => {
-            "control groups of the requests that complete in the span (block_rq_complete), by their number"
-        }
-        _ => "none: the kernel does not say",
-    }
 }

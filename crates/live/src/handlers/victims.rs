@@ -76,6 +76,27 @@ impl Naming {
         }
     }
 
+    /// How the causes of a context are found, in words for the table.
+    fn cause_method(self, context: Option<&Context>) -> &'static str {
+        let Some(context) = context else { return "none" };
+        let has_groups = self.why_no_groups_of_requests().is_none();
+        match (context.kind, &*context.name) {
+            (ContextKind::Vector, "call_function" | "call_function_single") => {
+                "senders of the function calls in the span (csd_queue_cpu, csd_function_entry), by their number"
+            }
+            (ContextKind::Vector, "reschedule") => {
+                "the sender of the interrupt (ipi_send_cpu), if there is one only"
+            }
+            (ContextKind::Softirq, "NET_RX") if has_groups => {
+                "groups of the sockets that receive (sk_data_ready), by the number of packets"
+            }
+            (ContextKind::Softirq, "BLOCK") | (ContextKind::HardIrq, _) if has_groups => {
+                "groups of the requests that complete in the span (block_rq_complete), by their number"
+            }
+            _ => "none: the kernel does not say who makes it come",
+        }
+    }
+
     /// Why requests and sockets do not name causes; `None` if they do.
     pub(super) fn why_no_groups_of_requests(self) -> Option<&'static str> {
         match self {
@@ -157,7 +178,8 @@ pub(super) fn victims_of(
         *self_ns += cell.self_ns;
     }
     let rows = sums.into_iter().map(|((victim, cause, context), (count, self_total_ns))| {
-        VictimStats { victim, cause, context, count, self_total_ns }
+        let cause_method = naming.cause_method(context.as_ref());
+        VictimStats { victim, cause, context, count, self_total_ns, cause_method }
     });
     Victims { by: naming.label(), rows: rows.collect() }
 }

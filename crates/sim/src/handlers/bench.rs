@@ -20,6 +20,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
 use super::events;
+use super::victims::absent_of_victims;
 use crate::boot::EarlyReason;
 use crate::btf::Btf;
 use crate::forecast::MachineWork;
@@ -93,12 +94,13 @@ impl SimBench {
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
         let has_delays = settings.guest.watch.delays;
+        let has_victims = settings.guest.watch.transitions;
         let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
             on_host: settings.on_host.clone(),
             settings,
-            reading: Reading { clock_hz, events, has_delays, has_model },
+            reading: Reading { clock_hz, events, has_delays, has_victims, has_model },
             not_counted,
             last: None,
             ahead: BTreeMap::new(),
@@ -220,6 +222,9 @@ impl SimBench {
         let mut absent = guest.kernel_files.absences(&guest.watch, "handlers");
         if guest.watch.delays {
             absent.extend(unmeasured_delays());
+        }
+        if self.reading.has_victims {
+            absent.extend(absent_of_victims());
         }
         if self.settings.senders {
             let reason = "the simulator does not follow the kernel's queues of function calls";

@@ -16,6 +16,7 @@ use stats::{Batches, Distribution, JointBatch};
 
 use super::agreement::lines_of;
 use super::events::Event;
+use super::victims::victims_of;
 use crate::Symbols;
 use crate::accounting::{Accounting, ContextUse, CpuUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of};
@@ -35,6 +36,8 @@ pub(super) struct Reading {
     pub(super) events: Vec<Event>,
     /// Whether delays were recorded.
     pub(super) has_delays: bool,
+    /// Whether the tasks that interrupts interrupt were recorded.
+    pub(super) has_victims: bool,
     /// Whether the machine has a model, so that all CPUs have one clock.
     pub(super) has_model: bool,
 }
@@ -128,6 +131,11 @@ pub(super) fn sample_of(
             let warning = CpuWarning::new(cpu.cpu, reason);
             sample.cpu_warnings.push(warning.with_count(cpu.overflows, "entries"));
         }
+    }
+    if reading.has_victims {
+        let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
+        let cpus = region.cpus.iter().filter(is_measured);
+        sample.victims = Some(victims_of(cpus, accounting, |cycles| reading.ns(cycles)));
     }
     Ok(sample)
 }
@@ -301,8 +309,13 @@ mod tests {
     use super::*;
     use crate::accounting::RegionUse;
 
-    const READING: Reading =
-        Reading { clock_hz: 500_000_000, events: Vec::new(), has_delays: false, has_model: false };
+    const READING: Reading = Reading {
+        clock_hz: 500_000_000,
+        events: Vec::new(),
+        has_delays: false,
+        has_victims: false,
+        has_model: false,
+    };
 
     fn used(context: KernelContext) -> ContextUse {
         let mut counts: Counts = [0; COUNTERS];

@@ -6,6 +6,7 @@ mod bench;
 mod convert;
 mod events;
 mod verify;
+mod victims;
 
 pub use bench::{SimBench, SimSettings};
 pub use verify::Verified;

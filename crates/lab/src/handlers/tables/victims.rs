@@ -4,7 +4,7 @@
 use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::samples::ConditionSamples;
-use super::super::victims::{Cgroup, VICTIMS, VictimStats, cause_method};
+use super::super::victims::{Cgroup, VICTIMS, VictimStats};
 use super::{condition_column, display};
 
 /// A victim and a cause of a context in a condition.
@@ -109,9 +109,9 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("by", "What victims and causes are: names of tasks, or groups of a hierarchy of control groups.")
             .detail()
             .text(|row: &Row<'_>| row.by.to_owned()),
-        column("cause_method", "How the causes of this context are found.").detail().text(
-            |row: &Row<'_>| row.stats.context.as_ref().map(cause_method),
-        ),
+        column("cause_method", "How the causes of this context are found.")
+            .detail()
+            .text(|row: &Row<'_>| row.stats.cause_method),
     ])
 }
 
