@@ -64,19 +64,26 @@ static __always_inline u64 id_of_cgroup(struct cgroup *cgroup)
 	return cgroup ? BPF_CORE_READ(cgroup, kn, id) : 0;
 }
 
+/* Replaces a pointer to a structure by one of its fields. Such a chain needs no stack beyond the one pointer. */
+#define FOLLOW(pointer, type, field)                                                               \
+	bpf_core_read(&(pointer), sizeof(pointer), &((struct type *)(pointer))->field)
+
 /* The id of the current task's group in the hierarchy of the configuration; 0 if it cannot be read. */
 static __always_inline u64 current_cgroup_id(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct css_set *groups = BPF_CORE_READ(task, cgroups);
-	struct cgroup_subsys_state *state = 0;
+	u64 pointer = bpf_get_current_task();
 
-	if (cfg.cgroup_subsystem < 0)
-		return id_of_cgroup(BPF_CORE_READ(groups, dfl_cgrp));
-	bpf_probe_read_kernel(&state, sizeof(state),
-			      (void *)groups + bpf_core_field_offset(struct css_set, subsys) +
-				      cfg.cgroup_subsystem * sizeof(state));
-	return state ? id_of_cgroup(BPF_CORE_READ(state, cgroup)) : 0;
+	FOLLOW(pointer, task_struct, cgroups);
+	if (cfg.cgroup_subsystem < 0) {
+		FOLLOW(pointer, css_set, dfl_cgrp);
+	} else {
+		pointer += bpf_core_field_offset(struct css_set, subsys);
+		pointer += cfg.cgroup_subsystem * sizeof(pointer);
+		bpf_probe_read_kernel(&pointer, sizeof(pointer), (void *)pointer);
+		FOLLOW(pointer, cgroup_subsys_state, cgroup);
+	}
+	FOLLOW(pointer, cgroup, kn);
+	return FOLLOW(pointer, kernfs_node, id) ? 0 : pointer;
 }
 
 static __always_inline void name_cgroup(struct party *party, u64 id)
@@ -236,47 +243,110 @@ static __always_inline bool interrupts_a_task(u32 key)
 	       (key >= KEY_IRQ && key < KEY_DELAY_SOFTIRQ);
 }
 
-/* Adds the self time of a counted span to its victim. Several causes share the time by the number of their events. */
-static __noinline int charge_victim(struct cpu_state *cpu, u32 context, u32 position, u64 start_ns,
-				    u64 self_ns)
-{
-	struct victim_key key = {};
-	u64 left_ns = self_ns, part_ns;
-	u32 index, count, events, used;
-	struct span_causes *causes;
+/*
+ * The keys that programs on this CPU make. An interrupt's program may run in the middle of that of a softirq, so each
+ * level has a key. They are no local variables, because Linux 6.1 has no more stack for them.
+ */
+#define VICTIM_LEVELS 4
 
-	if (!cpu || !interrupts_a_task(context))
+struct victim_keys {
+	u32 levels; /* in use */
+	u32 unused;
+	struct victim_key at[VICTIM_LEVELS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct victim_keys);
+} victim_keys SEC(".maps");
+
+/* Takes a key, and sets its context and its victim; 0 if there is none. */
+static __noinline struct victim_key *take_victim_key(u32 context)
+{
+	u32 zero = 0, level;
+	struct victim_keys *keys = bpf_map_lookup_elem(&victim_keys, &zero);
+	struct victim_key *key;
+
+	if (!keys)
 		return 0;
-	key.context = context;
-	name_current(&key.victim);
-	causes = causes_at(position);
-	if (context == KEY_OF_reschedule)
-		take_reschedule(cpu, start_ns, &key.cause);
-	if (context == KEY_OF_reschedule || !causes || causes->span_ns != start_ns) {
-		add_to_cell(cpu, &key, self_ns);
+	level = keys->levels;
+	if (level >= VICTIM_LEVELS)
 		return 0;
+	keys->levels = level + 1;
+	barrier();
+	key = &keys->at[level & (VICTIM_LEVELS - 1)];
+	key->context = context;
+	key->unused = 0;
+	name_current(&key->victim);
+	name_cgroup(&key->cause, 0);
+	return key;
+}
+
+static __always_inline void return_victim_key(void)
+{
+	u32 zero = 0;
+	struct victim_keys *keys = bpf_map_lookup_elem(&victim_keys, &zero);
+
+	barrier();
+	if (keys)
+		keys->levels--;
+}
+
+/* Adds the self time of a span to its victim. Several causes share the time by the number of their events. */
+static __noinline int add_by_cause(struct cpu_state *cpu, struct victim_key *key, u32 position,
+				   u64 start_ns, u64 self_ns)
+{
+	struct span_causes *causes = causes_at(position);
+	u32 index, events = 0, used = 0;
+	u64 part_ns;
+
+	if (!cpu || !key)
+		return 0;
+	if (key->context == KEY_OF_reschedule) {
+		take_reschedule(cpu, start_ns, &key->cause);
+		return add_to_cell(cpu, key, self_ns);
 	}
-	events = causes->events > causes->packets ? causes->events : causes->packets;
-	used = causes->used;
-	for (index = 0; index < CAUSES_MAX; index++) {
-		if (index >= used)
-			break;
-		key.cause = causes->parties[index];
-		count = causes->counts[index];
+	if (causes && causes->span_ns == start_ns) {
+		events = causes->events > causes->packets ? causes->events : causes->packets;
+		used = causes->used;
+	}
+	for (index = 0; index < CAUSES_MAX && index < used && causes; index++) {
+		u32 count = causes->counts[index];
+
+		key->cause = causes->parties[index];
 		barrier();
 		/* The frame is free: an interrupt may have put its own causes here. */
 		if (causes->span_ns != start_ns || count > events)
 			break;
-		part_ns = left_ns * count / events;
-		left_ns -= part_ns;
+		part_ns = self_ns * count / events;
+		self_ns -= part_ns;
 		events -= count;
-		add_to_cell(cpu, &key, part_ns);
+		add_to_cell(cpu, key, part_ns);
 	}
-	if (events || left_ns || !used) {
-		name_cgroup(&key.cause, 0);
-		add_to_cell(cpu, &key, left_ns);
+	if (events || self_ns || !used) {
+		name_cgroup(&key->cause, 0);
+		add_to_cell(cpu, key, self_ns);
 	}
 	return 0;
+}
+
+/* Adds the self time of a counted span to its victim and its causes. */
+static __always_inline void charge_victim(struct cpu_state *cpu, u32 context, u32 position,
+					  u64 start_ns, u64 self_ns)
+{
+	struct victim_key *key;
+
+	if (!interrupts_a_task(context))
+		return;
+	key = take_victim_key(context);
+	if (!key) {
+		cpu->unattributed++;
+		return;
+	}
+	add_by_cause(cpu, key, position, start_ns, self_ns);
+	return_victim_key();
 }
 
 #endif

@@ -89,6 +89,7 @@ impl From<By> for VictimsBy {
   irqlab handlers -d 30s                                   measure the system as it is
   irqlab handlers --load idle,busy --rate low,high --stimulus disk,net
   irqlab handlers -- make -j2                              while a command runs
+  irqlab handlers --by cgroup -d 10s                       who pays for interrupts, and who causes them
   irqlab handlers --on sim:zen3 -d 100ms --stimulus timer  in a simulated machine"))]
 pub struct HandlersArgs {
     /// Where to measure: live, sim or sim:MODEL

@@ -48,12 +48,13 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures in the order of a page: name, tables, and the function that draws the picture.
-const KINDS: [(&str, &[&str], Draw); 27] = [
+const KINDS: [(&str, &[&str], Draw); 28] = [
     ("changes", &["differences"], changes::changes),
     ("findings", &["findings"], findings::findings),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
     ("efficiency", &["ratios"], handlers::efficiency),
+    ("victims", &["victims"], handlers::victims),
     ("timeline", &["detours", "longest", "lost_time"], noise::timeline),
     ("repetitions", &["fwq_quanta"], noise::repetitions),
     ("sizes", &["detour_histogram", "detour_histogram_by_cause", "detours"], noise::sizes),

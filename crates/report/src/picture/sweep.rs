@@ -533,8 +533,31 @@ fn bars(
     .map(Some)
 }
 
+/// The texts of a heat map.
+pub(crate) struct MapTexts {
+    pub title: String,
+    /// What the empty cells are, after their number.
+    pub empty: &'static str,
+    /// The table with the numbers.
+    pub table: &'static str,
+}
+
 /// The heat map over the two axes with the largest effect. `None` if fewer than two axes vary.
 pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let texts = MapTexts {
+        title: format!("{} over the two axes with the largest effect", plain(&drawn.figures.name)),
+        empty: "excluded combinations",
+        table: "combinations of the page",
+    };
+    heat_map_with(drawn, width, texts)
+}
+
+/// Like [`heat_map`], with these texts.
+pub(crate) fn heat_map_with(
+    drawn: &Drawn<'_>,
+    width: f64,
+    texts: MapTexts,
+) -> Result<Option<Sheet>, Undrawn> {
     let [first, second, ..] = drawn.varying[..] else { return Ok(None) };
     let (all_first, all_second) = (drawn.values(first), drawn.values(second));
     // The axis with fewer values is across, where there is less room.
@@ -570,9 +593,8 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
     column_names.reverse();
     let (mut x, y) = (Axis::names(&column_names), Axis::names(&row_names));
     x.title = plain(&drawn.axis(across).name);
-    let excluded = rows.len() * columns.len() - cells.len();
-    let excluded =
-        (excluded > 0).then(|| format!("Empty cells: {excluded} excluded combinations."));
+    let empty = rows.len() * columns.len() - cells.len();
+    let empty = (empty > 0).then(|| format!("Empty cells: {empty} {}.", texts.empty));
     let absent = cells.len() - figures.len();
     let absent =
         (absent > 0).then(|| format!("–: {absent} combinations without a figure, not zero."));
@@ -587,17 +609,18 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
         remainder(&drawn.axis(across).name, all_across.len(), columns.len()),
         remainder(&drawn.axis(down).name, all_down.len(), rows.len()),
         absent,
-        excluded,
+        empty,
     ];
     let name = plain(&drawn.figures.name);
     let heading = Heading {
-        title: format!("{name} over the two axes with the largest effect"),
+        title: texts.title,
         notes: notes.into_iter().flatten().collect(),
         legend: shade.legend(&drawn.figures.compared_with),
         description: format!(
-            "A heat map of {name}, {} down and {} across. The numbers are in table combinations of the page.",
+            "A heat map of {name}, {} down and {} across. The numbers are in table {}.",
             plain(&drawn.axis(down).name),
-            plain(&drawn.axis(across).name)
+            plain(&drawn.axis(across).name),
+            texts.table
         ),
     };
     let unit = human::unit_of(drawn.figures.column, figures.iter().copied());

@@ -3,12 +3,14 @@
 mod costs;
 mod distribution;
 mod efficiency;
+mod victims;
 
 use record::{Table, Value};
 
 pub use costs::costs;
 pub use distribution::distribution;
 pub use efficiency::efficiency;
+pub use victims::victims;
 
 use crate::escape::plain;
 use crate::picture::rows;
