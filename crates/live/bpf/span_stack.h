@@ -212,6 +212,7 @@ struct closed_span {
 	u32 descendants;
 	u32 position;
 	u32 closed; /* cpu->closed after it was taken off the stack */
+	u32 counted; /* its row has its time */
 	struct probe_run run; /* this program, in the parent span */
 };
 
@@ -328,6 +329,7 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 	 * Sets all fields, because the compiler may move undefined values, which the verifier
 	 * refuses.
 	 */
+	span->counted = 0;
 	span->run.frame = 0;
 	span->run.since_ns = 0;
 	span->run.nested_ns = 0;
@@ -432,8 +434,10 @@ static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_ru
 	charge_probe_run(run, overhead_of(cpu, run->frame->key), 0);
 }
 
-/* Ends the exit program of a span, which counted the span in `row`, if there was a row. */
-static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *row,
+#include "victims.h"
+
+/* Times the exit program of a span, and charges its time until now to the parent span. */
+static __always_inline void time_exit_probe(struct cpu_state *cpu, struct row *row,
 					   struct closed_span *span, struct events *since)
 {
 	bool is_timed = row && times_exit(row);
@@ -451,7 +455,21 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 		learn_overhead(cpu, row, now_ns - span->end_ns);
 }
 
-#include "victims.h"
+/* Ends the exit program of a span, which counted the span in `row`, if there was a row. */
+static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *row,
+					   struct closed_span *span, struct events *since)
+{
+	time_exit_probe(cpu, row, span, since);
+#ifndef IRQLAB_NO_BTF
+	if (!cfg.victims || !row || !span->counted)
+		return;
+	/* After the timing: the overhead is learned from programs that do only what all do. */
+	start_probe_run(cpu, &span->run, bpf_ktime_get_ns());
+	charge_victim(cpu, row->key, span->position, span->end_ns - span->raw_ns, span->self_ns);
+	if (span->run.frame)
+		charge_probe_run(&span->run, 0, 0);
+#endif
+}
 
 /* Counts a span that has closed. */
 static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
@@ -487,11 +505,7 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events, span->end_ns, cpu->armed_ns);
-#ifndef IRQLAB_NO_BTF
-	if (cfg.victims)
-		charge_victim(cpu, row->key, span->position, span->end_ns - span->raw_ns,
-			      span->self_ns);
-#endif
+	span->counted = 1;
 }
 
 #endif

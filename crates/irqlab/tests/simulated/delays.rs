@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::support::{Place, can_simulate};
 
 /// The rows of one table in CSV: the columns by name.
-type Rows = Vec<BTreeMap<String, String>>;
+pub(crate) type Rows = Vec<BTreeMap<String, String>>;
 
 /// The rows of the table whose header has the column `column`.
-fn rows_with(csv: &str, column: &str) -> Rows {
+pub(crate) fn rows_with(csv: &str, column: &str) -> Rows {
     let fields = |line: &str| line.trim().split(',').map(str::to_owned).collect::<Vec<_>>();
     let has_column = |header: &[String]| header.iter().any(|name| name == column);
     let mut lines = csv.lines().map(fields).skip_while(|row| !has_column(row));
@@ -17,7 +17,7 @@ fn rows_with(csv: &str, column: &str) -> Rows {
     rows.map(|row| header.iter().cloned().zip(row).collect()).collect()
 }
 
-fn number(columns: &BTreeMap<String, String>, name: &str) -> u64 {
+pub(crate) fn number(columns: &BTreeMap<String, String>, name: &str) -> u64 {
     columns[name].parse().unwrap_or_else(|error| panic!("{name}: {error}: {columns:?}"))
 }
 

@@ -29,5 +29,6 @@ mod support;
 mod threaded;
 mod user_functions;
 mod verify_probes;
+mod victims;
 mod wakeup;
 mod window_ends;

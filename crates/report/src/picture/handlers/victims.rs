@@ -36,9 +36,8 @@ fn axis(name: &str, position: usize, times: &BTreeMap<[String; 2], f64>) -> Swee
 
 /// The heat map of the condition in which interrupts take the most time. `None` with fewer than two victims or causes.
 pub fn victims(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
-    let Some((table, column)) =
-        run.table("victims").and_then(|table| Some((table, table.column(TIME)?)))
-    else {
+    let Some(table) = run.table("victims") else { return Ok(None) };
+    let Some(column) = table.columns.iter().find(|column| column.name == TIME) else {
         return Ok(None);
     };
     let total = |condition: &String| times(table, condition).values().sum::<f64>();
