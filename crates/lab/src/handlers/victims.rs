@@ -1,5 +1,5 @@
-//! Victims of interrupts in one window, as a bench reports them: who pays for each interrupt and softirq, and who caused
-//! it.
+//! Victims of interrupts in one window, as a bench reports them: the tasks that each interrupt and softirq interrupts, and
+//! the tasks that cause it.
 
 use attribution::{Context, ContextKind};
 
@@ -8,12 +8,12 @@ use crate::experiment::Absence;
 /// The name of the table.
 pub const VICTIMS: &str = "victims";
 
-/// What victims and causes are summed by.
+/// The key by which times of victims and causes are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimsBy {
-    /// The name of a task.
+    /// The task's name.
     Task,
-    /// The control group of a task.
+    /// The task's control group.
     Cgroup,
 }
 
@@ -28,7 +28,6 @@ impl VictimsBy {
     }
 }
 
-/// A control group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cgroup {
     /// The kernel's id, which is the inode of the group's directory.
@@ -41,7 +40,7 @@ pub struct Cgroup {
     pub no_path: &'static str,
 }
 
-/// Who pays for an interrupt, or causes it.
+/// A victim or a cause of an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Party {
     /// All tasks that have this name.
@@ -55,7 +54,7 @@ pub enum Party {
 }
 
 impl Party {
-    /// Where the party's kind is in results: `task`, `cgroup`, `idle`, `other`; `unknown`.
+    /// The kind in results: `task`, `cgroup`, `idle`, `other` or `unknown`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -99,7 +98,7 @@ pub struct VictimStats {
     pub context: Option<Context>,
     /// A span with several causes counts in the row of each.
     pub count: u64,
-    /// Self time of the spans, of which each cause has its part, ns.
+    /// Self time of the spans, ns. Several causes of a span share its time.
     pub self_total_ns: u64,
     /// How the causes of this context are found, in words for the table.
     pub cause_method: &'static str,
@@ -108,20 +107,17 @@ pub struct VictimStats {
 /// All victims and causes of a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victims {
-    /// What victims and causes are, in words for the table.
+    /// The key of victims and causes, in words for the table.
     pub by: String,
     pub rows: Vec<VictimStats>,
 }
 
-/// What no bench measures of victims and causes, each with the reason.
+/// Victims and causes that no bench measures, each with the reason.
 #[must_use]
 pub fn unmeasured_of_victims() -> Vec<Absence> {
     [
         ("victims of NMIs", "the time of their handlers is part of the time of the context around"),
-        (
-            "causes of timers, and of softirqs and devices other than those in cause_method",
-            "the kernel does not say who made them due",
-        ),
+        ("causes of contexts without a cause_method", "the kernel has no event that names them"),
     ]
     .map(|(subject, reason)| Absence::new(VICTIMS, subject, reason))
     .to_vec()

@@ -264,8 +264,8 @@ impl LiveBench {
         let refused = refused.map(|(program, error)| {
             let table = match &*program {
                 program if is_of_delays(program) => DELAYS,
-                program if is_of_senders(program) => SENDERS,
-                program if is_of_causes(program) => VICTIMS,
+                program if is_of_senders(program) && self.settings.senders => SENDERS,
+                program if is_of_senders(program) || is_of_causes(program) => VICTIMS,
                 _ => HANDLERS,
             };
             BenchError::from(error).absence(table, context_of_program(&program))
@@ -526,9 +526,10 @@ impl LiveBench {
         loaded: &LoadedPass,
         sample: &mut WindowSample,
     ) -> Result<(), BenchError> {
-        let Some(naming) = self.naming.filter(|_| loaded.pass.events.is_empty()) else {
+        let Some(naming) = self.naming else { return Ok(()) };
+        if !loaded.pass.events.is_empty() {
             return Ok(());
-        };
+        }
         let cells = loaded.probes.victims()?;
         let victims = victims_of(&cells, naming, &sample.contexts, &self.root);
         let others: u64 = victims

@@ -28,7 +28,7 @@ pub struct LiveSettings {
     pub delays: bool,
     /// Whether senders of function calls and interrupts to other CPUs are measured.
     pub senders: bool,
-    /// What the times of victims and causes are summed by; `None`: they are not summed.
+    /// The key of victims and causes; `None`: they are not measured.
     pub victims: Option<VictimsBy>,
     /// Largest number of victims, causes and contexts that are told apart.
     pub victim_cells_max: u32,

@@ -1,5 +1,5 @@
-//! Who pays for interrupts and who causes them: the constants of the BPF programs (`bpf/victims.h`), and their cells as
-//! samples of the experiment (`lab::handlers`).
+//! Victims and causes of interrupts: chooses the constants of the BPF programs (`bpf/victims.h`), and converts their cells
+//! to samples of the experiment (`lab::handlers`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -68,7 +68,7 @@ impl Naming {
         Ok(Config { victims, cgroup_subsystem, victim_cells_max, ..Config::default() })
     }
 
-    /// What victims and causes are, in words for the table.
+    /// The key of victims and causes, in words for the table.
     pub(super) fn label(self) -> String {
         match self {
             Naming::Task => "name of the task".to_owned(),
@@ -100,15 +100,17 @@ impl Naming {
     /// Why requests and sockets do not name causes; `None` if they do.
     pub(super) fn why_no_groups_of_requests(self) -> Option<&'static str> {
         match self {
-            Naming::Task => Some("requests and sockets name control groups, not tasks (--by cgroup)"),
+            Naming::Task => {
+                Some("requests and sockets name control groups, not tasks (--by cgroup)")
+            }
             Naming::Cgroup(hierarchy) => hierarchy.subsystem().is_some().then_some(
-                "requests and sockets name groups of other hierarchies (blkio, version 2) than that of the victims",
+                "requests and sockets name groups of other hierarchies: blkio and version 2",
             ),
         }
     }
 }
 
-/// What a bench needs to measure victims and causes. By default nothing: they are not measured.
+/// Programs and constants for victims and causes. Empty by default: victims are not measured.
 #[derive(Debug, Default)]
 pub(super) struct ChosenVictims {
     /// How victims are named; `None` if they are not measured.
@@ -224,15 +226,14 @@ fn context_of(key: u32, contexts: &[ContextStats]) -> Option<Context> {
     Some(Context { kind, number, name: (*name).to_owned() })
 }
 
-/// What is wrong with the sums: a warning if the times of victims are not those of the contexts.
+/// A warning if the times of the victims and of the contexts do not add up to the same sum.
 pub(super) fn warning_of_sums(victims: &Victims, contexts: &[ContextStats]) -> Option<String> {
     let of_victims: u64 = victims.rows.iter().map(|row| row.self_total_ns).sum();
     let spans = contexts.iter().filter(|stats| has_victim(stats.context.kind));
     let of_contexts: u64 = spans.map(|stats| stats.own.sum).sum();
     (of_victims != of_contexts).then(|| {
         format!(
-            "the times of table victims add up to {of_victims} ns, and those of the same contexts in table handlers to \
-             {of_contexts} ns"
+            "table victims has {of_victims} ns in all, and table handlers has {of_contexts} ns of the same contexts"
         )
     })
 }

@@ -1,5 +1,5 @@
-//! Victims and causes of interrupts: the times of the matrix are those of the contexts, and a planted cause is named next
-//! to its victim.
+//! Victims and causes of interrupts: their times equal the times of the contexts, and a planted cause is named next to its
+//! victim.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, MembarrierCommand, membarrier, sched_setaffinity};
 
 use super::{alone, bench, made, measured, settings};
 
-/// The root of the hierarchy in which these tests make groups: controller cpu, version 1.
+/// These tests make groups here: the root of the hierarchy of controller cpu, version 1.
 const TOP: &str = "/sys/fs/cgroup/cpu";
 
 /// The groups of a test. Removed when dropped.
@@ -83,7 +83,7 @@ fn times_of(sample: &WindowSample, context: &attribution::Context) -> (u64, u64)
     (of_victims.map(|row| row.self_total_ns).sum(), of_contexts.map(|stats| stats.own.sum).sum())
 }
 
-/// Checks that the times of victims add up to those of each context.
+/// Checks that the victims of each context have its time.
 fn check_sums(sample: &WindowSample) {
     let contexts = sample.contexts.iter().map(|stats| &stats.context);
     let contexts: Vec<_> = contexts.filter(|context| has_victim(context.kind)).collect();
@@ -94,7 +94,7 @@ fn check_sums(sample: &WindowSample) {
     }
 }
 
-/// Whatever the victims are, their times and those of the contexts add up. With callbacks, too.
+/// The victims of each context have its time, by task and by group, without and with callbacks.
 #[test]
 fn times_of_victims_add_up_to_those_of_the_contexts() {
     let _alone = alone();

@@ -536,7 +536,7 @@ fn bars(
 /// The texts of a heat map.
 pub(crate) struct MapTexts {
     pub title: String,
-    /// What the empty cells are, after their number.
+    /// The reason of the empty cells, after their number.
     pub empty: &'static str,
     /// The table with the numbers.
     pub table: &'static str,

@@ -1,4 +1,4 @@
-//! Who pays for interrupts in a simulated machine: the task at the bottom of the CPU's stack of contexts when a span ends.
+//! Victims of interrupts in a simulated machine: the task at the bottom of the CPU's stack of contexts when a span ends.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::Accounting;
 use crate::accounting::CpuUse;
 use crate::contexts::context_of;
 
-/// What the table lacks in a simulated machine, with the reasons.
+/// Parts of the table that are absent in a simulated machine, with the reasons.
 pub(super) fn absent_of_victims() -> Vec<Absence> {
     [
         (

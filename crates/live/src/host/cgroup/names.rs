@@ -1,5 +1,5 @@
-//! The hierarchy of control groups in which `handlers --by cgroup` tells groups apart, and the paths of its groups by the
-//! kernel's ids. The id of a group is the inode of its directory (fs/kernfs).
+//! The hierarchy of control groups that `handlers --by cgroup` shows, and the paths of its groups by the kernel's ids. A
+//! group's id is the inode of its directory (fs/kernfs).
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// The hierarchy of version 2, unless version 1 has the controller cpu or memory. `None` on a kernel without control
+    /// The hierarchy of version 2, unless version 1 has the controller cpu or memory. `None` if the kernel has no control
     /// groups.
     #[must_use]
     pub fn of_this_machine(root: &Root) -> Option<Hierarchy> {
@@ -64,7 +64,7 @@ impl Hierarchy {
         let top = root.path(&mount.point);
         let is_whole = top.symlink_metadata().is_ok_and(|top| top.ino() == ROOT_ID);
         let mut names = CgroupNames { paths: HashMap::new(), is_whole };
-        // In a namespace, the group at the mount point may have a path that leads out of it.
+        // In a namespace, the path of the group at the mount point may contain "..".
         let prefix =
             if mount.group.contains("..") { "" } else { mount.group.trim_end_matches('/') };
         names.add(&top, prefix, ids, 0);
@@ -114,8 +114,8 @@ impl CgroupNames {
 }
 
 /// The short name of the container whose group has this path, or lies above it: the runtime's name and the first digits of
-/// the container's id, then the groups below. Of a Kubernetes pod: the first digits of its id. `None` if the path names
-/// neither.
+/// the container's id, then the groups below. A Kubernetes pod has the first digits of its id. `None` if the path contains no
+/// container and no pod.
 #[must_use]
 pub fn container_name(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();

@@ -34,7 +34,7 @@ fn axis(name: &str, position: usize, times: &BTreeMap<[String; 2], f64>) -> Swee
     SweepAxis { name: name.to_owned(), values, held: 0 }
 }
 
-/// The heat map of the condition in which interrupts take the most time. `None` with fewer than two victims or causes.
+/// The heat map of the condition with the most time in interrupts. `None` with fewer than two victims or causes.
 pub fn victims(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("victims") else { return Ok(None) };
     let Some(column) = table.columns.iter().find(|column| column.name == TIME) else {
