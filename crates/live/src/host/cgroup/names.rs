@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::super::root::Root;
+use super::super::root::{MOUNTS_BYTES_MAX, Root};
 use super::levels::{Controller, Mount, Version, group_of};
 
 /// Deepest nesting of groups whose paths are read.
@@ -54,7 +54,7 @@ impl Hierarchy {
     /// The paths of the groups with these ids.
     #[must_use]
     pub fn names(self, root: &Root, ids: &HashSet<u64>) -> CgroupNames {
-        let mounts = root.text("proc/self/mountinfo").unwrap_or_default();
+        let mounts = root.text_up_to("proc/self/mountinfo", MOUNTS_BYTES_MAX).unwrap_or_default();
         let serves = |mount: &Mount| match self.controller {
             Some(controller) => mount.serves(Version::V1, controller),
             None => mount.serves(Version::V2, Controller::Cpu),
