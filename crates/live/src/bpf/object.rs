@@ -596,8 +596,8 @@ impl Probes {
 
     /// Deletes all cells of victims, and makes a cell for the victims of each context that find no cell of their own.
     fn clear_victims(&self) -> Result<(), BpfError> {
-        self.empty("sent_reschedules")?;
-        self.empty("victim_cells")?;
+        self.delete_all_entries("sent_reschedules")?;
+        self.delete_all_entries("victim_cells")?;
         for context in victim_contexts() {
             let mut others = VictimKey::new_zeroed();
             (others.context, others.victim.kind) = (context, PARTY_OTHERS);

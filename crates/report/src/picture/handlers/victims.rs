@@ -66,7 +66,7 @@ pub fn victims(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let known = times.iter().filter(|([_, cause], _)| cause != "(unknown)");
     let title = match known.max_by(|first, second| first.1.total_cmp(second.1)) {
         Some(([victim, cause], time)) => {
-            let time = human::alone(TIME, column.display.format, &record::Value::real(*time));
+            let time = human::value_text(TIME, column.display.format, &record::Value::real(*time));
             format!("{cause} costs {victim} {time}")
         }
         None => "Who pays for interrupts".to_owned(),
