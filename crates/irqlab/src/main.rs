@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod dry_run;
 mod expected_time;
 mod help;
 mod identity;

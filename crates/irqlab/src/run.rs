@@ -232,6 +232,11 @@ impl OpenRun {
         OpenRun::open(results.out.as_deref(), &results.printing, record::now())
     }
 
+    /// How the results are printed.
+    pub fn format(&self) -> Format {
+        self.printing.format()
+    }
+
     /// Opens a run in a directory that the user named.
     fn open(
         directory: Option<&Path>,

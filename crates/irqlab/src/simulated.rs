@@ -6,12 +6,10 @@
 //!
 //! The `///` comments of options and of their values are help texts: snapshots and the manual quote them.
 
-use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
@@ -24,7 +22,6 @@ use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::devices::{Disk, NicModel};
-use sim::forecast::{Forecast, MachineWork};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
@@ -740,60 +737,6 @@ pub fn simulated_host(machine: &Machine, model: Option<&Model>) -> Map<String, J
         ("arch", json!("x86_64")),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-/// Prints for `--dry-run` what each machine of an experiment would measure, and how long it would take by the times of
-/// earlier runs. `at_once`: how many of the machines run at the same time.
-///
-/// Fails when stdout cannot be written.
-pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow::Result<ExitCode> {
-    let now = Instant::now();
-    let forecast = |machines: &[(String, MachineWork)]| {
-        let mut forecast = Forecast::new(machines.len(), at_once);
-        for (number, (_, work)) in machines.iter().enumerate() {
-            forecast.start(now, &number.to_string(), work.clone());
-        }
-        match forecast.time_left(now) {
-            Some(time_left) if forecast.is_at_most() => {
-                format!("at most {}", console::rounded(time_left.total))
-            }
-            Some(time_left) => format!("about {}", console::rounded(time_left.total)),
-            None => "not known, because the cache has no times of an earlier run".to_owned(),
-        }
-    };
-    let mut text = String::new();
-    for (number, (label, work)) in machines.iter().enumerate() {
-        let _ = write!(text, "{label}: ");
-        let ms = |ns: u64| ns as f64 / 1e6;
-        if let Some(ns) = work.warm_up_ns {
-            let _ = write!(text, "warm-up of {} ms, ", ms(ns));
-        }
-        let _ = match (work.windows, work.window_ns) {
-            (Some(count), Some(ns)) => {
-                let qualifier = if work.windows_end_early { "at most " } else { "" };
-                write!(text, "windows: {count}, of {qualifier}{} ms each", ms(ns))
-            }
-            (Some(count), None) => {
-                write!(text, "windows: {count}, until the command or the repetitions end")
-            }
-            (None, _) if work.limits.is_some() => write!(text, "until it ends"),
-            (None, _) => write!(text, "windows: as many as the guest needs"),
-        };
-        let _ = write!(text, "; time: {}", forecast(&machines[number..=number]));
-        if let Some(Limits { wall, guest_s }) = work.limits {
-            let wall = console::rounded(wall);
-            let _ = write!(
-                text,
-                "; at most {wall} (--limit), and {guest_s} s of guest time (--guest-limit)"
-            );
-        }
-        text.push('\n');
-    }
-    if machines.len() > 1 || machines.iter().all(|(_, work)| work.limits.is_none()) {
-        let _ = writeln!(text, "all, {at_once} at the same time: {}", forecast(machines));
-    }
-    console::print(&text)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Adds `disk` to the machine if a disk is needed and the machine has none.

@@ -34,6 +34,8 @@ pub struct MachineWork {
     pub windows_end_early: bool,
     /// The limits of a request of unknown length; `None` if its length is known.
     pub limits: Option<Limits>,
+    /// The guest's memory, MiB; `None` if unknown.
+    pub memory_mib: Option<u32>,
 }
 
 /// A part of the remaining time.

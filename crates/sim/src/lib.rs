@@ -71,7 +71,7 @@ pub use accounting::{
     ServicesUse, ShadowCacheUse, SpanUse, WARMING_ERROR,
 };
 pub use boot::EarlyReason;
-pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
+pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT, ONLY as CACHE_ONLY};
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
 pub use guest::loaded::LoadedModule;

@@ -188,7 +188,12 @@ impl MachineTimes {
             described,
             request,
             clock_hz: timed.clock_hz(),
-            work: MachineWork { kept, is_same_request, ..work },
+            work: MachineWork {
+                kept,
+                is_same_request,
+                memory_mib: Some(timed.machine.memory_mib),
+                ..work
+            },
             started: Instant::now(),
             first_window: Cell::new(None),
             last_window: Cell::new(None),

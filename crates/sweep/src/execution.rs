@@ -13,7 +13,7 @@ use record::StoredRun;
 use crate::directory::SweepDirectory;
 use crate::error::{SweepError, making};
 use crate::plan::{Task, TaskId};
-use crate::result::{FAILURE_FILE, Failure, LOG_FILE, RESULT_FILE, RUN, ResultManifest};
+use crate::result::{FAILURE_FILE, Failure, LOG_FILE, RESULT_FILE, RUN, ResultManifest, TaskCost};
 
 /// Whether a task can be executed now.
 #[derive(Debug)]
@@ -109,7 +109,12 @@ impl Execution {
     /// Records the result, or the failure. `recorded_codes`: exit codes with which irqlab has recorded a whole run.
     ///
     /// Fails if the system refuses.
-    pub fn finish(self, end: TaskEnd, recorded_codes: &[i32]) -> Result<Recorded, SweepError> {
+    pub fn finish(
+        self,
+        end: TaskEnd,
+        recorded_codes: &[i32],
+        cost: TaskCost,
+    ) -> Result<Recorded, SweepError> {
         match self.failure_of(end, recorded_codes) {
             Some(failure) => self.record_failure(failure),
             None => {
@@ -117,7 +122,7 @@ impl Execution {
                     TaskEnd::Exited(code) => code,
                     TaskEnd::KilledBySignal(signal) => 128 + signal,
                 };
-                self.record_result(code)
+                self.record_result(code, cost)
             }
         }
     }
@@ -177,11 +182,11 @@ impl Execution {
         }
     }
 
-    fn record_result(self, exit_code: i32) -> Result<Recorded, SweepError> {
+    fn record_result(self, exit_code: i32, cost: TaskCost) -> Result<Recorded, SweepError> {
         let path = self.result_path;
         let hidden = self.directory.hidden_path();
         let manifest =
-            ResultManifest::new(&hidden, &self.id, &self.version, self.arguments, exit_code)?;
+            ResultManifest::new(&hidden, &self.id, &self.version, self.arguments, exit_code, cost)?;
         let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|error| SweepError::damaged(&path, error.to_string()))?;
         self.directory.write(RESULT_FILE, &text).map_err(making(&path))?;

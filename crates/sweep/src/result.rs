@@ -50,8 +50,20 @@ pub(crate) struct ResultManifest {
     pub version: String,
     pub arguments: Vec<String>,
     pub exit_code: i32,
+    /// `None` in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<TaskCost>,
     /// All files except the manifest, sorted by path.
     pub files: Vec<ListedFile>,
+}
+
+/// What the execution of a task took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCost {
+    /// From the start of the task's process to its end.
+    pub wall_time_ns: u64,
+    /// CPU time of the task's process and of all processes that it waited for. `None`: it could not be read.
+    pub cpu_time_ns: Option<u64>,
 }
 
 impl ResultManifest {
@@ -62,10 +74,11 @@ impl ResultManifest {
         version: &str,
         arguments: Vec<String>,
         exit_code: i32,
+        cost: TaskCost,
     ) -> Result<ResultManifest, SweepError> {
         let (schema, version) = (SCHEMA.to_owned(), version.to_owned());
-        let files = listed_files(directory)?;
-        Ok(ResultManifest { schema, id: id.clone(), version, arguments, exit_code, files })
+        let (files, cost) = (listed_files(directory)?, Some(cost));
+        Ok(ResultManifest { schema, id: id.clone(), version, arguments, exit_code, cost, files })
     }
 
     pub fn read(directory: &Path) -> Result<ResultManifest, SweepError> {
@@ -206,6 +219,8 @@ fn end_of(log: &Path) -> String {
 mod tests {
     use super::*;
 
+    const COST: TaskCost = TaskCost { wall_time_ns: 3, cpu_time_ns: Some(2) };
+
     fn id() -> TaskId {
         serde_json::from_str("\"0123456789abcdef\"").unwrap()
     }
@@ -218,7 +233,7 @@ mod tests {
         fs::write(path("run/tables/a.parquet"), "1").unwrap();
         fs::write(path("log.txt"), "x").unwrap();
         let manifest =
-            ResultManifest::new(directory.path(), &id(), "0.1.0", Vec::new(), 0).unwrap();
+            ResultManifest::new(directory.path(), &id(), "0.1.0", Vec::new(), 0, COST).unwrap();
         fs::write(path(RESULT_FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let read = ResultManifest::read(directory.path()).unwrap();
         assert_eq!(read, manifest);

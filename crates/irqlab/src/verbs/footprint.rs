@@ -21,6 +21,7 @@ use sim::models::Model;
 use sim::watch::Watch;
 
 use crate::console::{self, Redraw};
+use crate::dry_run::print_plan;
 use crate::options::{
     LIVE, On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, ns,
     one_cpu, unique, usable_cpus,
@@ -28,7 +29,7 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
-    GuestArgs, JobsArgs, MachineFacts, Simulated, SimulatedArgs, add_disk, add_word, print_plan,
+    GuestArgs, JobsArgs, MachineFacts, Simulated, SimulatedArgs, add_disk, add_word,
 };
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
@@ -288,7 +289,7 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     };
     let (mut bench, facts) = prepare(cache, footprint, stop_on_signals()?)?;
     if simulated.dry_run {
-        return print_plan(bench.jobs.count, &bench.planned()?);
+        return print_plan(open.format(), bench.jobs.count, &bench.planned()?);
     }
     bench.on_host.insert("out".to_owned(), json!(open.directory()));
     let context = facts.context(&open, args.settings());

@@ -26,15 +26,14 @@ use sim::handlers::{SimBench, SimSettings};
 use sim::watch::{StopRule, Until, User, Watch};
 
 use crate::console::{self, Redraw};
+use crate::dry_run::print_plan;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
     usable_cpus,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{
-    Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, print_plan, shell_line,
-};
+use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, shell_line};
 use crate::until::{NEEDS_MODEL, UntilArg};
 
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
@@ -476,7 +475,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
     if args.simulated.dry_run {
-        return print_plan(jobs.count, &bench.planned(&conditions)?);
+        return print_plan(open.format(), jobs.count, &bench.planned(&conditions)?);
     }
     measure(args, &open, context, &mut bench)
 }

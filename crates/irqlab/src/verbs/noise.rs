@@ -25,6 +25,7 @@ use sim::watch::{StopRule, Until, Watch};
 
 use super::noise_scale;
 use crate::console::{self, Redraw};
+use crate::dry_run::print_plan;
 use crate::expected_time;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
@@ -33,7 +34,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, print_plan};
+use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs};
 use crate::threshold::{Threshold, conclude};
 use crate::until::{NEEDS_MODEL, UntilArg};
 
@@ -421,7 +422,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
     if args.simulated.dry_run {
-        return print_plan(jobs.count, &bench.planned()?);
+        return print_plan(open.format(), jobs.count, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench)
 }

@@ -17,10 +17,11 @@ use sim::watch::Watch;
 
 use super::sim::rootfs;
 use crate::console::{self, Redraw};
+use crate::dry_run::print_plan;
 use crate::options::{Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus};
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{self, Simulated, SimulatedArgs, print_plan, shell_line};
+use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
 
 /// Where does kernel time go, service by service?
 #[derive(Debug, clap::Args)]
@@ -196,7 +197,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
         label: args.workload.clone().unwrap_or_else(|| "command".to_owned()),
     });
     if args.simulated.dry_run {
-        return print_plan(1, &bench.planned()?);
+        return print_plan(open.format(), 1, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench)
 }

@@ -23,6 +23,7 @@ use sim::wakeup::{SimWakeup, SimWakeupSettings};
 use sim::watch::Watch;
 
 use crate::console::{self, Redraw};
+use crate::dry_run::print_plan;
 use crate::expected_time;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
@@ -30,7 +31,7 @@ use crate::options::{
 };
 use crate::pictures::PictureArgs;
 use crate::run::{DIFFERS, EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, print_plan};
+use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk};
 use crate::threshold::{Threshold, conclude};
 
 /// How late does a periodic thread run, and what delayed it?
@@ -461,7 +462,7 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
         guest: prepared.guest,
     });
     if args.simulated.dry_run {
-        return print_plan(jobs.count, &bench.planned()?);
+        return print_plan(open.format(), jobs.count, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench, Redraw::EverySecond)
 }

@@ -25,7 +25,12 @@ use crate::{Progress, Result, SimError, hash};
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
+    /// Whether directories that the cache lacks are refused instead of made. See [`ONLY`].
+    makes_no_directory: bool,
 }
+
+/// Name of the variable that forbids to make directories of the cache: no download, no boot. An empty value counts as unset.
+pub const ONLY: &str = "IRQLAB_CACHE_ONLY";
 
 /// The lock of an entry that this process makes. Dropping it releases the lock; the kernel does when irqlab ends.
 #[derive(Debug)]
@@ -60,7 +65,8 @@ impl Cache {
                     "no cache directory is known (set HOME or IRQLAB_CACHE)".to_owned(),
                 )
             })?;
-        Cache::at(&root)
+        let makes_no_directory = set(ONLY).is_some();
+        Ok(Cache { makes_no_directory, ..Cache::at(&root)? })
     }
 
     /// Opens the cache in the directory `root`, which is created if needed.
@@ -70,7 +76,7 @@ impl Cache {
         fs::create_dir_all(root).map_err(|error| cannot_write(root, error))?;
         let root = fs::canonicalize(root).map_err(SimError::file(root))?;
         owner::check(&root)?;
-        Ok(Cache { root })
+        Ok(Cache { root, makes_no_directory: false })
     }
 
     /// Returns the path of an entry.
@@ -179,6 +185,12 @@ impl Cache {
         name: &str,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
+        if self.makes_no_directory {
+            return Err(SimError::Missing {
+                what: format!("{name} is not in the cache, and {ONLY} is set"),
+                remedy: format!("irqlab sweep prepare for a sweep, or unset {ONLY}"),
+            });
+        }
         let directory = self.path(name);
         let staging = self.path(&format!("{name}.aside"));
         let old = self.path(&format!("{name}.old"));
@@ -387,6 +399,23 @@ mod tests {
             assert!(error.contains("no name") && error.contains(suffix), "{error}");
             check_name(&format!("x{suffix}.1"), "checkpoint").unwrap();
         }
+    }
+
+    #[test]
+    fn a_cache_that_makes_no_directory_returns_those_that_it_has() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let quiet = |_: &str| {};
+        let only = Cache { makes_no_directory: true, ..cache.clone() };
+        let make = |staging: &Path| {
+            fs::write(staging.join("file"), "x").unwrap();
+            Ok(())
+        };
+        let error = only.checked_directory("thing", &quiet, make).unwrap_err().to_string();
+        assert!(error.contains("thing is not in the cache"), "{error}");
+        assert!(!cache.path("thing").exists() && !cache.path("thing.aside").exists());
+        cache.checked_directory("thing", &quiet, make).unwrap();
+        only.checked_directory("thing", &quiet, |_| panic!("made twice")).unwrap();
     }
 
     #[test]

@@ -23,6 +23,7 @@ use sim::signal::{SimSignal, SimSignalSettings};
 use super::nic;
 use super::rates::{Rates, rates};
 use crate::console::Redraw;
+use crate::dry_run::print_plan;
 use crate::options::{
     On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, one_cpu,
     unique, usable_cpus,
@@ -31,7 +32,7 @@ use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
     FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, FlavourName, MachineFacts, Simulated,
-    SimulatedArgs, add_word, print_plan,
+    SimulatedArgs, add_word,
 };
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -373,7 +374,7 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     let (mut bench, facts) = machine.bench(&args.simulated, &open)?;
     if args.simulated.dry_run {
         let windows = plan.windows().repeat(plan.repetitions as usize);
-        return print_plan(bench.at_once(), &bench.planned(&windows)?);
+        return print_plan(open.format(), bench.at_once(), &bench.planned(&windows)?);
     }
     let context = facts.context(&open, settings());
     let pictures = |run: &Run, _: &_| args.pictures.draw(run);

@@ -265,7 +265,7 @@ fn boot_with_output(
         let label = COMMAND.to_owned();
         let run = CommandRun::new(&timed, console::BOOT, label, &request, args.guest.limits());
         if watch.dry_run {
-            return run.print_plan();
+            return run.print_plan(watch.results.printing.format());
         }
         let mut vm = start(cache, &qemu, &machine, args, &request, Instrumentation::default())?;
         run.start();
@@ -295,7 +295,8 @@ fn watch_and_report(
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     watch.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
     if options.dry_run {
-        return command_run(cache, args, (&qemu, &machine), &watch, 1, request).print_plan();
+        let format = options.results.printing.format();
+        return command_run(cache, args, (&qemu, &machine), &watch, 1, request).print_plan(format);
     }
     let stop = stop_on_signals()?;
     let mut runs = 0;

@@ -8,7 +8,8 @@ use sim::boot::Limits;
 use sim::{Cache, GuestProgress, MachineProgress, MachineTimes, PlannedMachines, TimedMachine};
 
 use crate::console::MachineLines;
-use crate::simulated::print_plan;
+use crate::dry_run::print_plan;
+use crate::options::Format;
 
 /// A machine that runs a command or a workload.
 pub struct CommandRun {
@@ -43,8 +44,8 @@ impl CommandRun {
     /// Prints how long the run would take by the times of an equal earlier run.
     ///
     /// Fails when stdout cannot be written.
-    pub fn print_plan(&self) -> anyhow::Result<ExitCode> {
-        print_plan(1, &[(self.label.clone(), self.times.work())])
+    pub fn print_plan(&self, format: Format) -> anyhow::Result<ExitCode> {
+        print_plan(format, 1, &[(self.label.clone(), self.times.work())])
     }
 
     /// Starts the progress lines, when the machine starts.

@@ -146,7 +146,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         CommandRun::new(&timed, console::WORKLOAD, label, &prepared.request, limits)
     };
     if args.dry_run {
-        return command_run(&watch, 1).print_plan();
+        return command_run(&watch, 1).print_plan(args.results.printing.format());
     }
     // If a sample is too coarse, the machine runs again with a finer one, from the same state.
     let (outcome, run_s) = loop {

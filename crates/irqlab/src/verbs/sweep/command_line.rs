@@ -29,6 +29,11 @@ pub struct ResolvedAxes {
     pub axes: Vec<(AxisForm, String)>,
 }
 
+/// Ids of options that do not change the machine of a simulated task. Only its request or its observation depends on them.
+const NOT_OF_THE_MACHINE: [&str; 5] = ["duration", "repetitions", "seed", "seeds", "warm_up"];
+/// Id of the option by which a verb prints its plan instead of measuring.
+const DRY_RUN: &str = "dry_run";
+
 /// Facts about a task, from its parsed arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedTask {
@@ -36,6 +41,8 @@ pub struct ParsedTask {
     pub measures_this_machine: bool,
     /// Whether the task takes `--jobs`, and its arguments leave it out.
     pub lacks_jobs: bool,
+    /// Whether the task simulates machines, and can forecast how long they take.
+    pub has_forecast: bool,
 }
 
 impl CommandLine {
@@ -88,10 +95,21 @@ impl CommandLine {
         })?;
         check_bench(&self.program, &matches)
             .map_err(|Usage(what)| Usage(format!("irqlab {}: {what}", arguments.join(" "))))?;
+        let measures_this_machine = measures_this_machine(&matches);
+        let has_dry_run = innermost(&matches).0.try_contains_id(DRY_RUN).is_ok();
         Ok(ParsedTask {
-            measures_this_machine: measures_this_machine(&matches),
+            measures_this_machine,
+            has_forecast: has_dry_run && !measures_this_machine,
             lacks_jobs: self.lacks_jobs(arguments, &matches),
         })
+    }
+
+    /// Whether tasks with different values of an axis may have different machines. `command`: the arguments of a task.
+    pub fn may_change_machine(&self, command: &[String], form: &AxisForm) -> bool {
+        let AxisForm::Option { option } = form else { return true };
+        let verb = self.verb(command).ok();
+        let found = verb.and_then(|(verb, _)| find_option(verb, option));
+        found.is_none_or(|option| !NOT_OF_THE_MACHINE.contains(&option.get_id().as_str()))
     }
 
     fn lacks_jobs(&self, arguments: &[String], matches: &ArgMatches) -> bool {
@@ -291,7 +309,9 @@ mod tests {
         assert!(live.measures_this_machine && live.lacks_jobs);
         let simulated = parse("handlers --on sim -j 2").unwrap();
         assert!(!simulated.measures_this_machine && !simulated.lacks_jobs);
-        assert!(!parse("signal model").unwrap().measures_this_machine);
+        assert!(simulated.has_forecast && !live.has_forecast);
+        let model = parse("signal model").unwrap();
+        assert!(!model.measures_this_machine && !model.has_forecast);
         assert!(parse("bench overhead").unwrap().measures_this_machine);
         let error = parse("handlers --vcpus=0").unwrap_err();
         assert!(error.contains("--vcpus=0: ") && error.contains("0"), "{error}");

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Instant;
 
 use anyhow::Context;
 use live::program_rights;
@@ -15,7 +16,7 @@ use live::window::Stop;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use sweep::{Execution, Recorded, Start, SweepDirectory, Task, TaskEnd};
+use sweep::{Execution, Recorded, Start, SweepDirectory, Task, TaskCost, TaskEnd};
 
 use super::build::{Built, build};
 use super::command_line::with_options;
@@ -62,9 +63,14 @@ pub fn execute(
             return Ok(Outcome::Recorded(recorded));
         }
     };
+    let started = Instant::now();
     let mut child = start(&execution, &arguments, options)?;
+    let (pid, mut cpu_time_ns) = (child.id(), None);
     // The task's irqlab ends its own children. The signal fails only if the task has ended since.
     let end = |task: BorrowedFd<'_>, end| {
+        if end == ChildEnd::Itself {
+            cpu_time_ns = cpu_time_ns_of(pid);
+        }
         if end == ChildEnd::Stopped {
             let _ = pidfd_send_signal(task, Signal::TERM);
         }
@@ -73,7 +79,10 @@ pub fn execute(
     if end == ChildEnd::Stopped {
         return Ok(Outcome::Stopped);
     }
-    Ok(Outcome::Recorded(execution.finish(end_of(status), &RECORDED_CODES).map_err(usage)?))
+    let wall_time_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let cost = TaskCost { wall_time_ns, cpu_time_ns };
+    let recorded = execution.finish(end_of(status), &RECORDED_CODES, cost).map_err(usage)?;
+    Ok(Outcome::Recorded(recorded))
 }
 
 fn start(execution: &Execution, arguments: &[String], options: &[String]) -> anyhow::Result<Child> {
@@ -106,7 +115,7 @@ pub fn start_with_log(
 }
 
 /// The running program. Its link in /proc stays valid if the file is replaced meanwhile.
-fn running_program(path: PathBuf) -> PathBuf {
+pub fn running_program(path: PathBuf) -> PathBuf {
     let link = PathBuf::from("/proc/self/exe");
     if link.exists() { link } else { path }
 }
@@ -137,6 +146,19 @@ pub fn wait(
     let reason = if has_ended { ChildEnd::Itself } else { ChildEnd::Stopped };
     end(ended.as_fd(), reason);
     Ok((child.wait()?, reason))
+}
+
+/// CPU time of a process that has ended and waits for its parent, with that of the children that it waited for. `None` if
+/// the system does not show it.
+fn cpu_time_ns_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program is in parentheses and may contain spaces. utime, stime, cutime and cstime are fields 14 to 17
+    // of proc_pid_stat(5).
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let times = fields.split(' ').skip(11).take(4).map(|ticks| ticks.parse::<u64>().ok());
+    let ticks = times.sum::<Option<u64>>()?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(per_second)).ok()
 }
 
 fn end_of(status: ExitStatus) -> TaskEnd {

@@ -5,10 +5,12 @@ mod axis_settings;
 mod bisect;
 mod build;
 mod command_line;
+mod estimate;
 mod execute;
 mod merge;
 mod plan;
 mod pool;
+mod prepare;
 mod report;
 mod run;
 mod status;
@@ -31,6 +33,7 @@ use crate::run::terminal_options;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   irqlab sweep plan caches.toml -o caches      lists the tasks, and executes none
+  irqlab sweep prepare caches                  boots their machines once
   irqlab sweep run caches                      executes them here
   irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
   irqlab sweep status caches
@@ -45,6 +48,7 @@ pub struct SweepArgs {
 #[derive(Debug, clap::Subcommand)]
 enum SweepVerb {
     Plan(plan::PlanArgs),
+    Prepare(prepare::PrepareArgs),
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Retry(status::RetryArgs),
@@ -64,6 +68,7 @@ enum SweepVerb {
 pub fn run(args: &SweepArgs, command: Command) -> anyhow::Result<ExitCode> {
     match &args.verb {
         SweepVerb::Plan(args) => plan::run(args, command),
+        SweepVerb::Prepare(args) => prepare::run(args, command),
         SweepVerb::Run(args) => run::run(args, command),
         SweepVerb::Status(args) => status::run(args),
         SweepVerb::Retry(args) => status::retry(args),

@@ -13,7 +13,7 @@ use report::escape;
 use sweep::{Plan, SPEC_BYTES_MAX, Spec, SweepDirectory, Task};
 
 use super::command_line::CommandLine;
-use super::usage;
+use super::{estimate, usage};
 use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
@@ -57,8 +57,9 @@ pub fn run(args: &PlanArgs, command: Command) -> anyhow::Result<ExitCode> {
     let planned = Plan::new(&spec, resolved.command, resolved.axes, VERSION, &directory);
     let mut plan = planned.map_err(|error| in_file(&args.spec, error))?;
     plan.measures_this_machine = check_tasks(&plan, &mut parser)?;
+    let estimate = estimate::lines(&plan, &mut parser)?;
     SweepDirectory::create(&args.output, &plan).map_err(usage)?;
-    console::print(&summary(&plan, &args.output))?;
+    console::print(&(summary(&plan, &args.output) + &printable(&estimate)))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,5 +146,10 @@ fn summary(plan: &Plan, output: &Path) -> String {
     }
     let output = output.display();
     let _ = writeln!(text, "sweep: {output}  (to execute the tasks: irqlab sweep run {output})");
+    printable(&text)
+}
+
+/// A text of several lines without control characters.
+fn printable(text: &str) -> String {
     text.lines().map(|line| escape::plain(line) + "\n").collect()
 }

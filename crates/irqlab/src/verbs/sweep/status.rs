@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use report::escape;
 use serde_json::json;
-use sweep::{Status, SweepDirectory, index_ranges};
+use sweep::{MeasuredCosts, Status, SweepDirectory, index_ranges};
 
 use super::{open, usage, values_text};
 use crate::console;
+use crate::simulated::size_text;
 
 /// Number of failures that are printed for people.
 const PRINTED_FAILURES: usize = 20;
@@ -42,7 +43,13 @@ pub struct RetryArgs {
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let sweep = open(&args.sweep)?;
     let status = Status::of(&sweep).map_err(usage)?;
-    console::print(&if args.json { json_text(&sweep, &status) } else { text(&sweep, &status) })?;
+    let costs = MeasuredCosts::of(&sweep, &status.done);
+    let text = if args.json {
+        json_text(&sweep, &status, &costs)
+    } else {
+        text(&sweep, &status) + &cost_text(&status, &costs)
+    };
+    console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,7 +98,21 @@ fn text(sweep: &SweepDirectory, status: &Status) -> String {
     text.lines().map(|line| escape::plain(line) + "\n").collect()
 }
 
-fn json_text(sweep: &SweepDirectory, status: &Status) -> String {
+/// What the tasks without a result will take, by the mean of those that have one. Empty if either does not exist.
+fn cost_text(status: &Status, costs: &MeasuredCosts) -> String {
+    let open = status.missing.len() + status.running.len();
+    let Some(mean_bytes) = costs.mean_bytes().filter(|_| open > 0) else { return String::new() };
+    let core_hours = costs.mean_cpu_time_s().map_or("unknown core-hours".to_owned(), |mean_s| {
+        format!("about {:.2} core-hours", mean_s * open as f64 / 3600.0)
+    });
+    let disk = size_text(mean_bytes.saturating_mul(open as u64));
+    format!(
+        "to do: {core_hours} and {disk} of disk, by the mean of {} results; memory: unknown\n",
+        costs.result_count
+    )
+}
+
+fn json_text(sweep: &SweepDirectory, status: &Status, costs: &MeasuredCosts) -> String {
     let plan = sweep.plan();
     let failed = status.failed.iter().map(|(index, failure)| {
         let task = &plan.tasks[*index];
@@ -106,6 +127,8 @@ fn json_text(sweep: &SweepDirectory, status: &Status) -> String {
         "running": status.running.len(),
         "missing": status.missing.len(),
         "failed": failed.collect::<Vec<_>>(),
+        "result_mean_cpu_time_s": costs.mean_cpu_time_s(),
+        "result_mean_bytes": costs.mean_bytes(),
         "running_indexes": index_ranges(&status.running),
         "missing_indexes": index_ranges(&status.missing),
     });
