@@ -26,6 +26,7 @@ mod services;
 mod signal;
 #[path = "../support/mod.rs"]
 mod support;
+mod sweep;
 mod threaded;
 mod user_functions;
 mod verify_probes;

@@ -6,18 +6,20 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use live::program_rights;
 use live::spawn::end_with_this_thread;
 use sim::CACHE_ONLY;
-use sweep::{Plan, Task};
+use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, Task};
 
 use super::command_line::{CommandLine, with_options};
 use super::execute::running_program;
 use super::run::default_jobs;
+use super::usage;
 use crate::console;
 use crate::dry_run::DryRun;
 use crate::options::Usage;
+use crate::simulated::size_text;
 
 /// Maximum number of tasks that are asked for their forecast. Each takes about half a second.
 const ASKED_MAX: usize = 8;
@@ -85,6 +87,35 @@ pub fn lines(plan: &Plan, parser: &mut CommandLine) -> anyhow::Result<String> {
     Ok(text(plan, forecasts.as_ref()))
 }
 
+/// Like [`lines`], by the results of another sweep with similar tasks.
+///
+/// Fails if no task of that sweep has a result, or it cannot be read.
+pub fn lines_by_results(plan: &Plan, similar: &SweepDirectory) -> anyhow::Result<String> {
+    let done = Status::of(similar).map_err(usage)?.done;
+    let costs = MeasuredCosts::of(similar, &done);
+    let path = similar.path().display();
+    let Some(mean_bytes) = costs.mean_bytes() else {
+        bail!(Usage(format!("{path}: no task has a result, so there is nothing to estimate by")));
+    };
+    let tasks = plan.tasks.len();
+    let core_hours = match costs.mean_cpu_time_s() {
+        Some(mean_s) => format!("about {}", core_hours(mean_s * tasks as f64)),
+        None => "unknown, because these results do not state their CPU time".to_owned(),
+    };
+    Ok(format!(
+        "core-hours: {core_hours}\nmemory: unknown\ndisk: about {}\nboth by the mean of {} results of {path}\n",
+        size_text(mean_bytes.saturating_mul(tasks as u64)),
+        costs.result_count
+    ))
+}
+
+/// A time of one core in hours, with two significant digits.
+pub fn core_hours(time_s: f64) -> String {
+    let hours = time_s / 3600.0;
+    let digits = (1.0 - hours.abs().max(1e-6).log10().floor()).clamp(0.0, 7.0);
+    format!("{hours:.*}", digits as usize)
+}
+
 fn has_forecast(plan: &Plan, task: &Task, parser: &mut CommandLine) -> Result<bool, Usage> {
     Ok(parser.parse(&plan.arguments(&task.values))?.has_forecast)
 }
@@ -103,6 +134,9 @@ fn forecasts(plan: &Plan) -> anyhow::Result<Forecasts> {
         let dry_run = match dry_run(&arguments, MachineSource::CacheOnly)? {
             Ok(dry_run) => dry_run,
             Err(reason) => {
+                let is_missing = reason.contains(CACHE_ONLY);
+                let reason =
+                    if is_missing { "the cache lacks its machine".to_owned() } else { reason };
                 forecasts.core_time_s = Err(format!("task {position}: {reason}"));
                 break;
             }
@@ -160,14 +194,14 @@ fn text(plan: &Plan, forecasts: Option<&Forecasts>) -> String {
             let here = console::rounded(here.unwrap_or(Duration::MAX));
             writeln!(
                 text,
-                "core-hours: {qualifier} {:.2}, by the times of earlier runs ({asked} of {tasks} tasks asked by \
+                "core-hours: {qualifier} {}, by the times of earlier runs ({asked} of {tasks} tasks asked by \
                  --dry-run); here, {jobs} at the same time, {here}",
-                core_time_s / 3600.0
+                core_hours(*core_time_s)
             )
         }
         Err(reason) => writeln!(
             text,
-            "core-hours: unknown ({reason}; irqlab sweep prepare makes the machines, and {later})"
+            "core-hours: unknown ({reason}; irqlab sweep prepare makes machines, and {later})"
         ),
     };
     let _ = match forecasts.machine_memory_mib {
@@ -183,6 +217,12 @@ fn text(plan: &Plan, forecasts: Option<&Forecasts>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn core_hours_have_two_significant_digits() {
+        let texts = [0.0, 0.36, 36.0, 3_600.0, 450_000.0].map(core_hours);
+        assert_eq!(texts, ["0.0000000", "0.00010", "0.010", "1.0", "125"]);
+    }
 
     #[test]
     fn tasks_that_are_asked_are_spread_over_the_plan() {

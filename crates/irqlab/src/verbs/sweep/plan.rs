@@ -13,7 +13,7 @@ use report::escape;
 use sweep::{Plan, SPEC_BYTES_MAX, Spec, SweepDirectory, Task};
 
 use super::command_line::CommandLine;
-use super::{estimate, usage};
+use super::{estimate, open, usage};
 use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
@@ -28,6 +28,7 @@ const PRINTED_VALUES: usize = 8;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   irqlab sweep plan caches.toml -o caches
+  irqlab sweep plan more-caches.toml --like caches -o more-caches
 
 The specification is TOML:
   command = [\"handlers\", \"--on\", \"sim:zen3\", \"-d\", \"100ms\"]
@@ -43,6 +44,10 @@ pub struct PlanArgs {
     /// Directory of the sweep, which must not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    /// Estimate by the results of this sweep, whose tasks are similar [default: by --dry-run of tasks that simulate
+    /// machines]
+    #[arg(long, value_name = "SWEEP")]
+    like: Option<PathBuf>,
 }
 
 pub fn run(args: &PlanArgs, command: Command) -> anyhow::Result<ExitCode> {
@@ -57,7 +62,10 @@ pub fn run(args: &PlanArgs, command: Command) -> anyhow::Result<ExitCode> {
     let planned = Plan::new(&spec, resolved.command, resolved.axes, VERSION, &directory);
     let mut plan = planned.map_err(|error| in_file(&args.spec, error))?;
     plan.measures_this_machine = check_tasks(&plan, &mut parser)?;
-    let estimate = estimate::lines(&plan, &mut parser)?;
+    let estimate = match &args.like {
+        Some(path) => estimate::lines_by_results(&plan, &open(path)?)?,
+        None => estimate::lines(&plan, &mut parser)?,
+    };
     SweepDirectory::create(&args.output, &plan).map_err(usage)?;
     console::print(&(summary(&plan, &args.output) + &printable(&estimate)))?;
     Ok(ExitCode::SUCCESS)

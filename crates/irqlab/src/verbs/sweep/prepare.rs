@@ -41,7 +41,9 @@ pub struct PrepareArgs {
 /// What became of the machines.
 #[derive(Default)]
 struct Prepared {
+    /// Number of machines that the cache had.
     found: usize,
+    /// Number of machines that it had not. Another irqlab may have made them meanwhile.
     made: usize,
     /// Positions of tasks with the reason why their machine is not in the cache.
     failed: Vec<(usize, String)>,
@@ -63,10 +65,11 @@ pub fn run(args: &PrepareArgs, command: Command) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let prepared = prepare(&sweep, &positions)?;
-    let Prepared { found, made, failed } = prepared;
+    let Prepared { found, failed, .. } = prepared;
     console::print(&format!(
-        "combinations with a machine of their own: {}; made now: {made}; in the cache before: {found}\n{}",
+        "combinations with a machine of their own: {} (in the cache before: {found}, now: {})\n{}",
         positions.len(),
+        positions.len() - failed.len(),
         estimate::lines(plan, &mut parser)?
     ))?;
     for (position, reason) in &failed {

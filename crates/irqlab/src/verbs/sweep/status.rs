@@ -8,6 +8,7 @@ use report::escape;
 use serde_json::json;
 use sweep::{MeasuredCosts, Status, SweepDirectory, index_ranges};
 
+use super::estimate::core_hours;
 use super::{open, usage, values_text};
 use crate::console;
 use crate::simulated::size_text;
@@ -103,7 +104,7 @@ fn cost_text(status: &Status, costs: &MeasuredCosts) -> String {
     let open = status.missing.len() + status.running.len();
     let Some(mean_bytes) = costs.mean_bytes().filter(|_| open > 0) else { return String::new() };
     let core_hours = costs.mean_cpu_time_s().map_or("unknown core-hours".to_owned(), |mean_s| {
-        format!("about {:.2} core-hours", mean_s * open as f64 / 3600.0)
+        format!("about {} core-hours", core_hours(mean_s * open as f64))
     });
     let disk = size_text(mean_bytes.saturating_mul(open as u64));
     format!(
