@@ -26,6 +26,7 @@ mod result;
 mod spec;
 mod status;
 mod submit;
+mod widening;
 
 pub use arguments::{AxisForm, replace_in_command};
 pub use axis::{Axis, Values};

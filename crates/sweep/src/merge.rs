@@ -14,6 +14,7 @@ use crate::directory::SweepDirectory;
 use crate::error::{SweepError, making};
 use crate::plan::{Plan, PlannedAxis, Task};
 use crate::result::{RUN, ResultManifest};
+use crate::widening::{common_kind, widened};
 
 /// Name of the table with a row for each task.
 const TASKS_TABLE: &str = "tasks";
@@ -187,7 +188,8 @@ fn host_text(run: &Run, name: &str) -> Option<String> {
 
 /// Adds the columns of a result's tables. Returns the run's [`live_machine`].
 ///
-/// Fails if a column has another kind than in an earlier result, or the name of a column of the data set.
+/// Fails if no kind holds the values of a column here and in earlier results, or if a column has the name of a column of
+/// the data set.
 fn add_columns(
     tables: &mut Vec<MergedTable>,
     directory: &Path,
@@ -209,17 +211,19 @@ fn add_columns(
             }
         };
         for column in &table.columns {
-            let known = merged.columns.iter().find(|known| known.name == column.name);
-            let is_new = known.is_none();
-            if known.is_some_and(|known| known.kind != column.kind) || axes.has(&column.name) {
+            let known = merged.columns.iter_mut().find(|known| known.name == column.name);
+            let known_kind = known.as_ref().map_or(column.kind, |known| known.kind);
+            let kind = common_kind(known_kind, column.kind).filter(|_| !axes.has(&column.name));
+            let Some(kind) = kind else {
                 let reason = format!(
                     "table {}: column {} is {} here, and not in another task or as an axis",
                     table.name, column.name, column.kind
                 );
                 return Err(SweepError::damaged(&path, reason));
-            }
-            if is_new {
-                merged.columns.push(column.clone());
+            };
+            match known {
+                Some(known) => known.kind = kind,
+                None => merged.columns.push(column.clone()),
             }
         }
     }
@@ -311,7 +315,8 @@ fn write_tables(
         row.extend(task_values(plan, merged, run.as_ref().map(StoredRun::outline), exit_code));
         task_file.push(row)?;
         if let Some(run) = &run {
-            copy_rows(run, tables, &mut files, &values)?;
+            let path = merged.result.as_deref().unwrap_or(out);
+            copy_rows(run, path, tables, &mut files, &values)?;
         }
     }
     let mut sizes = vec![task_file.finish()?];
@@ -327,9 +332,12 @@ fn write_tables(
     Ok(sizes)
 }
 
-/// Copies all rows of a run.
+/// Copies all rows of a run. `path`: the directory of its result.
+///
+/// Fails if a whole number is not exactly a real number, and other tasks have real numbers in its column.
 fn copy_rows(
     run: &StoredRun,
+    path: &Path,
     tables: &[MergedTable],
     files: &mut HashMap<&str, TableFile>,
     values: &[Value],
@@ -339,14 +347,29 @@ fn copy_rows(
         let Some(file) = files.get_mut(table.name.as_str()) else { continue };
         let positions: Vec<Option<usize>> =
             merged.columns.iter().map(|column| table.column(&column.name)).collect();
+        let mut inexact = None;
         let copy = &mut |row: &[Value]| {
-            let cell = |position: &Option<usize>| {
-                position.and_then(|position| row.get(position)).cloned().unwrap_or(Value::Absent)
+            let cell = |(position, column): (&Option<usize>, &Column)| {
+                let value = position.and_then(|position| row.get(position));
+                let value = value.unwrap_or(&Value::Absent);
+                widened(value, column.kind).unwrap_or_else(|| {
+                    inexact.get_or_insert((column.name.clone(), value.clone()));
+                    Value::Absent
+                })
             };
-            let row = values.iter().cloned().chain(positions.iter().map(cell)).collect();
+            let cells = positions.iter().zip(&merged.columns).map(cell);
+            let row = values.iter().cloned().chain(cells).collect();
             file.file.push(row).map(|()| file.row_count += 1)
         };
         let copied = run.for_each_row(table, copy);
+        if let Some((column, value)) = inexact {
+            let reason = format!(
+                "table {}: column {column} has {} here, which is not exactly a real number, as other tasks have there",
+                table.name,
+                value.to_json()
+            );
+            return Err(SweepError::damaged(path, reason));
+        }
         copied.map_err(|error| SweepError::reading(Path::new(&table.name))(error))?;
     }
     Ok(())

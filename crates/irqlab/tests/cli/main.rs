@@ -31,6 +31,7 @@ mod signal_run;
 #[path = "../support/mod.rs"]
 mod support;
 mod sweep;
+mod sweep_faults;
 mod usage;
 mod wakeup;
 mod watch;
