@@ -112,6 +112,27 @@ need_prometheus() {
     keep_tool prometheus unpack_prometheus
 }
 
+# Debian's Slurm, for tests: the files of its packages alone, because they start services. The packages that are not
+# installed here are those that apt would add.
+unpack_slurm() {
+    local packages
+    chmod 755 .
+    packages=$(apt-get install --simulate --no-install-recommends slurmctld slurmd slurm-client munge |
+        sed -n 's/^Inst \([^ ]*\).*/\1/p')
+    # shellcheck disable=SC2086 # the names of packages
+    [ -n "$packages" ] && apt-get download --quiet $packages || return 1
+    local package
+    for package in *.deb; do dpkg-deb -x "$package" . || return 1; done
+    rm ./*.deb
+}
+
+need_slurm() {
+    [ ! -x "$tools_directory/slurm-1/usr/sbin/munged" ] || return 0
+    command -v dpkg-deb >/dev/null && need_packages iproute2 procps || return 1
+    say "getting Debian's slurm into $tools_directory/slurm-1"
+    keep_tool slurm-1 unpack_slurm || { as_root apt-get update --quiet && keep_tool slurm-1 unpack_slurm; }
+}
+
 # Others' readers of the formats that irqlab writes, for tests, in a Python environment of their own.
 make_readers() {
     # Not where it is made: the programs of an environment hold its path, the interpreter does not.

@@ -43,6 +43,8 @@ pub enum Need {
     Readers,
     Root,
     Fifo,
+    /// Debian's Slurm, unpacked ([`tool`]).
+    Slurm,
     /// strace(1), which kills a program at a chosen system call.
     Strace,
     /// The kernel's trace events in tracefs.
@@ -55,7 +57,7 @@ pub enum Need {
 
 impl Need {
     /// The needs' names in [`VARIABLE`].
-    const NAMES: [(Need, &str); 16] = [
+    const NAMES: [(Need, &str); 17] = [
         (Need::Bpf, "bpf"),
         (Need::Browser, "browser"),
         (Need::Cpus, "cpus"),
@@ -68,6 +70,7 @@ impl Need {
         (Need::Readers, "readers"),
         (Need::Root, "root"),
         (Need::Fifo, "fifo"),
+        (Need::Slurm, "slurm"),
         (Need::Strace, "strace"),
         (Need::Tracefs, "tracefs"),
         (Need::Tsc, "tsc"),

@@ -32,6 +32,7 @@ mod signal_run;
 mod support;
 mod sweep;
 mod sweep_faults;
+mod sweep_slurm;
 mod usage;
 mod wakeup;
 mod watch;

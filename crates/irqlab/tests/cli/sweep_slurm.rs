@@ -1,0 +1,53 @@
+//! A sweep as a job array of a real Slurm with one node: tasks are cancelled, put back, and killed, and the controller restarts.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::geteuid;
+use serde_json::Value as Json;
+
+use crate::support::{CommandOutput, IRQLAB, Place};
+
+/// Executes the array and a local run, and merges both.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slurm/one_node.sh");
+/// 24 tasks of some tenths of a second.
+const SPEC: &str = "command = ['signal', 'model', '--schemes', 'interrupt', '--rates', '100k', '--simulate']\n\
+    [axes]\n'--events' = [10000000]\n'--seed' = { from = 1, to = 24 }\n";
+/// Time after which the test gives up, seconds. All processes of the namespaces are killed then.
+const GIVE_UP_S: &str = "400";
+
+#[test]
+fn an_array_of_slurm_that_is_disturbed_has_the_results_of_a_local_run() {
+    let Some(munged) = needs::tool("slurm-1/usr/sbin/munged") else {
+        needs::not_run(needs::Need::Slurm, "tools/setup.sh has not unpacked Debian's Slurm");
+        return;
+    };
+    if !geteuid().is_root() {
+        needs::not_run(needs::Need::Root, "only root can start a Slurm in namespaces");
+        return;
+    }
+    let slurm = munged.ancestors().nth(3).expect("the directory of the packages");
+    let workspace = Place::new();
+    fs::write(workspace.path().join("spec.toml"), SPEC).expect("a file");
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", GIVE_UP_S, "unshare", "--mount", "--net", "--uts", "--ipc"]);
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", SCRIPT, IRQLAB]);
+    command.arg(slurm).arg("spec.toml").current_dir(workspace.path()).stdin(Stdio::null());
+    CommandOutput::of(&mut command).assert_code(0);
+
+    let document = |name: &str| -> Json {
+        let text = fs::read_to_string(workspace.path().join(name)).expect("text");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let disturbed = document("disturbed.json");
+    let missing = disturbed["missing_indexes"].as_str().expect("a text");
+    assert!(missing.ends_with("20-22"), "the cancelled tasks are missing: {disturbed}");
+    let status = document("status.json");
+    assert_eq!((&status["done"], &status["tasks"]), (&24.into(), &24.into()), "{status}");
+    let bytes = |data: &str| {
+        let file = Path::new(data).join("model/data.parquet");
+        fs::read(workspace.path().join(file)).expect("a table")
+    };
+    assert!(bytes("data") == bytes("local-data"), "the tables are equal to the byte");
+}
