@@ -13,7 +13,7 @@ use crate::support::{CommandOutput, IRQLAB, Place};
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slurm/one_node.sh");
 /// 24 tasks of some tenths of a second.
 const SPEC: &str = "command = ['signal', 'model', '--schemes', 'interrupt', '--rates', '100k', '--simulate']\n\
-    [axes]\n'--events' = [10000000]\n'--seed' = { from = 1, to = 24 }\n";
+    [axes]\n'--events' = [4000000]\n'--seed' = { from = 1, to = 24 }\n";
 /// Time after which the test gives up, seconds. All processes of the namespaces are killed then.
 const GIVE_UP_S: &str = "400";
 

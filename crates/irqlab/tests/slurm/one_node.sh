@@ -74,7 +74,7 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerType=sched/builtin
-SchedulerParameters=sched_interval=1
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
 ReturnToService=2
 MpiDefault=none
 KillWait=2
