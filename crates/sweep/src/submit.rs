@@ -12,11 +12,13 @@ const KUBERNETES_COMPLETIONS_MAX: usize = 100_000;
 const NAME_DIGITS: usize = 8;
 
 /// Limits of a task's resources, which the batch system enforces. `None`: the batch system's default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources {
     pub time: Option<Duration>,
     pub memory_mib: Option<u64>,
     pub cpus: u32,
+    /// Environment variables of the tasks: names and values.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 /// The parts of a Kubernetes Job that only its user knows.
@@ -35,7 +37,7 @@ pub struct KubernetesJob {
 /// A script for `sbatch` that executes each task as an element of a job array. `sweep_path`: the sweep directory as the
 /// user named it, relative to the directory in which the sweep was planned.
 #[must_use]
-pub fn slurm_script(sweep: &SweepDirectory, sweep_path: &str, resources: Resources) -> String {
+pub fn slurm_script(sweep: &SweepDirectory, sweep_path: &str, resources: &Resources) -> String {
     let plan = sweep.plan();
     let last = plan.tasks.len() - 1;
     let mut script = format!(
@@ -52,6 +54,9 @@ pub fn slurm_script(sweep: &SweepDirectory, sweep_path: &str, resources: Resourc
     // A task that is preempted starts again, and leaves nothing of its first execution.
     script += "#SBATCH --requeue\n#SBATCH --open-mode=append\n\n";
     script += "# The task is SLURM_ARRAY_TASK_ID. A task that is done already ends at once.\n";
+    for (name, value) in &resources.environment {
+        script += &format!("export {name}={}\n", shell_word(value));
+    }
     script += &format!("cd {} || exit 1\n", shell_word(&plan.directory));
     script += &format!("exec irqlab sweep run {}\n", shell_word(sweep_path));
     script
@@ -64,7 +69,7 @@ pub fn slurm_script(sweep: &SweepDirectory, sweep_path: &str, resources: Resourc
 pub fn kubernetes_manifest(
     sweep: &SweepDirectory,
     sweep_path: &str,
-    resources: Resources,
+    resources: &Resources,
     job: &KubernetesJob,
 ) -> Result<String, SweepError> {
     let plan = sweep.plan();
@@ -80,6 +85,14 @@ pub fn kubernetes_manifest(
     if let Some(memory_mib) = resources.memory_mib {
         limits += &format!("              memory: \"{memory_mib}Mi\"\n");
     }
+    let mut environment = String::new();
+    if !resources.environment.is_empty() {
+        environment += "          env:\n";
+    }
+    for (name, value) in &resources.environment {
+        environment +=
+            &format!("            - name: {name}\n              value: {}\n", text(value));
+    }
     let deadline = resources.time.map_or_else(String::new, |time| {
         format!("      activeDeadlineSeconds: {}\n", time.as_secs().max(1))
     });
@@ -89,7 +102,7 @@ pub fn kubernetes_manifest(
          backoffLimitPerIndex: 1\n  maxFailedIndexes: {count}\n  template:\n    spec:\n      restartPolicy: Never\n\
          {deadline}      containers:\n        - name: irqlab\n          image: {image}\n          \
          # The task is JOB_COMPLETION_INDEX, which Kubernetes sets.\n          \
-         command: [\"irqlab\", \"sweep\", \"run\", {path}]\n          workingDir: {directory}\n          \
+         command: [\"irqlab\", \"sweep\", \"run\", {path}]\n          workingDir: {directory}\n{environment}          \
          resources:\n            requests:\n{limits}            limits:\n{limits}          volumeMounts:\n            \
          - name: sweep\n              mountPath: {mount}\n      volumes:\n        - name: sweep\n          \
          persistentVolumeClaim:\n            claimName: {claim}\n",

@@ -417,6 +417,10 @@ fn a_plan_that_was_edited_executes_nothing() {
 fn schedulers_get_an_element_for_each_task() {
     let workspace = planned(SPEC);
     let arguments = ["sweep", "submit", "slurm", "sweep", "--time", "90m", "--memory", "2G"];
+    let cache = ["--cache", "/shared/it's", "--prepared"];
+    let script = workspace.run(&[&arguments[..], &cache].concat()).assert_code(0).out.clone();
+    let exported = "export IRQLAB_CACHE='/shared/it'\\''s'\nexport IRQLAB_CACHE_ONLY='1'\n";
+    assert!(script.contains(exported), "{script}");
     let script = workspace.run(&arguments).assert_code(0).out.clone();
     for line in ["#SBATCH --array=0-4", "#SBATCH --time=01:30:00", "#SBATCH --mem=2048M"] {
         assert!(script.lines().any(|found| found == line), "{line}: {script}");

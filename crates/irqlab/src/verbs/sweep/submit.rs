@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use sim::CACHE_ONLY;
 use sweep::{KubernetesJob, Resources, kubernetes_manifest, slurm_script};
 
 use super::{open, usage};
@@ -14,6 +15,9 @@ use crate::simulated::memory_mib;
 
 /// Slurm's default of MaxArraySize allows indexes below this number.
 const SLURM_ARRAY_DEFAULT: usize = 1001;
+
+/// The variable with the directory of the cache.
+const CACHE_VARIABLE: &str = "IRQLAB_CACHE";
 
 #[derive(Debug, clap::Subcommand)]
 pub enum SubmitVerb {
@@ -33,13 +37,19 @@ struct ResourceArgs {
     /// CPUs of a task
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     cpus: u32,
+    /// Directory of irqlab's cache on all nodes, for kernels and booted machines: sets IRQLAB_CACHE
+    #[arg(long, value_name = "DIR")]
+    cache: Option<String>,
+    /// Fail a task whose machine is not in the cache, instead of booting one: sets IRQLAB_CACHE_ONLY
+    #[arg(long)]
+    prepared: bool,
 }
 
 /// Print a script for sbatch: a job array with an element for each task
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   irqlab sweep submit slurm caches --time 30m --memory 2G > caches.sh
-  irqlab sweep submit slurm caches --cpus 2 | sbatch")]
+  irqlab sweep submit slurm caches --cache /shared/irqlab --prepared | sbatch")]
 pub struct SlurmArgs {
     /// Directory of the sweep, on a file system that all nodes have
     #[arg(value_name = "DIR")]
@@ -77,7 +87,14 @@ pub struct KubernetesArgs {
 
 impl ResourceArgs {
     fn resources(&self) -> Resources {
-        Resources { time: self.time, memory_mib: self.memory.map(u64::from), cpus: self.cpus }
+        let cache = self.cache.iter().map(|cache| (CACHE_VARIABLE, cache.clone()));
+        let only = self.prepared.then(|| (CACHE_ONLY, "1".to_owned()));
+        Resources {
+            time: self.time,
+            memory_mib: self.memory.map(u64::from),
+            cpus: self.cpus,
+            environment: cache.chain(only).collect(),
+        }
     }
 }
 
@@ -92,7 +109,7 @@ pub fn run(verb: &SubmitVerb) -> anyhow::Result<ExitCode> {
                     tasks - 1
                 ));
             }
-            slurm_script(&sweep, &path_text(&args.sweep), args.resources.resources())
+            slurm_script(&sweep, &path_text(&args.sweep), &args.resources.resources())
         }
         SubmitVerb::Kubernetes(args) => {
             let sweep = open(&args.sweep)?;
@@ -112,7 +129,7 @@ pub fn run(verb: &SubmitVerb) -> anyhow::Result<ExitCode> {
                     )));
                 }
             }
-            kubernetes_manifest(&sweep, &path, args.resources.resources(), &job).map_err(usage)?
+            kubernetes_manifest(&sweep, &path, &args.resources.resources(), &job).map_err(usage)?
         }
     };
     console::print(&text)?;
