@@ -170,8 +170,13 @@ fn spread_positions(task_count: usize) -> BTreeSet<usize> {
         return (0..task_count).collect();
     }
     const GOLDEN_RATIO: f64 = 0.618_033_988_749_894_9;
-    let parts = (0..ASKED_MAX).map(|number| (number as f64 * GOLDEN_RATIO).fract());
-    parts.map(|part| (part * task_count as f64) as usize).collect()
+    let mut positions = BTreeSet::new();
+    let mut part = 0.0_f64;
+    while positions.len() < ASKED_MAX {
+        positions.insert((part * task_count as f64) as usize);
+        part = (part + GOLDEN_RATIO).fract();
+    }
+    positions
 }
 
 fn text(plan: &Plan, forecasts: Option<&Forecasts>) -> String {
