@@ -1,4 +1,4 @@
-//! What the tasks took that have a result: the estimate for the tasks that have none.
+//! Sums up CPU time and size of a sweep's results. `irqlab sweep status` estimates further tasks by their mean.
 
 use crate::directory::SweepDirectory;
 use crate::result::ResultManifest;
@@ -11,11 +11,11 @@ const READ_MAX: usize = 1_000;
 pub struct MeasuredCosts {
     /// Number of results that were read.
     pub result_count: u64,
-    /// Size of these results on disk.
+    /// Size of the files of all results that were read.
     pub bytes: u64,
     /// Number of results that state their CPU time.
     pub timed_count: u64,
-    /// CPU time of these tasks.
+    /// CPU time of the tasks that `timed_count` counts.
     pub cpu_time_ns: u128,
 }
 

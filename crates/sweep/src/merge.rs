@@ -213,7 +213,8 @@ fn add_columns(
         for column in &table.columns {
             let known = merged.columns.iter_mut().find(|known| known.name == column.name);
             let known_kind = known.as_ref().map_or(column.kind, |known| known.kind);
-            let kind = common_kind(known_kind, column.kind).filter(|_| !axes.has(&column.name));
+            let is_axis = axes.has(&column.name);
+            let kind = if is_axis { None } else { common_kind(known_kind, column.kind) };
             let Some(kind) = kind else {
                 let reason = format!(
                     "table {}: column {} is {} here, and not in another task or as an axis",

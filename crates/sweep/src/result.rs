@@ -57,7 +57,7 @@ pub(crate) struct ResultManifest {
     pub files: Vec<ListedFile>,
 }
 
-/// What the execution of a task took.
+/// The time of a task's execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskCost {
     /// From the start of the task's process to its end.

@@ -3,7 +3,7 @@
 
 use record::{Kind, Value};
 
-/// The kind of a merged column in which tasks have these kinds. `None`: no kind holds the values of both.
+/// Finds the kind that holds the values of both kinds. Returns `None` if there is none.
 pub(crate) fn common_kind(first: Kind, second: Kind) -> Option<Kind> {
     let is_number = |kind: Kind| matches!(kind, Kind::Uint | Kind::Int | Kind::Real);
     if first == second {

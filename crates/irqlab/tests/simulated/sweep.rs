@@ -1,4 +1,4 @@
-//! `irqlab sweep prepare`: tasks with the same machine share it, and none of them boots.
+//! `irqlab sweep prepare`: tasks with the same machine share it, and no task boots.
 
 use std::fs;
 use std::path::PathBuf;

@@ -31,7 +31,7 @@ pub struct ResolvedAxes {
 
 /// Ids of options that do not change the machine of a simulated task. Only its request or its observation depends on them.
 const NOT_OF_THE_MACHINE: [&str; 5] = ["duration", "repetitions", "seed", "seeds", "warm_up"];
-/// Id of the option by which a verb prints its plan instead of measuring.
+/// Id of the option with which a verb prints its plan and measures nothing.
 const DRY_RUN: &str = "dry_run";
 
 /// Facts about a task, from its parsed arguments.

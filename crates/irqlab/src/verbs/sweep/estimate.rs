@@ -1,5 +1,5 @@
-//! What the tasks of a sweep will take, before they are executed. Tasks that simulate machines forecast it by `--dry-run`, from
-//! the times of earlier runs that the cache has.
+//! Estimates the time, memory and disk space of tasks before their execution. Tasks that simulate machines forecast their time
+//! by `--dry-run`, from the times of earlier runs in the cache.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use live::program_rights;
 use live::spawn::end_with_this_thread;
 use sim::CACHE_ONLY;
-use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, Task};
+use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, Task, replace_in_command};
 
 use super::command_line::{CommandLine, with_options};
 use super::execute::running_program;
@@ -44,14 +44,21 @@ pub fn dry_run(
 ) -> anyhow::Result<Result<DryRun, String>> {
     let program = std::env::current_exe().context("cannot find irqlab's own file")?;
     let options = ["--dry-run".to_owned(), "--json".to_owned()];
+    // The task's own choice of a format would contradict these options.
+    let names = ["--format".to_owned()];
+    let arguments = replace_in_command(arguments, &names, true, None);
+    let names = ["--json".to_owned()];
+    let arguments = replace_in_command(&arguments, &names, false, None);
     let mut command = Command::new(running_program(program));
-    command.args(with_options(arguments, options)).stdin(Stdio::null());
+    command.args(with_options(&arguments, options)).stdin(Stdio::null());
     if source == MachineSource::CacheOnly {
         command.env(CACHE_ONLY, "1");
     }
     program_rights::give_to_helper(&mut command);
     end_with_this_thread(&mut command);
-    let output = command.output().context("cannot start irqlab for a forecast")?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output =
+        outputs::output_of_program(&mut command).context("cannot start irqlab for a forecast")?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let error = text.lines().rev().find_map(|line| line.strip_prefix("irqlab: "));

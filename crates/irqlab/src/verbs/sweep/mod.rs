@@ -113,6 +113,11 @@ fn print_with_answers(
     console::print(&text)
 }
 
+/// A text of several lines without control characters.
+fn printable(text: &str) -> String {
+    text.lines().map(|line| plain(line) + "\n").collect()
+}
+
 /// A task's value on each axis, as in `--on sim:zen3, --seed 1`.
 fn values_text(plan: &Plan, task: &Task) -> String {
     let pairs = plan.named_values(task).map(|(name, value)| format!("{name} {value}"));

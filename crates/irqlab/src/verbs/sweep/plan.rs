@@ -9,11 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Command;
-use report::escape;
 use sweep::{Plan, SPEC_BYTES_MAX, Spec, SweepDirectory, Task};
 
 use super::command_line::CommandLine;
-use super::{estimate, open, usage};
+use super::{estimate, open, printable, usage};
 use crate::VERSION;
 use crate::console;
 use crate::options::Usage;
@@ -44,8 +43,7 @@ pub struct PlanArgs {
     /// Directory of the sweep, which must not exist
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Estimate by the results of this sweep, whose tasks are similar [default: by --dry-run of tasks that simulate
-    /// machines]
+    /// Estimate by the results of this sweep with similar tasks [default: by --dry-run, for simulated machines]
     #[arg(long, value_name = "SWEEP")]
     like: Option<PathBuf>,
 }
@@ -155,9 +153,4 @@ fn summary(plan: &Plan, output: &Path) -> String {
     let output = output.display();
     let _ = writeln!(text, "sweep: {output}  (to execute the tasks: irqlab sweep run {output})");
     printable(&text)
-}
-
-/// A text of several lines without control characters.
-fn printable(text: &str) -> String {
-    text.lines().map(|line| escape::plain(line) + "\n").collect()
 }

@@ -13,7 +13,7 @@ use sweep::{BuildStart, FileHashes, Plan, SweepDirectory, Task};
 
 use super::command_line::CommandLine;
 use super::estimate::{self, MachineSource, dry_run};
-use super::{open, usage, values_text};
+use super::{open, printable, usage, values_text};
 use crate::VERSION;
 use crate::console::{self, rounded};
 
@@ -38,7 +38,7 @@ pub struct PrepareArgs {
     sweep: PathBuf,
 }
 
-/// What became of the machines.
+/// The machines of a sweep, by whether the cache has them.
 #[derive(Default)]
 struct Prepared {
     /// Number of machines that the cache had.
@@ -54,13 +54,17 @@ pub fn run(args: &PrepareArgs, command: Command) -> anyhow::Result<ExitCode> {
     sweep.check_version(VERSION).map_err(usage)?;
     let plan = sweep.plan();
     let mut parser = CommandLine::new(command);
-    let positions = tasks_with_own_machines(plan, &parser);
+    let mut positions = Vec::new();
+    for position in tasks_with_own_machines(plan, &parser) {
+        if parser.parse(&plan.arguments(&plan.tasks[position].values))?.has_forecast {
+            positions.push(position);
+        }
+    }
     let mut hashes = FileHashes::default();
     for position in &positions {
         sweep.check_task(&plan.tasks[*position], &mut hashes).map_err(usage)?;
     }
-    let first = plan.arguments(&plan.tasks[0].values);
-    if !parser.parse(&first)?.has_forecast {
+    if positions.is_empty() {
         console::say("nothing to prepare: these tasks use no machine of the cache");
         return Ok(ExitCode::SUCCESS);
     }
@@ -70,7 +74,7 @@ pub fn run(args: &PrepareArgs, command: Command) -> anyhow::Result<ExitCode> {
         "combinations with a machine of their own: {} (in the cache before: {found}, now: {})\n{}",
         positions.len(),
         positions.len() - failed.len(),
-        estimate::lines(plan, &mut parser)?
+        printable(&estimate::lines(plan, &mut parser)?)
     ))?;
     for (position, reason) in &failed {
         let values = values_text(plan, &plan.tasks[*position]);

@@ -99,10 +99,13 @@ fn text(sweep: &SweepDirectory, status: &Status) -> String {
     text.lines().map(|line| escape::plain(line) + "\n").collect()
 }
 
-/// What the tasks without a result will take, by the mean of those that have one. Empty if either does not exist.
+/// Estimates the tasks without a result by the mean of the results. Empty if there is no such task, or no result.
 fn cost_text(status: &Status, costs: &MeasuredCosts) -> String {
     let open = status.missing.len() + status.running.len();
-    let Some(mean_bytes) = costs.mean_bytes().filter(|_| open > 0) else { return String::new() };
+    if open == 0 {
+        return String::new();
+    }
+    let Some(mean_bytes) = costs.mean_bytes() else { return String::new() };
     let core_hours = costs.mean_cpu_time_s().map_or("unknown core-hours".to_owned(), |mean_s| {
         format!("about {} core-hours", core_hours(mean_s * open as f64))
     });
