@@ -110,7 +110,8 @@ pub fn lines_by_results(plan: &Plan, similar: &SweepDirectory) -> anyhow::Result
         None => "unknown, because these results do not state their CPU time".to_owned(),
     };
     Ok(format!(
-        "core-hours: {core_hours}\nmemory: unknown\ndisk: about {}\nboth by the mean of {} results of {path}\n",
+        "core-hours: {core_hours}\nmemory: unknown\ndisk: about {}\ncore-hours and \
+         disk: by the mean of {} results of {path}\n",
         size_text(mean_bytes.saturating_mul(tasks as u64)),
         costs.result_count
     ))
