@@ -91,7 +91,7 @@ pub fn kubernetes_manifest(
     }
     for (name, value) in &resources.environment {
         environment +=
-            &format!("            - name: {name}\n              value: {}\n", text(value));
+            &format!("            - name: {name}\n              value: {}\n", quoted(value));
     }
     let deadline = resources.time.map_or_else(String::new, |time| {
         format!("      activeDeadlineSeconds: {}\n", time.as_secs().max(1))
