@@ -46,7 +46,7 @@ impl<'a> Row<'a> {
         self.alone_as(column, Format::Auto)
     }
 
-    /// Like [`Row::alone`], in a given format.
+    /// Like [`Row::value_text`], in a given format.
     fn alone_as(&self, column: &str, format: Format) -> String {
         match self.bound_below_limit(column) {
             Some(bound) if bound > 0.0 => {

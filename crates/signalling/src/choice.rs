@@ -1,6 +1,6 @@
 //! The choice between schemes: at which rates a scheme becomes cheaper than another ([`crossovers`]), where it
-//! keeps a latency bound ([`kept`]), and which is the cheapest that keeps a bound ([`regions`]). "Cheap" means low CPU
-//! use. `verdict` has the verdicts on all requirements.
+//! keeps a latency bound ([`kept_ranges`]), and which is the cheapest that keeps a bound ([`regions`]). "Cheap" means
+//! low CPU use. `verdict` has the verdicts on all requirements.
 //!
 //! The models in `lab::signal` (`irqlab signal model` and `advise`) call these functions. The argument `ask`
 //! of several functions returns the figures of a scheme at a rate, events per second; it is

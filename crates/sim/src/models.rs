@@ -178,7 +178,7 @@ pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<
 /// Returns the model of that name or file with the changes, for a level of detail. `None` chooses [`Detail::Timed`] if
 /// that level runs the model, else [`Detail::Ooo`].
 ///
-/// Fails as [`changed`] does, and when the level cannot run the model.
+/// Fails as [`with_changes`] does, and when the level cannot run the model.
 pub fn find(
     cache: &Cache,
     name: &str,

@@ -227,7 +227,8 @@ pub struct Reading {
     pub cycles: f64,
     /// Half the width of the interval of `cycles`.
     pub half_width: f64,
-    /// Number of standard errors of the curve that the interval allows for, such as [`Rising::t`].
+    /// Number of standard errors of the curve that the interval allows for, such as
+    /// [`Rising::standard_errors_95`].
     pub curve_errors: f64,
 }
 

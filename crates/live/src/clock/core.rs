@@ -87,7 +87,7 @@ impl CoreClock {
         warnings.extend(self.warning(cpu));
     }
 
-    /// A warning if the frequency changed. `None` if it did not, within [`SAME_FREQUENCY_TOLERANCE`].
+    /// A warning if the frequency changed. `None` if it did not, within 1 %.
     #[must_use]
     pub fn warning(self, cpu: u32) -> Option<CpuWarning> {
         let mhz = |hz: u64| (hz + 500_000) / 1_000_000;

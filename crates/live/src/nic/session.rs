@@ -56,7 +56,7 @@ pub struct Session {
     journal: Journal,
     /// Settings whose first value is in the journal.
     recorded: Vec<Setting>,
-    /// See [`Session::restored`].
+    /// See [`Session::restoration_warnings`].
     restored: Vec<String>,
 }
 

@@ -186,7 +186,7 @@ fn start_stimuli(
     Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
 }
 
-/// A waker that has not ended. [`counted`] sets its counts.
+/// A waker that has not ended. [`add_waker_counts`] sets its counts.
 fn waker_run(waker: &Waker) -> WakerRun {
     WakerRun {
         cpu: waker.cpu,

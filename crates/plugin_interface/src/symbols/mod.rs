@@ -1,7 +1,7 @@
 //! The meaning of code addresses in the guest's kernel, from a list of the kernel's symbols.
 //!
-//! `sim` asks [`wanted`] for the names, finds them in the kernel, and writes the list. The plugin parses the list to
-//! [`KernelSymbols`], and asks it at each block that QEMU translates and at each interrupt.
+//! `sim` asks [`wanted_symbols`] for the names, finds them in the kernel, and writes the list. The plugin parses the
+//! list to [`KernelSymbols`], and asks it at each block that QEMU translates and at each interrupt.
 //!
 //! - `names`: the functions for contexts. `services`: the functions for services and locks.
 //! - `needs`: the content of tables that a kernel without certain functions lacks.
@@ -243,7 +243,7 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Parses lines `HEXADDRESS NAME`. Symbols that [`wanted`] does not list only show where functions end.
+    /// Parses lines `HEXADDRESS NAME`. Symbols that [`wanted_symbols`] does not list only show where functions end.
     ///
     /// Fails at the first line of another form, and if the list has no known function.
     pub fn parse(text: &str) -> Result<KernelSymbols, String> {

@@ -1,5 +1,5 @@
-//! The kernel functions that each part of the tables needs. `sim` asks [`unmet`] which content of the tables a kernel
-//! cannot have, and tells the user the reasons.
+//! The kernel functions that each part of the tables needs. `sim` asks [`unmet_content`] which content of the tables a
+//! kernel cannot have, and tells the user the reasons.
 
 use super::Action;
 use super::names::POINTS;

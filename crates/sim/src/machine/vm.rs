@@ -3,8 +3,8 @@
 //! QEMU's first serial port is the console, its second carries the guest's messages. The third and the fourth carry the
 //! standard output and the standard error of a command. All are pipes, and the monitor is a socket pair, all made before
 //! QEMU starts: they have no path, and end with the process. The monitor is silent while the guest runs, except for the
-//! reply to a command. [`crate::boot`] and [`crate::checkpoint`] drive a machine by [`Vm::next`] and [`Vm::command`],
-//! both on the thread that started QEMU.
+//! reply to a command. [`crate::boot`] and [`crate::checkpoint`] drive a machine by [`Vm::next_event`] and
+//! [`Vm::command`], both on the thread that started QEMU.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -97,7 +97,7 @@ pub struct Vm {
     /// Replies of the monitor that no command has taken yet.
     replies: VecDeque<Reply>,
     messages: Messages,
-    /// Events that [`Vm::next`] has not returned yet.
+    /// Events that [`Vm::next_event`] has not returned yet.
     events: VecDeque<VmEvent>,
     console_tail: Tail,
     qemu_tail: Tail,
