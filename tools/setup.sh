@@ -112,23 +112,28 @@ need_prometheus() {
     keep_tool prometheus unpack_prometheus
 }
 
-# Debian's Slurm, for tests: the files of its packages alone, because they start services. The packages that are not
-# installed here are those that apt would add.
+# Debian's Slurm, for tests: the files of its packages alone, because they start services. Packages of Slurm that are
+# installed here are unpacked, too. Other packages are unpacked if apt would add them.
 unpack_slurm() {
-    local packages
+    local packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge) package
     chmod 755 .
-    packages=$(apt-get install --simulate --no-install-recommends slurmctld slurmd slurm-client munge |
-        sed -n 's/^Inst \([^ ]*\).*/\1/p')
-    # shellcheck disable=SC2086 # the names of packages
-    [ -n "$packages" ] && apt-get download --quiet $packages || return 1
-    local package
+    apt-get install --simulate --no-install-recommends "${packages[@]}" >added || return 1
+    mapfile -t packages < <({ printf '%s\n' "${packages[@]}" && sed -n 's/^Inst \([^ ]*\).*/\1/p' added; } | sort -u)
+    rm added
+    apt-get download --quiet "${packages[@]}" || return 1
     for package in *.deb; do dpkg-deb -x "$package" . || return 1; done
     rm ./*.deb
 }
 
+has_slurm() {
+    [ -x "$tools_directory/slurm-1/usr/sbin/munged" ] && [ -x "$tools_directory/slurm-1/usr/sbin/slurmctld-wlm" ]
+}
+
 need_slurm() {
-    [ ! -x "$tools_directory/slurm-1/usr/sbin/munged" ] || return 0
-    command -v dpkg-deb >/dev/null && need_packages iproute2 procps || return 1
+    # First, because the cache of tools may be kept when the machine is made anew.
+    need_packages iproute2 procps || return 1
+    ! has_slurm || return 0
+    command -v dpkg-deb >/dev/null || return 1
     say "getting Debian's slurm into $tools_directory/slurm-1"
     keep_tool slurm-1 unpack_slurm || { as_root apt-get update --quiet && keep_tool slurm-1 unpack_slurm; }
 }

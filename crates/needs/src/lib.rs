@@ -43,7 +43,7 @@ pub enum Need {
     Readers,
     Root,
     Fifo,
-    /// Debian's Slurm, unpacked ([`tool`]).
+    /// Debian's Slurm, unpacked ([`cached_tool`]).
     Slurm,
     /// strace(1), which kills a program at a chosen system call.
     Strace,
@@ -100,13 +100,18 @@ impl FromStr for Need {
 /// `PATH`. `None` if there is neither.
 #[must_use]
 pub fn tool(path: &str) -> Option<PathBuf> {
-    let home_cache = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home_cache);
-    let installed = cache.map(|cache| cache.join("irqlab/tools").join(path));
     let name = Path::new(path).file_name()?;
     let in_path = std::env::var_os("PATH").unwrap_or_default();
     let in_path: Vec<PathBuf> = std::env::split_paths(&in_path).map(|dir| dir.join(name)).collect();
-    installed.into_iter().chain(in_path).find(|file| file.is_file())
+    cached_tool(path).or_else(|| in_path.into_iter().find(|file| file.is_file()))
+}
+
+/// Finds a file that `tools/setup.sh` installs into irqlab's cache. `path`: below the cache's directory `tools`.
+#[must_use]
+pub fn cached_tool(path: &str) -> Option<PathBuf> {
+    let home_cache = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home_cache)?;
+    Some(cache.join("irqlab/tools").join(path)).filter(|file| file.is_file())
 }
 
 /// Parses a list of needs, separated by commas. An empty list is valid.

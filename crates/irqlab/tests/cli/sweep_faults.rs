@@ -4,9 +4,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use record::{Kind, Table, Value};
-use rustix::process::geteuid;
 
-use crate::support::{CommandOutput, IRQLAB, Place};
+use crate::support::{CommandOutput, IRQLAB, Place, can_mount_in_namespaces};
 
 const SPEC: &str = "command = ['signal', 'model', '--schemes', 'interrupt', '--rates', '10k']\n[axes]\n'--seed' = \
     { from = 1, to = 6 }\n";
@@ -26,8 +25,7 @@ fn merged(workspace: &Place, table: &str) -> Table {
 /// A full file system fails tasks. With space, the sweep goes on: nothing is lost, and nothing is double.
 #[test]
 fn a_full_file_system_loses_no_result() {
-    if !geteuid().is_root() {
-        needs::not_run(needs::Need::Root, "only root can mount a file system");
+    if !can_mount_in_namespaces(&[]) {
         return;
     }
     let workspace = Place::new();

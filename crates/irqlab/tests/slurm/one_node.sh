@@ -8,8 +8,10 @@
 set -eu
 irqlab=$1 slurm=$2 spec=$3
 work=$PWD
-libraries=$slurm/usr/lib/x86_64-linux-gnu
-export LD_LIBRARY_PATH="$libraries:$libraries/slurm-wlm" SLURM_CONF="$work/slurm.conf"
+plugins=$(echo "$slurm"/usr/lib/*/slurm-wlm)
+libraries=${plugins%/*}
+# Debian has some libraries of Slurm below /lib.
+export LD_LIBRARY_PATH="$libraries:$plugins:$slurm/lib/${libraries##*/}" SLURM_CONF="$work/slurm.conf"
 export PATH="${irqlab%/*}:$slurm/usr/bin:$slurm/usr/sbin:$PATH"
 
 # wait_for SECONDS TEXT COMMAND...: waits until the command succeeds.
@@ -60,7 +62,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=/run/munge/socket
 CredType=cred/munge
-PluginDir=$libraries/slurm-wlm
+PluginDir=$plugins
 SlurmctldPort=16817
 SlurmdPort=16818
 StateSaveLocation=$work/state
@@ -118,7 +120,7 @@ wait_for 20 "the restarted controller" scontrol ping
 # Slurm lets a task that was put back wait for two minutes.
 wait_for 20 "the task in the queue" is_pending
 scontrol update "JobId=$requeued" StartTime=now
-wait_for 60 "the end of the array" is_idle
+wait_for 300 "the end of the array" is_idle
 irqlab sweep status sweep --json >disturbed.json
 
 # What is missing is submitted again.
@@ -128,7 +130,7 @@ for _ in 1 2 3; do
     missing=$(sed -n 's/.*"missing_indexes": "\(.*\)".*/\1/p' status.json)
     [ -n "$missing" ] || break
     sbatch --parsable --array="$missing" job.sh
-    wait_for 60 "the end of the array" is_idle
+    wait_for 300 "the end of the array" is_idle
 done
 irqlab sweep merge sweep -o data
 irqlab sweep run local

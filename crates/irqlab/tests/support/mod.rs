@@ -136,6 +136,22 @@ pub fn can_measure_as_root() -> bool {
     is_root && can_measure()
 }
 
+/// Whether `unshare` with these flags makes namespaces in which a file system can be mounted. If not, prints the
+/// reason. Root of a container may lack the right.
+pub fn can_mount_in_namespaces(flags: &[&str]) -> bool {
+    let mut command = Command::new("unshare");
+    command.arg("--mount").args(flags).args(["mount", "-t", "tmpfs", "none", "/run"]);
+    let tried = CommandOutput::of(&mut command);
+    let can_mount = tried.code == Some(0);
+    if !can_mount {
+        needs::not_run(
+            needs::Need::Namespaces,
+            format!("unshare --mount {flags:?}: {}", tried.err),
+        );
+    }
+    can_mount
+}
+
 /// Rows of a table of a JSON document.
 pub fn rows<'a>(run: &'a Json, table: &str) -> &'a [Json] {
     run["tables"][table].as_array().map(Vec::as_slice).unwrap_or_default()
