@@ -238,9 +238,6 @@ fn find_among(named: Option<OsString>, system: Option<PathBuf>, private: &Path) 
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     /// A QEMU that has this processor, without these features.
@@ -280,12 +277,18 @@ pub(crate) mod tests {
         assert_eq!(with("glibc.malloc.hugetlb=0"), "glibc.malloc.hugetlb=0");
     }
 
+    /// Writes a program. This process never has the file open for writing: another test's child would inherit the open
+    /// file until its exec, and the program could not be executed meanwhile ("Text file busy").
+    pub(crate) fn write_program(path: &Path, text: &str) {
+        let script = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
+        let mut shell = Command::new("sh");
+        assert!(shell.args(["-c", script]).arg(path).arg(text).status().unwrap().success());
+    }
+
     /// A program that answers `--version` as QEMU does.
     fn qemu_of_version(directory: &Path, version: &str) -> PathBuf {
         let path = directory.join(format!("qemu-{version}"));
-        fs::write(&path, format!("#!/bin/sh\necho 'QEMU emulator version {version} (x)'\n"))
-            .unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &format!("#!/bin/sh\necho 'QEMU emulator version {version} (x)'\n"));
         path
     }
 

@@ -43,9 +43,8 @@ impl Qemu {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
-    use super::super::tests::qemu;
+    use super::super::tests::{qemu, write_program};
     use super::*;
 
     #[test]
@@ -56,8 +55,7 @@ mod tests {
         let content_of = |build: &str, firmware: &str| {
             let directory = scratch.path().display();
             let text = format!("#!/bin/sh\n# {build}\necho {directory}/none\necho {directory}\n");
-            fs::write(path("qemu"), text).unwrap();
-            fs::set_permissions(path("qemu"), PermissionsExt::from_mode(0o755)).unwrap();
+            write_program(&path("qemu"), &text);
             fs::write(path(FIRMWARE[0]), firmware).unwrap();
             let qemu = Qemu { program: path("qemu"), content_sha256: Default::default(), ..qemu() };
             qemu.content_sha256(&cache).unwrap().to_owned()
