@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use machine::core::{
-    Access, AccessMode, ExecutedBlock, Instruction, Memory, OutOfOrderCore, Register,
-    SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
+    Access, AccessMode, ExecutedBlock, Instruction, Memory, OutOfOrderCore, PlainAccesses,
+    Register, SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::memory::{
     ClassifierConfig, CpuCounts, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush,
@@ -498,8 +498,46 @@ proptest! {
     }
 }
 
+/// A port that counts the accesses that pass the filter and those that do not.
+struct CountingPort<'s> {
+    port: LinuxPort<'s>,
+    passed: &'s mut usize,
+    looked_up: &'s mut usize,
+}
+
+impl Memory for CountingPort<'_> {
+    fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress) {
+        self.port.look_up_fetch(virtual_address, physical);
+    }
+
+    fn look_up(&mut self, access: &Access, mode: AccessMode) {
+        *self.looked_up += 1;
+        self.port.look_up(access, mode);
+    }
+
+    fn filter(&mut self, accesses: &[Access], plain: &PlainAccesses) -> usize {
+        let passed = self.port.filter(accesses, plain);
+        *self.passed += passed;
+        passed
+    }
+
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        now: Cycle,
+    ) -> u64 {
+        self.port.fetch(virtual_address, physical, now)
+    }
+
+    fn access(&mut self, access: &Access, mode: AccessMode, now: Cycle) -> u64 {
+        self.port.access(access, mode, now)
+    }
+}
+
+/// The first load misses, and the first store makes the line dirty. All other accesses pass the filter.
 #[test]
-fn accesses_that_pass_the_filter_are_counted() {
+fn accesses_of_a_warm_line_pass_the_filter_and_are_counted() {
     let model = SystemModel::parse(MACHINES[ZEN4]).expect("a model");
     let kinds = vec![Kind::Load, Kind::Store, Kind::Load];
     let code = Code { place: 0, kinds, repeated: None, stride: 0 };
@@ -508,6 +546,7 @@ fn accesses_that_pass_the_filter_are_counted() {
     let accesses = code.accesses(0, &[(40, 0)], false);
     let mut core = OutOfOrderCore::new(core, 64).expect("an out-of-order core");
     let mut system = MemorySystem::new(&without_mshr_limit(&model), 1);
+    let (mut passed, mut looked_up) = (0, 0);
     for _ in 0..100 {
         let pc = VirtualAddress::default();
         let port = MemoryPort {
@@ -517,12 +556,14 @@ fn accesses_that_pass_the_filter_are_counted() {
             pc,
             page: PageSize::Small,
         };
-        let mut port = LinuxPort { port, skew_cycles: 0 };
+        let port = LinuxPort { port, skew_cycles: 0 };
+        let mut port = CountingPort { port, passed: &mut passed, looked_up: &mut looked_up };
         let executed =
             ExecutedBlock { instructions: 4, accesses: &accesses, next: block.address() };
         core.warm_from(0, &block, &executed, &mut port);
     }
     let counts = system.counts(0).basic;
+    assert_eq!((passed, looked_up), (298, 2));
     assert_eq!((counts.loads, counts.stores), (200, 100));
     assert_eq!((counts.l1d_load_misses, counts.l1d_store_misses), (1, 0));
 }
