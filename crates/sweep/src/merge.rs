@@ -335,7 +335,7 @@ fn write_tables(
 
 /// Copies all rows of a run. `path`: the directory of its result.
 ///
-/// Fails if a whole number is not exactly a real number, and other tasks have real numbers in its column.
+/// Fails if the kind of a column, which other tasks make another one, does not have exactly a number of this task.
 fn copy_rows(
     run: &StoredRun,
     path: &Path,
@@ -354,7 +354,7 @@ fn copy_rows(
                 let value = position.and_then(|position| row.get(position));
                 let value = value.unwrap_or(&Value::Absent);
                 widened(value, column.kind).unwrap_or_else(|| {
-                    inexact.get_or_insert((column.name.clone(), value.clone()));
+                    inexact.get_or_insert((column, value.clone()));
                     Value::Absent
                 })
             };
@@ -365,9 +365,12 @@ fn copy_rows(
         let copied = run.for_each_row(table, copy);
         if let Some((column, value)) = inexact {
             let reason = format!(
-                "table {}: column {column} has {} here, which is not exactly a real number, as other tasks have there",
+                "table {}: column {} has {} here, which is no number of the kind {} that the merged column has because of \
+                 other tasks",
                 table.name,
-                value.to_json()
+                column.name,
+                value.to_json(),
+                column.kind
             );
             return Err(SweepError::damaged(path, reason));
         }
