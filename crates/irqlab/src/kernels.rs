@@ -14,6 +14,7 @@ use live::spawn::spawn_thread;
 use live::threads::pin;
 use live::window::Stop;
 use serde_json::{Map, Value, json};
+use sim::forecast::MachineWork;
 use sim::kernels::SimKernels;
 use sim::measured;
 
@@ -169,14 +170,29 @@ pub fn measure_model(
     only: &[String],
     processes: u32,
 ) -> anyhow::Result<Option<SimKernels>> {
-    let request = KernelsRequest {
+    Ok(sim::kernels::measure(&machine.guest, label, model_request(only, processes))?)
+}
+
+/// Returns the work of the machine that [`measure_model`] starts with these arguments. Starts no machine.
+///
+/// Fails if the request cannot be written.
+pub fn plan_model(
+    machine: &Simulated,
+    label: &str,
+    only: &[String],
+    processes: u32,
+) -> anyhow::Result<MachineWork> {
+    Ok(sim::kernels::planned(&machine.guest, label, model_request(only, processes))?)
+}
+
+fn model_request(only: &[String], processes: u32) -> KernelsRequest {
+    KernelsRequest {
         only: only.to_vec(),
         windows: MODEL_WINDOWS,
         window_cycles: WINDOW_CYCLES,
         cpu: 0,
         processes,
-    };
-    Ok(sim::kernels::measure(&machine.guest, label, request)?)
+    }
 }
 
 /// The clock rate of a CPU's core, Hz: the highest rate in a short measurement. Cores of a hybrid processor have different

@@ -9,6 +9,7 @@ use lab::guest_protocol::Request;
 use lab::kernels::KernelSample;
 use lab::kernels::in_guest::{KernelsRequest, KernelsResponse};
 
+use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun};
 
 /// Measurements of a machine.
@@ -22,6 +23,22 @@ pub struct SimKernels {
     pub notices: Vec<String>,
 }
 
+/// Returns the work of the machine that [`measure`] starts with these arguments. Starts no machine.
+///
+/// Fails if the request cannot be written.
+pub fn planned(
+    guest: &GuestRun,
+    label: &str,
+    request: KernelsRequest,
+) -> Result<MachineWork, BenchError> {
+    guest.work(&Request::Kernels(request), &expected(label))
+}
+
+/// No length is known before the machine has run.
+fn expected(label: &str) -> Expected<'_> {
+    Expected { label, window_cycles: None, windows: None, warm_up_cycles: None }
+}
+
 /// Starts a machine that measures the kernels of a request; `None` if the user asked to stop.
 ///
 /// Fails when the machine cannot be started, or breaks, and with [`BenchError::TimeLimit`] when a limit ends it.
@@ -30,8 +47,7 @@ pub fn measure(
     label: &str,
     request: KernelsRequest,
 ) -> Result<Option<SimKernels>, BenchError> {
-    let expected = Expected { label, window_cycles: None, windows: None, warm_up_cycles: None };
-    let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
+    let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected(label))?;
     let Some(outcome) = outcome else { return Ok(None) };
     // A machine that ended early has measured only some of the kernels: they are dropped.
     let (Some(response), None) = (outcome.response, outcome.early) else {

@@ -16,9 +16,10 @@ use sim::{Cache, measured, models, qemu};
 
 use super::{Measured, run_of};
 use crate::console;
+use crate::dry_run::print_plan;
 use crate::kernels::{
     Host, MODEL_WINDOWS, WINDOW_CYCLES, absences, kept_settings, measure_host, measure_model,
-    read_kept,
+    plan_model, read_kept,
 };
 use crate::options::{
     Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, usable_cpus,
@@ -196,9 +197,6 @@ fn compare(
     kept: Option<Kept>,
     kernels: &[KernelSample],
 ) -> anyhow::Result<ExitCode> {
-    if args.simulated.dry_run {
-        bail!(Usage("--dry-run works only with experiments (leave it out)".to_owned()));
-    }
     args.simulated.guest.refuse_free_running()?;
     let cache = Cache::from_environment()?;
     let level = LevelArgs {
@@ -226,6 +224,16 @@ fn compare(
     // Missing programs are reported before the minutes of measuring.
     qemu::find(&cache)?;
     guest.kernel.kernel(&cache)?;
+    if args.simulated.dry_run {
+        let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
+        let work = plan_model(&machine, name, &args.only, args.processes)?;
+        if kept.is_none() {
+            console::say(
+                "this processor is measured first; the plan has only the simulated machine",
+            );
+        }
+        return print_plan(open.format(), 1, &[(name.to_owned(), work)]);
+    }
     // The processor comes first: preparing a machine fills this process's memory, and fork(2) copies its page tables.
     let mut real = match kept {
         Some(kept) => real_from_kept(&kept, kernels),

@@ -15,6 +15,12 @@ const JOBS: &str = "jobs";
 const NOT_IN_TASKS: [&str; 3] = [OUT, "help", "version"];
 /// Verbs that measure this machine and have no `--on`.
 const LIVE_VERBS: [&str; 2] = ["bench", "watch"];
+/// Verbs of `bench` that compare a model with this machine, which they measure, too.
+const COMPARING_VERBS: [&str; 2] = ["kernel", "model"];
+/// Id of the option with which such a verb takes kept data instead of this machine.
+const KEPT_DATA: &str = "measured";
+/// Options that decide whether a task of a verb measures this machine.
+const MACHINE_OPTIONS: [&str; 2] = ["--on", "--measured"];
 
 /// irqlab's command line.
 pub struct CommandLine {
@@ -41,7 +47,9 @@ pub struct ParsedTask {
     pub measures_this_machine: bool,
     /// Whether the task takes `--jobs`, and its arguments leave it out.
     pub lacks_jobs: bool,
-    /// Whether the task simulates machines, and can forecast how long they take.
+    /// Whether the task simulates machines, and makes and describes them by `--dry-run`.
+    pub plans_machines: bool,
+    /// Whether the task only simulates machines, and can forecast how long they take.
     pub has_forecast: bool,
 }
 
@@ -95,10 +103,12 @@ impl CommandLine {
         })?;
         check_bench(&self.program, &matches)
             .map_err(|Usage(what)| Usage(format!("irqlab {}: {what}", arguments.join(" "))))?;
-        let measures_this_machine = measures_this_machine(&matches);
+        let is_live = is_live(&matches);
+        let measures_this_machine = is_live || compares_with_this_machine(&matches);
         let has_dry_run = innermost(&matches).0.try_contains_id(DRY_RUN).is_ok();
         Ok(ParsedTask {
             measures_this_machine,
+            plans_machines: has_dry_run && !is_live,
             has_forecast: has_dry_run && !measures_this_machine,
             lacks_jobs: self.lacks_jobs(arguments, &matches),
         })
@@ -110,6 +120,15 @@ impl CommandLine {
         let verb = self.verb(command).ok();
         let found = verb.and_then(|(verb, _)| find_option(verb, option));
         found.is_none_or(|option| !NOT_OF_THE_MACHINE.contains(&option.get_id().as_str()))
+    }
+
+    /// Whether tasks with different values of an axis may differ in what they measure: this machine or a simulated one.
+    pub fn may_change_bench(form: &AxisForm) -> bool {
+        match form {
+            AxisForm::Placeholder { .. } => true,
+            AxisForm::Option { option } => MACHINE_OPTIONS.contains(&option.as_str()),
+            AxisForm::Field { .. } | AxisForm::Flag { .. } => false,
+        }
     }
 
     fn lacks_jobs(&self, arguments: &[String], matches: &ArgMatches) -> bool {
@@ -239,11 +258,19 @@ impl ArgMatchesView<'_> {
     }
 }
 
-fn measures_this_machine(matches: &ArgMatches) -> bool {
+/// Whether a task measures this machine alone.
+fn is_live(matches: &ArgMatches) -> bool {
     match innermost(matches).0.try_get_one::<On>("on") {
         Ok(Some(on)) => *on == On::Live,
         _ => matches.subcommand_name().is_some_and(|verb| LIVE_VERBS.contains(&verb)),
     }
+}
+
+/// Whether a task compares a simulated machine with this machine.
+fn compares_with_this_machine(matches: &ArgMatches) -> bool {
+    let Some(("bench", bench)) = matches.subcommand() else { return false };
+    let is_comparing = bench.subcommand_name().is_some_and(|verb| COMPARING_VERBS.contains(&verb));
+    is_comparing && innermost(matches).value_source(KEPT_DATA) != Some(ValueSource::CommandLine)
 }
 
 #[cfg(test)]
@@ -309,10 +336,18 @@ mod tests {
         assert!(live.measures_this_machine && live.lacks_jobs);
         let simulated = parse("handlers --on sim -j 2").unwrap();
         assert!(!simulated.measures_this_machine && !simulated.lacks_jobs);
-        assert!(simulated.has_forecast && !live.has_forecast);
+        assert!(simulated.has_forecast && simulated.plans_machines);
+        assert!(!live.has_forecast && !live.plans_machines);
         let model = parse("signal model").unwrap();
         assert!(!model.measures_this_machine && !model.has_forecast);
         assert!(parse("bench overhead").unwrap().measures_this_machine);
+        let compared = parse("bench model --on sim:zen3").unwrap();
+        assert!(
+            compared.measures_this_machine && compared.plans_machines && !compared.has_forecast
+        );
+        let kept = parse("bench model --on sim:zen3 --measured zen3").unwrap();
+        assert!(!kept.measures_this_machine && kept.has_forecast);
+        assert!(parse("bench kernel --on sim:zen3").unwrap().measures_this_machine);
         let error = parse("handlers --vcpus=0").unwrap_err();
         assert!(error.contains("--vcpus=0: ") && error.contains("0"), "{error}");
         assert!(parse("handlers --vcpus 2").unwrap_err().contains("add --on sim"));

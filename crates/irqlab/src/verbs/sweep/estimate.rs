@@ -1,7 +1,8 @@
 //! Estimates the time, memory and disk space of tasks before their execution. Tasks that simulate machines forecast their time
 //! by `--dry-run`, from the times of earlier runs in the cache.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, Task, replace_in_comman
 
 use super::command_line::{CommandLine, with_options};
 use super::execute::running_program;
+use super::plan::PARSED_TASKS_MAX;
 use super::run::default_jobs;
 use super::usage;
 use crate::console;
@@ -68,16 +70,20 @@ pub fn dry_run(
     Ok(serde_json::from_slice(&output.stdout).map_err(|error| format!("its forecast: {error}")))
 }
 
-/// The part of an estimate that some tasks have stated for all tasks.
+/// The part of an estimate that some tasks have stated for all tasks that have a forecast.
 #[derive(Clone, Debug, PartialEq)]
 struct Forecasts {
+    /// Number of tasks that have a forecast.
+    task_count: usize,
     /// Number of tasks that were asked.
     asked_count: usize,
-    /// Time of one core for all tasks, seconds. The error says why it is unknown.
+    /// Time of one core for all tasks that have a forecast, seconds. The error says why it is unknown.
     core_time_s: Result<f64, String>,
+    /// Whether the cache lacks the machine of a task that was asked.
+    lacks_machine: bool,
     /// Whether `core_time_s` is an upper bound.
     is_upper_bound: bool,
-    /// Host memory of the largest machine, MiB. `None`: unknown.
+    /// Host memory of the largest machine, MiB. `None`: unknown for a machine of a task that was asked.
     machine_memory_mib: Option<u64>,
 }
 
@@ -85,13 +91,14 @@ struct Forecasts {
 ///
 /// Fails if irqlab cannot be started.
 pub fn lines(plan: &Plan, parser: &mut CommandLine) -> anyhow::Result<String> {
-    let forecasts = match plan.tasks.first() {
-        Some(first) if plan.build.is_none() && has_forecast(plan, first, parser)? => {
-            Some(forecasts(plan)?)
-        }
-        _ => None,
-    };
-    Ok(text(plan, forecasts.as_ref()))
+    if plan.build.is_some() {
+        return Ok(unknown_text("the file of a task is not built yet"));
+    }
+    match positions_with_forecast(plan, parser)? {
+        None => Ok(unknown_text("too many values may decide which tasks have a forecast")),
+        Some(positions) if positions.is_empty() => Ok(unknown_text("these tasks have no forecast")),
+        Some(positions) => Ok(text(plan, &forecasts(plan, &positions)?)),
+    }
 }
 
 /// Like [`lines`], by the results of another sweep with similar tasks.
@@ -124,51 +131,78 @@ pub fn core_hours(time_s: f64) -> String {
     format!("{hours:.*}", digits as usize)
 }
 
-fn has_forecast(plan: &Plan, task: &Task, parser: &mut CommandLine) -> Result<bool, Usage> {
-    Ok(parser.parse(&plan.arguments(&task.values))?.has_forecast)
+/// Positions of the tasks that have a forecast. Parses a task of each combination of values that may decide it. `None` if
+/// there are more than [`PARSED_TASKS_MAX`] of them.
+fn positions_with_forecast(
+    plan: &Plan,
+    parser: &mut CommandLine,
+) -> Result<Option<Vec<usize>>, Usage> {
+    let may_decide: Vec<bool> =
+        plan.axes.iter().map(|axis| CommandLine::may_change_bench(&axis.form)).collect();
+    let mut known: BTreeMap<Vec<u32>, bool> = BTreeMap::new();
+    let mut positions = Vec::new();
+    for (position, task) in plan.tasks.iter().enumerate() {
+        let pairs = task.values.iter().zip(&may_decide);
+        let values = pairs.filter(|(_, may_decide)| **may_decide).map(|(value, _)| *value);
+        if known.len() > PARSED_TASKS_MAX {
+            return Ok(None);
+        }
+        let has_forecast = match known.entry(values.collect()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(unknown) => {
+                *unknown.insert(parser.parse(&plan.arguments(&task.values))?.has_forecast)
+            }
+        };
+        if has_forecast {
+            positions.push(position);
+        }
+    }
+    Ok(Some(positions))
 }
 
-fn forecasts(plan: &Plan) -> anyhow::Result<Forecasts> {
-    let positions = spread_positions(plan.tasks.len());
+/// `positions`: the tasks that have a forecast, at least one.
+fn forecasts(plan: &Plan, positions: &[usize]) -> anyhow::Result<Forecasts> {
+    let asked: Vec<usize> =
+        spread_positions(positions.len()).into_iter().map(|index| positions[index]).collect();
     let mut forecasts = Forecasts {
-        asked_count: positions.len(),
+        task_count: positions.len(),
+        asked_count: asked.len(),
         core_time_s: Ok(0.0),
+        lacks_machine: false,
         is_upper_bound: false,
         machine_memory_mib: None,
     };
-    let mut sum_s = 0.0;
-    for position in positions {
+    let mut machines = Vec::new();
+    for position in asked {
         let arguments = plan.arguments(&plan.tasks[position].values);
-        let dry_run = match dry_run(&arguments, MachineSource::CacheOnly)? {
-            Ok(dry_run) => dry_run,
+        match dry_run(&arguments, MachineSource::CacheOnly)? {
+            Ok(dry_run) => {
+                machines.extend(dry_run.machines.into_iter().map(|machine| (position, machine)));
+            }
             Err(reason) => {
-                let is_missing = reason.contains(CACHE_ONLY);
-                let reason =
-                    if is_missing { "the cache lacks its machine".to_owned() } else { reason };
+                forecasts.lacks_machine = reason.contains(CACHE_ONLY);
+                let missing = || "the cache lacks its machine".to_owned();
+                let reason = if forecasts.lacks_machine { missing() } else { reason };
                 forecasts.core_time_s = Err(format!("task {position}: {reason}"));
-                break;
-            }
-        };
-        for machine in dry_run.machines {
-            forecasts.is_upper_bound |= machine.is_upper_bound;
-            let largest = forecasts.machine_memory_mib.max(machine.host_memory_mib);
-            forecasts.machine_memory_mib = largest;
-            match machine.host_time_s {
-                Some(time_s) => sum_s += time_s,
-                None => {
-                    let reason = "the cache has no times of an earlier run";
-                    forecasts.core_time_s = Err(format!("task {position}: {reason}"));
-                }
+                return Ok(forecasts);
             }
         }
-        if forecasts.core_time_s.is_err() {
-            break;
-        }
     }
-    if forecasts.core_time_s.is_ok() {
-        let mean_s = sum_s / forecasts.asked_count.max(1) as f64;
-        forecasts.core_time_s = Ok(mean_s * plan.tasks.len() as f64);
-    }
+    forecasts.is_upper_bound = machines.iter().any(|(_, machine)| machine.is_upper_bound);
+    let memory_mib: Option<Vec<u64>> =
+        machines.iter().map(|(_, machine)| machine.host_memory_mib).collect();
+    forecasts.machine_memory_mib = memory_mib.and_then(|all| all.into_iter().max());
+    let times_s: Result<Vec<f64>, String> = machines
+        .iter()
+        .map(|(position, machine)| {
+            let reason = || format!("task {position}: the cache has no times of an earlier run");
+            machine.host_time_s.ok_or_else(reason)
+        })
+        .collect();
+    forecasts.core_time_s = times_s.map(|times_s| {
+        let mean_s = times_s.iter().sum::<f64>() / forecasts.asked_count as f64;
+        mean_s * forecasts.task_count as f64
+    });
     Ok(forecasts)
 }
 
@@ -187,49 +221,127 @@ fn spread_positions(task_count: usize) -> BTreeSet<usize> {
     positions
 }
 
-fn text(plan: &Plan, forecasts: Option<&Forecasts>) -> String {
-    let later = "irqlab sweep status estimates it after the first tasks";
-    let Some(forecasts) = forecasts else {
-        let why = if plan.build.is_some() {
-            "the file of a task is not built yet"
-        } else {
-            "this verb has no forecast"
-        };
-        return format!("core-hours, memory, disk: unknown, because {why}; {later}\n");
-    };
-    let (asked, tasks) = (forecasts.asked_count, plan.tasks.len());
+/// Says what `status` states later.
+const LATER: &str = "irqlab sweep status estimates it after the first tasks";
+
+fn unknown_text(why: &str) -> String {
+    format!("core-hours, memory, disk: unknown, because {why}; {LATER}\n")
+}
+
+fn text(plan: &Plan, forecasts: &Forecasts) -> String {
+    let Forecasts { task_count, asked_count, .. } = forecasts;
+    let without_forecast = plan.tasks.len() - task_count;
     let mut text = String::new();
     let _ = match &forecasts.core_time_s {
         Ok(core_time_s) => {
             let qualifier = if forecasts.is_upper_bound { "at most" } else { "about" };
-            let jobs = default_jobs(plan).clamp(1, tasks);
-            let here = Duration::try_from_secs_f64(core_time_s / jobs as f64);
-            let here = console::rounded(here.unwrap_or(Duration::MAX));
-            writeln!(
+            let _ = write!(
                 text,
-                "core-hours: {qualifier} {}, by the times of earlier runs ({asked} of {tasks} tasks asked by \
-                 --dry-run); here, {jobs} at the same time, {here}",
+                "core-hours: {qualifier} {}, by the times of earlier runs ({asked_count} of {task_count} tasks asked \
+                 by --dry-run)",
                 core_hours(*core_time_s)
-            )
+            );
+            if without_forecast > 0 {
+                writeln!(
+                    text,
+                    "; left out: {without_forecast} of {} tasks, which have no forecast",
+                    plan.tasks.len()
+                )
+            } else {
+                let jobs = default_jobs(plan).clamp(1, *task_count);
+                let here = Duration::try_from_secs_f64(core_time_s / jobs as f64);
+                let here = console::rounded(here.unwrap_or(Duration::MAX));
+                writeln!(text, "; here, {jobs} at the same time, {here}")
+            }
         }
-        Err(reason) => writeln!(
-            text,
-            "core-hours: unknown ({reason}; irqlab sweep prepare makes machines, and {later})"
-        ),
+        Err(reason) => {
+            let remedy = if forecasts.lacks_machine {
+                "irqlab sweep prepare makes machines, and "
+            } else {
+                ""
+            };
+            writeln!(text, "core-hours: unknown ({reason}; {remedy}{LATER})")
+        }
     };
     let _ = match forecasts.machine_memory_mib {
         Some(mib) => {
             writeln!(text, "memory: {mib} MiB for each simulated machine, QEMU's own included")
         }
-        None => writeln!(text, "memory: unknown, for the same reason"),
+        None if forecasts.core_time_s.is_err() => {
+            writeln!(text, "memory: unknown, for the same reason")
+        }
+        None => writeln!(text, "memory: unknown"),
     };
-    let _ = writeln!(text, "disk: unknown; {later}");
+    let _ = writeln!(text, "disk: unknown; {LATER}");
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+    use sweep::Spec;
+
     use super::*;
+
+    fn parser() -> CommandLine {
+        CommandLine::new(crate::help::arrange(crate::Cli::command()))
+    }
+
+    fn plan(spec: &str) -> Plan {
+        let spec = Spec::parse(spec).unwrap();
+        let resolved =
+            parser().resolve(&spec.command, &spec.axes).map_err(|usage| usage.0).unwrap();
+        Plan::new(&spec, resolved.command, resolved.axes, "1.0.0", Path::new("/")).unwrap()
+    }
+
+    #[test]
+    fn only_tasks_of_simulated_machines_have_a_forecast() {
+        for values in ["'live', 'sim'", "'sim', 'live'"] {
+            let spec = format!(
+                "command = ['handlers']\n[axes]\n'--on' = [{values}]\n'-d' = ['1ms', '2ms', '3ms']\n"
+            );
+            let plan = plan(&spec);
+            let positions =
+                positions_with_forecast(&plan, &mut parser()).map_err(|usage| usage.0).unwrap();
+            let positions = positions.expect("few combinations");
+            assert_eq!(positions.len(), 3);
+            for position in positions {
+                let arguments = plan.arguments(&plan.tasks[position].values);
+                assert!(arguments.contains(&"sim".to_owned()), "{arguments:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_estimate_says_what_it_lacks() {
+        let plan = plan("command = ['handlers']\n[axes]\n'--on' = ['live', 'sim', 'sim:zen3']\n");
+        let forecasts = Forecasts {
+            task_count: 2,
+            asked_count: 2,
+            core_time_s: Ok(36.0),
+            lacks_machine: false,
+            is_upper_bound: false,
+            machine_memory_mib: Some(1_024),
+        };
+        let estimate = text(&plan, &forecasts);
+        let expected = "core-hours: about 0.010, by the times of earlier runs (2 of 2 tasks asked by --dry-run); \
+                        left out: 1 of 3 tasks, which have no forecast\nmemory: 1024 MiB";
+        assert!(estimate.starts_with(expected), "{estimate}");
+        let refused = Forecasts {
+            core_time_s: Err("task 1: --disk: no such file".to_owned()),
+            machine_memory_mib: None,
+            ..forecasts
+        };
+        let estimate = text(&plan, &refused);
+        let expected =
+            "core-hours: unknown (task 1: --disk: no such file; irqlab sweep status estimates";
+        assert!(estimate.starts_with(expected), "{estimate}");
+        assert!(estimate.contains("memory: unknown, for the same reason\n"), "{estimate}");
+        let missing = Forecasts { lacks_machine: true, ..refused };
+        assert!(text(&plan, &missing).contains("; irqlab sweep prepare makes machines, and"));
+    }
 
     #[test]
     fn core_hours_have_two_significant_digits() {

@@ -19,7 +19,7 @@ use crate::options::Usage;
 
 /// The parser checks all tasks of a sweep with up to this many tasks. In a larger sweep, it checks the first tasks with
 /// a value that no earlier task has, at most this many, and the last task.
-const PARSED_TASKS_MAX: usize = 10_000;
+pub const PARSED_TASKS_MAX: usize = 10_000;
 /// Number of values of an axis that are printed.
 const PRINTED_VALUES: usize = 8;
 

@@ -56,7 +56,7 @@ pub fn run(args: &PrepareArgs, command: Command) -> anyhow::Result<ExitCode> {
     let mut parser = CommandLine::new(command);
     let mut positions = Vec::new();
     for position in tasks_with_own_machines(plan, &parser) {
-        if parser.parse(&plan.arguments(&plan.tasks[position].values))?.has_forecast {
+        if parser.parse(&plan.arguments(&plan.tasks[position].values))?.plans_machines {
             positions.push(position);
         }
     }
@@ -65,7 +65,7 @@ pub fn run(args: &PrepareArgs, command: Command) -> anyhow::Result<ExitCode> {
         sweep.check_task(&plan.tasks[*position], &mut hashes).map_err(usage)?;
     }
     if positions.is_empty() {
-        console::say("nothing to prepare: these tasks use no machine of the cache");
+        console::say("nothing to prepare: none of these tasks makes a machine by --dry-run");
         return Ok(ExitCode::SUCCESS);
     }
     let prepared = prepare(&sweep, &positions)?;
