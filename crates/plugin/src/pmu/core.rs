@@ -12,7 +12,7 @@ use super::layout::{
     COUNTER_MASK, EDGE, ENABLE, GUEST_ONLY, HOST_ONLY, INTERRUPT, INVERT, PmuRegister,
     RegisterLayout, SLOTS, SYSTEM, USER, VALUE_MASK, control_of_fixed, select_of_fixed,
 };
-use super::state::CounterContent;
+use super::state::{Content, CounterContent};
 
 /// The bits of an event select that identify the event, its unit mask and the conditions on it.
 const EVENT_BITS: u64 = 0xf << 32 | COUNTER_MASK | INVERT | EDGE | 0xffff;
@@ -264,8 +264,8 @@ impl Pmu {
         self.counters.iter().filter_map(due).min()
     }
 
-    /// The content of all counters.
-    pub(crate) fn content(&mut self, counts: &impl EventCounts) -> Vec<CounterContent> {
+    /// The content of the PMU.
+    pub(crate) fn content(&mut self, counts: &impl EventCounts) -> Content {
         self.synchronise(counts);
         let content = |counter: &Counter| CounterContent {
             select: counter.select,
@@ -274,11 +274,14 @@ impl Pmu {
             has_overflowed: counter.has_overflowed,
             interrupt: counter.interrupt,
         };
-        self.counters.iter().map(content).collect()
+        Content {
+            counters: self.counters.iter().map(content).collect(),
+            enables_slots: self.enables_slots,
+        }
     }
 
-    /// A PMU with the content of all counters, in their order. Counting starts with the next synchronisation.
-    pub(crate) fn restored(layout: RegisterLayout, content: &[CounterContent]) -> Pmu {
+    /// A PMU with this content. Counting starts with the next synchronisation.
+    pub(crate) fn restored(layout: RegisterLayout, content: &Content) -> Pmu {
         let counter = |content: &CounterContent| Counter {
             select: content.select,
             event: layout.event_of_select(content.select),
@@ -288,7 +291,11 @@ impl Pmu {
             has_overflowed: content.has_overflowed,
             interrupt: content.interrupt,
         };
-        Pmu { layout, counters: content.iter().map(counter).collect(), enables_slots: false }
+        Pmu {
+            layout,
+            counters: content.counters.iter().map(counter).collect(),
+            enables_slots: content.enables_slots,
+        }
     }
 }
 
@@ -442,6 +449,11 @@ mod tests {
         assert_eq!(uncounted(&pmu), [BRANCH_MISSES]);
         let restored = Pmu::restored(pmu.layout, &pmu.content(&paused));
         assert_eq!(uncounted(&restored), [BRANCH_MISSES]);
+        let mut pmu = intel();
+        pmu.write(FixedControl, 0xb << 12, &paused);
+        let restored = Pmu::restored(pmu.layout, &pmu.content(&paused));
+        assert_eq!(restored.uncounted(&paused), []);
+        assert_eq!(uncounted(&restored), [SLOTS]);
     }
 
     #[test]
@@ -529,7 +541,7 @@ mod tests {
         pmu.write(FixedControl, 0xb2, &executed(0, 0));
         assert!(pmu.take_overflows(&executed(4, 0)));
         let content = pmu.content(&executed(5, 0));
-        assert_eq!(content.len(), 11);
+        assert_eq!(content.counters.len(), 11);
         let mut restored = Pmu::restored(layout, &content);
         assert_eq!(restored.read(FixedControl, &executed(0, 0)), 0xb2);
         assert_eq!(restored.read(GlobalControl, &executed(0, 0)), 3 << 32);

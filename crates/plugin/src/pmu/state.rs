@@ -1,16 +1,19 @@
 //! The content of all PMUs as text. `sim` stores the file next to a checkpoint, because QEMU's own state does not hold
 //! it.
 //!
-//! The first line is the version, and the vendor of the PMUs. Each further line describes a counter:
-//! `VCPU COUNTER SELECT VALUE ENABLED OVERFLOWED INTERRUPT`, with hexadecimal numbers, in ascending order of vCPU and
-//! counter. ENABLED and OVERFLOWED are the counter's bits of the global control and of the global status. INTERRUPT is
-//! the state of the counter's overflow interrupt: 0 if there is none, 1 if it is due, 2 if it was sent.
+//! The first line is the version, and the vendor of the PMUs. Then each vCPU has a line for each counter, and a last one, in
+//! ascending order of vCPU and counter, with hexadecimal numbers.
+//!
+//! - The line of a counter is `VCPU COUNTER SELECT VALUE ENABLED OVERFLOWED INTERRUPT`. ENABLED and OVERFLOWED are the
+//!   counter's bits of the global control and of the global status. INTERRUPT is the state of the counter's overflow
+//!   interrupt: 0 if there is none, 1 if it is due, 2 if it was sent.
+//! - The last line is `VCPU slots ENABLED`. ENABLED is 1 if the guest has enabled the counter of slots, which the PMU lacks.
 
 use super::core::OverflowInterrupt;
 use super::layout::RegisterLayout;
 
-/// The version of the file. Version 1 had only event selects and values, of AMD's counters.
-const VERSION: &str = "irqlab-pmu 2";
+/// The version of the file. Version 1 had only event selects and values, of AMD's counters. Version 2 had no slots.
+const VERSION: &str = "irqlab-pmu 3";
 
 /// The content of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +28,13 @@ pub(crate) struct CounterContent {
     pub(crate) interrupt: OverflowInterrupt,
 }
 
-/// The content of the counters of a vCPU.
-pub(crate) type Content = Vec<CounterContent>;
+/// The content of the PMU of a vCPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) counters: Vec<CounterContent>,
+    /// Whether the guest has enabled the fixed counter of slots, which the PMU lacks.
+    pub(crate) enables_slots: bool,
+}
 
 fn first_line(layout: RegisterLayout) -> String {
     format!("{VERSION} {}", layout.word())
@@ -36,7 +44,8 @@ fn first_line(layout: RegisterLayout) -> String {
 pub(crate) fn write(layout: RegisterLayout, contents: &[Content]) -> String {
     let mut text = format!("{}\n", first_line(layout));
     for (vcpu, content) in contents.iter().enumerate() {
-        for (counter, content) in content.iter().enumerate() {
+        let slots = u8::from(content.enables_slots);
+        for (counter, content) in content.counters.iter().enumerate() {
             let CounterContent { select, value, .. } = content;
             let enabled = u8::from(content.is_enabled_globally);
             let overflowed = u8::from(content.has_overflowed);
@@ -49,6 +58,7 @@ pub(crate) fn write(layout: RegisterLayout, contents: &[Content]) -> String {
                 "{vcpu:x} {counter:x} {select:x} {value:x} {enabled} {overflowed} {interrupt}\n"
             );
         }
+        text += &format!("{vcpu:x} slots {slots}\n");
     }
     text
 }
@@ -70,26 +80,36 @@ pub(crate) fn read(
              processor wrote the counters (make the checkpoint again)"
         ));
     }
-    let counters = layout.counters();
-    let mut contents = vec![Content::new(); vcpus];
-    let mut next = 0;
+    let lines_per_vcpu = layout.counters() + 1;
+    let mut contents = vec![Content::default(); vcpus];
+    let mut count = 0;
     for (number, line) in lines.enumerate() {
         let wrong = || {
             let columns = "VCPU COUNTER SELECT VALUE ENABLED OVERFLOWED INTERRUPT";
-            format!("line {}: not '{columns}' in order", number + 2)
+            format!("line {}: not '{columns}' or 'VCPU slots ENABLED' in order", number + 2)
         };
-        let (vcpu, counter, content) = parse_line(line).ok_or_else(wrong)?;
-        let (next_vcpu, next_counter) = (next / counters, next % counters);
-        if (vcpu, counter) != (next_vcpu as u64, next_counter as u64) || next_vcpu >= vcpus {
-            return Err(wrong());
+        let (vcpu, index) = (number / lines_per_vcpu, number % lines_per_vcpu);
+        let content = contents.get_mut(vcpu).ok_or_else(wrong)?;
+        if index < layout.counters() {
+            let (line_vcpu, line_counter, counter) = parse_line(line).ok_or_else(wrong)?;
+            if (line_vcpu, line_counter) != (vcpu as u64, index as u64) {
+                return Err(wrong());
+            }
+            content.counters.push(counter);
+        } else {
+            let enabled = line.strip_prefix(&format!("{vcpu:x} slots ")).ok_or_else(wrong)?;
+            content.enables_slots = match enabled {
+                "0" => false,
+                "1" => true,
+                _ => return Err(wrong()),
+            };
         }
-        contents[next_vcpu].push(content);
-        next += 1;
+        count += 1;
     }
-    if next != vcpus * counters {
+    let expected_count = vcpus * lines_per_vcpu;
+    if count != expected_count {
         return Err(format!(
-            "the file has {next} counters, but this machine has {}",
-            vcpus * counters
+            "the file has {count} lines of counters, but those of this machine are {expected_count}"
         ));
     }
     Ok(contents)
@@ -142,7 +162,8 @@ mod tests {
                 interrupt,
             }
         });
-        prop::collection::vec(counter, layout.counters())
+        (prop::collection::vec(counter, layout.counters()), any::<bool>())
+            .prop_map(|(counters, enables_slots)| Content { counters, enables_slots })
     }
 
     proptest! {
@@ -168,15 +189,17 @@ mod tests {
 
     #[test]
     fn another_machines_state_is_refused() {
-        let text =
-            write(AMD, &[vec![CounterContent::default(); 6], vec![CounterContent::default(); 6]]);
+        let content =
+            Content { counters: vec![CounterContent::default(); 6], enables_slots: false };
+        let text = write(AMD, &[content.clone(), content]);
         assert!(read(AMD, &text, 2).is_ok());
-        assert!(read(AMD, &text, 1).unwrap_err().contains("line 8"));
-        assert!(read(AMD, &text, 3).unwrap_err().contains("has 18"));
+        assert!(read(AMD, &text, 1).unwrap_err().contains("line 9"));
+        assert!(read(AMD, &text, 3).unwrap_err().contains("are 21"));
+        assert!(read(AMD, &text.replace("1 slots 0", "1 slots 2"), 2).is_err());
         assert!(read(AMD, &text.replace("1 0 0 0 0 0 0", "1 0 0 0 0 0"), 2).is_err());
         assert!(read(AMD, &text.replace("1 0 0 0 0 0 0", "1 0 0 0 0 0 3"), 2).is_err());
         let error = read(INTEL, &text, 2).unwrap_err();
-        assert!(error.contains("'irqlab-pmu 2 amd', not 'irqlab-pmu 2 intel'"), "{error}");
+        assert!(error.contains("'irqlab-pmu 3 amd', not 'irqlab-pmu 3 intel'"), "{error}");
     }
 
     #[test]
