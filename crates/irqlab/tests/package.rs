@@ -66,6 +66,14 @@ fn installed(option: &str) -> Option<HashMap<String, String>> {
         needs::not_run(Need::Root, "a package is installed as root");
         return None;
     }
+    if !Command::new("unshare")
+        .args(["--mount", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        needs::not_run(Need::Namespaces, "unshare makes no mount namespace");
+        return None;
+    }
     let debian = Command::new(root().join("tools/clean_root")).output().unwrap();
     if !debian.status.success() {
         needs::not_run(Need::Other, String::from_utf8_lossy(&debian.stderr));
