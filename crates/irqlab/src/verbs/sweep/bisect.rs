@@ -542,7 +542,7 @@ mod tests {
             observer: Map::new(),
             warnings: Vec::new(),
             absent: Vec::new(),
-            tables: vec![columns.table("handlers", "Rows.", &[("TIMER", 100.0)])],
+            tables: vec![columns.table("handlers", "Rows.", [("TIMER", 100.0)])],
         }
     }
 
