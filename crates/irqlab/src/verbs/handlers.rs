@@ -139,9 +139,9 @@ pub struct HandlersArgs {
     /// functions cost there. On live it costs a probe at each of these events
     #[arg(long)]
     senders: bool,
-    /// Also measure who pays for interrupts, and who causes them: the time of each interrupt and softirq by the task (or
-    /// control group) that it interrupts, and by the one that makes it come. On live it costs time at each span, and a
-    /// probe where CPUs send each other interrupts
+    /// Also split interrupt and softirq time by victim (the interrupted task or control group) and cause (the task or
+    /// group that triggered it). On live it costs time at each span, the probes of --senders, and for cgroup probes at
+    /// completed requests and received packets. On sim: task only
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
     /// Also record the histograms' buckets

@@ -26,9 +26,10 @@ const FAILED: u8 = 1;
   irqlab sweep prepare caches
   IRQLAB_CACHE=/shared/irqlab irqlab sweep prepare caches
 
-Tasks find their kernel, guest image and booted machine in the cache, by content. Afterwards, a task boots no
-machine. Nodes that share the cache should set IRQLAB_CACHE_ONLY=1: a task that the cache does not serve then
-fails instead of booting. Files of [build] are built by run: prepare makes the machines of those that exist.
+Tasks find their kernel, guest image and booted machine in the cache, by content. After prepare, no task boots a
+machine for the cache. On nodes that share the cache, set IRQLAB_CACHE_ONLY=1: a task whose machine is missing
+then fails instead of booting it. prepare builds nothing: a task whose [build] file does not exist yet counts as a
+task without its machine.
 
 Exit codes: 0 all tasks find their machines in the cache; 1 some do not, or the system refuses; 2 the command
 line is wrong.")]
