@@ -53,15 +53,16 @@ fn main() -> Result<()> {
             .clang_args(arguments.chain(extra.iter().copied()))
             .build()
     };
-    // Once for kernels with BTF, once for kernels without.
+    // Twice for kernels with BTF, the second time with sums by victim (bpf/victims.h), and once for kernels without.
     compile("bpf/handlers.bpf.c", "handlers.btf.o", &[])?;
+    compile("bpf/handlers.bpf.c", "handlers.victims.o", &["-DIRQLAB_VICTIMS"])?;
     compile("bpf/handlers.bpf.c", "handlers.raw.o", &["-DIRQLAB_NO_BTF"])?;
     // The probes of the other experiments need BTF, so each source has only one object.
     compile("bpf/noise.bpf.c", "noise.o", &[])?;
     compile("bpf/services.bpf.c", "services.o", &[])?;
     compile("bpf/caller.bpf.c", "caller.o", &[])?;
     let mut layout = String::new();
-    write_structs(&out.join("handlers.btf.o"), &HANDLER_STRUCTS, &mut layout)?;
+    write_structs(&out.join("handlers.victims.o"), &HANDLER_STRUCTS, &mut layout)?;
     write_structs(&out.join("noise.o"), &NOISE_STRUCTS, &mut layout)?;
     write_structs(&out.join("services.o"), &SERVICE_STRUCTS, &mut layout)?;
     write_structs(&out.join("caller.o"), &CALLER_STRUCTS, &mut layout)?;

@@ -2,8 +2,9 @@
 /*
  * Probes at the entry and exit of every interrupt context with tracepoints.
  *
- * Compiled twice: as tp_btf programs, and with IRQLAB_NO_BTF as raw_tp programs for a kernel
- * without type information, in which names of actions and NAPI devices cannot be read.
+ * Compiled three times: as tp_btf programs; with IRQLAB_VICTIMS as tp_btf programs that also sum times by victim and
+ * cause (victims.h); and with IRQLAB_NO_BTF as raw_tp programs for a kernel without type information, in which names of
+ * actions and NAPI devices cannot be read.
  *
  * Every program is optional ("?"): the loader selects the programs whose tracepoints the kernel
  * has.
@@ -181,7 +182,7 @@ TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 			row->special++;
 	}
 #ifndef IRQLAB_NO_BTF
-	if (cfg.victims)
+	if (SUMS_VICTIMS)
 		note_packets(cpu, packets);
 #endif
 	end_probe_run(cpu, &run, &events);

@@ -197,7 +197,7 @@ static __always_inline void name_sender(struct sender_key *key, struct cpu_state
 /* The sender as a cause for its victims. An interrupt that sends is not the cause of the task that it interrupts. */
 static __always_inline void name_sending_party(struct party *party, struct sender_key *key)
 {
-	if (cfg.victims && key->context == KEY_NONE)
+	if (SUMS_VICTIMS && key->context == KEY_NONE)
 		name_current(party);
 	else
 		name_cgroup(party, 0);
@@ -368,7 +368,7 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 		__builtin_memset(key.task, 0, sizeof(key.task));
 		name_cgroup(&party, 0);
 	}
-	if (cfg.victims)
+	if (SUMS_VICTIMS)
 		add_cause(causes_of_innermost(cpu, KEY_OF_call_function, KEY_OF_call_function_single),
 			  &party);
 	/* The end of the run before this one did not come to a program. */
@@ -449,7 +449,7 @@ TRACEPOINT("ipi_send_cpu") int interrupt_sent(u64 *ctx)
 	start_sender_run(cpu, &run, &events, now_ns);
 	name_sender(&key, cpu, SENDER_IPI, ctx[2], ctx[1]);
 	count_sent(cpu, &key, 1, target);
-	if (cfg.victims && !key.function) {
+	if (SUMS_VICTIMS && !key.function) {
 		name_sending_party(&party, &key);
 		note_reschedule(target, &party, now_ns);
 	}

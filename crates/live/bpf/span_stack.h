@@ -461,7 +461,7 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 {
 	time_exit_probe(cpu, row, span, since);
 #ifndef IRQLAB_NO_BTF
-	if (!cfg.victims || !row || !span->counted)
+	if (!SUMS_VICTIMS || !row || !span->counted)
 		return;
 	/* After the timing: the overhead is learned from programs that do only what all do. */
 	start_probe_run(cpu, &span->run, bpf_ktime_get_ns());

@@ -10,6 +10,16 @@
 #ifndef IRQLAB_VICTIMS_H
 #define IRQLAB_VICTIMS_H
 
+/*
+ * Whether times are summed by victim and cause. Otherwise another object is loaded, whose programs have no code for it:
+ * Linux 6.1 counts the stack of functions that a constant turns off.
+ */
+#ifdef IRQLAB_VICTIMS
+#define SUMS_VICTIMS (cfg.victims != 0)
+#else
+#define SUMS_VICTIMS 0
+#endif
+
 #ifndef IRQLAB_NO_BTF
 
 /* Largest number of causes of one span that are told apart. */

@@ -140,8 +140,8 @@ pub struct HandlersArgs {
     #[arg(long)]
     senders: bool,
     /// Also split interrupt and softirq time by victim (the interrupted task or control group) and cause (the task or
-    /// group that triggered it). On live it costs time at each span, the probes of --senders, and for cgroup probes at
-    /// completed requests and received packets. On sim: task only
+    /// group that triggered it). On live it counts no PMU events, and costs time at each span, the probes of --senders,
+    /// and for cgroup probes at completed requests and received packets. On sim: task only
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
     /// Also record the histograms' buckets
@@ -365,6 +365,10 @@ fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
     }
+    // Linux 6.1 has no stack for programs that do both (bpf/victims.h).
+    if args.by.is_some() {
+        return Vec::new();
+    }
     // The command would run several times to count events, so the user must ask for events.
     if !args.command.is_empty() && host.pmu.counts() == Some(true) {
         return Vec::new();
@@ -381,6 +385,11 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
         let to_stderr = args.results.printing.format() != Format::Table;
         WindowEnd::CommandEnds { words: args.command.clone(), to_stderr }
     };
+    if args.by.is_some() && args.events.iter().any(|name| name != "none") {
+        bail!(Usage(
+            "--by and --events cannot be combined on live: measure one after the other".to_owned()
+        ));
+    }
     let mut settings = LiveSettings::new(cpus, window_end, stop_on_signals()?);
     if let Some(list) = &args.housekeeping {
         settings.housekeeping = usable_cpus(Some(list))?;

@@ -36,8 +36,9 @@ use super::programs::{
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
-/// `handlers.bpf.c`, compiled for each [`Flavour`] (build.rs).
+/// `handlers.bpf.c`, compiled for each [`Flavour`], and for sums by victim (build.rs).
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
+static WITH_VICTIMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.victims.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
 
 /// How the programs are attached.
@@ -313,7 +314,11 @@ impl Probes {
     /// old kernel that lacks a feature of the programs. Other errors are [`BpfError::Failed`], with the
     /// message of the verifier or of libbpf.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
-        let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
+        let bytes = match spec.flavour {
+            Flavour::Btf if spec.config.victims != 0 => WITH_VICTIMS,
+            Flavour::Btf => WITH_BTF,
+            Flavour::Raw => WITHOUT_BTF,
+        };
         let mut open = open_object("irqlab", bytes)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
