@@ -38,7 +38,7 @@ pub struct Reading {
     event: Option<String>,
     /// See [`row_fingerprint`].
     row_fingerprint: u64,
-    /// The window of the row. `None` if the run has no windows.
+    /// The window of the row. `None` if the figure is no total, or the run has no windows.
     window: Option<Window>,
 }
 
@@ -70,6 +70,8 @@ impl Reading {
             Some(Value::Text(event)) => Some(event.clone()),
             _ => None,
         };
+        let window =
+            if is_total(table, column) { RunWindows::of_run(run).of_row(table, row) } else { None };
         Some(Reading {
             figure,
             is_repeatable: is_repeatable(run),
@@ -86,7 +88,7 @@ impl Reading {
             assumes_independence: assumes_independence(table, row, column),
             event,
             row_fingerprint: row_fingerprint(table, row),
-            window: RunWindows::of_run(run).of_row(table, row),
+            window,
         })
     }
 

@@ -180,3 +180,51 @@ fn the_loops_of_noise_have_a_window_on_each_cpu() {
     assert_eq!(found_methods(&base, &noise(300, 3_000)), [Method::Windows; 2]);
     assert_eq!(found_methods(&base, &noise(300, 1_000)), [Method::Exact; 2]);
 }
+
+/// The totals of an event that two passes of `handlers --events` count, and the length of their windows. The timing pass has
+/// a window of 2 s.
+fn run_of_events(total: u64, pass_ns: Option<u64>, ended_by: &str) -> Run {
+    let mut run = run("sim", 100, 2_000_000_000, ended_by);
+    let mut columns = vec![
+        Column::new("condition", Kind::Text, "").key(),
+        Column::new("event", Kind::Text, "").key(),
+        Column::new("pass", Kind::Uint, ""),
+        Column::new("self_total", Kind::Uint, ""),
+    ];
+    let mut row = vec!["idle".into(), "cycles".into(), 1_u64.into(), total.into()];
+    if let Some(pass_ns) = pass_ns {
+        columns.push(Column::new("window_ns", Kind::Uint, "").detail());
+        row.push(pass_ns.into());
+    }
+    let mut events = Table::new("events", "", columns);
+    events.push(row);
+    run.tables.push(events);
+    run
+}
+
+/// Each pass has its own window, whose length depends on the number of passes.
+#[test]
+fn totals_of_events_are_judged_by_the_window_of_their_pass() {
+    let judged = |base: &Run, new: &Run| {
+        let found = compare(base, new, &plan(&[])).unwrap();
+        let mut found = found.differences.into_iter();
+        let total = found.find(|found| found.pair.column.name == "self_total").unwrap();
+        (total.verdict, total.method)
+    };
+    let one_pass = run_of_events(200, Some(2_000_000_000), "time");
+    let two_passes = run_of_events(100, Some(1_000_000_000), "time");
+    assert_eq!(judged(&one_pass, &two_passes), (Verdict::Undecided, Method::Windows));
+    let fewer = run_of_events(100, Some(2_000_000_000), "time");
+    assert_eq!(judged(&one_pass, &fewer), (Verdict::Changed, Method::Exact));
+    // An older run does not say how long the window of its pass was.
+    let old = |ended_by: &str| run_of_events(100, None, ended_by);
+    assert_eq!(judged(&one_pass, &old("time")), (Verdict::Undecided, Method::Windows));
+    assert_eq!(judged(&old("time"), &old("time")).1, Method::Windows);
+    // Each pass of a command executes all of it.
+    let whole = run_of_events(200, Some(2_000_000_000), "command");
+    assert_eq!(judged(&whole, &old("command")), (Verdict::Changed, Method::Exact));
+    // The window of the other tables is that of the condition.
+    let found = compare(&one_pass, &two_passes, &plan(&[])).unwrap();
+    let total = found.differences.iter().find(|found| found.pair.column.name == "self_total_ns");
+    assert_eq!(total.unwrap().verdict, Verdict::Equal);
+}

@@ -52,7 +52,8 @@ pub(super) fn is_total(table: &Table, column: &Column) -> bool {
 /// The window in which a row's figures were measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Window {
-    length_ns: f64,
+    /// `None`: the run does not say.
+    length_ns: Option<f64>,
     /// Whether the window contains a whole command or workload: it then ends with the work.
     is_work: bool,
 }
@@ -69,7 +70,7 @@ impl WindowLengths {
     /// have no windows.
     pub(super) fn of_total(base: Option<Window>, new: Option<Window>) -> Option<WindowLengths> {
         let is_work = |window: Option<Window>| window.is_none_or(|window| window.is_work);
-        let length_ns = |window: Option<Window>| window.map(|window| window.length_ns);
+        let length_ns = |window: Option<Window>| window.and_then(|window| window.length_ns);
         let are_comparable = is_work(base) && is_work(new) && base.is_some() == new.is_some();
         let lengths = WindowLengths { base_ns: length_ns(base), new_ns: length_ns(new) };
         (!are_comparable).then_some(lengths)
@@ -106,7 +107,12 @@ impl WindowLengths {
 /// Whether the rows of a table describe windows: a reader of totals needs this table.
 #[must_use]
 pub fn has_windows(table: &Table) -> bool {
-    table.column(LENGTH).is_some()
+    table.column(LENGTH).is_some() && !has_passes(table)
+}
+
+/// Whether a pass of its own measured each row, in a window of its own.
+fn has_passes(table: &Table) -> bool {
+    table.column(PASS).is_some()
 }
 
 /// The windows of a run.
@@ -122,6 +128,9 @@ pub(super) struct RunWindows {
 /// The column with a window's length.
 const LENGTH: &str = "window_ns";
 
+/// The column with the pass that measured a row: each pass of `handlers --events` has its own window.
+const PASS: &str = "pass";
+
 impl RunWindows {
     pub(super) fn of_run(run: &Run) -> RunWindows {
         let mut windows = RunWindows {
@@ -129,7 +138,7 @@ impl RunWindows {
             by_cpu: BTreeMap::new(),
             whole: whole_window(run),
         };
-        for table in &run.tables {
+        for table in run.tables.iter().filter(|table| has_windows(table)) {
             for row in table.rows() {
                 let Some(window) = window_of_row(table, row) else { continue };
                 match (table.get(row, "condition"), table.get(row, "cpu")) {
@@ -157,7 +166,11 @@ impl RunWindows {
             Some(Value::Uint(cpu)) => self.by_cpu.get(cpu).copied(),
             _ => None,
         };
-        window_of_row(table, row).or_else(by_condition).or_else(by_cpu).or(self.whole)
+        let own = window_of_row(table, row);
+        if has_passes(table) {
+            return window_of_pass(own, by_condition()).or(self.whole);
+        }
+        own.or_else(by_condition).or_else(by_cpu).or(self.whole)
     }
 }
 
@@ -165,7 +178,15 @@ impl RunWindows {
 fn window_of_row(table: &Table, row: &[Value]) -> Option<Window> {
     let length_ns = table.get(row, LENGTH)?.number()?;
     let is_work = table.get(row, "ended_by") == Some(&Value::from("command"));
-    Some(Window { length_ns, is_work })
+    Some(Window { length_ns: Some(length_ns), is_work })
+}
+
+/// The window of a row that a pass of its own measured. Its length is in the row: the window of the condition is that of
+/// another pass, and does not say it. Each pass of a command executes the whole command. `None` if there are no windows.
+fn window_of_pass(own: Option<Window>, of_condition: Option<Window>) -> Option<Window> {
+    let is_work = of_condition.is_some_and(|window| window.is_work);
+    own.or(of_condition)?;
+    Some(Window { length_ns: own.and_then(|window| window.length_ns), is_work })
 }
 
 /// The window of a run that has one for all rows, by its settings.
@@ -178,7 +199,7 @@ fn whole_window(run: &Run) -> Option<Window> {
         "watch" => setting("interval_ns")?,
         _ => setting("measured_window_ns")?,
     };
-    Some(Window { length_ns, is_work: false })
+    Some(Window { length_ns: Some(length_ns), is_work: false })
 }
 
 #[cfg(test)]
@@ -208,7 +229,8 @@ mod tests {
 
     #[test]
     fn windows_of_work_are_comparable_and_others_by_their_lengths() {
-        let window = |length_ns: f64, is_work: bool| Some(Window { length_ns, is_work });
+        let window =
+            |length_ns: f64, is_work: bool| Some(Window { length_ns: Some(length_ns), is_work });
         let difference =
             |base, new| WindowLengths::of_total(base, new).map(|both| both.difference());
         assert_eq!(difference(window(1.0, true), window(9.0, true)), None);

@@ -151,6 +151,8 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         condition: String,
         context: &'a Context,
         event: &'a String,
+        /// Length of the pass's window, ns.
+        window_ns: u64,
         mean: EventMean,
         interval: KnownInterval,
     }
@@ -220,17 +222,20 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         .real(|row: &Row<'_>| half_width(&row.interval)),
         interval_columns("self_mean", &format!("Method of the interval: {METHODS}. {REASONS}."))
             .of_ref(|row: &Row<'_>| &row.interval),
+        column("window_ns", "Length of the pass's window, mean over the CPUs that stayed online.")
+            .detail()
+            .uint(|row: &Row<'_>| row.window_ns),
     ]);
     let mut rows = Vec::new();
     for condition in measured {
         for (pass, window) in &condition.events {
-            let names = &passes[*pass].events;
+            let (names, window_ns) = (&passes[*pass].events, window.length_ns());
             for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
                 let means = EventMean::of_group(group, *pass, names.len(), probes);
                 rows.extend(names.iter().zip(means).map(|(event, mean)| {
                     let interval = Some(mean.interval());
                     let condition = condition.condition.label();
-                    Row { condition, context: group.context, event, mean, interval }
+                    Row { condition, context: group.context, event, window_ns, mean, interval }
                 }));
             }
         }
