@@ -28,9 +28,9 @@ pub struct Folded {
 struct Stacks {
     /// The sum of the values of each stack, by its frames from the root.
     values: BTreeMap<Vec<String>, f64>,
-    /// Number of values that are below their detection limit. They are in no stack: with the positive ones alone, noise
-    /// would add up.
-    below_limit_count: usize,
+    /// The frames of values that are below their detection limit. These values are in no stack: with the positive ones
+    /// alone, noise would add up.
+    below_limit: BTreeSet<Vec<String>>,
 }
 
 /// The weight of a row.
@@ -79,14 +79,16 @@ pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
 fn left_out(stacks: &Stacks) -> Option<String> {
     let is_negative = |value: &&f64| value.round() <= -1.0;
     let negative = stacks.values.values().filter(is_negative).count();
-    let parts: Vec<String> = [
-        (stacks.below_limit_count, "below the detection limit"),
-        (negative, "with a negative weight"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
-    .collect();
+    // A stack with another value keeps its line, or is negative.
+    let has_no_value =
+        |frames: &&Vec<String>| stacks.values.get(*frames).is_none_or(|value| value.round() == 0.0);
+    let below_limit = stacks.below_limit.iter().filter(has_no_value);
+    let parts: Vec<String> =
+        [(below_limit.count(), "below the detection limit"), (negative, "with a negative weight")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
     (!parts.is_empty()).then(|| format!("stacks that are left out: {}", parts.join(", ")))
 }
 
@@ -114,9 +116,10 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         for (row, root) in rows(table, "condition") {
             let total = row.number("self_mean").zip(row.number("span_count"));
             let weight = match measured(&row, "self_mean") {
-                // A mean within the error of the reads' overhead is noise, as a mean time within that of the probes.
                 Some(Weight::Measured(mean))
-                    if row.number("read_overhead_mean_ci95").is_none_or(|limit| mean > limit) =>
+                    if row
+                        .number("read_overhead_mean_ci95")
+                        .is_none_or(|limit| is_above_limit(mean, limit)) =>
                 {
                     total.map(|(mean, spans)| Weight::Measured(mean * spans))
                 }
@@ -157,6 +160,12 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
     stacks.0
 }
 
+/// Whether a mean of events is no noise. A mean within the error of the reads' overhead is noise, as a mean time within that
+/// of the probes. Without such an error, 0 is exact: the context does not have the event.
+fn is_above_limit(mean: f64, limit: f64) -> bool {
+    mean > limit || (mean == 0.0 && limit == 0.0)
+}
+
 /// The counters with a column `self_COUNTER` in the table. `self_total_*` repeats a counter in another unit.
 fn self_counters(table: &Table) -> Vec<&str> {
     let counters = table.columns.iter().filter(|column| column.kind == Kind::Uint);
@@ -180,7 +189,9 @@ impl StacksByWeight {
         let stacks = &mut self.0[index].1;
         match value {
             Weight::Measured(value) => *stacks.values.entry(frames).or_default() += value,
-            Weight::BelowLimit => stacks.below_limit_count += 1,
+            Weight::BelowLimit => {
+                stacks.below_limit.insert(frames);
+            }
         }
     }
 }
@@ -317,6 +328,10 @@ mod tests {
         push("D", 3.0, Value::Absent, 5.0.into());
         push("E", -3.0, Value::Absent, 5.0.into());
         push("F", -3.0, Value::Absent, Value::Absent);
+        push("G", 0.0, Value::Absent, 0.0.into());
+        // Two rows of one stack: one count. A stack with a line is not left out.
+        push("A", 2.0, true.into(), Value::Absent);
+        push("C", 2.0, true.into(), Value::Absent);
         let folded = folded(&run_of(vec![events]), None).unwrap();
         assert_eq!(folded.text, "softirq;C 50000\n");
         let left_out = folded.left_out.unwrap();
