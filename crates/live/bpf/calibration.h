@@ -184,4 +184,27 @@ SEC("?raw_tp") int drive(u64 *ctx)
 	return 0;
 }
 
+#ifndef IRQLAB_NO_BTF
+/* Drives the notes of victims.h about calls without an event, for their test. ctx: operation, group that wakes, time in ns. */
+#define DRIVE_NOTE_WAKEUP 1
+#define DRIVE_IS_ONLY_WAKER 2
+#define DRIVE_NOTE_IRQ_WORK 3
+#define DRIVE_MAY_CONTAIN_IRQ_WORK 4
+
+SEC("?raw_tp") int drive_unseen_calls(u64 *ctx)
+{
+	u32 target = bpf_get_smp_processor_id();
+	struct party waker;
+
+	name_cgroup(&waker, ctx[1]);
+	if (ctx[0] == DRIVE_NOTE_WAKEUP)
+		return note_wakeup(target, &waker);
+	if (ctx[0] == DRIVE_IS_ONLY_WAKER)
+		return is_only_waker(target, &waker);
+	if (ctx[0] == DRIVE_NOTE_IRQ_WORK)
+		return note_irq_work(target, ctx[2]);
+	return may_contain_irq_work(ctx[2]);
+}
+#endif
+
 #endif

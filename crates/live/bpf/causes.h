@@ -44,7 +44,11 @@ TRACEPOINT("block_rq_complete") int request_completed(u64 *ctx)
 	return 0;
 }
 
-/* The group of a socket is that of the task that made it. */
+/*
+ * The group of a socket is that of the task that made it. A delivery counts as one packet, although it may contain several
+ * that the kernel merged (GRO), and a socket that its reader has locked gets its packets later, outside of the softirq. So the
+ * group's part of the span's packets is at least this one.
+ */
 TRACEPOINT("sk_data_ready") int socket_received(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns();

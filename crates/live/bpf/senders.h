@@ -265,6 +265,8 @@ static __always_inline void note_queued(struct call_id *id, struct sender_key *k
 		call.calls = 2;
 	call.sender = *key;
 	name_sending_party(&call.party, key);
+	if (cfg.victims && key->event == SENDER_CALL + CSD_WAKEUP)
+		note_wakeup(id->target, &call.party);
 	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
 }
 
@@ -290,6 +292,8 @@ TRACEPOINTS("csd_queue_cpu") int call_queued(u64 *ctx)
 	count_sent(cpu, &key, 1, id.target);
 	if (key.event != SENDER_IRQ_WORK)
 		note_queued(&id, &key, now_ns);
+	else if (cfg.victims)
+		note_irq_work(id.target, now_ns);
 	end_sender_run(cpu, &run, &events);
 	return 0;
 }
@@ -351,8 +355,12 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 		return 0;
 	/* On a CPU that is not measured, too: a later run must not be joined to this call. */
 	queued_ns = take_queued(&id, ctx[0], running->last_wakeup_ns, &key, &party);
-	if (csd_type(id.csd) == CSD_WAKEUP)
+	if (csd_type(id.csd) == CSD_WAKEUP) {
 		running->last_wakeup_ns = now_ns;
+		/* The wake-ups that follow in this run have no event. */
+		if (cfg.victims && !is_only_waker(id.target, &party))
+			name_cgroup(&party, 0);
+	}
 	if (!cpu) {
 		running->csd = 0;
 		return 0;

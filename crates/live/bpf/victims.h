@@ -69,6 +69,27 @@ struct {
 	__type(value, struct sent_reschedule);
 } sent_reschedules SEC(".maps");
 
+/*
+ * Calls to a CPU whose runs have no event. The kernel executes queued irq_work without an event. It wakes all tasks whose
+ * wake-ups are queued in one run, with an event for the first wake-up.
+ */
+struct unseen_calls {
+	u64 waker; /* fingerprint of the party that queued wake-ups; 0: no wake-up is queued */
+	u64 has_several_wakers;
+	u64 irq_work_ns; /* when an irq_work was last queued */
+	u64 span_ns; /* start of the last span of function calls */
+};
+
+/* By the target CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SENDER_CPU_WORDS * 64);
+	__type(key, u32);
+	__type(value, struct unseen_calls);
+} unseen_calls SEC(".maps");
+
+static const struct unseen_calls NO_UNSEEN_CALLS = {};
+
 static __always_inline u64 id_of_cgroup(struct cgroup *cgroup)
 {
 	return cgroup ? BPF_CORE_READ(cgroup, kn, id) : 0;
@@ -213,6 +234,80 @@ static __always_inline void take_reschedule(struct cpu_state *cpu, u64 start_ns,
 	bpf_map_delete_elem(&sent_reschedules, &target);
 }
 
+static __always_inline struct unseen_calls *unseen_calls_to(u32 target)
+{
+	struct unseen_calls *unseen = bpf_map_lookup_elem(&unseen_calls, &target);
+
+	if (!unseen) {
+		bpf_map_update_elem(&unseen_calls, &target, &NO_UNSEEN_CALLS, BPF_NOEXIST);
+		unseen = bpf_map_lookup_elem(&unseen_calls, &target);
+	}
+	return unseen;
+}
+
+/* A number that stands for a party, and is not 0. A word can be exchanged atomically, a party cannot. */
+static __always_inline u64 fingerprint_of(struct party *party)
+{
+	u64 odd = 0x9e3779b97f4a7c15ULL, mixed = party->id[0] * odd + party->id[1];
+
+	return (mixed * odd + party->kind) * odd | 1;
+}
+
+/* Notes the party that queues a wake-up. */
+static __noinline int note_wakeup(u32 target, struct party *waker)
+{
+	struct unseen_calls *unseen = unseen_calls_to(target);
+	u64 fingerprint, earlier;
+
+	if (!unseen || !waker)
+		return 0;
+	fingerprint = fingerprint_of(waker);
+	earlier = __sync_val_compare_and_swap(&unseen->waker, 0, fingerprint);
+	if (earlier && earlier != fingerprint)
+		unseen->has_several_wakers = 1;
+	return 0;
+}
+
+/* Whether one party has queued all wake-ups of the run that starts on a CPU. Forgets the wake-ups. */
+static __noinline bool is_only_waker(u32 target, struct party *waker)
+{
+	struct unseen_calls *unseen = unseen_calls_to(target);
+	bool is_only;
+
+	if (!unseen || !waker)
+		return false;
+	is_only = !unseen->has_several_wakers && unseen->waker == fingerprint_of(waker);
+	unseen->has_several_wakers = 0;
+	unseen->waker = 0;
+	return is_only;
+}
+
+static __noinline int note_irq_work(u32 target, u64 now_ns)
+{
+	struct unseen_calls *unseen = unseen_calls_to(target);
+
+	if (unseen)
+		unseen->irq_work_ns = now_ns;
+	return 0;
+}
+
+/*
+ * Whether irq_work may have run in this CPU's span of function calls that started at start_ns. Irq_work that was queued
+ * before the start of the span before it ran in that span at the latest.
+ */
+static __noinline bool may_contain_irq_work(u64 start_ns)
+{
+	u32 target = bpf_get_smp_processor_id();
+	struct unseen_calls *unseen = bpf_map_lookup_elem(&unseen_calls, &target);
+	bool may_contain;
+
+	if (!unseen)
+		return false;
+	may_contain = unseen->irq_work_ns > unseen->span_ns;
+	unseen->span_ns = start_ns;
+	return may_contain;
+}
+
 static const struct victim_cell NO_CELL = {};
 
 /* Adds a time to a cell. If the map is full, the time goes to the cell of all other victims of the context. */
@@ -308,7 +403,7 @@ static __always_inline void return_victim_key(void)
 static __noinline int add_by_cause(struct cpu_state *cpu, struct victim_key *key, u32 position,
 				   u64 start_ns, u64 self_ns)
 {
-	struct span_causes *causes = causes_at(position);
+	struct span_causes *causes;
 	u32 index, events = 0, used = 0;
 	u64 part_ns;
 
@@ -318,6 +413,11 @@ static __noinline int add_by_cause(struct cpu_state *cpu, struct victim_key *key
 		take_reschedule(cpu, start_ns, &key->cause);
 		return add_to_cell(cpu, key, self_ns);
 	}
+	/* The time that irq_work took is not known: the causes at this position, which does not exist, are none. */
+	if (key->context >= KEY_OF_call_function && key->context <= KEY_OF_call_function_single &&
+	    may_contain_irq_work(start_ns))
+		position = DEPTH_MAX;
+	causes = causes_at(position);
 	if (causes && causes->span_ns == start_ns) {
 		events = causes->events > causes->packets ? causes->events : causes->packets;
 		used = causes->used;

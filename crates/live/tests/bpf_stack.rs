@@ -8,7 +8,7 @@ use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{
     BATCHES, Config, CpuOverheads, KEY_BENCH, KEY_IRQ, Learning, NestedTimes, OVERHEAD_UNIT_SHIFT,
-    RATIO_SHIFT, SECTION_SLOTS, SECTIONS,
+    RATIO_SHIFT, SECTION_SLOTS, SECTIONS, VICTIMS_BY_CGROUP,
 };
 use live::bpf::{BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout};
 use proptest::prelude::*;
@@ -608,4 +608,42 @@ fn the_memory_of_512_cpus_is_bounded_whatever_the_passes() {
         layout.bytes()
     );
     assert!(one_object < 512 << 20, "{one_object}");
+}
+
+/// The kernel wakes all tasks whose wake-ups are queued in one run, and executes queued irq_work without an event. A cause is
+/// certain only if one party queued all wake-ups, and if no irq_work can be in the interrupt.
+#[test]
+fn calls_without_an_event_leave_the_cause_unknown_unless_it_is_certain() {
+    const NOTE_WAKEUP: u64 = 1;
+    const IS_ONLY_WAKER: u64 = 2;
+    const NOTE_IRQ_WORK: u64 = 3;
+    const MAY_CONTAIN_IRQ_WORK: u64 = 4;
+    let config = Config { victims: VICTIMS_BY_CGROUP, ..Config::default() };
+    let Some(probes) = load_with(config, Flavour::Btf, 4, &["drive_unseen_calls"]) else { return };
+    let drive = |operation: u64, group: u64, now_ns: u64| {
+        let arguments = [operation, group, now_ns];
+        probes.run_on(CPU, "drive_unseen_calls", arguments).expect("the program runs")
+    };
+    let is_first_the_only_one = |groups: &[u64]| {
+        for group in groups {
+            drive(NOTE_WAKEUP, *group, 0);
+        }
+        drive(IS_ONLY_WAKER, groups[0], 0) == 1
+    };
+    assert!(is_first_the_only_one(&[7]));
+    assert!(is_first_the_only_one(&[7, 7]));
+    assert!(!is_first_the_only_one(&[7, 8]));
+    assert!(!is_first_the_only_one(&[7, 0]), "0: a waker that is not known");
+    assert!(is_first_the_only_one(&[8]), "the runs before have woken all others");
+    assert_eq!(drive(IS_ONLY_WAKER, 8, 0), 0, "no wake-up is queued");
+    let may_contain_irq_work = |start_ns| drive(MAY_CONTAIN_IRQ_WORK, 0, start_ns) == 1;
+    assert!(!may_contain_irq_work(100));
+    drive(NOTE_IRQ_WORK, 0, 150);
+    assert!(may_contain_irq_work(200));
+    assert!(!may_contain_irq_work(300));
+    // It may run in the span from 400, which is open, or in the next one.
+    drive(NOTE_IRQ_WORK, 0, 410);
+    assert!(may_contain_irq_work(400));
+    assert!(may_contain_irq_work(500));
+    assert!(!may_contain_irq_work(600));
 }

@@ -61,7 +61,9 @@ fn a_kernel_without_events_of_senders_has_victims_without_causes() {
     }
     let inside = "mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && \
                   group=$(printf '/sys/fs/cgroup/a\\033b') && mkdir \"$group\" && echo $$ > \"$group/cgroup.procs\" && \
-                  irqlab handlers --by cgroup --load busy --rate low --stimulus timer -d 1s --events none";
+                  irqlab handlers --by cgroup --load busy --rate low --stimulus timer -d 1s --events none && \
+                  echo THE METHODS && irqlab handlers --by cgroup --load busy --rate low --stimulus timer -d 100ms \
+                  --events none --format csv --table victims";
     let machine = ["sim", "boot", "-q", "--with-irqlab", "--", inside];
     let ended = workspace.run(&machine);
     ended.assert_code(0);
@@ -70,4 +72,8 @@ fn a_kernel_without_events_of_senders_has_victims_without_causes() {
     assert!(row.contains("(unknown)") && row.contains("local_timer"), "{row}");
     let reason = "causes: senders of function calls: this kernel has no tracepoint";
     assert!(ended.out.contains(reason), "{}", ended.out);
+    let methods = ended.out.rsplit_once("THE METHODS").expect("the second run").1;
+    let mut of_vectors = methods.lines().filter(|line| line.contains(",vector,")).peekable();
+    assert!(of_vectors.peek().is_some(), "{methods}");
+    assert!(!of_vectors.any(|row| row.contains("csd_queue_cpu") || row.contains("ipi_send_cpu")));
 }

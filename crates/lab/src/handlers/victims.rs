@@ -100,8 +100,8 @@ pub struct VictimStats {
     pub count: u64,
     /// Self time of the spans, ns. Several causes of a span share its time.
     pub self_total_ns: u64,
-    /// How the causes of this context are found, in words for the table.
-    pub cause_method: &'static str,
+    /// How the causes of this context are found, in words for the table. `None`: they are not.
+    pub cause_method: Option<&'static str>,
 }
 
 /// All victims and causes of a window.

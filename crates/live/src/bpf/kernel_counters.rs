@@ -99,6 +99,12 @@ fn member_offset(btf: &Btf<'_>, composite: &Composite<'_>, name: &str) -> Option
     })
 }
 
+/// Whether the kernel's structure has this member.
+pub(super) fn has_member(btf: &Btf<'_>, structure: &str, member: &str) -> bool {
+    let found = btf.type_by_name::<Composite<'_>>(structure);
+    found.is_some_and(|structure| member_offset(btf, &structure, member).is_some())
+}
+
 /// Byte offsets of the fields of `irq_cpustat_t`, in the order of [`VECTOR_COUNTERS`].
 /// `None`: this kernel has no such field.
 fn irq_stat_fields(btf: &Btf<'_>) -> Vec<Option<i32>> {

@@ -602,6 +602,7 @@ impl Probes {
     /// Deletes all cells of victims, and makes a cell for the victims of each context that find no cell of their own.
     fn clear_victims(&self) -> Result<(), BpfError> {
         self.delete_all_entries("sent_reschedules")?;
+        self.delete_all_entries("unseen_calls")?;
         self.delete_all_entries("victim_cells")?;
         for context in victim_contexts() {
             let mut others = VictimKey::new_zeroed();
@@ -781,7 +782,7 @@ fn configure(
             }
             "victim_cells" if config.victims == 0 => 1,
             "victim_cells" => config.victim_cells_max + victim_contexts().count() as u32,
-            "sent_reschedules" | "span_causes" if config.victims == 0 => 1,
+            "sent_reschedules" | "unseen_calls" | "span_causes" if config.victims == 0 => 1,
             "queued_work" if !programs.contains(&WORK_QUEUE_PROGRAM) => 1,
             _ if name.ends_with(".rodata.config") => {
                 map.set_initial_value(config.as_bytes())

@@ -4,7 +4,9 @@
 //! The names of programs must be the same as in `bpf/handlers.bpf.c` and `bpf/noise.bpf.c`.
 
 use attribution::context::VECTORS;
+use libbpf_rs::Btf;
 
+use super::kernel_counters::has_member;
 use super::layout::{
     OFFSET_KSTAT, OFFSET_PENDING, OFFSET_PREEMPT, OFFSET_RUNQUEUES, PERCPU_OFFSETS,
     SENDER_CPU_WORDS,
@@ -44,6 +46,17 @@ pub const WORK_QUEUE_PROGRAM: &str = "work_queued";
 const WORK_SUSPEND_PROGRAM: &str = "work_suspended";
 /// The program at task switches that opens the next part of a work item's span.
 pub const WORK_RESUME_PROGRAM: &str = "work_resumed";
+
+/// The program that notes when a function call is queued.
+pub const CALL_QUEUE_PROGRAM: &str = "call_queued";
+/// The program that notes when a function that was queued starts.
+pub const CALL_START_PROGRAM: &str = "call_starts";
+/// The program that notes an interrupt to one CPU.
+pub const INTERRUPT_PROGRAM: &str = "interrupt_sent";
+/// The program that notes the groups of completed requests.
+pub const REQUEST_PROGRAM: &str = "request_completed";
+/// The program that notes the groups of sockets that receive.
+pub const SOCKET_PROGRAM: &str = "socket_received";
 
 #[derive(Debug, Default)]
 pub struct Chosen {
@@ -136,10 +149,10 @@ fn callback_contexts() -> Vec<ContextPrograms> {
 
 /// Chooses the programs of the contexts whose tracepoints this kernel has, in the order of attachment. `reason_of`: why the
 /// context of this name cannot be measured although it has its tracepoints.
-fn choose_where_known(
+fn choose_where_known<Reason: Into<String>>(
     contexts: &[ContextPrograms],
     flavour: Flavour,
-    reason_of: impl Fn(&str) -> Option<&'static str>,
+    reason_of: impl Fn(&str) -> Option<Reason>,
 ) -> Chosen {
     let all_programs = contexts.iter().flat_map(|context| &context.programs);
     let tracepoints: Vec<&str> = all_programs.map(|(tracepoint, _)| tracepoint.as_str()).collect();
@@ -155,7 +168,7 @@ fn choose_where_known(
         });
         let reason = match (&known, reason_of(context), missing) {
             (None, _, _) => Some("this kernel has no type information".to_owned()),
-            (Some(_), Some(reason), _) => Some(reason.to_owned()),
+            (Some(_), Some(reason), _) => Some(reason.into()),
             (Some(_), None, Some(missing)) => {
                 Some(format!("this kernel has no tracepoint {missing}"))
             }
@@ -232,13 +245,13 @@ fn sender_contexts() -> Vec<ContextPrograms> {
             "senders of function calls",
             &[
                 ("csd_function_exit", "call_ends"),
-                ("csd_function_entry", "call_starts"),
-                ("csd_queue_cpu", "call_queued"),
+                ("csd_function_entry", CALL_START_PROGRAM),
+                ("csd_queue_cpu", CALL_QUEUE_PROGRAM),
             ],
         ),
         senders(
             "senders of interrupts",
-            &[("ipi_send_cpu", "interrupt_sent"), ("ipi_send_cpumask", "interrupts_sent")],
+            &[("ipi_send_cpu", INTERRUPT_PROGRAM), ("ipi_send_cpumask", "interrupts_sent")],
         ),
     ]
 }
@@ -270,9 +283,26 @@ pub fn choose_senders(flavour: Flavour, offsets: &[i32; PERCPU_OFFSETS], cpus: u
 fn cause_contexts() -> Vec<ContextPrograms> {
     let single = ContextPrograms::single;
     vec![
-        single("causes of completed requests", "block_rq_complete", "request_completed"),
-        single("causes of received packets", "sk_data_ready", "socket_received"),
+        single("causes of completed requests", "block_rq_complete", REQUEST_PROGRAM),
+        single("causes of received packets", "sk_data_ready", SOCKET_PROGRAM),
     ]
+}
+
+/// The fields by which a program finds a group, as structure and name (bpf/causes.h).
+const GROUP_FIELDS: [(&str, &str, &str); 4] = [
+    (REQUEST_PROGRAM, "bio", "bi_blkg"),
+    (REQUEST_PROGRAM, "blkcg_gq", "blkcg"),
+    (SOCKET_PROGRAM, "sock", "sk_cgrp_data"),
+    (SOCKET_PROGRAM, "sock_cgroup_data", "cgroup"),
+];
+
+/// The first field of [`GROUP_FIELDS`] that the kernel's type information lacks for this program. `None` if it has all, and
+/// without type information.
+fn missing_group_field(program: &str) -> Option<(&'static str, &'static str)> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let fields = GROUP_FIELDS.iter().filter(|(user, ..)| *user == program);
+    let mut fields = fields.map(|(_, structure, field)| (*structure, *field));
+    fields.find(|(structure, field)| !has_member(&btf, structure, field))
 }
 
 /// Whether a program finds causes of interrupts. Only the timing pass has these programs.
@@ -282,10 +312,22 @@ pub fn is_of_causes(program: &str) -> bool {
     causes.iter().any(|context| context.programs.iter().any(|(_, name)| name == program))
 }
 
-/// Like [`choose`], for causes of interrupts. `unknown`: why the kernel does not name the causes as the victims are named.
+/// Like [`choose`], for causes of interrupts. `why_unknown`: by the program, why the kernel does not name the causes as the
+/// victims are named.
 #[must_use]
-pub fn choose_causes(flavour: Flavour, unknown: Option<&'static str>) -> Chosen {
-    choose_where_known(&cause_contexts(), flavour, |_| unknown)
+pub fn choose_causes(
+    flavour: Flavour,
+    why_unknown: impl Fn(&str) -> Option<&'static str>,
+) -> Chosen {
+    choose_where_known(&cause_contexts(), flavour, |context| {
+        let contexts = cause_contexts();
+        let found = contexts.iter().find(|cause| cause.context == context)?;
+        let (_, program) = found.programs.first()?;
+        why_unknown(program).map(str::to_owned).or_else(|| {
+            let (structure, field) = missing_group_field(program)?;
+            Some(format!("this kernel's structure {structure} has no field {field}"))
+        })
+    })
 }
 
 impl Chosen {
@@ -407,6 +449,24 @@ mod tests {
         }
         assert!(is_of_senders("call_queued") && !is_of_senders("work_queued"));
         assert_eq!(context_of_program("interrupts_sent"), "senders of interrupts");
+    }
+
+    #[test]
+    fn a_cause_that_the_kernel_does_not_name_is_absent_alone() {
+        let reason = |program: &str| (program == REQUEST_PROGRAM).then_some("other groups");
+        let chosen = choose_causes(Flavour::Raw, reason);
+        assert_eq!((chosen.programs.len(), chosen.absent.len()), (0, 2));
+        let chosen = choose_causes(Flavour::Btf, reason);
+        assert!(!chosen.programs.iter().any(|program| program == REQUEST_PROGRAM));
+        let requests = &chosen.absent[0];
+        assert_eq!(requests.0, "causes of completed requests");
+        let Ok(btf) = Btf::from_vmlinux() else {
+            assert_eq!(requests.1, "this kernel has no type information");
+            return needs::not_run(needs::Need::Bpf, "this kernel has no type information");
+        };
+        assert_eq!(requests.1, "other groups");
+        assert!(has_member(&btf, "task_struct", "comm"));
+        assert!(!has_member(&btf, "task_struct", "irqlab") && !has_member(&btf, "irqlab", "comm"));
     }
 
     #[test]

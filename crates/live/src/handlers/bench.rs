@@ -252,25 +252,26 @@ impl LiveBench {
         self.absent
             .extend(absent_delays.map(|(context, reason)| Absence::new(DELAYS, context, reason)));
         for (context, reason) in absent_senders {
-            if self.naming.is_some() {
-                let causes = format!("causes: {context}");
-                self.absent.push(Absence::new(VICTIMS, causes, reason.clone()));
-            }
-            if self.settings.senders {
-                self.absent.push(Absence::new(SENDERS, context, reason));
-            }
+            let subjects = self.subjects_of_senders(&context).into_iter();
+            let absences =
+                subjects.map(|(table, subject)| Absence::new(table, subject, reason.clone()));
+            self.absent.extend(absences);
         }
-        let refused = loaded.attach_what_can_be().into_iter();
-        let refused = refused.map(|(program, error)| {
-            let table = match &*program {
-                program if is_of_delays(program) => DELAYS,
-                program if is_of_senders(program) && self.settings.senders => SENDERS,
-                program if is_of_senders(program) || is_of_causes(program) => VICTIMS,
-                _ => HANDLERS,
+        let mut refused = Vec::new();
+        for (program, error) in loaded.attach_what_can_be() {
+            let context = context_of_program(&program);
+            let subjects = match &*program {
+                program if is_of_senders(program) => self.subjects_of_senders(&context),
+                program if is_of_delays(program) => vec![(DELAYS, context)],
+                program if is_of_causes(program) => vec![(VICTIMS, context)],
+                _ => vec![(HANDLERS, context)],
             };
-            BenchError::from(error).absence(table, context_of_program(&program))
-        });
-        let refused: Vec<Absence> = refused.collect();
+            let absence = BenchError::from(error).absence(HANDLERS, "");
+            refused.extend(subjects.into_iter().map(|(table, subject)| {
+                Absence::new(table, subject, absence.reason.clone())
+                    .with_remedy(absence.remedy.clone())
+            }));
+        }
         if loaded.programs.is_empty() {
             return Err(BenchError::NothingMeasurable {
                 reason: "none of the probes could be attached".to_owned(),
@@ -279,6 +280,13 @@ impl LiveBench {
         }
         self.absent.extend(refused);
         Ok(loaded)
+    }
+
+    /// What is absent without a program of senders, as table and subject: the programs serve one table or two.
+    fn subjects_of_senders(&self, context: &str) -> Vec<(&'static str, String)> {
+        let of_victims = self.naming.is_some().then(|| (VICTIMS, format!("causes: {context}")));
+        let of_senders = self.settings.senders.then(|| (SENDERS, context.to_owned()));
+        of_victims.into_iter().chain(of_senders).collect()
     }
 
     /// Attaches the programs of one pass, and detaches all others.
@@ -531,7 +539,7 @@ impl LiveBench {
             return Ok(());
         }
         let cells = loaded.probes.victims()?;
-        let victims = victims_of(&cells, naming, &sample.contexts, &self.root);
+        let victims = victims_of(&cells, naming, &sample.contexts, &loaded.programs, &self.root);
         let others: u64 = victims
             .rows
             .iter()

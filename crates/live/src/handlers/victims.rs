@@ -20,7 +20,10 @@ use crate::bpf::layout::{
     Config, PARTY_CGROUP, PARTY_IDLE, PARTY_OTHERS, PARTY_TASK, Party as RawParty,
     VICTIMS_BY_CGROUP, VICTIMS_BY_TASK, VictimCell, VictimKey,
 };
-use crate::bpf::programs::choose_causes;
+use crate::bpf::programs::{
+    CALL_QUEUE_PROGRAM, CALL_START_PROGRAM, INTERRUPT_PROGRAM, REQUEST_PROGRAM, SOCKET_PROGRAM,
+    choose_causes,
+};
 use crate::host::Root;
 use crate::host::cgroup::{CgroupNames, Hierarchy, container_name};
 
@@ -76,36 +79,42 @@ impl Naming {
         }
     }
 
-    /// How the causes of a context are found, in words for the table.
-    fn cause_method(self, context: Option<&Context>) -> &'static str {
-        let Some(context) = context else { return "none" };
-        let has_groups = self.why_no_groups_of_requests().is_none();
-        match (context.kind, &*context.name) {
-            (ContextKind::Vector, "call_function" | "call_function_single") => {
-                "senders of the function calls in the span (csd_queue_cpu, csd_function_entry), by their number"
-            }
-            (ContextKind::Vector, "reschedule") => {
-                "the sender of the interrupt (ipi_send_cpu), if there is one only"
-            }
-            (ContextKind::Softirq, "NET_RX") if has_groups => {
-                "groups of the sockets that receive (sk_data_ready), by the number of packets"
-            }
-            (ContextKind::Softirq, "BLOCK") | (ContextKind::HardIrq, _) if has_groups => {
-                "groups of the requests that complete in the span (block_rq_complete), by their number"
-            }
-            _ => "none: the kernel does not say who makes it come",
-        }
+    /// How the causes of a context are found by the attached `programs`, in words for the table. `None`: they are not.
+    fn cause_method(context: &Context, programs: &[String]) -> Option<&'static str> {
+        let (needed, method): (&[&str], _) = match (context.kind, &*context.name) {
+            (ContextKind::Vector, "call_function" | "call_function_single") => (
+                &[CALL_QUEUE_PROGRAM, CALL_START_PROGRAM],
+                "senders of the function calls in the span (csd_queue_cpu, csd_function_entry), by their number",
+            ),
+            (ContextKind::Vector, "reschedule") => (
+                &[INTERRUPT_PROGRAM],
+                "the sender of the interrupt (ipi_send_cpu), if there is one only",
+            ),
+            (ContextKind::Softirq, "NET_RX") => (
+                &[SOCKET_PROGRAM],
+                "groups of the sockets that receive (sk_data_ready), by their deliveries among the packets: a lower bound",
+            ),
+            (ContextKind::Softirq, "BLOCK") | (ContextKind::HardIrq, _) => (
+                &[REQUEST_PROGRAM],
+                "groups of the requests that complete in the span (block_rq_complete), by their number",
+            ),
+            _ => return None,
+        };
+        let is_attached = |program: &&str| programs.iter().any(|attached| attached == program);
+        needed.iter().all(is_attached).then_some(method)
     }
 
-    /// Why requests and sockets do not name causes; `None` if they do.
-    pub(super) fn why_no_groups_of_requests(self) -> Option<&'static str> {
-        match self {
-            Naming::Task => {
-                Some("requests and sockets name control groups, not tasks (--by cgroup)")
-            }
-            Naming::Cgroup(hierarchy) => hierarchy.subsystem().is_some().then_some(
-                "requests and sockets name groups of other hierarchies: blkio and version 2",
-            ),
+    /// Why the causes that this program finds have no names as victims have; `None` if they do.
+    pub(super) fn why_causes_are_unknown(self, program: &str) -> Option<&'static str> {
+        let Naming::Cgroup(hierarchy) = self else {
+            return Some("requests and sockets name control groups, not tasks (--by cgroup)");
+        };
+        if !hierarchy.has_groups_of_sockets() {
+            Some("requests and sockets name groups of other hierarchies: blkio and version 2")
+        } else if program == REQUEST_PROGRAM && !hierarchy.has_groups_of_requests() {
+            Some("requests name groups of another hierarchy: blkio of version 1")
+        } else {
+            None
         }
     }
 }
@@ -135,7 +144,7 @@ impl ChosenVictims {
                 return ChosenVictims { absent, ..ChosenVictims::default() };
             }
         };
-        let causes = choose_causes(flavour, naming.why_no_groups_of_requests());
+        let causes = choose_causes(flavour, |program| naming.why_causes_are_unknown(program));
         let absent = causes.absent.into_iter();
         let absent = absent.map(|(subject, reason)| Absence::new(VICTIMS, subject, reason));
         ChosenVictims {
@@ -155,11 +164,13 @@ fn position_of_subsystem(name: &str) -> Option<i32> {
     i32::try_from(found.value).ok()
 }
 
-/// The victims and causes in the cells. `contexts`: the rows of the same window, which name the IRQ lines.
+/// The victims and causes in the cells. `contexts`: the rows of the same window, which name the IRQ lines. `programs`: those
+/// that were attached in the window.
 pub(super) fn victims_of(
     cells: &[(VictimKey, VictimCell)],
     naming: Naming,
     contexts: &[ContextStats],
+    programs: &[String],
     root: &Root,
 ) -> Victims {
     let used = || cells.iter().filter(|(_, cell)| cell.count > 0);
@@ -180,7 +191,8 @@ pub(super) fn victims_of(
         *self_ns += cell.self_ns;
     }
     let rows = sums.into_iter().map(|((victim, cause, context), (count, self_total_ns))| {
-        let cause_method = naming.cause_method(context.as_ref());
+        let cause_method =
+            context.as_ref().and_then(|context| Naming::cause_method(context, programs));
         VictimStats { victim, cause, context, count, self_total_ns, cause_method }
     });
     Victims { by: naming.label(), rows: rows.collect() }
@@ -236,4 +248,30 @@ pub(super) fn warning_of_sums(victims: &Victims, contexts: &[ContextStats]) -> O
             "table victims has {of_victims} ns in all, and table handlers has {of_contexts} ns of the same contexts"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_has_a_cause_method_if_the_programs_of_its_causes_are_attached() {
+        let method = |kind, name: &str, programs: &[&str]| {
+            let context = Context { kind, number: 0, name: name.to_owned() };
+            let programs: Vec<String> =
+                programs.iter().map(|program| (*program).to_owned()).collect();
+            Naming::cause_method(&context, &programs)
+        };
+        let calls = (ContextKind::Vector, "call_function_single");
+        assert_eq!(method(calls.0, calls.1, &[CALL_QUEUE_PROGRAM]), None);
+        let both = [CALL_QUEUE_PROGRAM, CALL_START_PROGRAM];
+        assert!(method(calls.0, calls.1, &both).is_some());
+        assert_eq!(method(ContextKind::Vector, "local_timer", &both), None);
+        assert_eq!(method(ContextKind::Vector, "reschedule", &both), None);
+        assert!(method(ContextKind::Vector, "reschedule", &[INTERRUPT_PROGRAM]).is_some());
+        assert_eq!(method(ContextKind::Softirq, "NET_RX", &[REQUEST_PROGRAM]), None);
+        let packets = method(ContextKind::Softirq, "NET_RX", &[SOCKET_PROGRAM]);
+        assert!(packets.is_some_and(|method| method.contains("lower bound")));
+        assert!(method(ContextKind::HardIrq, "nvme0q1", &[REQUEST_PROGRAM]).is_some());
+    }
 }

@@ -48,7 +48,7 @@ pub(super) fn victims_of<'a>(
         context: Some(context),
         count,
         self_total_ns,
-        cause_method: "none: the simulator does not follow causes",
+        cause_method: None,
     });
     Victims { by: "name of the task".to_owned(), rows: rows.collect() }
 }

@@ -109,7 +109,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("by", "What victims and causes are: names of tasks, or groups of a hierarchy of control groups.")
             .detail()
             .text(|row: &Row<'_>| row.by.to_owned()),
-        column("cause_method", "How the causes of this context are found.")
+        column("cause_method", "How the causes of this context are found. Absent if they are not: all are unknown.")
             .detail()
             .text(|row: &Row<'_>| row.stats.cause_method),
     ])

@@ -20,6 +20,8 @@ const SHORT_ID_DIGITS: usize = 12;
 pub struct Hierarchy {
     /// The controller whose hierarchy of version 1 counts; `None`: version 2.
     controller: Option<Controller>,
+    /// Whether version 1 has the controller blkio.
+    has_blkio_of_version_1: bool,
 }
 
 impl Hierarchy {
@@ -33,7 +35,24 @@ impl Hierarchy {
         };
         let controller = [Controller::Cpu, Controller::Memory].into_iter().find(is_version_1);
         let has_version_2 = groups.lines().any(|line| line.starts_with("0::"));
-        (controller.is_some() || has_version_2).then_some(Hierarchy { controller })
+        let has_blkio_of_version_1 = groups.lines().any(|line| {
+            let controllers = line.split(':').nth(1).unwrap_or_default();
+            controllers.split(',').any(|name| name == "blkio")
+        });
+        let hierarchy = Hierarchy { controller, has_blkio_of_version_1 };
+        (controller.is_some() || has_version_2).then_some(hierarchy)
+    }
+
+    /// Whether requests name groups of this hierarchy.
+    #[must_use]
+    pub fn has_groups_of_requests(self) -> bool {
+        self.has_groups_of_sockets() && !self.has_blkio_of_version_1
+    }
+
+    /// Whether sockets name groups of this hierarchy. They name groups of version 2.
+    #[must_use]
+    pub fn has_groups_of_sockets(self) -> bool {
+        self.controller.is_none()
     }
 
     /// The name of the controller's value in the kernel's `enum cgroup_subsys_id`; `None` for version 2.
@@ -59,8 +78,11 @@ impl Hierarchy {
             Some(controller) => mount.serves(Version::V1, controller),
             None => mount.serves(Version::V2, Controller::Cpu),
         };
-        let mount = mounts.lines().filter_map(Mount::parse).find(serves);
-        let Some(mount) = mount else { return CgroupNames::default() };
+        let shown = mounts.lines().filter_map(Mount::parse).filter(serves);
+        // Several mounts may show the hierarchy. The one whose root is highest shows the most groups.
+        let Some(mount) = shown.min_by_key(|mount| mount.group.len()) else {
+            return CgroupNames::default();
+        };
         let top = root.path(&mount.point);
         let is_whole = top.symlink_metadata().is_ok_and(|top| top.ino() == ROOT_ID);
         let mut names = CgroupNames { paths: HashMap::new(), is_whole };
@@ -169,6 +191,37 @@ mod tests {
         assert_eq!(label("1:name=systemd:/a\n0::/\n").as_deref(), Some("version 2"));
         let (_directory, root) = root_with(&[]);
         assert_eq!(Hierarchy::of_this_machine(&root), None);
+    }
+
+    /// An id of a group is an inode, which is unique in its hierarchy only.
+    #[test]
+    fn requests_name_groups_of_version_1_if_it_has_the_controller_blkio() {
+        let names = |groups: &str| {
+            let (_directory, root) = root_with(&[("proc/self/cgroup", groups)]);
+            let hierarchy = Hierarchy::of_this_machine(&root).expect("a hierarchy");
+            (hierarchy.has_groups_of_requests(), hierarchy.has_groups_of_sockets())
+        };
+        assert_eq!(names("0::/y\n"), (true, true));
+        assert_eq!(names("5:freezer,blkio:/x\n0::/y\n"), (false, true));
+        assert_eq!(names("5:cpu,cpuacct:/x\n0::/y\n"), (false, false));
+    }
+
+    #[test]
+    fn the_mount_whose_root_is_highest_names_the_groups() {
+        let mount = |group: &str, point: &str| {
+            format!("31 23 0:27 {group} {point} rw - cgroup2 cgroup2 rw\n")
+        };
+        let mounts = mount("/docker/ab", "/bound") + &mount("/", "/sys/fs/cgroup");
+        let files = [
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/self/mountinfo", &*mounts),
+            ("bound/cgroup.procs", ""),
+            ("sys/fs/cgroup/web/cgroup.procs", ""),
+        ];
+        let (_directory, root) = root_with(&files);
+        let id = root.path("sys/fs/cgroup/web").symlink_metadata().unwrap().ino();
+        let hierarchy = Hierarchy::of_this_machine(&root).expect("version 2");
+        assert_eq!(hierarchy.names(&root, &HashSet::from([id])).path(id), Some("/web"));
     }
 
     #[test]
