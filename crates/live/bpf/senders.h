@@ -265,7 +265,7 @@ static __always_inline void note_queued(struct call_id *id, struct sender_key *k
 		call.calls = 2;
 	call.sender = *key;
 	name_sending_party(&call.party, key);
-	if (cfg.victims && key->event == SENDER_CALL + CSD_WAKEUP)
+	if (SUMS_VICTIMS && key->event == SENDER_CALL + CSD_WAKEUP)
 		note_wakeup(id->target, &call.party);
 	bpf_map_update_elem(&queued_calls, id, &call, BPF_ANY);
 }
@@ -292,7 +292,7 @@ TRACEPOINTS("csd_queue_cpu") int call_queued(u64 *ctx)
 	count_sent(cpu, &key, 1, id.target);
 	if (key.event != SENDER_IRQ_WORK)
 		note_queued(&id, &key, now_ns);
-	else if (cfg.victims)
+	else if (SUMS_VICTIMS)
 		note_irq_work(id.target, now_ns);
 	end_sender_run(cpu, &run, &events);
 	return 0;
@@ -358,7 +358,7 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 	if (csd_type(id.csd) == CSD_WAKEUP) {
 		running->last_wakeup_ns = now_ns;
 		/* The wake-ups that follow in this run have no event. */
-		if (cfg.victims && !is_only_waker(id.target, &party))
+		if (SUMS_VICTIMS && !is_only_waker(id.target, &party))
 			name_cgroup(&party, 0);
 	}
 	if (!cpu) {
