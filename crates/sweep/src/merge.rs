@@ -354,7 +354,7 @@ fn copy_rows(
                 let value = position.and_then(|position| row.get(position));
                 let value = value.unwrap_or(&Value::Absent);
                 widened(value, column.kind).unwrap_or_else(|| {
-                    inexact.get_or_insert((column, value.clone()));
+                    inexact.get_or_insert((column.name.clone(), column.kind, value.clone()));
                     Value::Absent
                 })
             };
@@ -363,14 +363,12 @@ fn copy_rows(
             file.file.push(row).map(|()| file.row_count += 1)
         };
         let copied = run.for_each_row(table, copy);
-        if let Some((column, value)) = inexact {
+        if let Some((column, kind, value)) = inexact {
             let reason = format!(
-                "table {}: column {} has {} here, which is no number of the kind {} that the merged column has because of \
-                 other tasks",
+                "table {}: column {column} has {} here, which is no number of the kind {kind} that the merged column has \
+                 because of other tasks",
                 table.name,
-                column.name,
-                value.to_json(),
-                column.kind
+                value.to_json()
             );
             return Err(SweepError::damaged(path, reason));
         }

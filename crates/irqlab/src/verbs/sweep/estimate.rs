@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use live::program_rights;
 use live::spawn::end_with_this_thread;
 use sim::CACHE_ONLY;
-use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, Task, replace_in_command};
+use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, replace_in_command};
 
 use super::command_line::{CommandLine, with_options};
 use super::execute::running_program;
