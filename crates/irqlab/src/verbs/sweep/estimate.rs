@@ -309,7 +309,7 @@ mod tests {
             assert_eq!(positions.len(), 3);
             for position in positions {
                 let arguments = plan.arguments(&plan.tasks[position].values);
-                assert!(arguments.contains(&"sim".to_owned()), "{arguments:?}");
+                assert!(arguments.contains(&"--on=sim".to_owned()), "{arguments:?}");
             }
         }
     }
