@@ -212,7 +212,9 @@ struct closed_span {
 	u32 descendants;
 	u32 position;
 	u32 closed; /* cpu->closed after it was taken off the stack */
+#ifdef IRQLAB_VICTIMS
 	u32 counted; /* its row has its time */
+#endif
 	struct probe_run run; /* this program, in the parent span */
 };
 
@@ -317,19 +319,21 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 
 	overhead_ns = overhead_of(cpu, frame->key);
 	span->overhead_ns = overhead_ns;
-	probes_ns = span->probes_ns + overhead_ns;
 	nested_ns = span->nested_ns + overhead_ns;
+	/* A span inside may be shorter than its probes' overhead, which is a mean. */
+	probes_ns = span->probes_ns + overhead_ns;
+	if (probes_ns > nested_ns)
+		probes_ns = nested_ns;
 	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	span->clamped_ns = raw_ns < nested_ns ? nested_ns - raw_ns : 0;
-	/* A span inside was shorter than its probes' overhead, which is a mean. */
-	if (span->inclusive_ns < span->self_ns)
-		span->inclusive_ns = span->self_ns;
 	/*
 	 * Sets all fields, because the compiler may move undefined values, which the verifier
 	 * refuses.
 	 */
+#ifdef IRQLAB_VICTIMS
 	span->counted = 0;
+#endif
 	span->run.frame = 0;
 	span->run.since_ns = 0;
 	span->run.nested_ns = 0;
@@ -460,7 +464,7 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 					   struct closed_span *span, struct events *since)
 {
 	time_exit_probe(cpu, row, span, since);
-#ifndef IRQLAB_NO_BTF
+#ifdef IRQLAB_VICTIMS
 	if (!SUMS_VICTIMS || !row || !span->counted)
 		return;
 	/* After the timing: the overhead is learned from programs that do only what all do. */
@@ -505,7 +509,9 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events, span->end_ns, cpu->armed_ns);
+#ifdef IRQLAB_VICTIMS
 	span->counted = 1;
+#endif
 }
 
 #endif

@@ -15,7 +15,7 @@ fn own_word(name: &str) -> String {
 fn spec(word: &str) -> String {
     format!(
         "command = ['handlers', '--on', 'sim', '--stimulus', 'timer', '--rate', 'high', '--warm-up', '4ms', '--append', \
-         '{word}']\n[axes]\n'-d' = ['5ms', '10ms']\n'--mem' = ['300M', '310M']\n"
+         '{word}']\n[axes]\n'-d' = ['5ms', '10ms']\n'--mem' = ['400M', '410M']\n"
     )
 }
 
@@ -103,7 +103,7 @@ fn tasks_of_a_prepared_sweep_boot_no_machine() {
         ended.assert_code(0);
         let says = "combinations with a machine of their own: 2 (in the cache before: ";
         assert!(ended.out.contains(says) && ended.out.contains(", now: 2)"), "{}", ended.out);
-        assert!(ended.out.contains("memory: 8"), "{}", ended.out);
+        assert!(ended.out.contains("memory: 9"), "{}", ended.out);
     }
     assert_eq!(machines.find().len(), 2, "each machine is made once");
     only_cached(&["sweep", "run", "sweep"]).assert_code(0).assert_says("done: 4 of 4 tasks");
@@ -126,7 +126,7 @@ fn a_machine_that_cannot_be_kept_is_no_prepared_one() {
     limited.args(["-c", "ulimit -f 8192; exec \"$@\"", "sh"]).arg(irqlab.get_program());
     limited.args(irqlab.get_args()).current_dir(workspace.path()).stdin(Stdio::null());
     let ended = CommandOutput::of(&mut limited);
-    ended.assert_code(1).assert_says("task 0 (--mem 300M, -d 5ms) finds no machine: ");
+    ended.assert_code(1).assert_says("task 0 (--mem 400M, -d 5ms) finds no machine: ");
     assert!(ended.out.contains("(in the cache before: 0, now: 0)"), "{}", ended.out);
     assert!(machines.find().is_empty());
 }
