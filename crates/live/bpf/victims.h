@@ -58,7 +58,7 @@ struct {
 /* The sender of the reschedule interrupts that are on their way to a CPU. */
 struct sent_reschedule {
 	u64 sent_ns; /* of the first of them */
-	struct party sender; /* PARTY_UNKNOWN if there are several */
+	struct party sender; /* of the kind PARTY_UNKNOWN, whatever its id, if there are several */
 };
 
 /* By the target CPU. */
@@ -209,15 +209,15 @@ static __always_inline void note_packets(struct cpu_state *cpu, u32 packets)
 /* Notes the sender of a reschedule interrupt. */
 static __always_inline void note_reschedule(u32 target, struct party *sender, u64 now_ns)
 {
-	struct sent_reschedule *earlier = bpf_map_lookup_elem(&sent_reschedules, &target);
 	struct sent_reschedule sent = { .sent_ns = now_ns, .sender = *sender };
+	struct sent_reschedule *earlier;
 
-	if (earlier) {
-		sent.sent_ns = earlier->sent_ns;
-		if (!is_same_party(&earlier->sender, sender))
-			name_cgroup(&sent.sender, 0);
-	}
-	bpf_map_update_elem(&sent_reschedules, &target, &sent, BPF_ANY);
+	/* Of two CPUs that send at the same time, one finds the other's entry. */
+	if (!bpf_map_update_elem(&sent_reschedules, &target, &sent, BPF_NOEXIST))
+		return;
+	earlier = bpf_map_lookup_elem(&sent_reschedules, &target);
+	if (earlier && !is_same_party(&earlier->sender, sender))
+		earlier->sender.kind = PARTY_UNKNOWN;
 }
 
 /* The sender of the reschedule interrupt whose span started at start_ns. */
@@ -229,7 +229,7 @@ static __always_inline void take_reschedule(struct cpu_state *cpu, u64 start_ns,
 	/* An interrupt that is sent after the start of this span is on its way. */
 	if (!sent || sent->sent_ns > start_ns)
 		return;
-	if (sent->sent_ns >= cpu->armed_ns)
+	if (sent->sent_ns >= cpu->armed_ns && sent->sender.kind != PARTY_UNKNOWN)
 		*sender = sent->sender;
 	bpf_map_delete_elem(&sent_reschedules, &target);
 }

@@ -36,7 +36,7 @@ pub enum Distances {
 }
 
 impl Distances {
-    /// Adds the part by which the windows of two totals differ to both distances.
+    /// Widens both distances by `ratio`, the difference of the windows of two totals.
     fn wider_by_windows(self, (base, new): (f64, f64), ratio: f64) -> Distances {
         match self {
             Distances::Linear { down, up } => {

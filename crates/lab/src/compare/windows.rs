@@ -66,8 +66,8 @@ pub struct WindowLengths {
 }
 
 impl WindowLengths {
-    /// The windows of a total in both runs. `None` if the lengths do not matter: each window is a piece of work, or the runs
-    /// have no windows.
+    /// The lengths of a total's windows in both runs. `None` if they do not matter: each window is the run of one command or
+    /// workload, or neither run has windows.
     pub(super) fn of_total(base: Option<Window>, new: Option<Window>) -> Option<WindowLengths> {
         let is_work = |window: Option<Window>| window.is_none_or(|window| window.is_work);
         let length_ns = |window: Option<Window>| window.and_then(|window| window.length_ns);

@@ -70,8 +70,8 @@ impl KernelCounts {
 pub struct ExpectedInterrupt {
     /// How the kernel counts it.
     pub kind: CountedAs,
-    /// Whether the first gap began when the interrupt was due. For a stimulus without a known time: whether the first gap was
-    /// not at a tick.
+    /// Whether the first gap began when the interrupt was due. If its time is not known: whether the first gap began apart
+    /// from ticks.
     pub came_when_due: bool,
     /// Whether the interrupt must have come while the window was open, if it came at all.
     pub was_due_in_window: bool,

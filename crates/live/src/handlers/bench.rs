@@ -282,7 +282,8 @@ impl LiveBench {
         Ok(loaded)
     }
 
-    /// What is absent without a program of senders, as table and subject: the programs serve one table or two.
+    /// The table and the subject of each absence that a missing program of senders causes. It may serve two tables: `senders`
+    /// and `victims`.
     fn subjects_of_senders(&self, context: &str) -> Vec<(&'static str, String)> {
         let of_victims = self.naming.is_some().then(|| (VICTIMS, format!("causes: {context}")));
         let of_senders = self.settings.senders.then(|| (SENDERS, context.to_owned()));

@@ -60,8 +60,7 @@ impl Reason {
         Reason { text, remedy: Remedy::Intervals { effect: "narrows them" } }
     }
 
-    /// The steps in which the paper rounds its figures may explain their difference. `limit`: the share of the larger figure
-    /// by which figures must differ.
+    /// The paper's rounding may be why its figures differ by more than `limit`, a share of the larger figure.
     pub(super) fn rounded(limit: f64) -> Reason {
         let percent = limit * 100.0;
         format!("the figures are rounded and may differ by less than {percent:.0} %").into()

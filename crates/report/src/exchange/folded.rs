@@ -33,7 +33,7 @@ struct Stacks {
     below_limit: BTreeSet<Vec<String>>,
 }
 
-/// The weight of a row.
+/// What a row adds to its stack.
 enum Weight {
     Measured(f64),
     /// The number is noise around 0.

@@ -13,9 +13,11 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::content;
+
 /// Names of files that stand for their directory. The file's modification time is the time of the directory's
 /// last use; a lock on the file shows that the directory is in use.
-const USED_FILES: [&str; 4] = ["checkpoint.json", "symbols", "offsets", "rootfs.json"];
+const USED_FILES: [&str; 3] = ["checkpoint.json", content::LIST, "rootfs.json"];
 
 /// The locks of entries whose paths callers of [`hold`] use. A simulated machine may open a file of such an entry
 /// hours later, so this process holds the locks until it ends.

@@ -343,6 +343,18 @@ mod tests {
         assert_eq!(fs::read_to_string(directory.join("whole")).unwrap(), "2");
     }
 
+    /// Whatever files it has.
+    #[test]
+    fn a_checked_directory_that_is_found_is_not_evicted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let found = cache.checked_directory("facts-1", &|_| {}, |staging| {
+            fs::write(staging.join("kallsyms"), "ffffffff81000000 _text\n").unwrap();
+            Ok(())
+        });
+        assert!(in_use::lock_unused(&found.unwrap()).is_err(), "it is in use");
+    }
+
     /// A flipped bit in any byte, a missing file, and an additional file are each reported, and the directory is
     /// made again.
     #[test]

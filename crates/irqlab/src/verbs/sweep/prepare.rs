@@ -66,7 +66,9 @@ pub fn run(args: &PrepareArgs, command: Command) -> anyhow::Result<ExitCode> {
         sweep.check_task(&plan.tasks[*position], &mut hashes).map_err(usage)?;
     }
     if positions.is_empty() {
-        console::say("nothing to prepare: none of these tasks makes a machine by --dry-run");
+        console::say(
+            "nothing to prepare: no task of this sweep starts from a machine in the cache",
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let prepared = prepare(&sweep, &positions)?;
