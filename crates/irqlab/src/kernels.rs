@@ -19,10 +19,10 @@ use sim::kernels::SimKernels;
 use sim::measured;
 
 use crate::console::{ProgressLine, Redraw};
+use crate::helpers::in_guest;
 use crate::options::Usage;
 use crate::run::with_remedy_for_rights;
 use crate::simulated::Simulated;
-use crate::verbs::in_guest;
 
 /// Approximate length of a window, cycles.
 pub const WINDOW_CYCLES: u64 = 20_000;

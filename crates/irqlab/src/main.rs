@@ -9,6 +9,7 @@ mod console;
 mod dry_run;
 mod expected_time;
 mod help;
+mod helpers;
 mod identity;
 mod kernels;
 mod options;
@@ -68,31 +69,12 @@ enum Verb {
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
     Man(verbs::man::ManArgs),
-    #[command(name = live::stimulus::HELPER_VERB, hide = true)]
-    Stimulus(verbs::stimulus::StimulusArgs),
-    #[command(name = verbs::in_guest::VERB, hide = true)]
-    InGuest(verbs::in_guest::InGuestArgs),
-    #[command(name = verbs::kernel_mix::VERB, hide = true)]
-    KernelMix(verbs::kernel_mix::KernelMixArgs),
-    #[command(name = verbs::memory_simulation::VERB, hide = true)]
-    MemorySimulation(verbs::memory_simulation::MemorySimulationArgs),
-    #[command(name = verbs::timed_reads::VERB, hide = true)]
-    TimedReads(verbs::timed_reads::TimedReadsArgs),
 }
 
 impl Verb {
-    /// Whether a user runs this verb for its results. `false` for helper processes, completion scripts, manual pages.
-    fn is_started_by_a_user(&self) -> bool {
-        !matches!(
-            self,
-            Verb::Stimulus(_)
-                | Verb::InGuest(_)
-                | Verb::KernelMix(_)
-                | Verb::MemorySimulation(_)
-                | Verb::TimedReads(_)
-                | Verb::Completions(_)
-                | Verb::Man(_)
-        )
+    /// Whether the verb has results. `false` for completion scripts and manual pages.
+    fn has_results(&self) -> bool {
+        !matches!(self, Verb::Completions(_) | Verb::Man(_))
     }
 }
 
@@ -108,6 +90,12 @@ fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
     live::spawn::end_with_parent().context("the irqlab that started this one has ended")?;
+    live::host::process_cpus(); // reads the affinity now, before any thread is pinned
+    outputs::note_names_by(live::journal::note_temporary);
+    sim::name_process_limits_by(live::spawn::with_reached_limit);
+    if let Some(verb) = helpers::parse(std::env::args_os()) {
+        return verb.run();
+    }
     let command = help::arrange(Cli::command());
     let matches = command.clone().try_get_matches().unwrap_or_else(|error| {
         let arguments: Vec<String> =
@@ -116,11 +104,8 @@ fn run() -> anyhow::Result<ExitCode> {
     });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);
-    live::host::process_cpus(); // reads the affinity now, before any thread is pinned
     options::check_bench(&command, &matches)?;
-    outputs::note_names_by(live::journal::note_temporary);
-    sim::name_process_limits_by(live::spawn::with_reached_limit);
-    if cli.verb.is_started_by_a_user() {
+    if cli.verb.has_results() {
         run::restore_after_killed_runs();
     }
     match cli.verb {
@@ -144,10 +129,5 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, command),
         Verb::Man(args) => verbs::man::run(&args, command),
-        Verb::Stimulus(args) => verbs::stimulus::run(&args),
-        Verb::InGuest(args) => verbs::in_guest::run(&args),
-        Verb::KernelMix(args) => verbs::kernel_mix::run(&args),
-        Verb::MemorySimulation(args) => verbs::memory_simulation::run(&args),
-        Verb::TimedReads(args) => verbs::timed_reads::run(&args),
     }
 }

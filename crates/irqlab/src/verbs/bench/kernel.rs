@@ -21,9 +21,9 @@ use sim::models;
 use super::model::{check_processor, model_name, unidentified};
 use super::{Measured, run_of};
 use crate::console;
+use crate::helpers::kernel_mix;
 use crate::options::{On, ResultArgs, Usage, duration, help_with_exit_codes};
 use crate::run::{EVENTS_LOST, OpenRun, stop_on_signals};
-use crate::verbs::kernel_mix;
 
 /// CPUs of the simulated machine: an inter-processor interrupt needs two.
 const VCPUS: &str = "2";
