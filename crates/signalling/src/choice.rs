@@ -179,16 +179,17 @@ pub fn crossovers<E>(
     curves: &[Curve],
     ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
 ) -> Result<Vec<Crossover>, E> {
-    let mut found = Vec::new();
-    for (index, first) in curves.iter().enumerate() {
-        for second in &curves[index + 1..] {
-            let pairs: Vec<_> = first.points.iter().zip(&second.points).collect();
+    let mut crossovers = Vec::new();
+    for (index, first_curve) in curves.iter().enumerate() {
+        for second_curve in &curves[index + 1..] {
+            let pairs_of_points: Vec<_> =
+                first_curve.points.iter().zip(&second_curve.points).collect();
             // The last rate at which the two schemes differed, and their difference: CPU use may be equal at
             // several points in a row before it crosses.
-            let mut last: Option<(u64, f64)> = None;
-            for ((rate_hz, first_answer), (_, second_answer)) in pairs {
+            let mut last_difference_seen: Option<(u64, f64)> = None;
+            for ((rate_hz, first_answer), (_, second_answer)) in pairs_of_points {
                 if !keeps_up(first_answer) || !keeps_up(second_answer) {
-                    last = None;
+                    last_difference_seen = None;
                     continue;
                 }
                 let difference = cpu(first_answer) - cpu(second_answer);
@@ -197,23 +198,23 @@ pub fn crossovers<E>(
                 {
                     continue;
                 }
-                if let Some((last_hz, last_difference)) = last
-                    && (last_difference < 0.0) != (difference < 0.0)
+                if let Some((low_hz, low_difference)) = last_difference_seen
+                    && (low_difference < 0.0) != (difference < 0.0)
                 {
-                    found.push(locate_crossover(
-                        first.scheme,
-                        second.scheme,
-                        (last_hz, *rate_hz),
-                        last_difference,
+                    crossovers.push(locate_crossover(
+                        first_curve.scheme,
+                        second_curve.scheme,
+                        (low_hz, *rate_hz),
+                        low_difference,
                         ask,
                     )?);
                 }
-                last = Some((*rate_hz, difference));
+                last_difference_seen = Some((*rate_hz, difference));
             }
         }
     }
-    found.sort_by_key(|crossover| crossover.rate_hz);
-    Ok(found)
+    crossovers.sort_by_key(|crossover| crossover.rate_hz);
+    Ok(crossovers)
 }
 
 pub(crate) fn cpu(answer: &Answer) -> f64 {
@@ -231,18 +232,20 @@ pub(crate) fn same_cpu_difference(first_half_width: f64, second_half_width: f64)
     (SAME_HALF_WIDTHS * first_half_width.hypot(second_half_width)).max(SAME_RATIO)
 }
 
-/// Locates by bisection the crossover of two schemes between two rates. `low_difference` is the CPU use of
-/// `first` minus that of `second` at the lower rate.
+/// Locates the crossover of two schemes between the rates `low_hz` and `high_hz` by bisection. `low_difference` is the
+/// CPU use of `first` minus that of `second` at `low_hz`; at `high_hz` the difference has the other sign.
+///
+/// Fails with the first error of `ask`.
 fn locate_crossover<E>(
-    first: Scheme,
-    second: Scheme,
+    first_scheme: Scheme,
+    second_scheme: Scheme,
     (mut low_hz, mut high_hz): (u64, u64),
     low_difference: f64,
     ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
 ) -> Result<Crossover, E> {
     for _ in 0..HALVINGS {
         let middle_hz = geometric_mean(low_hz, high_hz);
-        let difference = cpu(&ask(first, middle_hz)?) - cpu(&ask(second, middle_hz)?);
+        let difference = cpu(&ask(first_scheme, middle_hz)?) - cpu(&ask(second_scheme, middle_hz)?);
         if (difference < 0.0) == (low_difference < 0.0) {
             low_hz = middle_hz;
         } else {
@@ -250,8 +253,12 @@ fn locate_crossover<E>(
         }
     }
     let rate_hz = geometric_mean(low_hz, high_hz);
-    let answers = [ask(first, rate_hz)?, ask(second, rate_hz)?];
-    let (below, above) = if low_difference < 0.0 { (first, second) } else { (second, first) };
+    let answers = [ask(first_scheme, rate_hz)?, ask(second_scheme, rate_hz)?];
+    let (below, above) = if low_difference < 0.0 {
+        (first_scheme, second_scheme)
+    } else {
+        (second_scheme, first_scheme)
+    };
     let cpu_ratio = f64::midpoint(cpu(&answers[0]), cpu(&answers[1]));
     Ok(Crossover { rate_hz, below, above, cpu_ratio, method: method(&answers) })
 }
@@ -268,7 +275,8 @@ fn method(answers: &[Answer]) -> Method {
 }
 
 /// For each scheme, the ranges of rates over which its latency statistic is within the bound. Where a simulation
-/// decides, the whole 95 % interval of the statistic is within the bound.
+/// decides, the whole 95 % interval of the statistic is within the bound. Bisection locates the end of a range between
+/// two points of a curve.
 ///
 /// Fails with the first error of `ask`.
 pub fn kept_ranges<E>(
@@ -281,11 +289,11 @@ pub fn kept_ranges<E>(
     let mut ranges = Vec::new();
     for curve in curves {
         let mut open_range: Option<Kept> = None;
-        let mut previous: Option<(u64, bool)> = None;
+        let mut previous_point: Option<(u64, bool)> = None;
         for (rate_hz, answer) in &curve.points {
             let (rate_hz, keeps_bound) = (*rate_hz, keeps(answer));
             // Where the previous point differs, the kept rate next to the change; else this rate.
-            let edge_hz = match previous {
+            let edge_hz = match previous_point {
                 Some((low_hz, kept_before)) if kept_before != keeps_bound => {
                     let (mut low_hz, mut high_hz) = (low_hz, rate_hz);
                     for _ in 0..HALVINGS {
@@ -300,7 +308,7 @@ pub fn kept_ranges<E>(
                 }
                 _ => rate_hz,
             };
-            previous = Some((rate_hz, keeps_bound));
+            previous_point = Some((rate_hz, keeps_bound));
             if keeps_bound {
                 let (scheme, method) = (curve.scheme, answer.method);
                 let range = open_range.get_or_insert(Kept {
@@ -322,6 +330,7 @@ pub fn kept_ranges<E>(
     Ok(ranges)
 }
 
+/// Whether the scheme keeps up, and its latency statistic is certainly within the bound.
 fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
     keeps_up(answer) && statistic.interval(answer).is_at_most(bound_ns as f64) == Decision::Yes
 }
@@ -378,22 +387,24 @@ pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
     regions_with_errors(rate_hz, without_errors)
 }
 
-/// Like [`regions_at`], for offers with half the width of the 95 % interval of their CPU use. A scheme is cheaper only
-/// if the difference exceeds the error.
+/// Like [`regions_at`], for pairs of an offer and half the width of the 95 % interval of its CPU use. A scheme is cheaper
+/// only if the difference exceeds the error.
 fn regions_with_errors(rate_hz: u64, mut offers: Vec<(Offer, f64)>) -> Vec<Region> {
     offers.sort_by(|(a, _), (b, _)| {
         a.latency_ns.total_cmp(&b.latency_ns).then(a.cpu_ratio.total_cmp(&b.cpu_ratio))
     });
     let mut regions: Vec<Region> = Vec::new();
-    let mut last_half_width = 0.0;
-    for (Offer { scheme, latency_ns: from_ns, cpu_ratio, method }, half_width) in offers {
-        if let Some(last) = regions.last_mut() {
-            if cpu_ratio > last.cpu_ratio - same_cpu_difference(last_half_width, half_width) {
+    let mut last_cpu_half_width = 0.0;
+    for (Offer { scheme, latency_ns: from_ns, cpu_ratio, method }, cpu_half_width) in offers {
+        if let Some(last_region) = regions.last_mut() {
+            if cpu_ratio
+                > last_region.cpu_ratio - same_cpu_difference(last_cpu_half_width, cpu_half_width)
+            {
                 continue;
             }
-            last.to_ns = Some(from_ns);
+            last_region.to_ns = Some(from_ns);
         }
-        last_half_width = half_width;
+        last_cpu_half_width = cpu_half_width;
         regions.push(Region { rate_hz, scheme, from_ns, to_ns: None, cpu_ratio, method });
     }
     regions
@@ -404,7 +415,7 @@ fn regions_with_errors(rate_hz: u64, mut offers: Vec<(Offer, f64)>) -> Vec<Regio
 /// cheaper than another scheme only by more than the error.
 #[must_use]
 pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
-    let Some(first) = curves.first() else { return Vec::new() };
+    let Some(first_curve) = curves.first() else { return Vec::new() };
     let regions_of_point = |(index, (rate_hz, _)): (usize, &(u64, Answer))| {
         let offers = curves.iter().filter_map(|curve| {
             let (_, answer) = curve.points.get(index).filter(|(_, answer)| keeps_up(answer))?;
@@ -418,7 +429,7 @@ pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
         });
         regions_with_errors(*rate_hz, offers.collect())
     };
-    first.points.iter().enumerate().flat_map(regions_of_point).collect()
+    first_curve.points.iter().enumerate().flat_map(regions_of_point).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use stats::Random;
 use stats::interval::t_95;
 
 use crate::costs::{COST_MAX_NS, Costs, Times};
-use crate::predict::{Form, Means, capacity, form};
+use crate::predict::{Form, Means, capacity, closed_form};
 use crate::scheme::Scheme;
 
 /// Most observations of a fit.
@@ -273,13 +273,13 @@ fn predict_row(row: &Observation, means: &Means) -> Result<Form, &'static str> {
     if row.rate_hz >= capacity(row.scheme, means, None) {
         return Err(OVER_CAPACITY);
     }
-    let mut form = form(row.scheme, means, row.rate_hz / 1e9, None, None)?;
+    let mut form = closed_form(row.scheme, means, row.rate_hz / 1e9, None, None)?;
     // The CPU time of `interrupt` has C in each event's service already, not per counted interrupt.
     if let Some(interrupts_hz) = row.interrupts_hz
         && row.scheme != Scheme::Interrupt
     {
-        form.utilisation_ratio +=
-            (interrupts_hz / 1e9 - form.interrupts) * means.for_scheme(row.scheme).interrupt_ns;
+        form.utilisation_ratio += (interrupts_hz / 1e9 - form.interrupts_per_ns)
+            * means.for_scheme(row.scheme).interrupt_ns;
     }
     Ok(form)
 }
@@ -287,9 +287,9 @@ fn predict_row(row: &Observation, means: &Means) -> Result<Form, &'static str> {
 /// Reason of a row whose rate is above the capacity at these costs, although the measured system kept up.
 const OVER_CAPACITY: &str = "the fitted costs would not keep up with it";
 
-/// All figures that are not excluded, with their errors. `None`: the costs are impossible, because some row
-/// kept up that would not keep up at these costs.
-fn figures(
+/// The errors of all figures that are not excluded, at these costs. `None`: the costs are impossible, because a row
+/// that kept up would not keep up at them.
+fn figures_at(
     observations: &[Observation],
     excluded: &[Excluded],
     means: &Means,
@@ -337,6 +337,7 @@ fn figures_without_form(observations: &[Observation], means: &Means) -> Vec<Excl
     observations.iter().map(excluded_from).collect()
 }
 
+/// The errors of the predictions for all rows, in their order. A row without a closed form has the reason in `left_out`.
 fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
     let residual_of = |(row, observation): (usize, &Observation)| {
         let form = predict_row(observation, means);
@@ -376,26 +377,27 @@ pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError>
     fit_costs(observations, start, TickCost::SameAsInterrupt)
 }
 
-/// Fits the costs that the observations determine, from the best point of a grid and with rows re-weighted
-/// [`REWEIGHTING_COUNT`] times. Leaves out rows beyond the capacity of the costs, which have no closed form.
+/// Fits the costs that the observations determine. Starts at the best point of a grid, and re-weights the rows
+/// [`REWEIGHTING_COUNT`] times. Each time, the figures without a closed form at the current costs are excluded first,
+/// because the search compares errors of equal numbers of figures.
 ///
-/// Fails if there are no more figures than costs, or no costs fit.
+/// Fails if there are no more figures than costs, or if no costs fit.
 fn fit_costs(
     observations: &[Observation],
     start: &Start,
     tick_cost: TickCost,
 ) -> Result<Fit, FitError> {
     let costs = determinable_costs(observations, tick_cost);
-    let usable = observations.iter().filter(|row| {
+    let rows_that_kept_up = observations.iter().filter(|row| {
         row.throughput_hz.is_none_or(|throughput| throughput >= KEEPS_UP_RATIO * row.rate_hz)
     });
-    let count = usable
+    let figure_count = rows_that_kept_up
         .map(|row| {
             usize::from(row.cpu_ratio.is_some()) + usize::from(row.latency_mean_ns.is_some())
         })
         .sum();
-    if count <= costs.len() {
-        return Err(FitError::TooFew { figures: count, costs: costs.len() });
+    if figure_count <= costs.len() {
+        return Err(FitError::TooFew { figures: figure_count, costs: costs.len() });
     }
     let exclude_overloaded = |row: &Observation| {
         let is_overloaded = predict_row(row, &Means::FREE).is_err();
@@ -403,7 +405,7 @@ fn fit_costs(
     };
     let excluded = observations.iter().map(exclude_overloaded).collect();
     let mut problem = Problem { observations, costs, excluded, spreads: [1.0; 2] };
-    let mut means = problem.best_of_grid(start).ok_or(FitError::NoCosts)?;
+    let mut means = problem.best_grid_point(start).ok_or(FitError::NoCosts)?;
     for _ in 0..REWEIGHTING_COUNT {
         problem.exclude_without_form(&means);
         means = problem.search(means);
@@ -411,7 +413,7 @@ fn fit_costs(
     }
     problem.exclude_without_form(&means);
     means = problem.search(means);
-    problem.estimate(means)
+    problem.fit_at(means)
 }
 
 /// Fails with [`FitError::Invalid`] at the first row that has a value out of its range.
@@ -449,7 +451,7 @@ struct Problem<'a> {
     costs: Vec<Cost>,
     /// One value per observation.
     excluded: Vec<Excluded>,
-    /// The model's own spread of relative errors, without the measurement's error: of CPU time, of latency.
+    /// The model's own spread of relative errors, without the measurement's error. Index 0: of CPU time; 1: of latency.
     spreads: [f64; 2],
 }
 
@@ -480,7 +482,12 @@ impl Problem<'_> {
         let weighted = |Figure { is_latency, error, variance }: Figure| {
             error / (self.spreads[usize::from(is_latency)].powi(2) + variance).sqrt()
         };
-        Some(figures(self.observations, &self.excluded, means)?.into_iter().map(weighted).collect())
+        Some(
+            figures_at(self.observations, &self.excluded, means)?
+                .into_iter()
+                .map(weighted)
+                .collect(),
+        )
     }
 
     /// The sum of the squared errors, which the search minimises. Infinite where the costs are impossible.
@@ -491,7 +498,7 @@ impl Problem<'_> {
 
     /// Start of the search: the best point of a grid over C and alpha (1 ns to 10 ms, 4 points per decade),
     /// with all other fitted costs at 0. `None`: no point of the grid is possible.
-    fn best_of_grid(&self, start: &Start) -> Option<Means> {
+    fn best_grid_point(&self, start: &Start) -> Option<Means> {
         let grid = |max: i32| (0..=max).map(|step| 10.0_f64.powf(f64::from(step) / 4.0));
         let mut best: Option<(f64, Means)> = None;
         for event_ns in grid(28) {
@@ -512,15 +519,15 @@ impl Problem<'_> {
     fn derivatives(&self, means: &Means, errors: &[f64]) -> Vec<Vec<f64>> {
         let column = |cost: &Cost| {
             let value = *cost.mean_in(&mut means.clone());
-            let width = (value * 1e-5).max(1e-3);
-            let moved = [width, -width].map(|step| {
-                let mut moved = *means;
-                *cost.mean_in(&mut moved) += step;
-                (step, moved)
+            let step_width = (value * 1e-5).max(1e-3);
+            let moved_costs = [step_width, -step_width].map(|step| {
+                let mut moved_means = *means;
+                *cost.mean_in(&mut moved_means) += step;
+                (step, moved_means)
             });
             // A larger cost may be impossible. Then the derivative comes from a smaller one.
-            let slopes = moved.iter().find_map(|(step, moved)| {
-                let moved_errors = self.errors(moved)?;
+            let slopes = moved_costs.iter().find_map(|(step, moved_costs)| {
+                let moved_errors = self.errors(moved_costs)?;
                 let slope = |(moved_error, error): (&f64, &f64)| (moved_error - error) / step;
                 (moved_errors.len() == errors.len())
                     .then(|| moved_errors.iter().zip(errors).map(slope).collect())
@@ -530,47 +537,53 @@ impl Problem<'_> {
         self.costs.iter().map(column).collect()
     }
 
-    /// The best costs near `means` at the current weights (Levenberg and Marquardt).
+    /// The best costs near `means` at the current weights (Levenberg and Marquardt). All costs stay at 0 or more.
+    /// `damping` falls after each step that improves the fit, and rises after each that does not.
     fn search(&self, mut means: Means) -> Means {
         let mut damping = 1e-3;
         let mut badness = self.badness(&means);
         for _ in 0..STEPS_MAX {
             let Some(errors) = self.errors(&means) else { break };
             let derivatives = self.derivatives(&means, &errors);
-            let slope: Vec<f64> = derivatives.iter().map(|column| dot(column, &errors)).collect();
+            let gradient: Vec<f64> =
+                derivatives.iter().map(|column| dot(column, &errors)).collect();
             // A cost at 0 whose slope leads below 0 is not free: it stays at 0.
             let values: Vec<f64> =
                 self.costs.iter().map(|cost| *cost.mean_in(&mut means.clone())).collect();
-            let free: Vec<usize> =
-                (0..values.len()).filter(|&cost| values[cost] > 0.0 || slope[cost] < 0.0).collect();
-            let mut improved = false;
+            let free_costs: Vec<usize> = (0..values.len())
+                .filter(|&cost| values[cost] > 0.0 || gradient[cost] < 0.0)
+                .collect();
+            let mut has_improved = false;
             while damping < 1e12 {
-                let mut matrix = normal(&derivatives, &free);
+                let mut matrix = normal_matrix(&derivatives, &free_costs);
                 for (cost, row) in matrix.iter_mut().enumerate() {
                     row[cost] += damping * row[cost].max(1e-30);
                 }
-                let Some(inverse) = inverse(&matrix) else {
+                let Some(inverse) = invert(&matrix) else {
                     damping *= 10.0;
                     continue;
                 };
-                let mut moved = means;
-                for (cost, row) in free.iter().zip(&inverse) {
-                    let step: f64 =
-                        free.iter().zip(row).map(|(other_cost, x)| x * slope[*other_cost]).sum();
-                    let value = self.costs[*cost].mean_in(&mut moved);
+                let mut moved_means = means;
+                for (cost, row) in free_costs.iter().zip(&inverse) {
+                    let step: f64 = free_costs
+                        .iter()
+                        .zip(row)
+                        .map(|(other_cost, x)| x * gradient[*other_cost])
+                        .sum();
+                    let value = self.costs[*cost].mean_in(&mut moved_means);
                     *value = (*value - step).max(0.0);
                 }
-                moved.event_ns = moved.event_ns.max(1e-3);
-                let moved_badness = self.badness(&moved);
+                moved_means.event_ns = moved_means.event_ns.max(1e-3);
+                let moved_badness = self.badness(&moved_means);
                 if moved_badness < badness {
-                    improved = badness - moved_badness > 1e-12 * badness;
-                    (means, badness) = (moved, moved_badness);
+                    has_improved = badness - moved_badness > 1e-12 * badness;
+                    (means, badness) = (moved_means, moved_badness);
                     damping = (damping / 10.0).max(1e-12);
                     break;
                 }
                 damping *= 10.0;
             }
-            if !improved {
+            if !has_improved {
                 break;
             }
             damping = damping.min(1e6);
@@ -585,7 +598,7 @@ impl Problem<'_> {
 
     /// Sets the spreads from the errors of CPU time and of latency at `means`.
     fn update_spreads(&mut self, means: &Means) {
-        let Some(figures) = figures(self.observations, &self.excluded, means) else { return };
+        let Some(figures) = figures_at(self.observations, &self.excluded, means) else { return };
         for (kind, kind_spread) in self.spreads.iter_mut().enumerate() {
             let figures_of_kind: Vec<&Figure> =
                 figures.iter().filter(|figure| usize::from(figure.is_latency) == kind).collect();
@@ -595,31 +608,32 @@ impl Problem<'_> {
         }
     }
 
-    /// The result of the fit at the best costs: intervals and residuals. Fails if the figures leave costs undetermined.
-    fn estimate(&self, means: Means) -> Result<Fit, FitError> {
+    /// The fit with these costs: their intervals, and the residuals of all rows. Fails if the figures leave costs
+    /// undetermined.
+    fn fit_at(&self, means: Means) -> Result<Fit, FitError> {
         let errors = self.errors(&means).ok_or(FitError::NoCosts)?;
         let derivatives = self.derivatives(&means, &errors);
         let value = |cost: &Cost| *cost.mean_in(&mut means.clone());
-        let free: Vec<usize> =
+        let free_costs: Vec<usize> =
             (0..self.costs.len()).filter(|&cost| value(&self.costs[cost]) > 0.0).collect();
-        let inverse =
-            inverse(&normal(&derivatives, &free)).ok_or_else(|| self.undetermined(&free))?;
-        let matrix = normal(&derivatives, &free);
+        let inverse = invert(&normal_matrix(&derivatives, &free_costs))
+            .ok_or_else(|| self.undetermined_error(&free_costs))?;
+        let matrix = normal_matrix(&derivatives, &free_costs);
         // 1 / (matrix * inverse) on the diagonal is the part of a cost's derivative that the derivatives of
         // the other costs do not explain.
         let is_undetermined =
             |index: usize| 1.0 / (matrix[index][index] * inverse[index][index]) < CONDITION_MIN;
-        let undetermined: Vec<usize> = (0..free.len())
+        let undetermined_costs: Vec<usize> = (0..free_costs.len())
             .filter(|&index| is_undetermined(index))
-            .map(|index| free[index])
+            .map(|index| free_costs[index])
             .collect();
-        if !undetermined.is_empty() {
-            return Err(self.undetermined(&undetermined));
+        if !undetermined_costs.is_empty() {
+            return Err(self.undetermined_error(&undetermined_costs));
         }
-        let degrees_of_freedom = errors.len().saturating_sub(free.len());
+        let degrees_of_freedom = errors.len().saturating_sub(free_costs.len());
         let variance = dot(&errors, &errors) / degrees_of_freedom.max(1) as f64;
         let estimate = |(index, cost): (usize, &Cost)| {
-            let position = free.iter().position(|free| *free == index);
+            let position = free_costs.iter().position(|cost| *cost == index);
             let half_width_ns = position
                 .zip(t_95(degrees_of_freedom as u64))
                 .map(|(position, t)| t * (variance * inverse[position][position]).sqrt());
@@ -637,18 +651,19 @@ impl Problem<'_> {
     }
 
     /// The error for costs that the figures leave undetermined, given as indices into `self.costs`.
-    fn undetermined(&self, costs: &[usize]) -> FitError {
+    fn undetermined_error(&self, costs: &[usize]) -> FitError {
         let names: Vec<&str> = costs.iter().map(|cost| self.costs[*cost].name()).collect();
         FitError::Undetermined(names.join(", "))
     }
 }
 
+/// The dot product of two vectors of equal length.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// The normal matrix: the dot products of the selected columns with each other.
-fn normal(columns: &[Vec<f64>], selected: &[usize]) -> Vec<Vec<f64>> {
+fn normal_matrix(columns: &[Vec<f64>], selected: &[usize]) -> Vec<Vec<f64>> {
     let row = |column: &usize| {
         selected
             .iter()
@@ -658,9 +673,9 @@ fn normal(columns: &[Vec<f64>], selected: &[usize]) -> Vec<Vec<f64>> {
     selected.iter().map(row).collect()
 }
 
-/// The inverse of a symmetric matrix with a positive diagonal (Gauss and Jordan, scaled to a diagonal of
-/// 1). `None` if the matrix has no inverse.
-fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
+/// The inverse of a symmetric matrix with a positive diagonal: Gauss and Jordan, with the matrix scaled to a diagonal
+/// of 1. `None` if the matrix has no inverse.
+fn invert(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     let size = matrix.len();
     let scale: Vec<f64> = (0..size).map(|index| matrix[index][index].sqrt()).collect();
     if scale.iter().any(|scale| !scale.is_normal()) {
@@ -698,17 +713,18 @@ fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     Some(inverse)
 }
 
-/// Indices of the rows to fit, and indices of the rows to hold out, each ascending. The part `ratio` of all
-/// rows, rounded, is held out; `seed` chooses which.
+/// Chooses rows to fit and rows to hold out. Returns the indices of both, in this order, each ascending. The part
+/// `ratio` of all `count` rows, rounded, is held out; `seed` chooses which.
 #[must_use]
 pub fn hold_out(count: usize, ratio: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
-    let mut positions: Vec<usize> = (0..count).collect();
-    Random::new(seed).shuffle(&mut positions);
-    let held_out = ((count as f64 * ratio.clamp(0.0, 1.0)).round() as usize).min(count);
-    let mut kept = positions.split_off(held_out);
-    kept.sort_unstable();
-    positions.sort_unstable();
-    (kept, positions)
+    let mut rows: Vec<usize> = (0..count).collect();
+    Random::new(seed).shuffle(&mut rows);
+    let held_out_count = ((count as f64 * ratio.clamp(0.0, 1.0)).round() as usize).min(count);
+    let mut fitted_rows = rows.split_off(held_out_count);
+    let mut held_out_rows = rows;
+    fitted_rows.sort_unstable();
+    held_out_rows.sort_unstable();
+    (fitted_rows, held_out_rows)
 }
 
 #[cfg(test)]

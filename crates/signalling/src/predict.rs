@@ -120,6 +120,7 @@ pub fn capacity_hz(scheme: Scheme, costs: &Costs, user_slice_ns: Option<u64>) ->
     capacity(scheme, &Means::new(costs), user_slice_ns)
 }
 
+/// As [`capacity_hz`], from the mean costs.
 pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>) -> f64 {
     let Means { interrupt_ns, event_ns, poll_ns, .. } = means.for_scheme(scheme);
     1e9 * match scheme {
@@ -198,9 +199,9 @@ impl Means {
 pub(crate) struct Form {
     pub utilisation_ratio: f64,
     /// Interrupts or ticks per ns.
-    pub interrupts: f64,
+    pub interrupts_per_ns: f64,
     /// Polls per ns that find no event.
-    pub empty_polls: f64,
+    pub empty_polls_per_ns: f64,
     /// Mean latency, ns; or why no closed form has it.
     pub latency_ns: Result<f64, &'static str>,
 }
@@ -232,31 +233,32 @@ pub fn predict(
     if workload.rate_hz as f64 >= limit_hz {
         return Err(NoPrediction::CapacityExceeded { rate_hz: workload.rate_hz, limit_hz });
     }
-    let rate = workload.rate_hz as f64 / 1e9;
+    let rate_per_ns = workload.rate_hz as f64 / 1e9;
     let no_form = |reason| NoPrediction::NoClosedForm { reason };
     let slice_ns = workload.user_slice_ns;
-    let form =
-        form(scheme, &Means::new(costs), rate, Some(workload.ring), slice_ns).map_err(no_form)?;
+    let form = closed_form(scheme, &Means::new(costs), rate_per_ns, Some(workload.ring), slice_ns)
+        .map_err(no_form)?;
     Ok(Prediction {
         utilisation_ratio: form.utilisation_ratio,
         throughput_hz: workload.rate_hz as f64,
-        interrupts_hz: form.interrupts * 1e9,
-        empty_polls_hz: form.empty_polls * 1e9,
-        events_per_interrupt: (form.interrupts > 0.0).then(|| rate / form.interrupts),
+        interrupts_hz: form.interrupts_per_ns * 1e9,
+        empty_polls_hz: form.empty_polls_per_ns * 1e9,
+        events_per_interrupt: (form.interrupts_per_ns > 0.0)
+            .then(|| rate_per_ns / form.interrupts_per_ns),
         latency_mean_ns: Some(form.latency_ns.map_err(no_form)?),
-        latency: quantiles(scheme, costs, rate),
+        latency: quantiles(scheme, costs, rate_per_ns),
         leftover_ratio: 1.0 - form.utilisation_ratio,
         capacity_hz: Some(limit_hz),
         drops_ratio: None,
     })
 }
 
-/// The closed form of a scheme at `rate` events per ns, which must be below the scheme's capacity.
+/// The closed form of a scheme at `rate_per_ns` events per ns, which must be below the scheme's capacity.
 /// `ring`: its slots; `None` is an infinite ring. The error is the assumption that does not hold.
-pub(crate) fn form(
+pub(crate) fn closed_form(
     scheme: Scheme,
     means: &Means,
-    rate: f64,
+    rate_per_ns: f64,
     ring: Option<u32>,
     user_slice_ns: Option<u64>,
 ) -> Result<Form, &'static str> {
@@ -269,35 +271,36 @@ pub(crate) fn form(
         variance_ns2 += means.interrupt_variance_ns2;
     }
     let service_square_ns2 = service_ns * service_ns + variance_ns2;
-    let load = rate * service_ns;
-    let queue_ns = rate * service_square_ns2 / (2.0 * (1.0 - load));
-    let vacation = vacation(scheme, means, user_slice_ns, rate, service_square_ns2)?;
+    let load = rate_per_ns * service_ns;
+    let queue_ns = rate_per_ns * service_square_ns2 / (2.0 * (1.0 - load));
+    let vacation = vacation_of(scheme, means, user_slice_ns, rate_per_ns, service_square_ns2)?;
     // Vacations take the part 1 - load of the time, so this is their number per ns.
-    let vacations = (1.0 - load) / vacation.length_ns;
-    let interrupts = if has_interrupt_per_event { rate } else { vacations * vacation.interrupts };
+    let vacations_per_ns = (1.0 - load) / vacation.length_ns;
+    let interrupts_per_ns =
+        if has_interrupt_per_event { rate_per_ns } else { vacations_per_ns * vacation.interrupts };
     // With an interrupt per event, the service contains the interrupts already.
     let interrupt_load =
-        if has_interrupt_per_event { 0.0 } else { interrupts * means.interrupt_ns };
+        if has_interrupt_per_event { 0.0 } else { interrupts_per_ns * means.interrupt_ns };
     let latency = |waiting_ns: f64| {
-        let waiting = waiting_ns / vacation.length_ns;
-        check_ring(ring, rate * queue_ns, waiting)?;
-        Ok(means.fixed_ns + service_ns + queue_ns + waiting / rate)
+        let waiting_events = waiting_ns / vacation.length_ns;
+        check_ring(ring, rate_per_ns * queue_ns, waiting_events)?;
+        Ok(means.fixed_ns + service_ns + queue_ns + waiting_events / rate_per_ns)
     };
     Ok(Form {
-        utilisation_ratio: (load + interrupt_load + vacations * vacation.spent_ns).min(1.0),
-        interrupts,
-        empty_polls: vacations * vacation.empty_polls,
+        utilisation_ratio: (load + interrupt_load + vacations_per_ns * vacation.spent_ns).min(1.0),
+        interrupts_per_ns,
+        empty_polls_per_ns: vacations_per_ns * vacation.empty_polls,
         latency_ns: vacation.waiting_ns.and_then(latency),
     })
 }
 
 /// The vacation of a scheme at `rate` events per ns; see the table at the head of this file. The error is the
 /// assumption that does not hold.
-fn vacation(
+fn vacation_of(
     scheme: Scheme,
     means: &Means,
     user_slice_ns: Option<u64>,
-    rate: f64,
+    rate_per_ns: f64,
     service_square_ns2: f64,
 ) -> Result<Vacation, &'static str> {
     let Means { wake_ns, poll_ns, event_ns, .. } = *means;
@@ -315,17 +318,17 @@ fn vacation(
     let until_event = |interrupt_delay: &InterruptDelay, setup_ns: f64, setup_square_ns2: f64| {
         let waiting_ns = interrupt_delay.waiting_ns
             + interrupt_delay.events * setup_ns
-            + rate * setup_square_ns2 / 2.0;
-        with_interrupt(1.0 / rate + interrupt_delay.length_ns + setup_ns, waiting_ns)
+            + rate_per_ns * setup_square_ns2 / 2.0;
+        with_interrupt(1.0 / rate_per_ns + interrupt_delay.length_ns + setup_ns, waiting_ns)
     };
     // A vacation whose length does not depend on arrivals. An empty one is followed by another.
-    let repeated =
-        |length_ns: f64, square_ns2: f64| with_interrupt(length_ns, rate * square_ns2 / 2.0);
+    let independent_of_arrivals =
+        |length_ns: f64, square_ns2: f64| with_interrupt(length_ns, rate_per_ns * square_ns2 / 2.0);
     let polls = |length_ns: f64, spent_ns: f64| Vacation {
         interrupts: 0.0,
-        empty_polls: (-rate * length_ns).exp(),
+        empty_polls: (-rate_per_ns * length_ns).exp(),
         spent_ns,
-        ..repeated(length_ns, length_ns * length_ns)
+        ..independent_of_arrivals(length_ns, length_ns * length_ns)
     };
     Ok(match scheme {
         Scheme::Interrupt => until_event(&InterruptDelay::NONE, wake_ns, wake_ns * wake_ns),
@@ -333,10 +336,10 @@ fn vacation(
             // The form ignores the budget's empty polls. It holds if few interrupts reach the budget, or if
             // the polls cost little. The widest distribution of events per interrupt is geometric: with 8
             // times the mean as budget, at most e^-8 of the interrupts reach it.
-            let events = (1.0 + rate * setup_ns) / (1.0 - rate * event_ns);
+            let events = (1.0 + rate_per_ns * setup_ns) / (1.0 - rate_per_ns * event_ns);
             let rarely_reaches_budget = events * 8.0 < f64::from(budget);
             if !rarely_reaches_budget
-                && poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns
+                && poll_ns > 0.01 * (1.0 - rate_per_ns * event_ns) * f64::from(budget) * event_ns
             {
                 return Err("the budget reschedules the handler too often");
             }
@@ -352,30 +355,32 @@ fn vacation(
             polls(spent_ns + user_slice_ns.unwrap_or(0) as f64, spent_ns)
         }
         Scheme::Clocked { period_ns } => {
-            clocked_vacation(means, rate, period_ns as f64, service_square_ns2)
+            clocked_vacation(means, rate_per_ns, period_ns as f64, service_square_ns2)
         }
         Scheme::Deferred { delay_ns } => {
             let length_ns = delay_ns as f64 + setup_ns;
-            repeated(length_ns, length_ns * length_ns + means.interrupt_variance_ns2)
+            independent_of_arrivals(length_ns, length_ns * length_ns + means.interrupt_variance_ns2)
         }
         Scheme::Coalesced { count, delay_ns } => {
-            let interrupt_delay = InterruptDelay::coalesced(count, rate, delay_ns as f64);
+            let interrupt_delay = InterruptDelay::coalesced(count, rate_per_ns, delay_ns as f64);
             until_event(&interrupt_delay, setup_ns, setup_square_ns2)
         }
         Scheme::Hybrid { threshold: 1, suspend_ns } => {
             let polls_max = (suspend_ns as f64 / poll_ns).ceil();
             // Probabilities that a poll finds nothing, and that all polls find nothing.
-            let empty = (-rate * poll_ns).exp();
-            let gives_up = empty.powf(polls_max);
-            let polls = (1.0 - gives_up) / (1.0 - empty);
+            let empty_probability = (-rate_per_ns * poll_ns).exp();
+            let all_empty_probability = empty_probability.powf(polls_max);
+            let polls = (1.0 - all_empty_probability) / (1.0 - empty_probability);
             // After the last empty poll the CPU waits for an interrupt, as with `drain`.
             let idle = until_event(&InterruptDelay::NONE, setup_ns, setup_square_ns2);
-            let polling_ns = polls * rate * poll_ns * poll_ns / 2.0;
+            let polling_ns = polls * rate_per_ns * poll_ns * poll_ns / 2.0;
             Vacation {
-                length_ns: polls * poll_ns + gives_up * idle.length_ns,
-                waiting_ns: idle.waiting_ns.map(|idle_ns| polling_ns + gives_up * idle_ns),
-                interrupts: gives_up,
-                empty_polls: polls - (1.0 - gives_up),
+                length_ns: polls * poll_ns + all_empty_probability * idle.length_ns,
+                waiting_ns: idle
+                    .waiting_ns
+                    .map(|idle_ns| polling_ns + all_empty_probability * idle_ns),
+                interrupts: all_empty_probability,
+                empty_polls: polls - (1.0 - all_empty_probability),
                 spent_ns: polls * poll_ns,
             }
         }
@@ -399,38 +404,44 @@ impl InterruptDelay {
     /// The first event interrupts at once.
     const NONE: InterruptDelay = InterruptDelay { length_ns: 0.0, waiting_ns: 0.0, events: 1.0 };
 
-    /// The device interrupts when `count` events wait, or `delay_ns` after the first event arrived.
-    fn coalesced(count: u32, rate: f64, delay_ns: f64) -> InterruptDelay {
+    /// The device interrupts when `count` events wait, or `delay_ns` after the first event arrived. `rate_per_ns`: events
+    /// per ns, Poisson arrivals.
+    fn coalesced(count: u32, rate_per_ns: f64, delay_ns: f64) -> InterruptDelay {
         // While j further events wait, the mean time is P(more than j arrive in the delay) / rate.
-        let mean = rate * delay_ns;
-        // The Poisson probabilities of exactly, and of more than, `further` arrivals in the delay.
+        let mean = rate_per_ns * delay_ns;
+        // The Poisson probabilities of exactly, and of more than, `more_events` arrivals in the delay.
         // The first is kept as a logarithm: exp(-mean) is 0 in floating point from a mean of 745 on.
         let mut log_probability = -mean;
         let mut probability_of_more = 1.0 - log_probability.exp();
         let (mut length_ns, mut waiting_ns) = (0.0, 0.0);
-        for further in 0..u64::from(count.saturating_sub(1)) {
-            length_ns += probability_of_more / rate;
-            waiting_ns += (further + 1) as f64 * probability_of_more / rate;
-            log_probability += (mean / (further + 1) as f64).ln();
+        for more_events in 0..u64::from(count.saturating_sub(1)) {
+            length_ns += probability_of_more / rate_per_ns;
+            waiting_ns += (more_events + 1) as f64 * probability_of_more / rate_per_ns;
+            log_probability += (mean / (more_events + 1) as f64).ln();
             probability_of_more = (probability_of_more - log_probability.exp()).max(0.0);
-            if probability_of_more < 1e-15 && further as f64 > mean {
+            if probability_of_more < 1e-15 && more_events as f64 > mean {
                 break;
             }
         }
-        InterruptDelay { length_ns, waiting_ns, events: 1.0 + rate * length_ns }
+        InterruptDelay { length_ns, waiting_ns, events: 1.0 + rate_per_ns * length_ns }
     }
 }
 
 /// The vacation between clock ticks, see the head of this file. Its length holds at any load below capacity,
 /// `waiting_ns` only under the conditions checked here.
-fn clocked_vacation(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) -> Vacation {
-    let load = rate * means.event_ns;
+fn clocked_vacation(
+    means: &Means,
+    rate_per_ns: f64,
+    period_ns: f64,
+    service_square_ns2: f64,
+) -> Vacation {
+    let load = rate_per_ns * means.event_ns;
     // `a` of the head: how much of a vacation's deviation returns, negated, in the next one.
     let feedback = load / (1.0 - load);
     let busy_square_ns2 = service_square_ns2 / (1.0 - load).powi(3);
     let length_ns = period_ns * (1.0 - load);
     let tick_variance_ns2 = means.interrupt_variance_ns2;
-    let away_variance_ns2 = (rate * length_ns * busy_square_ns2
+    let away_variance_ns2 = (rate_per_ns * length_ns * busy_square_ns2
         + (1.0 + feedback).powi(2) * tick_variance_ns2)
         / (1.0 - feedback * feedback);
     let busy_ns = means.interrupt_ns + load * period_ns;
@@ -440,7 +451,7 @@ fn clocked_vacation(means: &Means, rate: f64, period_ns: f64, service_square_ns2
     } else if busy_ns + 4.0 * away_variance_ns2.sqrt() > period_ns {
         Err("handling after one tick could last until the next")
     } else {
-        Ok(rate * square_ns2 / 2.0)
+        Ok(rate_per_ns * square_ns2 / 2.0)
     };
     Vacation { length_ns, waiting_ns, interrupts: 1.0, empty_polls: 0.0, spent_ns: 0.0 }
 }
@@ -453,9 +464,9 @@ fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'stat
     // twice the mean over the vacation. It exceeds the mean by six standard deviations in less than one of a
     // million vacations. The number in the queue exceeds n with a probability of about e^-(n / (1 + queued))
     // (Kleinrock I, 5.6), and e^-14 is less than one in a million.
-    let in_vacation = 2.0 * waiting;
-    let slots = in_vacation + 6.0 * in_vacation.sqrt() + 14.0 * (1.0 + queued);
-    if ring.is_some_and(|ring| slots > f64::from(ring)) {
+    let events_in_vacation = 2.0 * waiting;
+    let slots_needed = events_in_vacation + 6.0 * events_in_vacation.sqrt() + 14.0 * (1.0 + queued);
+    if ring.is_some_and(|ring| slots_needed > f64::from(ring)) {
         return Err("the ring could overflow");
     }
     Ok(())
@@ -463,17 +474,21 @@ fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'stat
 
 /// Quantiles where the latency is exponentially distributed: M/M/1 (Kleinrock I, 3.2). That is an interrupt
 /// per event with C = 0, no wake-up latency and exponential alpha. All `None` elsewhere.
-fn quantiles(scheme: Scheme, costs: &Costs, rate: f64) -> Quantiles {
+fn quantiles(scheme: Scheme, costs: &Costs, rate_per_ns: f64) -> Quantiles {
     let (Scheme::Interrupt, Times::Constant(0), Times::Exponential { mean_ns }, 0) =
         (scheme, costs.signal(scheme), &costs.event, costs.wake_ns)
     else {
         return Quantiles::default();
     };
-    let latency_mean_ns = 1.0 / (1.0 / *mean_ns as f64 - rate);
+    let latency_mean_ns = 1.0 / (1.0 / *mean_ns as f64 - rate_per_ns);
     // The latency that this part of the events exceeds.
-    let exceeded_by =
+    let latency_exceeded_by =
         |part: f64| Some(costs.fixed_ns + (-latency_mean_ns * part.ln()).round() as u64);
-    Quantiles { p50_ns: exceeded_by(0.5), p99_ns: exceeded_by(0.01), p999_ns: exceeded_by(0.001) }
+    Quantiles {
+        p50_ns: latency_exceeded_by(0.5),
+        p99_ns: latency_exceeded_by(0.01),
+        p999_ns: latency_exceeded_by(0.001),
+    }
 }
 
 #[cfg(test)]

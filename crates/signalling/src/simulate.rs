@@ -30,7 +30,7 @@ pub const EVENTS_MAX: u64 = 10_000_000_000;
 pub const APPLICATION_SLICE_NS: u64 = 1_000_000;
 /// Number of empty looks before an event that are simulated one by one, where looks vary in length.
 const LOOKS_SIMULATED: u64 = 16;
-/// Maximum number of batches of events from which the intervals of the simulated figures come.
+/// Maximum number of batches of events. The intervals of the simulated figures come from the batches' means.
 const BATCHES: u64 = 64;
 /// If none of n independent events is lost, the 95 % interval of the lost part ends at this number over n (exact
 /// binomial interval).
@@ -122,9 +122,9 @@ pub struct Simulated {
     pub leftover_ns: u64,
     /// Time from an event's arrival until it was done, ns; includes [`Costs::fixed_ns`].
     pub latency: Distribution,
-    /// The most events that waited for the handler or the application while the first half of the events arrived, and
-    /// while the second half did.
-    most_waiting: [u64; 2],
+    /// Maximum number of events that waited for the handler or the application: while the first half of the events
+    /// arrived, and while the second half did.
+    waiting_max_by_half: [u64; 2],
     /// The smallest latency, ns; `u64::MAX` without a latency.
     latency_min_ns: u64,
     /// The counts up to the last arrival. `None` until the last arrival. Without a warm-up, only a trace has them: it
@@ -165,6 +165,15 @@ struct Totals {
     lost: u64,
 }
 
+/// What a batch of arrivals added to the [`Totals`].
+struct BatchDifference {
+    duration_ns: f64,
+    /// CPU time of the handler, ns.
+    handler_ns: f64,
+    /// Number of lost events.
+    lost: f64,
+}
+
 /// A simulation with fewer events cannot tell whether the scheme keeps up.
 const KEEPING_UP_EVENTS_MIN: u64 = 1_000;
 /// Fewer waiting events than this part of all of them may be the chance of arrivals.
@@ -189,7 +198,7 @@ impl Simulated {
             application_ns: 0,
             leftover_ns: 0,
             latency: Distribution::default(),
-            most_waiting: [0; 2],
+            waiting_max_by_half: [0; 2],
             latency_min_ns: u64::MAX,
             until_last_arrival: None,
             totals: vec![Totals { now_ns, handler_ns: 0, lost: 0 }],
@@ -222,10 +231,10 @@ impl Simulated {
     /// the first half, and more than a fiftieth of all events. `false` with too few events to tell.
     #[must_use]
     pub fn fell_behind(&self) -> bool {
-        let [first, second] = self.most_waiting;
+        let [first_half_max, second_half_max] = self.waiting_max_by_half;
         self.arrived >= KEEPING_UP_EVENTS_MIN
-            && second > first + first / 2
-            && second > self.arrived / WAITING_PART
+            && second_half_max > first_half_max + first_half_max / 2
+            && second_half_max > self.arrived / WAITING_PART
     }
 
     /// The figures that a closed form also has, and the drops.
@@ -260,14 +269,14 @@ impl Simulated {
     #[must_use]
     pub fn intervals(&self) -> SimulatedIntervals {
         let has_few_bursts = self.has_few_bursts();
-        let known =
+        let unless_few_bursts =
             |ends: IntervalEnds| if has_few_bursts { IntervalEnds::default() } else { ends };
         SimulatedIntervals {
-            p50_ns: known(self.quantile_interval_ns(50_000)),
-            p99_ns: known(self.quantile_interval_ns(99_000)),
-            p999_ns: known(self.quantile_interval_ns(99_900)),
+            p50_ns: unless_few_bursts(self.quantile_interval_ns(50_000)),
+            p99_ns: unless_few_bursts(self.quantile_interval_ns(99_000)),
+            p999_ns: unless_few_bursts(self.quantile_interval_ns(99_900)),
             cpu_half_width_ratio: if has_few_bursts { None } else { self.cpu_half_width_ratio() },
-            lost_ratio: known(self.lost_ratio_interval()),
+            lost_ratio: unless_few_bursts(self.lost_ratio_interval()),
         }
     }
 
@@ -309,15 +318,15 @@ impl Simulated {
         self.ring_drops + self.queue_drops
     }
 
-    /// The difference of each batch's totals: duration, CPU time of the handler, and lost events.
-    fn batch_differences(&self) -> Vec<[f64; 3]> {
+    /// What each batch added to the totals.
+    fn batch_differences(&self) -> Vec<BatchDifference> {
         let difference = |pair: &[Totals]| {
             let [start, end] = [pair[0], pair[1]];
-            [
-                (end.now_ns - start.now_ns) as f64,
-                (end.handler_ns - start.handler_ns) as f64,
-                (end.lost - start.lost) as f64,
-            ]
+            BatchDifference {
+                duration_ns: (end.now_ns - start.now_ns) as f64,
+                handler_ns: (end.handler_ns - start.handler_ns) as f64,
+                lost: (end.lost - start.lost) as f64,
+            }
         };
         self.totals.windows(2).map(difference).collect()
     }
@@ -329,32 +338,38 @@ impl Simulated {
     /// the spread (a control variate: Law and Kelton, Simulation Modeling and Analysis, ch. 11).
     fn cpu_half_width_ratio(&self) -> Option<f64> {
         let batches = self.batch_differences();
-        let number = batches.len() as f64;
-        let mean = |index: usize| batches.iter().map(|batch| batch[index]).sum::<f64>() / number;
-        let (mean_duration_ns, mean_handler_ns) = (mean(0), mean(1));
-        let deviations = batches.iter().map(|[duration_ns, handler_ns, _]| {
-            (duration_ns - mean_duration_ns, handler_ns - mean_handler_ns)
+        let mean = |value: fn(&BatchDifference) -> f64| {
+            batches.iter().map(value).sum::<f64>() / batches.len() as f64
+        };
+        let mean_duration_ns = mean(|batch| batch.duration_ns);
+        let mean_handler_ns = mean(|batch| batch.handler_ns);
+        // The deviations from the means: x of the duration, y of the handler's time.
+        let deviations = batches.iter().map(|batch| {
+            (batch.duration_ns - mean_duration_ns, batch.handler_ns - mean_handler_ns)
         });
-        let (squares, products) =
-            deviations.clone().fold((0.0, 0.0), |sums, (x, y)| (sums.0 + x * x, sums.1 + x * y));
-        let slope = if squares > 0.0 { products / squares } else { 0.0 };
+        let (sum_of_squares, sum_of_products) = deviations
+            .clone()
+            .fold((0.0, 0.0), |(squares, products), (x, y)| (squares + x * x, products + x * y));
+        let slope = if sum_of_squares > 0.0 { sum_of_products / sum_of_squares } else { 0.0 };
         let pairs: Vec<(f64, f64)> = if self.is_rate_exact {
             let residuals = deviations.map(|(x, y)| y - slope * x);
             residuals.map(|residual| (mean_handler_ns + residual, mean_duration_ns)).collect()
         } else {
-            batches.iter().map(|[duration_ns, handler_ns, _]| (*handler_ns, *duration_ns)).collect()
+            batches.iter().map(|batch| (batch.handler_ns, batch.duration_ns)).collect()
         };
         ratio_from_batches(&pairs).map(|interval| interval.half_width)
     }
 
-    /// The 95 % interval of the part of the events that is lost.
+    /// The 95 % interval of the part of the events that is lost. The interval has no upper end if the batches do not bound
+    /// the part: they correlate, or no whole batch has a loss.
     fn lost_ratio_interval(&self) -> IntervalEnds {
         let arrived = self.arrived.max(1) as f64;
         if self.lost() == 0 {
             // The chance of a longer queue falls at least exponentially with its length. If half of the places were
             // never needed, the loss is negligible. A rare long burst or handling is another matter.
             let is_far_from_full = self.has_short_tails
-                && 2 * self.most_waiting[0].max(self.most_waiting[1]) <= self.places_min;
+                && 2 * self.waiting_max_by_half[0].max(self.waiting_max_by_half[1])
+                    <= self.places_min;
             let high = LOSS_CLUSTER_EVENTS * ZERO_LOSS_EVENTS / arrived;
             return IntervalEnds {
                 low: Some(0.0),
@@ -365,16 +380,20 @@ impl Simulated {
         let batches = self.batch_differences();
         let arrived_per_batch = arrived / batches.len().max(1) as f64;
         let pairs: Vec<(f64, f64)> =
-            batches.iter().map(|[.., lost]| (*lost, arrived_per_batch)).collect();
+            batches.iter().map(|batch| (batch.lost, arrived_per_batch)).collect();
         let half_width = ratio_from_batches(&pairs).filter(is_reliable).and_then(|interval| {
             // Losses in few batches have few degrees of freedom.
-            let filled = batches.iter().filter(|[.., lost]| *lost > 0.0).count() as u64;
+            let batches_with_loss = batches.iter().filter(|batch| batch.lost > 0.0).count() as u64;
             // All losses are after the last whole batch.
-            if filled == 0 {
+            if batches_with_loss == 0 {
                 return None;
             }
-            let freedom = interval.degrees_of_freedom.min(filled.saturating_sub(1).max(1));
-            Some(interval.half_width * t_95(freedom)? / t_95(interval.degrees_of_freedom)?)
+            let degrees_of_freedom =
+                interval.degrees_of_freedom.min(batches_with_loss.saturating_sub(1).max(1));
+            Some(
+                interval.half_width * t_95(degrees_of_freedom)?
+                    / t_95(interval.degrees_of_freedom)?,
+            )
         });
         IntervalEnds {
             low: Some(half_width.map_or(0.0, |half_width| (ratio - half_width).max(0.0))),
@@ -389,9 +408,7 @@ fn is_reliable(interval: &Interval) -> bool {
 }
 
 impl Simulation<'_> {
-    /// Checks the ranges given at the fields.
-    ///
-    /// The error names the first value that is outside of its range.
+    /// Checks the ranges given at the fields. The error names the first value that is out of its range.
     pub fn check(&self) -> Result<(), SimulationError> {
         self.costs.check()?;
         self.arrivals.trace_rate_hz()?;
@@ -407,7 +424,7 @@ impl Simulation<'_> {
             _ => (1, 0),
         };
         let slots = "1 to 16777216";
-        for (what, value, allowed, range) in [
+        for (quantity, value, allowed, range) in [
             ("the rate", self.rate_hz, "1 to 1000000000 events/s", 1..=1_000_000_000),
             ("the ring", self.ring.into(), slots, 1..=1 << 24),
             ("the application's queue", queue.into(), slots, 1..=1 << 24),
@@ -429,13 +446,15 @@ impl Simulation<'_> {
             ("the time between bursts", off_ns, "0 to 1000s", 0..=1_000_000_000_000),
         ] {
             if !range.contains(&value) {
-                return Err(SimulationError::Range { what, value, allowed });
+                return Err(SimulationError::Range { what: quantity, value, allowed });
             }
         }
         Ok(())
     }
 }
 
+/// Runs the simulation to its end.
+///
 /// Fails when a value is out of the range given at its field.
 pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
     simulation.check()?;
@@ -464,19 +483,20 @@ struct Ring {
     /// Number of events that wait.
     waiting: usize,
     /// Most events that may wait; up to `slots.len()`.
-    limit: usize,
+    waiting_max: usize,
 }
 
 impl Ring {
-    fn new(limit: u32) -> Ring {
-        let slots = (limit as usize).next_power_of_two();
-        Ring { slots: vec![0; slots], mask: slots - 1, first: 0, waiting: 0, limit: limit as usize }
+    fn new(waiting_max: u32) -> Ring {
+        let slot_count = (waiting_max as usize).next_power_of_two();
+        let (slots, mask) = (vec![0; slot_count], slot_count - 1);
+        Ring { slots, mask, first: 0, waiting: 0, waiting_max: waiting_max as usize }
     }
 
     /// Adds an event. Returns false if the ring is full.
     #[inline]
     fn push(&mut self, arrival_ns: u64) -> bool {
-        if self.waiting == self.limit {
+        if self.waiting == self.waiting_max {
             return false;
         }
         self.slots[(self.first + self.waiting) & self.mask] = arrival_ns;
@@ -501,9 +521,9 @@ struct Cpu<'a> {
     /// Random numbers for costs, independent of the arrivals.
     random: Random,
     /// Time since the start of the simulation, ns.
-    now: u64,
+    now_ns: u64,
     /// Time of the next arrival, ns; `u64::MAX` after the last.
-    next_arrival: u64,
+    next_arrival_ns: u64,
     ring: Ring,
     /// Arrival times of events that wait for the application.
     queue: VecDeque<u64>,
@@ -511,15 +531,15 @@ struct Cpu<'a> {
     event_remaining_ns: Option<u64>,
     /// Events that arrived since the start, including the warm-up.
     arrived: u64,
-    /// End of the warm-up, ns; 0 before.
-    counts_from: u64,
+    /// End of the warm-up, ns; 0 before. Counting starts here.
+    counting_start_ns: u64,
     /// Events in the ring at the end of the warm-up. They arrived before, so they are not among the arrivals that count.
     warm_up_waiting: u64,
-    /// Counts since `counts_from`. Its `duration_ns` and batches are set only by `result`.
-    counted: Simulated,
-    /// Latencies since `counts_from`, for the interval of the mean.
+    /// The result: counts since `counting_start_ns`. Only `result` sets its `duration_ns` and batches.
+    simulated: Simulated,
+    /// Latencies since `counting_start_ns`, for the interval of the mean.
     batches: Batches,
-    /// Histograms of the latencies since `counts_from`, for the intervals of quantiles.
+    /// Histograms of the latencies since `counting_start_ns`, for the intervals of quantiles.
     sections: Sections,
 }
 
@@ -532,68 +552,72 @@ impl<'a> Cpu<'a> {
             simulation.warm_up,
             simulation.seed,
         );
-        let next_arrival = source.next();
+        let next_arrival_ns = source.next();
         let counted_events = simulation.events - simulation.warm_up;
         Cpu {
             simulation,
             source,
             // Another seed than the arrivals have, so that costs and gaps are independent.
             random: Random::new(!simulation.seed),
-            now: 0,
-            next_arrival,
+            now_ns: 0,
+            next_arrival_ns,
             ring: Ring::new(simulation.ring),
             queue: VecDeque::new(),
             event_remaining_ns: None,
             arrived: 0,
-            counts_from: 0,
+            counting_start_ns: 0,
             warm_up_waiting: 0,
-            counted: Simulated::empty(simulation, 0),
+            simulated: Simulated::empty(simulation, 0),
             batches: Batches::covering(counted_events, BATCHES),
             sections: Sections::covering(counted_events, BATCHES),
         }
     }
 
+    /// Finishes the counts and histograms. Call it after the run of the scheme.
     fn result(mut self) -> Simulated {
-        self.counted.duration_ns = self.now - self.counts_from;
-        self.counted.latency.batches = self.batches;
-        self.counted.latency.sections = self.sections;
-        self.counted
+        self.simulated.duration_ns = self.now_ns - self.counting_start_ns;
+        self.simulated.latency.batches = self.batches;
+        self.simulated.latency.sections = self.sections;
+        self.simulated
     }
 
-    /// Puts the events that have arrived by `now` into the ring, or drops them if the ring is full.
+    /// Puts the events that have arrived by `now_ns` into the ring, or drops them if the ring is full. Starts counting at
+    /// the end of the warm-up, and keeps the counts up to the last arrival.
     #[inline]
     fn admit(&mut self) {
-        while self.next_arrival <= self.now {
+        while self.next_arrival_ns <= self.now_ns {
             self.arrived += 1;
-            self.counted.arrived += 1;
-            if !self.ring.push(self.next_arrival) {
-                self.counted.ring_drops += 1;
+            self.simulated.arrived += 1;
+            if !self.ring.push(self.next_arrival_ns) {
+                self.simulated.ring_drops += 1;
             }
             let simulation = self.simulation;
-            let half = simulation.warm_up + (simulation.events - simulation.warm_up) / 2;
+            let first_half_end = simulation.warm_up + (simulation.events - simulation.warm_up) / 2;
             let waiting = self.ring.waiting as u64 + self.queue.len() as u64;
-            let most = &mut self.counted.most_waiting[usize::from(self.arrived > half)];
-            *most = waiting.max(*most);
+            let waiting_max =
+                &mut self.simulated.waiting_max_by_half[usize::from(self.arrived > first_half_end)];
+            *waiting_max = waiting.max(*waiting_max);
             if self.arrived == self.simulation.warm_up {
                 self.start_counting();
             }
             self.end_batch();
-            self.next_arrival = self.source.next();
+            self.next_arrival_ns = self.source.next();
             let is_trace = matches!(self.simulation.arrivals, Arrivals::Trace(_));
             let starts_at_arrival =
-                self.simulation.warm_up > 0 || (is_trace && self.counted.delivered > 0);
-            if self.next_arrival == u64::MAX && starts_at_arrival {
-                let counts = self.counted.counts(self.now - self.counts_from);
-                self.counted.until_last_arrival = Some(counts);
+                self.simulation.warm_up > 0 || (is_trace && self.simulated.delivered > 0);
+            if self.next_arrival_ns == u64::MAX && starts_at_arrival {
+                let counts = self.simulated.counts(self.now_ns - self.counting_start_ns);
+                self.simulated.until_last_arrival = Some(counts);
             }
         }
     }
 
+    /// Ends the warm-up: discards all counts, and starts new ones with the last arrival of the warm-up.
     #[cold]
     fn start_counting(&mut self) {
-        self.counts_from = self.now;
+        self.counting_start_ns = self.now_ns;
         self.warm_up_waiting = self.ring.waiting as u64;
-        self.counted = Simulated::empty(self.simulation, self.now);
+        self.simulated = Simulated::empty(self.simulation, self.now_ns);
         let counted_events = self.simulation.events - self.simulation.warm_up;
         self.batches = Batches::covering(counted_events, BATCHES);
         self.sections = Sections::covering(counted_events, BATCHES);
@@ -602,26 +626,26 @@ impl<'a> Cpu<'a> {
     /// Stores the totals if the last arrival was the last one of a batch.
     #[inline]
     fn end_batch(&mut self) {
-        let arrived = self.counted.arrived;
+        let arrived = self.simulated.arrived;
         if arrived > 0 && arrived & ((1 << self.batches.shift) - 1) == 0 {
-            self.counted.totals.push(Totals {
-                now_ns: self.now,
-                handler_ns: self.counted.handler_ns,
-                lost: self.counted.lost(),
+            self.simulated.totals.push(Totals {
+                now_ns: self.now_ns,
+                handler_ns: self.simulated.handler_ns,
+                lost: self.simulated.lost(),
             });
         }
     }
 
     /// Whether no event waits in the ring and none will arrive.
     fn is_over(&self) -> bool {
-        self.next_arrival == u64::MAX && self.ring.waiting == 0
+        self.next_arrival_ns == u64::MAX && self.ring.waiting == 0
     }
 
     /// The handler uses the CPU for `ns`.
     #[inline]
     fn spend(&mut self, ns: u64) {
-        self.now += ns;
-        self.counted.handler_ns += ns;
+        self.now_ns += ns;
+        self.simulated.handler_ns += ns;
     }
 
     /// Takes an interrupt or a tick: spends its CPU time and counts it.
@@ -629,66 +653,66 @@ impl<'a> Cpu<'a> {
     fn take_interrupt(&mut self) {
         let ns = self.simulation.costs.signal(self.simulation.scheme).draw(&mut self.random);
         self.spend(ns);
-        self.counted.interrupts += 1;
+        self.simulated.interrupts += 1;
     }
 
     /// Handles the first event of the ring. The event is then done, or waits for the application.
     #[inline]
     fn handle(&mut self) {
-        let arrival = self.ring.pop();
+        let arrival_ns = self.ring.pop();
         let ns = self.simulation.costs.event.draw(&mut self.random);
         self.spend(ns);
-        self.counted.handled += 1;
+        self.simulated.handled += 1;
         match &self.simulation.application {
-            None => self.deliver(arrival),
+            None => self.deliver(arrival_ns),
             Some(application) if self.queue.len() < application.queue as usize => {
-                self.queue.push_back(arrival);
+                self.queue.push_back(arrival_ns);
             }
             // The ring is first in, first out: the events of the warm-up leave it first.
-            Some(_) if self.counted.handled <= self.warm_up_waiting => {}
-            Some(_) => self.counted.queue_drops += 1,
+            Some(_) if self.simulated.handled <= self.warm_up_waiting => {}
+            Some(_) => self.simulated.queue_drops += 1,
         }
     }
 
     /// Records the latency of an event that is done now.
     #[inline]
-    fn deliver(&mut self, arrival: u64) {
-        let latency_ns = self.now - arrival + self.simulation.costs.fixed_ns;
-        let index = self.counted.delivered;
-        self.counted.delivered += 1;
-        self.counted.latency.record(latency_ns, self.now);
-        self.counted.latency_min_ns = latency_ns.min(self.counted.latency_min_ns);
+    fn deliver(&mut self, arrival_ns: u64) {
+        let latency_ns = self.now_ns - arrival_ns + self.simulation.costs.fixed_ns;
+        let index = self.simulated.delivered;
+        self.simulated.delivered += 1;
+        self.simulated.latency.record(latency_ns, self.now_ns);
+        self.simulated.latency_min_ns = latency_ns.min(self.simulated.latency_min_ns);
         self.batches.record(latency_ns, index);
-        let last = self.sections.cells.len() - 1;
-        let section = ((index >> self.sections.shift) as usize).min(last);
+        let last_section = self.sections.cells.len() - 1;
+        let section = ((index >> self.sections.shift) as usize).min(last_section);
         self.sections.cells[section].record(slot_of(latency_ns));
     }
 
-    /// The handler leaves the CPU to the application, then to users' work, until `until`. Does nothing if
-    /// `until` is in the past.
+    /// The handler leaves the CPU to the application, then to users' work, until `until_ns`. Does nothing if
+    /// `until_ns` is in the past.
     #[inline]
-    fn leave_until(&mut self, until: u64) {
+    fn leave_until(&mut self, until_ns: u64) {
         if self.simulation.application.is_some() {
-            self.run_application_until(until);
+            self.run_application_until(until_ns);
         }
-        self.counted.leftover_ns += until.saturating_sub(self.now);
-        self.now = self.now.max(until);
+        self.simulated.leftover_ns += until_ns.saturating_sub(self.now_ns);
+        self.now_ns = self.now_ns.max(until_ns);
     }
 
-    /// The application works until `until`, or until its queue is empty.
-    fn run_application_until(&mut self, until: u64) {
+    /// The application works until `until_ns`, or until its queue is empty.
+    fn run_application_until(&mut self, until_ns: u64) {
         let Some(application) = &self.simulation.application else { return };
-        while self.now < until && !self.queue.is_empty() {
+        while self.now_ns < until_ns && !self.queue.is_empty() {
             let random = &mut self.random;
             let remaining_ns =
                 self.event_remaining_ns.take().unwrap_or_else(|| application.event.draw(random));
-            let ns = remaining_ns.min(until - self.now);
-            self.now += ns;
-            self.counted.application_ns += ns;
-            if ns < remaining_ns {
-                self.event_remaining_ns = Some(remaining_ns - ns);
-            } else if let Some(arrival) = self.queue.pop_front() {
-                self.deliver(arrival);
+            let work_ns = remaining_ns.min(until_ns - self.now_ns);
+            self.now_ns += work_ns;
+            self.simulated.application_ns += work_ns;
+            if work_ns < remaining_ns {
+                self.event_remaining_ns = Some(remaining_ns - work_ns);
+            } else if let Some(arrival_ns) = self.queue.pop_front() {
+                self.deliver(arrival_ns);
             }
         }
     }
@@ -698,13 +722,13 @@ impl<'a> Cpu<'a> {
         self.simulation.user_slice_ns.is_some() || !self.queue.is_empty()
     }
 
-    /// Gives the CPU to others for `ns`. Takes it back earlier if there is no users' work and the application's queue
+    /// Leaves the CPU to others for `ns`. Without users' work, takes it back earlier if the application's queue
     /// becomes empty.
     fn share(&mut self, ns: u64) {
         if self.simulation.user_slice_ns.is_some() {
-            self.leave_until(self.now + ns);
+            self.leave_until(self.now_ns + ns);
         } else {
-            self.run_application_until(self.now + ns);
+            self.run_application_until(self.now_ns + ns);
         }
     }
 
@@ -714,10 +738,10 @@ impl<'a> Cpu<'a> {
     fn wait_for_event(&mut self) -> bool {
         self.admit();
         if self.ring.waiting == 0 {
-            if self.next_arrival == u64::MAX {
+            if self.next_arrival_ns == u64::MAX {
                 return false;
             }
-            self.leave_until(self.next_arrival + self.simulation.costs.wake_ns);
+            self.leave_until(self.next_arrival_ns + self.simulation.costs.wake_ns);
             self.admit();
         }
         true
@@ -732,12 +756,12 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// Handles events until the ring is empty, and returns their number. After `budget` events an empty poll
-    /// is spent; after the quota, others get the CPU.
+    /// Handles events until the ring is empty, and returns their number. After each `budget` events the handler spends an
+    /// empty poll; after each quota of events, others get the CPU for as long as the handler had it.
     #[inline]
-    fn exhaust(&mut self, budget: Option<u32>) -> u64 {
+    fn drain_ring(&mut self, budget: Option<u32>) -> u64 {
         let (mut handled, mut budget_used, mut quota_used) = (0, 0, 0);
-        let mut since = self.now;
+        let mut turn_start_ns = self.now_ns;
         loop {
             self.admit();
             if self.ring.waiting == 0 {
@@ -749,8 +773,8 @@ impl<'a> Cpu<'a> {
                 self.admit();
             }
             if self.simulation.quota == Some(quota_used) {
-                self.share(self.now - since);
-                (since, quota_used) = (self.now, 0);
+                self.share(self.now_ns - turn_start_ns);
+                (turn_start_ns, quota_used) = (self.now_ns, 0);
                 self.admit();
             }
             self.handle();
@@ -764,17 +788,17 @@ impl<'a> Cpu<'a> {
     fn run_drain(&mut self, budget: u32) {
         while self.wait_for_event() {
             self.take_interrupt();
-            self.exhaust(Some(budget));
+            self.drain_ring(Some(budget));
         }
     }
 
     /// How many periods of `length_ns` without an event end before the next arrival, so that a scheme can skip them in one step.
     /// 0 while the application has work, because its progress must be simulated.
     fn empty_periods(&self, length_ns: u64) -> u64 {
-        if self.next_arrival == u64::MAX || !self.queue.is_empty() {
+        if self.next_arrival_ns == u64::MAX || !self.queue.is_empty() {
             return 0;
         }
-        self.next_arrival.saturating_sub(self.now + 1) / length_ns.max(1)
+        self.next_arrival_ns.saturating_sub(self.now_ns + 1) / length_ns.max(1)
     }
 
     /// Runs [`Scheme::Deferred`]: the CPU looks at the ring each time a timer of `delay_ns` expires, and the timer starts again
@@ -793,44 +817,47 @@ impl<'a> Cpu<'a> {
                 let empty_looks = self
                     .empty_periods(time_between_looks_ns + look_ns)
                     .saturating_sub(looks_simulated);
-                self.counted.leftover_ns += empty_looks * time_between_looks_ns;
-                self.counted.interrupts += empty_looks;
-                self.now += empty_looks * time_between_looks_ns;
+                self.simulated.leftover_ns += empty_looks * time_between_looks_ns;
+                self.simulated.interrupts += empty_looks;
+                self.now_ns += empty_looks * time_between_looks_ns;
                 self.spend(empty_looks * look_ns);
             }
-            self.leave_until(self.now + time_between_looks_ns);
+            self.leave_until(self.now_ns + time_between_looks_ns);
             self.take_interrupt();
-            self.exhaust(None);
+            self.drain_ring(None);
         }
     }
 
     /// Runs [`Scheme::Clocked`]: at each tick, the CPU handles events until the ring is empty. The ticks keep their period.
     fn run_clocked(&mut self, period_ns: u64) {
-        let tick_ns = (self.simulation.costs.signal(self.simulation.scheme).mean_ns().round()
+        let tick_cost_ns = (self.simulation.costs.signal(self.simulation.scheme).mean_ns().round()
             as u64)
             .min(period_ns);
-        let mut tick = period_ns;
+        let mut next_tick_ns = period_ns;
         while !self.is_over() {
             self.admit();
-            if self.ring.waiting == 0 && self.now < tick && self.next_arrival > tick {
+            if self.ring.waiting == 0
+                && self.now_ns < next_tick_ns
+                && self.next_arrival_ns > next_tick_ns
+            {
                 // Empty ticks are skipped, like empty deferred looks. The next arrival is after the last skipped tick.
-                self.leave_until(tick);
-                let empty = self.empty_periods(period_ns);
-                self.counted.interrupts += empty;
-                self.spend(empty * tick_ns);
-                tick += empty * period_ns;
-                self.leave_until(tick);
+                self.leave_until(next_tick_ns);
+                let empty_ticks = self.empty_periods(period_ns);
+                self.simulated.interrupts += empty_ticks;
+                self.spend(empty_ticks * tick_cost_ns);
+                next_tick_ns += empty_ticks * period_ns;
+                self.leave_until(next_tick_ns);
             }
-            self.leave_until(tick);
-            self.tick(&mut tick, period_ns);
+            self.leave_until(next_tick_ns);
+            self.take_tick(&mut next_tick_ns, period_ns);
             let mut handled = 0;
             loop {
                 self.admit();
                 if self.ring.waiting == 0 || self.simulation.quota == Some(handled) {
                     break;
                 }
-                if self.now >= tick {
-                    self.tick(&mut tick, period_ns);
+                if self.now_ns >= next_tick_ns {
+                    self.take_tick(&mut next_tick_ns, period_ns);
                     handled = 0;
                     self.admit();
                 }
@@ -840,12 +867,12 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// Takes the clock tick that was due at `tick`, and sets `tick` to the next one. Of the ticks that fell
-    /// due meanwhile, the last stays pending, and the others are lost.
-    fn tick(&mut self, tick: &mut u64, period_ns: u64) {
+    /// Takes the clock tick that was due at `due_ns`, and sets `due_ns` to the next tick. If several ticks were due during
+    /// this one, the last stays pending, and the others are lost.
+    fn take_tick(&mut self, due_ns: &mut u64, period_ns: u64) {
         self.take_interrupt();
-        let periods_late = self.now.saturating_sub(*tick) / period_ns;
-        *tick += periods_late.max(1) * period_ns;
+        let periods_late = self.now_ns.saturating_sub(*due_ns) / period_ns;
+        *due_ns += periods_late.max(1) * period_ns;
     }
 
     /// Runs [`Scheme::Coalesced`]: the device interrupts when `count` events wait, or `delay_ns` after the first of them came.
@@ -853,20 +880,20 @@ impl<'a> Cpu<'a> {
         while !self.is_over() {
             self.admit();
             if self.ring.waiting == 0 {
-                self.leave_until(self.next_arrival);
-                let deadline = self.now + delay_ns;
+                self.leave_until(self.next_arrival_ns);
+                let deadline_ns = self.now_ns + delay_ns;
                 self.admit();
-                while self.ring.waiting < count as usize && self.next_arrival < deadline {
-                    self.leave_until(self.next_arrival);
+                while self.ring.waiting < count as usize && self.next_arrival_ns < deadline_ns {
+                    self.leave_until(self.next_arrival_ns);
                     self.admit();
                 }
                 if self.ring.waiting < count as usize {
-                    self.leave_until(deadline);
+                    self.leave_until(deadline_ns);
                 }
-                self.leave_until(self.now + self.simulation.costs.wake_ns);
+                self.leave_until(self.now_ns + self.simulation.costs.wake_ns);
             }
             self.take_interrupt();
-            self.exhaust(None);
+            self.drain_ring(None);
         }
     }
 
@@ -877,14 +904,14 @@ impl<'a> Cpu<'a> {
         let polls_max = suspend_ns.div_ceil(poll_ns);
         while self.wait_for_event() {
             self.take_interrupt();
-            let mut is_polling = self.exhaust(None) >= u64::from(threshold);
+            let mut is_polling = self.drain_ring(None) >= u64::from(threshold);
             while is_polling {
-                let since = self.now;
+                let polling_start_ns = self.now_ns;
                 is_polling = self.poll(polls_max, poll_ns);
                 if self.simulation.quota.is_some() {
-                    self.share(self.now - since);
+                    self.share(self.now_ns - polling_start_ns);
                 }
-                self.exhaust(None);
+                self.drain_ring(None);
             }
         }
     }
@@ -892,11 +919,12 @@ impl<'a> Cpu<'a> {
     /// Polls an empty ring until an event has arrived, at most `polls_max` times. Returns whether one has. The
     /// caller limits `polls_max` where no event will arrive.
     fn poll(&mut self, polls_max: u64, poll_ns: u64) -> bool {
-        let polls_needed = self.next_arrival.saturating_sub(self.now).div_ceil(poll_ns).max(1);
+        let polls_needed =
+            self.next_arrival_ns.saturating_sub(self.now_ns).div_ceil(poll_ns).max(1);
         let polls = polls_needed.min(polls_max);
         self.spend(polls * poll_ns);
-        let has_event = self.next_arrival <= self.now;
-        self.counted.empty_polls += polls - u64::from(has_event);
+        let has_event = self.next_arrival_ns <= self.now_ns;
+        self.simulated.empty_polls += polls - u64::from(has_event);
         has_event
     }
 
@@ -905,30 +933,35 @@ impl<'a> Cpu<'a> {
         self.simulation.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
     }
 
-    /// Runs [`Scheme::Spin`]: the CPU polls all the time, and shares its time with users' work and the application.
+    /// Runs [`Scheme::Spin`]: the CPU polls all the time. While users' work or the application wants the CPU, it gets every
+    /// second time slice.
     fn run_spin(&mut self) {
         let (poll_ns, slice_ns) = (self.simulation.costs.poll_ns, self.slice_ns());
-        let mut slice_end = slice_ns;
+        let mut slice_end_ns = slice_ns;
         while !self.is_over() {
             self.admit();
             let is_shared = self.is_shared();
             if self.ring.waiting > 0 {
                 self.handle();
             } else if is_shared {
-                self.poll(slice_end.saturating_sub(self.now).div_ceil(poll_ns).max(1), poll_ns);
+                self.poll(
+                    slice_end_ns.saturating_sub(self.now_ns).div_ceil(poll_ns).max(1),
+                    poll_ns,
+                );
             } else {
                 self.poll(u64::MAX, poll_ns);
             }
-            if self.now >= slice_end {
+            if self.now_ns >= slice_end_ns {
                 if is_shared {
                     self.share(slice_ns);
                 }
-                slice_end = self.now + slice_ns;
+                slice_end_ns = self.now_ns + slice_ns;
             }
         }
     }
 
-    /// Runs [`Scheme::SpinYield`]: the CPU yields after each look that finds nothing.
+    /// Runs [`Scheme::SpinYield`]: the CPU yields after each look that finds nothing. Rounds of look and time slice without
+    /// an arrival are skipped in one step.
     fn run_spin_yield(&mut self) {
         let Costs { poll_ns, yield_ns, .. } = self.simulation.costs;
         let look_ns = yield_ns + poll_ns;
@@ -943,16 +976,16 @@ impl<'a> Cpu<'a> {
                 continue;
             }
             if let Some(slice_ns) = self.simulation.user_slice_ns {
-                let empty = self.empty_periods(look_ns + slice_ns);
-                self.counted.leftover_ns += empty * slice_ns;
-                self.counted.empty_polls += empty;
-                self.now += empty * slice_ns;
-                self.spend(empty * look_ns);
+                let empty_rounds = self.empty_periods(look_ns + slice_ns);
+                self.simulated.leftover_ns += empty_rounds * slice_ns;
+                self.simulated.empty_polls += empty_rounds;
+                self.now_ns += empty_rounds * slice_ns;
+                self.spend(empty_rounds * look_ns);
             }
             self.spend(yield_ns);
             self.share(self.slice_ns());
             self.spend(poll_ns);
-            self.counted.empty_polls += u64::from(self.next_arrival > self.now);
+            self.simulated.empty_polls += u64::from(self.next_arrival_ns > self.now_ns);
         }
     }
 }

@@ -34,12 +34,14 @@ struct Decisions {
 }
 
 impl Demand {
+    /// The decision on each requirement at the rate of this answer.
     fn decide(&self, answer: &Answer) -> Decisions {
         let latency_ns = self.statistic.interval(answer);
         let within_budget = |budget: f64| {
             let half_width = cpu_error(answer);
-            let ends = [cpu(answer) - half_width, cpu(answer) + half_width];
-            IntervalEnds { low: Some(ends[0]), high: Some(ends[1]) }.is_at_most(budget)
+            let ratio = cpu(answer);
+            IntervalEnds { low: Some(ratio - half_width), high: Some(ratio + half_width) }
+                .is_at_most(budget)
         };
         Decisions {
             keeps_up: decide_keeps_up(answer),
@@ -54,19 +56,19 @@ impl Demand {
     /// cannot tell the latency from its bound: then both ends of the interval are in one bucket.
     fn needs_more_events(&self, answer: &Answer) -> bool {
         let Decisions { keeps_up, keeps_latency, keeps_cpu } = self.decide(answer);
-        let is = |decision: Option<Decision>, expected| decision == Some(expected);
-        let all = [Some(keeps_up), keeps_latency, keeps_cpu];
-        if all.iter().any(|decision| is(*decision, Decision::No)) {
+        let is_decided_as = |decision: Option<Decision>, expected| decision == Some(expected);
+        let decisions = [Some(keeps_up), keeps_latency, keeps_cpu];
+        if decisions.iter().any(|decision| is_decided_as(*decision, Decision::No)) {
             return false;
         }
         let ends = self.statistic.interval(answer);
-        let slots =
+        let buckets =
             ends.low.zip(ends.high).map(|(low, high)| [low, high].map(|ns| slot_of(ns as u64)));
         let is_one_bucket =
-            self.statistic != Statistic::Mean && slots.is_some_and(|[low, high]| low == high);
+            self.statistic != Statistic::Mean && buckets.is_some_and(|[low, high]| low == high);
         keeps_up == Decision::Undecided
-            || is(keeps_cpu, Decision::Undecided)
-            || (is(keeps_latency, Decision::Undecided) && !is_one_bucket)
+            || is_decided_as(keeps_cpu, Decision::Undecided)
+            || (is_decided_as(keeps_latency, Decision::Undecided) && !is_one_bucket)
     }
 }
 
@@ -87,9 +89,9 @@ pub fn evaluate_for_demand(
         if answer.intervals.is_none() || !has_more_events || !demand.needs_more_events(&answer) {
             break;
         }
-        let longer =
+        let longer_simulation =
             Simulation { events, warm_up: simulation.warm_up * factor, ..simulation.clone() };
-        answer = evaluate(&longer, always_simulate)?;
+        answer = evaluate(&longer_simulation, always_simulate)?;
     }
     Ok(answer)
 }
@@ -158,20 +160,21 @@ pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = curves.iter().map(|curve| verdict_on(curve, demand)).collect();
     // `false`, small numbers and `Decision::Yes` sort first.
     let rank = |verdict: &Verdict| {
-        let broken = verdict.decisions().filter(|decision| *decision == Decision::No).count();
-        (verdict.keeps_up == Decision::No, broken, verdict.keeps_all())
+        let broken_requirements =
+            verdict.decisions().filter(|decision| *decision == Decision::No).count();
+        (verdict.keeps_up == Decision::No, broken_requirements, verdict.keeps_all())
     };
     let by_latency = |a: &Verdict, b: &Verdict| {
         a.latency_max_ns.unwrap_or(f64::MAX).total_cmp(&b.latency_max_ns.unwrap_or(f64::MAX))
     };
     verdicts.sort_by(|a, b| {
-        let cheaper = a.cpu_max_ratio.total_cmp(&b.cpu_max_ratio);
-        rank(a).cmp(&rank(b)).then(cheaper).then(by_latency(a, b))
+        let by_cpu_use = a.cpu_max_ratio.total_cmp(&b.cpu_max_ratio);
+        rank(a).cmp(&rank(b)).then(by_cpu_use).then(by_latency(a, b))
     });
     // Each group starts with its cheapest scheme, and has the schemes that cost the same as this one.
-    let mut start = 0;
-    while start < verdicts.len() {
-        let cheapest = &verdicts[start];
+    let mut group_start = 0;
+    while group_start < verdicts.len() {
+        let cheapest = &verdicts[group_start];
         let costs_the_same = |verdict: &&Verdict| {
             let half_widths =
                 [cheapest, *verdict].map(|verdict| verdict.cpu_max_half_width_ratio.unwrap_or(0.0));
@@ -183,22 +186,24 @@ pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
                 .max(SAME_RATIO);
             rank(verdict) == rank(cheapest) && difference <= tolerance
         };
-        let end = start + verdicts[start..].iter().take_while(costs_the_same).count();
-        verdicts[start..end].sort_by(by_latency);
-        start = end;
+        let group_end =
+            group_start + verdicts[group_start..].iter().take_while(costs_the_same).count();
+        verdicts[group_start..group_end].sort_by(by_latency);
+        group_start = group_end;
     }
     verdicts
 }
 
-/// The verdict on the answers of one scheme.
+/// The verdict on the answers of one scheme, over all rates of its curve.
 fn verdict_on(curve: &Curve, demand: &Demand) -> Verdict {
     let answers: Vec<&Answer> = curve.points.iter().map(|(_, answer)| answer).collect();
     let decisions: Vec<Decisions> = answers.iter().map(|answer| demand.decide(answer)).collect();
     let most_expensive = answers.iter().max_by(|a, b| cpu(a).total_cmp(&cpu(b)));
     let cpu_at = |answer: Option<&&Answer>| answer.map_or(0.0, |answer| cpu(answer));
+    // `None` if any figure is missing.
     let largest = |figures: Vec<Option<f64>>| {
-        let figures: Option<Vec<f64>> = figures.into_iter().collect();
-        figures.map(|all| all.into_iter().fold(0.0, f64::max))
+        let known_figures: Option<Vec<f64>> = figures.into_iter().collect();
+        known_figures.map(|figures| figures.into_iter().fold(0.0, f64::max))
     };
     let latencies = answers.iter().map(|answer| demand.statistic.of(&answer.prediction));
     let intervals = answers.iter().map(|answer| demand.statistic.interval(answer));
