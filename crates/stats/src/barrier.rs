@@ -109,7 +109,7 @@ impl Delays {
     pub fn new(cpus: &[Vec<Piece>]) -> Option<Delays> {
         let values = values_of(cpus);
         let waits = waits_of(cpus);
-        let blocks_of = |pieces: &Vec<Piece>| {
+        let sums_of_blocks = |pieces: &Vec<Piece>| {
             let count = pieces.iter().map(|piece| piece.block).max()? as usize + 1;
             let mut blocks = vec![Sums::new(values.len(), waits.len()); count];
             for piece in pieces.iter().filter(|piece| piece.weight > 0) {
@@ -132,14 +132,14 @@ impl Delays {
             blocks.retain(|block| block.at_work.iter().any(|weight| *weight > 0.0));
             (!blocks.is_empty()).then_some(blocks)
         };
-        let cpus = cpus.iter().map(blocks_of).collect::<Option<Vec<_>>>()?;
+        let cpus = cpus.iter().map(sums_of_blocks).collect::<Option<Vec<_>>>()?;
         (!cpus.is_empty()).then_some(Delays { values, waits, cpus })
     }
 
     /// The delays over all blocks.
     #[must_use]
     pub fn of_a_node(&self) -> Node {
-        self.node(|blocks| vec![1; blocks])
+        self.node_from_blocks(|blocks| vec![1; blocks])
     }
 
     /// The delays over blocks that are drawn with replacement within each CPU: resamples for confidence intervals (block
@@ -158,15 +158,16 @@ impl Delays {
             (0..blocks).for_each(|_| times[random.below(blocks as u64) as usize] += 1);
             times
         };
-        let nodes = (0..RESAMPLES).map(|_| self.node(&mut draw)).collect();
+        let nodes = (0..RESAMPLES).map(|_| self.node_from_blocks(&mut draw)).collect();
         // Draws within a CPU vary less than its blocks do, by this factor.
         let small_sample = (fewest as f64 / (fewest - 1) as f64).sqrt();
         let widening = t_95((blocks - self.cpus.len()) as u64)? / NORMAL_95 * small_sample;
         Some(Resamples { nodes, widening })
     }
 
-    /// The delays of a node. `times` says how often each of a CPU's blocks counts, from their number.
-    fn node(&self, mut times: impl FnMut(usize) -> Vec<u32>) -> Node {
+    /// The delays of a node whose blocks count several times or not at all. `times_of_blocks` returns for a CPU with this many
+    /// blocks how often each of them counts.
+    fn node_from_blocks(&self, mut times_of_blocks: impl FnMut(usize) -> Vec<u32>) -> Node {
         let share = 1.0 / self.cpus.len() as f64;
         let nothing = Distribution {
             above: vec![0.0; self.values.len()],
@@ -176,17 +177,24 @@ impl Delays {
         let mut at_work = vec![0.0; self.values.len()];
         for blocks in &self.cpus {
             let mut sums = Sums::new(self.values.len(), self.waits.len());
-            for (block, times) in
-                blocks.iter().zip(times(blocks.len())).filter(|(_, times)| *times > 0)
+            let times_of_blocks = times_of_blocks(blocks.len());
+            for (block, times) in blocks.iter().zip(times_of_blocks).filter(|(_, times)| *times > 0)
             {
                 sums.add(block, f64::from(times));
             }
-            let total: f64 = sums.at_work.iter().sum();
-            at_work.iter_mut().zip(&sums.at_work).for_each(|(sum, weight)| *sum += weight / total);
+            let length_at_work: f64 = sums.at_work.iter().sum();
+            at_work
+                .iter_mut()
+                .zip(&sums.at_work)
+                .for_each(|(sum, weight)| *sum += weight / length_at_work);
             let by_wait = sums.shortest_in_detour.chunks(self.values.len());
-            let parts = by_wait.zip(&sums.in_longer_detours);
-            for (mixed, (shortest, in_longer_detours)) in after_waits.iter_mut().zip(parts) {
-                mixed.add(&after_wait(&self.values, &sums, shortest, *in_longer_detours), share);
+            let parts_by_wait = by_wait.zip(&sums.in_longer_detours);
+            for (mixed, (shortest, in_longer_detours)) in after_waits.iter_mut().zip(parts_by_wait)
+            {
+                mixed.add(
+                    &delay_after_wait(&self.values, &sums, shortest, *in_longer_detours),
+                    share,
+                );
             }
         }
         Node {
@@ -225,25 +233,27 @@ impl Resamples {
 /// they are few.
 fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     let pieces = || cpus.iter().flatten().filter(|piece| piece.weight > 0);
-    let top = |piece: &Piece| piece.low + if piece.is_in_detour { piece.weight } else { 0 };
-    let mut exact: Vec<u64> = Vec::new();
+    let largest_delay =
+        |piece: &Piece| piece.low + if piece.is_in_detour { piece.weight } else { 0 };
+    let mut distinct_values: Vec<u64> = Vec::new();
     let (mut shortest, mut longest) = (u64::MAX, 0);
-    for value in pieces().flat_map(|piece| [piece.low, top(piece)]) {
+    for value in pieces().flat_map(|piece| [piece.low, largest_delay(piece)]) {
         longest = longest.max(value);
         shortest = if value > 0 { shortest.min(value) } else { shortest };
-        if exact.len() <= EXACT_VALUES_MAX && !exact.contains(&value) {
-            exact.push(value);
+        if distinct_values.len() <= EXACT_VALUES_MAX && !distinct_values.contains(&value) {
+            distinct_values.push(value);
         }
     }
-    if exact.len() > EXACT_VALUES_MAX {
-        exact.clear();
+    if distinct_values.len() > EXACT_VALUES_MAX {
+        distinct_values.clear();
     }
-    let mut values: Vec<f64> = exact.into_iter().map(|value| value as f64).collect();
+    let mut values: Vec<f64> = distinct_values.into_iter().map(|value| value as f64).collect();
     values.push(0.0);
     // Rests of detours are shorter than the shortest detour.
-    let least = shortest as f64 / VALUE_RATIO.powi(40);
+    let smallest_value = shortest as f64 / VALUE_RATIO.powi(40);
     values.extend(
-        descending(longest as f64, VALUE_RATIO).take_while(|value| *value >= least.max(1.0)),
+        descending(longest as f64, VALUE_RATIO)
+            .take_while(|value| *value >= smallest_value.max(1.0)),
     );
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -256,17 +266,20 @@ fn waits_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     let longest = lengths().map(|piece| piece.weight).max().unwrap_or(0) as f64;
     let shortest = lengths().map(|piece| piece.weight).min().unwrap_or(0) as f64;
     let longest_short = longest / LONG_WAIT_RANGE;
-    let long =
+    let long_waits =
         descending(longest, WAIT_RATIO).take_while(|wait| *wait > longest_short && *wait >= 1.0);
-    let least = (shortest / SHORT_WAIT_RATIO).min(longest / WAIT_RANGE).max(1.0);
-    let short = descending(longest_short, SHORT_WAIT_RATIO).take_while(|wait| *wait >= least);
+    let smallest_wait = (shortest / SHORT_WAIT_RATIO).min(longest / WAIT_RANGE).max(1.0);
+    let short_waits =
+        descending(longest_short, SHORT_WAIT_RATIO).take_while(|wait| *wait >= smallest_wait);
     // After the longest of these, every detour that began during the wait can have ended.
-    let beyond = (longest > 0.0).then_some(longest * WAIT_RATIO);
-    let mut waits: Vec<f64> = beyond.into_iter().chain(long).chain(short).chain([0.0]).collect();
+    let beyond_longest = (longest > 0.0).then_some(longest * WAIT_RATIO);
+    let mut waits: Vec<f64> =
+        beyond_longest.into_iter().chain(long_waits).chain(short_waits).chain([0.0]).collect();
     waits.reverse();
     waits
 }
 
+/// The infinite geometric series from `largest` down: each number is the one before divided by `ratio`.
 fn descending(largest: f64, ratio: f64) -> impl Iterator<Item = f64> {
     std::iter::successors(Some(largest), move |value| Some(value / ratio))
 }
@@ -325,20 +338,21 @@ impl Distribution {
     }
 }
 
-/// The distribution of a node's delay after a wait. `shortest` and `in_longer_detours` are the parts of [`Sums`] for this wait.
-fn after_wait(
+/// The distribution of a node's delay after a wait. `shortest` and `in_longer_detours` are the parts of [`Sums`] for this
+/// wait: `shortest` by value, as `values`.
+fn delay_after_wait(
     values: &[f64],
     sums: &Sums,
     shortest: &[f64],
     in_longer_detours: f64,
 ) -> Distribution {
-    let len = values.len();
+    let value_count = values.len();
     // By value: the length of the starts with a larger delay.
-    let mut in_detour = vec![0.0; len];
-    let mut at_work = vec![0.0; len];
+    let mut in_detour = vec![0.0; value_count];
+    let mut at_work = vec![0.0; value_count];
     // The number of detours that have starts with delays between a value and the next.
     let mut detour_count = 0.0;
-    for index in (0..len - 1).rev() {
+    for index in (0..value_count - 1).rev() {
         let next = index + 1;
         detour_count += sums.detours[next] - shortest[next];
         in_detour[index] = in_detour[next] + detour_count * (values[next] - values[index]);
@@ -346,20 +360,23 @@ fn after_wait(
     }
     // `at_work[0]` lacks starts with a delay of 0. In a detour, every delay is above 0.
     let (all_at_work, all_in_detour) = (at_work[0] + sums.at_work[0], in_detour[0]);
-    // A detour at least as long as the wait that begins during the wait still runs when the barrier opens. Detours begin
-    // at random while the node works, so none of these has begun with the probability e^-(mean number). A shorter detour
-    // runs with the probability that it has at any time: its share of the time.
-    let in_shorter = (all_in_detour - in_longer_detours).max(0.0);
-    let is_at_work =
-        (-in_longer_detours / all_at_work).exp() * all_at_work / (all_at_work + in_shorter);
-    let work_scale = is_at_work / all_at_work;
-    let detour_scale = if all_in_detour > 0.0 { (1.0 - is_at_work) / all_in_detour } else { 0.0 };
+    // Probability that a node is at work when the barrier opens. A detour at least as long as the wait that begins during
+    // the wait still runs then. Detours begin at random while the node works, so none of these has begun with the
+    // probability e^-(mean number). A shorter detour runs with the probability that it has at any time: its share of the time.
+    let in_shorter_detours = (all_in_detour - in_longer_detours).max(0.0);
+    let work_probability =
+        (-in_longer_detours / all_at_work).exp() * all_at_work / (all_at_work + in_shorter_detours);
+    let work_scale = work_probability / all_at_work;
+    let detour_scale =
+        if all_in_detour > 0.0 { (1.0 - work_probability) / all_in_detour } else { 0.0 };
     let share =
         |work: f64, detour: f64| (work * work_scale + detour * detour_scale).clamp(0.0, 1.0);
     let next_in_detour = |index: usize| in_detour.get(index + 1).copied().unwrap_or(0.0);
     Distribution {
-        above: (0..len).map(|index| share(at_work[index], in_detour[index])).collect(),
-        from_next: (0..len).map(|index| share(at_work[index], next_in_detour(index))).collect(),
+        above: (0..value_count).map(|index| share(at_work[index], in_detour[index])).collect(),
+        from_next: (0..value_count)
+            .map(|index| share(at_work[index], next_in_detour(index)))
+            .collect(),
     }
 }
 
@@ -399,21 +416,24 @@ impl Node {
     #[must_use]
     pub fn slowest(&self, nodes: u64, barrier_ns: u64) -> Slowest {
         let barrier_ns = barrier_ns as f64;
-        let others = nodes.saturating_sub(1) as f64;
+        let other_count = nodes.saturating_sub(1) as f64;
         // The node that reached the barrier last has waited for `barrier_ns` only.
-        let last = self.after(barrier_ns);
-        if others == 0.0 {
-            let (distribution, mean) = self.largest(&last, &last, others);
+        let last = self.delay_after(barrier_ns);
+        if other_count == 0.0 {
+            let (distribution, mean) = self.largest_delay(&last, &last, other_count);
             return Slowest { values: self.values.clone(), distribution, mean };
         }
-        let states: Vec<(Distribution, f64)> =
-            self.after_waits.iter().map(|other| self.largest(&last, other, others)).collect();
+        let states: Vec<(Distribution, f64)> = self
+            .after_waits
+            .iter()
+            .map(|other| self.largest_delay(&last, other, other_count))
+            .collect();
         let next_waits = self.next_waits(barrier_ns);
         let transitions: Vec<Vec<f64>> = states
             .iter()
             .map(|(distribution, _)| self.waits_after(distribution, &next_waits))
             .collect();
-        let shares = stationary(transitions);
+        let shares = stationary_distribution(transitions);
         let nothing = Distribution {
             above: vec![0.0; self.values.len()],
             from_next: vec![0.0; self.values.len()],
@@ -427,7 +447,7 @@ impl Node {
     }
 
     /// The delays of a node after any wait.
-    fn after(&self, wait_ns: f64) -> Distribution {
+    fn delay_after(&self, wait_ns: f64) -> Distribution {
         let position = Position::of(wait_ns, &self.waits);
         let lower = &self.after_waits[position.lower];
         let upper = self.after_waits.get(position.lower + 1).unwrap_or(lower);
@@ -440,26 +460,28 @@ impl Node {
         }
     }
 
-    /// The largest delay of the last node and `others` other nodes: its distribution and mean.
-    fn largest(
+    /// The largest delay of the last node and `other_count` other nodes, from the distributions of a node's delay: its
+    /// distribution and mean, ns.
+    fn largest_delay(
         &self,
         last: &Distribution,
         other: &Distribution,
-        others: f64,
+        other_count: f64,
     ) -> (Distribution, f64) {
-        let len = self.values.len();
-        let (mut above, mut from_next) = (vec![0.0; len], vec![0.0; len]);
+        let value_count = self.values.len();
+        let (mut above, mut from_next) = (vec![0.0; value_count], vec![0.0; value_count]);
         let mut mean = 0.0;
-        for index in 0..len {
+        for index in 0..value_count {
             let probabilities = [other.above[index], other.from_next[index]];
-            let exceedances = probabilities.map(|probability| exceedance(probability, others));
-            let with_last = |last: f64, others: f64| last + (1.0 - last) * others;
-            above[index] = with_last(last.above[index], exceedances[0]);
-            from_next[index] = with_last(last.from_next[index], exceedances[1]);
-            if let Some(next) = self.values.get(index + 1) {
-                let last = (last.above[index] + last.from_next[index]) / 2.0;
-                let others = mean_exceedance(probabilities, exceedances, others);
-                mean += (next - self.values[index]) * with_last(last, others);
+            let exceedances = probabilities.map(|probability| exceedance(probability, other_count));
+            // The probability that the last node's delay is larger, or that of any other node.
+            let any_larger = |of_last: f64, of_others: f64| of_last + (1.0 - of_last) * of_others;
+            above[index] = any_larger(last.above[index], exceedances[0]);
+            from_next[index] = any_larger(last.from_next[index], exceedances[1]);
+            if let Some(next_value) = self.values.get(index + 1) {
+                let of_last = (last.above[index] + last.from_next[index]) / 2.0;
+                let of_others = mean_exceedance(probabilities, exceedances, other_count);
+                mean += (next_value - self.values[index]) * any_larger(of_last, of_others);
             }
         }
         (Distribution { above, from_next }, mean)
@@ -520,31 +542,31 @@ fn mean_exceedance(probabilities: [f64; 2], exceedances: [f64; 2], number: f64) 
     1.0 - (with_one_more(0) - with_one_more(1)) / growth / (number + 1.0)
 }
 
-/// The stationary distribution of a Markov chain, from each state's probabilities of the next state, by the elimination
-/// of Grassmann, Taksar and Heyman (1985), which subtracts nothing.
-fn stationary(mut chain: Vec<Vec<f64>>) -> Vec<f64> {
-    let count = chain.len();
-    let mut first = 0;
-    for last in (1..count).rev() {
-        let leaving: f64 = chain[last][..last].iter().sum();
-        if leaving <= 0.0 {
+/// The stationary distribution of a Markov chain: the share of time in each state. `chain`: from each state's row the
+/// probabilities of the next state. Uses the elimination of Grassmann, Taksar and Heyman (1985), which subtracts nothing.
+fn stationary_distribution(mut chain: Vec<Vec<f64>>) -> Vec<f64> {
+    let state_count = chain.len();
+    let mut first_state = 0;
+    for last_state in (1..state_count).rev() {
+        let leaving_probability: f64 = chain[last_state][..last_state].iter().sum();
+        if leaving_probability <= 0.0 {
             // It never leads to an earlier state, not even through later ones. So the earlier ones are left for good.
-            first = last;
+            first_state = last_state;
             break;
         }
-        let from_last = chain[last].clone();
-        for row in &mut chain[..last] {
-            row[last] /= leaving;
-            let to_last = row[last];
-            for (entry, onward) in row[..last].iter_mut().zip(&from_last) {
+        let last_row = chain[last_state].clone();
+        for row in &mut chain[..last_state] {
+            row[last_state] /= leaving_probability;
+            let to_last = row[last_state];
+            for (entry, onward) in row[..last_state].iter_mut().zip(&last_row) {
                 *entry += to_last * onward;
             }
         }
     }
-    let mut shares = vec![0.0; count];
-    shares[first] = 1.0;
-    for state in first + 1..count {
-        shares[state] = (first..state).map(|from| shares[from] * chain[from][state]).sum();
+    let mut shares = vec![0.0; state_count];
+    shares[first_state] = 1.0;
+    for state in first_state + 1..state_count {
+        shares[state] = (first_state..state).map(|from| shares[from] * chain[from][state]).sum();
     }
     let total: f64 = shares.iter().sum();
     shares.iter().map(|share| share / total).collect()
