@@ -606,13 +606,14 @@ impl<const N: usize> KernelStack<N> {
     /// in it start at lower addresses, below its saved registers, so the range does not include them.
     pub fn return_to_kernel(&mut self, stack_pointer: u64, now: Counts<N>) {
         self.advance(now);
-        let returns = |frame: &Frame<N>| match frame.entry {
-            Entry::Hardware { stack_pointer: start } => {
-                start.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer) <= RETURN_WINDOW
+        let may_return = |frame: &Frame<N>| match frame.entry {
+            Entry::Hardware { stack_pointer: entry_pointer } => {
+                entry_pointer.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer)
+                    <= RETURN_WINDOW
             }
             _ => false,
         };
-        let position = self.frames.iter().rposition(returns).or_else(|| {
+        let position = self.frames.iter().rposition(may_return).or_else(|| {
             // The NMI's handler copies its frame to survive a nested NMI: its `iret` is at another stack pointer.
             let is_nmi = |frame: &Frame<N>| frame.context == KernelContext::Nmi;
             self.frames.last().is_some_and(is_nmi).then(|| self.frames.len() - 1)
@@ -712,7 +713,8 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// The task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether it
-    /// waits for an event. If not, it could have continued (preemption).
+    /// waits for an event. If not, it could have continued (preemption). `stack_pointer`: functions whose entry is below it
+    /// have returned.
     pub fn leave(&mut self, blocks: bool, stack_pointer: u64, now: u64) {
         self.leave_waits(stack_pointer);
         let wait = self.time.waits.last().map_or(0, |wait| wait.number);
@@ -838,8 +840,8 @@ impl<const N: usize> KernelStack<N> {
             return;
         }
         let Some(bottom) = self.frames.first() else { return };
-        let difference = |after: Counts<N>, before: Counts<N>| {
-            std::array::from_fn(|index| after[index].saturating_sub(before[index]))
+        let difference = |counts_after: Counts<N>, counts_before: Counts<N>| {
+            std::array::from_fn(|index| counts_after[index].saturating_sub(counts_before[index]))
         };
         let context = bottom.context;
         let self_counts = difference(bottom.self_counts, run.self_counts);
@@ -868,18 +870,18 @@ impl<const N: usize> KernelStack<N> {
         &self.frames[self.frames.len() - 1]
     }
 
-    /// Charges the counts since the last event to the context on top. If a count has
-    /// decreased, charges nothing and counts the fault.
+    /// Charges the counts since the last event to the context on top, and to the profile. Call it before each change of the
+    /// stack. If a count has decreased, charges nothing and counts the fault.
     fn advance(&mut self, now: Counts<N>) {
-        let mut amount = [0; N];
-        for (index, amount) in amount.iter_mut().enumerate() {
+        let mut amounts = [0; N];
+        for (index, amount) in amounts.iter_mut().enumerate() {
             let Some(used) = now[index].checked_sub(self.charged_to[index]) else {
                 self.faults.backward += 1;
                 return;
             };
             *amount = used;
         }
-        let start = std::mem::replace(&mut self.charged_to, now);
+        let counts_at_start = std::mem::replace(&mut self.charged_to, now);
         if !self.counting {
             if self.has_left {
                 self.frames.iter_mut().for_each(|frame| frame.is_partial = true);
@@ -887,11 +889,11 @@ impl<const N: usize> KernelStack<N> {
             return;
         }
         if let Some(top) = self.frames.last_mut() {
-            add(&mut top.self_counts, &amount);
-            self.ledger.charge_at(self.top_row, &amount);
+            add(&mut top.self_counts, &amounts);
+            self.ledger.charge_at(self.top_row, &amounts);
             if let Some((profile, opened_at)) = &mut self.profile {
-                let start_time = start[TIME].saturating_sub(*opened_at);
-                profile.charge(Mode::of(top.context), start_time, amount[TIME], &amount);
+                let start_time = counts_at_start[TIME].saturating_sub(*opened_at);
+                profile.charge(Mode::of(top.context), start_time, amounts[TIME], &amounts);
             }
         }
     }

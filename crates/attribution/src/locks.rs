@@ -77,8 +77,11 @@ impl LockRow {
 }
 
 /// The key of a row: the service and the call site.
-type RowKey = (LockClient, LockPlace);
-
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RowKey {
+    client: LockClient,
+    place: LockPlace,
+}
 /// The smallest call site in their order: the start of a range of all call sites of a client.
 const PLACE_MIN: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0, name: 0 };
 
@@ -151,31 +154,31 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// The task calls a function that takes the lock at address `lock`, for `client`. Assumes that the lock is free,
-    /// even if a holder is known; [`Locks::contend`] corrects this.
+    /// The task calls a function that takes the lock at address `lock`, for `client`, at the time `now`. Assumes that the lock
+    /// is free, even if a holder is known; [`Locks::contend`] corrects this. Does not count a call for which there is no room.
     pub fn take(&mut self, place: LockPlace, client: LockClient, task: u64, lock: u64, now: u64) {
-        let key = (client, place);
+        let key = RowKey { client, place };
         let is_known = self.rows.contains_key(&key);
         if !is_known && self.rows.len() >= PLACES_MAX {
             self.refused += 1;
             return;
         }
         self.rows.entry(key).or_default().acquires += 1;
-        let taking = (task, place.kind.sleeps());
-        if self.taking.len() >= HELD_MAX && !self.taking.contains_key(&taking) {
+        let task_and_sleeps = (task, place.kind.sleeps());
+        if self.taking.len() >= HELD_MAX && !self.taking.contains_key(&task_and_sleeps) {
             // The slow path could not correct the holder.
             return;
         }
         let holder_before = self.held.get(&lock).copied();
         let acquisition =
             Acquisition { key, lock, called_at: now, holder_before, slow_since: None };
-        self.taking.insert(taking, acquisition);
+        self.taking.insert(task_and_sleeps, acquisition);
         self.hold(lock, Holder { key, task, since: now });
     }
 
     /// `holder` holds the lock from now on. Does nothing for readers: several can hold a lock at once.
     fn hold(&mut self, lock: u64, holder: Holder) {
-        let (client, place) = holder.key;
+        let RowKey { client, place } = holder.key;
         if place.kind.is_shared() || self.held.len() >= HELD_MAX && !self.held.contains_key(&lock) {
             return;
         }
@@ -185,8 +188,10 @@ impl Locks {
         }
     }
 
-    /// The task takes the slow path, because another task or CPU holds the lock. `sleeps`: whether the slow path can
-    /// sleep. Returns the kind of the lock, or `None` if the task is not known to take this lock.
+    /// The task takes the slow path at the time `now`, because another task or CPU holds the lock. `sleeps`: whether the slow
+    /// path can sleep. Returns the kind of the lock, or `None` if the task is not known to take this lock.
+    ///
+    /// Gives the lock back to the holder before this task, as [`Locks::take`] has assumed too early that the task holds it.
     pub fn contend(&mut self, task: u64, sleeps: bool, lock: u64, now: u64) -> Option<LockKind> {
         let acquisition = self.taking.get_mut(&(task, sleeps))?;
         if acquisition.lock != lock {
@@ -197,19 +202,21 @@ impl Locks {
         let holder_before = acquisition.holder_before.take();
         self.rows.get_mut(&key)?.contended += 1;
         // `take` assumed that the lock was free, and noted this task as the holder since then.
-        let assumed = Holder { key, task, since: called_at };
-        if self.held.get(&lock) == Some(&assumed) {
+        let assumed_holder = Holder { key, task, since: called_at };
+        if self.held.get(&lock) == Some(&assumed_holder) {
             match holder_before {
                 Some(holder) => self.held.insert(lock, holder),
                 None => self.held.remove(&lock),
             };
-        } else if let Some(later) =
-            self.taking.values_mut().find(|later| later.holder_before == Some(assumed))
+        } else if let Some(later_acquisition) = self
+            .taking
+            .values_mut()
+            .find(|later_acquisition| later_acquisition.holder_before == Some(assumed_holder))
         {
             // Another task called after this one, and assumed that this one held the lock.
-            later.holder_before = holder_before;
+            later_acquisition.holder_before = holder_before;
         }
-        Some(key.1.kind)
+        Some(key.place.kind)
     }
 
     /// The slow path returns. A task that has not obtained the lock only has the time of its wait.
@@ -225,18 +232,17 @@ impl Locks {
         }
     }
 
-    /// The task releases the lock at this address, or keeps it only to read. The held time is charged to the row of the
-    /// known holder, if there is one. `is_running`: whether the task at an address runs on a CPU.
+    /// The task releases the lock at this address at the time `now`, or keeps it only to read. The held time is charged to the
+    /// row of the known holder, if there is one. `is_running`: whether the task at an address runs on a CPU.
     pub fn release(&mut self, task: u64, lock: u64, now: u64, is_running: impl Fn(u64) -> bool) {
-        let Some(known) = self.held.get(&lock).copied() else { return };
-        let before = self.holder_before(known, task, lock);
-        let holder = match before.or_else(|| self.switched_out_holder(known, task, is_running)) {
-            Some(holder) => holder,
-            None => {
-                self.held.remove(&lock);
-                known
-            }
-        };
+        let Some(known_holder) = self.held.get(&lock).copied() else { return };
+        let task_before = self.holder_before(known_holder, task, lock);
+        let other_holder =
+            task_before.or_else(|| self.switched_out_holder(known_holder, task, is_running));
+        let holder = other_holder.unwrap_or_else(|| {
+            self.held.remove(&lock);
+            known_holder
+        });
         if let Some(row) = self.rows.get_mut(&holder.key) {
             row.releases += 1;
             row.held += now.saturating_sub(holder.since);
@@ -264,51 +270,56 @@ impl Locks {
         task: u64,
         is_running: impl Fn(u64) -> bool,
     ) -> Option<Holder> {
-        if known.task == task || known.key.1.kind.sleeps() {
+        if known.task == task || known.key.place.kind.sleeps() {
             return None;
         }
-        let mut assumed = known;
+        let mut assumed_holder = known;
         // Each assumed holder called while the one before it was known. The bound ends a circle.
         for _ in 0..self.taking.len() {
-            if !is_running(assumed.task) {
+            if !is_running(assumed_holder.task) {
                 return None;
             }
-            let acquisition = self.taking.get_mut(&(assumed.task, false))?;
-            let is_its_own =
-                (acquisition.key, acquisition.called_at) == (assumed.key, assumed.since);
-            if !is_its_own || acquisition.slow_since.is_some() {
+            let acquisition = self.taking.get_mut(&(assumed_holder.task, false))?;
+            let is_of_holder = (acquisition.key, acquisition.called_at)
+                == (assumed_holder.key, assumed_holder.since);
+            if !is_of_holder || acquisition.slow_since.is_some() {
                 return None;
             }
-            assumed = acquisition.holder_before?;
-            if !is_running(assumed.task) {
+            assumed_holder = acquisition.holder_before?;
+            if !is_running(assumed_holder.task) {
                 return acquisition.holder_before.take();
             }
         }
         None
     }
 
-    /// A page fault of a task has ended, and its service is now known: charges all
-    /// locks that the fault took to `service`.
+    /// A page fault of a task has ended, and its service is now known: charges all locks that the fault took to `service`.
+    /// `depth`: how many frames are below the fault in the task's stack.
     pub fn end_fault(&mut self, task: u64, depth: usize, service: KernelContext) {
         let (fault, client) = (LockClient::Fault { task, depth }, LockClient::Service(service));
-        let rows_from = self.rows.range((fault, PLACE_MIN)..);
-        let fault_rows = rows_from.take_while(|(key, _)| key.0 == fault);
-        let places: Vec<LockPlace> = fault_rows.map(|(key, _)| key.1).collect();
-        for place in places {
-            if let Some(row) = self.rows.remove(&(fault, place)) {
-                self.rows.entry((client, place)).or_default().add(&row);
+        let fault_start = RowKey { client: fault, place: PLACE_MIN };
+        let fault_keys = self
+            .rows
+            .range(fault_start..)
+            .map(|(key, _)| *key)
+            .take_while(|key| key.client == fault);
+        for key in fault_keys.collect::<Vec<RowKey>>() {
+            if let Some(row) = self.rows.remove(&key) {
+                self.rows.entry(RowKey { client, ..key }).or_default().add(&row);
             }
         }
         for lock in self.held_by_faults.remove(&fault).unwrap_or_default() {
-            if let Some(holder) = self.held.get_mut(&lock).filter(|holder| holder.key.0 == fault) {
-                holder.key.0 = client;
+            if let Some(holder) =
+                self.held.get_mut(&lock).filter(|holder| holder.key.client == fault)
+            {
+                holder.key.client = client;
             }
         }
         for sleeps in [false, true] {
             if let Some(acquisition) = self.taking.get_mut(&(task, sleeps))
-                && acquisition.key.0 == fault
+                && acquisition.key.client == fault
             {
-                acquisition.key.0 = client;
+                acquisition.key.client = client;
             }
         }
     }
@@ -323,7 +334,7 @@ impl Locks {
     #[must_use]
     pub fn rows(&self) -> BTreeMap<(KernelContext, LockPlace), LockRow> {
         let mut rows: BTreeMap<_, LockRow> = BTreeMap::new();
-        for ((client, place), row) in &self.rows {
+        for (RowKey { client, place }, row) in &self.rows {
             rows.entry((client.service(), *place)).or_default().add(row);
         }
         rows
