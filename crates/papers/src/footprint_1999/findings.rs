@@ -75,20 +75,22 @@ impl Figures<Cell<'_>> for Paper {
         }
     }
 
+    /// The misses on the simulated model. An error says why there is no figure.
     fn measured(&self, cell: &Cell<'_>) -> Known {
-        let key = |change, level, stimulus| {
+        // Short windows, by the refined method.
+        let short_key = |change, level, stimulus| {
             let method = Method::Refined;
             SeriesKey { long: false, change, level, stimulus, method }
         };
         match *cell {
             Cell::Short(run, change, level, stimulus) => {
-                run.beyond(key(change, level, stimulus), Mode::User, true).map(Figure::from)
+                run.beyond(short_key(change, level, stimulus), Mode::User, true).map(Figure::from)
             }
             Cell::Long(run, stimulus, method) => {
                 run.long_effect(stimulus, method).map(Figure::from)
             }
             Cell::Bytes(run, level, stimulus) => {
-                let (series, _) = run.series(key(None, level, stimulus))?;
+                let (series, _) = run.series(short_key(None, level, stimulus))?;
                 let line_bytes = f64::from(series.ready.geometry.line_bytes);
                 Ok(self.measured(&Cell::Short(run, None, level, stimulus))?.times(line_bytes))
             }
@@ -115,22 +117,24 @@ impl Figures<Cell<'_>> for Paper {
         !matches!(cell, Cell::Long(..))
     }
 
+    /// The figure of the paper. `None` for a cell that the paper does not state.
     fn published(&self, cell: &Cell<'_>) -> Option<Known> {
         if !self.is_in_paper(cell) {
             return None;
         }
         let (run, _) = cell.run_and_change();
-        let misses = |level, stimulus, method, count| -> Result<f64, Reason> {
-            let misses = self.figure(&run.model, level, stimulus, (method, Mode::User, count));
-            misses.map(f64::from).ok_or_else(|| "the paper has no figure".into())
+        let paper_misses = |level, stimulus, method, count| -> Result<f64, Reason> {
+            let count = self.figure(&run.model, level, stimulus, (method, Mode::User, count));
+            count.map(f64::from).ok_or_else(|| "the paper has no figure".into())
         };
-        let beyond = |level, stimulus| misses(level, stimulus, Method::Refined, Count::Beyond);
+        let beyond =
+            |level, stimulus| paper_misses(level, stimulus, Method::Refined, Count::Beyond);
         let effect = |stimulus, method| -> Result<f64, Reason> {
             // Both disk stimuli share one row without the interrupt.
-            let with = misses(Level::L1d, stimulus, method, Count::With)?;
-            Ok(with - misses(Level::L1d, Stimulus::Disk, method, Count::Without)?)
+            let with = paper_misses(Level::L1d, stimulus, method, Count::With)?;
+            Ok(with - paper_misses(Level::L1d, Stimulus::Disk, method, Count::Without)?)
         };
-        let published = match *cell {
+        let figure = match *cell {
             Cell::Short(_, _, level, stimulus) => beyond(level, stimulus),
             Cell::Long(_, stimulus, method) => effect(stimulus, method),
             Cell::Bytes(run, level, stimulus) => {
@@ -143,12 +147,12 @@ impl Figures<Cell<'_>> for Paper {
             // Section 3.3: its kernel lies in a single entry, which never leaves the TLB. It has no counts.
             Cell::TlbEntries(_) => return None,
         };
-        Some(published.map(exactly))
+        Some(figure.map(exactly))
     }
 }
 
 /// The claims about one model.
-fn claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
+fn claims_about_model(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
     // Section 4: in windows of 25 ms, the basic method cannot show the effect of a disk interrupt. The effect of the
     // clock's interrupts masks it.
     let method_findings = READS.into_iter().map(|stimulus| {
@@ -162,21 +166,20 @@ fn claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
         )
     });
     let changes = run.parts.iter().filter_map(|part| part.change.as_deref());
-    let lines = changes.flat_map(|change| {
-        [Stimulus::Disk, Stimulus::Net]
-            .map(|stimulus| longer_lines_in_one_model(run, change, stimulus))
+    let line_claims = changes.flat_map(|change| {
+        [Stimulus::Disk, Stimulus::Net].map(|stimulus| longer_lines_claim(run, change, stimulus))
     });
-    let claims = method_findings
-        .chain(between_devices(run))
-        .chain(between_levels(run))
-        .chain(footprints(run))
-        .chain(lines);
-    claims.map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
+    let all_claims = method_findings
+        .chain(claims_between_devices(run))
+        .chain(claims_between_levels(run))
+        .chain(footprint_claims(run))
+        .chain(line_claims);
+    all_claims.map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
 }
 
 /// Section 4.2: a network interrupt displaces more lines than a disk interrupt. In L1I, the paper's machines differ: the
 /// lines are the same on the Ultra-1, and more than four times as many on the Origin 200.
-fn between_devices(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
+fn claims_between_devices(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
     let net_and_disk = |level| {
         [Stimulus::Net, Stimulus::Disk].map(|stimulus| Cell::Short(run, None, level, stimulus))
     };
@@ -195,9 +198,9 @@ fn between_devices(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
             continue;
         }
         let sides = [net, disk].map(Side::Cell);
-        let more =
+        let net_claim =
             Claim::new("network > disk", subject.as_str(), "net > disk", Test::Greater, sides);
-        claims.push(more);
+        claims.push(net_claim);
         if run.model == "origin-200" && level != Level::L2 {
             claims.push(Claim::new(
                 "network > 4 x disk",
@@ -213,7 +216,7 @@ fn between_devices(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
 
 /// Section 4.1: both L1 caches together and the L2 cache lose about the same number of lines to a disk interrupt. On the
 /// Ultra-1, whose L2 is small, both L1 caches lose more.
-fn between_levels(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
+fn claims_between_levels(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
     let lines = |level, stimulus| Side::Cell(Cell::Short(run, None, level, stimulus));
     let claim = |stimulus| {
         let subject = format!("{stimulus}, user");
@@ -236,7 +239,7 @@ fn between_levels(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
 
 /// Section 4.1: the size of a disk interrupt's footprint in each L1 cache. Section 3.3: the Origin's kernel evicts nothing
 /// from the TLB.
-fn footprints(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
+fn footprint_claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
     let footprint = |(level, [low, high]): (Level, [u32; 2])| {
         READS.map(|stimulus| {
             Claim::new(
@@ -265,18 +268,19 @@ fn footprints(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
     claims
 }
 
-/// Section 4.1 on one model: compares its L2 cache with the L2 cache of another line length.
-fn longer_lines_in_one_model<'a>(
+/// Section 4.1 on one model: compares its L2 cache with that of `change`, which has another line length. The first side is the
+/// cache with the longer lines.
+fn longer_lines_claim<'a>(
     run: &'a ModelRun,
     change: &'a str,
     stimulus: Stimulus,
 ) -> Claim<Cell<'a>> {
-    let line_bytes = |change| {
+    let line_bytes_of = |change| {
         let (level, method) = (Level::L2, Method::Refined);
         let series = run.series(SeriesKey { long: false, change, level, stimulus, method });
         series.ok().map(|(series, _)| series.ready.geometry.line_bytes)
     };
-    let (lengths, factor, changes) = match (line_bytes(None), line_bytes(Some(change))) {
+    let (lengths, factor, changes) = match (line_bytes_of(None), line_bytes_of(Some(change))) {
         (Some(unchanged), Some(changed)) => {
             let (max, min) = (unchanged.max(changed), unchanged.min(changed));
             let changes =
@@ -330,7 +334,7 @@ fn longer_lines_between_models(runs: &[ModelRun]) -> Vec<Claim<Cell<'_>>> {
 /// Table `findings`: all findings, for all runs.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[ModelRun], selection: Selection) -> Table {
-    let mut all_claims: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims).collect();
+    let mut all_claims: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims_about_model).collect();
     all_claims.extend(longer_lines_between_models(runs));
     TABLE.judge(all_claims, paper, selection).displayed(display_by_model())
 }

@@ -121,7 +121,7 @@ pub(crate) enum Test {
 }
 
 impl Test {
-    /// Judges the figures of the sides. `unit`: for their text.
+    /// Judges the figures of the sides. An error: the reason why a side has no figure. `unit`: for their text.
     ///
     /// # Panics
     /// If the claim does not have exactly the sides that the test compares.
@@ -151,55 +151,70 @@ impl Test {
                     Test::MaximumAbove => (mean, limit, is_above),
                     _ => (limit, mean, is_above.converse()),
                 };
-                let maximum = figure_text(maximum);
+                let maximum_text = figure_text(maximum);
                 Judged {
                     number: (second.mean > 0.0).then(|| first.mean / second.mean),
-                    numbers: format!("{}; run's maximum {maximum}", pair_text(first, second)),
+                    numbers: format!("{}; run's maximum {maximum_text}", pair_text(first, second)),
                     verdict,
                 }
             }
             (Test::AboutWithin, &[figure, low, high]) => {
                 let range = format!("{} to {}", figure_text(low), figure_text(high));
                 let numbers = format!("{}; {range}", figure_text(figure));
-                if figure.mean < 0.0 {
-                    return Judged::unusable(NEGATIVE, numbers);
-                }
-                let nearest = figure.mean.clamp(low.mean, high.mean);
-                let number = (nearest > 0.0).then(|| figure.mean / nearest);
-                Judged { number, numbers, verdict: about_within(figure, low.mean, high.mean) }
+                judge_range(figure, [low.mean, high.mean], numbers)
             }
             (Test::Close, [parts @ .., total]) if matches!(parts.len(), 1 | 2) => {
-                let text = parts.iter().map(|part| figure_text(*part)).collect::<Vec<_>>();
-                let numbers = format!("{}; {}", text.join(" and "), figure_text(*total));
-                if sides.iter().any(|side| side.mean < 0.0) {
-                    return Judged::unusable(NEGATIVE, numbers);
-                }
-                let sum = parts.iter().fold(exactly(0.0), |sum, part| sum.plus(*part));
-                let ratio = sum.mean / total.mean;
-                if !ratio.is_finite() {
-                    return Judged::unusable(NOTHING, numbers);
-                }
-                // The first-order error of the ratio of independent figures (delta method).
-                let half_width = sum.half_width.hypot(ratio * total.half_width) / total.mean;
-                let rounding = (sum.rounding + ratio * total.rounding) / total.mean;
-                let figure = Figure { mean: ratio, half_width, rounding };
-                Judged { number: Some(ratio), numbers, verdict: close(figure) }
+                let texts = parts.iter().map(|part| figure_text(*part)).collect::<Vec<_>>();
+                let numbers = format!("{}; {}", texts.join(" and "), figure_text(*total));
+                judge_closeness(parts, *total, numbers)
             }
             (Test::NoBenefit(factor), &[long, short]) => {
-                let numbers = pair_text(long, short);
-                if long.mean < 0.0 || short.mean < 0.0 {
-                    return Judged::unusable(NEGATIVE, numbers);
-                }
-                let ratio = long.mean / short.mean;
-                if !ratio.is_finite() || factor <= 1.0 {
-                    return Judged::unusable(NOTHING, numbers);
-                }
-                let limit = short.times(half_benefit_ratio(factor));
-                Judged { number: Some(ratio), numbers, verdict: greater(long, limit) }
+                judge_benefit(long, short, factor, pair_text(long, short))
             }
             _ => panic!("{self:?} of {} sides", sides.len()),
         }
     }
+}
+
+/// Judges [`Test::AboutWithin`]. `numbers`: the figures as text.
+fn judge_range(figure: Figure, [low, high]: [f64; 2], numbers: String) -> Judged {
+    if figure.mean < 0.0 {
+        return Judged::unusable(NEGATIVE, numbers);
+    }
+    let nearest = figure.mean.clamp(low, high);
+    let number = (nearest > 0.0).then(|| figure.mean / nearest);
+    Judged { number, numbers, verdict: about_within(figure, low, high) }
+}
+
+/// Judges [`Test::Close`]: compares the sum of `parts` with `total`. `numbers`: the figures as text.
+fn judge_closeness(parts: &[Figure], total: Figure, numbers: String) -> Judged {
+    if parts.iter().chain([&total]).any(|side| side.mean < 0.0) {
+        return Judged::unusable(NEGATIVE, numbers);
+    }
+    let sum = parts.iter().fold(exactly(0.0), |sum, part| sum.plus(*part));
+    let ratio = sum.mean / total.mean;
+    if !ratio.is_finite() {
+        return Judged::unusable(NOTHING, numbers);
+    }
+    // The first-order error of the ratio of independent figures (delta method).
+    let half_width = sum.half_width.hypot(ratio * total.half_width) / total.mean;
+    let rounding = (sum.rounding + ratio * total.rounding) / total.mean;
+    let figure = Figure { mean: ratio, half_width, rounding };
+    Judged { number: Some(ratio), numbers, verdict: close(figure) }
+}
+
+/// Judges [`Test::NoBenefit`]: the misses with `long` lines against the misses with lines that are shorter by `factor`.
+/// `numbers`: the figures as text.
+fn judge_benefit(long: Figure, short: Figure, factor: f64, numbers: String) -> Judged {
+    if long.mean < 0.0 || short.mean < 0.0 {
+        return Judged::unusable(NEGATIVE, numbers);
+    }
+    let ratio = long.mean / short.mean;
+    if !ratio.is_finite() || factor <= 1.0 {
+        return Judged::unusable(NOTHING, numbers);
+    }
+    let limit = short.times(half_benefit_ratio(factor));
+    Judged { number: Some(ratio), numbers, verdict: greater(long, limit) }
 }
 
 /// Why a finding is not judged if a figure that cannot be negative is negative.
@@ -220,7 +235,7 @@ const MEAN_BELOW_LIMIT: &str =
 /// not be material before the paper rounded the figures.
 fn greater(first: Figure, second: Figure) -> Verdict {
     let difference = (first.mean - second.mean).abs();
-    let larger = first.mean.abs().max(second.mean.abs());
+    let larger_figure = first.mean.abs().max(second.mean.abs());
     let half_widths = first.half_width + second.half_width;
     if half_widths.is_infinite() {
         return Verdict::NotJudged(Reason::no_interval());
@@ -232,12 +247,12 @@ fn greater(first: Figure, second: Figure) -> Verdict {
     if difference == 0.0 {
         return Verdict::NotJudged(EQUAL.into());
     }
-    let limit = if has_error { MATERIAL_RATIO } else { MATERIAL_RATIO_WITHOUT_INTERVAL };
-    if difference < limit * larger {
-        return Verdict::NotJudged(not_material(limit, has_error));
+    let material_ratio = if has_error { MATERIAL_RATIO } else { MATERIAL_RATIO_WITHOUT_INTERVAL };
+    if difference < material_ratio * larger_figure {
+        return Verdict::NotJudged(not_material(material_ratio, has_error));
     }
-    if difference - first.rounding - second.rounding < limit * larger {
-        return Verdict::NotJudged(Reason::rounded(limit));
+    if difference - first.rounding - second.rounding < material_ratio * larger_figure {
+        return Verdict::NotJudged(Reason::rounded(material_ratio));
     }
     Verdict::from_bool(first.mean > second.mean)
 }
@@ -298,17 +313,18 @@ fn too_close_to(name: &str, figure: Figure, limits: [f64; 2]) -> Option<Verdict>
     Some(Verdict::NotJudged(reason.into()))
 }
 
-/// Whether a figure misses the range by at most [`CLOSE_RATIO`] of the nearer end. Not judged if its interval crosses
-/// that limit.
-fn about_within(figure: Figure, low: f64, high: f64) -> Verdict {
-    let (low, high) = (low * (1.0 - CLOSE_RATIO), high * (1.0 + CLOSE_RATIO));
+/// Whether a figure misses the range from `range_low` to `range_high` by at most [`CLOSE_RATIO`] of the nearer end. Not judged
+/// if its interval crosses that limit.
+fn about_within(figure: Figure, range_low: f64, range_high: f64) -> Verdict {
+    let (low, high) = (range_low * (1.0 - CLOSE_RATIO), range_high * (1.0 + CLOSE_RATIO));
     if let Some(not_judged) = too_close_to("figure", figure, [low, high]) {
         return not_judged;
     }
-    let (least, most) = (figure.mean - figure.half_width, figure.mean + figure.half_width);
-    if low <= least && most <= high {
+    let (figure_low, figure_high) =
+        (figure.mean - figure.half_width, figure.mean + figure.half_width);
+    if low <= figure_low && figure_high <= high {
         Verdict::Holds
-    } else if most < low || high < least {
+    } else if figure_high < low || high < figure_low {
         Verdict::Fails
     } else if figure.half_width.is_infinite() {
         Verdict::NotJudged(Reason::no_interval())

@@ -190,9 +190,11 @@ impl Figures<Cell<'_>> for Sides<'_> {
         }
     }
 
+    /// The figure on the simulated machines. An error says which part of the command has not measured it, or why the
+    /// command cannot measure it.
     fn measured(&self, &Cell { workload, quantity }: &Cell<'_>) -> Known {
-        let missing = |parts| parts_not_measured(workload, parts);
-        let machines_missing = || missing("machines");
+        let parts_missing = |parts| parts_not_measured(workload, parts);
+        let machines_missing = || parts_missing("machines");
         let figure = |machine, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             let run = match machine {
                 Machine::Uniprocessor(position) => self.machine(workload, position),
@@ -203,10 +205,10 @@ impl Figures<Cell<'_>> for Sides<'_> {
         let uniprocessor = |position, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             figure(Machine::Uniprocessor(position), quantity)
         };
-        let first = self.machine(workload, 0);
+        let first_machine = self.machine(workload, 0);
         let speed_up_over_first = |position, ticks: fn(&MachineRun) -> u64| {
-            let first = first.ok_or_else(machines_missing)?;
-            uniprocessor(position, &|run| speed_up(run, first, ticks))
+            let first_machine = first_machine.ok_or_else(machines_missing)?;
+            uniprocessor(position, &|run| speed_up(run, first_machine, ticks))
         };
         match quantity {
             Quantity::IdleRatio(machine) => figure(machine, &MachineRun::idle_ratio),
@@ -216,9 +218,9 @@ impl Figures<Cell<'_>> for Sides<'_> {
             }
             Quantity::SpeedUp(position) => speed_up_over_first(position, MachineRun::busy_ticks),
             Quantity::ClockRatio(position) => {
-                let first = first.ok_or_else(machines_missing)?;
+                let first_machine = first_machine.ok_or_else(machines_missing)?;
                 uniprocessor(position, &|run| {
-                    ratio(run.sample.ticks_hz as f64, first.sample.ticks_hz as f64)
+                    ratio(run.sample.ticks_hz as f64, first_machine.sample.ticks_hz as f64)
                 })
             }
             Quantity::SpeedUpDifference(position) => {
@@ -228,22 +230,23 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 known_or(factor.is_finite().then_some(factor), "a speed-up of nothing")
             }
             Quantity::HiddenFetches(position) => {
-                let in_order = self.in_order(workload, self.name(position));
-                let in_order = in_order.ok_or_else(|| missing("machines,in-order"))?;
+                let in_order_run = self
+                    .in_order(workload, self.name(position))
+                    .ok_or_else(|| parts_missing("machines,in-order"))?;
                 let stall = |run: &MachineRun| {
                     stall_per_instruction(run, Mode::Kernel, Stream::Instructions)
                 };
-                uniprocessor(position, &|run| hidden_ratio(stall(run)?, stall(in_order)?))
+                uniprocessor(position, &|run| hidden_ratio(stall(run)?, stall(in_order_run)?))
             }
             Quantity::HiddenLevel => {
                 Err("an out-of-order core's waits are not divided by level: misses overlap".into())
             }
             Quantity::RemainingMisses(misses, classes) => {
-                let runs = self.cache_sizes(workload, misses.is_multi);
-                let (Some(small), Some(large)) = (runs.first(), runs.last()) else {
-                    return Err(missing("caches"));
+                let runs_by_size = self.cache_sizes(workload, misses.is_multi);
+                let (Some(small), Some(large)) = (runs_by_size.first(), runs_by_size.last()) else {
+                    return Err(parts_missing("caches"));
                 };
-                if runs.len() < 2 {
+                if runs_by_size.len() < 2 {
                     return Err("only one size was measured".into());
                 }
                 remaining_ratio([small, large], misses, classes)
@@ -254,8 +257,9 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 slower_share(self.slowdowns(workload))
             }
             Quantity::LargestLine | Quantity::ProcessStructures => {
-                let runs = self.cache_sizes(workload, true);
-                let misses = runs.first().ok_or_else(|| missing("caches"))?.sample.misses.as_ref();
+                let runs_by_size = self.cache_sizes(workload, true);
+                let run = runs_by_size.first().ok_or_else(|| parts_missing("caches"))?;
+                let misses = run.sample.misses.as_ref();
                 let misses = misses.ok_or_else(|| Reason::from("misses were not classified"))?;
                 match quantity {
                     Quantity::LargestLine => largest_line_ratio(misses),
@@ -271,23 +275,23 @@ impl Figures<Cell<'_>> for Sides<'_> {
         self.paper.workload(cell.workload).is_some()
     }
 
+    /// The figure of the paper. `None` for a quantity that the paper does not state.
     fn published(&self, &Cell { workload, quantity }: &Cell<'_>) -> Option<Known> {
-        let published = self.paper.workload(workload);
+        let paper_workload = self.paper.workload(workload);
         let figure = match quantity {
             Quantity::IdleRatio(Machine::Uniprocessor(position)) => {
-                let percent = published?.idle_percent.get(self.name(position))?;
+                let percent = paper_workload?.idle_percent.get(self.name(position))?;
                 return Some(Ok(exactly(percent / 100.0)));
             }
             Quantity::KernelRatio(Machine::Uniprocessor(_)) => {
-                published.map(|published| published.kernel_percent / 100.0)
+                paper_workload.map(|paper_workload| paper_workload.kernel_percent / 100.0)
             }
-            Quantity::KernelRatio(Machine::Multiprocessor) => {
-                published.map(|published| published.multiprocessor_kernel_percent / 100.0)
-            }
+            Quantity::KernelRatio(Machine::Multiprocessor) => paper_workload
+                .map(|paper_workload| paper_workload.multiprocessor_kernel_percent / 100.0),
             // Table 4.8 has stalls by service on the first and the third machine.
             Quantity::StallRatio(position) => published_stalls(self.paper, workload, position),
             Quantity::SpeedUp(position) => {
-                published.map(|published| published.speed_up[position - 1])
+                paper_workload.map(|paper_workload| paper_workload.speed_up[position - 1])
             }
             // The clocks of the second and the third machine over the first machine's clock.
             Quantity::ClockRatio(position) => [1.0, 2.5].get(position - 1).copied(),
@@ -298,11 +302,11 @@ impl Figures<Cell<'_>> for Sides<'_> {
                     slowdowns.map(|percent| 1.0 + percent / 100.0).collect(),
                 ));
             }
-            Quantity::LargestLine => published
-                .and_then(|published| published.one_line_percent)
+            Quantity::LargestLine => paper_workload
+                .and_then(|paper_workload| paper_workload.one_line_percent)
                 .map(|percent| percent / 100.0),
-            Quantity::ProcessStructures => published
-                .and_then(|published| published.process_structures_percent)
+            Quantity::ProcessStructures => paper_workload
+                .and_then(|paper_workload| paper_workload.process_structures_percent)
                 .map(|percent| percent / 100.0),
             Quantity::Validation(share, source) => {
                 let validation = self.paper.validation;
@@ -340,18 +344,22 @@ impl<'r> Sides<'r> {
 
     /// The claims about a workload, in the order of the paper.
     fn claims<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
-        use Quantity::{
-            ClockRatio, HiddenFetches, HiddenLevel, IdleRatio, KernelRatio, LargestLine,
-            ProcessStructures, RemainingMisses, SlowerServices, SpeedUp, SpeedUpDifference,
-            StallRatio,
-        };
+        let mut claims = self.claims_about_processors(workload);
+        claims.extend(self.claims_about_hidden_stalls(workload));
+        claims.extend(self.claims_about_larger_caches(workload));
+        claims.extend(self.claims_about_eight_cpus(workload));
+        claims.extend(self.claims_about_coherence(workload));
+        claims.extend(not_judged(workload));
+        claims
+    }
+
+    /// Section 4.2: faster uniprocessors.
+    fn claims_about_processors<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
+        use Quantity::{ClockRatio, IdleRatio, SpeedUp, SpeedUpDifference, StallRatio};
         let cell = |quantity| Cell { workload, quantity };
         let side = |quantity| Side::Cell(cell(quantity));
         let mut claims = Vec::new();
-        let greater = |finding, subject: String, claim: &str, sides: [Side<Cell<'a>>; 2]| {
-            Claim::new(finding, subject, claim, Test::Greater, sides)
-        };
-        // Section 4.2: workloads that wait for a disk.
+        // Workloads that wait for a disk.
         let idle_percent = self.paper.workload(workload).map(|published| &published.idle_percent);
         if idle_percent.is_some_and(|percent| percent.values().any(|percent| *percent > 0.0)) {
             for (slow, fast) in [(0, 1), (1, 2)] {
@@ -363,7 +371,7 @@ impl<'r> Sides<'r> {
                 ));
             }
         }
-        // Section 4.2: memory stays a bottleneck, but does not get worse.
+        // Memory stays a bottleneck, but does not get worse.
         claims.push(greater(
             "the kernel waits for memory in more than half of its time",
             format!("{workload}, {}", self.name(0)),
@@ -376,7 +384,7 @@ impl<'r> Sides<'r> {
             "share of memory stalls: 1994 x 1.1 > 1998",
             [Side::Times(1.0 + UNCHANGED_FRACTION, cell(StallRatio(0))), side(StallRatio(2))],
         ));
-        // Section 4.2: user and kernel code speed up alike, and by more than the clock.
+        // User and kernel code speed up alike, and by more than the clock.
         for position in [1, 2] {
             let subject = format!("{workload}, {}", self.name(position));
             claims.push(greater(
@@ -392,7 +400,14 @@ impl<'r> Sides<'r> {
                 [Side::Number(ALIKE_FACTOR), side(SpeedUpDifference(position))],
             ));
         }
-        // Section 4.3: the stalls that the out-of-order core hides.
+        claims
+    }
+
+    /// Section 4.3: the stalls that the out-of-order core hides.
+    fn claims_about_hidden_stalls<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
+        use Quantity::{HiddenFetches, HiddenLevel};
+        let side = |quantity| Side::Cell(Cell { workload, quantity });
+        let mut claims = Vec::new();
         for position in [1, 2] {
             let subject = format!("{workload}, kernel, {}", self.name(position));
             claims.push(Claim::new(
@@ -409,7 +424,13 @@ impl<'r> Sides<'r> {
                 [side(HiddenLevel), side(HiddenLevel)],
             ));
         }
-        // Section 4.4: the misses that larger caches remove.
+        claims
+    }
+
+    /// Section 4.4: the misses that larger caches remove.
+    fn claims_about_larger_caches<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
+        let side = |quantity| Side::Cell(Cell { workload, quantity });
+        let mut claims = Vec::new();
         for cache in ["L1I", "L1D"] {
             for is_user in [false, true] {
                 let misses = Misses { cache, is_user, is_multi: false };
@@ -419,11 +440,18 @@ impl<'r> Sides<'r> {
                      others cause",
                     format!("{workload}, {cache}{}, {mode}", self.sizes(workload, misses)),
                     "remaining misses per instruction: other > self",
-                    [OTHER, SELF].map(|classes| side(RemainingMisses(misses, classes))),
+                    [OTHER, SELF].map(|classes| side(Quantity::RemainingMisses(misses, classes))),
                 ));
             }
         }
-        // Section 5: one CPU and eight CPUs.
+        claims
+    }
+
+    /// Section 5: one CPU and eight CPUs.
+    fn claims_about_eight_cpus<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
+        use Quantity::{IdleRatio, KernelRatio, SlowerServices};
+        let side = |quantity| Side::Cell(Cell { workload, quantity });
+        let mut claims = Vec::new();
         claims.push(greater(
             "most services take more time on eight CPUs",
             workload.to_owned(),
@@ -454,23 +482,30 @@ impl<'r> Sides<'r> {
             "idle share: eight CPUs > one",
             eight_and_one.map(|machine| side(IdleRatio(machine))),
         ));
-        // Section 5.2: the misses that larger caches do not remove.
+        claims
+    }
+
+    /// Sections 5.2 and 5.3: the misses that larger caches do not remove, and where coherence misses come from.
+    fn claims_about_coherence<'a>(&self, workload: &'a str) -> Vec<Claim<Cell<'a>>> {
+        use Quantity::{LargestLine, ProcessStructures, RemainingMisses};
+        let side = |quantity| Side::Cell(Cell { workload, quantity });
+        let mut claims = Vec::new();
         let subject = format!("{workload}, L2{}, kernel", self.sizes(workload, SHARED_L2));
-        let remaining = |classes| side(RemainingMisses(SHARED_L2, classes));
+        let remaining_misses = |classes| side(RemainingMisses(SHARED_L2, classes));
         claims.push(greater(
             "coherence misses do not fall with the size of the cache",
             subject.clone(),
             "remaining coherence misses per instruction > 0.9",
-            [remaining(COHERENCE), Side::Number(1.0 - UNCHANGED_FRACTION)],
+            [remaining_misses(COHERENCE), Side::Number(1.0 - UNCHANGED_FRACTION)],
         ));
         claims.push(greater(
             "other misses do",
             subject,
             "remaining misses per instruction: coherence > self and other",
-            [remaining(COHERENCE), remaining(&["self", "other"])],
+            [remaining_misses(COHERENCE), remaining_misses(&["self", "other"])],
         ));
-        // Section 5.3: where coherence misses come from. The paper has one figure for each of two workloads. Its line
-        // holds `memlock` and 22 other variables, so it must be a line of L2, not of L1D.
+        // The paper has one figure on the origin for each of two workloads. Its line holds `memlock` and 22 other
+        // variables, so it must be a line of L2, not of L1D.
         let origin = match workload {
             PROGDEV => {
                 Some(("a single line has many of the kernel's coherence misses", LargestLine))
@@ -493,7 +528,6 @@ impl<'r> Sides<'r> {
                 [side(quantity), Side::Number(LARGE_RATIO)],
             ));
         }
-        claims.extend(not_judged(workload));
         claims
     }
 
@@ -514,6 +548,16 @@ impl<'r> Sides<'r> {
         smallest_and_largest
             .map_or_else(String::new, |(small, large)| format!(" of {small} and {large} KiB"))
     }
+}
+
+/// A claim that the first of two sides is greater.
+fn greater<'a>(
+    finding: &'static str,
+    subject: String,
+    claim: &str,
+    sides: [Side<Cell<'a>>; 2],
+) -> Claim<Cell<'a>> {
+    Claim::new(finding, subject, claim, Test::Greater, sides)
 }
 
 /// Claims of the paper that the command cannot judge: each has its reason.
