@@ -55,13 +55,14 @@ pub(crate) struct EndedFault {
 struct Key {
     cache: u32,
     code: u64,
-    what: ServiceMissKind,
+    row_kind: ServiceMissKind,
     class: u32,
     structure: StructureKind,
     key: u64,
 }
 
-/// The row of a miss of shared data: the fields of [`SharedMisses`] that identify a row.
+/// The row of a miss of shared data: the fields of [`SharedMisses`] that identify a row. `code`: the service; `pc`: the
+/// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SharedKey {
     code: u64,
@@ -173,16 +174,17 @@ impl ServiceMisses {
         located
     }
 
-    /// Sets what a CPU executes from now on, and counts the misses of the page faults that have ended.
+    /// Sets what a CPU executes from now on, and counts the misses of the page faults that have ended on it: `ended`, with
+    /// their kinds. Call it at each event of the CPU, before its further misses are added.
     pub(crate) fn execute(
         &mut self,
         cpu: usize,
         next: Executing,
-        ended: impl Iterator<Item = EndedFault>,
+        ended_faults: impl Iterator<Item = EndedFault>,
     ) {
-        let Some(now) = self.executing.get_mut(cpu) else { return };
-        let task = std::mem::replace(now, next).task;
-        for EndedFault { service, depth } in ended {
+        let Some(executing) = self.executing.get_mut(cpu) else { return };
+        let task = std::mem::replace(executing, next).task;
+        for EndedFault { service, depth } in ended_faults {
             let Some(misses) = self.pending.remove(&(task, depth)) else { continue };
             self.pending_count -= misses.len();
             let code = service.of_all_tasks().code();
@@ -190,14 +192,15 @@ impl ServiceMisses {
         }
     }
 
-    /// Counts a miss for the service with this code, in a row of each kind.
+    /// Counts a miss for the service with this code: in a row of its class, its evictor, its wait, its code, its data and, if
+    /// it is shared, its address.
     fn count(&mut self, code: u64, noted: &NotedMiss) {
         let NotedMiss { miss, located } = noted;
         let (cache, class) = (miss.cache as u32, miss.class as u32);
-        let plain = Key {
+        let empty_key = Key {
             cache,
             code,
-            what: ServiceMissKind::Class,
+            row_kind: ServiceMissKind::Class,
             class: 0,
             structure: StructureKind::Unknown,
             key: 0,
@@ -208,41 +211,41 @@ impl ServiceMisses {
             Some(false) => 1,
             Some(true) => 2,
         };
-        count(&mut self.by_kind, Key { class, key, ..plain }, 0);
+        count(&mut self.by_kind, Key { class, key, ..empty_key }, 0);
         if let Some(evictor) = miss.evicted_by {
             let key = service_of(evictor);
-            let evictor = Key { what: ServiceMissKind::Evictor, class, key, ..plain };
-            count(&mut self.by_kind, evictor, 0);
+            let row = Key { row_kind: ServiceMissKind::Evictor, class, key, ..empty_key };
+            count(&mut self.by_kind, row, 0);
         }
         if matches!(miss.cache, CacheName::L1i | CacheName::L1d) {
             let key = miss.supplier as u64;
-            let key = Key { what: ServiceMissKind::Wait, key, ..plain };
-            count(&mut self.by_kind, key, miss.wait_cycles);
+            let row = Key { row_kind: ServiceMissKind::Wait, key, ..empty_key };
+            count(&mut self.by_kind, row, miss.wait_cycles);
         }
         let key = code_key(miss.pc.0);
-        count(&mut self.code, Key { what: ServiceMissKind::Code, class, key, ..plain }, 0);
+        count(&mut self.code, Key { row_kind: ServiceMissKind::Code, class, key, ..empty_key }, 0);
         let Some(located) = located else { return };
         let Structure { kind: structure, place: key } = located.structure;
-        let data = Key { what: ServiceMissKind::Data, class, structure, key, ..plain };
-        count(&mut self.data, data, 0);
+        let data_row = Key { row_kind: ServiceMissKind::Data, class, structure, key, ..empty_key };
+        count(&mut self.data, data_row, 0);
         if miss.cache == CacheName::L1d {
             self.count_shared(code, miss, located);
         }
     }
 
-    /// Counts an L1D miss of a line that another CPU has written, in the row of its data.
+    /// Counts an L1D miss of a line that another CPU has written, in the row of its data. Does nothing for other misses.
     fn count_shared(&mut self, code: u64, miss: &Miss, located: &Located) {
         let (true_sharing, false_sharing) = match miss.class {
             MissClass::TrueSharing => (1, 0),
             MissClass::FalseSharing => (0, 1),
             _ => return,
         };
-        let within = (miss.virtual_address.0 % SHARED_BYTES) as u32;
+        let byte_in_piece = (miss.virtual_address.0 % SHARED_BYTES) as u32;
         let key = SharedKey {
             code,
             structure: located.structure,
-            offset: located.offset.saturating_sub(within),
-            address: miss.virtual_address.0 - u64::from(within),
+            offset: located.offset.saturating_sub(byte_in_piece),
+            address: miss.virtual_address.0 - u64::from(byte_in_piece),
             pc: code_key(miss.pc.0),
         };
         let is_full = self.shared.len() >= ROWS_MAX && !self.shared.contains_key(&key);
@@ -251,32 +254,33 @@ impl ServiceMisses {
         self.shared.entry(key).or_default().add(Shared { cpus, true_sharing, false_sharing });
     }
 
-    /// The rows of the region so far.
+    /// The rows of the region so far. They include the misses of faults that have not ended, which count as the kind that is
+    /// known so far.
     pub(crate) fn rows(&self, region: u32) -> Vec<Record> {
-        // The misses of a fault that has not ended count as the kind that is known so far.
-        let mut open = ServiceMisses {
+        let mut counts_so_far = ServiceMisses {
             by_kind: self.by_kind.clone(),
             code: self.code.clone(),
             data: self.data.clone(),
             shared: self.shared.clone(),
             ..ServiceMisses::default()
         };
-        let mut pending: Vec<_> = self.pending.iter().collect();
-        pending.sort_by_key(|(fault, _)| **fault);
-        for (fault, misses) in pending {
+        let mut pending_faults: Vec<_> = self.pending.iter().collect();
+        pending_faults.sort_by_key(|(fault, _)| **fault);
+        let unclassified = KernelContext::Fault(attribution::FaultKind::Unclassified).code();
+        for (fault, misses) in pending_faults {
             let handles_fault = |executing: &&Executing| executing.fault == Some(*fault);
-            let code = self.executing.iter().find(handles_fault).map(|executing| executing.code);
-            let unknown = KernelContext::Fault(attribution::FaultKind::Unclassified).code();
-            misses.iter().for_each(|noted| open.count(code.unwrap_or(unknown), noted));
+            let handling = self.executing.iter().find(handles_fault);
+            let code = handling.map_or(unclassified, |executing| executing.code);
+            misses.iter().for_each(|noted| counts_so_far.count(code, noted));
         }
         let mut rows = Vec::new();
-        for counts in [&open.by_kind, &open.code, &open.data] {
+        for counts in [&counts_so_far.by_kind, &counts_so_far.code, &counts_so_far.data] {
             rows.extend(most_frequent(counts).into_iter().map(|(key, Sums { count, cycles })| {
-                let Key { cache, code, what, class, structure, key } = key;
+                let Key { cache, code, row_kind, class, structure, key } = key;
                 Record::ServiceMisses(Row {
                     region,
                     cache,
-                    what,
+                    what: row_kind,
                     class,
                     code,
                     structure,
@@ -286,7 +290,7 @@ impl ServiceMisses {
                 })
             }));
         }
-        rows.extend(most_frequent_shared(open.shared).into_iter().map(|(key, counts)| {
+        rows.extend(most_frequent_shared(counts_so_far.shared).into_iter().map(|(key, counts)| {
             let SharedKey { code, structure, offset, address, pc } = key;
             let Shared { cpus, true_sharing, false_sharing } = counts;
             Record::SharedMisses(SharedMisses {
@@ -308,20 +312,21 @@ impl ServiceMisses {
 
 /// The most frequent rows of shared data in descending order, and the sums of all others in rows [`ELSEWHERE`], one for
 /// each service.
-fn most_frequent_shared(shared: FxHashMap<SharedKey, Shared>) -> Vec<(SharedKey, Shared)> {
-    let mut rows: Vec<(SharedKey, Shared)> = shared.into_iter().collect();
+fn most_frequent_shared(counts_by_key: FxHashMap<SharedKey, Shared>) -> Vec<(SharedKey, Shared)> {
+    let mut rows: Vec<(SharedKey, Shared)> = counts_by_key.into_iter().collect();
     rows.sort_by_key(|(key, counts)| (std::cmp::Reverse(counts.miss_count()), *key));
-    let rare = rows.split_off(rows.len().min(ROWS_WRITTEN_MAX));
-    let mut sums = std::collections::BTreeMap::<SharedKey, Shared>::new();
-    for (key, counts) in rare {
-        sums.entry(shared_elsewhere(key)).or_default().add(counts);
+    let rare_rows = rows.split_off(rows.len().min(ROWS_WRITTEN_MAX));
+    let mut elsewhere_rows = std::collections::BTreeMap::<SharedKey, Shared>::new();
+    for (key, counts) in rare_rows {
+        elsewhere_rows.entry(shared_elsewhere(key)).or_default().add(counts);
     }
+    // A row of [`ELSEWHERE`] may be among the frequent ones already.
     for (key, counts) in &mut rows {
-        if let Some(rare_counts) = sums.remove(key) {
+        if let Some(rare_counts) = elsewhere_rows.remove(key) {
             counts.add(rare_counts);
         }
     }
-    rows.extend(sums);
+    rows.extend(elsewhere_rows);
     rows
 }
 
@@ -380,7 +385,7 @@ mod tests {
         Key {
             cache: 1,
             code: 7,
-            what: ServiceMissKind::Data,
+            row_kind: ServiceMissKind::Data,
             class: 0,
             structure: StructureKind::Slab,
             key: number,

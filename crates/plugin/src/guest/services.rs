@@ -109,7 +109,7 @@ impl Tracker {
     }
 
     /// Handles an instruction at `address` that starts, ends or classifies a service, before the instruction executes.
-    pub(crate) fn service_point(
+    pub(crate) fn handle_service_point(
         &mut self,
         cpu: usize,
         action: Action,
@@ -127,7 +127,7 @@ impl Tracker {
                 stack.enter_call(KernelContext::Scheduler, return_to, stack_pointer, moment.now);
             }
             Action::WakeUp => self.wake_task(&mut moment),
-            Action::Fault(step) => self.fault_step(cpu, step, stack_pointer, &mut moment),
+            Action::Fault(step) => self.handle_fault_step(cpu, step, stack_pointer, &mut moment),
             Action::Wait { number, is_general } => {
                 let Some(return_to) = moment.word(stack_pointer) else { return };
                 let stack = &mut self.cpus[cpu].stack;
@@ -137,14 +137,15 @@ impl Tracker {
             }
             Action::TakeLock(_) | Action::ContendLock { .. } | Action::ReleaseLock => {
                 let point = CallPoint { address, stack_pointer };
-                self.lock_point(cpu, action, point, &mut moment);
+                self.handle_lock_point(cpu, action, point, &mut moment);
             }
             _ => {}
         }
     }
 
-    /// Handles the call of a function that takes, waits for or releases the lock in `rdi`.
-    fn lock_point(
+    /// Handles the call of a function that takes, waits for or releases the lock in `rdi`. Does nothing if the lock's function
+    /// has no readable return address.
+    fn handle_lock_point(
         &mut self,
         cpu: usize,
         action: Action,
@@ -154,24 +155,22 @@ impl Tracker {
         let pid = self.cpus[cpu].pid_or_zero();
         let area_array = self.symbols.kernel_counts.map(|counts| counts.areas);
         let Some(services) = &mut self.services else { return };
-        let (task, now) = (self.cpus[cpu].task, moment.common_cycles());
-        let lock = moment.qemu.register_value(moment.registers.rdi);
+        let (task, now_cycles) = (self.cpus[cpu].task, moment.common_cycles());
+        let lock_address = moment.qemu.register_value(moment.registers.rdi);
         match action {
             Action::TakeLock(kind) => {
-                if let Some(return_to) = moment.word(stack_pointer) {
-                    let (offsets, structures) = (&self.offsets, &mut self.structures);
-                    let (qemu, cpus) = (&mut *moment.qemu, self.cpus.len());
-                    let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
-                    let name = services
-                        .lock_names
-                        .number_of(return_to, lock, |lock| guest.locate(lock, None, pid));
-                    let client = match self.cpus[cpu].stack.client() {
-                        (_, Some(depth)) => LockClient::Fault { task, depth },
-                        (service, None) => LockClient::Service(service.of_all_tasks()),
-                    };
-                    let lock_place = LockPlace { kind, return_to, name };
-                    services.locks.take(lock_place, client, task, lock, now);
-                }
+                let Some(return_to) = moment.word(stack_pointer) else { return };
+                let (offsets, structures) = (&self.offsets, &mut self.structures);
+                let (qemu, cpus) = (&mut *moment.qemu, self.cpus.len());
+                let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
+                let locate = |address| guest.locate(address, None, pid);
+                let name = services.lock_names.number_of(return_to, lock_address, locate);
+                let client = match self.cpus[cpu].stack.client() {
+                    (_, Some(depth)) => LockClient::Fault { task, depth },
+                    (service, None) => LockClient::Service(service.of_all_tasks()),
+                };
+                let lock_place = LockPlace { kind, return_to, name };
+                services.locks.take(lock_place, client, task, lock_address, now_cycles);
             }
             Action::ContendLock { sleeps } => {
                 let Some(return_to) = moment.word(stack_pointer) else { return };
@@ -179,14 +178,15 @@ impl Tracker {
                 if let Some(Action::Wait { number, .. }) = self.symbols.wait_at(address) {
                     stack.enter_wait(number.into(), return_to, stack_pointer);
                 }
-                if let Some(kind) = services.locks.contend(task, sleeps, lock, now) {
+                if let Some(kind) = services.locks.contend(task, sleeps, lock_address, now_cycles) {
                     let context = KernelContext::LockWait(kind);
                     stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }
             }
+            // A release: the caller passes no other actions.
             _ => {
                 let is_running = |task| self.cpus.iter().any(|tracked| tracked.task == task);
-                services.locks.release(task, lock, now, is_running);
+                services.locks.release(task, lock_address, now_cycles, is_running);
             }
         }
     }
@@ -202,9 +202,9 @@ impl Tracker {
         }
     }
 
-    /// Handles a function that tells the kind of a page fault. Without a fault, a kernel function resolves a page
-    /// itself: that counts as a fault of the kernel.
-    fn fault_step(
+    /// Handles a function that tells the kind of a page fault. If the kernel resolves a page without a fault, this counts as a
+    /// fault of the kernel.
+    fn handle_fault_step(
         &mut self,
         cpu: usize,
         step: FaultStep,
@@ -223,13 +223,13 @@ impl Tracker {
                     stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }
                 let is_first = stack.handle_fault();
-                let counts = match counted_at(self.offsets.release) {
+                let is_counted = match counted_at(self.offsets.release) {
                     CountedAt::Start => true,
                     // Without an exception, the function counts at its return.
                     CountedAt::Completion => is_exception && is_first,
                 };
                 if let Some(services) = &mut self.services {
-                    services.handled_faults += u64::from(counts);
+                    services.handled_faults += u64::from(is_counted);
                 }
                 let operations = self.offsets.vm_ops.map(|offset| argument.wrapping_add(offset));
                 let has_file = operations.and_then(|address| moment.word(address)) != Some(0);
@@ -270,22 +270,23 @@ impl Tracker {
         read().unwrap_or(false)
     }
 
-    /// Handles that the running task is about to leave `cpu`. `has_died`: whether the task has ended.
+    /// Handles that the running task is about to leave `cpu`. `has_ended`: whether the task has ended; else it may have
+    /// blocked, and waits for a wake-up.
     pub(crate) fn leave_task(
         &mut self,
         cpu: usize,
         task: u64,
-        has_died: bool,
+        has_ended: bool,
         moment: &mut Moment<'_>,
     ) {
         let stack_pointer = moment.rsp();
-        let blocks = is_blocked(task, &self.offsets, moment.qemu);
+        let will_block = is_blocked(task, &self.offsets, moment.qemu);
         let now = moment.common_cycles();
         let stack = &mut self.cpus[cpu].stack;
-        if has_died {
+        if has_ended {
             stack.end_task(moment.now);
         }
-        stack.leave(blocks, stack_pointer, now);
+        stack.leave(will_block, stack_pointer, now);
     }
 }
 
@@ -320,15 +321,15 @@ fn write_service(
 
 /// Writes the cycles of all CPUs together by mode, over the time of the region.
 fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) {
-    let length = profile.length();
-    for (number, slot) in (0_u64..).zip(profile.slots()) {
+    let slot_length = profile.length();
+    for (slot_number, slot) in (0_u64..).zip(profile.slots()) {
         for (mode, counts) in (0_u32..).zip(slot) {
             if counts[TIME] > 0 {
                 writer.write(&Record::ProfileSlot(ProfileSlot {
                     region,
                     mode,
-                    start: number * length,
-                    length,
+                    start: slot_number * slot_length,
+                    length: slot_length,
                     time: counts[TIME],
                     fetch_stall: counts[FETCH_STALL_CYCLES],
                     data_stall: counts[DATA_STALL_CYCLES],
@@ -339,60 +340,76 @@ fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) 
     }
 }
 
+/// Writes the row of each service of a region, and the addresses of the functions of system calls.
+fn write_service_rows(
+    writer: &mut Writer,
+    region: u32,
+    sums: &attribution::Services<COUNTERS>,
+    functions: &[u64],
+) {
+    for (service, row) in sums.rows() {
+        write_service(writer, region, service, &row);
+        if let KernelContext::Syscall(number) = service
+            && let Some(&address) = functions.get(number as usize)
+        {
+            writer.write(&Record::SyscallFunction(SyscallFunction { number, address }));
+        }
+    }
+}
+
+/// Writes the row of each lock of a region.
+fn write_lock_rows(writer: &mut Writer, region: u32, services: &ServiceSums) {
+    for ((service, place), row) in services.locks.rows() {
+        let name = services.lock_names.name(place.name);
+        writer.write(&Record::LockPlace(LockCounts {
+            region,
+            code: service.code(),
+            kind: place.kind as u32,
+            return_to: place.return_to,
+            structure: name.structure.kind,
+            place: name.structure.place,
+            offset: name.offset,
+            acquires: row.acquires,
+            contended: row.contended,
+            releases: row.releases,
+            waited: row.waited,
+            held: row.held,
+        }));
+    }
+}
+
 impl Tracker {
-    /// Writes the rows of services, locks, waits and the profile of the open region. `counted`: the current counts of
-    /// each CPU, with which the sums must agree.
+    /// Writes the rows of services, locks, waits and the profile of the open region, and then its totals. `counts_of_cpus`:
+    /// the current counts of each CPU, with which the sums must agree; if they do not, the totals say so.
     pub(crate) fn write_services(
         &mut self,
         regions: &Regions,
-        counted: &[Counts],
+        counts_of_cpus: &[Counts],
         writer: &mut Writer,
     ) {
         let Some(services) = &mut self.services else { return };
         let region = regions.number();
+        // The sums so far do not include the requests that have not ended.
         let mut sums = services.sums.clone();
         let mut used_counts = [0; COUNTERS];
-        for (index, now) in counted.iter().enumerate() {
+        for (index, counts) in counts_of_cpus.iter().enumerate() {
             let stack = &mut self.cpus[index].stack;
-            stack.open_parts(*now).for_each(|part| sums.add(&part));
-            let cpu_counts = regions.counts_in_region(index, now);
+            stack.open_parts(*counts).for_each(|part| sums.add(&part));
+            let cpu_counts = regions.counts_in_region(index, counts);
             (0..COUNTERS).for_each(|counter| used_counts[counter] += cpu_counts[counter]);
         }
         let parked = self.tasks.open_parts(region);
         parked.for_each(|part: RequestPart<COUNTERS>| sums.add(&part));
-        let handled_faults = services.handled_faults - services.faults_before;
-        for (service, row) in sums.rows() {
-            write_service(writer, region, service, &row);
-            if let KernelContext::Syscall(number) = service
-                && let Some(&address) = services.functions.get(number as usize)
-            {
-                writer.write(&Record::SyscallFunction(SyscallFunction { number, address }));
-            }
-        }
-        for ((service, place), row) in services.locks.rows() {
-            let name = services.lock_names.name(place.name);
-            writer.write(&Record::LockPlace(LockCounts {
-                region,
-                code: service.code(),
-                kind: place.kind as u32,
-                return_to: place.return_to,
-                structure: name.structure.kind,
-                place: name.structure.place,
-                offset: name.offset,
-                acquires: row.acquires,
-                contended: row.contended,
-                releases: row.releases,
-                waited: row.waited,
-                held: row.held,
-            }));
-        }
+        write_service_rows(writer, region, &sums, &services.functions);
+        write_lock_rows(writer, region, services);
         for (service, wait, count, blocked) in sums.waits() {
             let wait = ServiceWait { region, code: service.code(), wait, count, blocked };
             writer.write(&Record::ServiceWait(wait));
         }
-        let stacks = self.cpus.iter_mut().zip(counted);
-        let profiles = stacks.filter_map(|(cpu, now)| cpu.stack.profile(*now));
+        let cpus = self.cpus.iter_mut().zip(counts_of_cpus);
+        let profiles = cpus.filter_map(|(cpu, counts)| cpu.stack.profile(*counts));
         write_profile(writer, region, &Profile::joined(profiles));
+        let handled_faults = services.handled_faults - services.faults_before;
         let refused = sums.refused() + services.locks.refused();
         let broken = refused + u64::from(sums.total() != used_counts);
         writer.write(&Record::ServiceTotals(ServiceTotals { region, handled_faults, broken }));

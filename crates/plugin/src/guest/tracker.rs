@@ -258,7 +258,8 @@ impl Tracker {
         }
     }
 
-    /// Handles the followed instruction at `address`, before it executes.
+    /// Handles the followed instruction at `address`, before it executes: updates the CPU's stack of contexts, and the delays
+    /// if they are counted.
     pub(crate) fn handle_action(
         &mut self,
         cpu: usize,
@@ -281,28 +282,15 @@ impl Tracker {
                 let pid = self.current_pid(cpu, &mut moment);
                 self.cpus[cpu].stack.enter_syscall(number, pid, now);
             }
-            Action::SoftirqEntry(number) => {
-                let stack_pointer = moment.rsp();
-                let Some(return_to) = moment.word(stack_pointer) else { return };
-                // A handler that the softirq loop did not call is an ordinary function.
-                if self.symbols.calls_softirqs(return_to) {
-                    let context = KernelContext::Softirq(number);
-                    let stack = &mut self.cpus[cpu].stack;
-                    stack.enter_call(context, return_to, stack_pointer, now);
-                    if self.delays.is_counting() {
-                        let pending = self.pending_softirqs(&mut moment);
-                        self.delays.run_softirq(cpu, now[TIME], number, pending);
-                    }
-                }
-            }
+            Action::SoftirqEntry(number) => self.enter_softirq(cpu, number, moment),
             Action::RaiseSoftirqs { register, mask } => {
                 self.softirq_mask = Some(mask);
                 if self.delays.is_counting() {
                     let register = moment.registers.named[usize::from(register)];
-                    let raised =
+                    let raised_mask =
                         register.map_or(0, |register| moment.qemu.register_value(register));
                     let pending = self.pending_softirqs(&mut moment);
-                    self.delays.raise(cpu, now[TIME], raised as u16, pending);
+                    self.delays.raise(cpu, now[TIME], raised_mask as u16, pending);
                 }
             }
             Action::QueueWork => {
@@ -317,33 +305,24 @@ impl Tracker {
             }
             Action::IrqCall { bytes } => {
                 if let Some(irq) = self.cpus[cpu].irq {
-                    let stack_pointer = moment.rsp().wrapping_sub(8);
-                    let return_to = address.wrapping_add(u64::from(bytes));
-                    let stack = &mut self.cpus[cpu].stack;
-                    stack.enter_call(KernelContext::Irq(irq), return_to, stack_pointer, now);
+                    self.enter_called(cpu, KernelContext::Irq(irq), address, bytes, moment);
                 }
             }
             Action::CallbackCall { kind, register, bytes } => {
                 if kind == ContextKind::Work && self.delays.is_counting() {
-                    let work = moment.qemu.register_value(moment.registers.rdi);
-                    // The kernel clears bit 0 of work_struct.data (pending) before the call.
-                    let data = moment.qemu.memory(work).map_or(0, u64::from_le_bytes);
-                    let common_now = moment.common_cycles();
-                    self.delays.run_work(work, now[TIME], common_now, data & 1 != 0);
+                    self.end_delay_of_work(&mut moment);
                 }
-                if !self.has_callback_contexts {
-                    return;
+                if self.has_callback_contexts {
+                    let register = moment.registers.named[usize::from(register)];
+                    let function =
+                        register.map_or(0, |register| moment.qemu.register_value(register));
+                    // All code of the kernel and its modules is in the upper 2 GiB, so half of the address tells it.
+                    let context = KernelContext::Callback(kind, function as u32);
+                    self.enter_called(cpu, context, address, bytes, moment);
                 }
-                let register = moment.registers.named[usize::from(register)];
-                let function = register.map_or(0, |register| moment.qemu.register_value(register));
-                let stack_pointer = moment.rsp().wrapping_sub(8);
-                let return_to = address.wrapping_add(u64::from(bytes));
-                // All code of the kernel and its modules is in the upper 2 GiB, so half of the address tells it.
-                let context = KernelContext::Callback(kind, function as u32);
-                self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, now);
             }
             Action::Probe(position) => self.enter_probe(cpu, position, moment),
-            Action::Switch => self.switch(cpu, moment),
+            Action::Switch => self.switch_task(cpu, moment),
             Action::TaskExit => self.cpus[cpu].stack.start_exit(now),
             Action::TaskDead => self.cpus[cpu].is_dying = true,
             Action::IdleLoop => self.cpus[cpu].stack.restart(KernelContext::Idle, now),
@@ -363,8 +342,48 @@ impl Tracker {
             | Action::Wait { .. }
             | Action::TakeLock(_)
             | Action::ContendLock { .. }
-            | Action::ReleaseLock => self.service_point(cpu, action, address, moment),
+            | Action::ReleaseLock => self.handle_service_point(cpu, action, address, moment),
         }
+    }
+
+    /// Enters `context`: a function that the call instruction of `bytes` bytes at `address` is about to call.
+    fn enter_called(
+        &mut self,
+        cpu: usize,
+        context: KernelContext,
+        address: u64,
+        bytes: u8,
+        mut moment: Moment<'_>,
+    ) {
+        // The call pushes the return address.
+        let stack_pointer = moment.rsp().wrapping_sub(8);
+        let return_to = address.wrapping_add(u64::from(bytes));
+        self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, moment.now);
+    }
+
+    /// Handles the first instruction of a softirq's handler.
+    fn enter_softirq(&mut self, cpu: usize, number: u8, mut moment: Moment<'_>) {
+        let stack_pointer = moment.rsp();
+        let Some(return_to) = moment.word(stack_pointer) else { return };
+        // A handler that the softirq loop did not call is an ordinary function.
+        if !self.symbols.calls_softirqs(return_to) {
+            return;
+        }
+        let context = KernelContext::Softirq(number);
+        self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, moment.now);
+        if self.delays.is_counting() {
+            let pending = self.pending_softirqs(&mut moment);
+            self.delays.run_softirq(cpu, moment.now[TIME], number, pending);
+        }
+    }
+
+    /// Ends the delay of the work item in `rdi`, whose function the kernel is about to call.
+    fn end_delay_of_work(&mut self, moment: &mut Moment<'_>) {
+        let work = moment.qemu.register_value(moment.registers.rdi);
+        // The kernel clears bit 0 of work_struct.data (pending) before the call.
+        let data = moment.qemu.memory(work).map_or(0, u64::from_le_bytes);
+        let (now, common_now) = (moment.now[TIME], moment.common_cycles());
+        self.delays.run_work(work, now, common_now, data & 1 != 0);
     }
 
     /// The mask of pending softirqs of the running vCPU.
@@ -374,32 +393,35 @@ impl Tracker {
         mask.map_or(0, u16::from_le_bytes)
     }
 
-    /// Handles that a followed function, or one that waits, returns to `address`, where a block is about to start.
+    /// Handles that a followed function, or one that waits, returns to `address`, where a block is about to start: ends its
+    /// context, its wait for a lock, or the fault that it resolved, and starts the body of an interrupt after its probes.
     pub(crate) fn handle_return(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
         let stack_pointer = moment.rsp();
-        let tracked = &mut self.cpus[cpu];
-        let (context_before, depth_before) = (tracked.stack.context(), tracked.stack.depth());
-        tracked.stack.at_return_address(address, stack_pointer, moment.now);
-        if let (KernelContext::LockWait(kind), Some(services)) =
-            (context_before, &mut self.services)
-            // Otherwise only a function has returned that waits in the slow path.
-            && tracked.stack.depth() < depth_before
-        {
-            let rax = moment.qemu.register_value(moment.registers.rax);
-            let (task, end) = (tracked.task, WaitEnd::of_return_value(kind, rax));
-            services.locks.end_wait(task, kind.sleeps(), end, moment.common_cycles());
-        }
-        let is_kernel_fault = matches!(context_before, KernelContext::KernelFault(_));
-        if is_kernel_fault && self.cpus[cpu].stack.depth() < depth_before {
-            let result = moment.qemu.register_value(moment.registers.rax);
-            self.count_kernel_fault(result);
+        let stack = &mut self.cpus[cpu].stack;
+        let (context_before, depth_before) = (stack.context(), stack.depth());
+        stack.at_return_address(address, stack_pointer, moment.now);
+        // If not, only a function has returned that waits in the context.
+        let has_context_ended = stack.depth() < depth_before;
+        match context_before {
+            KernelContext::LockWait(kind) if has_context_ended => {
+                if let Some(services) = &mut self.services {
+                    let rax = moment.qemu.register_value(moment.registers.rax);
+                    let (task, end) = (self.cpus[cpu].task, WaitEnd::of_return_value(kind, rax));
+                    services.locks.end_wait(task, kind.sleeps(), end, moment.common_cycles());
+                }
+            }
+            KernelContext::KernelFault(_) if has_context_ended => {
+                let result = moment.qemu.register_value(moment.registers.rax);
+                self.count_kernel_fault(result);
+            }
+            _ => {}
         }
         let tracked = &mut self.cpus[cpu];
         // The live bench measures an interrupt from the end of the BPF programs at its entry. Several programs run in a
         // loop, and the body starts after the loop.
-        let probes = [VECTOR_PROBE, ENTRY_LOOP];
-        let probes = probes.map(|position| KernelContext::Function(PROBE_FIRST + position));
-        if probes.contains(&context_before)
+        let entry_probes = [VECTOR_PROBE, ENTRY_LOOP]
+            .map(|position| KernelContext::Function(PROBE_FIRST + position));
+        if entry_probes.contains(&context_before)
             && let KernelContext::Interrupt(vector) = tracked.stack.context()
             && !std::mem::replace(&mut tracked.has_entered_body, true)
         {
@@ -445,34 +467,40 @@ impl Tracker {
         self.cpus[cpu].stack.return_to_user(pid, moment.now);
     }
 
-    /// Handles the switch from the task in `rdi` to the task in `rsi`.
-    fn switch(&mut self, cpu: usize, mut moment: Moment<'_>) {
+    /// Handles the switch from the task in `rdi` to the task in `rsi`. The steps before the stacks are switched belong to the
+    /// previous task: its name, its run and its services. [`KernelStack::arrive`] belongs to the next task.
+    fn switch_task(&mut self, cpu: usize, mut moment: Moment<'_>) {
         let previous = moment.qemu.register_value(moment.registers.rdi);
         let next = moment.qemu.register_value(moment.registers.rsi);
         if self.cpus[cpu].task != previous {
             // The task's entry into the kernel was not seen. Tracking starts here.
             self.cpus[cpu].task = previous;
             self.cpus[cpu].pid = self.read_pid(previous, moment.qemu);
-            let pid = self.cpus[cpu].pid;
-            let bottom = bottom_context(previous, pid, &self.offsets, moment.qemu);
-            self.cpus[cpu].stack.identify(bottom, moment.now);
+            let previous_pid = self.cpus[cpu].pid;
+            let previous_bottom =
+                bottom_context(previous, previous_pid, &self.offsets, moment.qemu);
+            self.cpus[cpu].stack.identify(previous_bottom, moment.now);
         }
         self.name_current(cpu, moment.qemu);
         self.complete_run_of_irq_thread(cpu, moment.now);
-        let pid = self.read_pid(next, moment.qemu);
+        let next_pid = self.read_pid(next, moment.qemu);
         if self.services.is_some() {
-            self.note_stack(next, pid, &mut moment);
+            self.note_stack(next, next_pid, &mut moment);
         }
-        let bottom = bottom_context(next, pid, &self.offsets, moment.qemu);
-        let tracked = &mut self.cpus[cpu];
-        let has_died = std::mem::take(&mut tracked.is_dying);
+        let next_bottom = bottom_context(next, next_pid, &self.offsets, moment.qemu);
+        let has_ended = std::mem::take(&mut self.cpus[cpu].is_dying);
         if self.services.is_some() {
-            self.leave_task(cpu, previous, has_died, &mut moment);
+            self.leave_task(cpu, previous, has_ended, &mut moment);
         }
         let tracked = &mut self.cpus[cpu];
-        self.tasks.switch(&mut tracked.stack, (previous, has_died), (next, bottom), moment.now);
+        self.tasks.switch(
+            &mut tracked.stack,
+            (previous, has_ended),
+            (next, next_bottom),
+            moment.now,
+        );
         tracked.task = next;
-        tracked.pid = pid;
+        tracked.pid = next_pid;
         if self.services.is_some() {
             tracked.stack.arrive(moment.common_cycles());
         }
@@ -502,18 +530,19 @@ impl Tracker {
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)
     }
 
-    /// The process id of the task that runs on a CPU. Before the first switch that is seen, it comes from the kernel's
-    /// pointer to the current task.
+    /// The process id of the task that runs on a CPU, or [`PID_UNKNOWN`]. Before the first switch that is seen, it comes from
+    /// the kernel's pointer to the current task, which this also notes.
     fn current_pid(&mut self, cpu: usize, moment: &mut Moment<'_>) -> u32 {
         if self.cpus[cpu].task == 0
-            && let Some(current) = self.symbols.current_task
+            && let Some(current_task_offset) = self.symbols.current_task
         {
             let gs_base = moment.qemu.register_value(moment.registers.gs_base);
             let k_gs_base =
                 moment.registers.k_gs_base.map(|register| moment.qemu.register_value(register));
-            let area =
+            let cpu_area =
                 [Some(gs_base), k_gs_base].into_iter().flatten().find(|base| is_kernel(*base));
-            let task = area.and_then(|area| moment.word(area.wrapping_add(current)));
+            let task = cpu_area
+                .and_then(|cpu_area| moment.word(cpu_area.wrapping_add(current_task_offset)));
             if let Some(task) = task.filter(|task| is_kernel(*task)) {
                 self.cpus[cpu].task = task;
                 self.cpus[cpu].pid = self.read_pid(task, moment.qemu);

@@ -89,7 +89,7 @@ struct Table {
 impl Functions {
     /// Reads the functions of a file. A file that is no program has none.
     pub(super) fn read(file: &mut ReadFile<'_>) -> Functions {
-        read(file).unwrap_or_default()
+        read_functions(file).unwrap_or_default()
     }
 
     /// The function at `offset` bytes from the start of the file. `None` if no symbol covers the offset.
@@ -107,27 +107,31 @@ impl Functions {
 }
 
 /// Reads the functions of a file. `None` if the file is no program.
-fn read(file: &mut ReadFile<'_>) -> Option<Functions> {
+fn read_functions(file: &mut ReadFile<'_>) -> Option<Functions> {
     let header = complete_table(file, 0, FILE_HEADER_BYTES as u64)?;
     if !header.starts_with(MAGIC) {
         return None;
     }
-    let count = u16_at(&header, 56).filter(|count| *count <= SEGMENTS_MAX)?;
-    let programs = u64::from(count) * SEGMENT_BYTES as u64;
-    let programs = complete_table(file, u64_at(&header, 32)?, programs)?;
-    let loaded = segments(&programs, SEGMENT_LOADED);
-    let executed = loaded.iter().filter(|(flags, _)| flags & EXECUTABLE_SEGMENT != 0);
+    let segment_count =
+        u16_at(&header, 56).filter(|segment_count| *segment_count <= SEGMENTS_MAX)?;
+    let header_bytes = u64::from(segment_count) * SEGMENT_BYTES as u64;
+    let segment_headers = complete_table(file, u64_at(&header, 32)?, header_bytes)?;
+    let loaded_with_flags = segments(&segment_headers, SEGMENT_LOADED);
+    let executed_segments =
+        loaded_with_flags.iter().filter(|(flags, _)| flags & EXECUTABLE_SEGMENT != 0);
     let mut functions = Functions {
-        segments: executed.map(|(_, segment)| *segment).collect(),
+        segments: executed_segments.map(|(_, segment)| *segment).collect(),
         ..Functions::default()
     };
     let sections = sections(file, &header).unwrap_or_default();
     let by_sections = [SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS].into_iter().find_map(|kind| {
-        functions_from_sections(file, &sections, kind).filter(|found| !found.0.is_empty())
+        functions_from_sections(file, &sections, kind)
+            .filter(|(functions, _)| !functions.is_empty())
     });
     let symbols = by_sections.or_else(|| {
-        let loaded_segments: Vec<Segment> = loaded.iter().map(|(_, segment)| *segment).collect();
-        let (_, dynamic) = *segments(&programs, SEGMENT_DYNAMIC).first()?;
+        let loaded_segments: Vec<Segment> =
+            loaded_with_flags.iter().map(|(_, segment)| *segment).collect();
+        let (_, dynamic) = *segments(&segment_headers, SEGMENT_DYNAMIC).first()?;
         functions_from_dynamic(file, &loaded_segments, dynamic)
     });
     (functions.functions, functions.names) = symbols.unwrap_or_default();
@@ -191,8 +195,8 @@ fn functions_from_sections(
     let entries = || symbols.bytes.chunks_exact(SYMBOL_BYTES);
     let is_code = |entry: &&[u8]| CODE_TYPES.contains(&(entry[4] & 0xf));
     // A label without a size ends where the next symbol starts, or at the end of its section. This needs all symbols.
-    let has_all = kind == SECTION_SYMBOLS && symbols.is_complete;
-    let mut starts: Vec<u64> = if has_all {
+    let has_all_symbols = kind == SECTION_SYMBOLS && symbols.is_complete;
+    let mut starts: Vec<u64> = if has_all_symbols {
         entries().filter(is_code).filter_map(|entry| u64_at(entry, 8)).collect()
     } else {
         Vec::new()
@@ -206,9 +210,10 @@ fn functions_from_sections(
             return None;
         }
         let end = match bytes {
-            0 if has_all => {
-                let next = starts.get(starts.partition_point(|later| *later <= start));
-                next.map_or(section_end, |next| section_end.min(*next))
+            0 if has_all_symbols => {
+                let next_start =
+                    starts.get(starts.partition_point(|other_start| *other_start <= start));
+                next_start.map_or(section_end, |next_start| section_end.min(*next_start))
             }
             0 => return None,
             _ => section_end.min(start.checked_add(bytes)?),
@@ -221,7 +226,8 @@ fn functions_from_sections(
 }
 
 /// The functions of a file without a table of sections, from the dynamic linker's table of symbols, and the table of
-/// their names. `None` if the file has no such table, or it cannot be read.
+/// their names. `loaded`: the segments that are loaded; `dynamic`: the segment with the dynamic section. `None` if the file
+/// has no such table, or it cannot be read.
 fn functions_from_dynamic(
     file: &mut ReadFile<'_>,
     loaded: &[Segment],
@@ -238,17 +244,17 @@ fn functions_from_dynamic(
             (distance < segment.bytes).then(|| segment.offset.wrapping_add(distance))
         })
     };
-    let symbols = file_offset(value(DYNAMIC_SYMBOLS)?)?;
-    let strings = file_offset(value(DYNAMIC_STRINGS)?)?;
-    let hash = value(DYNAMIC_HASH).and_then(file_offset);
-    let gnu_hash = value(DYNAMIC_GNU_HASH).and_then(file_offset);
-    let count = match (hash, gnu_hash) {
-        (Some(hash), _) => u32_at(&complete_table(file, hash, 8)?, 4)?,
-        (None, Some(hash)) => gnu_hash_count(file, hash)?,
+    let symbols_offset = file_offset(value(DYNAMIC_SYMBOLS)?)?;
+    let names_offset = file_offset(value(DYNAMIC_STRINGS)?)?;
+    let hash_offset = value(DYNAMIC_HASH).and_then(file_offset);
+    let gnu_hash_offset = value(DYNAMIC_GNU_HASH).and_then(file_offset);
+    let count = match (hash_offset, gnu_hash_offset) {
+        (Some(hash_offset), _) => u32_at(&complete_table(file, hash_offset, 8)?, 4)?,
+        (None, Some(gnu_hash_offset)) => gnu_hash_count(file, gnu_hash_offset)?,
         (None, None) => return None,
     };
-    let symbols = table(file, symbols, u64::from(count) * SYMBOL_BYTES as u64)?.bytes;
-    let names = complete_table(file, strings, value(DYNAMIC_STRINGS_BYTES)?)?;
+    let symbols = table(file, symbols_offset, u64::from(count) * SYMBOL_BYTES as u64)?.bytes;
+    let names = complete_table(file, names_offset, value(DYNAMIC_STRINGS_BYTES)?)?;
     let function = |entry: &[u8]| {
         let (name, kind, section) = (u32_at(entry, 0)?, entry[4] & 0xf, u16_at(entry, 6)?);
         let (start, bytes) = (u64_at(entry, 8)?, u64_at(entry, 16)?);
@@ -264,18 +270,19 @@ fn functions_from_dynamic(
 /// plus 1. `None` if the table cannot be read or is damaged.
 fn gnu_hash_count(file: &mut ReadFile<'_>, hash: u64) -> Option<u32> {
     let header = complete_table(file, hash, 16)?;
-    let (buckets, first, words) = (u32_at(&header, 0)?, u32_at(&header, 4)?, u32_at(&header, 8)?);
-    let buckets_offset = hash.checked_add(16)?.checked_add(u64::from(words) * 8)?;
-    let bucket_bytes = u64::from(buckets) * 4;
-    let lists = complete_table(file, buckets_offset, bucket_bytes)?;
-    let last = lists.chunks_exact(4).filter_map(|list| u32_at(list, 0)).max()?;
-    let mut symbol = last;
-    if symbol < first {
-        return Some(first);
+    let (bucket_count, first_symbol, filter_words) =
+        (u32_at(&header, 0)?, u32_at(&header, 4)?, u32_at(&header, 8)?);
+    let buckets_offset = hash.checked_add(16)?.checked_add(u64::from(filter_words) * 8)?;
+    let bucket_bytes = u64::from(bucket_count) * 4;
+    let list_starts = complete_table(file, buckets_offset, bucket_bytes)?;
+    let last_symbol = list_starts.chunks_exact(4).filter_map(|list| u32_at(list, 0)).max()?;
+    let mut symbol = last_symbol;
+    if symbol < first_symbol {
+        return Some(first_symbol);
     }
-    let chains = buckets_offset.checked_add(bucket_bytes)?;
+    let chains_offset = buckets_offset.checked_add(bucket_bytes)?;
     while u64::from(symbol) * (SYMBOL_BYTES as u64) < TABLE_BYTES_MAX {
-        let offset = chains.checked_add(u64::from(symbol - first) * 4)?;
+        let offset = chains_offset.checked_add(u64::from(symbol - first_symbol) * 4)?;
         let chain = complete_table(file, offset, 4)?;
         symbol += 1;
         // The last symbol of a list has this bit.

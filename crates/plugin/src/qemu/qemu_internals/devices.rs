@@ -49,12 +49,12 @@ impl EventLoop {
             }
             (self.run_on_cpu)(cpu, work, 0);
             // Otherwise the other vCPUs would run before QEMU checks for work.
-            for number in 0.. {
-                let cpu = (self.get_cpu)(number);
-                if cpu.is_null() {
+            for other in 0.. {
+                let other_cpu = (self.get_cpu)(other);
+                if other_cpu.is_null() {
                     break;
                 }
-                (self.cpu_exit)(cpu);
+                (self.cpu_exit)(other_cpu);
             }
         }
     }
@@ -174,16 +174,17 @@ impl BlockNode {
         let word = |index: usize| node.cast_const().cast::<u32>().wrapping_add(index);
         // SAFETY: the index is below the number of words.
         let read = |index: usize| unsafe { word(index).read_volatile() };
-        let before: Vec<u32> = (0..word_count).map(read).collect();
+        let words_before: Vec<u32> = (0..word_count).map(read).collect();
         // SAFETY: a request that starts, and ends.
-        let moved = unsafe {
+        let changed_word = unsafe {
             increase(node);
-            let moved =
-                (0..word_count).find(|index| read(*index) == before[*index].wrapping_add(1));
+            let changed_word =
+                (0..word_count).find(|index| read(*index) == words_before[*index].wrapping_add(1));
             decrease(node);
-            moved
+            changed_word
         }?;
-        (read(moved) == before[moved]).then_some(BlockNode { node, in_flight: word(moved) })
+        (read(changed_word) == words_before[changed_word])
+            .then_some(BlockNode { node, in_flight: word(changed_word) })
     }
 
     /// QEMU's description of the node.
@@ -212,15 +213,16 @@ impl BlockNode {
             (of_node == node && is_of_coroutine).then_some((offset as u64, bytes as u64))
         };
         // All nodes keep their lists at the same place.
-        let known = LIST_WORD.load(Ordering::Relaxed);
-        let at_known = Some(known).filter(|index| *index < word_count).and_then(request_at);
+        let known_index = LIST_WORD.load(Ordering::Relaxed);
+        let at_known_index = if known_index < word_count { request_at(known_index) } else { None };
         // A scan takes a system call for each word, and another one would find no more.
-        if at_known.is_some() || HAS_SCANNED.swap(true, Ordering::Relaxed) {
-            return at_known;
+        if at_known_index.is_some() || HAS_SCANNED.swap(true, Ordering::Relaxed) {
+            return at_known_index;
         }
-        let (index, found) = (0..word_count).find_map(|index| Some((index, request_at(index)?)))?;
+        let (index, request) =
+            (0..word_count).find_map(|index| Some((index, request_at(index)?)))?;
         LIST_WORD.store(index, Ordering::Relaxed);
-        Some(found)
+        Some(request)
     }
 
     /// The number of the node's requests that are under way.
@@ -265,7 +267,8 @@ extern "C" fn probe(_: *mut c_void, _: c_int) {
 /// Makes all nodes of the driver `blkdebug` call `callback` for each event, instead of the driver's function. Returns
 /// the numbers of the events with these names. `None` if this QEMU differs. Call it only with QEMU's big lock.
 ///
-/// Finds the place of the function in the driver's description: replaces each word in turn, and causes an event.
+/// Finds the place of the function in the driver's description: replaces each word in turn, and causes an event at `node`. If
+/// the event calls the probe, the word is the function; every other word is restored at once.
 pub(crate) fn hook_block_events<const EVENTS: usize>(
     node: BlockNode,
     callback: extern "C" fn(*mut c_void, c_int),
@@ -291,19 +294,19 @@ pub(crate) fn hook_block_events<const EVENTS: usize>(
         // function that is looked for. QEMU links drivers into a list, so it can be written; each
         // word is restored, and nothing else uses it in that time. Without rules the event does
         // nothing.
-        let found = unsafe {
+        let is_function = unsafe {
             let slot = driver.add(index);
-            let kept = slot.read_volatile();
-            if kept.is_null() {
+            let original = slot.read_volatile();
+            if original.is_null() {
                 continue;
             }
             slot.write_volatile(probe as *mut c_void);
             debug_event(node.node, events[0]);
-            let found = PROBED.load(Ordering::Relaxed);
-            slot.write_volatile(if found { callback as *mut c_void } else { kept });
-            found
+            let is_function = PROBED.load(Ordering::Relaxed);
+            slot.write_volatile(if is_function { callback as *mut c_void } else { original });
+            is_function
         };
-        if found {
+        if is_function {
             return Some(events);
         }
     }
