@@ -86,7 +86,7 @@ impl Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
         let mut hidden = Vec::new();
-        let groups = groups(table, all_rows, limits, &mut hidden);
+        let groups = shown_rows_by_group(table, all_rows, limits, &mut hidden);
         let units: Vec<Unit> = columns
             .iter()
             .map(|column| {
@@ -118,8 +118,8 @@ impl Grid {
         }
     }
 
-    /// Limits the width of text columns, and drops columns until a line fits into `width`. Returns the widths of the
-    /// columns that stay, to which [`lines`] cuts or wraps their cells. `None`: no limit.
+    /// Limits the width of text columns, and drops the least important columns until a line fits into `width`. Returns the
+    /// widths of the columns that stay, to which [`lines`] cuts or wraps their cells. `None`: no limit.
     ///
     /// With [`LongText::Whole`], the width decides only which columns stay: texts are as wide as they are.
     pub fn fit(&mut self, width: Option<u16>, long_text: LongText) -> Vec<usize> {
@@ -149,22 +149,27 @@ impl Grid {
         if long_text == LongText::Whole {
             return natural_widths;
         }
-        // The room that is left goes to wrapped columns, each column to that which would have most lines.
-        for _ in line_width(&widths)..width {
+        let room = width.saturating_sub(line_width(&widths));
+        self.widen_wrapped_columns(&mut widths, &natural_widths, room);
+        if let [single_width] = widths.as_mut_slice() {
+            *single_width = width.max(1).min(*single_width);
+        }
+        widths
+    }
+
+    /// Gives `room` columns of the terminal to wrapped columns, one by one, each to the column that would have most lines.
+    fn widen_wrapped_columns(&self, widths: &mut [usize], natural_widths: &[usize], room: usize) {
+        for _ in 0..room {
             let line_count = |index: &usize| natural_widths[*index] as f64 / widths[*index] as f64;
-            let narrowed = (0..widths.len()).filter(|index| self.wrapped[*index]);
-            let narrowed = narrowed.filter(|index| widths[*index] < natural_widths[*index]);
-            let longest =
-                narrowed.max_by(|first, second| line_count(first).total_cmp(&line_count(second)));
+            let narrowed_columns = (0..widths.len())
+                .filter(|index| self.wrapped[*index] && widths[*index] < natural_widths[*index]);
+            let longest = narrowed_columns
+                .max_by(|first, second| line_count(first).total_cmp(&line_count(second)));
             match longest {
                 Some(index) => widths[index] += 1,
                 None => break,
             }
         }
-        if let [single_width] = widths.as_mut_slice() {
-            *single_width = width.max(1).min(*single_width);
-        }
-        widths
     }
 
     /// The width of the longest word of a column, or of its heading if that is wider.
@@ -269,7 +274,10 @@ fn align(column: &Column) -> Align {
 }
 
 /// The rows that are shown, sorted, in groups. Appends descriptions of the rows that are not shown to `hidden`.
-fn groups<'a>(
+///
+/// The filter comes first, then the sorting, then the removal of zeros, so that the limit leaves out the last of the rows
+/// that say something.
+fn shown_rows_by_group<'a>(
     table: &'a Table,
     all_rows: bool,
     limits: RowLimits,
@@ -394,7 +402,7 @@ pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> Stri
         if index > 0 {
             out.push_str(&" ".repeat(GAP));
         }
-        let cell = cut(cell, width);
+        let cell = cut_to_width(cell, width);
         let padding = " ".repeat(width.saturating_sub(cell.width()));
         match align {
             Align::Left => out.extend([cell, padding]),
@@ -405,53 +413,54 @@ pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> Stri
     out
 }
 
-/// The text in lines of at most `width` columns, broken between words. A word that is longer than a line is broken, too.
+/// The text in lines of at most `width` columns, broken between words. A word that is longer than a line is broken, too. A
+/// character that is wider than `width` has a line of its own.
 fn wrap_cell(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let last = lines.last_mut().expect("a line");
-        if last.is_empty() {
-            last.push_str(word);
-        } else if last.width() + 1 + word.width() <= width {
-            last.push(' ');
-            last.push_str(word);
+        let last_line = lines.last_mut().expect("a line");
+        if last_line.is_empty() {
+            last_line.push_str(word);
+        } else if last_line.width() + 1 + word.width() <= width {
+            last_line.push(' ');
+            last_line.push_str(word);
         } else {
             lines.push(word.to_owned());
         }
         while let Some(line) = lines.pop() {
-            let mut head = String::new();
+            let mut line_start = String::new();
             let mut characters = line.chars().peekable();
             while let Some(character) = characters.next_if(|character| {
-                head.is_empty() || format!("{head}{character}").width() <= width
+                line_start.is_empty() || format!("{line_start}{character}").width() <= width
             }) {
-                head.push(character);
+                line_start.push(character);
             }
-            let rest: String = characters.collect();
-            lines.push(head);
-            if rest.is_empty() {
+            let line_rest: String = characters.collect();
+            lines.push(line_start);
+            if line_rest.is_empty() {
                 break;
             }
-            lines.push(rest);
+            lines.push(line_rest);
         }
     }
     lines
 }
 
 /// The text, cut to `width` columns with an ellipsis if it is longer.
-pub(crate) fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let mut out = String::new();
+    let mut cut_text = String::new();
     // Characters without width never reach the limit, so the number of characters is limited, too.
     for character in text.chars().take(4 * width) {
-        out.push(character);
+        cut_text.push(character);
         // Measures the whole text, because some characters change the width of their predecessor.
-        if out.width() + 1 > width {
-            out.pop();
+        if cut_text.width() + 1 > width {
+            cut_text.pop();
             break;
         }
     }
-    out.push('…');
-    out
+    cut_text.push('…');
+    cut_text
 }

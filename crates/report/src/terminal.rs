@@ -4,7 +4,7 @@
 use record::{Run, Table};
 
 use crate::escape::plain;
-use crate::grid::{Grid, LongText, cut, line};
+use crate::grid::{Grid, LongText, cut_to_width, line};
 use crate::human::unbroken;
 use crate::words::{self, wrap};
 
@@ -95,10 +95,10 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             out.push('\n');
         }
         if let Some(heading) = &group.heading {
-            out.push_str(&options.paint(Style::Strong, &cut(heading, cut_width)));
+            out.push_str(&options.paint(Style::Strong, &cut_to_width(heading, cut_width)));
         }
         if let Some(headline) = &group.headline {
-            out.push_str(&cut(&headline.replace('\u{a0}', " "), cut_width));
+            out.push_str(&cut_to_width(&headline.replace('\u{a0}', " "), cut_width));
             out.push('\n');
         }
         // Each group has the headings above it, because those of the first group scroll out of sight in a long table.

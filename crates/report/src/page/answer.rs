@@ -46,8 +46,8 @@ fn findings(run: &Run) -> Option<Answer> {
     };
     let [agree, disagree, unknown] =
         ["agrees", "disagrees", "can't tell"].map(|agreement| rows_with(agreement).count());
-    let all = agree + disagree + unknown;
-    if all == 0 {
+    let claim_count = agree + disagree + unknown;
+    if claim_count == 0 {
         return None;
     }
     let example = rows_with("disagrees").next().map(|row| {
@@ -60,7 +60,7 @@ fn findings(run: &Run) -> Option<Answer> {
     });
     let verb = if disagree == 1 { "disagrees" } else { "disagree" };
     let fact = format!(
-        "{agree} of {all} claims agree with the paper, {disagree} {verb}{}, {unknown} cannot be decided.",
+        "{agree} of {claim_count} claims agree with the paper, {disagree} {verb}{}, {unknown} cannot be decided.",
         example.unwrap_or_default()
     );
     let has_reason = |row: &Row<'_>| matches!(row.get("reason"), Value::Text(_));
@@ -104,19 +104,22 @@ fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
 
 /// The row with the largest number in a column, or `None` if no row has a number there.
 fn largest<'r>(rows: impl Iterator<Item = Row<'r>>, column: &str) -> Option<Row<'r>> {
-    let numbers = rows.filter_map(|row| Some((row.number(column)?, row)));
-    numbers.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
+    let rows_with_number = rows.filter_map(|row| Some((row.number(column)?, row)));
+    rows_with_number
+        .max_by(|(number, _), (other_number, _)| number.total_cmp(other_number))
+        .map(|(_, row)| row)
 }
 
-/// The context that takes most CPU time, and the gain from a shorter mean or a lower rate.
+/// The context that takes most CPU time, and the gain from a shorter mean or a lower rate. `None` if no context has a share
+/// of CPU time.
 fn handlers(run: &Run) -> Option<Answer> {
     let table = run.table("handlers")?;
     let sums = rows(table).filter(|row| row.has_text("cpu", "all"));
     let row = largest(sums, "self_cpu_ratio")?;
     let share = row.number("self_cpu_ratio")?;
-    let (mean, rate) = (row.number("self_mean_ns")?, row.number("rate_hz")?);
+    let (mean_ns, rate_hz) = (row.number("self_mean_ns")?, row.number("rate_hz")?);
     let name = context(&row);
-    let in_condition = rows(table).filter(|candidate| {
+    let rows_of_condition = rows(table).filter(|candidate| {
         candidate.has_text("cpu", "all") && candidate.get("condition") == row.get("condition")
     });
     // A share without an interval is no more than ten times as large: even a single span says that much.
@@ -125,23 +128,23 @@ fn handlers(run: &Run) -> Option<Answer> {
         candidate.number("self_cpu_ci95_ratio").is_some()
             || candidate.number("self_cpu_ratio").is_some_and(|share| share * 10.0 >= lowest)
     };
-    let in_condition = in_condition.filter(may_be_larger);
-    let possible_maxima = possible_extremes(in_condition, Extreme::Largest, share_of_cpu);
-    let rivals = rivals(&possible_maxima, share_of_cpu, context);
-    let predicate = if rivals.is_some() { "has the largest share" } else { "costs most" };
-    let rivals = rivals.unwrap_or_default();
+    let candidates = rows_of_condition.filter(may_be_larger);
+    let possible_maxima = possible_extremes(candidates, Extreme::Largest, share_of_cpu);
+    let rivals_sentence = rivals(&possible_maxima, share_of_cpu, context);
+    let predicate = if rivals_sentence.is_some() { "has the largest share" } else { "costs most" };
+    let rivals_sentence = rivals_sentence.unwrap_or_default();
     let fact = format!(
-        "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
+        "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals_sentence}",
         human::percent(share),
-        human::number(rate),
+        human::number(rate_hz),
         row.value_text("self_mean_ns"),
         row.value_text("condition"),
     );
-    let is_above_limit = mean > 0.0 && row.bound_below_limit("self_mean_ns").is_none();
+    let is_above_limit = mean_ns > 0.0 && row.bound_below_limit("self_mean_ns").is_none();
     let lever = is_above_limit.then(|| {
         // Nobody can take a µs off a mean that is hardly longer.
         let (step, step_ratio) =
-            if mean >= 2e3 { ("µs", 1e3 / mean) } else { ("tenth", 0.1) };
+            if mean_ns >= 2e3 { ("µs", 1e3 / mean_ns) } else { ("tenth", 0.1) };
         format!(
             "At this rate, each {step} off its mean would give back {} of the CPUs; half the rate, {}.",
             human::percent(share * step_ratio),
@@ -193,11 +196,12 @@ fn rivals<'r>(
     Some(sentences)
 }
 
-/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause.
+/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause. `None` if no loop has a
+/// loss.
 fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
     let row = largest(rows(table), "lost_ratio")?;
-    let (cpu, lost) = (row.value_text("cpu"), row.number("lost_ratio")?);
+    let (cpu, lost_ratio) = (row.value_text("cpu"), row.number("lost_ratio")?);
     let longest_detour = row.number("detour_max_ns").map(human::ns);
     let longest_detour =
         longest_detour.map_or(String::new(), |time| format!("; the longest detour was {time}"));
@@ -209,25 +213,25 @@ fn noise(run: &Run) -> Option<Answer> {
         let name = format!("{} {}", cause.value_text("kind"), cause.value_text("name"));
         Some((name, cause.number("lost_ratio")?, cause.number("rate_hz")?))
     });
-    let because = named_cause.as_ref().map_or(String::new(), |(name, part, rate)| {
+    let because = named_cause.as_ref().map_or(String::new(), |(name, cause_ratio, rate)| {
         format!(
             ", {} of that to {name} ({} times a second)",
-            human::percent(*part),
+            human::percent(*cause_ratio),
             human::number(*rate)
         )
     });
-    let lever = named_cause.map(|(name, part, _)| {
+    let lever = named_cause.map(|(name, cause_ratio, _)| {
         let kind = cause.map(|row| row.value_text("kind")).unwrap_or_default();
         format!(
             "Without {name}, {} would be left.{}",
-            human::percent(lost * (1.0 - part).max(0.0)),
+            human::percent(lost_ratio * (1.0 - cause_ratio).max(0.0)),
             remedy(&kind, &name)
         )
     });
     Some(Answer {
         fact: format!(
             "CPU {cpu} lost {} of its time{because}{longest_detour}.",
-            human::percent(lost)
+            human::percent(lost_ratio)
         ),
         lever,
         table: Some("noise".to_owned()),
@@ -255,7 +259,8 @@ fn has_no_device(softirq: &str) -> bool {
     ["TIMER", "HRTIMER", "SCHED", "RCU"].iter().any(|name| softirq.ends_with(name))
 }
 
-/// The worst wake-up with its largest part, the p99 of its CPU, and what would shorten the part.
+/// The worst wake-up with its largest part, the p99 of its CPU, and what would shorten the part. `None` without a latest
+/// wake-up.
 fn wakeup(run: &Run) -> Option<Answer> {
     let candidates = [("worst", "late_ns"), ("wakeup", "late_max_ns")];
     let (table, row, late_ns) = candidates.into_iter().find_map(|(table, column)| {
@@ -269,8 +274,8 @@ fn wakeup(run: &Run) -> Option<Answer> {
     let cpu = row.value_text("cpu");
     let mut cpu_rows = run.table("wakeup").into_iter().flat_map(rows);
     let cpu_row = cpu_rows.find(|cpu_row| cpu_row.get("cpu") == row.get("cpu"));
-    let p99 = cpu_row.and_then(|row| time_ns(&row, "late_p99_ns"));
-    let p99 = p99.map_or(String::new(), |p99_ns| {
+    let p99_ns = cpu_row.and_then(|row| time_ns(&row, "late_p99_ns"));
+    let p99_sentence = p99_ns.map_or(String::new(), |p99_ns| {
         format!(" 99 % of the wake-ups on this CPU were at most {} late.", human::ns(p99_ns))
     });
     // Nothing is known to help against an unknown cause.
@@ -283,7 +288,7 @@ fn wakeup(run: &Run) -> Option<Answer> {
     });
     Some(Answer {
         fact: format!(
-            "The worst wake-up was {} late, on CPU {cpu}{because}.{p99}",
+            "The worst wake-up was {} late, on CPU {cpu}{because}.{p99_sentence}",
             human::ns(late_ns)
         ),
         lever,
@@ -334,7 +339,7 @@ fn wakeup_remedy(run: &Run, part: &LargestPart) -> String {
     sentences
 }
 
-/// The stimulus that displaces most lines, and the cost of the displaced lines.
+/// The stimulus that displaces most lines, and the cost of the displaced lines. `None` if no stimulus displaces any.
 fn footprint(run: &Run) -> Option<Answer> {
     let table = run.table("footprint")?;
     let possible_maxima = most_displaced(table);
@@ -345,10 +350,10 @@ fn footprint(run: &Run) -> Option<Answer> {
     let share = share.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
     let bound = displaced_bound(&row);
     let stimulus = row.value_text("stimulus");
-    let rivals = rivals(&possible_maxima, displaced, |row| row.value_text("stimulus"));
-    let is_most = rivals.is_none() && bound != AT_MOST;
+    let rivals_sentence = rivals(&possible_maxima, displaced, |row| row.value_text("stimulus"));
+    let is_most = rivals_sentence.is_none() && bound != AT_MOST;
     let predicate = if is_most { "displaces most:" } else { "displaces" };
-    let rivals = rivals.unwrap_or_default();
+    let rivals_sentence = rivals_sentence.unwrap_or_default();
     let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect_ns| {
         let stall = row.number("stalled_p50_ns");
         let stall = stall.map_or(String::new(), |stall_ns| {
@@ -361,7 +366,7 @@ fn footprint(run: &Run) -> Option<Answer> {
     });
     Some(Answer {
         fact: format!(
-            "A {stimulus} interrupt {predicate} {bound}{} lines of {level}{share}.{rivals}",
+            "A {stimulus} interrupt {predicate} {bound}{} lines of {level}{share}.{rivals_sentence}",
             human::number(lines.max(0.0))
         ),
         lever,
@@ -369,7 +374,8 @@ fn footprint(run: &Run) -> Option<Answer> {
     })
 }
 
-/// The service that takes most time, and its time without the larger part of its memory waits.
+/// The service that takes most time, and its time without the larger part of its memory waits. `None` if no service has a
+/// time.
 fn services(run: &Run) -> Option<Answer> {
     let table = run.table("services")?;
     let is_service = |row: &Row<'_>| {
@@ -393,10 +399,10 @@ fn services(run: &Run) -> Option<Answer> {
         // Without the waits the same work takes less time, so the share refers to a shorter total.
         let shorter = share * (1.0 - longer_stall / cpi).max(0.0);
         let shorter_total = 1.0 - share + shorter;
-        let share = if shorter_total > 0.0 { shorter / shorter_total } else { 0.0 };
+        let share_of_rest = if shorter_total > 0.0 { shorter / shorter_total } else { 0.0 };
         format!(
             "Without its waits for {awaited} it would take {} of the time.",
-            human::percent(share)
+            human::percent(share_of_rest)
         )
     });
     let fact = format!(
@@ -407,14 +413,14 @@ fn services(run: &Run) -> Option<Answer> {
 }
 
 /// The slowdown of the largest job with the shortest work between barriers, and the slowdown without a context, or the
-/// work that suffers least.
+/// work that suffers least. `None` if the table has no slowdown of independent detours.
 fn scale(run: &Run) -> Option<Answer> {
     let table = run.table("scale")?;
     let all_independent = || rows(table).filter(|row| row.has_text("detour_times", "independent"));
     let independent = || all_independent().filter(|row| *row.get("without") == Value::Absent);
-    let nodes = independent().filter_map(|row| row.number("node_count")).fold(0.0, f64::max);
+    let node_count = independent().filter_map(|row| row.number("node_count")).fold(0.0, f64::max);
     let largest_jobs: Vec<Row<'_>> =
-        independent().filter(|row| row.number("node_count") == Some(nodes)).collect();
+        independent().filter(|row| row.number("node_count") == Some(node_count)).collect();
     let granularity = |row: &&Row<'_>| row.number("granularity_ns").unwrap_or(0.0);
     let by_granularity = |a: &&Row<'_>, b: &&Row<'_>| granularity(a).total_cmp(&granularity(b));
     let [shortest, longest] =
@@ -424,16 +430,16 @@ fn scale(run: &Run) -> Option<Answer> {
         let bound = if *row.get("is_lower_bound") == Value::Bool(true) { "at least " } else { "" };
         Some(format!("{bound}{}", human::percent(ratio)))
     };
-    let times = [shortest, longest].map(|row| granularity(&row));
-    let times = Quantity::Time.distinct_texts(&times);
+    let length_texts = [shortest, longest].map(|row| granularity(&row));
+    let length_texts = Quantity::Time.distinct_texts(&length_texts);
     let fact = format!(
         "With {} {} and a barrier after each {} of work, these detours slow a job down by {}.",
-        human::count(nodes as u64),
-        if nodes == 1.0 { "node" } else { "nodes" },
-        times[0],
+        human::count(node_count as u64),
+        if node_count == 1.0 { "node" } else { "nodes" },
+        length_texts[0],
         slowdown(shortest)?
     );
-    let without: Vec<String> = all_independent()
+    let sentences_without_context: Vec<String> = all_independent()
         .filter(|row| {
             *row.get("without") != Value::Absent
                 && row.get("node_count") == shortest.get("node_count")
@@ -447,36 +453,38 @@ fn scale(run: &Run) -> Option<Answer> {
             ))
         })
         .collect();
-    let lever = if without.is_empty() {
+    let lever = if sentences_without_context.is_empty() {
         let longest_slowdown =
             slowdown(longest).filter(|_| granularity(&longest) > granularity(&shortest));
-        longest_slowdown
-            .map(|slowdown| format!("With {} of work between barriers: {slowdown}.", times[1]))
+        longest_slowdown.map(|slowdown| {
+            format!("With {} of work between barriers: {slowdown}.", length_texts[1])
+        })
     } else {
-        Some(without.join(" "))
+        Some(sentences_without_context.join(" "))
     };
     Some(Answer { fact, lever, table: Some("scale".to_owned()) })
 }
 
 /// The schemes with the least CPU time and the least delay, at the highest rate at which at least two schemes keep up. If
-/// intervals overlap, names all schemes that may have the least. Names the schemes that were not measured there.
+/// intervals overlap, names all schemes that may have the least. Names the schemes that were not measured there. `None` if
+/// no scheme has a cost.
 fn signal(run: &Run) -> Option<Answer> {
     let table_name = if run.table("rates").is_some() { "rates" } else { "model" };
     let source = run.table(table_name)?;
     let cost_column = ["cpu_ratio", "receiver_ratio"]
         .into_iter()
         .find(|column| rows(source).any(|row| row.number(column).is_some()))?;
-    let under_load = comparable_rows(source, "rate_hz", cost_column);
-    let first = under_load.first()?;
-    let rate = first.number("rate_hz")?;
+    let comparable = comparable_rows(source, "rate_hz", cost_column);
+    let first_row = comparable.first()?;
+    let rate = first_row.number("rate_hz")?;
     let cost_name = if cost_column == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
-    let load = match schemes::load(first) {
+    let load = match schemes::load(first_row) {
         load if load.is_empty() => load,
         load => format!(" under load {load}"),
     };
     let condition = format!("At {} events a second{load}", Quantity::Count.round_text(rate));
     let table = Some(table_name.to_owned());
-    let contaminated: Vec<String> = under_load
+    let contaminated: Vec<String> = comparable
         .iter()
         .filter(|row| is_contaminated(row))
         .map(|row| row.value_text("scheme"))
@@ -494,24 +502,23 @@ fn signal(run: &Run) -> Option<Answer> {
         return Some(Answer { fact, lever, table });
     }
     let comparison = |column: &'static str| Comparison {
-        candidates: possible_extremes(under_load.iter().copied(), Extreme::Smallest, |row| {
+        candidates: possible_extremes(comparable.iter().copied(), Extreme::Smallest, |row| {
             figure(row, column)
         }),
-        measured: under_load.iter().copied().filter(|row| row.number(column).is_some()).collect(),
-        unmeasured: schemes::unmeasured(source, "rate_hz", column, &under_load),
+        measured: comparable.iter().copied().filter(|row| row.number(column).is_some()).collect(),
+        unmeasured: schemes::unmeasured(source, "rate_hz", column, &comparable),
     };
     let cost = comparison(cost_column);
     let share = |row: &Row<'_>| row.number(cost_column).map(human::percent).unwrap_or_default();
-    let is_only = !schemes::has_two_schemes(&cost.measured);
     let others_fail = rows(source).any(|row| {
-        ["load", "rate_hz"].iter().all(|column| row.get(column) == first.get(column))
+        ["load", "rate_hz"].iter().all(|column| row.get(column) == first_row.get(column))
             && !schemes::keeps_up_with_rate(&row)
     });
-    let fact = match &cost.candidates[..] {
-        [only] if is_only => format!(
-            "{condition}, only {} {}: {} of {cost_name}.",
+    let only_reason = if others_fail { "keeps up" } else { "was measured" };
+    let cost_sentence = match &cost.candidates[..] {
+        [only] if !schemes::has_two_schemes(&cost.measured) => format!(
+            "{condition}, only {} {only_reason}: {} of {cost_name}.",
             only.value_text("scheme"),
-            if others_fail { "keeps up" } else { "was measured" },
             share(only)
         ),
         [winner] if cost.unmeasured.is_empty() => format!(
@@ -519,22 +526,23 @@ fn signal(run: &Run) -> Option<Answer> {
             winner.value_text("scheme"),
             share(winner)
         ),
-        [lower] => format!(
+        [cheapest_measured] => format!(
             "{condition}, {} costs less than the other measured schemes: {} of {cost_name}.",
-            lower.value_text("scheme"),
-            share(lower)
+            cheapest_measured.value_text("scheme"),
+            share(cheapest_measured)
         ),
-        several => {
-            let share_of = |row: &Row<'_>| format!("{} ({})", row.value_text("scheme"), share(row));
-            let names: Vec<String> = several.iter().map(share_of).collect();
-            let reason = reason_without_winner(several, |row| figure(row, cost_column));
+        candidates => {
+            let name_and_share =
+                |row: &Row<'_>| format!("{} ({})", row.value_text("scheme"), share(row));
+            let names: Vec<String> = candidates.iter().map(name_and_share).collect();
+            let reason = reason_without_winner(candidates, |row| figure(row, cost_column));
             format!(
                 "{condition}, which scheme costs least of {cost_name} is not known, {reason}: {}.",
                 names.join(", ")
             )
         }
     };
-    let fact = fact + &cost.note("Not measured");
+    let fact = cost_sentence + &cost.note("Not measured");
     let latency = comparison("latency_mean_ns");
     let lever = latency_sentences(&latency, &cost, share);
     Some(Answer { fact, lever, table })
@@ -617,16 +625,16 @@ fn reason_without_winner<'r>(
 /// The result of a comparison in a sentence: the number of figures with each verdict, some with an example.
 pub fn summarize_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
-    let lead = run.table("totals").and_then(|totals| {
+    let totals_sentence = run.table("totals").and_then(|totals| {
         let first = rows(totals).next()?;
         Some(format!("{}. ", first.value_text("finding")))
     });
-    let lead = lead.unwrap_or_default();
+    let totals_sentence = totals_sentence.unwrap_or_default();
     let has_verdict = |row: &Row<'_>, verdict: &str| row.has_text("verdict", verdict);
     let count = |verdict: &str| rows(table).filter(|row| has_verdict(row, verdict)).count();
     // The table of a long comparison has no rows for equal figures, but the settings count them.
     let setting = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_u64);
-    let all = setting("figure_count").unwrap_or(table.row_count());
+    let figure_count = setting("figure_count").unwrap_or(table.row_count());
     let undecided = setting("undecided_count").unwrap_or(count("can't tell") as u64);
     let (worse, better) = (count("worse"), count("better"));
     let example = |verdict: &str| {
@@ -636,26 +644,31 @@ pub fn summarize_comparison(run: &Run) -> String {
         let (row_name, column) = (row.value_text("row"), row.value_text("column"));
         Some(format!(" ({row_name} {column}: {})", human::signed_percent(change)))
     };
-    let parts = [
+    let verdicts = [
         (worse, "worse", example("worse")),
         (better, "better", example("better")),
         (count("changed"), "changed", example("changed")),
         (count("missing"), "missing", None),
         (count("added"), "added", None),
     ];
-    let parts: Vec<String> = parts
+    let verdict_texts: Vec<String> = verdicts
         .into_iter()
-        .filter(|(number, ..)| *number > 0)
-        .map(|(number, verdict, example)| {
-            format!("{number} {verdict}{}", example.unwrap_or_default())
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, verdict, example)| {
+            format!("{count} {verdict}{}", example.unwrap_or_default())
         })
         .collect();
-    if !parts.is_empty() {
-        format!("{lead}Of {all} figures: {}; {undecided} cannot be decided.", parts.join(", "))
+    if !verdict_texts.is_empty() {
+        format!(
+            "{totals_sentence}Of {figure_count} figures: {}; {undecided} cannot be decided.",
+            verdict_texts.join(", ")
+        )
     } else if undecided == 0 {
-        format!("Nothing changed: all {all} figures are equal.")
+        format!("Nothing changed: all {figure_count} figures are equal.")
     } else {
-        format!("No figure is known to have changed: of {all}, {undecided} cannot be decided.")
+        format!(
+            "No figure is known to have changed: of {figure_count}, {undecided} cannot be decided."
+        )
     }
 }
 

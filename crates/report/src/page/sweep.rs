@@ -35,13 +35,14 @@ struct BothWidths {
     narrow: Picture,
 }
 
-/// The page of a sweep as one HTML document.
+/// The page of a sweep as one HTML document: the heat map first, then a picture over each axis, then the table.
 ///
 /// Fails when a picture cannot be drawn.
 pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
     let drawn = Drawn::new(page.figures);
     let mut pictures = Vec::new();
-    let mut draw = |id: String, draw: &dyn Fn(f64) -> Result<Option<_>, Undrawn>| {
+    // Returns whether the picture can be drawn.
+    let mut add_picture = |id: String, draw: &dyn Fn(f64) -> Result<Option<_>, Undrawn>| {
         if let (Some(wide), Some(narrow)) = (draw(WIDTH)?, draw(NARROW)?) {
             let picture = |sheet| Picture { name: "picture", tables: &["combinations"], sheet };
             pictures.push(BothWidths { id, wide: picture(wide), narrow: picture(narrow) });
@@ -49,19 +50,21 @@ pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
         }
         Ok(false)
     };
-    draw(format!("{PREFIX}-map"), &|width| heat_map(&drawn, width))?;
-    let mut negative = Vec::new();
+    add_picture(format!("{PREFIX}-map"), &|width| heat_map(&drawn, width))?;
+    let mut axes_with_negative_figures = Vec::new();
     for axis in drawn.varying.iter().take(AXES_MAX) {
-        if !draw(format!("{PREFIX}-axis-{axis}"), &|width| over_axis(&drawn, *axis, width))? {
-            negative.push(plain(&page.figures.axes[*axis].name));
+        if !add_picture(format!("{PREFIX}-axis-{axis}"), &|width| over_axis(&drawn, *axis, width))?
+        {
+            axes_with_negative_figures.push(plain(&page.figures.axes[*axis].name));
         }
     }
-    let negative = negative.join(", ");
-    let undrawn = drawn.varying.len().saturating_sub(AXES_MAX);
-    Ok(document(page, &pictures, undrawn, &negative))
+    let axes_with_negative_figures = axes_with_negative_figures.join(", ");
+    let undrawn_axis_count = drawn.varying.len().saturating_sub(AXES_MAX);
+    Ok(document(page, &pictures, undrawn_axis_count, &axes_with_negative_figures))
 }
 
-/// `negative`: the axes without a picture, because a figure is negative.
+/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `negative`: names of the axes without a picture, because a
+/// figure is negative.
 fn document(
     page: SweepPage<'_>,
     pictures: &[BothWidths],
@@ -71,7 +74,7 @@ fn document(
     let has_pictures = !pictures.is_empty() || !negative.is_empty();
     let SweepPage { figures, report, answers, print_command, command } = page;
     let title = format!("{}: {}", plain(&report.experiment), plain(&figures.name));
-    let document = html! {
+    let markup = html! {
         (DOCTYPE)
         html lang="en" {
             (head(&title))
@@ -117,9 +120,10 @@ fn document(
         }
     };
     // HTML does not allow these two characters, but a file name may contain them.
-    document.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+    markup.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
+/// The links to the sections, and the choice of colours.
 fn contents(has_pictures: bool) -> Markup {
     html! {
         nav aria-label="Contents" {
@@ -140,6 +144,7 @@ fn contents(has_pictures: bool) -> Markup {
     }
 }
 
+/// The section with the main results, and the warnings of the report.
 fn answers_section(report: &Run, answers: &[String]) -> Markup {
     html! {
         section id="answers" aria-labelledby="answers-title" tabindex="-1" {
@@ -160,12 +165,12 @@ fn answers_section(report: &Run, answers: &[String]) -> Markup {
 
 /// The combinations without a figure, with the reasons.
 fn absences(report: &Run) -> Markup {
-    let missing = words::grouped_absences(report);
+    let absences = words::grouped_absences(report);
     html! {
-        @if !missing.is_empty() {
+        @if !absences.is_empty() {
             h3 { "Without a figure" }
             ul.missing {
-                @for absence in &missing {
+                @for absence in &absences {
                     li {
                         (absence.what) ": " (absence.reason)
                         @if let Some(remedy) = &absence.remedy { br; code { (remedy) } }

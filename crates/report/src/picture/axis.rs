@@ -103,14 +103,15 @@ impl Axis {
         let high = if high - low > 1e-9 { high } else { 0.01 };
         // The steps have the same size on both sides of zero.
         let step = multiples(0.0, high.max(-low) / unit.size)[1];
-        let first = (low / unit.size / step + 1e-9).floor();
-        let last = (high / unit.size / step - 1e-9).ceil();
+        let first_step = (low / unit.size / step + 1e-9).floor();
+        let last_step = (high / unit.size / step - 1e-9).ceil();
         let label = |number: f64| match number {
             decrease if decrease < 0.0 => format!("−{}", tick(-decrease * unit.size, unit)),
             0.0 => "0".to_owned(),
             increase => format!("+{}", tick(increase * unit.size, unit)),
         };
-        let numbers = (0..=(last - first) as usize).map(|index| (first + index as f64) * step);
+        let numbers =
+            (0..=(last_step - first_step) as usize).map(|index| (first_step + index as f64) * step);
         let ticks: Vec<(f64, String)> =
             numbers.map(|number| (number * unit.size, label(number))).collect();
         Axis::of_ticks(title, Quantity::Share, ticks)
@@ -152,43 +153,45 @@ impl Axis {
     pub fn logarithmic(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
         let high = if high.is_finite() && high > low { high } else { 2.0 * low };
-        let mut fine_lines = Vec::new();
-        let numbers: Vec<f64> = if high / low < LOGARITHMIC_FACTOR_MIN {
+        if high / low < LOGARITHMIC_FACTOR_MIN {
             let mut numbers = multiples(low, high);
             // A logarithmic axis has no zero.
             numbers.retain(|number| *number > 0.0);
             if numbers[0] > low {
                 numbers.insert(0, round_down(low));
             }
-            numbers
-        } else {
-            let (low, high) = (round_down(low), round_up(high, &[1.0, 2.0, 5.0, 10.0]));
-            let decades = (high / low).log10();
-            // At most about eight powers of ten have a label.
-            let powers_per_label = ((decades / 8.0).ceil() as i32).max(1);
-            let first = (low.log10() - 1e-9).floor() as i32;
-            let last = (high.log10() + 1e-9).ceil() as i32;
-            let mut numbers = vec![];
-            for power in first..=last {
-                for step in 1..10_u32 {
-                    let number = f64::from(step) * 10_f64.powi(power);
-                    if number < low * (1.0 - 1e-9) || number > high * (1.0 + 1e-9) {
-                        continue;
-                    }
-                    let is_labelled_step =
-                        decades <= LABELLED_STEPS_DECADES_MAX && matches!(step, 1 | 2 | 5);
-                    if is_labelled_step || (step == 1 && power.rem_euclid(powers_per_label) == 0) {
-                        numbers.push(number);
-                    } else if decades <= FINE_LINES_DECADES_MAX {
-                        fine_lines.push(number);
-                    }
+            return Axis::from_numbers(title, quantity, numbers, Vec::new());
+        }
+        Axis::decades(title, quantity, round_down(low), round_up(high, &[1.0, 2.0, 5.0, 10.0]))
+    }
+
+    /// A logarithmic axis from exactly `low` to exactly `high`, which are positive: with labels at powers of ten, and on a
+    /// short axis also at 2 and 5 times these, and with fine lines at other whole multiples of the powers.
+    fn decades(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let decades = (high / low).log10();
+        // At most about eight powers of ten have a label.
+        let powers_per_label = ((decades / 8.0).ceil() as i32).max(1);
+        let first_power = (low.log10() - 1e-9).floor() as i32;
+        let last_power = (high.log10() + 1e-9).ceil() as i32;
+        let (mut numbers, mut fine_lines) = (vec![], vec![]);
+        for power in first_power..=last_power {
+            for step in 1..10_u32 {
+                let number = f64::from(step) * 10_f64.powi(power);
+                if number < low * (1.0 - 1e-9) || number > high * (1.0 + 1e-9) {
+                    continue;
+                }
+                let is_labelled_step =
+                    decades <= LABELLED_STEPS_DECADES_MAX && matches!(step, 1 | 2 | 5);
+                if is_labelled_step || (step == 1 && power.rem_euclid(powers_per_label) == 0) {
+                    numbers.push(number);
+                } else if decades <= FINE_LINES_DECADES_MAX {
+                    fine_lines.push(number);
                 }
             }
-            let mut axis = Axis::from_numbers(title, quantity, numbers, fine_lines);
-            (axis.low, axis.high) = (low, high);
-            return axis;
-        };
-        Axis::from_numbers(title, quantity, numbers, fine_lines)
+        }
+        let mut axis = Axis::from_numbers(title, quantity, numbers, fine_lines);
+        (axis.low, axis.high) = (low, high);
+        axis
     }
 
     /// A logarithmic axis of sizes in bytes, or of bytes per second, with powers of two.
@@ -227,14 +230,15 @@ impl Axis {
         let is_power = |number: f64| (number.log10() - number.log10().round()).abs() < 1e-9;
         let has_room = |axis: &Axis| {
             axis.ticks.windows(2).all(|pair| {
-                let distance = (axis.share(pair[1].0) - axis.share(pair[0].0)) * length;
-                distance >= f64::midpoint(label_size(&pair[0].1), label_size(&pair[1].1))
+                let [(number, label), (next_number, next_label)] = pair else { return true };
+                let distance = (axis.share(*next_number) - axis.share(*number)) * length;
+                distance >= f64::midpoint(label_size(label), label_size(next_label))
             })
         };
         let has_powers = self.ticks.iter().filter(|(number, _)| is_power(*number)).count() > 1;
         if self.is_logarithmic && has_powers && !has_room(&self) {
-            let others = self.ticks.iter().filter(|(number, _)| !is_power(*number));
-            self.fine_lines.extend(others.map(|(number, _)| *number));
+            let between_powers = self.ticks.iter().filter(|(number, _)| !is_power(*number));
+            self.fine_lines.extend(between_powers.map(|(number, _)| *number));
             self.ticks.retain(|(number, _)| is_power(*number));
         }
         while self.ticks.len() > 1 && !has_room(&self) {
@@ -281,8 +285,8 @@ impl Axis {
         let label = |number: f64| (number, tick(number, quantity.unit(number)));
         let ticks: Vec<(f64, String)> = numbers.into_iter().map(label).collect();
         let (low, high) = match (ticks.first(), ticks.last()) {
-            (Some(first), Some(last)) if first.0 < last.0 => (first.0, last.0),
-            (Some(single), _) => (single.0 / 2.0, single.0 * 2.0),
+            (Some((first, _)), Some((last, _))) if first < last => (*first, *last),
+            (Some((single, _)), _) => (single / 2.0, single * 2.0),
             _ => (1.0, 10.0),
         };
         let title = format!("{title} (logarithmic)");
@@ -345,8 +349,9 @@ impl Ranged for Axis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        limit.0 + (self.share(*value) * f64::from(limit.1 - limit.0)).round() as i32
+    /// The pixel of a value between the two pixels of `limit`.
+    fn map(&self, value: &f64, (start, end): (i32, i32)) -> i32 {
+        start + (self.share(*value) * f64::from(end - start)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {

@@ -139,7 +139,8 @@ impl<'s> Chart<'s> {
         Chart::with_title(area, &title, axes, rooms)
     }
 
-    /// Like [`Chart::with_room`], with a title that is already broken into lines.
+    /// Like [`Chart::with_room`], with a title that is already broken into lines. `left` and `right`: room next to the plot,
+    /// pixels. Labels of the axes that would overlap are left out.
     pub fn with_title(
         area: &Area<'s>,
         title: &PanelTitle,
@@ -147,9 +148,9 @@ impl<'s> Chart<'s> {
         [left, right]: [f64; 2],
     ) -> Result<Chart<'s>, Undrawn> {
         for (number, line) in title.lines.iter().enumerate() {
-            let middle = TOP_WITH_TITLE / 2.0 + TITLE_LINE_HEIGHT * number as f64;
+            let line_middle = TOP_WITH_TITLE / 2.0 + TITLE_LINE_HEIGHT * number as f64;
             let style = bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left));
-            area.draw_text(line, &style, (units(title.left), units(middle)))?;
+            area.draw_text(line, &style, (units(title.left), units(line_middle)))?;
         }
         let top = top_room(title.lines.len());
         let (width, height) = inner_size(area.size(), top, [left, right]);
@@ -189,8 +190,8 @@ impl<'s> Chart<'s> {
     /// Joins points by straight lines, `width` pixels wide. A point outside of the axes interrupts the line.
     pub fn line(&mut self, points: &[(f64, f64)], look: Look, width: f64) -> Result<(), Undrawn> {
         let style = look.colour.stroke_width(units(width) as u32);
-        let is_in_plot =
-            |point: &(f64, f64)| self.axes[0].holds(point.0) && self.axes[1].holds(point.1);
+        let [x_axis, y_axis] = &self.axes;
+        let is_in_plot = |(x, y): &(f64, f64)| x_axis.holds(*x) && y_axis.holds(*y);
         for part in points.split(|point| !is_in_plot(point)).filter(|part| part.len() > 1) {
             let part = part.to_vec();
             match DASHES[look.pattern % LINE_PATTERNS] {
@@ -206,14 +207,16 @@ impl<'s> Chart<'s> {
 
     /// Draws a mark at a point, unless the point is outside of the axes. An open mark is white inside.
     pub fn mark(&mut self, point: (f64, f64), look: Look, is_open: bool) -> Result<(), Undrawn> {
-        if !self.axes[0].holds(point.0) || !self.axes[1].holds(point.1) {
+        let ([x_axis, y_axis], (x, y)) = (&self.axes, point);
+        if !x_axis.holds(x) || !y_axis.holds(y) {
             return Ok(());
         }
         let fill = if is_open { PAPER } else { look.colour };
         let outline = look.colour.stroke_width(units(1.5) as u32);
         let size = f64::from(units(4.0));
-        let corners = |corners: &[(f64, f64)]| -> Vec<(i32, i32)> {
-            corners
+        // Corners relative to the point, in units from factors of `size`.
+        let scaled = |factors: &[(f64, f64)]| -> Vec<(i32, i32)> {
+            factors
                 .iter()
                 .map(|(x, y)| ((x * size).round() as i32, (y * size).round() as i32))
                 .collect()
@@ -226,15 +229,15 @@ impl<'s> Chart<'s> {
                 self.context.draw_series([mark])?;
                 return Ok(());
             }
-            1 => corners(&[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)]),
-            2 => corners(&[(0.0, -1.2), (1.2, 0.0), (0.0, 1.2), (-1.2, 0.0)]),
-            _ => corners(&[(0.0, -1.1), (1.1, 0.9), (-1.1, 0.9)]),
+            1 => scaled(&[(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)]),
+            2 => scaled(&[(0.0, -1.2), (1.2, 0.0), (0.0, 1.2), (-1.2, 0.0)]),
+            _ => scaled(&[(0.0, -1.1), (1.1, 0.9), (-1.1, 0.9)]),
         };
-        let mut closed = corners.clone();
-        closed.push(corners[0]);
+        let mut closed_outline = corners.clone();
+        closed_outline.push(corners[0]);
         let mark = EmptyElement::at(point)
             + Polygon::new(corners, fill.filled())
-            + PathElement::new(closed, outline);
+            + PathElement::new(closed_outline, outline);
         self.context.draw_series([mark])?;
         Ok(())
     }
@@ -252,8 +255,9 @@ impl<'s> Chart<'s> {
 
     /// Draws a vertical interval at `x`. At the ends of the axis it is cut off, without a cap.
     pub fn whisker(&mut self, x: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
-        let (low, high) = self.axes[1].ends();
-        if ends.1 < low || ends.0 > high || !self.axes[0].holds(x) {
+        let [x_axis, y_axis] = &self.axes;
+        let ((low, high), (axis_low, axis_high)) = (ends, y_axis.ends());
+        if high < axis_low || low > axis_high || !x_axis.holds(x) {
             return Ok(());
         }
         let style = look.colour.stroke_width(units(1.2) as u32);
@@ -261,17 +265,17 @@ impl<'s> Chart<'s> {
             EmptyElement::at((x, y))
                 + PathElement::new(vec![(-units(3.0), 0), (units(3.0), 0)], style)
         };
-        let stem = vec![(x, ends.0.max(low)), (x, ends.1.min(high))];
+        let stem = vec![(x, low.max(axis_low)), (x, high.min(axis_high))];
         self.context.draw_series([PathElement::new(stem, style)])?;
-        let caps = [ends.0, ends.1].into_iter().filter(|end| *end >= low && *end <= high);
+        let caps = [low, high].into_iter().filter(|end| (axis_low..=axis_high).contains(end));
         self.context.draw_series(caps.map(cap))?;
         Ok(())
     }
 
     /// Draws a horizontal interval at `y`. At the ends of the axis it is cut off, without a cap.
     pub fn bar_whisker(&mut self, y: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
-        let (low, high) = self.axes[0].ends();
-        if ends.1 < low || ends.0 > high {
+        let ((low, high), (axis_low, axis_high)) = (ends, self.axes[0].ends());
+        if high < axis_low || low > axis_high {
             return Ok(());
         }
         let style = look.colour.stroke_width(units(1.2) as u32);
@@ -279,9 +283,9 @@ impl<'s> Chart<'s> {
             EmptyElement::at((x, y))
                 + PathElement::new(vec![(0, -units(3.0)), (0, units(3.0))], style)
         };
-        let stem = vec![(ends.0.max(low), y), (ends.1.min(high), y)];
+        let stem = vec![(low.max(axis_low), y), (high.min(axis_high), y)];
         self.context.draw_series([PathElement::new(stem, style)])?;
-        let caps = [ends.0, ends.1].into_iter().filter(|end| *end >= low && *end <= high);
+        let caps = [low, high].into_iter().filter(|end| (axis_low..=axis_high).contains(end));
         self.context.draw_series(caps.map(cap))?;
         Ok(())
     }
@@ -414,21 +418,21 @@ impl<'s> Chart<'s> {
     /// Writes the names of curves at the right of the plot, each with a line to the end of its curve. Moves names
     /// apart that would overlap.
     pub fn label_ends(&mut self, labels: &[Label]) -> Result<(), Undrawn> {
-        let mut labels: Vec<(&Label, (i32, i32))> =
+        let mut ends_of_curves: Vec<(&Label, (i32, i32))> =
             labels.iter().map(|label| (label, self.position(label.end))).collect();
-        labels.sort_by_key(|(_, (_, y))| *y);
-        let preferred: Vec<f64> = labels.iter().map(|(_, (_, y))| f64::from(*y)).collect();
+        ends_of_curves.sort_by_key(|(_, (_, y))| *y);
+        let preferred: Vec<f64> = ends_of_curves.iter().map(|(_, (_, y))| f64::from(*y)).collect();
         let heights =
             spread(&preferred, f64::from(units(LABEL_STEP)), self.label_range(labels.len()));
         let (_, right) = self.plot_ends();
-        for ((label, (x, y)), height) in labels.into_iter().zip(heights) {
-            let start = right + units(LABEL_GAP);
+        for ((label, (x, y)), height) in ends_of_curves.into_iter().zip(heights) {
+            let label_left = right + units(LABEL_GAP);
             let height = height.round() as i32;
-            let line = vec![(x.min(right) + units(5.0), y), (start - units(3.0), height)];
+            let line = vec![(x.min(right) + units(5.0), y), (label_left - units(3.0), height)];
             let leader = label.colour.mix(0.6).stroke_width(units(1.0) as u32);
             self.area.draw(&PathElement::new(line, leader))?;
             let style = text_style(TEXT_SIZE, INK).pos(anchored(HPos::Left));
-            self.area.draw_text(&shortened(&label.name), &style, (start, height))?;
+            self.area.draw_text(&shortened(&label.name), &style, (label_left, height))?;
         }
         Ok(())
     }
@@ -436,17 +440,17 @@ impl<'s> Chart<'s> {
 
 /// Positions near the `preferred` ones (ascending) that are at least `step` apart. The sum of the squared distances
 /// from the preferred positions is minimal: neighbours that would overlap are pooled. Finally, all positions are
-/// moved between the two `ends`, if these have room for them.
-fn spread(preferred: &[f64], step: f64, ends: (f64, f64)) -> Vec<f64> {
+/// moved between `lowest` and `highest`, if there is room for them.
+fn spread(preferred: &[f64], step: f64, (lowest, highest): (f64, f64)) -> Vec<f64> {
     // Groups of neighbours: the sum of their preferred positions minus their steps, and their number.
     let mut groups: Vec<(f64, usize)> = Vec::new();
     for (number, position) in preferred.iter().enumerate() {
         groups.push((position - step * number as f64, 1));
-        while let [.., previous, last] = &groups[..] {
-            if previous.0 / previous.1 as f64 <= last.0 / last.1 as f64 {
+        while let [.., (previous_sum, previous_count), (sum, count)] = groups[..] {
+            if previous_sum / previous_count as f64 <= sum / count as f64 {
                 break;
             }
-            let pooled = (previous.0 + last.0, previous.1 + last.1);
+            let pooled = (previous_sum + sum, previous_count + count);
             groups.truncate(groups.len() - 2);
             groups.push(pooled);
         }
@@ -457,7 +461,7 @@ fn spread(preferred: &[f64], step: f64, ends: (f64, f64)) -> Vec<f64> {
     let moved_inside = |(number, position): (usize, f64)| {
         let room_before = step * number as f64;
         let room_after = step * (last_number - number as f64);
-        position.min(ends.1 - room_after).max(ends.0 + room_before)
+        position.min(highest - room_after).max(lowest + room_before)
     };
     positions.enumerate().map(moved_inside).collect()
 }

@@ -35,7 +35,7 @@ const CELL_HEIGHT: f64 = 30.0;
 const LINEAR_FACTOR_MAX: f64 = 30.0;
 /// A horizontal axis is logarithmic if its values differ by at least this factor.
 const LOGARITHMIC_FACTOR_MIN: f64 = 8.0;
-/// Strongest and weakest colour of a cell, so that its text stays legible.
+/// Weakest and strongest colour of a cell, so that its text stays legible.
 const SHADES: (f64, f64) = (0.02, 0.55);
 
 /// Note of pictures with intervals.
@@ -128,7 +128,7 @@ impl<'a> Drawn<'a> {
         self.figures.axes.iter().enumerate().map(held).collect()
     }
 
-    /// The values of an axis that any point has, ascending, and whether all of them are numbers.
+    /// The values of an axis that any point has, ascending.
     fn values(&self, axis: usize) -> Vec<u32> {
         let mut values: Vec<u32> = self
             .figures
@@ -145,9 +145,9 @@ impl<'a> Drawn<'a> {
         plain(self.axis(axis).values.get(value as usize).map_or("", String::as_str))
     }
 
-    /// The further axes with the values at which a picture holds them. Empty if there are none.
+    /// A note with the values at which a picture holds the axes that it does not show. `None` if it shows all varying axes.
     fn held_note(&self, shown: &[usize]) -> Option<String> {
-        let held: Vec<String> = self
+        let axes_with_values: Vec<String> = self
             .varying
             .iter()
             .filter(|axis| !shown.contains(axis))
@@ -159,7 +159,7 @@ impl<'a> Drawn<'a> {
                 )
             })
             .collect();
-        (!held.is_empty()).then(|| format!("With {}.", held.join(", ")))
+        (!axes_with_values.is_empty()).then(|| format!("With {}.", axes_with_values.join(", ")))
     }
 
     fn value_text(&self, value: f64) -> String {
@@ -195,19 +195,20 @@ impl<'a> Drawn<'a> {
 
 /// The largest difference that an axis makes while all other axes stay, as a part of the larger figure.
 fn effect(figures: &SweepFigures<'_>, axis: usize) -> f64 {
-    let mut ranges: HashMap<Vec<u32>, (f64, f64)> = HashMap::new();
+    let mut ranges_by_others: HashMap<Vec<u32>, (f64, f64)> = HashMap::new();
     for point in &figures.points {
         let Some(figure) = point.figure else { continue };
-        let mut others = point.values.clone();
-        others[axis] = 0;
-        let range = ranges.entry(others).or_insert((figure, figure));
-        *range = (range.0.min(figure), range.1.max(figure));
+        let mut values_of_others = point.values.clone();
+        values_of_others[axis] = 0;
+        let (low, high) = ranges_by_others.entry(values_of_others).or_insert((figure, figure));
+        *low = low.min(figure);
+        *high = high.max(figure);
     }
-    let relative = |(low, high): &(f64, f64)| {
+    let relative_range = |(low, high): &(f64, f64)| {
         let size = low.abs().max(high.abs());
         if size > 0.0 { (high - low) / size } else { 0.0 }
     };
-    ranges.values().map(relative).fold(0.0, f64::max)
+    ranges_by_others.values().map(relative_range).fold(0.0, f64::max)
 }
 
 /// The quantity of a column's figures, by the unit in its name.
@@ -268,17 +269,19 @@ fn numbers(texts: &[String]) -> Option<(Quantity, Vec<f64>)> {
     parsed.iter().all(fits).then(|| (quantity, parsed.iter().map(|(_, number)| *number).collect()))
 }
 
-/// At most `max` of the values: the first, the last, `kept` and others at equal distances.
-fn bounded(values: &[u32], max: usize, kept: u32) -> Vec<u32> {
+/// At most `max` of the values, ascending: the first, the last, `required` if it is one of the values, and others at equal
+/// distances.
+fn bounded(values: &[u32], max: usize, required: u32) -> Vec<u32> {
     if values.len() <= max {
         return values.to_vec();
     }
     let step = (values.len() - 1) as f64 / (max - 1).max(1) as f64;
     let mut chosen: Vec<u32> =
         (0..max).map(|index| values[(index as f64 * step).round() as usize]).collect();
-    if values.contains(&kept) && !chosen.contains(&kept) && max > 2 {
-        let nearest = (1..max - 1).min_by_key(|index| chosen[*index].abs_diff(kept)).unwrap_or(1);
-        chosen[nearest] = kept;
+    if values.contains(&required) && !chosen.contains(&required) && max > 2 {
+        let nearest =
+            (1..max - 1).min_by_key(|index| chosen[*index].abs_diff(required)).unwrap_or(1);
+        chosen[nearest] = required;
     }
     chosen.sort_unstable();
     chosen.dedup();
@@ -286,9 +289,9 @@ fn bounded(values: &[u32], max: usize, kept: u32) -> Vec<u32> {
 }
 
 /// A note about values that are not drawn. `None` if all are.
-fn remainder(axis: &str, all: usize, drawn: usize) -> Option<String> {
-    let more = all - drawn;
-    (more > 0).then(|| format!("{more} of {all} values of {} are not drawn.", plain(axis)))
+fn remainder(axis: &str, value_count: usize, drawn_count: usize) -> Option<String> {
+    let more = value_count - drawn_count;
+    (more > 0).then(|| format!("{more} of {value_count} values of {} are not drawn.", plain(axis)))
 }
 
 /// The picture over one axis. `None` if no combination in it has a figure.
@@ -318,7 +321,7 @@ fn other_values(
     (chosen.into_iter().map(|value| Some((other, value))).collect(), note)
 }
 
-fn heading(drawn: &Drawn<'_>, axis: usize, notes: Vec<String>) -> Heading {
+fn axis_heading(drawn: &Drawn<'_>, axis: usize, notes: Vec<String>) -> Heading {
     let (name, axis_name) = (plain(&drawn.figures.name), plain(&drawn.axis(axis).name));
     Heading {
         title: format!("{name} over {axis_name}"),
@@ -330,107 +333,158 @@ fn heading(drawn: &Drawn<'_>, axis: usize, notes: Vec<String>) -> Heading {
     }
 }
 
-/// A line of a picture: its name, and for each drawn value of the axis its number with the point.
-type Line<'a> = (String, Vec<(f64, Option<&'a SweepPoint>)>);
+/// A line of a picture.
+struct Line<'a> {
+    name: String,
+    points: Vec<LinePoint<'a>>,
+}
 
-/// The picture of a figure over an axis with numbers: a line for each value of the axis `other`, or one line. `None` if
-/// no point has a figure. Leaves out points beyond [`POINTS_MAX`] and lines beyond [`LINES_MAX`], with a note.
+/// A value of the axis on a line.
+#[derive(Clone, Copy)]
+struct LinePoint<'a> {
+    /// The value as a number.
+    x: f64,
+    /// `None` if the sweep has no such combination.
+    combination: Option<&'a SweepPoint>,
+}
+
+impl LinePoint<'_> {
+    /// `None` without the combination, and if it has no figure.
+    fn figure(&self) -> Option<f64> {
+        self.combination?.figure
+    }
+}
+
+/// The range of the points of a picture, with their intervals.
+struct Extent {
+    x_low: f64,
+    x_high: f64,
+    y_low: f64,
+    y_high: f64,
+}
+
+/// The extent of the points with a figure. Intervals that end below 0 count from 0, where the axis ends. `None` if no point
+/// has a figure, or if a figure is negative.
+fn extent(lines: &[Line<'_>]) -> Option<Extent> {
+    let mut extent = Extent {
+        x_low: f64::INFINITY,
+        x_high: 0.0,
+        y_low: f64::INFINITY,
+        y_high: f64::NEG_INFINITY,
+    };
+    let mut has_figure = false;
+    for point in lines.iter().flat_map(|line| &line.points) {
+        let Some((combination, figure)) = point.combination.zip(point.figure()) else { continue };
+        has_figure = true;
+        let (low, high) = combination.interval.unwrap_or((figure, figure));
+        extent.x_low = extent.x_low.min(point.x);
+        extent.x_high = extent.x_high.max(point.x);
+        extent.y_low = extent.y_low.min(low.max(0.0).min(figure));
+        extent.y_high = extent.y_high.max(high.max(figure));
+    }
+    (has_figure && extent.y_low >= 0.0).then_some(extent)
+}
+
+/// The picture of a figure over an axis with numbers: a line for each value of the axis `other`, or one line. `numbers`: the
+/// values of `axis` in their order. `None` if no point has a figure, or if one is negative. Leaves out points beyond
+/// [`POINTS_MAX`] and lines beyond [`LINES_MAX`], with a note.
 fn lines(
     drawn: &Drawn<'_>,
     (axis, other): (usize, Option<usize>),
     (quantity, numbers): (Quantity, &[f64]),
     width: f64,
 ) -> Result<Option<Sheet>, Undrawn> {
-    let all = drawn.values(axis);
-    let mut chosen = bounded(&all, POINTS_MAX, drawn.axis(axis).held);
-    chosen.sort_by(|first, second| numbers[*first as usize].total_cmp(&numbers[*second as usize]));
-    let (others, others_note) = other_values(drawn, other, LINES_MAX);
+    let all_values = drawn.values(axis);
+    let mut values = bounded(&all_values, POINTS_MAX, drawn.axis(axis).held);
+    values.sort_by(|first, second| numbers[*first as usize].total_cmp(&numbers[*second as usize]));
+    let (values_of_other, others_note) = other_values(drawn, other, LINES_MAX);
     let line = |fixed: &Option<(usize, u32)>| -> Line<'_> {
         let name = fixed.map_or(String::new(), |(other, value)| drawn.text(other, value));
-        let points = chosen.iter().map(|value| {
-            let values: Vec<(usize, u32)> = fixed.iter().copied().chain([(axis, *value)]).collect();
-            (numbers[*value as usize], drawn.point(&values))
+        let points = values.iter().map(|value| {
+            let coordinates: Vec<(usize, u32)> =
+                fixed.iter().copied().chain([(axis, *value)]).collect();
+            LinePoint { x: numbers[*value as usize], combination: drawn.point(&coordinates) }
         });
-        (name, points.collect())
+        Line { name, points: points.collect() }
     };
-    let lines: Vec<Line<'_>> = others.iter().map(line).collect();
-    let ends = lines.iter().flat_map(|(_, points)| points).filter_map(|(x, point)| {
-        let figure = point.as_ref()?.figure?;
-        let (low, high) = point.as_ref()?.interval.unwrap_or((figure, figure));
-        // Whiskers end at the axis.
-        Some((*x, low.max(0.0).min(figure), high.max(figure)))
-    });
-    let ends: Vec<(f64, f64, f64)> = ends.collect();
-    let fold = |start: f64, pick: fn(f64, f64) -> f64, part: fn(&(f64, f64, f64)) -> f64| {
-        ends.iter().map(part).fold(start, pick)
-    };
-    let (x_low, x_high) =
-        (fold(f64::INFINITY, f64::min, |end| end.0), fold(0.0, f64::max, |end| end.0));
-    let (y_low, y_high) = (
-        fold(f64::INFINITY, f64::min, |end| end.1),
-        fold(f64::NEG_INFINITY, f64::max, |end| end.2),
-    );
-    if ends.is_empty() || y_low < 0.0 {
-        return Ok(None);
-    }
+    let lines: Vec<Line<'_>> = values_of_other.iter().map(line).collect();
+    let Some(extent) = extent(&lines) else { return Ok(None) };
     let y_title = human::heading(drawn.figures.column);
-    let (y, y_note) = vertical_axis(&y_title, drawn.quantity, y_low, y_high);
-    let x = horizontal_axis(&plain(&drawn.axis(axis).name), quantity, (x_low, x_high), numbers);
-    let shown: Vec<usize> = [Some(axis), other].into_iter().flatten().collect();
-    let absent = lines.iter().flat_map(|(_, points)| points);
-    let absent =
-        absent.filter(|(_, point)| point.is_none_or(|point| point.figure.is_none())).count();
-    let interrupted = (absent > 0).then(|| {
-        format!("{absent} of the drawn combinations have no figure or are excluded: lines are interrupted there.")
-    });
-    let first =
-        other.map(|other| format!("A line for each value of {}.", plain(&drawn.axis(other).name)));
-    let mut points = lines.iter().flat_map(|(_, points)| points);
-    let has_interval = points.any(|(_, point)| point.is_some_and(|point| point.interval.is_some()));
-    let whiskers = has_interval.then(|| WHISKERS.to_owned());
+    let (y, y_note) = vertical_axis(&y_title, drawn.quantity, extent.y_low, extent.y_high);
+    let x_range = (extent.x_low, extent.x_high);
+    let x = horizontal_axis(&plain(&drawn.axis(axis).name), quantity, x_range, numbers);
+    let shown_axes: Vec<usize> = [Some(axis), other].into_iter().flatten().collect();
     let notes = [
-        first,
-        whiskers,
-        drawn.held_note(&shown),
+        other.map(|other| format!("A line for each value of {}.", plain(&drawn.axis(other).name))),
+        whiskers_note(&lines),
+        drawn.held_note(&shown_axes),
         y_note,
-        remainder(&drawn.axis(axis).name, all.len(), chosen.len()),
+        remainder(&drawn.axis(axis).name, all_values.len(), values.len()),
         others_note,
-        interrupted,
+        interruption_note(&lines),
     ];
-    let heading = heading(drawn, axis, notes.into_iter().flatten().collect());
-    let look = |index: usize| Look { colour: SERIES[index % SERIES.len()], pattern: index };
+    let heading = axis_heading(drawn, axis, notes.into_iter().flatten().collect());
     let sheet = draw(&heading, width, LINES_HEIGHT, |area| {
-        let room = room_for(lines.iter().map(|(name, _)| name.as_str()));
+        let room = room_for(lines.iter().map(|line| line.name.as_str()));
         let mut chart = Chart::new(area, "", [&x, &y], room)?;
         let mut labels = Vec::new();
-        for (index, (name, points)) in lines.iter().enumerate() {
-            let look = look(index);
-            let figure = |point: &Option<&SweepPoint>| point.and_then(|point| point.figure);
-            for part in points.split(|(_, point)| figure(point).is_none()) {
-                let part: Vec<(f64, f64)> =
-                    part.iter().filter_map(|(x, point)| Some((*x, figure(point)?))).collect();
-                chart.line(&part, look, 1.8)?;
-            }
-            for (x, point) in points {
-                let Some((point, figure)) = point.and_then(|point| Some((point, point.figure?)))
-                else {
-                    continue;
-                };
-                if let Some(interval) = point.interval {
-                    chart.whisker(*x, interval, look)?;
-                }
-                chart.mark((*x, figure), look, false)?;
-                let (left, right) = (chart.moved_right(*x, -5.0), chart.moved_right(*x, 5.0));
-                chart.hover([(left, y.ends().1), (right, y.ends().0)], drawn.hover(point), None);
-            }
-            let last = points.iter().rev().find_map(|(x, point)| Some((*x, figure(point)?)));
-            if let Some(end) = last.filter(|_| !name.is_empty()) {
-                labels.push(Label { name: name.clone(), colour: look.colour, end });
+        for (index, line) in lines.iter().enumerate() {
+            let look = Look { colour: SERIES[index % SERIES.len()], pattern: index };
+            draw_line(&mut chart, drawn, line, look, y.ends())?;
+            let last = line.points.iter().rev().find_map(|point| Some((point.x, point.figure()?)));
+            if let Some(end) = last
+                && !line.name.is_empty()
+            {
+                labels.push(Label { name: line.name.clone(), colour: look.colour, end });
             }
         }
         chart.label_ends(&labels)
     })?;
     Ok(Some(sheet))
+}
+
+/// The note about intervals. `None` if no point has one.
+fn whiskers_note(lines: &[Line<'_>]) -> Option<String> {
+    let mut combinations =
+        lines.iter().flat_map(|line| &line.points).filter_map(|point| point.combination);
+    combinations.any(|combination| combination.interval.is_some()).then(|| WHISKERS.to_owned())
+}
+
+/// The note about values without a figure. `None` if all points have one.
+fn interruption_note(lines: &[Line<'_>]) -> Option<String> {
+    let points = lines.iter().flat_map(|line| &line.points);
+    let absent_count = points.filter(|point| point.figure().is_none()).count();
+    (absent_count > 0).then(|| {
+        format!(
+            "{absent_count} of the drawn combinations have no figure or are excluded: lines are interrupted there."
+        )
+    })
+}
+
+/// Draws a line with its marks and whiskers. The line is interrupted where points have no figure. `y_low` and `y_high`: the
+/// ends of the vertical axis; a pointer between them finds the point.
+fn draw_line(
+    chart: &mut Chart<'_>,
+    drawn: &Drawn<'_>,
+    line: &Line<'_>,
+    look: Look,
+    (y_low, y_high): (f64, f64),
+) -> Result<(), Undrawn> {
+    for part in line.points.split(|point| point.figure().is_none()) {
+        let part: Vec<(f64, f64)> =
+            part.iter().filter_map(|point| Some((point.x, point.figure()?))).collect();
+        chart.line(&part, look, 1.8)?;
+    }
+    for point in &line.points {
+        let Some((combination, figure)) = point.combination.zip(point.figure()) else { continue };
+        if let Some(interval) = combination.interval {
+            chart.whisker(point.x, interval, look)?;
+        }
+        chart.mark((point.x, figure), look, false)?;
+        let (left, right) = (chart.moved_right(point.x, -5.0), chart.moved_right(point.x, 5.0));
+        chart.hover([(left, y_high), (right, y_low)], drawn.hover(combination), None);
+    }
+    Ok(())
 }
 
 /// The vertical axis for figures that are not negative, and a note if it does not start at 0.
@@ -445,45 +499,57 @@ fn vertical_axis(title: &str, quantity: Quantity, low: f64, high: f64) -> (Axis,
     (Axis::linear(title, quantity, 0.0, high), None)
 }
 
-fn horizontal_axis(title: &str, quantity: Quantity, (low, high): (f64, f64), all: &[f64]) -> Axis {
+/// The horizontal axis for numbers between `low` and `high`: logarithmic if they differ by a large factor. `all_values`: the
+/// numbers of all values of the axis, drawn or not, which decide how its labels look.
+fn horizontal_axis(
+    title: &str,
+    quantity: Quantity,
+    (low, high): (f64, f64),
+    all_values: &[f64],
+) -> Axis {
     let is_wide = low > 0.0 && high / low >= LOGARITHMIC_FACTOR_MIN;
     let is_power_of_two = |number: &f64| *number > 0.0 && number.log2().fract() == 0.0;
-    let axis = if quantity == Quantity::Size && is_wide && all.iter().all(is_power_of_two) {
-        Axis::doublings(title, quantity, low, high)
-    } else if is_wide {
-        Axis::logarithmic(title, quantity, low, high)
-    } else if high > low {
-        Axis::linear_between(title, quantity, low, high)
-    } else {
-        Axis::linear(title, quantity, low.min(high) * 0.5, high * 1.5)
-    };
-    let are_whole = quantity == Quantity::Count && all.iter().all(|number| number.fract() == 0.0);
-    let axis = axis.padded();
+    let unpadded =
+        if quantity == Quantity::Size && is_wide && all_values.iter().all(is_power_of_two) {
+            Axis::doublings(title, quantity, low, high)
+        } else if is_wide {
+            Axis::logarithmic(title, quantity, low, high)
+        } else if high > low {
+            Axis::linear_between(title, quantity, low, high)
+        } else {
+            Axis::linear(title, quantity, low.min(high) * 0.5, high * 1.5)
+        };
+    let are_whole =
+        quantity == Quantity::Count && all_values.iter().all(|number| number.fract() == 0.0);
+    let axis = unpadded.padded();
     if are_whole { axis.with_whole_labels() } else { axis }
 }
 
-/// The picture of a figure over an axis: a bar for each value, and a panel for each value of the axis `other`. `None` if no combination has a figure, or one is negative. Leaves out bars beyond [`BARS_MAX`] and panels beyond [`PANELS_MAX`], with a note.
+/// The picture of a figure over an axis: a bar for each value, and a panel for each value of the axis `other`, or one panel.
+/// `None` if no combination has a figure, or one is negative. Leaves out bars beyond [`BARS_MAX`] and panels beyond
+/// [`PANELS_MAX`], with a note.
 fn bars(
     drawn: &Drawn<'_>,
     (axis, other): (usize, Option<usize>),
     width: f64,
 ) -> Result<Option<Sheet>, Undrawn> {
-    let all = drawn.values(axis);
-    let chosen = bounded(&all, BARS_MAX, drawn.axis(axis).held);
-    let (others, others_note) = other_values(drawn, other, PANELS_MAX);
-    let mut absent = 0;
+    let all_values = drawn.values(axis);
+    let values = bounded(&all_values, BARS_MAX, drawn.axis(axis).held);
+    let (values_of_other, others_note) = other_values(drawn, other, PANELS_MAX);
+    let mut absent_count = 0;
     let (mut is_negative, mut has_changes) = (false, false);
     let mut panels = Vec::new();
-    for fixed in &others {
-        let title = fixed.map_or(String::new(), |(other, value)| {
+    for fixed in &values_of_other {
+        let panel_title = fixed.map_or(String::new(), |(other, value)| {
             format!("{} {}", plain(&drawn.axis(other).name), drawn.text(other, value))
         });
-        let mut panel = Vec::new();
-        for value in &chosen {
-            let values: Vec<(usize, u32)> = fixed.iter().copied().chain([(axis, *value)]).collect();
-            let point = drawn.point(&values);
+        let mut bars_of_panel = Vec::new();
+        for value in &values {
+            let coordinates: Vec<(usize, u32)> =
+                fixed.iter().copied().chain([(axis, *value)]).collect();
+            let point = drawn.point(&coordinates);
             let Some((point, figure)) = point.and_then(|point| Some((point, point.figure?))) else {
-                absent += 1;
+                absent_count += 1;
                 continue;
             };
             is_negative |= figure < 0.0;
@@ -491,7 +557,7 @@ fn bars(
             let change = point
                 .change
                 .map_or(String::new(), |change| format!(" ({})", human::signed_percent(change)));
-            panel.push(Bar {
+            bars_of_panel.push(Bar {
                 name: drawn.text(axis, *value),
                 parts: vec![(figure, BLUE)],
                 interval: point.interval,
@@ -499,36 +565,36 @@ fn bars(
                 detail: String::new(),
             });
         }
-        if !panel.is_empty() {
-            panels.push((title, panel));
+        if !bars_of_panel.is_empty() {
+            panels.push((panel_title, bars_of_panel));
         }
     }
     if panels.is_empty() || is_negative {
         return Ok(None);
     }
-    let shown: Vec<usize> = [Some(axis), other].into_iter().flatten().collect();
-    let absent = (absent > 0).then(|| {
+    let shown_axes: Vec<usize> = [Some(axis), other].into_iter().flatten().collect();
+    let absent_note = (absent_count > 0).then(|| {
         format!(
-            "{absent} of the drawn combinations have no figure or are excluded: they have no bar."
+            "{absent_count} of the drawn combinations have no figure or are excluded: they have no bar."
         )
     });
-    let changes = has_changes.then(|| {
+    let changes_note = has_changes.then(|| {
         format!("In brackets: the change against {}.", plain(&drawn.figures.compared_with))
     });
     let mut bars = panels.iter().flat_map(|(_, panel)| panel);
     let has_interval = bars.any(|bar: &Bar| bar.interval.is_some());
     let notes = [
         has_interval.then(|| WHISKERS.to_owned()),
-        changes,
-        drawn.held_note(&shown),
-        remainder(&drawn.axis(axis).name, all.len(), chosen.len()),
+        changes_note,
+        drawn.held_note(&shown_axes),
+        remainder(&drawn.axis(axis).name, all_values.len(), values.len()),
         others_note,
-        absent,
+        absent_note,
     ];
-    let heading = heading(drawn, axis, notes.into_iter().flatten().collect());
-    let title = human::heading(drawn.figures.column);
+    let heading = axis_heading(drawn, axis, notes.into_iter().flatten().collect());
+    let y_title = human::heading(drawn.figures.column);
     draw_panels(&heading, width, &panels, |longest| {
-        Axis::linear(&title, drawn.quantity, 0.0, longest)
+        Axis::linear(&y_title, drawn.quantity, 0.0, longest)
     })
     .map(Some)
 }
@@ -552,85 +618,113 @@ pub(crate) fn heat_map(drawn: &Drawn<'_>, width: f64) -> Result<Option<Sheet>, U
     heat_map_with(drawn, width, texts)
 }
 
-/// Like [`heat_map`], with these texts.
+/// The cells of a heat map, and the axes that it shows.
+struct MapCells<'a> {
+    /// The horizontal and the vertical axis.
+    across: usize,
+    down: usize,
+    /// The shown values of the horizontal and of the vertical axis.
+    columns: Vec<u32>,
+    rows: Vec<u32>,
+    /// Number of values of each axis, with those that are not shown.
+    column_count: usize,
+    row_count: usize,
+    /// The combinations by row and column. Cells without a combination are empty.
+    points: BTreeMap<(usize, usize), &'a SweepPoint>,
+}
+
+impl<'a> MapCells<'a> {
+    /// The cells of the two axes with the largest effect. `None` if fewer than two axes vary.
+    fn new(drawn: &Drawn<'a>) -> Option<MapCells<'a>> {
+        let [first, second, ..] = drawn.varying[..] else { return None };
+        let (first_values, second_values) = (drawn.values(first), drawn.values(second));
+        // The axis with fewer values is across, where there is less room.
+        let (across, down) = if first_values.len() <= second_values.len() {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        let (across_values, down_values) = (drawn.values(across), drawn.values(down));
+        let columns = bounded(&across_values, CELLS_ACROSS_MAX, drawn.axis(across).held);
+        let rows = bounded(&down_values, CELLS_MAX, drawn.axis(down).held);
+        let mut points = BTreeMap::new();
+        for (row, down_value) in rows.iter().enumerate() {
+            for (column, across_value) in columns.iter().enumerate() {
+                if let Some(point) = drawn.point(&[(across, *across_value), (down, *down_value)]) {
+                    points.insert((row, column), point);
+                }
+            }
+        }
+        let (column_count, row_count) = (across_values.len(), down_values.len());
+        Some(MapCells { across, down, columns, rows, column_count, row_count, points })
+    }
+
+    /// Title, notes, legend and description of the map.
+    fn heading(&self, drawn: &Drawn<'_>, shade: &Shade, texts: MapTexts) -> Heading {
+        let (across_name, down_name) =
+            (plain(&drawn.axis(self.across).name), plain(&drawn.axis(self.down).name));
+        let empty_count = self.rows.len() * self.columns.len() - self.points.len();
+        let absent_count = self.points.values().filter(|point| point.figure.is_none()).count();
+        let notes = [
+            Some(format!(
+                "Down: {down_name}; across: {across_name}. {}",
+                shade.note(&drawn.figures.compared_with)
+            )),
+            drawn.held_note(&[self.across, self.down]),
+            remainder(&drawn.axis(self.across).name, self.column_count, self.columns.len()),
+            remainder(&drawn.axis(self.down).name, self.row_count, self.rows.len()),
+            (absent_count > 0)
+                .then(|| format!("–: {absent_count} combinations without a figure, not zero.")),
+            (empty_count > 0).then(|| format!("Empty cells: {empty_count} {}.", texts.empty)),
+        ];
+        Heading {
+            title: texts.title,
+            notes: notes.into_iter().flatten().collect(),
+            legend: shade.legend(&drawn.figures.compared_with),
+            description: format!(
+                "A heat map of {}, {down_name} down and {across_name} across. The numbers are in table {}.",
+                plain(&drawn.figures.name),
+                texts.table
+            ),
+        }
+    }
+}
+
+/// Like [`heat_map`], with these texts. `None` also if no cell has a figure.
 pub(crate) fn heat_map_with(
     drawn: &Drawn<'_>,
     width: f64,
     texts: MapTexts,
 ) -> Result<Option<Sheet>, Undrawn> {
-    let [first, second, ..] = drawn.varying[..] else { return Ok(None) };
-    let (all_first, all_second) = (drawn.values(first), drawn.values(second));
-    // The axis with fewer values is across, where there is less room.
-    let (across, down) =
-        if all_first.len() <= all_second.len() { (first, second) } else { (second, first) };
-    let (all_across, all_down) = (drawn.values(across), drawn.values(down));
-    let columns = bounded(&all_across, CELLS_ACROSS_MAX, drawn.axis(across).held);
-    let rows = bounded(&all_down, CELLS_MAX, drawn.axis(down).held);
-    let cells: BTreeMap<(usize, usize), &SweepPoint> = rows
-        .iter()
-        .enumerate()
-        .flat_map(|(row, down_value)| {
-            columns.iter().enumerate().filter_map(move |(column, across_value)| {
-                let point = drawn.point(&[(across, *across_value), (down, *down_value)])?;
-                Some(((row, column), point))
-            })
-        })
-        .collect();
-    let figures: Vec<f64> = cells.values().filter_map(|point| point.figure).collect();
+    let Some(cells) = MapCells::new(drawn) else { return Ok(None) };
+    let MapCells { across, down, rows, columns, .. } = &cells;
+    let figures: Vec<f64> = cells.points.values().filter_map(|point| point.figure).collect();
     if figures.is_empty() {
         return Ok(None);
     }
-    let shade = Shade::new(cells.values().copied());
+    let shade = Shade::new(cells.points.values().copied());
     let row_names: Vec<String> =
-        rows.iter().map(|value| shortened(&drawn.text(down, *value))).collect();
-    let left = room_for_names(row_names.iter().map(String::as_str)) + 4.0;
-    let right = 22.0;
-    let cell_width = (width - left - right) / columns.len() as f64;
-    let characters = ((cell_width - 8.0) / text_width("0", TEXT_SIZE)).max(1.0) as usize;
+        rows.iter().map(|value| shortened(&drawn.text(*down, *value))).collect();
+    let left_margin = room_for_names(row_names.iter().map(String::as_str)) + 4.0;
+    let right_margin = 22.0;
+    let cell_width = (width - left_margin - right_margin) / columns.len() as f64;
+    let characters_max = ((cell_width - 8.0) / text_width("0", TEXT_SIZE)).max(1.0) as usize;
     let mut column_names: Vec<String> =
-        columns.iter().map(|value| cut(&drawn.text(across, *value), characters)).collect();
+        columns.iter().map(|value| cut(&drawn.text(*across, *value), characters_max)).collect();
     // The first name of an axis of names is at the right end.
     column_names.reverse();
     let (mut x, y) = (Axis::names(&column_names), Axis::names(&row_names));
-    x.title = plain(&drawn.axis(across).name);
-    let empty = rows.len() * columns.len() - cells.len();
-    let empty = (empty > 0).then(|| format!("Empty cells: {empty} {}.", texts.empty));
-    let absent = cells.len() - figures.len();
-    let absent =
-        (absent > 0).then(|| format!("–: {absent} combinations without a figure, not zero."));
-    let notes = [
-        Some(format!(
-            "Down: {}; across: {}. {}",
-            plain(&drawn.axis(down).name),
-            plain(&drawn.axis(across).name),
-            shade.note(&drawn.figures.compared_with)
-        )),
-        drawn.held_note(&[across, down]),
-        remainder(&drawn.axis(across).name, all_across.len(), columns.len()),
-        remainder(&drawn.axis(down).name, all_down.len(), rows.len()),
-        absent,
-        empty,
-    ];
-    let name = plain(&drawn.figures.name);
-    let heading = Heading {
-        title: texts.title,
-        notes: notes.into_iter().flatten().collect(),
-        legend: shade.legend(&drawn.figures.compared_with),
-        description: format!(
-            "A heat map of {name}, {} down and {} across. The numbers are in table {}.",
-            plain(&drawn.axis(down).name),
-            plain(&drawn.axis(across).name),
-            texts.table
-        ),
-    };
+    x.title = plain(&drawn.axis(*across).name);
+    let heading = cells.heading(drawn, &shade, texts);
     let unit = human::unit_of(drawn.figures.column, figures.iter().copied());
     let height = CELL_HEIGHT * rows.len() as f64 + 66.0;
     let sheet = draw(&heading, width, height, |area| {
-        let mut chart = Chart::with_room(area, "", [&x, &y], [left, right])?;
-        for ((row, column), point) in &cells {
-            let corner = (*column as f64, (rows.len() - row) as f64);
-            let corners = [corner, (corner.0 + 1.0, corner.1 - 1.0)];
-            let middle = (corner.0 + 0.5, corner.1 - 0.5);
+        let mut chart = Chart::with_room(area, "", [&x, &y], [left_margin, right_margin])?;
+        for ((row, column), point) in &cells.points {
+            // A cell is a square of side 1. The first row is at the top.
+            let (cell_left, cell_top) = (*column as f64, (rows.len() - row) as f64);
+            let corners = [(cell_left, cell_top), (cell_left + 1.0, cell_top - 1.0)];
+            let middle = (cell_left + 0.5, cell_top - 0.5);
             let (text, colour) = match point.figure {
                 Some(figure) => {
                     let (colour, strength) = shade.of_point(point);
@@ -683,12 +777,13 @@ impl Shade {
 
     /// The colour of a point with a figure, and its strength.
     fn of_point(&self, point: &SweepPoint) -> (RGBColor, f64) {
-        let strength = |part: f64| SHADES.0 + (SHADES.1 - SHADES.0) * part.clamp(0.0, 1.0);
+        let (weakest, strongest) = SHADES;
+        let strength = |part: f64| weakest + (strongest - weakest) * part.clamp(0.0, 1.0);
         match self {
             Shade::Change(largest) => match point.change {
                 Some(change) if change > 0.0 => (VERMILION, strength(change / largest)),
                 Some(change) if change < 0.0 => (BLUE, strength(-change / largest)),
-                _ => (PALE, SHADES.0),
+                _ => (PALE, weakest),
             },
             Shade::Figure(low, high) => {
                 let part =

@@ -74,22 +74,23 @@ impl LostTime {
     }
 }
 
-/// The recorded single detours of a CPU: the random sample, and the longest detours if the sample lacks them.
+/// The recorded single detours of a CPU: the random sample, and the longest detours if the sample lacks them. A detour of both
+/// tables is taken once.
 fn detours(run: &Run, cpu: &str) -> Vec<Detour> {
-    let mut detours: Vec<Detour> = Vec::new();
-    let mut starts = BTreeSet::new();
+    let mut cpu_detours: Vec<Detour> = Vec::new();
+    let mut seen_starts = BTreeSet::new();
     for table in [run.table("detours"), run.table("longest")].into_iter().flatten() {
         for row in rows(table).filter(|row| row.value_text("cpu") == cpu) {
             let times = row.number("start_ns").zip(row.number("length_ns"));
             if let Some((from_ns, length_ns)) = times
-                && starts.insert(from_ns.to_bits())
+                && seen_starts.insert(from_ns.to_bits())
             {
                 let cause = name_in(&row, "largest_name");
-                detours.push(Detour { from_ns, to_ns: from_ns + length_ns, cause });
+                cpu_detours.push(Detour { from_ns, to_ns: from_ns + length_ns, cause });
             }
         }
     }
-    detours
+    cpu_detours
 }
 
 /// The rows of table `lost_time` for a CPU.
@@ -120,7 +121,7 @@ impl LongestDetour {
     fn of_run(run: &Run) -> Option<LongestDetour> {
         let sources =
             [("longest", "length_ns"), ("detours", "length_ns"), ("noise", "detour_max_ns")];
-        let all = sources.into_iter().flat_map(|(table, length)| {
+        let detours_of_sources = sources.into_iter().flat_map(|(table, length)| {
             let table_rows = run.table(table).into_iter().flat_map(rows);
             table_rows.filter_map(move |row| {
                 let cause = name_in(&row, "largest_name");
@@ -132,7 +133,7 @@ impl LongestDetour {
             })
         });
         // Of equally long detours, the first source has the cause.
-        all.reduce(
+        detours_of_sources.reduce(
             |longest, other| if other.length_ns > longest.length_ns { other } else { longest },
         )
     }
@@ -147,7 +148,45 @@ impl LongestDetour {
     }
 }
 
-/// The picture of the tables `detours`, `longest` and `lost_time`. `None` for a run without table `detours`.
+/// The kinds of causes that a picture has, by kind.
+fn used_kinds(timelines: &[CpuTimeline], causes: &Causes) -> [bool; KINDS] {
+    let mut is_used = [false; KINDS];
+    for timeline in timelines {
+        let detour_causes = timeline.detours.iter().map(|detour| detour.cause.as_deref());
+        let lost_causes = timeline.lost.iter().map(|lost| lost.cause.as_deref());
+        for cause in detour_causes.chain(lost_causes) {
+            is_used[causes.kind(cause)] = true;
+        }
+    }
+    is_used
+}
+
+/// The note that only some detours were recorded singly. `None` if all were.
+fn recorded_note(run: &Run, timelines: &[CpuTimeline]) -> Option<String> {
+    let recorded_count = timelines.iter().map(|timeline| timeline.detours.len()).sum::<usize>();
+    let is_drawn = |cpu: &str| timelines.iter().any(|timeline| timeline.name == cpu);
+    let detour_count: f64 = run
+        .table("noise")
+        .into_iter()
+        .flat_map(rows)
+        .filter(|row| is_drawn(&row.value_text("cpu")))
+        .filter_map(|row| row.number("detour_count"))
+        .sum();
+    if detour_count <= recorded_count as f64 {
+        return None;
+    }
+    let has_lost_time = run.table("lost_time").is_some();
+    let panels = if has_lost_time { "the lower panels draw" } else { "both panels draw" };
+    let with_longest = if run.table("longest").is_some() { ", the longest among them" } else { "" };
+    Some(format!(
+        "Of {} detours, {} were recorded singly{with_longest}; {panels} only these.",
+        crate::human::count(detour_count as u64),
+        crate::human::count(recorded_count as u64),
+    ))
+}
+
+/// The picture of the tables `detours`, `longest` and `lost_time`. `None` for a run without table `detours`, and if the length
+/// of its window or its longest detour is not known.
 pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("detours").filter(|table| !table.rows().is_empty()) else {
         return Ok(None);
@@ -157,59 +196,32 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     cpus.truncate(CPUS_MAX);
     let timelines: Vec<CpuTimeline> =
         cpus.into_iter().map(|cpu| CpuTimeline::new(run, cpu)).collect();
-    let all_detours = || timelines.iter().flat_map(|cpu| &cpu.detours);
-    let all_lost = || timelines.iter().flat_map(|cpu| &cpu.lost);
     let causes = Causes::of_run(run);
-    let mut used = [false; KINDS];
-    all_detours().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
-    all_lost().for_each(|lost| used[causes.kind(lost.cause.as_deref())] = true);
-    let window_ns = all_lost().map(|lost| lost.to_ns).fold(0.0, f64::max);
+    let lost_times = timelines.iter().flat_map(|timeline| &timeline.lost);
+    let window_ns = lost_times.map(|lost| lost.to_ns).fold(0.0, f64::max);
     let Some(longest) = LongestDetour::of_run(run) else { return Ok(None) };
     if window_ns == 0.0 {
         return Ok(None);
     }
-    let recorded_count = all_detours().count();
-    let is_drawn = |cpu: &str| timelines.iter().any(|timeline| timeline.name == cpu);
-    let detour_count: f64 = run
-        .table("noise")
-        .into_iter()
-        .flat_map(rows)
-        .filter(|row| is_drawn(&row.value_text("cpu")))
-        .filter_map(|row| row.number("detour_count"))
-        .sum();
     let mut notes = vec![
         "Upper panels: the share of time that detours took, in 200 parts of the window. Lower panels: single \
          detours around the longest of each CPU."
             .to_owned(),
     ];
-    if detour_count > recorded_count as f64 {
-        let drawn = if run.table("lost_time").is_some() {
-            "the lower panels draw"
-        } else {
-            "both panels draw"
-        };
-        let with_longest =
-            if run.table("longest").is_some() { ", the longest among them" } else { "" };
-        notes.push(format!(
-            "Of {} detours, {} were recorded singly{with_longest}; {drawn} only these.",
-            crate::human::count(detour_count as u64),
-            crate::human::count(recorded_count as u64),
-        ));
-    }
+    notes.extend(recorded_note(run, &timelines));
     if further_cpus > 0 {
         notes.push(format!("{further_cpus} more CPUs are not drawn: see table detours."));
     }
     let overviews: Vec<Overview> =
-        timelines.iter().map(|cpu| overview(cpu, window_ns, &causes)).collect();
+        timelines.iter().map(|cpu| overview_of(cpu, window_ns, &causes)).collect();
     let shared_max = shared_maximum(overviews.iter().map(|overview| overview.lost_max));
     notes.extend(shared_max.is_none().then(|| OWN_SCALES.to_owned()));
-    let mut legend = causes.legend("", &used);
+    let mut legend = causes.legend("", &used_kinds(&timelines, &causes));
+    // The first entry is for time that no cause took, which this picture does not draw.
     legend.remove(0);
+    let is_longest_drawn = timelines.iter().any(|timeline| timeline.name == longest.cpu);
     let heading = Heading {
-        title: format!(
-            "Time line of each CPU: {}",
-            longest.in_words(is_drawn(&longest.cpu))
-        ),
+        title: format!("Time line of each CPU: {}", longest.in_words(is_longest_drawn)),
         notes,
         legend,
         description:
@@ -217,26 +229,25 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       detours around the longest. The numbers are in tables lost_time, longest and detours of the run."
                 .to_owned(),
     };
-    let lines: Vec<Vec<(usize, String)>> = timelines
+    let lines_of_cpus: Vec<Vec<CauseLine>> = timelines
         .iter()
-        .map(|cpu| lines(close_up_range(&cpu.detours, window_ns), &cpu.detours, &causes))
+        .map(|cpu| close_up_lines(close_up_range(&cpu.detours, window_ns), &cpu.detours, &causes))
         .collect();
-    let close_up_height =
-        |lines: &Vec<(usize, String)>| FRAME_HEIGHT + LINE_HEIGHT * lines.len() as f64;
+    let close_up_height = |lines: &Vec<CauseLine>| FRAME_HEIGHT + LINE_HEIGHT * lines.len() as f64;
     let total_height: f64 =
-        lines.iter().map(|lines| OVERVIEW_HEIGHT + close_up_height(lines)).sum();
+        lines_of_cpus.iter().map(|lines| OVERVIEW_HEIGHT + close_up_height(lines)).sum();
     let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
-        for ((cpu, lines), overview) in timelines.iter().zip(&lines).zip(&overviews) {
-            let mut part = |height: f64| {
+        for ((cpu, lines), overview) in timelines.iter().zip(&lines_of_cpus).zip(&overviews) {
+            let mut next_panel = |height: f64| {
                 let size = (units(width) as u32, units(height) as u32);
-                let part = area.part((0, units(top)), size);
+                let panel = area.part((0, units(top)), size);
                 top += height;
-                part
+                panel
             };
             let axis_max = shared_max.unwrap_or(overview.lost_max);
-            draw_overview(&part(OVERVIEW_HEIGHT), &cpu.name, overview, window_ns, axis_max)?;
-            draw_close_up(&part(close_up_height(lines)), cpu, window_ns, lines, &causes)?;
+            draw_overview(&next_panel(OVERVIEW_HEIGHT), &cpu.name, overview, window_ns, axis_max)?;
+            draw_close_up(&next_panel(close_up_height(lines)), cpu, window_ns, lines, &causes)?;
         }
         Ok(())
     })?;
@@ -250,17 +261,17 @@ struct Overview {
     lost_max: f64,
 }
 
-/// The content of the upper panel of a CPU.
-fn overview(cpu: &CpuTimeline, window_ns: f64, causes: &Causes) -> Overview {
+/// Computes the upper panel of a CPU.
+fn overview_of(cpu: &CpuTimeline, window_ns: f64, causes: &Causes) -> Overview {
     let bar_ns = window_ns / BARS as f64;
     let mut bars = vec![[0.0_f64; KINDS]; BARS];
     for lost in &cpu.lost {
         let kind = causes.kind(lost.cause.as_deref());
         // The lost time is spread evenly over its interval, which may cover several bars.
         let lost_share = lost.lost_ns / (lost.to_ns - lost.from_ns).max(1.0);
-        let first = ((lost.from_ns / bar_ns) as usize).min(BARS - 1);
-        let last = ((lost.to_ns / bar_ns) as usize).min(BARS - 1);
-        for (bar, shares) in bars.iter_mut().enumerate().take(last + 1).skip(first) {
+        let first_bar = ((lost.from_ns / bar_ns) as usize).min(BARS - 1);
+        let last_bar = ((lost.to_ns / bar_ns) as usize).min(BARS - 1);
+        for (bar, shares) in bars.iter_mut().enumerate().take(last_bar + 1).skip(first_bar) {
             let (bar_start, bar_end) = (bar as f64 * bar_ns, (bar + 1) as f64 * bar_ns);
             let overlap_ns = (lost.to_ns.min(bar_end) - lost.from_ns.max(bar_start)).max(0.0);
             shares[kind] += lost_share * overlap_ns / bar_ns;
@@ -306,18 +317,31 @@ fn close_up_range(detours: &[Detour], window_ns: f64) -> (f64, f64) {
     (start, (start + length_ns).min(window_ns.max(*to_ns)))
 }
 
-/// The lines of the lower panel: kinds and names of the causes of detours between two times, in the order of kinds.
-fn lines((start, end): (f64, f64), detours: &[Detour], causes: &Causes) -> Vec<(usize, String)> {
-    let mut lines: Vec<(usize, String)> = Vec::new();
-    for detour in detours.iter().filter(|detour| detour.to_ns > start && detour.from_ns < end) {
+/// A line of the lower panel.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CauseLine {
+    /// The kind of the cause: see [`Causes::kind`].
+    kind: usize,
+    name: String,
+}
+
+/// The lines of the lower panel for the causes of detours between two times, in the order of kinds.
+fn close_up_lines(
+    (start_ns, end_ns): (f64, f64),
+    detours: &[Detour],
+    causes: &Causes,
+) -> Vec<CauseLine> {
+    let mut lines: Vec<CauseLine> = Vec::new();
+    let overlaps = |detour: &&Detour| detour.to_ns > start_ns && detour.from_ns < end_ns;
+    for detour in detours.iter().filter(overlaps) {
         let kind = causes.kind(detour.cause.as_deref());
-        if lines.iter().all(|(known, _)| *known != kind) {
+        if lines.iter().all(|line| line.kind != kind) {
             let name = match kind {
                 NO_CAUSE => "no named cause".to_owned(),
                 OTHER_CAUSES => "other causes".to_owned(),
                 _ => detour.cause.clone().unwrap_or_default(),
             };
-            lines.push((kind, name));
+            lines.push(CauseLine { kind, name });
         }
     }
     lines.sort();
@@ -329,42 +353,46 @@ fn draw_close_up(
     area: &Area<'_>,
     cpu: &CpuTimeline,
     window_ns: f64,
-    lines: &[(usize, String)],
+    lines: &[CauseLine],
     causes: &Causes,
 ) -> Result<(), Undrawn> {
-    let (start, end) = close_up_range(&cpu.detours, window_ns);
-    let names: Vec<String> = lines.iter().map(|(_, name)| shortened(name)).collect();
-    let x = Axis::linear_between("time since the window opened", Quantity::Time, start, end);
+    let (start_ns, end_ns) = close_up_range(&cpu.detours, window_ns);
+    let names: Vec<String> = lines.iter().map(|line| shortened(&line.name)).collect();
+    let x = Axis::linear_between("time since the window opened", Quantity::Time, start_ns, end_ns);
     let y = Axis::names(&names);
     let name_room = room_for_names(names.iter().map(String::as_str));
     let title = format!("CPU {}: around its longest detour", cpu.name);
     let mut chart =
         Chart::with_room(area, &title, [&x, &y], [name_room, room_for(std::iter::empty())])?;
-    for (line, (kind, _)) in lines.iter().enumerate() {
-        let middle = lines.len() as f64 - line as f64 - 0.5;
-        let cell = (end - start) / CELLS as f64;
+    let cell_ns = (end_ns - start_ns) / CELLS as f64;
+    for (index, line) in lines.iter().enumerate() {
+        let middle = lines.len() as f64 - index as f64 - 0.5;
         let line_detours = cpu.detours.iter().filter(|detour| {
-            detour.to_ns > start
-                && detour.from_ns < end
-                && causes.kind(detour.cause.as_deref()) == *kind
+            detour.to_ns > start_ns
+                && detour.from_ns < end_ns
+                && causes.kind(detour.cause.as_deref()) == line.kind
         });
         // A block is at least a cell wide, so that a short detour can be seen.
         let mut blocks: Vec<(f64, f64)> = line_detours
             .map(|detour| {
-                let block_end = detour.to_ns.min(end).max(detour.from_ns + cell).min(end);
-                (detour.from_ns.max(start), block_end)
+                let block_end = detour.to_ns.min(end_ns).max(detour.from_ns + cell_ns).min(end_ns);
+                (detour.from_ns.max(start_ns), block_end)
             })
             .collect();
-        blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut joined: Vec<(f64, f64)> = Vec::new();
+        blocks.sort_by(|(from, _), (other_from, _)| from.total_cmp(other_from));
+        // Blocks closer than half a cell become one.
+        let mut joined_blocks: Vec<(f64, f64)> = Vec::new();
         for (from, to) in blocks {
-            match joined.last_mut() {
-                Some(last) if from <= last.1 + cell / 2.0 => last.1 = last.1.max(to),
-                _ => joined.push((from, to)),
+            match joined_blocks.last_mut() {
+                Some((_, last_end)) if from <= *last_end + cell_ns / 2.0 => {
+                    *last_end = last_end.max(to);
+                }
+                _ => joined_blocks.push((from, to)),
             }
         }
-        for (from, to) in joined {
-            chart.block([(from, middle - 0.34), (to, middle + 0.34)], colour(*kind).filled())?;
+        for (from, to) in joined_blocks {
+            let corners = [(from, middle - 0.34), (to, middle + 0.34)];
+            chart.block(corners, colour(line.kind).filled())?;
         }
     }
     Ok(())

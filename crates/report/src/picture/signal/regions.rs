@@ -66,54 +66,50 @@ fn colours(run: &Run, columns: &[Column]) -> BTreeMap<String, RGBColor> {
     names.into_iter().map(|name| (name.clone(), colour(name))).collect()
 }
 
-/// The picture of table `regions`. `None` for a run without this table or with only one rate.
+/// The picture of table `regions`. `None` for a run without this table, without a bound that a scheme keeps, or with only one
+/// rate.
 pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("regions") else { return Ok(None) };
     let columns = columns(table);
     let parts = || columns.iter().flat_map(|column| &column.parts);
-    let Some(bounds) = range(parts().map(|part| part.from_ns)) else { return Ok(None) };
-    let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return Ok(None) };
-    if first.rate_hz == last.rate_hz {
+    let Some((lowest_ns, highest_ns)) = range(parts().map(|part| part.from_ns)) else {
+        return Ok(None);
+    };
+    let (Some(first_column), Some(last_column)) = (columns.first(), columns.last()) else {
+        return Ok(None);
+    };
+    if first_column.rate_hz == last_column.rate_hz {
         return Ok(None);
     }
     let statistic = rows(table).next().map(|row| text(&row, "statistic")).unwrap_or_default();
     let x = Axis::logarithmic_to(
         "events per second",
         Quantity::Rate,
-        first.rate_hz,
-        highest_rate(run, last),
+        first_column.rate_hz,
+        highest_rate(run, last_column),
     );
-    let title = match statistic.as_str() {
+    let y_title = match statistic.as_str() {
         "mean" => "bound of the mean latency".to_owned(),
         quantile => format!("bound of the latency's {quantile}"),
     };
-    let y =
-        Axis::logarithmic(&title, Quantity::Time, bounds.0 / FACTOR_BELOW, bounds.1 * FACTOR_ABOVE);
+    let y_range = (lowest_ns / FACTOR_BELOW, highest_ns * FACTOR_ABOVE);
+    let y = Axis::logarithmic(&y_title, Quantity::Time, y_range.0, y_range.1);
     let colours = colours(run, &columns);
-    let is_simulated = rows(table).any(|row| text(&row, "method") == "simulation");
-    let method = if is_simulated { "closed forms and simulations" } else { "closed forms" };
-    let source = super::costs(run).map_or(String::new(), |costs| format!(" with {costs}"));
-    let bound_ns = run.settings.get(keys::LATENCY_BOUND_NS).and_then(serde_json::Value::as_f64);
-    let bound = bound_ns.filter(|bound_ns| y.holds(*bound_ns)).map(|bound_ns| Label {
-        name: format!("asked for: {}", Quantity::Time.text(bound_ns)),
-        colour: INK,
-        end: (x.ends().1, bound_ns),
-    });
+    let bound = requested_bound(run, &x, &y);
     let right = room_for(bound.iter().map(|label| label.name.as_str()));
     let size = plot_size((width, PANEL_HEIGHT), right);
     let plane = Plane { columns: &columns, edges: edges(&columns), axes: [&x, &y], size };
-    let names: Vec<(&str, Option<(f64, f64)>)> =
+    let names_with_positions: Vec<(&str, Option<(f64, f64)>)> =
         colours.keys().map(|scheme| (scheme.as_str(), plane.name_position(scheme))).collect();
-    let unnamed =
-        names.iter().filter(|(_, position)| position.is_none()).map(|(scheme, _)| *scheme);
+    let unnamed_schemes = names_with_positions
+        .iter()
+        .filter(|(_, position)| position.is_none())
+        .map(|(scheme, _)| *scheme);
     let entry = |scheme: &str| Entry {
         name: scheme.to_owned(),
         colour: colours.get(scheme).copied().unwrap_or(GREY),
     };
-    let mut notes = vec![format!(
-        "By the model{source}: {method} at {} rates. Unfilled: no scheme of this run keeps the bound.",
-        columns.len()
-    )];
+    let mut notes = vec![method_note(run, table, columns.len())];
     notes.extend(super::contamination_notes(run));
     let heading = Heading {
         title: "Which scheme keeps a latency bound with the least CPU use".to_owned(),
@@ -123,33 +119,54 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
              keeps the bound: {}. The numbers are in table regions of the run.",
             colours.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
         ),
-        legend: unnamed.map(entry).collect(),
+        legend: unnamed_schemes.map(entry).collect(),
     };
     let sheet = draw(&heading, width, PANEL_HEIGHT, |area| {
         let mut chart = Chart::new(area, "", [&x, &y], right)?;
         plane.fill(&mut chart, &colours)?;
         plane.outline(&mut chart)?;
-        for (scheme, position) in &names {
-            if let Some((across, up)) = position {
-                chart.boxed_text(scheme, (x.value_at(*across), y.value_at(*up)))?;
+        for (scheme, position) in &names_with_positions {
+            if let Some((x_share, y_share)) = position {
+                chart.boxed_text(scheme, (x.value_at(*x_share), y.value_at(*y_share)))?;
             }
         }
-        if let Some(up) = plane.middle_below() {
+        if let Some(middle_share) = plane.middle_below() {
             chart.centered_text(
                 "no scheme keeps the bound",
-                (x.value_at(0.5), y.value_at(up)),
+                (x.value_at(0.5), y.value_at(middle_share)),
                 [0.0, 0.0],
                 SOFT_INK,
             )?;
         }
         if let Some(bound) = bound {
-            let line = [(x.ends().0, bound.end.1), bound.end];
-            chart.line(&line, Look { colour: INK, pattern: 1 }, 1.5)?;
+            let ((x_low, _), (_, bound_ns)) = (x.ends(), bound.end);
+            chart.line(&[(x_low, bound_ns), bound.end], Look { colour: INK, pattern: 1 }, 1.5)?;
             chart.label_ends(&[bound])?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
+}
+
+/// The bound that the user asked for, as the label of a line. `None` without such a bound, or if it is outside of the axis.
+fn requested_bound(run: &Run, x: &Axis, y: &Axis) -> Option<Label> {
+    let bound_ns = run.settings.get(keys::LATENCY_BOUND_NS).and_then(serde_json::Value::as_f64);
+    let (_, x_high) = x.ends();
+    bound_ns.filter(|bound_ns| y.holds(*bound_ns)).map(|bound_ns| Label {
+        name: format!("asked for: {}", Quantity::Time.text(bound_ns)),
+        colour: INK,
+        end: (x_high, bound_ns),
+    })
+}
+
+/// How the schemes of `table` were compared.
+fn method_note(run: &Run, table: &Table, rate_count: usize) -> String {
+    let is_simulated = rows(table).any(|row| text(&row, "method") == "simulation");
+    let method = if is_simulated { "closed forms and simulations" } else { "closed forms" };
+    let source = super::costs(run).map_or(String::new(), |costs| format!(" with {costs}"));
+    format!(
+        "By the model{source}: {method} at {rate_count} rates. Unfilled: no scheme of this run keeps the bound."
+    )
 }
 
 /// The highest rate that the model computed or the user asked about. At rates above the last column, no scheme keeps
@@ -198,9 +215,11 @@ impl Plane<'_> {
             for (number, column) in self.columns.iter().enumerate() {
                 let part = column.parts.iter().find(|part| part.scheme == *scheme);
                 let part = part.map(|part| (number, part.from_ns, self.top(part)));
-                let touches = part
-                    .zip(area.last())
-                    .is_some_and(|((_, low, high), last)| low < last.2 && high > last.1);
+                let touches = part.zip(area.last()).is_some_and(
+                    |((_, low, high), (_, last_low, last_high))| {
+                        low < *last_high && high > *last_low
+                    },
+                );
                 if !touches {
                     self.fill_area(chart, &area, *colour)?;
                     area.clear();
@@ -258,32 +277,38 @@ impl Plane<'_> {
         Ok(())
     }
 
-    /// The position with most room for a scheme's name, as parts of both axes. `None` if the name has no room.
+    /// The position with most room for a scheme's name, as parts of both axes: the middle of the largest rectangle in the
+    /// scheme's area. `None` if the name has no room.
     fn name_position(&self, scheme: &str) -> Option<(f64, f64)> {
         let (width, height) = self.size;
         let [x, y] = self.axes;
         let name_width = text_width(scheme, TEXT_SIZE) + 8.0;
-        let mut best: Option<(f64, f64, f64)> = None;
-        for first in 0..self.columns.len() {
+        let mut best_position: Option<(f64, f64, f64)> = None;
+        for first_column in 0..self.columns.len() {
             let (mut low, mut high) = (0.0_f64, height);
-            for last in first..self.columns.len() {
-                let part = self.columns[last].parts.iter().find(|part| part.scheme == *scheme);
+            for last_column in first_column..self.columns.len() {
+                let part =
+                    self.columns[last_column].parts.iter().find(|part| part.scheme == *scheme);
                 let Some(part) = part else { break };
                 low = low.max(y.share(part.from_ns) * height);
                 high = high.min(y.share(self.top(part)) * height);
                 if high - low < NAME_HEIGHT {
                     break;
                 }
-                let (left, right) = (x.share(self.edges[first]), x.share(self.edges[last + 1]));
+                let (left, right) =
+                    (x.share(self.edges[first_column]), x.share(self.edges[last_column + 1]));
                 let room = (right - left) * width;
                 // Both sides count only up to a limit, so that the middle of a large area is preferred.
                 let size = (high - low).min(60.0) * room.min(3.0 * name_width);
-                if room >= name_width && best.is_none_or(|(largest, ..)| largest < size) {
-                    best = Some((size, f64::midpoint(left, right), f64::midpoint(low, high)));
+                if room >= name_width
+                    && best_position.is_none_or(|(largest_size, ..)| largest_size < size)
+                {
+                    best_position =
+                        Some((size, f64::midpoint(left, right), f64::midpoint(low, high)));
                 }
             }
         }
-        best.map(|(_, across, up)| (across, up / height))
+        best_position.map(|(_, across, up)| (across, up / height))
     }
 
     /// The middle of the empty space below all areas, as a part of the vertical axis. `None` if text has no room there.

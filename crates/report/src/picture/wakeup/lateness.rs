@@ -69,10 +69,10 @@ impl LateHistogram {
     }
 
     /// The points of the line: a lateness and the share of wake-ups that were later. The line is level between cells.
-    /// It ends at worst wake-up, with the share of the last cell.
+    /// It ends at the worst wake-up, with the share of the last cell.
     fn points(&self) -> Vec<(f64, f64)> {
         let wakeup_count = self.wakeup_count();
-        let mut late_ns = self.ends().0;
+        let (mut late_ns, _) = self.ends();
         let mut later_count = wakeup_count;
         let mut points = vec![(late_ns, 1.0)];
         for (number, cell) in self.cells.values().enumerate() {
@@ -110,7 +110,7 @@ impl Curve {
 
 /// The histogram of each CPU in table `late_histogram`, up to the exact maximum in table `wakeup`. The CPU with the
 /// worst wake-up is first.
-fn histograms(run: &Run) -> Vec<(String, LateHistogram)> {
+fn histograms_by_cpu(run: &Run) -> Vec<(String, LateHistogram)> {
     let mut by_cpu: BTreeMap<String, LateHistogram> = BTreeMap::new();
     for row in run.table("late_histogram").into_iter().flat_map(rows) {
         let bucket = time_ns(&row, "bucket_min_ns").zip(time_ns(&row, "bucket_max_ns"));
@@ -130,12 +130,15 @@ fn histograms(run: &Run) -> Vec<(String, LateHistogram)> {
     }
     let mut histograms: Vec<(String, LateHistogram)> = by_cpu.into_iter().collect();
     // The sort is stable, so names decide between equally late CPUs.
-    histograms.sort_by(|(_, a), (_, b)| b.ends().1.total_cmp(&a.ends().1));
+    histograms.sort_by(|(_, a), (_, b)| {
+        let ((_, a_max_ns), (_, b_max_ns)) = (a.ends(), b.ends());
+        b_max_ns.total_cmp(&a_max_ns)
+    });
     histograms
 }
 
 /// The lines of the CPUs with the worst wake-ups, and a grey line for all other CPUs together.
-fn curves(histograms: &[(String, LateHistogram)]) -> Vec<Curve> {
+fn curves_of(histograms: &[(String, LateHistogram)]) -> Vec<Curve> {
     let (single_cpus, other_cpus) = histograms.split_at(histograms.len().min(CPUS_MAX));
     let mut single_cpus: Vec<&(String, LateHistogram)> = single_cpus.iter().collect();
     // Colours and patterns are in the order of CPUs.
@@ -147,11 +150,16 @@ fn curves(histograms: &[(String, LateHistogram)]) -> Vec<Curve> {
         })
         .collect();
     if !other_cpus.is_empty() {
-        let mut sum = LateHistogram::default();
+        let mut sum_of_others = LateHistogram::default();
         let cells = other_cpus.iter().flat_map(|(_, histogram)| histogram.cells.values());
-        cells.for_each(|cell| sum.add(*cell));
+        cells.for_each(|cell| sum_of_others.add(*cell));
         let noun = if other_cpus.len() == 1 { "CPU" } else { "CPUs" };
-        curves.push(Curve::new(format!("{} other {noun}", other_cpus.len()), GREY, 0, &sum));
+        curves.push(Curve::new(
+            format!("{} other {noun}", other_cpus.len()),
+            GREY,
+            0,
+            &sum_of_others,
+        ));
     }
     curves
 }
@@ -172,26 +180,26 @@ fn title(run: &Run, wakeup_count: f64, worst_cpu: &str, worst_histogram: &LateHi
 }
 
 /// How to read the picture, with an example, and what it leaves out.
-fn notes(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
+fn notes_of(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
     let per_cpu = || run.table("wakeup").into_iter().flat_map(rows);
     let worst_row = per_cpu().find(|row| row.value_text("cpu") == worst_cpu);
-    let example = worst_row.and_then(|row| {
+    let example_sentence = worst_row.and_then(|row| {
         let worst_ns = time_ns(&row, "late_max_ns")?;
         // With few wake-ups, a high quantile equals the worst wake-up: no wake-up was later.
         let is_exceeded = |late_ns: &f64| *late_ns < worst_ns;
         let quantiles = [("1 %", "late_p99_ns"), ("half", "late_p50_ns")];
-        let exceeded = quantiles
+        let exceeded_quantile = quantiles
             .into_iter()
             .find_map(|(share, column)| Some((share, time_ns(&row, column).filter(is_exceeded)?)));
-        let (share, late_ns) = exceeded?;
-        let late = human::ns(late_ns);
+        let (share, late_ns) = exceeded_quantile?;
+        let late_text = human::ns(late_ns);
         Some(format!(
-            " For example, {share} of the wake-ups on CPU {worst_cpu} were later than {late}."
+            " For example, {share} of the wake-ups on CPU {worst_cpu} were later than {late_text}."
         ))
     });
-    let example = example.unwrap_or_default();
+    let example_sentence = example_sentence.unwrap_or_default();
     let mut notes = vec![format!(
-        "The height of a line is the share of wake-ups that were later than the time below it.{example}"
+        "The height of a line is the share of wake-ups that were later than the time below it.{example_sentence}"
     )];
     let missed_count: f64 = per_cpu().filter_map(|row| time_ns(&row, "missed_count")).sum();
     if missed_count > 0.0 {
@@ -210,13 +218,13 @@ fn notes(run: &Run, worst_cpu: &str, cpu_count: usize) -> Vec<String> {
 
 /// The picture of table `late_histogram`. `None` for a run without wake-ups.
 pub fn lateness(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
-    let histograms = histograms(run);
+    let histograms = histograms_by_cpu(run);
     let Some((worst_cpu, worst_histogram)) = histograms.first() else { return Ok(None) };
-    let curves = curves(&histograms);
+    let curves = curves_of(&histograms);
     let wakeup_count: f64 = histograms.iter().map(|(_, histogram)| histogram.wakeup_count()).sum();
     let heading = Heading {
         title: title(run, wakeup_count, worst_cpu, worst_histogram),
-        notes: notes(run, worst_cpu, histograms.len()),
+        notes: notes_of(run, worst_cpu, histograms.len()),
         description:
             "A falling line for each CPU: the share of its wake-ups that were later than a time. The \
              numbers are in table late_histogram of the run."
@@ -226,11 +234,12 @@ pub fn lateness(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let ends = || histograms.iter().map(|(_, histogram)| histogram.ends());
     let earliest_ns = ends().map(|(min_ns, _)| min_ns).fold(f64::INFINITY, f64::min);
     let worst_ns = ends().map(|(_, max_ns)| max_ns).fold(1.0, f64::max);
-    let lowest_share = curves.iter().map(|curve| curve.end().1).fold(1.0, f64::min);
+    let lowest_share =
+        curves.iter().map(|curve| curve.end()).map(|(_, share)| share).fold(1.0, f64::min);
     let x = Axis::logarithmic("later than", Quantity::Time, earliest_ns, worst_ns);
     // The axis starts below the lowest line, so that the line is not on the frame.
     let y = Axis::logarithmic("share of wake-ups", Quantity::Share, lowest_share / 2.0, 1.0);
-    let floor = y.ends().0;
+    let (floor, _) = y.ends();
     let sheet = draw(&heading, width, PANEL_HEIGHT, |area| {
         let right = room_for(curves.iter().map(|curve| curve.name.as_str()));
         let mut chart = Chart::new(area, "", [&x, &y], right)?;
@@ -238,7 +247,8 @@ pub fn lateness(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         for curve in &curves {
             let end = curve.end();
             // No wake-up is later than the worst: the line falls to the end of the axis, which has no zero.
-            let points = [&curve.points[..], &[(end.0, floor)]].concat();
+            let (end_ns, _) = end;
+            let points = [&curve.points[..], &[(end_ns, floor)]].concat();
             chart.line(&points, curve.look, 1.8)?;
             labels.push(Label { name: curve.name.clone(), colour: curve.look.colour, end });
         }
