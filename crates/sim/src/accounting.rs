@@ -315,11 +315,12 @@ pub struct ShadowCacheUse {
 }
 
 impl Accounting {
-    /// Checks and sums up a record.
+    /// Checks and sums up a record. Numbers that cannot be trusted are an error here only if they cannot be stored; else the
+    /// reason is in [`Accounting::broken`].
     ///
-    /// Fails when records contradict each other: rows of a region that was not opened, CPUs that
-    /// the machine does not have, contexts that do not exist.
-    pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
+    /// Fails when records contradict each other: rows of a region that was not opened, CPUs that the machine does not have,
+    /// contexts that do not exist.
+    pub(crate) fn of_record(stream: &Stream) -> Result<Accounting> {
         let has_feature = |feature: u32| stream.header.features & feature != 0;
         let parsed =
             parse(stream).map_err(|position| bad(&format!("record {position} does not fit")))?;
@@ -378,25 +379,25 @@ impl Accounting {
         Ok(accounting)
     }
 
-    /// Adds the CPUs of each region. The record has regions from 1 without a gap, and in each region all CPUs from 0.
+    /// Adds the CPUs of each region. Fails unless the record has regions from 1 without a gap, and all CPUs in each region.
     fn add_regions(&mut self, regions: &[CpuRegion], broken_cpus: &mut CpuWarnings) -> Result<()> {
         // A snapshot writes the rows of its region so far; later rows replace them.
-        let mut last: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
+        let mut last_rows: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
         for region in regions {
-            last.insert((region.region.region, region.region.cpu), region);
+            last_rows.insert((region.region.region, region.region.cpu), region);
         }
-        for ((region, cpu), cpu_region) in last {
+        for ((region, cpu), cpu_region) in last_rows {
             if self.regions.len() + 1 == region as usize && cpu == 0 {
                 self.regions.push(RegionUse::default());
             }
             let region_use = self.regions.get_mut((region as usize).wrapping_sub(1));
             let region_use = region_use.filter(|found| found.cpus.len() == cpu as usize);
             region_use.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(cpu_region));
-            let broken = cpu_region.region.broken;
-            if broken > 0 {
+            let broken_events = cpu_region.region.broken;
+            if broken_events > 0 {
                 let warning =
                     CpuWarning::new(cpu, "events were out of order or beyond a table's limit");
-                broken_cpus.add(ALL_REGIONS, warning.with_count(broken, "events"));
+                broken_cpus.add(ALL_REGIONS, warning.with_count(broken_events, "events"));
             }
         }
         let is_complete = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
@@ -417,14 +418,14 @@ impl Accounting {
         }
     }
 
-    /// Returns a warning if misses of a region are in no row, because the plugin had no room to keep them. `region` counts
-    /// from 1.
+    /// Returns a warning if misses of a region are in no row, because the plugin had no room to keep them. `None` if all
+    /// misses are in rows. `region` counts from 1.
     pub(crate) fn lost_misses_warning(&self, region: u32) -> Option<String> {
         let is_lost = |row: &&MissCount| {
             row.region == region && row.kind == MissKind::NotKept && row.count > 0
         };
-        let lost = self.misses.iter().filter(is_lost).map(|row| row.count);
-        let count = lost.reduce(u64::saturating_add)?;
+        let lost_counts = self.misses.iter().filter(is_lost).map(|row| row.count);
+        let count = lost_counts.reduce(u64::saturating_add)?;
         Some(format!(
             "{count} cache misses are in no row of the misses: there were too many between two events of the \
              kernel"
@@ -436,8 +437,8 @@ impl Accounting {
     fn forget_contexts(&mut self) {
         for cpu in self.regions.iter_mut().flat_map(|region| &mut region.cpus) {
             let mut unknown = ContextUse::unknown();
-            for used in cpu.contexts.drain(..) {
-                add(&mut unknown.self_counts, &used.self_counts);
+            for context_use in cpu.contexts.drain(..) {
+                add(&mut unknown.self_counts, &context_use.self_counts);
             }
             cpu.contexts.push(unknown);
         }
@@ -446,8 +447,8 @@ impl Accounting {
     /// Returns a CPU in a region. `region` counts from 1, `cpu` from 0.
     fn cpu_mut(&mut self, region: u32, cpu: u32) -> Result<&mut CpuUse> {
         let region = self.regions.get_mut((region as usize).wrapping_sub(1));
-        let found = region.and_then(|region| region.cpus.get_mut(cpu as usize));
-        found.ok_or_else(|| bad("a record belongs to no region"))
+        let cpu_use = region.and_then(|region| region.cpus.get_mut(cpu as usize));
+        cpu_use.ok_or_else(|| bad("a record belongs to no region"))
     }
 
     /// Adds the counters of sampled units to their regions.
@@ -466,7 +467,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// Adds the spans to their CPUs, with the counters of the first `counts.len()` spans.
+    /// Adds the spans to their CPUs. `counts` has the counters of the first spans, in the same order.
     fn add_spans(
         &mut self,
         spans: &[Span],
@@ -531,18 +532,18 @@ impl Accounting {
     /// Stores how far each of the kernel's counters advanced between the edges of a region. Skips a counter
     /// without a reading at both edges.
     fn add_kernel_counts(&mut self, counts: &[KernelCount]) -> Result<()> {
-        let mut opened: BTreeMap<(u32, u32, u64), &KernelCount> = BTreeMap::new();
+        let mut counts_at_open: BTreeMap<(u32, u32, u64), &KernelCount> = BTreeMap::new();
         for count in counts {
             let key = (count.region, count.cpu, count.code);
             if !count.at_close {
-                opened.insert(key, count);
-            } else if let Some(first) = opened.remove(&key) {
+                counts_at_open.insert(key, count);
+            } else if let Some(count_at_open) = counts_at_open.remove(&key) {
                 // The kernel's counters have 32 bits.
-                let advance = (count.value as u32).wrapping_sub(first.value as u32);
+                let advance = (count.value as u32).wrapping_sub(count_at_open.value as u32);
                 let kernel_use = KernelUse {
                     context: context_of(count.code)?,
                     count: u64::from(advance),
-                    edge_max: u64::from(first.inside) + u64::from(count.inside),
+                    edge_max: u64::from(count_at_open.inside) + u64::from(count.inside),
                 };
                 self.cpu_mut(count.region, count.cpu)?.kernel.push(kernel_use);
             }
@@ -565,17 +566,17 @@ impl Accounting {
         Ok(())
     }
 
-    /// Checks that the contexts of each CPU add up to the CPU. If spans were recorded, checks that each entry of an
-    /// interrupt or exception has its span.
+    /// Adds a warning to `broken_cpus` for each CPU whose contexts do not add up to the CPU. If spans were recorded, also for
+    /// each interrupt or exception whose number of spans differs from its completed entries.
     fn check(&self, broken_cpus: &mut CpuWarnings) {
         let mut cpus = self.regions.iter().flat_map(|region| &region.cpus);
         let has_spans = cpus.any(|cpu| !cpu.spans.is_empty());
         for cpu in self.regions.iter().flat_map(|region| &region.cpus) {
-            let mut sums = Counts::default();
+            let mut context_sums = Counts::default();
             for row in &cpu.contexts {
-                add(&mut sums, &row.self_counts);
+                add(&mut context_sums, &row.self_counts);
             }
-            if sums != cpu.used {
+            if context_sums != cpu.used {
                 let reason = "the counters of contexts do not add up to those of the CPU";
                 broken_cpus.add(ALL_REGIONS, CpuWarning::new(cpu.cpu, reason));
             }
@@ -655,11 +656,11 @@ impl Accounting {
 pub(crate) fn read(mut file: &File) -> Result<Stream> {
     file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
     reader::read(BufReader::new(file)).map_err(|error| {
-        let why = match error {
+        let cause = match error {
             reader::ReadError::Incomplete(_) => " (QEMU was killed, or the disk was full)",
             _ => "",
         };
-        bad(&format!("{error}{why}"))
+        bad(&format!("{error}{cause}"))
     })
 }
 
@@ -677,7 +678,7 @@ pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
     }
 }
 
-/// Returns whether an annotation has ended a record that QEMU may still have open.
+/// Whether an annotation has ended a record that QEMU may still have open. `false` if the record cannot be read.
 pub(crate) fn is_stopped(file: &File) -> bool {
     let mut last_record = [0; record::BYTES];
     // QEMU may be writing the last record: only complete records are read.
@@ -688,6 +689,7 @@ pub(crate) fn is_stopped(file: &File) -> bool {
     is_read && matches!(Record::decode(&last_record), Ok(Record::End(end)) if end.by_annotation)
 }
 
+/// A function of a user program: its number, and its name without characters that a terminal would interpret.
 fn user_function((number, name): (&u64, &Vec<u8>)) -> (u64, String) {
     (*number, printable(&String::from_utf8_lossy(name)))
 }
@@ -696,6 +698,7 @@ fn add(sum: &mut Counts, counts: &Counts) {
     sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
 }
 
+/// The error of a record that contradicts itself.
 fn bad(reason: &str) -> SimError {
     SimError::data("the record of the machine", reason)
 }
@@ -767,7 +770,8 @@ type ValueCounts = BTreeMap<(u32, Option<Vec<Value>>), u64>;
 /// The results of annotations, by region and number of the annotation.
 type Annotations = BTreeMap<(u32, u32), AnnotationUse>;
 
-/// Collects the results of annotations, and the hits in the order of their times.
+/// Collects the results of annotations, and the hits sorted by region and time. Fails if an annotation lacks a CPU, or if
+/// values belong to no annotation.
 fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
     let (mut results, mut hits) = (Annotations::new(), Vec::new());
     for row in &parsed.annotations {
@@ -781,29 +785,29 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
         }
         annotation_use.hits.push(row.hits);
     }
-    let mut counts: BTreeMap<(u32, u32), ValueCounts> = BTreeMap::new();
+    let mut value_counts: BTreeMap<(u32, u32), ValueCounts> = BTreeMap::new();
     for row in &parsed.values {
-        let (head, values) = (row.values, row.recorded.clone());
-        let key = (head.region, head.annotation);
-        let values = match head.kind {
+        let (row_header, values) = (row.values, row.recorded.clone());
+        let key = (row_header.region, row_header.annotation);
+        let values = match row_header.kind {
             ValuesKind::Count => Some(values),
             ValuesKind::Others => None,
             ValuesKind::Hit => {
                 hits.push(Hit {
-                    region: head.region,
-                    annotation: head.annotation,
-                    action: head.action,
-                    cpu: head.cpu,
-                    at_ns: head.number,
+                    region: row_header.region,
+                    annotation: row_header.annotation,
+                    action: row_header.action,
+                    cpu: row_header.cpu,
+                    at_ns: row_header.number,
                     values,
                 });
                 continue;
             }
         };
         // Counts never decrease, so the last one is current.
-        counts.entry(key).or_default().insert((head.action, values), head.number);
+        value_counts.entry(key).or_default().insert((row_header.action, values), row_header.number);
     }
-    for (key, values) in counts {
+    for (key, values) in value_counts {
         let annotation_use = results.get_mut(&key).ok_or_else(|| bad("values of no annotation"))?;
         let row = |((action, values), count)| RecordedValues { action, values, count };
         annotation_use.values = values.into_iter().map(row).collect();
@@ -820,21 +824,22 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
 /// Returns the counts of misses. The records of a later snapshot replace the records of an earlier snapshot.
 fn misses(parsed: &ParsedRecord) -> Vec<MissCount> {
     let key = |count: &MissCount| (count.region, count.cache, count.kind, count.key);
-    let last: BTreeMap<_, _> = parsed.misses.iter().map(|count| (key(count), *count)).collect();
-    last.into_values().collect()
+    let last_counts: BTreeMap<_, _> =
+        parsed.misses.iter().map(|count| (key(count), *count)).collect();
+    last_counts.into_values().collect()
 }
 
 /// Returns the counts of shadow caches and the miss curves. The records of a later snapshot replace the
 /// records of an earlier snapshot.
 fn shadow_caches(parsed: &ParsedRecord) -> (Vec<ShadowCacheUse>, Vec<MissCurvePoint>) {
     let uses = parsed.shadow_caches.iter().map(shadow_cache_use);
-    let key = |caches: &ShadowCacheUse| (caches.region, caches.model, caches.group as u32);
-    let caches = last_of_each(uses, key);
-    let key = |point: &MissCurvePoint| {
+    let caches_key = |caches: &ShadowCacheUse| (caches.region, caches.model, caches.group as u32);
+    let last_uses = last_of_each(uses, caches_key);
+    let point_key = |point: &MissCurvePoint| {
         let group_and_stream = (point.group as u32) << 8 | point.stream as u32;
         (point.region, group_and_stream, point.size_bytes.checked_ilog2().unwrap_or(0))
     };
-    (caches, last_of_each(parsed.miss_curves.iter().copied(), key))
+    (last_uses, last_of_each(parsed.miss_curves.iter().copied(), point_key))
 }
 
 /// Returns the last row of each key, sorted by key.
@@ -924,7 +929,7 @@ mod tests {
         };
         let logged = vec![hit(0, 100), hit(0, 400), hit(1, 50), hit(1, 300)];
         let records = [logged, region(0, 5, 0), region(1, 5, 0), vec![hits(0), hits(1)]];
-        let accounting = Accounting::of(&stream(2, records.concat())).unwrap();
+        let accounting = Accounting::of_record(&stream(2, records.concat())).unwrap();
         let times: Vec<(u32, u64)> =
             accounting.hits.iter().map(|hit| (hit.cpu, hit.at_ns)).collect();
         assert_eq!(times, [(1, 50), (0, 100), (1, 300), (0, 400)]);
@@ -982,7 +987,7 @@ mod tests {
             row(1, user.code(), 2),
             vec![Record::Task(Task { pid: 7, comm: *b"a\x1bb\0junk\0\0\0\0\0\0\0\0" })],
         ];
-        let accounting = Accounting::of(&stream(2, records.concat())).unwrap();
+        let accounting = Accounting::of_record(&stream(2, records.concat())).unwrap();
         assert_eq!(accounting.broken, Vec::<String>::new());
         let rows = &accounting.regions[0].cpus[0].contexts;
         let owns: Vec<u64> = rows.iter().map(|row| row.self_counts[INSTRUCTIONS]).collect();
@@ -1013,7 +1018,7 @@ mod tests {
                 Record::IrqName(IrqName { irq: 24, name }),
             ],
         ];
-        let accounting = Accounting::of(&stream(1, records.concat())).unwrap();
+        let accounting = Accounting::of_record(&stream(1, records.concat())).unwrap();
         assert_eq!(accounting.broken, Vec::<String>::new());
         let cpu = &accounting.regions[0].cpus[0];
         assert_eq!((cpu.spans[0].ended_at_cycles, cpu.spans[0].self_cycles), (109, 7));
@@ -1024,8 +1029,9 @@ mod tests {
     #[test]
     fn sums_that_do_not_add_up_are_reported() {
         let timer = KernelContext::Interrupt(0xec).code();
-        let broken =
-            |records: &[Vec<Record>]| Accounting::of(&stream(1, records.concat())).unwrap().broken;
+        let broken = |records: &[Vec<Record>]| {
+            Accounting::of_record(&stream(1, records.concat())).unwrap().broken
+        };
         let short = broken(&[region(0, 5, 0), row(0, timer, 4)]);
         assert!(short[0].contains("CPU 0: the counters of contexts"), "{short:?}");
         let events = "CPU 0: events were out of order or beyond a table's limit (2 events)";
@@ -1037,7 +1043,7 @@ mod tests {
         assert_eq!(many, [line]);
         // A kind is one line, on however many CPUs.
         let all = [region(0, 0, 2), region(1, 0, 9), region(2, 0, 5)].concat();
-        let broken = Accounting::of(&stream(3, all)).unwrap().broken;
+        let broken = Accounting::of_record(&stream(3, all)).unwrap().broken;
         let events = "CPUs 0-2: events were out of order or beyond a table's limit (least: 2 events, CPU 0; most: 9 \
                       events, CPU 1)";
         assert_eq!(broken, [events]);
@@ -1046,7 +1052,7 @@ mod tests {
     #[test]
     fn each_cpu_has_the_opening_of_the_region_on_its_own_clock() {
         let records = [region(0, 0, 0), region(1, 0, 0)].concat();
-        let accounting = Accounting::of(&stream(2, records)).unwrap();
+        let accounting = Accounting::of_record(&stream(2, records)).unwrap();
         let opened = accounting.regions[0].cpus.iter().map(|cpu| cpu.opened_at_cycles);
         assert_eq!(opened.collect::<Vec<_>>(), [40, 41]);
     }
@@ -1056,7 +1062,8 @@ mod tests {
         let hotplug = |state, at| vec![Record::Hotplug(Hotplug { cpu: 1, region: 1, state, at })];
         let rows = [region(0, 0, 0), region(1, 0, 0)].concat();
         let went = hotplug(HotplugState::Offline, 291);
-        let account = Accounting::of(&stream(2, [went.clone(), rows.clone()].concat())).unwrap();
+        let account =
+            Accounting::of_record(&stream(2, [went.clone(), rows.clone()].concat())).unwrap();
         let lines = |account: &Accounting| {
             let mut warnings = CpuWarnings::default();
             let of_region = account.regions[0].hotplug_warnings(1_000);
@@ -1069,9 +1076,9 @@ mod tests {
         assert!(line.ends_with("(after 0.250 s)") && account.lacks_cpus(), "{line}");
         let came = hotplug(HotplugState::Online, 400);
         let records = [went, came, rows.clone()].concat();
-        assert_eq!(lines(&Accounting::of(&stream(2, records)).unwrap()).len(), 2);
+        assert_eq!(lines(&Accounting::of_record(&stream(2, records)).unwrap()).len(), 2);
         let early = hotplug(HotplugState::Offline, 40);
-        assert!(Accounting::of(&stream(2, [early, rows].concat())).is_err());
+        assert!(Accounting::of_record(&stream(2, [early, rows].concat())).is_err());
     }
 
     #[test]
@@ -1088,9 +1095,9 @@ mod tests {
             (1, [region(0, 0, 0), vec![span(1, timer)]].concat()),
             (1, vec![kernel(timer, false, 1), kernel(timer, true, 1)]),
         ] {
-            assert!(Accounting::of(&stream(cpus, records.clone())).is_err(), "{records:?}");
+            assert!(Accounting::of_record(&stream(cpus, records.clone())).is_err(), "{records:?}");
         }
-        let empty = Accounting::of(&stream(1, Vec::new())).unwrap();
+        let empty = Accounting::of_record(&stream(1, Vec::new())).unwrap();
         assert!(empty.regions.is_empty() && empty.ended_by_guest);
     }
 
@@ -1100,7 +1107,7 @@ mod tests {
         let rows = [region(0, 9, 0), row(0, user, 5), row(0, KernelContext::Unknown.code(), 4)];
         let mut stream = stream(1, rows.concat());
         stream.header.features = 0;
-        let accounting = Accounting::of(&stream).unwrap();
+        let accounting = Accounting::of_record(&stream).unwrap();
         let rows = &accounting.regions[0].cpus[0].contexts;
         let [only] = rows.as_slice() else { panic!("{rows:?}") };
         assert_eq!((only.context, only.self_counts[INSTRUCTIONS]), (KernelContext::Unknown, 9));

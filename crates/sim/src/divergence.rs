@@ -55,7 +55,8 @@ pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
         .map_err(|(index, error)| SimError::file(paths[index])(error))?;
     let Some(found) = found else { return Ok(None) };
     // The names of tasks come late in a record. A damaged record therefore has events without names.
-    let names = files.iter().find_map(|file| Accounting::of(&accounting::read(file).ok()?).ok());
+    let names =
+        files.iter().find_map(|file| Accounting::of_record(&accounting::read(file).ok()?).ok());
     let names = names.unwrap_or_default();
     let start = found.at - found.before.len() as u64;
     let events = |blocks: &[Block], start: u64| {

@@ -151,26 +151,27 @@ impl Running {
     }
 
     /// Returns the host time that the equal run spent in windows until it was where this machine is now. Finds the
-    /// place by window and guest time, or by the number of windows if the equal run kept no single times.
+    /// place by window and guest time, or by the number of windows if the equal run kept no single times. `None` before the
+    /// first window and after the last.
     fn progress_in_equal_run(&self, kept: &KeptTimes) -> Option<Duration> {
-        let (number, is_open) = match self.state.phase {
-            MachinePhase::Window(number) => (number, true),
-            MachinePhase::After(number) => (number, false),
+        let (window, is_open) = match self.state.phase {
+            MachinePhase::Window(window) => (window, true),
+            MachinePhase::After(window) => (window, false),
             _ => return None,
         };
-        let closed = number.saturating_sub(u32::from(is_open));
+        let closed_count = window.saturating_sub(u32::from(is_open));
         if kept.single.is_empty() {
-            let part = f64::from(closed) / f64::from(kept.window_count.max(1));
-            return scaled(kept.windows, part.min(1.0));
+            let closed_part = f64::from(closed_count) / f64::from(kept.window_count.max(1));
+            return scaled(kept.windows, closed_part.min(1.0));
         }
-        let before: Duration =
-            kept.single.iter().take(closed as usize).map(|(host, _)| *host).sum();
-        let open = kept.single.get(closed as usize).filter(|_| is_open);
-        let in_open = open.map_or(Duration::ZERO, |(host, guest_ns)| {
+        let closed_windows: Duration =
+            kept.single.iter().take(closed_count as usize).map(|(host, _)| *host).sum();
+        let open_window = if is_open { kept.single.get(closed_count as usize) } else { None };
+        let part_of_open = open_window.map_or(Duration::ZERO, |(host, guest_ns)| {
             let part = self.state.elapsed_ns.unwrap_or(0) as f64 / (*guest_ns).max(1) as f64;
             scaled(*host, part.min(1.0)).unwrap_or_default()
         });
-        Some(before + in_open)
+        Some(closed_windows + part_of_open)
     }
 
     /// Returns the rest of the windows of an equal run, at the speed of this host now. `actual`: host time that this
@@ -188,15 +189,6 @@ impl Running {
     /// Returns the remaining time of the machine; `None` while it is unknown.
     fn remaining(&self, now: Instant) -> Option<RemainingTime> {
         let elapsed = now.saturating_duration_since(self.started);
-        let in_window = self.window_opened.map(|opened| now.saturating_duration_since(opened));
-        let in_window = in_window.unwrap_or_default();
-        let by_earlier_run = || {
-            let actual = self.closed + in_window;
-            let scaled = self.remaining_of_equal_run(actual);
-            scaled.or_else(|| Some(self.kept_windows()?.saturating_sub(actual)))
-        };
-        let windows_after =
-            |number: u32| self.work.windows.map(|count| count.saturating_sub(number));
         match self.state.phase {
             MachinePhase::WarmUp if self.remaining_in_warm_up(now).is_some() => {
                 self.remaining_in_warm_up(now)
@@ -206,41 +198,11 @@ impl Running {
                 Some(RemainingTime { set_up, windows: self.kept_windows()? })
             }
             MachinePhase::Window(number) => {
-                let part = self.state.fraction.filter(|part| *part > 0.0);
-                let window_time = part.and_then(|part| scaled(in_window, part.recip()));
-                let rest_of_window = window_time
-                    .map_or(Duration::ZERO, |window_time| window_time.saturating_sub(in_window));
-                let windows = match (window_time, windows_after(number)) {
-                    // The equal run knows when each of its windows ended early.
-                    _ if self.work.is_same_request && self.work.windows_end_early => {
-                        by_earlier_run()?
-                    }
-                    _ if self.work.is_same_request => by_earlier_run()?.max(rest_of_window),
-                    // Windows differ. A window that has not opened may be as slow as the slowest one.
-                    (Some(window_time), Some(further)) => {
-                        let slowest = self.slowest.max(Some(window_time))?;
-                        rest_of_window + scaled(slowest, further.into())?
-                    }
-                    // The window has just opened: its rate is not known yet.
-                    (None, Some(further)) if self.slowest.is_some() => {
-                        scaled(self.slowest?, f64::from(further) + 1.0)?.saturating_sub(in_window)
-                    }
-                    _ => by_earlier_run()?,
-                };
+                let windows = self.windows_left_in(number, now)?;
                 Some(RemainingTime { set_up: Duration::ZERO, windows })
             }
             MachinePhase::After(number) => {
-                let since = self.window_closed.map(|closed| now.saturating_duration_since(closed));
-                let windows = match windows_after(number) {
-                    // The time between windows counts, too: it is as long as in the equal run.
-                    _ if self.work.is_same_request => {
-                        by_earlier_run()?.saturating_sub(since.unwrap_or_default())
-                    }
-                    Some(further) if self.slowest.is_some() => {
-                        scaled(self.slowest?, further.into())?
-                    }
-                    _ => by_earlier_run()?,
-                };
+                let windows = self.windows_left_after(number, now)?;
                 Some(RemainingTime { set_up: Duration::ZERO, windows })
             }
             MachinePhase::Unobserved => {
@@ -248,6 +210,66 @@ impl Running {
                 Some(RemainingTime { set_up: Duration::ZERO, windows })
             }
             MachinePhase::Drains | MachinePhase::Analysis => Some(RemainingTime::default()),
+        }
+    }
+
+    /// Returns the host time of the open window so far. 0 between windows.
+    fn time_in_window(&self, now: Instant) -> Duration {
+        let opened = self.window_opened;
+        opened.map(|opened| now.saturating_duration_since(opened)).unwrap_or_default()
+    }
+
+    /// Returns the rest of the windows by the times of an earlier run; `None` if there are none.
+    fn windows_left_by_earlier_run(&self, now: Instant) -> Option<Duration> {
+        let actual = self.closed + self.time_in_window(now);
+        let scaled = self.remaining_of_equal_run(actual);
+        scaled.or_else(|| Some(self.kept_windows()?.saturating_sub(actual)))
+    }
+
+    /// Returns the number of windows after the window `number`; `None` if it is not known.
+    fn further_windows(&self, number: u32) -> Option<u32> {
+        self.work.windows.map(|count| count.saturating_sub(number))
+    }
+
+    /// Returns the rest of the windows while the window `number` is open; `None` while it is unknown.
+    fn windows_left_in(&self, number: u32, now: Instant) -> Option<Duration> {
+        let in_window = self.time_in_window(now);
+        let part = self.state.fraction.filter(|part| *part > 0.0);
+        let window_time = part.and_then(|part| scaled(in_window, part.recip()));
+        let rest_of_window =
+            window_time.map_or(Duration::ZERO, |window_time| window_time.saturating_sub(in_window));
+        match (window_time, self.further_windows(number)) {
+            // The equal run knows when each of its windows ended early.
+            _ if self.work.is_same_request && self.work.windows_end_early => {
+                self.windows_left_by_earlier_run(now)
+            }
+            _ if self.work.is_same_request => {
+                Some(self.windows_left_by_earlier_run(now)?.max(rest_of_window))
+            }
+            // Windows differ. A window that has not opened may be as slow as the slowest one.
+            (Some(window_time), Some(further)) => {
+                let slowest = self.slowest.max(Some(window_time))?;
+                Some(rest_of_window + scaled(slowest, further.into())?)
+            }
+            // The window has just opened: its rate is not known yet.
+            (None, Some(further)) if self.slowest.is_some() => {
+                Some(scaled(self.slowest?, f64::from(further) + 1.0)?.saturating_sub(in_window))
+            }
+            _ => self.windows_left_by_earlier_run(now),
+        }
+    }
+
+    /// Returns the rest of the windows after the window `number` has closed; `None` while it is unknown.
+    fn windows_left_after(&self, number: u32, now: Instant) -> Option<Duration> {
+        let since_close = self.window_closed.map(|closed| now.saturating_duration_since(closed));
+        match self.further_windows(number) {
+            // The time between windows counts, too: it is as long as in the equal run.
+            _ if self.work.is_same_request => Some(
+                self.windows_left_by_earlier_run(now)?
+                    .saturating_sub(since_close.unwrap_or_default()),
+            ),
+            Some(further) if self.slowest.is_some() => scaled(self.slowest?, further.into()),
+            _ => self.windows_left_by_earlier_run(now),
         }
     }
 }
@@ -358,12 +380,13 @@ impl Forecast {
         (host > 0.0 && guest_s > 0.0).then(|| guest_s / host)
     }
 
-    /// Returns the time until the last machine has ended; `None` while it is unknown.
+    /// Returns the time until the last machine has ended, if [`Forecast::at_once`] machines run at the same time and further
+    /// machines take the mean time of those so far. `None` while it is unknown.
     #[must_use]
     pub fn time_left(&self, now: Instant) -> Option<TimeLeft> {
-        let remaining: Option<Vec<RemainingTime>> =
+        let remaining_times: Option<Vec<RemainingTime>> =
             self.running.values().map(|running| running.remaining(now)).collect();
-        let remaining = remaining?;
+        let remaining_times = remaining_times?;
         let (ended, planned) = self.machines();
         let waiting = planned.saturating_sub(ended + self.running.len());
         let run_time = |(running, rest): (&Running, &RemainingTime)| {
@@ -373,24 +396,24 @@ impl Forecast {
             .ended
             .iter()
             .copied()
-            .chain(self.running.values().zip(&remaining).map(run_time))
+            .chain(self.running.values().zip(&remaining_times).map(run_time))
             .collect();
-        let mean = match u32::try_from(run_times.len()) {
+        let mean_run_time = match u32::try_from(run_times.len()) {
             Ok(count @ 1..) => run_times.iter().sum::<Duration>() / count,
             _ if waiting == 0 => Duration::ZERO,
             _ => return None,
         };
-        let set_up: Duration = remaining.iter().map(|rest| rest.set_up).sum();
-        let windows: Duration = remaining.iter().map(|rest| rest.windows).sum();
-        let further = scaled(mean, waiting as f64)?;
+        let set_up: Duration = remaining_times.iter().map(|rest| rest.set_up).sum();
+        let windows: Duration = remaining_times.iter().map(|rest| rest.windows).sum();
+        let further_machines = scaled(mean_run_time, waiting as f64)?;
         let at_once = self.at_once.clamp(1, (self.running.len() + waiting).max(1));
         let longest =
-            remaining.iter().map(|rest| rest.set_up + rest.windows).max().unwrap_or_default();
-        let total = ((set_up + windows + further) / at_once as u32).max(longest);
+            remaining_times.iter().map(|rest| rest.set_up + rest.windows).max().unwrap_or_default();
+        let total = ((set_up + windows + further_machines) / at_once as u32).max(longest);
         let parts = [
             (set_up, TimePart::SetUp),
             (windows, TimePart::Windows),
-            (further, TimePart::FurtherMachines),
+            (further_machines, TimePart::FurtherMachines),
         ];
         let largest = parts.into_iter().max_by_key(|(time, _)| *time);
         let dominated_by = largest.map_or(TimePart::Windows, |(_, part)| part);

@@ -173,7 +173,7 @@ fn add_profile(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     }
 }
 
-/// Adds the cache misses of services, and how many of them were of lines that other CPUs had written.
+/// Adds the cache misses of services, and their misses of lines that other CPUs had written.
 fn add_misses(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     let mut misses = BTreeMap::new();
     for row in &parsed.misses {
@@ -183,26 +183,26 @@ fn add_misses(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     for ((region, _), row) in misses {
         services.entry(region).or_default().misses.push(row);
     }
-    let mut shared = BTreeMap::new();
+    let mut shared_misses = BTreeMap::new();
     for row in &parsed.shared {
         let key = (row.address, row.pc, row.code, row.structure, row.place, row.offset);
-        shared.insert((row.region, key), *row);
+        shared_misses.insert((row.region, key), *row);
     }
-    for ((region, _), row) in shared {
+    for ((region, _), row) in shared_misses {
         services.entry(region).or_default().shared.push(row);
     }
 }
 
-/// Adds the values that hold for a whole region. `edges`: the result of [`edge_faults`].
+/// Adds the values that hold for a whole region. `edges`: the result of [`edge_faults`]; `reasons`: why the record is broken.
 fn add_totals(
     parsed: &ParsedServices,
     edges: &BTreeMap<u32, u64>,
     services: &mut ServicesByRegion,
-    broken: &mut Vec<String>,
+    reasons: &mut Vec<String>,
 ) {
     let structures: BTreeMap<_, _> = parsed.structures.iter().cloned().collect();
-    let functions = parsed.functions.iter().map(|function| (function.number, function.address));
-    let functions: BTreeMap<u32, u64> = functions.collect();
+    let functions: BTreeMap<u32, u64> =
+        parsed.functions.iter().map(|function| (function.number, function.address)).collect();
     for totals in &parsed.totals {
         let region_services = services.entry(totals.region).or_default();
         region_services.handled_faults = totals.handled_faults;
@@ -210,41 +210,45 @@ fn add_totals(
         region_services.functions.clone_from(&functions);
         region_services.structures.clone_from(&structures);
         if totals.broken > 0 {
-            broken
+            reasons
                 .push(format!("services: {} rows did not fit, or have wrong sums", totals.broken));
         }
     }
 }
 
-/// Checks that the services, and the slots of the profile, add up to the CPUs of their region.
-fn check_sums(services: &ServicesByRegion, regions: &[RegionUse], broken: &mut Vec<String>) {
-    for (region, region_services) in services {
-        let region = regions.get((*region as usize).wrapping_sub(1));
+/// Checks that the services, and the slots of the profile, add up to the CPUs of their region. Adds a reason to `reasons` for
+/// each sum that does not.
+fn check_sums(services: &ServicesByRegion, regions: &[RegionUse], reasons: &mut Vec<String>) {
+    for (region_number, region_services) in services {
+        let region = regions.get((*region_number as usize).wrapping_sub(1));
         let Some(region) = region else { continue };
         let (mut service_sum, mut cpu_sum) = (Counts::default(), Counts::default());
         let service_rows = region_services.services.iter();
         service_rows.for_each(|service| add(&mut service_sum, &service.self_counts));
         region.cpus.iter().for_each(|cpu| add(&mut cpu_sum, &cpu.used));
         if service_sum != cpu_sum {
-            broken.push("the counters of services do not add up to those of the CPUs".to_owned());
+            reasons.push("the counters of services do not add up to those of the CPUs".to_owned());
         }
-        let in_profile: u64 = region_services.profile.iter().map(|slot| slot.time).sum();
-        if in_profile != cpu_sum[TIME] {
-            broken.push("the times of the profile do not add up to those of the CPUs".to_owned());
+        let profile_time: u64 = region_services.profile.iter().map(|slot| slot.time).sum();
+        if profile_time != cpu_sum[TIME] {
+            reasons.push("the times of the profile do not add up to those of the CPUs".to_owned());
         }
     }
 }
 
 /// Returns for each region the page faults at its edges: between the guest's reading of its kernel's counters and the
 /// opening, and between the closing and the next reading. The guest marks its readings. A region without readings has
-/// no row.
-fn edge_faults(markers: &[MarkerCounts], regions: usize) -> BTreeMap<u32, u64> {
+/// no row. `regions`: the number of regions of the record, with one that is open from the start.
+fn edge_faults(markers: &[MarkerCounts], region_count: usize) -> BTreeMap<u32, u64> {
     let mut edges = BTreeMap::new();
     // A region that is open from the start comes before the regions that markers open.
+    let mut was_open = false;
+    let opened_by_markers = markers
+        .iter()
+        .filter(|row| !std::mem::replace(&mut was_open, row.marker.open) && row.marker.open)
+        .count();
+    let mut region = region_count.saturating_sub(opened_by_markers) as u32;
     let mut is_open = false;
-    let is_opening = |is_open: &mut bool, open: bool| !std::mem::replace(is_open, open) && open;
-    let opened = markers.iter().filter(|row| is_opening(&mut is_open, row.marker.open)).count();
-    let (mut region, mut is_open) = (regions.saturating_sub(opened) as u32, false);
     // Faults at the last reading before a region, and at the last close. `None` once they were compared.
     let (mut faults_at_reading, mut faults_at_close) = (None, None);
     for MarkerCounts { marker, .. } in markers {

@@ -94,18 +94,19 @@ enum Meaning {
 pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, Show)> {
     let mut compiler = Compiler { scope, steps: Vec::new() };
     let meaning = compiler.compile_expression(expression)?;
-    let show = match compiler.value(meaning)? {
+    let show = match compiler.load_value(meaning)? {
         Meaning::Number(show) => show,
         Meaning::Text => Show::Text,
         Meaning::PointerTo(_) | Meaning::ValueAt(_) | Meaning::BitsAt(..) => Show::Hex,
     };
-    let steps = compiler.steps.len();
+    let step_count = compiler.steps.len();
     let program = Program::new(compiler.steps).ok_or_else(|| {
-        invalid(format!("the expression is too long for a value ({steps} steps)"))
+        invalid(format!("the expression is too long for a value ({step_count} steps)"))
     })?;
     Ok((program, show))
 }
 
+/// The error of an expression that cannot be compiled.
 fn invalid(reason: String) -> SimError {
     SimError::Invalid(reason)
 }
@@ -116,6 +117,7 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
+    /// The kernel's types. Fails if the kernel has none.
     fn btf(&self) -> Result<&'a Btf> {
         self.scope.facts.btf.as_ref().ok_or_else(|| {
             let reason = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
@@ -123,37 +125,37 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Compiles an expression. The result may be the address of a value: [`Compiler::value`] then loads the value.
+    /// Compiles an expression. The result may be the address of a value: [`Compiler::load_value`] then loads the value.
     fn compile_expression(&mut self, expression: &Expression) -> Result<Meaning> {
         match expression {
-            Expression::Name(name) => self.name(name),
+            Expression::Name(name) => self.compile_name(name),
             Expression::Number(number) => {
                 self.steps.push(Step::Constant(*number));
                 Ok(Meaning::Number(Show::Unsigned))
             }
-            Expression::AddressOf(name) => self.address_of(name),
+            Expression::AddressOf(name) => self.compile_address_of(name),
             Expression::Arrow(pointer, member) => {
-                let pointee = self.pointer(pointer, &format!("->{member}"))?;
-                self.member(pointee, member)
+                let pointee = self.compile_pointer(pointer, &format!("->{member}"))?;
+                self.add_member_offset(pointee, member)
             }
             Expression::Dot(aggregate, member) => match self.compile_expression(aggregate)? {
-                Meaning::ValueAt(pointee) => self.member(pointee, member),
+                Meaning::ValueAt(pointee) => self.add_member_offset(pointee, member),
                 Meaning::PointerTo(_) => {
                     Err(invalid(format!(".{member}: this is a pointer (write ->{member})")))
                 }
                 _ => Err(invalid(format!(".{member}: this is not a struct"))),
             },
-            Expression::Index(base, index) => self.element(base, *index),
+            Expression::Index(base, index) => self.compile_element(base, *index),
             Expression::Cast(name, operand) => {
                 let meaning = self.compile_expression(operand)?;
-                self.value(meaning)?;
+                self.load_value(meaning)?;
                 self.pointee_named(name).map(Meaning::PointerTo)
             }
             Expression::Text(operand) => {
                 let meaning = self.compile_expression(operand)?;
                 // An array of characters is the text; any other operand is a pointer to the text.
                 if !self.is_text(meaning)? {
-                    self.value(meaning)?;
+                    self.load_value(meaning)?;
                 }
                 self.steps.push(Step::Text(TEXT_BYTES));
                 Ok(Meaning::Text)
@@ -161,46 +163,49 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Compiles a register, `current`, or a parameter of the function, in this order.
-    fn name(&mut self, name: &str) -> Result<Meaning> {
-        let half = HALVES.iter().find(|half| half.0 == name);
-        let register = half.map_or(name, |half| half.1);
-        if let Some(position) = REGISTERS.iter().position(|known| *known == register) {
+    /// Compiles a name: a register, `current`, or a parameter of the function, looked up in this order. Fails if there is no
+    /// such name, and lists those that there are.
+    fn compile_name(&mut self, name: &str) -> Result<Meaning> {
+        let half_register = HALVES.iter().find(|(half, _)| *half == name);
+        let register = half_register.map_or(name, |(_, full)| full);
+        if let Some(position) = REGISTERS.iter().position(|candidate| *candidate == register) {
             self.steps.push(Step::Register(position as u8));
-            self.steps.extend(half.map(|_| Step::Bits(0, 32)));
+            self.steps.extend(half_register.map(|_| Step::Bits(0, 32)));
             return Ok(Meaning::Number(Show::Hex));
         }
         if name == "current" {
-            return self.current();
+            return self.compile_current();
         }
         let parameters = self.scope.function.zip(self.scope.facts.btf.as_ref());
         let parameters = parameters.and_then(|(function, btf)| btf.parameters(function));
         let parameters = parameters.unwrap_or_default();
-        if let Some(parameter) = parameters.iter().find(|known| known.name == name) {
-            return self.parameter(parameter);
+        if let Some(parameter) = parameters.iter().find(|parameter| parameter.name == name) {
+            return self.compile_parameter(parameter);
         }
         let parameter_names = parameters.iter().map(|parameter| parameter.name.as_str());
-        let known = parameter_names.chain(REGISTERS).chain(["current"]);
-        let all_names: Vec<&str> = known.collect();
+        let all_names: Vec<&str> = parameter_names.chain(REGISTERS).chain(["current"]).collect();
         Err(invalid(format!(
             "{name}: there is no such register or parameter; {}",
             all_names.join(", ")
         )))
     }
 
-    /// Compiles a parameter of the function, which must be in one register at the function's first instruction.
-    fn parameter(&mut self, parameter: &Parameter) -> Result<Meaning> {
+    /// Compiles a parameter of the function. Fails unless it is in one register at the function's first instruction, and
+    /// only one function has the name.
+    fn compile_parameter(&mut self, parameter: &Parameter) -> Result<Meaning> {
         let Parameter { name, type_id, location } = parameter;
         let count = self.scope.functions_of_name;
         if count > 1 {
-            let reason = format!("{count} functions have this name");
-            let known = "the kernel describes the parameters of only one of them: use registers";
-            return Err(invalid(format!("{name}: {reason}, and {known}")));
+            return Err(invalid(format!(
+                "{name}: {count} functions have this name, and the kernel describes the parameters of only one of them: \
+                 use registers"
+            )));
         }
         let problem = match location {
             Location::Register(number) => {
                 let register = PARAMETERS[usize::from(*number)];
-                let position = REGISTERS.iter().position(|known| *known == register).unwrap_or(0);
+                let position =
+                    REGISTERS.iter().position(|candidate| *candidate == register).unwrap_or(0);
                 self.steps.push(Step::Register(position as u8));
                 return self.parameter_in_register(*type_id);
             }
@@ -230,10 +235,10 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Extends the loaded number of `bits` bits to 64 bits. `has_more`: the bits above may be other than 0, and are
-    /// cleared.
-    fn number_of(&mut self, bits: u8, is_signed: bool, has_more: bool) -> Meaning {
-        if has_more {
+    /// Extends the loaded number of `bits` bits to 64 bits, and returns its meaning. `needs_clearing`: the bits above may be
+    /// other than 0.
+    fn number_of(&mut self, bits: u8, is_signed: bool, needs_clearing: bool) -> Meaning {
+        if needs_clearing {
             self.steps.push(Step::Bits(0, bits));
         }
         if !is_signed {
@@ -246,7 +251,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles `current`: the pointer to the task of the CPU, as a `struct task_struct *`.
-    fn current(&mut self) -> Result<Meaning> {
+    fn compile_current(&mut self) -> Result<Meaning> {
         let symbols = self.scope.facts.symbols.as_ref();
         let symbols = symbols.ok_or_else(|| invalid("current: no symbols".to_owned()))?;
         let offset = symbols.per_cpu_offset("current_task");
@@ -257,7 +262,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles the address of a variable: for a per-CPU variable, of the copy of the CPU.
-    fn address_of(&mut self, name: &str) -> Result<Meaning> {
+    fn compile_address_of(&mut self, name: &str) -> Result<Meaning> {
         let symbols = self.scope.facts.symbols.as_ref();
         let symbols = symbols.ok_or_else(|| invalid(format!("&{name}: no symbols")))?;
         self.steps.push(match symbols.per_cpu_offset(name) {
@@ -267,19 +272,21 @@ impl<'a> Compiler<'a> {
         Ok(Meaning::Number(Show::Hex))
     }
 
-    /// Returns the type that a cast names.
+    /// Returns the type that a cast names: an integer of [`INTEGERS`], else a type of the kernel.
     fn pointee_named(&self, name: &str) -> Result<Pointee> {
-        if let Some((_, bytes, is_signed)) = INTEGERS.iter().find(|known| known.0 == name) {
+        if let Some((_, bytes, is_signed)) = INTEGERS.iter().find(|(integer, ..)| *integer == name)
+        {
             return Ok(Pointee::Integer { bytes: *bytes, is_signed: *is_signed });
         }
         let type_id = self.btf()?.type_named(name);
         type_id.map(Pointee::Type)
     }
 
-    /// Compiles an expression that must be a pointer. `suffix`: what follows it in the source, for the error message.
-    fn pointer(&mut self, expression: &Expression, suffix: &str) -> Result<Pointee> {
+    /// Compiles an expression that must be a pointer, and returns what it points to. `suffix`: what follows it in the source,
+    /// for the error message.
+    fn compile_pointer(&mut self, expression: &Expression, suffix: &str) -> Result<Pointee> {
         let meaning = self.compile_expression(expression)?;
-        match self.value(meaning)? {
+        match self.load_value(meaning)? {
             Meaning::PointerTo(to) => Ok(to),
             _ => Err(invalid(format!(
                 "{suffix}: this is no pointer (write ((struct NAME*)...){suffix})"
@@ -288,7 +295,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Adds the offset of a member to the address of a struct.
-    fn member(&mut self, pointee: Pointee, member: &str) -> Result<Meaning> {
+    fn add_member_offset(&mut self, pointee: Pointee, member: &str) -> Result<Meaning> {
         let Pointee::Type(aggregate) = pointee else {
             return Err(invalid(format!("{member}: an integer has no members")));
         };
@@ -299,16 +306,16 @@ impl<'a> Compiler<'a> {
         }
         let Field { offset_bytes, member_type: type_id, bit_field } =
             btf.field(aggregate, member)?;
-        self.add(offset_bytes);
-        let Some((first, bits)) = bit_field else {
+        self.add_offset(offset_bytes);
+        let Some((first_bit, bits)) = bit_field else {
             return Ok(Meaning::ValueAt(Pointee::Type(type_id)));
         };
         let is_signed = matches!(btf.shape(type_id)?, Shape::Number { is_signed: true, .. });
-        Ok(Meaning::BitsAt(first, bits, is_signed))
+        Ok(Meaning::BitsAt(first_bit, bits, is_signed))
     }
 
     /// Compiles an element of an array, or of the values that a pointer points to.
-    fn element(&mut self, base: &Expression, index: u64) -> Result<Meaning> {
+    fn compile_element(&mut self, base: &Expression, index: u64) -> Result<Meaning> {
         let meaning = self.compile_expression(base)?;
         if let Meaning::ValueAt(Pointee::Type(array)) = meaning
             && let Shape::Array(element, count) = self.btf()?.shape(array)?
@@ -318,7 +325,7 @@ impl<'a> Compiler<'a> {
             }
             return self.element_at(Pointee::Type(element), index);
         }
-        match self.value(meaning)? {
+        match self.load_value(meaning)? {
             Meaning::PointerTo(to) => self.element_at(to, index),
             _ => Err(invalid(format!("[{index}]: this is neither an array nor a pointer"))),
         }
@@ -330,15 +337,15 @@ impl<'a> Compiler<'a> {
             Pointee::Type(type_id) => self.btf()?.bytes_of(type_id)?,
             Pointee::Integer { bytes, .. } => bytes.into(),
         };
-        self.add(bytes.wrapping_mul(index));
+        self.add_offset(bytes.wrapping_mul(index));
         Ok(Meaning::ValueAt(pointee))
     }
 
-    /// Adds a number of bytes to the computed address, in one step with an addition before.
-    fn add(&mut self, bytes: u64) {
+    /// Adds a number of bytes to the computed address. Joins two additions in a row to one step.
+    fn add_offset(&mut self, bytes: u64) {
         match self.steps.last_mut() {
             _ if bytes == 0 => {}
-            Some(Step::Add(before)) => *before = before.wrapping_add(bytes),
+            Some(Step::Add(offset)) => *offset = offset.wrapping_add(bytes),
             _ => self.steps.push(Step::Add(bytes)),
         }
     }
@@ -352,27 +359,28 @@ impl<'a> Compiler<'a> {
     }
 
     /// Loads the value if `meaning` is an address. Returns the meaning of the value.
-    fn value(&mut self, meaning: Meaning) -> Result<Meaning> {
+    fn load_value(&mut self, meaning: Meaning) -> Result<Meaning> {
         match meaning {
             Meaning::Number(_) | Meaning::PointerTo(_) | Meaning::Text => Ok(meaning),
             Meaning::ValueAt(Pointee::Integer { bytes, is_signed }) => {
                 self.steps.push(Step::Load(bytes));
                 Ok(self.number_of(bytes * 8, is_signed, false))
             }
-            Meaning::BitsAt(first, bits, is_signed) => {
-                let bytes = (u32::from(first) + u32::from(bits)).div_ceil(8);
+            Meaning::BitsAt(first_bit, bits, is_signed) => {
+                let bytes = (u32::from(first_bit) + u32::from(bits)).div_ceil(8);
                 if bytes > 8 {
                     return Err(invalid("a bit field over more than 8 bytes".to_owned()));
                 }
                 self.steps.push(Step::Load(bytes.next_power_of_two() as u8));
-                self.steps.push(Step::Bits(first, bits));
+                self.steps.push(Step::Bits(first_bit, bits));
                 Ok(self.number_of(bits, is_signed, false))
             }
             Meaning::ValueAt(Pointee::Type(type_id)) => self.load(type_id),
         }
     }
 
-    /// Loads a value of a type from the computed address.
+    /// Loads a value of a type from the computed address. Fails for arrays that are no text, and for structs: they have no
+    /// value.
     fn load(&mut self, type_id: TypeId) -> Result<Meaning> {
         let btf = self.btf()?;
         match btf.shape(type_id)? {

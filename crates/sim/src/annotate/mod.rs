@@ -17,7 +17,7 @@ use plugin_interface::annotations::{
 
 pub use compile::Show;
 use compile::{Scope, compile};
-use place::{ResolvedPlace, places, unknown_word_error};
+use place::{ResolvedPlace, resolve, unknown_word_error};
 use simrecord::marker;
 pub use simrecord::record::Value;
 use source::Written;
@@ -127,7 +127,7 @@ impl Annotations {
 
     /// Adds an annotation at each place that it names.
     fn add(&mut self, written: &Written, facts: &GuestFacts) -> Result<()> {
-        let places = places(&written.at, facts)?;
+        let places = resolve(&written.at, facts)?;
         let name = self.distinct_name(written.name.as_ref().unwrap_or(&written.at), &places);
         for placed in places {
             if self.list.len() == ANNOTATIONS_MAX {

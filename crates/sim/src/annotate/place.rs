@@ -33,46 +33,50 @@ impl ResolvedPlace {
     }
 }
 
-/// Returns the places that `at` names. There are several if static functions share the name, or if the compiler has
+/// Returns the places that `place_name` names. There are several if static functions share the name, or if the compiler has
 /// copied the function. A copy may have other arguments than the function in the source: an annotation can record its
 /// registers, but not its parameters.
 ///
 /// Fails when there is no such place; the message suggests similar names.
-pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
-    if let Some(event) = at.strip_prefix("event:") {
-        return self::event(at, event, facts);
+pub(crate) fn resolve(place_name: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
+    if let Some(event) = place_name.strip_prefix("event:") {
+        return event_places(place_name, event, facts);
     }
-    if let Some(number) = at.strip_prefix("marker:") {
-        let number = parse_number(number).and_then(|number| u32::try_from(number).ok());
-        let number = number.ok_or_else(|| invalid(format!("{at}: a marker has a number")))?;
-        let label = format!("marker {number}");
-        return Ok(vec![ResolvedPlace::outside(Place::Marker(number), label)]);
+    if let Some(number) = place_name.strip_prefix("marker:") {
+        let marker = parse_number(number)
+            .and_then(|marker| u32::try_from(marker).ok())
+            .ok_or_else(|| invalid(format!("{place_name}: a marker has a number")))?;
+        let label = format!("marker {marker}");
+        return Ok(vec![ResolvedPlace::outside(Place::Marker(marker), label)]);
     }
-    let (name, offset) = match at.split_once('+') {
+    let (name, offset) = match place_name.split_once('+') {
         Some((name, offset)) => {
             let offset = parse_number(offset.trim());
-            let wrong = || invalid(format!("{at}: the part after + must be a number of bytes"));
-            (name.trim(), offset.ok_or_else(wrong)?)
+            let wrong_offset =
+                || invalid(format!("{place_name}: the part after + must be a number of bytes"));
+            (name.trim(), offset.ok_or_else(wrong_offset)?)
         }
-        None => (at, 0),
+        None => (place_name, 0),
     };
     match address(name, facts) {
         Some(address) => Ok(vec![at_address(address.wrapping_add(offset), facts)]),
-        None => symbol(name, offset, facts),
+        None => symbol_places(name, offset, facts),
     }
 }
 
+/// The error for a place that does not exist.
 fn invalid(reason: String) -> SimError {
     SimError::Invalid(reason)
 }
 
-/// Returns the places of an event: `interrupt`, `exception`, each with or without a vector, or `switch`.
-fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
+/// Returns the places of an event: `interrupt`, `exception`, each with or without a vector, or `switch`. `place_name`: the
+/// whole name, for messages.
+fn event_places(place_name: &str, event: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
     let (kind, vector) = match event.split_once(':') {
         Some((kind, vector)) => {
             let vector = parse_number(vector).and_then(|vector| u8::try_from(vector).ok());
-            let wrong = || invalid(format!("{at}: a vector is a number, 0 to 255"));
-            (kind, Some(vector.ok_or_else(wrong)?))
+            let wrong_vector = || invalid(format!("{place_name}: a vector is a number, 0 to 255"));
+            (kind, Some(vector.ok_or_else(wrong_vector)?))
         }
         None => (event, None),
     };
@@ -80,20 +84,22 @@ fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>
         ("interrupt", vector) => Place::Interrupt(vector),
         ("exception", vector) => Place::Exception(vector),
         ("switch", None) => {
-            let mut places = symbol(SWITCH, 0, facts)?;
-            for placed in &mut places {
-                placed.label = "switch".to_owned();
-                placed.function = None;
+            let mut places = symbol_places(SWITCH, 0, facts)?;
+            for place in &mut places {
+                place.label = "switch".to_owned();
+                place.function = None;
             }
             return Ok(places);
         }
         _ => {
-            let all = EVENTS.join(", ");
-            return Err(invalid(format!("{at}: no such event; there are {all}")));
+            let events = EVENTS.join(", ");
+            return Err(invalid(format!("{place_name}: no such event; there are {events}")));
         }
     };
     if vector.is_some() && facts.symbols.is_none() {
-        return Err(invalid(format!("{at}: this kernel has no symbols, which vectors need")));
+        return Err(invalid(format!(
+            "{place_name}: this kernel has no symbols, which vectors need"
+        )));
     }
     let label = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
     Ok(vec![ResolvedPlace::outside(event_place, label)])
@@ -145,8 +151,9 @@ fn in_function(symbols: &Symbols, symbol: &Symbol, offset: u64, name: &str) -> R
     }
 }
 
-/// Returns a place for each body of a function, `offset` bytes from its start.
-fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
+/// Returns a place for each body of a function, `offset` bytes from its start. Fails for a name that is no function, and if a
+/// body is shorter than `offset`.
+fn symbol_places(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
     let no_symbols = || invalid(format!("{name}: this kernel has no symbols (CONFIG_KALLSYMS)"));
     let symbols = facts.symbols.as_ref().ok_or_else(no_symbols)?;
     // Fails for an unknown name, with similar names as suggestions.
@@ -157,12 +164,12 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPla
     }
     let has_exact_name = |symbol: &&Symbol| symbol.name == name;
     if offset > 0 && !bodies.iter().all(has_exact_name) {
-        let copies: Vec<&str> = bodies.iter().map(|symbol| symbol.name.as_str()).collect();
-        let copies = copies.join(", ");
-        let reason = format!("the compiler has copied this function: name one of {copies}");
+        let copy_names: Vec<&str> = bodies.iter().map(|symbol| symbol.name.as_str()).collect();
+        let copy_names = copy_names.join(", ");
+        let reason = format!("the compiler has copied this function: name one of {copy_names}");
         return Err(invalid(format!("{name}+{offset:#x}: {reason}")));
     }
-    let placed = |symbol: &Symbol| {
+    let place_of = |symbol: &Symbol| {
         let (base, name) = (symbol.address, symbol.name.as_str());
         let address = base.wrapping_add(offset);
         let is_beyond =
@@ -173,7 +180,7 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPla
         }
         Ok(in_function(symbols, symbol, offset, name))
     };
-    bodies.into_iter().map(placed).collect()
+    bodies.into_iter().map(place_of).collect()
 }
 
 /// Returns the error for an unknown action, with similar names.

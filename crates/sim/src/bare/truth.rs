@@ -118,18 +118,18 @@ pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, handler: Own
         Level::L2 => (HANDLER_DATA_AT, [&data[..], &code[..]].concat()),
     };
     let line_bytes = cache.line_bytes;
-    let start = first_address / line_bytes;
-    let mut lines: Vec<u64> = (start..start + handler_lines).collect();
+    let first_line = first_address / line_bytes;
+    let mut lines: Vec<u64> = (first_line..first_line + handler_lines).collect();
     for (address, bytes) in ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
         lines.extend(address / line_bytes..=(address + bytes - 1) / line_bytes);
     }
     lines.sort_unstable();
     lines.dedup();
-    let mut sets: HashMap<u64, u64> = HashMap::new();
+    let mut lines_by_set: HashMap<u64, u64> = HashMap::new();
     for line in lines {
-        *sets.entry(line % cache.sets()).or_default() += 1;
+        *lines_by_set.entry(line % cache.sets()).or_default() += 1;
     }
-    sets.values().map(|touched| (*touched).min(cache.ways)).sum()
+    lines_by_set.values().map(|touched_lines| (*touched_lines).min(cache.ways)).sum()
 }
 
 /// Measures handlers that touch a known number of lines.
@@ -143,7 +143,8 @@ pub struct Truth<'a> {
 
 impl<'a> Truth<'a> {
     /// Chooses when interrupts arrive, and measures the cost of displaced lines. Runs the machine once to choose, once
-    /// without displaced lines, and once for each point of the curve. Returns `None` if `stop` returned true.
+    /// without displaced lines, and once for each point of the curve; the first run must come first, because it sets the
+    /// delay of the others. Returns `None` if `stop` returned true.
     ///
     /// Fails as [`footprint`] does.
     pub fn new(
@@ -156,21 +157,27 @@ impl<'a> Truth<'a> {
         let settings = &mut truth.settings.of;
         settings.events = vec![event(settings.level)];
         (settings.passes, settings.delay_ns, settings.wait_ns) = (PASSES, 1, 1);
-        let Some(probe) = truth.measure(Method::Basic, By::Program, 0, stop)? else {
+        let Some(first_run) = truth.measure(Method::Basic, By::Program, 0, stop)? else {
             return Ok(None);
         };
         // The interrupt arrives in the fourth of eight passes, or in the middle of the waiting time.
-        let pass_ns =
-            probe.repetitions.iter().map(|repetition| repetition.touch).max().unwrap_or(0).max(1);
+        let pass_ns = first_run
+            .repetitions
+            .iter()
+            .map(|repetition| repetition.touch)
+            .max()
+            .unwrap_or(0)
+            .max(1);
         let settings = &mut truth.settings.of;
         (settings.delay_ns, settings.wait_ns) = (7 * pass_ns / 2, 7 * pass_ns);
-        let (lines, steps) = (settings.geometry().lines(), truth.settings.curve_points.max(1));
+        let (line_count, step_count) =
+            (settings.geometry().lines(), truth.settings.curve_points.max(1));
         let mut points = Vec::new();
-        for step in 0..=steps {
-            let handler_lines = lines * step / steps;
-            let found = truth.measure(Method::Basic, By::Program, handler_lines, stop)?;
-            let Some(found) = found else { return Ok(None) };
-            points.push((handler_lines, excesses(&found.repetitions)));
+        for step in 0..=step_count {
+            let handler_lines = line_count * step / step_count;
+            let run = truth.measure(Method::Basic, By::Program, handler_lines, stop)?;
+            let Some(run) = run else { return Ok(None) };
+            points.push((handler_lines, excesses(&run.repetitions)));
         }
         truth.curve = Curve::new(points);
         Ok(Some(truth))
@@ -190,9 +197,9 @@ impl<'a> Truth<'a> {
         let refined = self.measure(Method::Refined, By::Interrupt, handler_lines, stop)?;
         let Some((basic, refined)) = basic.zip(refined) else { return Ok(None) };
         let settings = &self.settings.of;
-        let counted = |found: &Footprints| -> Result<Counted> {
-            let misses = excess(&found.repetitions, |repetition| repetition.read[0])?.0;
-            let truth = displaced(settings.geometry(), settings.level, handler_lines, found.own);
+        let count_misses = |run: &Footprints| -> Result<Counted> {
+            let (misses, _) = excess(&run.repetitions, |repetition| repetition.read[0])?;
+            let truth = displaced(settings.geometry(), settings.level, handler_lines, run.own);
             Ok(Counted { truth, found: misses.mean.round() as i64 })
         };
         let (mut extra_time, _) = excess(&basic.repetitions, touch)?;
@@ -209,14 +216,15 @@ impl<'a> Truth<'a> {
             })?;
         Ok(Some(Point {
             handler_lines,
-            refined: counted(&refined)?,
-            basic: counted(&basic)?,
+            refined: count_misses(&refined)?,
+            basic: count_misses(&basic)?,
             timed: lines.count,
             limit: lines.limit_in_level(),
         }))
     }
 
-    /// Runs the machine with these settings, and checks that each interrupt arrived in its phase.
+    /// Runs the machine with these settings. Returns `None` if `stop` returned true. Fails if an interrupt did not arrive in
+    /// its phase.
     fn measure(
         &self,
         method: Method,
@@ -229,16 +237,16 @@ impl<'a> Truth<'a> {
             Level::L1i => (0, handler_lines),
             Level::L1d | Level::L2 => (handler_lines, 0),
         };
-        let found = footprint(self.cache, self.qemu, &settings, stop)?;
-        let Some(found) = found else { return Ok(None) };
+        let run = footprint(self.cache, self.qemu, &settings, stop)?;
+        let Some(run) = run else { return Ok(None) };
         let has_expected_runs = |repetition: &Repetition| {
             repetition.ran == u64::from(repetition.irq && by == By::Interrupt)
         };
-        if !found.repetitions.iter().all(has_expected_runs) {
+        if !run.repetitions.iter().all(has_expected_runs) {
             let reason = "an interrupt did not arrive while all lines were touched";
             return Err(SimError::data("the bare machine", reason));
         }
-        Ok(Some(found))
+        Ok(Some(run))
     }
 }
 
@@ -252,6 +260,7 @@ fn event(level: Level) -> u64 {
     }
 }
 
+/// The time of the last pass over the lines, ns.
 fn touch(repetition: &Repetition) -> u64 {
     repetition.touch
 }

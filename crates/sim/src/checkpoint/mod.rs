@@ -203,7 +203,7 @@ fn save_when_ready(
     let recording = Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
     let mut instrumentation = recording.instrumentation();
     let limit_s = BOOT_S_MAX + u64::from(limits.guest_s);
-    instrumentation.arguments.extend(watch::limit(cache, limit_s, None)?);
+    instrumentation.arguments.extend(watch::guest_time_limit_arguments(cache, limit_s, None)?);
     let request = request.as_deref().unwrap_or("ready");
     let alarm = Limits { guest_s: alarm_s, ..limits };
     let mut vm = boot::start_with(qemu, machine, request, alarm, instrumentation)?;
@@ -217,8 +217,8 @@ fn save_when_ready(
     Ok(checkpoint)
 }
 
-/// Writes the description of a checkpoint next to its state. It has a report if the machine waits for a request, and a
-/// `mid_run` if an annotation saved it.
+/// Writes the description of a checkpoint next to its state in `staging`, and returns it. It has a report if the machine
+/// waits for a request, and a `mid_run` if an annotation saved it.
 fn describe(
     staging: &Path,
     qemu: &Qemu,
@@ -226,9 +226,10 @@ fn describe(
     vm: &Vm,
     (report, mid_run): (Option<GuestReport>, Option<MidRun>),
 ) -> Result<Checkpoint> {
-    let names = [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT)).map(str::to_owned);
-    let names = names.chain(saved_names(&machine.disks));
-    let files = names.map(|name| {
+    let file_names =
+        [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT)).map(str::to_owned);
+    let file_names = file_names.chain(saved_names(&machine.disks));
+    let named_contents = file_names.map(|name| {
         let content = Content::of_file(&staging.join(&name))?;
         Ok((name, content))
     });
@@ -238,7 +239,7 @@ fn describe(
         machine: machine.clone(),
         command_line: vm.started_with().0.to_owned(),
         report,
-        files: files.collect::<Result<_>>()?,
+        files: named_contents.collect::<Result<_>>()?,
         mid_run,
         fields_crc32: 0,
     };
@@ -282,22 +283,23 @@ pub fn list(cache: &Cache) -> Vec<String> {
 }
 
 impl Checkpoint {
-    /// Reads the description in a directory and checks the files next to it.
+    /// Reads the description in a directory. Fails if it is damaged or of another version, and if a file next to it is
+    /// missing, damaged or unknown.
     fn read(directory: &Path) -> Result<Checkpoint> {
         let invalid = |reason: String| SimError::data(MANIFEST, reason);
         let text = read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX)?;
-        let schema: Value =
+        let manifest: Value =
             serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
-        if schema["schema"] != SCHEMA {
-            let found = schema["schema"].as_str().unwrap_or("none");
-            return Err(invalid(format!("schema {found:?} instead of {SCHEMA:?}")));
+        if manifest["schema"] != SCHEMA {
+            let schema = manifest["schema"].as_str().unwrap_or("none");
+            return Err(invalid(format!("schema {schema:?} instead of {SCHEMA:?}")));
         }
         let checkpoint: Checkpoint =
-            serde_json::from_value(schema).map_err(|error| invalid(error.to_string()))?;
-        let found = checkpoint.crc32_of_fields()?;
-        if found != checkpoint.fields_crc32 {
+            serde_json::from_value(manifest).map_err(|error| invalid(error.to_string()))?;
+        let crc32 = checkpoint.crc32_of_fields()?;
+        if crc32 != checkpoint.fields_crc32 {
             let expected = checkpoint.fields_crc32;
-            return Err(invalid(format!("CRC-32 {found:08x} instead of {expected:08x}")));
+            return Err(invalid(format!("CRC-32 {crc32:08x} instead of {expected:08x}")));
         }
         let disks = saved_names(&checkpoint.machine.disks);
         if let Some(name) =
@@ -305,12 +307,12 @@ impl Checkpoint {
         {
             return Err(invalid(format!("it names no file {name:?}")));
         }
-        for (name, expected) in &checkpoint.files {
+        for (name, expected_content) in &checkpoint.files {
             let is_disk = saved_names(&checkpoint.machine.disks).any(|disk| disk == *name);
             if !is_disk && !matches!(name.as_str(), STATE | pmu::CONTENT) {
                 return Err(invalid(format!("it names an unknown file {name:?}")));
             }
-            expected.check(directory, name)?;
+            expected_content.check(directory, name)?;
         }
         Ok(checkpoint)
     }
@@ -338,7 +340,7 @@ impl Checkpoint {
             [] => "auto".to_owned(),
             words => words.join(" "),
         };
-        let by_option = [
+        let comparisons = [
             ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
             (
                 "kernel (--kernel, --flavour)",
@@ -360,24 +362,24 @@ impl Checkpoint {
             ("--net", saved.nic_word().to_owned(), machine.nic_word().to_owned()),
             ("--pmu", pmu::pmu_word(saved).to_owned(), pmu::pmu_word(machine).to_owned()),
         ];
-        let differing = by_option.into_iter().filter(|(_, saved, current)| saved != current);
-        let mut differing: Vec<_> = differing.collect();
+        let mut differences: Vec<_> =
+            comparisons.into_iter().filter(|(_, saved, current)| saved != current).collect();
         let (saved_devices, devices) = (saved.device_set(), machine.device_set());
-        if differing.is_empty() && saved_devices != devices {
-            differing.push(("device set", saved_devices, devices));
+        if differences.is_empty() && saved_devices != devices {
+            differences.push(("device set", saved_devices, devices));
         }
-        if differing.is_empty() {
+        if differences.is_empty() {
             return Ok(());
         }
-        let lines = differing.into_iter().map(|(part, saved, current)| {
+        let lines = differences.into_iter().map(|(part, saved, current)| {
             format!("\n  {part}: made with {saved}, this is {current}")
         });
-        let differences: String = lines.collect();
+        let difference_lines: String = lines.collect();
         let (made_with, options) = (saved.options(), machine.options());
         Err(refused(
             name,
             format!(
-                "it belongs to another machine:{differences}\n(it was made with {made_with}; make it again for this \
+                "it belongs to another machine:{difference_lines}\n(it was made with {made_with}; make it again for this \
                  machine, with the same --kernel, --modules, --flavour, --rootfs and --with-irqlab as here:\n  \
                  irqlab sim checkpoint {name} {options})"
             ),
@@ -398,7 +400,7 @@ pub fn restore(
 ) -> Result<Vm> {
     let checkpoint = open(cache, name)?;
     checkpoint.check(name, qemu, machine)?;
-    let request = checkpoint.request(name, request)?;
+    let request = checkpoint.firmware_request(name, request)?;
     check_files(machine, name)?;
     let directory = cache.path(&directory(name));
     let modules = checkpoint.modules();
@@ -451,8 +453,12 @@ pub fn start(
         (Start::Boot, false) => BOOT_S_MAX,
     };
     let limit_s = boot_s + u64::from(limits.guest_s);
-    let unrecorded = instrumentation.arguments.is_empty().then_some(machine);
-    instrumentation.arguments.extend(watch::limit(cache, limit_s, unrecorded)?);
+    let unrecorded_machine = instrumentation.arguments.is_empty().then_some(machine);
+    instrumentation.arguments.extend(watch::guest_time_limit_arguments(
+        cache,
+        limit_s,
+        unrecorded_machine,
+    )?);
     match from {
         Start::Boot => boot::start_with(qemu, machine, request, limits, instrumentation),
         Start::Named(name) => restore(cache, qemu, machine, name, request, instrumentation),
@@ -479,8 +485,10 @@ fn resume(vm: &mut Vm) -> Result<()> {
     }
 }
 
-/// Waits until the plugin holds the machine at its marker. Returns the guest's report about its kernel. The
-/// report comes over another channel, and may arrive after the plugin's message.
+/// Waits until the plugin holds the machine at its marker and the guest has reported about its kernel, in any order: the
+/// report comes over another channel. Returns the report.
+///
+/// Fails if the machine ends before, at the limits, and with [`SimError::Stopped`] as soon as `stop` returns true.
 fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<GuestReport> {
     let mut deadline = Instant::now() + limits.wall;
     let (mut report, mut is_held) = (None, false);
@@ -524,8 +532,8 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
             }
             None if Instant::now() >= deadline => {
                 vm.kill();
-                let limit = limits.wall;
-                let reason = format!("the machine was not ready after {limit:?} (--limit)");
+                let wall_limit = limits.wall;
+                let reason = format!("the machine was not ready after {wall_limit:?} (--limit)");
                 return Err(vm.time_limit(&reason));
             }
             Some(_) | None => {}
@@ -574,6 +582,7 @@ fn directory(name: &str) -> String {
     format!("checkpoint-{name}")
 }
 
+/// The part of a SHA-256 hash that messages show.
 fn key(hash: &str) -> String {
     hash::key(hash).to_owned()
 }
@@ -612,7 +621,7 @@ impl Checkpoint {
     /// Returns the request for the firmware of a machine that is restored with `request`.
     ///
     /// Fails unless [`RESUME`] is given exactly for a machine that was saved in the middle of a command.
-    fn request(&self, name: &str, request: &str) -> Result<String> {
+    fn firmware_request(&self, name: &str, request: &str) -> Result<String> {
         match (&self.mid_run, request == RESUME) {
             (Some(mid_run), true) => Ok(mid_run.request.clone()),
             (None, false) => Ok(request.to_owned()),
@@ -654,12 +663,12 @@ impl<'a> Saver<'a> {
     ///
     /// Fails when the state cannot be written, or the machine does not continue.
     pub fn save(&self, vm: &mut Vm, held: Held, progress: Progress) -> Result<()> {
-        let name = self.recording.checkpoints().get(held.number as usize);
-        let name = name.ok_or_else(|| {
-            vm.failure("the plugin holds it for a checkpoint that no annotation names")
-        })?;
+        let checkpoint_name =
+            self.recording.checkpoints().get(held.number as usize).ok_or_else(|| {
+                vm.failure("the plugin holds it for a checkpoint that no annotation names")
+            })?;
         let mut checkpoint = None;
-        self.cache.replace_directory(&directory(name), progress, |staging| {
+        self.cache.replace_directory(&directory(checkpoint_name), progress, |staging| {
             save(vm, staging)?;
             if let Some(counters) = self.recording.counters() {
                 pmu::keep(staging, counters)?;
@@ -673,7 +682,7 @@ impl<'a> Saver<'a> {
         })?;
         vm.command("cont", &Value::Null, MONITOR_TIMEOUT)?;
         let mib = checkpoint.map_or(0, |checkpoint| checkpoint.state_bytes()) >> 20;
-        progress(&format!("checkpoint {name}: {mib} MiB"));
+        progress(&format!("checkpoint {checkpoint_name}: {mib} MiB"));
         Ok(())
     }
 }
@@ -794,10 +803,10 @@ mod tests {
             "report": null, "files": {}, "fields_crc32": 0,
         }))
         .unwrap();
-        assert_eq!(checkpoint.request("a", "run:ls").unwrap(), "run:ls");
+        assert_eq!(checkpoint.firmware_request("a", "run:ls").unwrap(), "run:ls");
         assert!(
             checkpoint
-                .request("a", RESUME)
+                .firmware_request("a", RESUME)
                 .unwrap_err()
                 .to_string()
                 .contains("waits for a command")
@@ -805,9 +814,9 @@ mod tests {
         let modules = vec![LoadedModule { name: "nic".to_owned(), sections: [].into() }];
         let request = "none".to_owned();
         checkpoint.mid_run = Some(MidRun { request, in_region: true, modules: modules.clone() });
-        assert_eq!(checkpoint.request("a", RESUME).unwrap(), "none");
+        assert_eq!(checkpoint.firmware_request("a", RESUME).unwrap(), "none");
         assert_eq!(checkpoint.modules(), modules);
-        let error = checkpoint.request("a", "run:ls").unwrap_err().to_string();
+        let error = checkpoint.firmware_request("a", "run:ls").unwrap_err().to_string();
         assert!(error.contains("without a command"), "{error}");
     }
 }

@@ -85,7 +85,7 @@ pub struct Member {
     pub bit_field: Option<(u8, u8)>,
 }
 
-/// A member that [`Btf::find`] has found. `bit_size` is 0 unless the member is a bit field.
+/// A member that [`Btf::find_member`] has found. `bit_size` is 0 unless the member is a bit field.
 #[derive(Clone, Copy)]
 struct FoundMember {
     offset_bits: u64,
@@ -144,7 +144,7 @@ impl Btf {
             }
             let start = u32::try_from(offset).map_err(|_| bad("too large"))?;
             btf.types.push(start);
-            btf.index(&head);
+            btf.add_to_index(&head);
             let end = offset.checked_add(head.bytes()).filter(|&end| end <= btf.sections.types_end);
             offset = end.ok_or_else(|| bad("a type is cut off"))?;
         }
@@ -164,7 +164,7 @@ impl Btf {
     }
 
     /// Adds the last type of `types` to `by_name`, if it is a struct, a union or a typedef with a name.
-    fn index(&mut self, head: &TypeHead) {
+    fn add_to_index(&mut self, head: &TypeHead) {
         let is_aggregate = matches!(head.kind, Kind::Struct | Kind::Union);
         if !is_aggregate && head.kind != Kind::Typedef {
             return;
@@ -207,28 +207,30 @@ impl Btf {
         }
     }
 
-    /// Returns the place and size of a member.
+    /// Returns the place and size of a member. `path` is as in [`Btf::offset_of`].
     ///
     /// Fails as [`Btf::offset_of`] does, but bit fields are found.
     pub fn member(&self, name: &str, path: &str) -> Result<Member> {
         let mut type_id = self.named(name)?;
         let mut offset_bits = 0;
-        let mut bit_size = 0;
+        let mut bit_field_size = 0;
         let mut visits = 0;
         for step in path.split('.') {
-            let found = self.find(type_id, step, 0, &mut visits)?;
-            let found = found.ok_or_else(|| missing_error(name, path, "has no such member"))?;
-            offset_bits += found.offset_bits;
-            (type_id, bit_size) = (found.type_id, found.bit_size);
+            let found_member = self.find_member(type_id, step, 0, &mut visits)?;
+            let FoundMember { offset_bits: step_offset_bits, bit_size, type_id: member_type } =
+                found_member.ok_or_else(|| missing_error(name, path, "has no such member"))?;
+            offset_bits += step_offset_bits;
+            (type_id, bit_field_size) = (member_type, bit_size);
         }
-        if bit_size == 0 {
+        if bit_field_size == 0 {
             let size_bytes = self.size(type_id)?;
             return Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field: None });
         }
         let first_bit = (offset_bits % 8) as u8;
-        let bits = u8::try_from(bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
-        let size_bytes = (u64::from(first_bit) + u64::from(bits)).div_ceil(8);
-        let bit_field = Some((first_bit, bits));
+        let bit_count =
+            u8::try_from(bit_field_size).map_err(|_| bad("a bit field of over 255 bits"))?;
+        let size_bytes = (u64::from(first_bit) + u64::from(bit_count)).div_ceil(8);
+        let bit_field = Some((first_bit, bit_count));
         Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field })
     }
 
@@ -302,7 +304,7 @@ impl Btf {
     }
 
     /// Returns the member of a struct that covers an offset: its name, which may be empty, its type, and the distance
-    /// from its start to the offset, bytes.
+    /// from its start to the offset, bytes. `None` if no member does, or the types are damaged.
     fn member_around(&self, id: u32, offset_bytes: u64) -> Option<(String, u32, u64)> {
         let head = self.resolve(id).ok()?;
         if !matches!(head.kind, Kind::Struct | Kind::Union) {
@@ -311,14 +313,15 @@ impl Btf {
         let types = &self.bytes[..self.sections.types_end];
         for index in 0..head.count {
             let entry_offset = head.body + index * MEMBER_BYTES;
-            let word = |n: usize| read_u32(types, entry_offset + 4 * n);
+            let word = |index_of_word: usize| read_u32(types, entry_offset + 4 * index_of_word);
             let (name, type_id, offset_word) = (word(0)?, word(1)?, word(2)?);
             // The low 24 bits are the offset, in bits, if the upper 8 are the size of a bit field.
-            let bits = if head.has_bit_sizes { offset_word & 0xff_ffff } else { offset_word };
-            let start = u64::from(bits) / 8;
-            let Ok(size) = self.size(type_id) else { continue };
-            if (start..start.saturating_add(size)).contains(&offset_bytes) {
-                return Some((self.string(name)?.to_owned(), type_id, offset_bytes - start));
+            let offset_bits =
+                if head.has_bit_sizes { offset_word & 0xff_ffff } else { offset_word };
+            let start_bytes = u64::from(offset_bits) / 8;
+            let Ok(size_bytes) = self.size(type_id) else { continue };
+            if (start_bytes..start_bytes.saturating_add(size_bytes)).contains(&offset_bytes) {
+                return Some((self.string(name)?.to_owned(), type_id, offset_bytes - start_bytes));
             }
         }
         None
@@ -344,7 +347,7 @@ impl Btf {
 
     /// Finds the member `name` of a struct or union, also in its unnamed structs and unions. `None` if there is none.
     /// `depth` is the nesting so far. `visits` counts the members of one look-up over all its calls.
-    fn find(
+    fn find_member(
         &self,
         id: u32,
         name: &str,
@@ -363,24 +366,26 @@ impl Btf {
             let entry_offset = head.body + index * MEMBER_BYTES;
             let word =
                 |n: usize| read_u32(&self.bytes[..self.sections.types_end], entry_offset + 4 * n);
-            let (Some(member), Some(type_id), Some(offset_word)) = (word(0), word(1), word(2))
+            let (Some(name_offset), Some(type_id), Some(offset_word)) = (word(0), word(1), word(2))
             else {
                 return Err(bad("a member is cut off"));
             };
-            let (offset, bit_size) = if head.has_bit_sizes {
+            let (offset_in_bits, bit_size) = if head.has_bit_sizes {
                 (offset_word & 0xff_ffff, offset_word >> 24)
             } else {
                 (offset_word, 0)
             };
-            let offset_bits = u64::from(offset);
-            match self.string(member) {
+            let offset_bits = u64::from(offset_in_bits);
+            match self.string(name_offset) {
                 Some("") => {
-                    if let Some(inner) = self.find(type_id, name, depth + 1, visits)? {
-                        let offset_bits = offset_bits + inner.offset_bits;
-                        return Ok(Some(FoundMember { offset_bits, ..inner }));
+                    if let Some(inner_member) =
+                        self.find_member(type_id, name, depth + 1, visits)?
+                    {
+                        let offset_bits = offset_bits + inner_member.offset_bits;
+                        return Ok(Some(FoundMember { offset_bits, ..inner_member }));
                     }
                 }
-                Some(other) if other == name => {
+                Some(member_name) if member_name == name => {
                     return Ok(Some(FoundMember { offset_bits, bit_size, type_id }));
                 }
                 Some(_) => {}
@@ -471,18 +476,19 @@ impl Btf {
     ///
     /// Fails when there is none; the message names the nearest ones.
     pub fn field(&self, id: TypeId, name: &str) -> Result<Field> {
-        let Some(found) = self.find(id.0, name, 0, &mut 0)? else {
+        let Some(member) = self.find_member(id.0, name, 0, &mut 0)? else {
             let mut names = Vec::new();
-            self.names(id.0, 0, &mut names);
+            self.collect_member_names(id.0, 0, &mut names);
             let type_name = self.name_of(id);
             let reason = format!("has no member {name:?}{}", hint(name, names.into_iter()));
             return Err(SimError::data(type_name, reason));
         };
-        let bits = u8::try_from(found.bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
+        let bits =
+            u8::try_from(member.bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
         Ok(Field {
-            offset_bytes: found.offset_bits / 8,
-            member_type: TypeId(found.type_id),
-            bit_field: (bits > 0).then_some(((found.offset_bits % 8) as u8, bits)),
+            offset_bytes: member.offset_bits / 8,
+            member_type: TypeId(member.type_id),
+            bit_field: (bits > 0).then_some(((member.offset_bits % 8) as u8, bits)),
         })
     }
 
@@ -499,8 +505,9 @@ impl Btf {
         }
     }
 
-    /// Collects the names of the members of a type, to suggest similar names: at most [`NAMES_MAX`].
-    fn names<'a>(&'a self, id: u32, depth: usize, names: &mut Vec<&'a str>) {
+    /// Adds the names of the members of a type to `names`, to suggest similar names: at most [`NAMES_MAX`], also of unnamed
+    /// structs in it. Ends early where the types are damaged.
+    fn collect_member_names<'a>(&'a self, id: u32, depth: usize, names: &mut Vec<&'a str>) {
         if depth >= SUGGESTION_DEPTH_MAX {
             return;
         }
@@ -518,7 +525,7 @@ impl Btf {
             };
             match self.string(name) {
                 _ if names.len() >= NAMES_MAX => return,
-                Some("") => self.names(member_type, depth + 1, names),
+                Some("") => self.collect_member_names(member_type, depth + 1, names),
                 Some(name) => names.push(name),
                 None => {}
             }
@@ -526,6 +533,7 @@ impl Btf {
     }
 }
 
+/// The error for a member that does not exist.
 fn missing_error(name: &str, path: &str, reason: &str) -> SimError {
     SimError::data(format!("{name}.{path}"), reason)
 }
@@ -538,6 +546,7 @@ fn number(bytes: u32, is_signed: bool, is_char: bool) -> Shape {
     }
 }
 
+/// The error for damaged BTF.
 fn bad(reason: &str) -> SimError {
     SimError::data("BTF of the guest", reason)
 }
@@ -552,8 +561,7 @@ struct Sections {
 }
 
 impl Sections {
-    /// Reads the header.
-    /// Fails when the byte order or the version differs, or a section is not within the bytes.
+    /// Reads the header. Fails when the byte order or the version differs, or a section is not within the bytes.
     fn read(bytes: &[u8]) -> Result<Sections> {
         let number = |offset| read_u32(bytes, offset).ok_or_else(|| bad("the header is cut off"));
         let magic = bytes.get(..2).ok_or_else(|| bad("is empty"))?;
@@ -574,9 +582,9 @@ impl Sections {
         };
         let types = section(number(8)?, number(12)?);
         let strings = section(number(16)?, number(20)?);
-        let outside = || bad("a section is outside of the file");
-        let (types_start, types_end) = types.ok_or_else(outside)?;
-        let (strings_start, strings_end) = strings.ok_or_else(outside)?;
+        let outside_error = || bad("a section is outside of the file");
+        let (types_start, types_end) = types.ok_or_else(outside_error)?;
+        let (strings_start, strings_end) = strings.ok_or_else(outside_error)?;
         Ok(Sections { types_start, types_end, strings_start, strings_end })
     }
 }

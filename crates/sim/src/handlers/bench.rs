@@ -57,12 +57,12 @@ pub struct SimSettings {
 pub struct SimBench {
     pub(super) settings: SimSettings,
     reading: Reading,
-    /// Requested events that are not counted.
+    /// Requested events that the bench does not count.
     not_counted: Vec<String>,
     /// The last measured condition, with its sample.
-    last: Option<(Condition, WindowSample)>,
+    last_sample: Option<(Condition, WindowSample)>,
     /// Outcomes that were measured ahead, by the label of the condition.
-    ahead: BTreeMap<String, Result<Option<Outcome>, BenchError>>,
+    measured_ahead: BTreeMap<String, Result<Option<Outcome>, BenchError>>,
     /// [`SimSettings::on_host`], and the time of each condition on the host's clock.
     on_host: Map<String, Json>,
     notices: Vec<String>,
@@ -102,8 +102,8 @@ impl SimBench {
             settings,
             reading: Reading { clock_hz, events, has_delays, has_victims, has_model },
             not_counted,
-            last: None,
-            ahead: BTreeMap::new(),
+            last_sample: None,
+            measured_ahead: BTreeMap::new(),
             notices: Vec::new(),
             limit: None,
         }
@@ -114,7 +114,8 @@ impl SimBench {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// Calls `action` with the request of a condition, and with the expected lengths of its machine's phases.
+    /// Calls `action` with the request of a condition, and with the expected lengths of its machine's phases. Returns its
+    /// result.
     fn with_machine<T>(
         &self,
         condition: Condition,
@@ -126,12 +127,12 @@ impl SimBench {
         }
         // A command ends its own window.
         let is_timed = request.command.is_none();
-        let cycles = |ns: u64| {
+        let to_cycles = |ns: u64| {
             let cycles = u128::from(ns) * u128::from(self.reading.clock_hz) / 1_000_000_000;
             u64::try_from(cycles).unwrap_or(u64::MAX)
         };
-        let window_cycles = is_timed.then(|| cycles(request.duration_ns));
-        let warm_up_cycles = is_timed.then(|| cycles(request.warm_up_ns));
+        let window_cycles = is_timed.then(|| to_cycles(request.duration_ns));
+        let warm_up_cycles = is_timed.then(|| to_cycles(request.warm_up_ns));
         let label = condition.label();
         let expected = Expected { label: &label, window_cycles, windows: Some(1), warm_up_cycles };
         action(&Request::Handlers(request), expected)
@@ -144,13 +145,13 @@ impl SimBench {
         &self,
         conditions: &[Condition],
     ) -> Result<Vec<(String, MachineWork)>, BenchError> {
-        let work = |condition: &Condition| {
-            let work = self.with_machine(*condition, |request, expected| {
+        let plan_machine = |condition: &Condition| {
+            let machine_work = self.with_machine(*condition, |request, expected| {
                 self.settings.guest.work(request, &expected)
             });
-            Ok((condition.label(), work?))
+            Ok((condition.label(), machine_work?))
         };
-        conditions.iter().map(work).collect()
+        conditions.iter().map(plan_machine).collect()
     }
 
     /// Runs a machine for a condition. Returns `None` when the user asked to stop.
@@ -177,7 +178,8 @@ impl SimBench {
         Ok(Some(Outcome { accounting, window, modules, wall, early }))
     }
 
-    /// Checks that packets went over the machine's network cards, if it has any.
+    /// Fails if packets of the stimulus went by other interfaces than the machine's network cards. Machines without cards
+    /// pass.
     fn check_network(&self, condition: Condition, window: &GuestWindow) -> Result<(), BenchError> {
         if !matches!(condition, Condition::Made { stimulus: Stimulus::Net, .. }) {
             return Ok(());
@@ -187,8 +189,8 @@ impl SimBench {
         check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
     }
 
-    /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time. Keeps each outcome
-    /// until its condition is measured.
+    /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time. Keeps each outcome until its
+    /// condition is measured. Conditions that did not start because the user asked to stop have no outcome.
     pub fn measure_ahead(&mut self, conditions: &[Condition]) {
         let bench = &*self;
         let mut conditions = conditions.to_vec();
@@ -205,30 +207,35 @@ impl SimBench {
             if bench.stop_requested() { Ok(None) } else { bench.run(condition) }
         });
         let labels = conditions.iter().map(|condition| condition.label());
-        let measured = labels.zip(outcomes).filter(|(_, outcome)| !matches!(outcome, Ok(None)));
-        self.ahead = measured.collect();
+        let is_finished = |outcome: &Result<_, _>| !matches!(outcome, Ok(None));
+        self.measured_ahead =
+            labels.zip(outcomes).filter(|(_, outcome)| is_finished(outcome)).collect();
     }
 
     /// Returns the outcome of a condition, which is measured now unless it was measured ahead. Returns `None`
     /// when the user asked to stop.
     pub(super) fn take(&mut self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
-        let ahead = self.ahead.remove(&condition.label());
-        ahead.unwrap_or_else(|| self.run(condition))
+        let early_outcome = self.measured_ahead.remove(&condition.label());
+        early_outcome.unwrap_or_else(|| self.run(condition))
     }
 
     /// Returns what the tables lack, with the reasons.
     fn absences(&self) -> Vec<Absence> {
         let guest = &self.settings.guest;
-        let mut absent = guest.kernel_files.absences(&guest.watch, "handlers");
+        let mut absences = guest.kernel_files.absences(&guest.watch, "handlers");
         if guest.watch.delays {
-            absent.extend(unmeasured_delays());
+            absences.extend(unmeasured_delays());
         }
         if self.reading.has_victims {
-            absent.extend(absent_of_victims());
+            absences.extend(absent_of_victims());
         }
         if self.settings.senders {
             let reason = "the simulator does not follow the kernel's queues of function calls";
-            absent.push(Absence::new(SENDERS, "senders of function calls and interrupts", reason));
+            absences.push(Absence::new(
+                SENDERS,
+                "senders of function calls and interrupts",
+                reason,
+            ));
         }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));
@@ -236,20 +243,23 @@ impl SimBench {
                 Some(_) => "the model does not count them",
                 None => "instructions alone are counted without a model (--on sim:MODEL)",
             };
-            absent.push(Absence::new("handlers", events, reason));
+            absences.push(Absence::new("handlers", events, reason));
         }
-        absent
+        absences
     }
 
-    /// Measures a condition, and keeps its limit, its notices and its time on the host's clock for the facts.
+    /// Measures a condition with all events. Keeps its limit, its notices and its time on the host's clock for the facts.
+    /// After a stop request the sample is empty and interrupted.
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
         let Some(outcome) = self.take(condition)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
         // A window that closed by itself just before the limit is complete.
         let had_enough = outcome.accounting.regions.first().is_some_and(|region| region.had_enough);
-        let early = outcome.early.filter(|_| outcome.window.interrupted && !had_enough);
-        if let Some(limit) = early.and_then(|early| self.settings.guest.limit_text(early)) {
+        let is_cut = outcome.window.interrupted && !had_enough;
+        let early_reason = if is_cut { outcome.early } else { None };
+        if let Some(limit) = early_reason.and_then(|reason| self.settings.guest.limit_text(reason))
+        {
             self.limit.get_or_insert(limit);
         }
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
@@ -291,7 +301,7 @@ impl Bench for SimBench {
         settings.insert("qemu".into(), json!(config.guest.qemu.version_text));
         settings.insert("machine".into(), json!(config.guest.machine.described()));
         settings.insert("cpus".into(), json!(cpu_list(config.guest.machine.cpus)));
-        settings.insert("clock".into(), json!(clock(config)));
+        settings.insert("clock".into(), json!(describe_clock(config)));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
         settings.insert("user_mode".into(), json!(config.guest.watch.user_mode()));
         let model = config.guest.watch.model.as_ref();
@@ -343,20 +353,20 @@ impl HandlersBench for SimBench {
     }
 
     fn is_measured(&self, condition: Condition) -> bool {
-        self.ahead.contains_key(&condition.label())
+        self.measured_ahead.contains_key(&condition.label())
     }
 
     /// All passes share one run of the machine, because counting does not disturb the guest.
     fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError> {
         let is_same = |(measured, _): &(Condition, WindowSample)| *measured == condition;
         if pass > 0
-            && let Some((_, sample)) = self.last.take().filter(is_same)
+            && let Some((_, sample)) = self.last_sample.take().filter(is_same)
         {
             // The first pass has reported the warnings.
             return Ok(WindowSample { warnings: Vec::new(), ..sample });
         }
         let sample = self.measure_all(condition)?;
-        self.last = Some((condition, sample.clone()));
+        self.last_sample = Some((condition, sample.clone()));
         Ok(sample)
     }
 }
@@ -385,8 +395,8 @@ fn cpu_list(cpus: u32) -> String {
     if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus.saturating_sub(1)) }
 }
 
-/// Describes what guest time follows, for the settings of a run.
-fn clock(settings: &SimSettings) -> String {
+/// The sentence on guest time in the settings of a run: what it follows, and how fast.
+fn describe_clock(settings: &SimSettings) -> String {
     match (&settings.guest.watch.model, settings.guest.machine.timing) {
         (Some(model), _) => {
             let (name, hz) = (&model.model.name, model.model.clock_hz);

@@ -43,15 +43,17 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// Converts cycles of guest time to ns.
     fn ns(&self, cycles: u64) -> u64 {
         let ns = u128::from(cycles) * NS_PER_S / u128::from(self.clock_hz.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }
 
-/// Returns the sample of the first region. `symbols` name functions that timers, work items, tasklets and RCU call.
+/// Returns the sample of the first region. `window`: what the guest reports about it. `symbols` name functions that timers,
+/// work items, tasklets and RCU call.
 ///
-/// Fails when there is none, or its numbers cannot be trusted.
+/// Fails when there is no region, or its numbers cannot be trusted.
 pub(super) fn sample_of(
     accounting: &Accounting,
     window: GuestWindow,
@@ -87,49 +89,19 @@ pub(super) fn sample_of(
     };
     sample.warnings.extend(accounting.lost_misses_warning(1));
     for cpu in &region.cpus {
-        let unmeasured = if window.offline_cpus.contains(&cpu.cpu) {
+        let reason = if window.offline_cpus.contains(&cpu.cpu) {
             Some(OFFLINE_BEFORE)
         } else if !has_response && cpu.used[TIME] == 0 {
             Some(NO_TIME)
         } else {
             None
         };
-        if let Some(reason) = unmeasured {
-            let reason = reason.to_owned();
-            sample.unmeasured.push(UnmeasuredCpu { cpu: cpu.cpu, reason });
-            continue;
-        }
-        let offline_after_ns = cpu.offline_after_cycles().map(|cycles| reading.ns(cycles));
-        sample.came_online.extend(cpu.came_online.then_some(cpu.cpu));
-        sample.windows.push(CpuWindow {
-            cpu: cpu.cpu,
-            start_ns: Some(0),
-            length_ns: offline_after_ns.unwrap_or(length_ns),
-            went_offline: offline_after_ns.is_some(),
-            ..CpuWindow::default()
-        });
-        sample.agreement.extend(lines_of(cpu, &accounting.irqs));
-        let batches_ns = if is_behind(cpu, reading, length_ns) { None } else { Some(length_ns) };
-        if batches_ns.is_none() {
-            sample.cpu_warnings.push(CpuWarning::new(cpu.cpu, CLOCK_STOOD_STILL));
-        }
-        if let Some(delays) = &mut sample.delays {
-            delays.extend(delays_of(cpu, accounting, reading, batches_ns));
-        }
-        for used in &cpu.contexts {
-            let context = context_of(used.context, accounting)
-                .or_else(|| irq_thread_of(used.context, accounting))
-                .or_else(|| callback_of(used.context, symbols));
-            let Some(context) = context else { continue };
-            let mut stats = stats_of(cpu, context, used, reading);
-            add_spans(&mut stats, cpu, used, reading, batches_ns);
-            sample.contexts.push(stats);
-        }
-        if cpu.overflows > 0 {
-            let reason =
-                "since the machine's start, entries were nested too deep and were not followed";
-            let warning = CpuWarning::new(cpu.cpu, reason);
-            sample.cpu_warnings.push(warning.with_count(cpu.overflows, "entries"));
+        match reason {
+            Some(reason) => {
+                let reason = reason.to_owned();
+                sample.unmeasured.push(UnmeasuredCpu { cpu: cpu.cpu, reason });
+            }
+            None => add_cpu(&mut sample, cpu, accounting, reading, symbols, length_ns),
         }
     }
     if reading.has_victims {
@@ -138,6 +110,50 @@ pub(super) fn sample_of(
         sample.victims = Some(victims_of(cpus, accounting, |cycles| reading.ns(cycles)));
     }
     Ok(sample)
+}
+
+/// Adds a CPU to the sample: its window, its contexts with their spans, its delays, and its warnings. `length_ns`: length of
+/// the window for a CPU that stays online.
+fn add_cpu(
+    sample: &mut WindowSample,
+    cpu: &CpuUse,
+    accounting: &Accounting,
+    reading: &Reading,
+    symbols: Option<&Symbols>,
+    length_ns: u64,
+) {
+    let offline_after_ns = cpu.offline_after_cycles().map(|cycles| reading.ns(cycles));
+    sample.came_online.extend(cpu.came_online.then_some(cpu.cpu));
+    sample.windows.push(CpuWindow {
+        cpu: cpu.cpu,
+        start_ns: Some(0),
+        length_ns: offline_after_ns.unwrap_or(length_ns),
+        went_offline: offline_after_ns.is_some(),
+        ..CpuWindow::default()
+    });
+    sample.agreement.extend(lines_of(cpu, &accounting.irqs));
+    let batches_ns = if is_behind(cpu, reading, length_ns) { None } else { Some(length_ns) };
+    if batches_ns.is_none() {
+        sample.cpu_warnings.push(CpuWarning::new(cpu.cpu, CLOCK_STOOD_STILL));
+    }
+    if let Some(delays) = &mut sample.delays {
+        delays.extend(delays_of(cpu, accounting, reading, batches_ns));
+    }
+    for context_use in &cpu.contexts {
+        let context = context_of(context_use.context, accounting)
+            .or_else(|| irq_thread_of(context_use.context, accounting))
+            .or_else(|| callback_of(context_use.context, symbols));
+        let Some(context) = context else { continue };
+        let mut stats = stats_of(cpu, context, context_use, reading);
+        add_spans(&mut stats, cpu, context_use, reading, batches_ns);
+        sample.contexts.push(stats);
+    }
+    if cpu.overflows > 0 {
+        let reason =
+            "since the machine's start, entries were nested too deep and were not followed";
+        let warning = CpuWarning::new(cpu.cpu, reason);
+        sample.cpu_warnings.push(warning.with_count(cpu.overflows, "entries"));
+    }
 }
 
 /// Removes the values that the guest measured by its clock, for a window that the plugin closed early. The clock then
@@ -167,11 +183,11 @@ fn stats_of(cpu: &CpuUse, context: Context, used: &ContextUse, reading: &Reading
 ///
 /// The record may have counters of the first spans only. Then cycles and instructions are those of the spans, and the other
 /// counts are those of the context. Without spans, all counts are those of the context.
-fn self_counts_of_spans(cpu: &CpuUse, used: &ContextUse) -> Counts {
-    let is_span = |span: &&SpanUse| span.context == used.context;
+fn self_counts_of_spans(cpu: &CpuUse, context_use: &ContextUse) -> Counts {
+    let is_span = |span: &&SpanUse| span.context == context_use.context;
     let spans = cpu.spans.iter().filter(is_span);
-    if spans.clone().count() as u64 != used.completed {
-        return used.self_counts;
+    if spans.clone().count() as u64 != context_use.completed {
+        return context_use.self_counts;
     }
     if cpu.span_counts.len() == cpu.spans.len() {
         let mut sums = Counts::default();
@@ -181,10 +197,10 @@ fn self_counts_of_spans(cpu: &CpuUse, used: &ContextUse) -> Counts {
         }
         return sums;
     }
-    let mut sums = used.self_counts;
-    sums[CYCLES] = spans.clone().map(|span| span.self_cycles).sum();
-    sums[INSTRUCTIONS] = spans.map(|span| span.self_instructions).sum();
-    sums
+    let mut counts = context_use.self_counts;
+    counts[CYCLES] = spans.clone().map(|span| span.self_cycles).sum();
+    counts[INSTRUCTIONS] = spans.map(|span| span.self_instructions).sum();
+    counts
 }
 
 /// Without a model, QEMU executes the CPUs one after the other.
@@ -204,12 +220,12 @@ fn is_behind(cpu: &CpuUse, reading: &Reading, length_ns: u64) -> bool {
 fn add_spans(
     stats: &mut ContextStats,
     cpu: &CpuUse,
-    used: &ContextUse,
+    context_use: &ContextUse,
     reading: &Reading,
     batches_ns: Option<u64>,
 ) {
     stats.own.batches = batches(batches_ns);
-    for span in cpu.spans.iter().filter(|span| span.context == used.context) {
+    for span in cpu.spans.iter().filter(|span| span.context == context_use.context) {
         let ended_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
         let own_ns = reading.ns(span.self_cycles);
         stats.own.record(own_ns, ended_ns);
@@ -219,7 +235,7 @@ fn add_spans(
     }
     // The record may have counters of the first spans only: then the batches would be incomplete.
     if cpu.span_counts.len() == cpu.spans.len() {
-        stats.events.batches = event_batches(cpu, used, reading, batches_ns);
+        stats.events.batches = event_batches(cpu, context_use, reading, batches_ns);
     }
 }
 
@@ -236,7 +252,8 @@ const WORK_DELAY: DelayMethod = DelayMethod {
     not_seen: "work items queued before the window opened",
 };
 
-/// Returns the delays that ended on a CPU, by softirq and kind of function.
+/// Returns the delays that ended on a CPU while it was online, by softirq and kind of function, in batches over
+/// `batches_ns`.
 fn delays_of(
     cpu: &CpuUse,
     accounting: &Accounting,
@@ -244,16 +261,18 @@ fn delays_of(
     batches_ns: Option<u64>,
 ) -> Vec<DelayStats> {
     let mut by_context: BTreeMap<KernelContext, DelayStats> = BTreeMap::new();
-    let is_online = |at: u64| cpu.offline_at_cycles.is_none_or(|offline_at| at <= offline_at);
-    for end in cpu.delays.iter().filter(|end| is_online(end.at_cycles)) {
-        let (context, method) = match end.context {
+    let is_online = |at_cycles: u64| {
+        cpu.offline_at_cycles.is_none_or(|offline_at_cycles| at_cycles <= offline_at_cycles)
+    };
+    for delay in cpu.delays.iter().filter(|delay| is_online(delay.at_cycles)) {
+        let (context, method) = match delay.context {
             KernelContext::Callback(kind, _) => {
                 (Some(Context { kind, number: 0, name: "(all)".to_owned() }), WORK_DELAY)
             }
             other => (context_of(other, accounting), SOFTIRQ_DELAY),
         };
         let Some(context) = context else { continue };
-        let stats = by_context.entry(end.context).or_insert_with(|| {
+        let stats = by_context.entry(delay.context).or_insert_with(|| {
             let batches = batches(batches_ns);
             DelayStats {
                 cpu: cpu.cpu,
@@ -264,10 +283,10 @@ fn delays_of(
                 unjoined_begin_count: 0,
             }
         });
-        match end.events {
+        match delay.events {
             DelayEvents::Joined => {
-                let delay_ns = reading.ns(end.cycles);
-                let ended_ns = reading.ns(end.at_cycles.saturating_sub(cpu.opened_at_cycles));
+                let delay_ns = reading.ns(delay.cycles);
+                let ended_ns = reading.ns(delay.at_cycles.saturating_sub(cpu.opened_at_cycles));
                 stats.delays.record(delay_ns, ended_ns);
                 stats.delays.batches.record(delay_ns, ended_ns);
             }
@@ -281,13 +300,13 @@ fn delays_of(
 /// Returns the events of a context's spans on a CPU, in batches by the time at which the spans ended.
 fn event_batches(
     cpu: &CpuUse,
-    used: &ContextUse,
+    context_use: &ContextUse,
     reading: &Reading,
     batches_ns: Option<u64>,
 ) -> Batches<JointBatch> {
     let mut batches = batches(batches_ns);
     let spans = cpu.spans.iter().zip(&cpu.span_counts);
-    for (span, counts) in spans.filter(|(span, _)| span.context == used.context) {
+    for (span, counts) in spans.filter(|(span, _)| span.context == context_use.context) {
         let ended_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
         let count = |(_, counter): &Event| i64::try_from(counts[*counter]).unwrap_or(i64::MAX);
         let sums = reading.events.iter().map(count).collect();

@@ -231,9 +231,10 @@ impl FromStr for NicModel {
 
 /// Returns the value of a name; the error lists all names.
 fn by_name<T: Copy>(all: &[(T, &str)], name: &str) -> std::result::Result<T, String> {
-    let found = all.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
+    let value_of_name =
+        all.iter().find(|(_, candidate)| *candidate == name).map(|(value, _)| *value);
     let names = || all.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-    found.ok_or_else(|| format!("{name:?}: allowed: {}", names()))
+    value_of_name.ok_or_else(|| format!("{name:?}: allowed: {}", names()))
 }
 
 /// Returns the name of a value.
@@ -293,7 +294,7 @@ fn check_size(bytes: u64) -> std::result::Result<(), String> {
 }
 
 impl Disk {
-    /// Returns QEMU's arguments for disk `index`.
+    /// Returns QEMU's arguments for disk `index`: its three block nodes, from the data up, and its device.
     pub(crate) fn arguments(&self, index: usize) -> Vec<String> {
         let data = match &self.backing {
             Backing::Null { bytes } => format!("null-co,size={bytes},read-zeroes=on"),
@@ -308,9 +309,9 @@ impl Disk {
             format!("driver=blkdebug,node-name=disk{index}-delay,image=disk{index}-data{access}"),
             format!("driver=raw,node-name=disk{index},file=disk{index}-delay{access}"),
         ];
-        let nodes = nodes.into_iter().flat_map(|node| ["-blockdev".to_owned(), node]);
+        let node_arguments = nodes.into_iter().flat_map(|node| ["-blockdev".to_owned(), node]);
         let devices = self.model.arguments(index).into_iter();
-        nodes.chain(devices.flat_map(|device| ["-device".to_owned(), device])).collect()
+        node_arguments.chain(devices.flat_map(|device| ["-device".to_owned(), device])).collect()
     }
 
     /// Describes the disk as the guest sees it, for [`Machine::device_set`](super::Machine::device_set). Without the
@@ -360,10 +361,10 @@ impl Disk {
                 "a disk has a latency or a drive: give one of latency= and drive=".to_owned()
             );
         }
-        let (bytes, most) = (self.backing.bytes(), DriveModel::BYTES);
-        if bytes > most {
+        let (bytes, bytes_max) = (self.backing.bytes(), DriveModel::BYTES);
+        if bytes > bytes_max {
             return Err(format!(
-                "a disk of {bytes} bytes does not fit on drive {drive}: at most {most} (size=1310M)"
+                "a disk of {bytes} bytes does not fit on drive {drive}: at most {bytes_max} (size=1310M)"
             ));
         }
         Ok(())
@@ -383,34 +384,36 @@ impl Disk {
         plugin_interface::options::Disk { node, time }
     }
 
-    /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
-    /// `saved`: the content from a checkpoint, instead of the content that the disk names.
-    fn open(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
+    /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user. `None` for a
+    /// disk without content. `saved`: the content from a checkpoint, instead of the content that the disk names.
+    ///
+    /// Fails if a file of the disk has changed since it was examined.
+    fn open_file(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
         let directory = std::env::temp_dir();
-        let failed = |action: String| {
+        let error_in = |action: String| {
             move |source: io::Error| {
                 SimError::data(format!("disk {index}: {action}"), source.to_string())
             }
         };
         let copying =
             |path: &Path| format!("copying {} to {}", path.display(), directory.display());
-        let opened = match (&self.backing, saved) {
+        let file = match (&self.backing, saved) {
             (Backing::Null { .. }, _) => return Ok(None),
             (Backing::ReadOnly { path, sha256, known, .. }, _) => {
                 open_unchanged(path, sha256, *known)
-                    .map_err(failed(format!("opening {}", path.display())))
+                    .map_err(error_in(format!("opening {}", path.display())))
             }
             (Backing::File { bytes, .. } | Backing::Scratch { bytes }, Some(saved)) => {
-                copy_of(saved, *bytes, &directory).map_err(failed(copying(saved)))
+                copy_of(saved, *bytes, &directory).map_err(error_in(copying(saved)))
             }
             (Backing::File { path, bytes, sha256, known }, None) => {
                 copy_unchanged(path, *bytes, &directory, sha256, *known)
-                    .map_err(failed(copying(path)))
+                    .map_err(error_in(copying(path)))
             }
             (Backing::Scratch { bytes }, None) => scratch(*bytes, &directory)
-                .map_err(failed(format!("making {bytes} bytes in {}", directory.display()))),
+                .map_err(error_in(format!("making {bytes} bytes in {}", directory.display()))),
         };
-        opened.map(Some)
+        file.map(Some)
     }
 }
 
@@ -438,9 +441,9 @@ fn copy_unchanged(
     known: Option<Identity>,
 ) -> io::Result<OwnedFd> {
     let identity = || Ok::<_, io::Error>(Identity::of_unchanged(&fs::metadata(path)?));
-    let before = identity()?;
+    let identity_before = identity()?;
     let copy = copy_of(path, bytes, directory)?;
-    let has_known_identity = known.is_some() && before == known && identity()? == known;
+    let has_known_identity = known.is_some() && identity_before == known && identity()? == known;
     if has_known_identity {
         return Ok(copy);
     }
@@ -491,34 +494,35 @@ fn copy_content(source: &impl AsFd, target: &impl AsFd, bytes: u64) -> io::Resul
     Ok(())
 }
 
-/// Returns the next range of a file with data, not a hole, from `offset` on; `None` if there is none before `bytes`.
+/// Returns the next range of a file with data, not a hole, from `offset` on; `None` if there is none before `bytes`. The
+/// range ends at `bytes` at the latest.
 fn next_data(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
     let seek = |position| -> io::Result<Option<u64>> {
         match rustix::fs::seek(file, position) {
             // There is no more data.
             Err(Errno::NXIO) => Ok(None),
-            found => Ok(Some(found?)),
+            position => Ok(Some(position?)),
         }
     };
     if offset >= bytes {
         return Ok(None);
     }
-    let Some(start) = seek(SeekFrom::Data(offset))? else { return Ok(None) };
-    let end = seek(SeekFrom::Hole(start))?.unwrap_or(bytes).min(bytes);
-    Ok((start < end).then_some(start..end))
+    let Some(data_start) = seek(SeekFrom::Data(offset))? else { return Ok(None) };
+    let hole_start = seek(SeekFrom::Hole(data_start))?.unwrap_or(bytes).min(bytes);
+    Ok((data_start < hole_start).then_some(data_start..hole_start))
 }
 
 /// Copies a range by copy_file_range(2), or by a buffer where the kernel cannot do that.
 fn copy_range(source: BorrowedFd<'_>, target: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     let (mut read_at, mut write_at) = (range.start, range.start);
     while read_at < range.end {
-        let length = usize::try_from(range.end - read_at).unwrap_or(usize::MAX).min(COPY_BYTES);
+        let length_max = usize::try_from(range.end - read_at).unwrap_or(usize::MAX).min(COPY_BYTES);
         let copied = rustix::fs::copy_file_range(
             source,
             Some(&mut read_at),
             target,
             Some(&mut write_at),
-            length,
+            length_max,
         );
         match copied {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -526,13 +530,13 @@ fn copy_range(source: BorrowedFd<'_>, target: BorrowedFd<'_>, range: Range<u64>)
             Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 return copy_by_buffer(source, target, read_at..range.end);
             }
-            done => drop(done?),
+            count => drop(count?),
         }
     }
     Ok(())
 }
 
-/// Copies a range by read and write.
+/// Copies a range by read and write, through a buffer.
 fn copy_by_buffer(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
@@ -540,9 +544,9 @@ fn copy_by_buffer(
 ) -> io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     while range.start < range.end {
-        let length =
+        let length_max =
             buffer.len().min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
-        let count = rustix::io::pread(source, &mut buffer[..length], range.start)?;
+        let count = rustix::io::pread(source, &mut buffer[..length_max], range.start)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -592,7 +596,7 @@ pub(crate) fn hand_over(
     for (index, disk) in disks.iter().enumerate() {
         let is_writable = disk.backing.is_writable();
         let saved_file = saved.map(|directory| directory.join(saved_name(index)));
-        if let Some(file) = disk.open(index, saved_file.as_deref())? {
+        if let Some(file) = disk.open_file(index, saved_file.as_deref())? {
             let (number, set) = (file.as_raw_fd(), fd_set(index));
             command.arg("-add-fd").arg(format!("fd={number},set={set}"));
             files.push(DiskFile { index, is_writable, file });
@@ -629,9 +633,9 @@ impl FromStr for Disk {
     type Err = String;
 
     /// Parses an argument of `--disk`: `virtio-blk`, `nvme,size=64M`, `ahci,file=disk.raw,latency=100us`,
-    /// `virtio-blk,scratch=1G`.
+    /// `virtio-blk,scratch=1G`. A file is examined, which reads all of it.
     fn from_str(text: &str) -> std::result::Result<Disk, String> {
-        let (model, rest) = text.split_once(',').unwrap_or((text, ""));
+        let (model, options) = text.split_once(',').unwrap_or((text, ""));
         let mut disk = Disk {
             model: by_name(&DiskModel::ALL, model)?,
             backing: Backing::Null { bytes: DISK_BYTES_DEFAULT },
@@ -639,7 +643,7 @@ impl FromStr for Disk {
             coalescing: None,
             drive: None,
         };
-        for option in rest.split(',').filter(|option| !option.is_empty()) {
+        for option in options.split(',').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("size", size)) => {
                     let bytes = disk_bytes(size).ok_or("size: as in 512M or 1G")?;
@@ -672,6 +676,7 @@ impl FromStr for Disk {
     }
 }
 
+/// Parses a size of a disk, such as `512M`. `None` if it is none.
 fn disk_bytes(text: &str) -> Option<u64> {
     scaled(text, &[("M", 1 << 20), ("G", 1 << 30), ("K", 1 << 10), ("", 1)])
 }
@@ -768,7 +773,7 @@ mod tests {
         fs::write(&path, [7; 1024]).unwrap();
         let disk: Disk = format!("ahci,file={}", path.display()).parse().unwrap();
         assert!(disk.arguments(0).iter().any(|word| word.contains("/dev/fdset/1")));
-        let mut copy = File::from(disk.open(0, None).unwrap().unwrap());
+        let mut copy = File::from(disk.open_file(0, None).unwrap().unwrap());
         let mut content = Vec::new();
         copy.rewind().unwrap();
         copy.read_to_end(&mut content).unwrap();
@@ -777,7 +782,7 @@ mod tests {
         let holes = File::create(&path).unwrap();
         // Another content of the same size is noticed, however soon.
         holes.set_len(1024).unwrap();
-        assert!(disk.open(0, None).unwrap_err().to_string().contains("has changed"));
+        assert!(disk.open_file(0, None).unwrap_err().to_string().contains("has changed"));
         holes.set_len(1 << 20).unwrap();
         rustix::io::pwrite(&holes, &[5; 4096], 512 << 10).unwrap();
         let mut expected = vec![0; 1 << 20];
@@ -789,7 +794,7 @@ mod tests {
             assert!(content == expected, "{}", place.display());
         }
         fs::write(&path, [7; 512]).unwrap();
-        assert!(disk.open(0, None).unwrap_err().to_string().contains("has changed"));
+        assert!(disk.open_file(0, None).unwrap_err().to_string().contains("has changed"));
         fs::write(&path, [7; 511]).unwrap();
         assert!(Backing::of_file(&path).is_err());
     }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value as Json, json};
 use super::concurrent::concurrent_activity;
 use super::early_close::cut_at_close;
 use super::inject::injected;
-use super::join::{Join, slots};
+use super::join::{Detours, Join, slots};
 use super::names::Names;
 use super::timeline::Timeline;
 use crate::Accounting;
@@ -144,16 +144,17 @@ impl SimNoise {
     ///
     /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
-        let work = |&looping: &Loop| {
-            let work = self.with_machine(looping, |request, expected| {
+        let plan_machine = |&looping: &Loop| {
+            let machine_work = self.with_machine(looping, |request, expected| {
                 self.settings.guest.work(request, &expected)
             });
-            Ok((label_of(looping), work?))
+            Ok((label_of(looping), machine_work?))
         };
-        self.settings.request.loops.iter().map(work).collect()
+        self.settings.request.loops.iter().map(plan_machine).collect()
     }
 
-    /// Runs the machines of all loops, [`SimNoiseSettings::jobs`] at the same time.
+    /// Runs the machines of all loops, [`SimNoiseSettings::jobs`] at the same time. Returns the outcomes in the order of the
+    /// request, and keeps the facts of the machines.
     fn run_machines(&mut self) -> Vec<(Loop, MachineOutcome)> {
         let bench = &*self;
         let SimNoiseSettings { jobs, guest, request, .. } = &bench.settings;
@@ -168,19 +169,19 @@ impl SimNoise {
             if bench.stop_requested() { Ok(None) } else { bench.run(looping) }
         });
         let mut outcomes: Vec<_> = loops.into_iter().zip(outcomes).collect();
-        let place =
+        let position_in_request =
             |looping: Loop| request.loops.iter().position(|requested| *requested == looping);
-        outcomes.sort_by_key(|(looping, _)| place(*looping));
+        outcomes.sort_by_key(|(looping, _)| position_in_request(*looping));
         for (looping, outcome) in &outcomes {
             if let Ok(Some(outcome)) = outcome {
-                self.note(*looping, outcome);
+                self.keep_facts(*looping, outcome);
             }
         }
         outcomes
     }
 
     /// Keeps the facts of a loop's machine that hold for the whole run.
-    fn note(&mut self, looping: Loop, outcome: &LoopOutcome) {
+    fn keep_facts(&mut self, looping: Loop, outcome: &LoopOutcome) {
         if let Ok(Some(sample)) = &outcome.sample {
             let warnings = sample.cpu_warnings.iter();
             self.broken += warnings.filter(|warning| warning.is_broken()).count() as u64;
@@ -201,30 +202,31 @@ impl SimNoise {
         }
     }
 
-    /// Runs the machine of a loop. Returns `None` when the user asked to stop before its window opened.
+    /// Runs the machine of a loop. Returns `None` when the user asked to stop before its window opened. Fails without the
+    /// guest's response, and if the record is broken.
     fn run(&self, looping: Loop) -> MachineOutcome {
         let guest = &self.settings.guest;
-        let ran = self.with_machine(looping, |request, expected| {
+        let machine_run = self.with_machine(looping, |request, expected| {
             guest.run::<NoiseResponse>(request, expected)
         })?;
-        let Some(ran) = ran else { return Ok(None) };
-        let limit = ran.early.and_then(|early| guest.limit_text(early));
-        let reason = ran.no_response;
-        let response = ran.response.ok_or_else(|| match &limit {
+        let Some(machine_run) = machine_run else { return Ok(None) };
+        let limit = machine_run.early.and_then(|early| guest.limit_text(early));
+        let reason = machine_run.no_response;
+        let response = machine_run.response.ok_or_else(|| match &limit {
             Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
-        let account = ran.account;
+        let account = machine_run.account;
         if let Some(broken) = account.broken.first() {
             let message = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(message));
         }
         let sample = match response.failed.iter().find(|failed| failed.looping == looping) {
             Some(failed) => Err(failed.error.clone()),
-            None => Ok(self.join(looping, &response, &account, ran.early.is_some())?),
+            None => Ok(self.join(looping, &response, &account, machine_run.early.is_some())?),
         };
         // A limit that came after the loop is not reported: it shortened nothing.
-        let is_whole = match &sample {
+        let is_complete = match &sample {
             Ok(Some(sample)) => !sample.interrupted,
             Ok(None) => false,
             Err(_) => true,
@@ -233,22 +235,23 @@ impl SimNoise {
             sample,
             resolution: response.clock,
             notices: account.notices,
-            wall: ran.wall,
-            limit: if is_whole { None } else { limit },
+            wall: machine_run.wall,
+            limit: if is_complete { None } else { limit },
         }))
     }
 
-    /// Returns the sample of a loop. `None` if the machine ended early, before the loop had measured anything.
+    /// Returns the sample of a loop. `None` if the machine ended early, before the loop had measured anything. If the plugin
+    /// closed the window because it had enough, the loop's records are cut at this time.
     fn join(
         &self,
         looping: Loop,
         response: &NoiseResponse,
         account: &Accounting,
-        is_early: bool,
+        ended_early: bool,
     ) -> Result<Option<NoiseSample>, BenchError> {
         let guest_loops =
             || response.loops.iter().filter(|guest_loop| guest_loop.run.looping == looping);
-        if is_early && guest_loops().next().is_none() {
+        if ended_early && guest_loops().next().is_none() {
             return Ok(None);
         }
         let region = account.regions.first().ok_or_else(|| {
@@ -257,12 +260,12 @@ impl SimNoise {
         let sample = if region.had_enough {
             let quantum_ns = self.settings.request.quantum_ns;
             let cut = |guest_loop: &GuestLoop| cut_at_close(guest_loop, region, quantum_ns);
-            let cut = guest_loops().map(cut).collect::<Result<Vec<_>, _>>()?;
-            let cut_loops = cut.iter().map(|cut| (&cut.guest_loop, cut.ran_on));
+            let cut_loops = guest_loops().map(cut).collect::<Result<Vec<_>, _>>()?;
+            let cut_loops = cut_loops.iter().map(|cut| (&cut.guest_loop, cut.ran_on));
             self.sample(looping, cut_loops, (account, region))?
         } else {
-            let whole_loops = guest_loops().map(|guest_loop| (guest_loop, false));
-            self.sample(looping, whole_loops, (account, region))?
+            let uncut_loops = guest_loops().map(|guest_loop| (guest_loop, false));
+            self.sample(looping, uncut_loops, (account, region))?
         };
         let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
         // A loop that was stopped in its warm-up has measured nothing.
@@ -308,7 +311,7 @@ impl SimNoise {
         })
     }
 
-    /// Adds the results of a loop on a CPU.
+    /// Adds the results of a loop on a CPU, and the warning if its ledger does not close.
     fn add_cpu(&self, results: &mut LoopResults, mut join: Join<'_>) {
         let guest_loop = join.guest_loop;
         let loop_run = guest_loop.run;
@@ -318,31 +321,7 @@ impl SimNoise {
             }
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
-                let keep = self.settings.keep.on_cpu(loop_run.cpu);
-                let detours = join.detours(loop_run.iteration_cycles, keep);
-                if let Some(inject) = self.settings.request.inject {
-                    let window = join.window();
-                    results.cpu_warnings.extend(ran_out_of_timers(&loop_run));
-                    results.injected.extend(injected(inject, &loop_run, &window, &detours.found));
-                }
-                results.traced.outside += detours.unseen;
-                let name_on_cpu = |quantity: &str| format!("{quantity}_on_cpu_{}", loop_run.cpu);
-                // The time-stamp counter of this machine counts ns: its cycles are ns.
-                results.facts.insert(name_on_cpu("threshold_ns"), json!(loop_run.threshold_cycles));
-                results.facts.insert(name_on_cpu("iteration_ns"), json!(detours.iteration_ns));
-                if join.ran_on {
-                    results.cpu_warnings.push(CpuWarning::new(loop_run.cpu, RAN_ON));
-                } else {
-                    let (iterations, ns) = (loop_run.iterations, loop_run.recording_cycles);
-                    results.facts.insert(name_on_cpu("iterations"), json!(iterations));
-                    results.facts.insert(name_on_cpu("recording_ns"), json!(ns));
-                }
-                results.facts.insert(name_on_cpu("taken_ns"), json!(detours.taken_ns));
-                results.facts.insert(name_on_cpu("taken_in_detours_ns"), json!(detours.seen_ns));
-                let unknown = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);
-                if unknown > 0 {
-                    join.broken.push(format!("{unknown} ns of detours belong to nobody"));
-                }
+                let detours = self.detours_of_cpu(results, &mut join);
                 LoopResult::Gaps(Box::new(detours.ledger))
             }
         };
@@ -351,7 +330,7 @@ impl SimNoise {
             results.facts.insert(name, json!(loop_run.body_iterations));
         }
         let tick_count = join.tick_count();
-        results.cpu_warnings.extend(does_not_close(loop_run.cpu, &join.broken));
+        results.cpu_warnings.extend(warn_of_open_ledger(loop_run.cpu, &join.broken));
         results.cpus.push(CpuNoise {
             cpu: loop_run.cpu,
             start_ns: loop_run.start,
@@ -367,6 +346,36 @@ impl SimNoise {
             smi_count: None,
         });
     }
+    /// Divides the detours of a CPU. Adds their injected timers, facts and warnings to `results`.
+    fn detours_of_cpu(&self, results: &mut LoopResults, join: &mut Join<'_>) -> Detours {
+        let loop_run = join.guest_loop.run;
+        let keep = self.settings.keep.on_cpu(loop_run.cpu);
+        let detours = join.detours(loop_run.iteration_cycles, keep);
+        if let Some(inject) = self.settings.request.inject {
+            let window = join.window();
+            results.cpu_warnings.extend(warn_of_few_timers(&loop_run));
+            results.injected.extend(injected(inject, &loop_run, &window, &detours.found));
+        }
+        results.traced.outside += detours.unseen;
+        let name_on_cpu = |quantity: &str| format!("{quantity}_on_cpu_{}", loop_run.cpu);
+        // The time-stamp counter of this machine counts ns: its cycles are ns.
+        results.facts.insert(name_on_cpu("threshold_ns"), json!(loop_run.threshold_cycles));
+        results.facts.insert(name_on_cpu("iteration_ns"), json!(detours.iteration_ns));
+        if join.ran_on {
+            results.cpu_warnings.push(CpuWarning::new(loop_run.cpu, RAN_ON));
+        } else {
+            let (iterations, ns) = (loop_run.iterations, loop_run.recording_cycles);
+            results.facts.insert(name_on_cpu("iterations"), json!(iterations));
+            results.facts.insert(name_on_cpu("recording_ns"), json!(ns));
+        }
+        results.facts.insert(name_on_cpu("taken_ns"), json!(detours.taken_ns));
+        results.facts.insert(name_on_cpu("taken_in_detours_ns"), json!(detours.seen_ns));
+        let unknown_ns = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);
+        if unknown_ns > 0 {
+            join.broken.push(format!("{unknown_ns} ns of detours belong to nobody"));
+        }
+        detours
+    }
 }
 
 /// Returns the label of a loop's machine.
@@ -375,20 +384,21 @@ fn label_of(looping: Loop) -> String {
 }
 
 /// Returns the warning for a CPU whose ledger does not close, with the first reason. `None` without reasons.
-fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
+fn warn_of_open_ledger(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
     let (first, count) = (reasons.first()?, reasons.len());
     let extent = format!("{count} times, first: {first}");
     Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, extent))
 }
 
-/// Returns a warning if the injected timers of a loop do not reach the end of its window. A guest sets a limited number.
-fn ran_out_of_timers(loop_run: &LoopRun) -> Option<CpuWarning> {
-    let set = loop_run.injected?;
-    let every = set.last.saturating_sub(set.from).checked_div(set.times)?;
-    if set.last.saturating_add(every) >= loop_run.end {
+/// Returns a warning if the injected timers of a loop end more than a period before its window. A guest sets a limited
+/// number of timers. `None` without injected timers.
+fn warn_of_few_timers(loop_run: &LoopRun) -> Option<CpuWarning> {
+    let timers = loop_run.injected?;
+    let period_ns = timers.last.saturating_sub(timers.from).checked_div(timers.times)?;
+    if timers.last.saturating_add(period_ns) >= loop_run.end {
         return None;
     }
-    let covered_ns = set.last.saturating_sub(loop_run.start);
+    let covered_ns = timers.last.saturating_sub(loop_run.start);
     let extent = format!("{covered_ns} ns");
     Some(CpuWarning::new(loop_run.cpu, FEW_TIMERS).with_extent(covered_ns as f64, extent))
 }
@@ -487,11 +497,11 @@ mod tests {
         let reasons = |count: usize| vec!["9 ns of detours belong to nobody".to_owned(); count];
         let mut warnings = CpuWarnings::default();
         for cpu in 0..4 {
-            let warning = does_not_close(cpu, &reasons(1 + cpu as usize)).unwrap();
+            let warning = warn_of_open_ledger(cpu, &reasons(1 + cpu as usize)).unwrap();
             assert!(warning.is_broken());
             warnings.add("detour", warning);
         }
-        assert!(does_not_close(4, &[]).is_none());
+        assert!(warn_of_open_ledger(4, &[]).is_none());
         let line = "broken: detour: CPUs 0-3: the ledger does not close (least: 1 times, first: 9 ns of detours \
                     belong to nobody, CPU 0; most: 4 times, first: 9 ns of detours belong to nobody, CPU 3)";
         assert_eq!(warnings.lines(), [line]);
@@ -517,9 +527,9 @@ mod tests {
             interrupted: false,
         };
         let mut warnings = CpuWarnings::default();
-        warnings.add("", ran_out_of_timers(&run(9)).unwrap());
+        warnings.add("", warn_of_few_timers(&run(9)).unwrap());
         assert_eq!(warnings.lines(), [format!("CPU 3: {FEW_TIMERS} (800 ns)")]);
-        assert_eq!(ran_out_of_timers(&run(10)), None);
-        assert_eq!(ran_out_of_timers(&LoopRun { injected: None, ..run(9) }), None);
+        assert_eq!(warn_of_few_timers(&run(10)), None);
+        assert_eq!(warn_of_few_timers(&LoopRun { injected: None, ..run(9) }), None);
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn injected(
             interrupt_ns: stall.map(|stall| stall.0),
             stalled_ns: stall.map_or(0, |stall| stall.1 - stall.0),
             found_ns: detected.map(|found| found.gap.length_ns()),
-            own_ns: detected.map_or(0, |found| found.own_ns),
+            own_ns: detected.map_or(0, |found| found.loop_ns),
         }
     };
     // Timers in the last half of a period are left out: they may expire after the end.

@@ -36,8 +36,8 @@ pub(super) struct Found {
     pub(super) last_ns: u64,
     /// The detour, without the loop's iteration in it.
     pub(super) gap: Gap,
-    /// Time of the loop itself in the detour.
-    pub(super) own_ns: u64,
+    /// Time of the loop itself in the detour, ns.
+    pub(super) loop_ns: u64,
 }
 
 /// All detours of a CPU.
@@ -89,15 +89,15 @@ impl Join<'_> {
         Some(entries(&window).into_iter().filter(|piece| is_tick(piece)).count() as u64)
     }
 
-    /// Makes the ledger of the detour loop. `taken_off_ns`: the time that the loop subtracts from each gap as its own
-    /// iteration.
+    /// Makes the ledger of the detour loop: divides each gap between the loop and other contexts, and keeps single detours by
+    /// `keep`. `taken_off_ns`: the time that the loop subtracts from each gap as its own iteration.
     pub(super) fn detours(&mut self, taken_off_ns: u64, keep: KeepDetours) -> Detours {
         let guest_loop = self.guest_loop;
         let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::from_record).collect();
-        let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
-        let plain = gaps.iter().filter(is_plain).count() as u64;
+        let follows_iteration = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
+        let plain_count = gaps.iter().filter(follows_iteration).count() as u64;
         let iteration_ns =
-            if self.ran_on { taken_off_ns } else { iteration_ns(guest_loop, &gaps, plain) };
+            if self.ran_on { taken_off_ns } else { iteration_ns(guest_loop, &gaps, plain_count) };
         let mut detours = Detours {
             ledger: GapLedger::new(AttributionParameters::default(), keep),
             found: Vec::new(),
@@ -107,40 +107,40 @@ impl Join<'_> {
             unseen: 0,
         };
         let thread = self.thread();
-        let others = |pieces: &[Piece]| -> u64 {
+        let time_of_others = |pieces: &[Piece]| -> u64 {
             pieces.iter().filter(|piece| !piece.is_of(thread)).map(Piece::length_ns).sum()
         };
         let window = self.window();
-        detours.taken_ns = others(&window);
+        detours.taken_ns = time_of_others(&window);
         for raw in gaps {
             let pieces = self.pieces(raw.last_ns, raw.seen_ns);
             if pieces.is_empty() {
                 continue; // reported in `broken`
             }
-            let others_ns = others(&pieces);
+            let others_ns = time_of_others(&pieces);
             detours.seen_ns = detours.seen_ns.saturating_add(others_ns);
-            let own_ns = raw.length_ns().saturating_sub(others_ns);
+            let loop_ns = raw.length_ns().saturating_sub(others_ns);
             // A gap contains one iteration of the loop, or the recording of the previous gap: this is not part of the
             // detour.
-            let usual_ns = if is_plain(&&raw) { iteration_ns } else { raw.taken_off_ns };
-            let (usual_ns, last_ns) = (usual_ns.min(own_ns), raw.last_ns);
-            let own_ns = own_ns - usual_ns;
+            let usual_ns = if follows_iteration(&&raw) { iteration_ns } else { raw.taken_off_ns };
+            let (usual_ns, last_ns) = (usual_ns.min(loop_ns), raw.last_ns);
+            let loop_ns_in_detour = loop_ns - usual_ns;
             let gap = Gap { start_ns: last_ns + usual_ns, end_ns: raw.seen_ns };
             let mut parts = self.parts(&pieces);
-            if parts.iter().all(|part| part.0 == Part::Own) {
+            if parts.iter().all(|(part, _)| *part == Part::Own) {
                 detours.ledger.own_gaps.record(gap.length_ns(), gap.start_ns);
                 continue;
             }
-            keep_own_ns(&mut parts, own_ns);
+            keep_own_ns(&mut parts, loop_ns_in_detour);
             detours.ledger.add_split(gap, &mut parts);
-            detours.found.push(Found { last_ns, gap, own_ns });
+            detours.found.push(Found { last_ns, gap, loop_ns: loop_ns_in_detour });
         }
-        let found = &detours.found;
-        let is_seen = |piece: &Piece| {
-            let after = found.partition_point(|found| found.gap.end_ns <= piece.from_ns);
-            found.get(after).is_some_and(|found| found.last_ns < piece.to_ns)
+        let is_in_detour = |piece: &Piece| {
+            let first_later =
+                detours.found.partition_point(|found| found.gap.end_ns <= piece.from_ns);
+            detours.found.get(first_later).is_some_and(|found| found.last_ns < piece.to_ns)
         };
-        let is_unseen = |piece: &&Piece| !piece.is_of(thread) && !is_seen(piece);
+        let is_unseen = |piece: &&Piece| !piece.is_of(thread) && !is_in_detour(piece);
         detours.unseen = window.iter().filter(is_unseen).count() as u64;
         detours
     }
@@ -176,8 +176,9 @@ impl Join<'_> {
         fixed
     }
 
-    /// Fills in who took time from a quantum (`named_ns`, `main`, `entered`, `faulted`), and returns its cycles. Unaccounted time has a part of
-    /// its own, so it counts as named. `before`: the pieces between the previous quantum and this one.
+    /// Fills in who took time from a quantum (`named_ns`, `main`, `entered`, `faulted`), and returns its cycles. Unaccounted
+    /// time has a part of its own, so it counts as named. `pieces`: those of the quantum; `before`: those between the previous
+    /// quantum and this one.
     fn attribute_quantum(
         &mut self,
         quantum: &mut Quantum,
@@ -187,31 +188,28 @@ impl Join<'_> {
         let thread = self.thread();
         let task = KernelContext::User(thread);
         let mut parts = self.parts(pieces);
-        parts.retain(|part| part.0 != Part::Own);
-        let first = parts.first().map(|part| part.0);
+        parts.retain(|(part, _)| *part != Part::Own);
+        let first_part = parts.first().map(|(part, _)| *part);
         let is_switched = pieces.iter().any(|piece| piece.task != task);
-        let mut entered = Vec::new();
+        let mut entered_contexts = Vec::new();
         for piece in entries(pieces) {
             if let Part::Context(number) = self.names.part(piece, thread, self.account) {
-                entered.push(number);
+                entered_contexts.push(number);
             }
         }
-        quantum.set_named(&mut parts, (!is_switched).then_some(entered.into_iter()));
+        quantum.set_named(&mut parts, (!is_switched).then_some(entered_contexts.into_iter()));
         let faults = |piece: &Piece| piece.context == PAGE_FAULT && piece.task == task;
         quantum.faulted = Some(pieces.iter().any(faults));
-        let cycles = |is_loop: bool| -> u64 {
-            pieces
-                .iter()
-                .filter(|piece| piece.is_of(thread) == is_loop)
-                .map(|piece| piece.cycles)
-                .sum()
+        let cycles = |pieces_of_loop: bool| -> u64 {
+            let selected = pieces.iter().filter(|piece| piece.is_of(thread) == pieces_of_loop);
+            selected.map(|piece| piece.cycles).sum()
         };
         QuantumCycles {
             own: cycles(true),
             taken: cycles(false),
             departures: departures(pieces, thread),
             departures_before: departures(before, thread),
-            first,
+            first: first_part,
             switched: is_switched,
         }
     }
@@ -232,19 +230,21 @@ fn keep_own_ns(parts: &mut Vec<(Part, u64)>, own_ns: u64) {
 /// Returns the pieces with which an interrupt, an exception or a softirq starts. The pieces after something within it are
 /// not its start. A tick that interrupts its own softirqs is taken for the return to the first one.
 fn entries(pieces: &[Piece]) -> Vec<&Piece> {
-    let mut open: Vec<KernelContext> = Vec::new();
-    let mut entries = Vec::new();
+    let mut open_contexts: Vec<KernelContext> = Vec::new();
+    let mut entry_pieces = Vec::new();
     for piece in pieces {
         if !piece.context.is_interrupt_or_exception() {
-            open.clear();
-        } else if let Some(position) = open.iter().rposition(|context| *context == piece.context) {
-            open.truncate(position + 1);
+            open_contexts.clear();
+        } else if let Some(position) =
+            open_contexts.iter().rposition(|context| *context == piece.context)
+        {
+            open_contexts.truncate(position + 1);
         } else {
-            open.push(piece.context);
-            entries.push(piece);
+            open_contexts.push(piece.context);
+            entry_pieces.push(piece);
         }
     }
-    entries
+    entry_pieces
 }
 
 /// Counts the transitions from the loop to other contexts.

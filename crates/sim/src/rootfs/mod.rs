@@ -164,29 +164,32 @@ impl RootSpec {
         names
     }
 
-    /// Checks names, paths and hashes, before anything is downloaded.
+    /// Checks names, paths and hashes, before anything is downloaded. The error names the first that is not allowed.
     fn check(&self) -> Result<()> {
         let is_name = |name: &str| {
-            let is_allowed = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit();
+            let is_allowed =
+                |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
             let has_valid_start = name.chars().next().is_some_and(is_allowed);
             has_valid_start
-                && name.chars().all(|sign| is_allowed(sign) || matches!(sign, '+' | '-' | '.'))
+                && name
+                    .chars()
+                    .all(|character| is_allowed(character) || matches!(character, '+' | '-' | '.'))
         };
         let sources = self.sources.iter().map(|source| &source.package);
         if let Some(name) = self.packages.iter().chain(sources).find(|name| !is_name(name)) {
-            let text = format!("{name:?} is no name of a Debian package");
-            return Err(SimError::Invalid(text));
+            let reason = format!("{name:?} is no name of a Debian package");
+            return Err(SimError::Invalid(reason));
         }
         let is_hash = |text: &str| {
             text.len() == 64 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
         };
         if let Some(source) = self.sources.iter().find(|source| !is_hash(&source.sha256)) {
-            let text = format!("sha256 of {}: allowed: 64 digits of 0-9 and a-f", source.package);
-            return Err(SimError::Invalid(text));
+            let reason = format!("sha256 of {}: allowed: 64 digits of 0-9 and a-f", source.package);
+            return Err(SimError::Invalid(reason));
         }
         if self.packages.len().max(self.files.len()) > PARTS_MAX {
-            let text = format!("over {PARTS_MAX} packages or files of a root file system");
-            return Err(SimError::Invalid(text));
+            let reason = format!("over {PARTS_MAX} packages or files of a root file system");
+            return Err(SimError::Invalid(reason));
         }
         let directories = self.sources.iter().map(|source| &source.directory);
         let paths = self.files.iter().map(|file| &file.path).chain(&self.omit).chain(directories);
@@ -269,22 +272,26 @@ impl RootImage {
 }
 
 /// Returns the image of a root file system. Makes it unless the cache has an image of the same packages and files.
-/// `again` downloads the packages again, for their newest versions.
+/// `download_again`: the packages are downloaded again, for their newest versions.
 ///
 /// Fails when a package does not exist or cannot be downloaded, or the image cannot be made.
-pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) -> Result<RootImage> {
+pub fn image(
+    cache: &Cache,
+    spec: &RootSpec,
+    download_again: bool,
+    progress: Progress,
+) -> Result<RootImage> {
     spec.check()?;
     let tools = image::tools(cache, progress)?;
-    let archives = archives(cache, spec, again, progress)?;
+    let archives = archives_of(cache, spec, download_again, progress)?;
     let name = format!("{PREFIX}{}", key(spec, &archives, &tools)?);
     let directory = cache.held_directory(&name, progress, |staging| {
         progress("making the image of the root file system; the cache keeps it for later runs");
         let image_path = staging.join(IMAGE);
         let extent = archive::merge(spec, &archives, staging)?;
         let merged = &extent.archive;
-        let mut sources = spec.sources.iter();
-        let sources = sources.find_map(|source| source.installed(&archives, merged)).transpose();
-        let sources = sources.map_err(SimError::file(merged))?;
+        let installed = spec.sources.iter().find_map(|source| source.installed(&archives, merged));
+        let sources = installed.transpose().map_err(SimError::file(merged))?;
         image::make(&tools, &extent, &image_path)?;
         let description = RootImage {
             schema: SCHEMA.to_owned(),
@@ -319,14 +326,15 @@ pub fn named(cache: &Cache, name: &str) -> Result<Option<RootImage>> {
     let Ok(directory) = fs::read_to_string(&pointer) else { return Ok(None) };
     let directory = directory.trim();
     let is_name = directory.starts_with(PREFIX) && !directory.contains('/');
-    let gone = |why: String| SimError::Missing {
+    let missing_error = |why: String| SimError::Missing {
         what: format!("root file system {name}: {why}"),
         remedy: format!("make it again: irqlab sim rootfs {name} ..."),
     };
     if !is_name || !in_use::hold(&cache.path(directory)) {
-        return Err(gone("its image is no longer in the cache".to_owned()));
+        return Err(missing_error("its image is no longer in the cache".to_owned()));
     }
-    let image = RootImage::read(&cache.path(directory)).map_err(|error| gone(error.to_string()))?;
+    let image = RootImage::read(&cache.path(directory))
+        .map_err(|error| missing_error(error.to_string()))?;
     Ok(Some(image))
 }
 
@@ -343,39 +351,39 @@ struct Archive {
     package: InstalledPackage,
 }
 
-/// Downloads the packages unless the cache has them; returns their archives by name.
-fn archives(
+/// Downloads the packages unless the cache has them; returns their archives, sorted by name.
+fn archives_of(
     cache: &Cache,
     spec: &RootSpec,
-    again: bool,
+    download_again: bool,
     progress: Progress,
 ) -> Result<Vec<Archive>> {
-    let mut wanted = spec.all_packages();
+    let mut packages = spec.all_packages();
     let alternatives: Vec<&str> =
         spec.sources.iter().map(|source| source.package.as_str()).collect();
-    let requested = [wanted.join(" "), alternatives.join("|")].join(" ");
-    let key = hash::of_bytes(format!("{RELEASE} {}", requested.trim_end()).as_bytes());
-    let name = format!("{PACKAGES_PREFIX}{}", hash::key(&key));
+    let requested = [packages.join(" "), alternatives.join("|")].join(" ");
+    let request_hash = hash::of_bytes(format!("{RELEASE} {}", requested.trim_end()).as_bytes());
+    let entry_name = format!("{PACKAGES_PREFIX}{}", hash::key(&request_hash));
     let download = |staging: &Path| {
         let state = staging.join("apt");
         let apt = Apt::new(&state, progress)?;
-        let is_known = |name: &&&str| apt.package(name, RELEASE).is_ok();
+        let is_known = |entry_name: &&&str| apt.package(entry_name, RELEASE).is_ok();
         // If the mirror has none, the download fails with an error that names the first.
-        wanted.extend(alternatives.iter().find(is_known).or(alternatives.first()));
-        progress(&format!("downloading {} with their dependencies", wanted.join(", ")));
-        apt.download(RELEASE, &wanted, staging)?;
+        packages.extend(alternatives.iter().find(is_known).or(alternatives.first()));
+        progress(&format!("downloading {} with their dependencies", packages.join(", ")));
+        apt.download(RELEASE, &packages, staging)?;
         crate::cache::remove_directory(&state)
     };
-    let directory = if again {
-        cache.replace_directory(&name, progress, download)?
+    let directory = if download_again {
+        cache.replace_directory(&entry_name, progress, download)?
     } else {
-        cache.directory(&name, progress, download)?
+        cache.directory(&entry_name, progress, download)?
     };
     let mut archives = Vec::new();
     for entry in fs::read_dir(&directory).map_err(SimError::file(&directory))?.flatten() {
         let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(stem) = name.strip_suffix(".deb") else { continue };
+        let file_name = entry.file_name().to_string_lossy().into_owned();
+        let Some(stem) = file_name.strip_suffix(".deb") else { continue };
         let mut parts = stem.split('_');
         let (Some(name), Some(version)) = (parts.next(), parts.next()) else {
             return Err(SimError::data(stem, "is no name of a package's archive"));

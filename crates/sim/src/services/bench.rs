@@ -10,7 +10,7 @@ use lab::services::{ServicesBench, ServicesSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::sample_of;
-use crate::boot::EarlyReason;
+use crate::boot::{EarlyReason, GuestFaults};
 use crate::btf::Btf;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
@@ -46,8 +46,8 @@ pub struct SimServicesSettings {
 const NO_RESPONSE: &str = "the guest's own counts are missing (table agreement)";
 
 /// A machine that has run a command or a workload, and its record.
-struct Measured {
-    /// The guest's own counts, or why there are none.
+struct MachineResult {
+    /// The guest's own counts, or the reason why there are none.
     window: Result<ServicesItem, String>,
     accounting: Accounting,
     wall: Duration,
@@ -142,7 +142,10 @@ impl Bench for SimServices {
 
 impl SimServices {
     /// Runs a workload and checks its results. Returns `None` if the user stopped it before it had a result.
-    fn run_workload(&self, prepared: &Prepared) -> Result<Option<Measured>, BenchError> {
+    ///
+    /// Fails if the workload fails, with [`BenchError::TimeLimit`] if a limit ended it. A record with a region that can be
+    /// read is a result although the machine ended early.
+    fn run_workload(&self, prepared: &Prepared) -> Result<Option<MachineResult>, BenchError> {
         let guest = &self.settings.guest;
         let label = self.settings.label.as_str();
         let expected = expected_phases(label);
@@ -174,13 +177,14 @@ impl SimServices {
         if outcome.early.is_none() && outcome.failure().is_none() {
             timed.keep(&guest.cache, outcome.exit.wall);
         }
-        let early = match outcome.early {
+        // The deadline of the whole command stops the machine as a user would.
+        let early_reason = match outcome.early {
             Some(EarlyReason::Stopped) if guest.reached_deadline().is_some() => {
                 Some(EarlyReason::HostLimit)
             }
-            early => early,
+            reason => reason,
         };
-        match (early, outcome.failure()) {
+        match (early_reason, outcome.failure()) {
             // The record until the early end is a result.
             (Some(_), _) if outcome.has_readable_region() => {}
             (Some(EarlyReason::Stopped), _) => return Ok(None),
@@ -189,35 +193,42 @@ impl SimServices {
             (_, None) => {}
         }
         let Outcome { exit, accounting, .. } = outcome;
-        let faults = exit.faults.filter(|_| early.is_none());
-        let window = faults.map(|faults| {
+        let faults = if early_reason.is_none() { exit.faults } else { None };
+        let window_of = |faults: GuestFaults| {
             let counts = [("pgfault", faults.all), ("pgmajfault", faults.major)];
             ServicesItem {
                 command_ended: "its results are right".to_owned(),
                 vmstat: counts.map(|(name, count)| (name.to_owned(), count)).into(),
                 ..ServicesItem::default()
             }
-        });
-        let window = window.ok_or_else(|| "the workload did not end".to_owned());
+        };
+        let window = faults.map(window_of).ok_or_else(|| "the workload did not end".to_owned());
         let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
-        Ok(Some(Measured { window, accounting, wall: exit.wall, modules, early }))
+        Ok(Some(MachineResult {
+            window,
+            accounting,
+            wall: exit.wall,
+            modules,
+            early: early_reason,
+        }))
     }
 }
 
 impl SimServices {
-    /// Measures, and also returns the record, which contains more than services.
+    /// Measures, and also returns the record, which contains more than services. `None` if the user stopped the machine
+    /// before its window opened. Keeps notices, limit and host time for the facts.
     ///
     /// Fails as [`ServicesBench::measure`] does.
     pub fn measure_recorded(&mut self) -> Result<Option<(ServicesSample, Accounting)>, BenchError> {
         let settings = &self.settings;
         let (experiment, count, at_once) = ("services", 1, 1);
         settings.guest.progress.plan(PlannedMachines { experiment, count, at_once });
-        let measured = match &settings.work {
+        let result = match &settings.work {
             Work::Command(request) => {
                 let request = Request::Services(request.clone());
                 let expected = expected_phases(&settings.label);
-                let measured = settings.guest.run::<ServicesResponse>(&request, expected)?;
-                measured.map(|outcome| Measured {
+                let machine_run = settings.guest.run::<ServicesResponse>(&request, expected)?;
+                machine_run.map(|outcome| MachineResult {
                     window: outcome
                         .response
                         .and_then(|response| response.window)
@@ -230,16 +241,17 @@ impl SimServices {
             }
             Work::Workload(prepared) => self.run_workload(prepared)?,
         };
-        let Some(measured) = measured else { return Ok(None) };
-        let Measured { window, accounting, wall, modules, early } = measured;
+        let Some(result) = result else { return Ok(None) };
+        let MachineResult { window, accounting, wall, modules, early: early_reason } = result;
         // A command that ended by itself just before the stop is complete.
-        let was_cut = window.as_ref().map_or(early.is_some(), |window| window.interrupted);
-        self.limit = early.filter(|_| was_cut).and_then(|early| settings.guest.limit_text(early));
+        let was_cut = window.as_ref().map_or(early_reason.is_some(), |window| window.interrupted);
+        let cut_reason = if was_cut { early_reason } else { None };
+        self.limit = cut_reason.and_then(|reason| settings.guest.limit_text(reason));
         self.notices.clone_from(&accounting.notices);
         if let Work::Workload(prepared) = &settings.work {
             self.notices.extend(prepared.other_sources.clone());
         }
-        if let (Some(_), Err(reason)) = (early, &window) {
+        if let (Some(_), Err(reason)) = (early_reason, &window) {
             self.notices.push(format!("{reason}: {NO_RESPONSE}"));
         }
         let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);

@@ -33,7 +33,8 @@ const MISSING_SHARE_MIN: f64 = 0.01;
 /// Sources of names of the guest's kernel. `None`: the tables have numbers and addresses.
 pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
 
-/// Makes a sample of the first region of a record.
+/// Makes a sample of the first region of a record. `window`: what the guest reports of this window; `None` if it has not
+/// counted anything itself. `watch`: what was recorded.
 ///
 /// The error says why the record cannot be used.
 pub(crate) fn sample_of(
@@ -47,17 +48,20 @@ pub(crate) fn sample_of(
         return Err(format!("the record is broken, its numbers must not be used: {broken}"));
     }
     let region = accounting.regions.first().ok_or("the guest opened no region of interest")?;
-    let used = accounting.services.get(&1).ok_or("the record has no services")?;
-    let names = Names { accounting, used, symbols, btf };
-    let counted: Vec<usize> =
+    let services_use = accounting.services.get(&1).ok_or("the record has no services")?;
+    let names = Names { accounting, used: services_use, symbols, btf };
+    let shown_counters: Vec<usize> =
         (0..COUNTERS).filter(|&counter| counter != TIME && accounting.counts(counter)).collect();
-    let mut services: Vec<ServiceStats> =
-        used.services.iter().map(|service| stats(service, &names, &counted)).collect();
-    services.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
-    let mut merged = merge(services);
+    let mut unmerged: Vec<ServiceStats> = services_use
+        .services
+        .iter()
+        .map(|service| service_stats(service, &names, &shown_counters))
+        .collect();
+    unmerged.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
+    let mut services = merge(unmerged);
     let counters: Vec<String> =
-        counted.iter().filter_map(|&counter| name(counter)).map(str::to_owned).collect();
-    page_walks::separate(&mut merged, &counters);
+        shown_counters.iter().filter_map(|&counter| name(counter)).map(str::to_owned).collect();
+    page_walks::separate(&mut services, &counters);
     let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
     // A CPU that went offline has a part of the window only. One CPU always stays online.
     let mut online = region.cpus.iter().filter(|cpu| cpu.offline_at_cycles.is_none());
@@ -68,11 +72,11 @@ pub(crate) fn sample_of(
         cpus: accounting.cpus,
         ticks_hz: clock_hz,
         counters,
-        services: merged,
-        waits: waits(used, &names),
-        profile: profile(used),
-        locks: watch.locks.then(|| locks(used, &names)).transpose()?,
-        misses: misses::sample(used, &names, watch.model.as_ref()),
+        services,
+        waits: waits(services_use, &names),
+        profile: profile(services_use),
+        locks: watch.locks.then(|| locks(services_use, &names)).transpose()?,
+        misses: misses::sample(services_use, &names, watch.model.as_ref()),
         cpu_warnings: region.hotplug_warnings(clock_hz),
         lacks_cpus: region.cpus.iter().any(|cpu| cpu.offline_at_cycles.is_some()),
         ..ServicesSample::default()
@@ -90,11 +94,11 @@ pub(crate) fn sample_of(
             sample.warnings.push(format!("the command failed: {}", window.command_ended));
         }
     }
-    sample.agreement = agreement(used, window, &names);
-    sample.warnings.extend(unseen(accounting, region));
+    sample.agreement = agreement(services_use, window, &names);
+    sample.warnings.extend(difference_warnings(accounting, region));
     sample.warnings.extend(accounting.lost_misses_warning(1));
     if watch.model.is_none() {
-        sample.warnings.extend(missing_time(region));
+        sample.warnings.extend(missing_time_warning(region));
     }
     Ok(sample)
 }
@@ -105,16 +109,16 @@ pub(crate) fn sample_of(
 /// Without a model QEMU executes the CPUs one after the other, and each instruction of any CPU advances guest time. While
 /// one CPU executes, the other CPUs that are not halted wait for their turn. That time is in no row. A CPU that waits for a
 /// lock by `pause` loses most: each `pause` ends its turn.
-fn missing_time(region: &RegionUse) -> Option<String> {
-    let is_whole =
+fn missing_time_warning(region: &RegionUse) -> Option<String> {
+    let has_full_window =
         |cpu: &&CpuUse| cpu.offline_at_cycles.is_none() && !cpu.came_online && cpu.used[TIME] > 0;
-    let whole_cpus: Vec<&CpuUse> = region.cpus.iter().filter(is_whole).collect();
-    let executed: u64 = region.cpus.iter().map(|cpu| cpu.used[CYCLES]).sum();
+    let full_window_cpus: Vec<&CpuUse> = region.cpus.iter().filter(has_full_window).collect();
+    let executed_cycles: u64 = region.cpus.iter().map(|cpu| cpu.used[CYCLES]).sum();
     // The window is at least as long as the time of each CPU, and as all instructions together.
-    let longest = whole_cpus.iter().map(|cpu| cpu.used[TIME]).max()?;
-    let window = longest.max(executed) as f64 * whole_cpus.len() as f64;
-    let charged: u64 = whole_cpus.iter().map(|cpu| cpu.used[TIME]).sum();
-    let missing_share = 1.0 - charged as f64 / window;
+    let longest = full_window_cpus.iter().map(|cpu| cpu.used[TIME]).max()?;
+    let cpu_time_of_window = longest.max(executed_cycles) as f64 * full_window_cpus.len() as f64;
+    let charged_time: u64 = full_window_cpus.iter().map(|cpu| cpu.used[TIME]).sum();
+    let missing_share = 1.0 - charged_time as f64 / cpu_time_of_window;
     (missing_share >= MISSING_SHARE_MIN).then(|| {
         format!(
             "at least {:.0} % of the CPUs' time is in no row: without a model the CPUs execute one after the \
@@ -127,13 +131,14 @@ fn missing_time(region: &RegionUse) -> Option<String> {
 
 /// Returns a warning for each interrupt and softirq that the guest's kernel has counted more or less often than the
 /// rows.
-fn unseen(accounting: &Accounting, region: &RegionUse) -> Vec<String> {
-    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+fn difference_warnings(accounting: &Accounting, region: &RegionUse) -> Vec<String> {
+    // By line: what the kernel counted, and what the rows have.
+    let mut counts_by_line: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for line in region.cpus.iter().flat_map(|cpu| lines_of(cpu, &accounting.irqs)) {
         let (kernel, counted) = (line.kernel_exact.unwrap_or(0), line.counted.unwrap_or(0));
         if kernel.abs_diff(counted) > line.edge_max {
-            let sum = sums.entry(line.line).or_default();
-            *sum = (sum.0 + kernel, sum.1 + counted);
+            let counts = counts_by_line.entry(line.line).or_default();
+            *counts = (counts.0 + kernel, counts.1 + counted);
         }
     }
     let warning = |(line, (kernel, counted)): (String, (u64, u64))| {
@@ -142,7 +147,7 @@ fn unseen(accounting: &Accounting, region: &RegionUse) -> Vec<String> {
              difference is charged to what it interrupted"
         )
     };
-    sums.into_iter().map(warning).collect()
+    counts_by_line.into_iter().map(warning).collect()
 }
 
 /// Converts the profile of the CPUs over time.
@@ -164,8 +169,13 @@ fn profile(used: &ServicesUse) -> Vec<ProfileSlot> {
     used.profile.iter().map(slot).collect()
 }
 
-/// Converts a service. `counted`: the numbers of the counters to show.
-fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceStats {
+/// Converts a service. `shown_counters`: the numbers of the counters to show. User mode, idle time and kernel threads have no
+/// requests, so they have no times of requests.
+fn service_stats(
+    service: &ServiceUse,
+    names: &Names<'_>,
+    shown_counters: &[usize],
+) -> ServiceStats {
     let (class, name) = names.class_and_name(service.service);
     let has_requests =
         !matches!(class, Class::User | Class::Idle | Class::KernelThread | Class::Other);
@@ -189,18 +199,18 @@ fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceS
         page_walk_ticks: None,
         requests: has_requests.then_some(service.requests),
         times: has_requests.then_some(times),
-        counters: counted.iter().map(|&counter| service.self_counts[counter]).collect(),
+        counters: shown_counters.iter().map(|&counter| service.self_counts[counter]).collect(),
     }
 }
 
-/// Returns a distribution with exact sum and count. `buckets`: from the lowest value of a bucket to its number of
-/// values.
+/// Returns a distribution with exact `count` and `sum` of values. `buckets`: the number of values by the lowest value of a
+/// bucket. Each value counts as the lowest of its bucket.
 fn distribution(count: u64, sum: u64, buckets: &BTreeMap<u64, u64>) -> Distribution {
     let mut counts = vec![0; stats::histogram::SLOTS];
     let mut peak = 0;
-    for (&lowest, &count) in buckets {
+    for (&lowest, &bucket_count) in buckets {
         let slot = stats::histogram::slot_of(lowest);
-        counts[slot] += count;
+        counts[slot] += bucket_count;
         peak = peak.max(stats::histogram::bounds_of(slot).1);
     }
     let histogram = stats::LogLinear::from_counts(counts).unwrap_or_default();
@@ -209,37 +219,38 @@ fn distribution(count: u64, sum: u64, buckets: &BTreeMap<u64, u64>) -> Distribut
     distribution
 }
 
-/// Joins services with the same class and name, such as kernel threads of several workers. `services` must be sorted
-/// by class and name: equal ones are neighbours.
+/// Joins services with the same class and name, such as kernel threads of several workers: adds their counts and times.
+/// `services` must be sorted by class and name, so that equal ones are neighbours.
 fn merge(services: Vec<ServiceStats>) -> Vec<ServiceStats> {
     let mut merged: Vec<ServiceStats> = Vec::new();
     for service in services {
-        let has_same_name =
-            |last: &&mut ServiceStats| (last.class, &last.name) == (service.class, &service.name);
-        let Some(last) = merged.last_mut().filter(has_same_name) else {
+        let has_same_name = |previous: &&mut ServiceStats| {
+            (previous.class, &previous.name) == (service.class, &service.name)
+        };
+        let Some(previous) = merged.last_mut().filter(has_same_name) else {
             merged.push(service);
             continue;
         };
-        let sum = |first: Option<u64>, second: Option<u64>| Some(first? + second?);
-        last.self_ticks = sum(last.self_ticks, service.self_ticks);
-        last.requests = sum(last.requests, service.requests);
-        for (total, count) in last.counters.iter_mut().zip(&service.counters) {
+        let add = |first: Option<u64>, second: Option<u64>| Some(first? + second?);
+        previous.self_ticks = add(previous.self_ticks, service.self_ticks);
+        previous.requests = add(previous.requests, service.requests);
+        for (total, count) in previous.counters.iter_mut().zip(&service.counters) {
             *total += count;
         }
-        if let Some((total, times)) = last.times.as_mut().zip(service.times) {
-            total.latency.merge(&times.latency);
-            if let Some((total, computation)) = total.computation.as_mut().zip(times.computation) {
-                total.merge(&computation);
+        if let Some((sums, times)) = previous.times.as_mut().zip(service.times) {
+            sums.latency.merge(&times.latency);
+            if let Some((sum, computation)) = sums.computation.as_mut().zip(times.computation) {
+                sum.merge(&computation);
             }
-            total.computation_ticks = sum(total.computation_ticks, times.computation_ticks);
-            total.blocked_ticks = sum(total.blocked_ticks, times.blocked_ticks);
-            total.descheduled_ticks = sum(total.descheduled_ticks, times.descheduled_ticks);
+            sums.computation_ticks = add(sums.computation_ticks, times.computation_ticks);
+            sums.blocked_ticks = add(sums.blocked_ticks, times.blocked_ticks);
+            sums.descheduled_ticks = add(sums.descheduled_ticks, times.descheduled_ticks);
         }
     }
     merged
 }
 
-/// Returns the blocked times by service and reason.
+/// Returns how often services blocked and how long, by service and reason.
 fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
     let mut sums: BTreeMap<(Class, String, Option<&str>), (u64, u64)> = BTreeMap::new();
     for wait in &used.waits {
@@ -255,7 +266,7 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
     sums.into_iter().map(stats).collect()
 }
 
-/// Returns the use of locks by service and place.
+/// Returns the use of locks by service and place. Fails for a kind of lock or a service that this program does not know.
 fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String> {
     let site_name = |address: u64| match names.symbols {
         Some(symbols) => match symbols.at(address).filter(|(symbol, _)| symbol.is_code()) {
@@ -286,7 +297,8 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String
     used.locks.iter().map(stats).collect()
 }
 
-/// Returns the comparison with the guest's own counts: page faults, and system calls if the guest traced them.
+/// Returns the comparison with the guest's own counts: page faults, and system calls if the guest traced them. Without a
+/// `window` the kernel's counts are absent.
 fn agreement(
     used: &ServicesUse,
     window: Option<&ServicesItem>,
@@ -297,10 +309,10 @@ fn agreement(
         let services = used.services.iter().filter(|row| is_counted(row.service));
         services.map(|row| row.requests).sum::<u64>()
     };
-    let is_with_read = |service| {
-        let needs_read = |kind| matches!(kind, FaultKind::File | FaultKind::Swap);
+    let needs_read = |service| {
+        let reads = |kind| matches!(kind, FaultKind::File | FaultKind::Swap);
         match service {
-            KernelContext::Fault(kind) | KernelContext::KernelFault(kind) => needs_read(kind),
+            KernelContext::Fault(kind) | KernelContext::KernelFault(kind) => reads(kind),
             _ => false,
         }
     };
@@ -314,7 +326,7 @@ fn agreement(
         },
         Agreement {
             what: "page faults with a read".to_owned(),
-            counted: requests(&is_with_read),
+            counted: requests(&needs_read),
             kernel: vmstat("pgmajfault"),
             source: "pgmajfault of /proc/vmstat".to_owned(),
             edge_max: used.edge_faults,
@@ -356,18 +368,18 @@ mod tests {
     #[test]
     fn time_in_which_cpus_wait_for_their_turn_is_named() {
         // One CPU executes while the other is halted, and both are halted for 100 cycles.
-        assert_eq!(missing_time(&region(&[(1_000, 600), (500, 1_100)])), None);
-        assert_eq!(missing_time(&region(&[(1_000, 600)])), None);
+        assert_eq!(missing_time_warning(&region(&[(1_000, 600), (500, 1_100)])), None);
+        assert_eq!(missing_time_warning(&region(&[(1_000, 600)])), None);
         // A CPU that never started.
-        assert_eq!(missing_time(&region(&[(1_000, 600), (0, 0)])), None);
+        assert_eq!(missing_time_warning(&region(&[(1_000, 600), (0, 0)])), None);
         // Both execute all the time, so each waits for half of it.
-        let warning = missing_time(&region(&[(1_000, 0), (1_000, 0)])).unwrap();
+        let warning = missing_time_warning(&region(&[(1_000, 0), (1_000, 0)])).unwrap();
         assert!(warning.starts_with("at least 50 % of the CPUs' time"), "{warning}");
         // CPU 1 spins while CPU 0 executes: its turns are short.
-        let warning = missing_time(&region(&[(1_000, 600), (100, 0)])).unwrap();
+        let warning = missing_time_warning(&region(&[(1_000, 600), (100, 0)])).unwrap();
         assert!(warning.starts_with("at least 47 %"), "{warning}");
         let mut offline = region(&[(1_000, 600), (100, 0)]);
         offline.cpus[1].offline_at_cycles = Some(100);
-        assert_eq!(missing_time(&offline), None);
+        assert_eq!(missing_time_warning(&offline), None);
     }
 }

@@ -21,27 +21,27 @@ const LEVELS: [&str; 5] = ["L1", "L2", "L3", "other core", "memory"];
 
 /// Returns the misses of a region; `None` if they were not recorded.
 pub(super) fn sample(
-    used: &ServicesUse,
+    services_use: &ServicesUse,
     names: &Names<'_>,
     model: Option<&Model>,
 ) -> Option<MissSample> {
-    if used.misses.is_empty() {
+    if services_use.misses.is_empty() {
         return None;
     }
     Some(MissSample {
-        rows: rows(used, names),
-        evictors: keyed(used, names, ServiceMissKind::Evictor, |misses| {
+        rows: rows(services_use, names),
+        evictors: keyed(services_use, names, ServiceMissKind::Evictor, |misses| {
             name_unless_elsewhere(misses, |key| names.evictor(key))
         }),
-        functions: keyed(used, names, ServiceMissKind::Code, |misses| {
+        functions: keyed(services_use, names, ServiceMissKind::Code, |misses| {
             name_unless_elsewhere(misses, |key| names.function(key))
         }),
-        data: keyed(used, names, ServiceMissKind::Data, |misses| {
+        data: keyed(services_use, names, ServiceMissKind::Data, |misses| {
             let (kind, name) = names.structure(misses.structure, misses.key, None);
             StructureName { kind: kind.to_owned(), name }
         }),
-        waits: waits(used, names),
-        shared: shared_lines(used, names),
+        waits: waits(services_use, names),
+        shared: shared_lines(services_use, names),
         line_bytes: model.map_or(0, |model| coherence_line_bytes(&model.model)),
     })
 }
@@ -55,51 +55,61 @@ fn coherence_line_bytes(model: &SystemModel) -> u64 {
 
 /// Returns the rows of the record of one kind.
 fn misses_of_kind(
-    used: &ServicesUse,
+    services_use: &ServicesUse,
     kind: ServiceMissKind,
 ) -> impl Iterator<Item = &ServiceMisses> {
-    used.misses.iter().filter(move |misses| misses.what == kind)
+    services_use.misses.iter().filter(move |misses| misses.what == kind)
 }
 
+/// The class and name of the service with a code.
 fn service(code: u64, names: &Names<'_>) -> ServiceName {
     let service = KernelContext::from_code(code).unwrap_or(KernelContext::Unknown);
     let (class, name) = names.class_and_name(service);
     ServiceName { class, name }
 }
 
+/// The name of the cache of a row.
 fn cache(misses: &ServiceMisses) -> &'static str {
     CACHE_NAMES.get(misses.cache as usize).copied().unwrap_or("")
 }
 
+/// Misses of a service in a cache.
+#[derive(Default)]
+struct ClassSums {
+    by_class: [u64; CLASSES.len()],
+    /// Misses that are not divided, capacity misses, and conflict misses.
+    by_conflict: [u64; 3],
+}
+
 /// Returns the misses by service, cache and class.
-fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
-    let mut sums: BTreeMap<_, ([u64; CLASSES.len()], [u64; 3])> = BTreeMap::new();
-    for misses in misses_of_kind(used, ServiceMissKind::Class) {
-        let sum =
-            sums.entry((service(misses.code, names), misses.cache, cache(misses))).or_default();
-        if let Some(count) = sum.0.get_mut(misses.class as usize) {
+fn rows(services_use: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
+    let mut sums: BTreeMap<_, ClassSums> = BTreeMap::new();
+    for misses in misses_of_kind(services_use, ServiceMissKind::Class) {
+        let key = (service(misses.code, names), misses.cache, cache(misses));
+        let sums_of_row = sums.entry(key).or_default();
+        if let Some(count) = sums_of_row.by_class.get_mut(misses.class as usize) {
             *count += misses.count;
         }
-        if let Some(count) = sum.1.get_mut(misses.key as usize) {
+        if let Some(count) = sums_of_row.by_conflict.get_mut(misses.key as usize) {
             *count += misses.count;
         }
     }
-    type Sums = ([u64; CLASSES.len()], [u64; 3]);
-    let row = |((service, _, cache), (classes, [_, capacity, conflict])): ((_, _, &str), Sums)| {
-        MissRow { service, cache: cache.to_owned(), classes, capacity, conflict }
+    let row = |((service, _, cache), row_sums): ((_, _, &str), ClassSums)| {
+        let [_, capacity, conflict] = row_sums.by_conflict;
+        MissRow { service, cache: cache.to_owned(), classes: row_sums.by_class, capacity, conflict }
     };
     sums.into_iter().map(row).collect()
 }
 
 /// Returns the misses of one kind by service, cache, second key and class.
 fn keyed<Key: Ord>(
-    used: &ServicesUse,
+    services_use: &ServicesUse,
     names: &Names<'_>,
     kind: ServiceMissKind,
     second_key: impl Fn(&ServiceMisses) -> Key,
 ) -> Vec<KeyedMisses<Key>> {
     let mut sums: BTreeMap<_, [u64; CLASSES.len()]> = BTreeMap::new();
-    for misses in misses_of_kind(used, kind) {
+    for misses in misses_of_kind(services_use, kind) {
         let key = (service(misses.code, names), misses.cache, cache(misses), second_key(misses));
         if let Some(count) = sums.entry(key).or_default().get_mut(misses.class as usize) {
             *count += misses.count;
@@ -120,12 +130,13 @@ fn name_unless_elsewhere(misses: &ServiceMisses, name: impl Fn(u64) -> String) -
 }
 
 /// Returns the waits by service, kind of access and supplying level.
-fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
+fn waits(services_use: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
     let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
-    for misses in misses_of_kind(used, ServiceMissKind::Wait) {
+    for misses in misses_of_kind(services_use, ServiceMissKind::Wait) {
         let key = (service(misses.code, names), misses.cache == L1I, misses.key);
-        let sum = sums.entry(key).or_default();
-        *sum = (sum.0 + misses.count, sum.1 + misses.cycles);
+        let (count, cycles) = sums.entry(key).or_default();
+        *count += misses.count;
+        *cycles += misses.cycles;
     }
     let row = |((service, is_fetch, level), (count, wait_ticks)): ((_, _, u64), _)| MissWait {
         service,
@@ -137,10 +148,11 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
     sums.into_iter().map(row).collect()
 }
 
-/// Returns the misses of lines that other CPUs had written.
-fn shared_lines(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
+/// Returns the misses of lines that other CPUs had written, by address, service, structure and function. Bit N of `cpus` is set
+/// if CPU N missed.
+fn shared_lines(services_use: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
     let mut sums: BTreeMap<_, (u32, u64, u64)> = BTreeMap::new();
-    for misses in &used.shared {
+    for misses in &services_use.shared {
         let (kind, structure) =
             names.structure(misses.structure, misses.place, Some(misses.offset));
         let is_elsewhere = misses.address == ELSEWHERE;
@@ -148,10 +160,10 @@ fn shared_lines(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
             if is_elsewhere { "elsewhere".to_owned() } else { names.function(misses.pc) };
         let address = (!is_elsewhere).then_some(misses.address);
         let key = (address, service(misses.code, names), kind, structure, function);
-        let sum = sums.entry(key).or_default();
-        sum.0 |= misses.cpus;
-        sum.1 += u64::from(misses.true_sharing);
-        sum.2 += u64::from(misses.false_sharing);
+        let (cpus, true_sharing, false_sharing) = sums.entry(key).or_default();
+        *cpus |= misses.cpus;
+        *true_sharing += u64::from(misses.true_sharing);
+        *false_sharing += u64::from(misses.false_sharing);
     }
     let row = |((address, service, kind, structure, function), sum): ((_, _, &str, _, _), _)| {
         let (cpus, true_sharing, false_sharing) = sum;

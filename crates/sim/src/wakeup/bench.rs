@@ -19,9 +19,9 @@ use plugin_interface::options::BlockWindow;
 use serde_json::{Map, Value as Json, json};
 use simrecord::counters::{L1_MISSES, L2_MISSES};
 
-use super::functions::{self, Counted, WakeupOnCounter};
+use super::functions::{self, CountedMisses, WakeupOnCounter};
 use super::join::{self, Names, ThreadOnCpu, parts, sent_parts, with_counter_at_reading};
-use crate::accounting::CpuUse;
+use crate::accounting::{ContextTransition, CpuUse};
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
@@ -50,8 +50,8 @@ pub struct SimWakeupSettings {
 /// Records of a machine besides its wake-ups. They do not change guest time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Observers {
-    /// The time in which the blocks of the worst wake-up are recorded.
-    blocks: Option<BlockWindow>,
+    /// The time in which the plugin records the executed blocks: that of the worst wake-up.
+    block_window: Option<BlockWindow>,
     /// The flight record.
     flight: Option<Flight>,
 }
@@ -71,7 +71,7 @@ struct WorstSeed {
     machine: FinishedMachine,
 }
 
-/// A machine that has run.
+/// The results of a machine whose guest has responded.
 struct FinishedMachine {
     sample: WakeupSample,
     notices: Vec<String>,
@@ -79,25 +79,25 @@ struct FinishedMachine {
     limit: Option<String>,
     wall_ns: u64,
     /// The time in which another run of the machine executes the blocks of its worst wake-up. `None` if it is unknown.
-    worst_blocks: Option<BlockWindow>,
+    worst_block_window: Option<BlockWindow>,
 }
 
-/// What is kept of the machine of a seed.
+/// Results of the machine of one seed.
 #[derive(Default)]
 struct SeedRun {
     outcome: Option<SeedOutcome>,
-    /// Whether the window had its whole length.
-    is_whole: bool,
+    /// Whether the window had its full length.
+    had_full_window: bool,
     limit: Option<String>,
     cpu_warnings: Vec<CpuWarning>,
 }
 
-/// The machines of all seeds.
+/// Results of the machines of all seeds.
 #[derive(Default)]
 struct SeedsSummary {
     outcomes: Vec<SeedOutcome>,
-    /// Whether all windows had their whole length.
-    is_whole: bool,
+    /// Whether all windows had their full length.
+    had_full_window: bool,
     /// The first limit that ended a machine early.
     limit: Option<String>,
     /// The first error of a machine.
@@ -106,8 +106,9 @@ struct SeedsSummary {
 }
 
 impl SeedsSummary {
-    fn add(&mut self, seed: u64, ran: Result<SeedRun, BenchError>) {
-        let ran = ran.unwrap_or_else(|error| {
+    /// Adds the results of a seed's machine. A machine that failed adds only its error, and the time limit if this ended it.
+    fn add(&mut self, seed: u64, seed_run: Result<SeedRun, BenchError>) {
+        let seed_run = seed_run.unwrap_or_else(|error| {
             // The guest of a machine that a limit ended does not respond any more.
             let limit = match &error {
                 BenchError::TimeLimit(text) => Some(text.clone()),
@@ -116,12 +117,12 @@ impl SeedsSummary {
             self.error.get_or_insert(error);
             SeedRun { limit, ..SeedRun::default() }
         });
-        self.is_whole &= ran.is_whole;
-        self.limit = self.limit.take().or(ran.limit);
-        for warning in ran.cpu_warnings {
+        self.had_full_window &= seed_run.had_full_window;
+        self.limit = self.limit.take().or(seed_run.limit);
+        for warning in seed_run.cpu_warnings {
             self.cpu_warnings.add(&format!("seed {seed}"), warning);
         }
-        self.outcomes.extend(ran.outcome);
+        self.outcomes.extend(seed_run.outcome);
     }
 }
 
@@ -169,8 +170,8 @@ impl SimWakeup {
     /// What is known of the machine before it runs.
     fn expected(&self) -> Expected<'static> {
         let WakeupRequest { warm_up_ns, duration_ns, .. } = self.settings.request;
-        let ns = u128::from(START_NS) + u128::from(warm_up_ns) + u128::from(duration_ns);
-        let cycles = ns * u128::from(self.settings.guest.clock_hz()) / 1_000_000_000;
+        let window_ns = u128::from(START_NS) + u128::from(warm_up_ns) + u128::from(duration_ns);
+        let cycles = window_ns * u128::from(self.settings.guest.clock_hz()) / 1_000_000_000;
         Expected {
             label: LABEL,
             window_cycles: u64::try_from(cycles).ok(),
@@ -186,12 +187,14 @@ impl SimWakeup {
 
     /// The seeds of the machines, in order.
     fn seeds(&self) -> Vec<Option<u64>> {
-        let first = self.settings.request.seed;
+        let first_seed = self.settings.request.seed;
         match self.settings.seeds {
-            None => vec![first],
+            None => vec![first_seed],
             Some(count) => {
-                let first = first.unwrap_or(1);
-                (0..u64::from(count)).map(|number| Some(first.saturating_add(number))).collect()
+                let first_seed = first_seed.unwrap_or(1);
+                (0..u64::from(count))
+                    .map(|number| Some(first_seed.saturating_add(number)))
+                    .collect()
             }
         }
     }
@@ -200,61 +203,38 @@ impl SimWakeup {
     ///
     /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
-        let planned = |seed: Option<u64>| {
+        let plan_machine = |seed: Option<u64>| {
             let work = self.settings.guest.work(&self.request(seed), &self.expected())?;
             let label = self.settings.seeds.and(seed).map(|seed| format!("seed {seed}"));
             Ok((label.unwrap_or_else(|| LABEL.to_owned()), work))
         };
-        self.seeds().into_iter().map(planned).collect()
+        self.seeds().into_iter().map(plan_machine).collect()
     }
 
     /// Runs the machine of the request. `None` if the user asked to stop before its window opened.
     fn run_one(&mut self) -> Result<Option<WakeupSample>, BenchError> {
-        let planned = PlannedMachines { experiment: "wakeup", count: 1, at_once: 1 };
-        self.settings.guest.progress.plan(planned);
+        let planned_machines = PlannedMachines { experiment: "wakeup", count: 1, at_once: 1 };
+        self.settings.guest.progress.plan(planned_machines);
         let flight = self.settings.flight_record_ns.map(Flight::EndOfWindow);
-        let ran = self.run(self.settings.request.seed, Observers { blocks: None, flight })?;
-        Ok(ran.map(|ran| self.keep(ran)))
+        let observers = Observers { block_window: None, flight };
+        let machine = self.run(self.settings.request.seed, observers)?;
+        Ok(machine.map(|machine| self.take_sample(machine)))
     }
 
-    /// Runs the machines of all seeds, then the machine with the worst wake-up once more. `None` after a stop request before
-    /// the first window opened.
+    /// Runs the machines of all seeds, then the machine with the worst wake-up once more. The sample is that of the second
+    /// run, and of the first run if there is no second. `None` after a stop request before the first window opened.
     ///
-    /// Fails if a machine fails, or if the worst wake-up differs in the second run.
+    /// Fails if a machine fails, or if the worst wake-up differs in the second run. If a limit or the user ended the
+    /// machines early, and a seed has results, failed machines are no error.
     fn run_seeds(&mut self) -> Result<Option<WakeupSample>, BenchError> {
-        let (seeds, jobs) = (self.seeds(), self.settings.jobs);
-        let planned =
-            PlannedMachines { experiment: "wakeup", count: seeds.len() + 1, at_once: jobs.count };
-        self.settings.guest.progress.plan(planned);
-        // Keeps only the machine with the worst wake-up, because the samples of all machines together are large.
-        let worst_seed: Mutex<Option<WorstSeed>> = Mutex::new(None);
-        let bench = &*self;
-        let run_seed = |_: usize, seed: &Option<u64>| {
-            if bench.stop_requested() {
-                return Ok(SeedRun::default());
-            }
-            let Some(ran) = bench.run(*seed, Observers::default())? else {
-                return Ok(SeedRun::default());
-            };
-            let outcome = SeedOutcome::worst_of_window(seed.unwrap_or(0), &ran.sample);
-            let seed_run = SeedRun {
-                is_whole: !ran.sample.interrupted,
-                limit: ran.limit.clone(),
-                cpu_warnings: ran.sample.cpu_warnings.clone(),
-                outcome: outcome.clone(),
-            };
-            let mut worst_seed = worst_seed.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(outcome) = outcome
-                && worst_seed.as_ref().is_none_or(|worst| is_worse(&outcome, &worst.outcome))
-            {
-                *worst_seed = Some(WorstSeed { outcome, machine: ran });
-            }
-            Ok(seed_run)
+        let seeds = self.seeds();
+        let planned_machines = PlannedMachines {
+            experiment: "wakeup",
+            count: seeds.len() + 1,
+            at_once: self.settings.jobs.count,
         };
-        let mut summary = SeedsSummary { is_whole: true, ..SeedsSummary::default() };
-        for (seed_run, seed) in for_each(jobs, &seeds, run_seed).into_iter().zip(&seeds) {
-            summary.add(seed.unwrap_or(0), seed_run);
-        }
+        self.settings.guest.progress.plan(planned_machines);
+        let (summary, worst_seed) = self.run_all_seeds(&seeds);
         let ended_early = summary.limit.is_some() || self.stop_requested();
         let must_fail = summary.outcomes.is_empty() || !ended_early;
         if let Some(error) = summary.error
@@ -262,33 +242,25 @@ impl SimWakeup {
         {
             return Err(error);
         }
-        let worst_seed = worst_seed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(WorstSeed { outcome: worst, machine: first_run }) = worst_seed else {
             return Ok(None);
         };
-        let repeated_run = if summary.is_whole && !ended_early {
-            self.repeat_worst(&worst, first_run.worst_blocks)?
+        let repeated_run = if summary.had_full_window && !ended_early {
+            self.repeat_worst(&worst, first_run.worst_block_window)?
         } else {
             None
         };
         let is_repeated = repeated_run.is_some();
-        let has_blocks = first_run.worst_blocks.is_some();
-        let mut sample = self.keep(repeated_run.unwrap_or(first_run));
+        let has_blocks = first_run.worst_block_window.is_some();
+        let mut sample = self.take_sample(repeated_run.unwrap_or(first_run));
+        self.limit = self.limit.take().or(summary.limit);
         if is_repeated && !has_blocks {
             sample.absent.push(no_functions(NO_CONTEXTS));
         }
-        self.limit = self.limit.take().or(summary.limit);
-        sample.interrupted |= !is_repeated;
         sample.facts.insert("worst_seed".to_owned(), json!(worst.seed));
         sample.facts.insert("worst_seed_runs".to_owned(), json!(1 + u32::from(is_repeated)));
         if !is_repeated {
-            for table in [flight_table::NAME, "worst_functions"] {
-                sample.absent.push(Absence::new(table, "all rows", WORST_NOT_REPEATED));
-            }
-            let (done, all) = (summary.outcomes.len(), seeds.len());
-            sample.warnings.push(format!(
-                "{done} of {all} seeds have results, and the machine with the latest wake-up did not run again"
-            ));
+            note_missing_repetition(&mut sample, summary.outcomes.len(), seeds.len());
         }
         sample.warnings.extend(summary.cpu_warnings.lines());
         // The warnings of all seeds are in the lines above. Only a warning that makes the run broken stays with its CPU.
@@ -296,51 +268,91 @@ impl SimWakeup {
         sample.seeds = summary.outcomes;
         Ok(Some(sample))
     }
+    /// Runs the machines of all seeds, several at the same time. Returns the results in the order of the seeds, and the
+    /// machine with the latest wake-up. It keeps only this machine, because the samples of all machines together are large.
+    fn run_all_seeds(&self, seeds: &[Option<u64>]) -> (SeedsSummary, Option<WorstSeed>) {
+        let worst_seed: Mutex<Option<WorstSeed>> = Mutex::new(None);
+        let run_seed = |_: usize, seed: &Option<u64>| {
+            if self.stop_requested() {
+                return Ok(SeedRun::default());
+            }
+            let Some(machine) = self.run(*seed, Observers::default())? else {
+                return Ok(SeedRun::default());
+            };
+            let outcome = SeedOutcome::worst_of_window(seed.unwrap_or(0), &machine.sample);
+            let seed_run = SeedRun {
+                had_full_window: !machine.sample.interrupted,
+                limit: machine.limit.clone(),
+                cpu_warnings: machine.sample.cpu_warnings.clone(),
+                outcome: outcome.clone(),
+            };
+            let mut worst_seed = worst_seed.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(outcome) = outcome
+                && worst_seed.as_ref().is_none_or(|worst| is_worse(&outcome, &worst.outcome))
+            {
+                *worst_seed = Some(WorstSeed { outcome, machine });
+            }
+            Ok(seed_run)
+        };
+        let mut summary = SeedsSummary { had_full_window: true, ..SeedsSummary::default() };
+        for (seed_run, seed) in for_each(self.settings.jobs, seeds, run_seed).into_iter().zip(seeds)
+        {
+            summary.add(seed.unwrap_or(0), seed_run);
+        }
+        let worst_seed = worst_seed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (summary, worst_seed)
+    }
 
-    /// Runs the machine with the worst wake-up once more, with observers. `None` if a stop or a limit ended it. `blocks`: the
-    /// time in which it executes the blocks of this wake-up.
+    /// Runs the machine with the worst wake-up once more, with observers. `None` if a stop or a limit ended it.
+    /// `block_window`: the time in which it executes the blocks of this wake-up.
     ///
     /// Fails if the worst wake-up of the second run differs from the first.
     fn repeat_worst(
         &self,
         worst: &SeedOutcome,
-        blocks: Option<BlockWindow>,
+        block_window: Option<BlockWindow>,
     ) -> Result<Option<FinishedMachine>, BenchError> {
         let flight = self.settings.flight_record_ns.map(Flight::WorstWakeup);
-        let observers = Observers { blocks, flight };
-        let ran = match self.run(Some(worst.seed), observers) {
+        let observers = Observers { block_window, flight };
+        let machine = match self.run(Some(worst.seed), observers) {
             Err(BenchError::TimeLimit(_)) => return Ok(None),
             Err(_) if self.stop_requested() => return Ok(None),
-            ran => ran?.filter(|ran| !ran.sample.interrupted),
+            machine => machine?,
         };
-        let outcome = |ran: &FinishedMachine| SeedOutcome::worst_of_window(worst.seed, &ran.sample);
-        match ran {
-            Some(ran) if outcome(&ran).as_ref() != Some(worst) => Err(BenchError::Failed(format!(
+        let Some(machine) = machine.filter(|machine| !machine.sample.interrupted) else {
+            return Ok(None);
+        };
+        let outcome = SeedOutcome::worst_of_window(worst.seed, &machine.sample);
+        if outcome.as_ref() != Some(worst) {
+            return Err(BenchError::Failed(format!(
                 "the machine with seed {} was not the same again: its latest wake-up was {} ns late in the first run \
                  (please report this)",
                 worst.seed, worst.late_ns
-            ))),
-            ran => Ok(ran),
+            )));
         }
+        Ok(Some(machine))
     }
 
-    /// Keeps host time, notices and limit of the machine whose window is reported, in place of earlier ones. Returns its
-    /// sample.
-    fn keep(&mut self, ran: FinishedMachine) -> WakeupSample {
-        self.settings.on_host.insert("wall_ns".to_owned(), json!(ran.wall_ns));
-        self.notices = ran.notices;
-        self.limit = ran.limit;
-        ran.sample
+    /// Takes over the machine whose window is reported: its host time, notices and limit replace those of the bench. Returns
+    /// its sample.
+    fn take_sample(&mut self, machine: FinishedMachine) -> WakeupSample {
+        self.settings.on_host.insert("wall_ns".to_owned(), json!(machine.wall_ns));
+        self.notices = machine.notices;
+        self.limit = machine.limit;
+        machine.sample
     }
 
-    /// Runs the machine with a seed. `None` if the user asked to stop before its window opened.
+    /// Runs the machine with a seed. `None` if the user asked to stop before its window opened, or if the record had no room
+    /// for the blocks that `observers` ask for.
+    ///
+    /// Fails without the guest's response, and if the record is broken.
     fn run(
         &self,
         seed: Option<u64>,
         observers: Observers,
     ) -> Result<Option<FinishedMachine>, BenchError> {
         let mut guest = self.settings.guest.clone();
-        guest.watch.blocks = observers.blocks;
+        guest.watch.blocks = observers.block_window;
         let ran = guest.run::<WakeupResponse>(&self.request(seed), self.expected())?;
         let Some(ran) = ran else { return Ok(None) };
         let limit = ran.early.and_then(|early| guest.limit_text(early));
@@ -350,7 +362,7 @@ impl SimWakeup {
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
         // The first run's record was whole: the blocks found no room in this one.
-        if observers.blocks.is_some() && !ran.account.broken.is_empty() {
+        if observers.block_window.is_some() && !ran.account.broken.is_empty() {
             return Ok(None);
         }
         if let Some(broken) = ran.account.broken.first() {
@@ -359,7 +371,7 @@ impl SimWakeup {
         }
         let observed = Observed { response: &response, account: &ran.account };
         let (mut sample, worst) = self.sample(observed, observers.flight)?;
-        if observers.blocks.is_some() {
+        if observers.block_window.is_some() {
             let symbols = self.settings.symbols.as_ref();
             let symbols = guest.with_modules_of_boot(symbols, &ran.modules)?;
             match symbols.zip(worst) {
@@ -377,7 +389,7 @@ impl SimWakeup {
             }
         }
         Ok(Some(FinishedMachine {
-            worst_blocks: worst.and_then(|worst| {
+            worst_block_window: worst.and_then(|worst| {
                 let cpu = cpu_of(&ran.account, worst.cpu)?;
                 functions::block_window(worst, &cpu.transitions, guest.clock_hz())
             }),
@@ -389,7 +401,9 @@ impl SimWakeup {
         }))
     }
 
-    /// Joins the threads with the record, CPU by CPU. Returns the worst wake-up, too.
+    /// Joins the threads with the record, CPU by CPU. Returns the sample, and its worst wake-up: `None` without a wake-up.
+    ///
+    /// Fails if the window was never opened, or if threads and CPUs do not match.
     fn sample(
         &self,
         Observed { response, account }: Observed<'_>,
@@ -399,42 +413,24 @@ impl SimWakeup {
         let region = account.regions.first();
         let region = region.ok_or_else(|| failed("the window was never opened"))?;
         let (mut names, mut facts, mut cpu_warnings) = (Names::default(), Map::new(), Vec::new());
-        let (mut cpus, mut events) = (Vec::new(), 0);
+        let (mut cpus, mut event_count) = (Vec::new(), 0);
         check_cpus(response, self.settings.request.cpus.as_deref(), region.cpus.len())
             .map_err(|reason| failed(&reason))?;
         for thread in &response.threads {
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
             let cpu = cpu.ok_or_else(|| failed("a thread ran on a CPU that there is not"))?;
-            let opened = counter_at_start(thread);
-            let in_window = cpu.transitions.iter().filter(|transition| transition.tsc >= opened);
-            events += in_window.count() as u64;
+            let opened_tsc = counter_at_start(thread);
+            let is_in_window = |transition: &&ContextTransition| transition.tsc >= opened_tsc;
+            event_count += cpu.transitions.iter().filter(is_in_window).count() as u64;
             facts.insert(keys::SCHEDULER.to_owned(), json!(thread.run.scheduler));
-            let starts_ns = cpu.transitions.first().map(|first| first.tsc);
-            if !is_covered(thread, starts_ns) {
-                cpu_warnings.push(CpuWarning::new(thread.run.cpu, NOT_COVERED));
-            }
-            if !clocks_agree(thread) {
-                cpu_warnings.push(CpuWarning::new(thread.run.cpu, CLOCKS_DIFFER));
-            }
-            if let Some(error) = &thread.run.refused_policy {
-                let problem = format!("the guest refuses the scheduling class ({error})");
-                cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
-            }
-            if let Some(error) = &thread.run.unlocked_memory {
-                let problem = format!("the guest's memory is not locked ({error})");
-                cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
-            }
             if let Some(waker) = &thread.run.waker {
                 facts.insert("waker_scheduler".to_owned(), json!(waker.scheduler));
-                if let Some(error) = &waker.refused_policy {
-                    let problem =
-                        format!("the guest refuses the waker's scheduling class ({error})");
-                    cpu_warnings.push(CpuWarning::new(thread.run.cpu, &problem));
-                }
             }
+            let record_start_tsc = cpu.transitions.first().map(|first| first.tsc);
+            cpu_warnings.extend(warnings_of_thread(thread, record_start_tsc));
             cpus.push(self.cpu(thread, cpu, &region.cpus, &mut names, account)?);
         }
-        // Known only now: the guest chooses the measured CPUs.
+        // The guest chooses the measured CPUs, so a waker that shares one of them is known only now.
         let measured: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
         let waker = response.threads.iter().find_map(|thread| thread.run.waker.as_ref());
         let mut warnings = response.warnings.clone();
@@ -447,7 +443,7 @@ impl SimWakeup {
             unmeasured: Vec::new(),
             names: Vec::new(),
             lost_events: Some(0),
-            events: Some(events),
+            events: Some(event_count),
             window_ns: runs().map(|run| run.window_ns).max().unwrap_or(0),
             interrupted: runs().any(|run| run.interrupted),
             warnings,
@@ -469,7 +465,9 @@ impl SimWakeup {
         Ok((sample, worst.map(|(worst, _)| worst)))
     }
 
-    /// The wake-ups of a thread with their parts.
+    /// The wake-ups of a thread with their parts, from the record of its CPU `cpu`, and of its waker's CPU if it has a waker.
+    ///
+    /// Fails if the machine does not have the waker's CPU.
     fn cpu(
         &self,
         thread: &GuestThread,
@@ -516,6 +514,40 @@ impl SimWakeup {
     }
 }
 
+/// Says in the sample what it lacks, because the machine with the worst wake-up did not run again.
+fn note_missing_repetition(sample: &mut WakeupSample, finished_seeds: usize, all_seeds: usize) {
+    sample.interrupted = true;
+    for table in [flight_table::NAME, "worst_functions"] {
+        sample.absent.push(Absence::new(table, "all rows", WORST_NOT_REPEATED));
+    }
+    sample.warnings.push(format!(
+        "{finished_seeds} of {all_seeds} seeds have results, and the machine with the latest wake-up did not run again"
+    ));
+}
+
+/// What is wrong with the record or the settings of a thread. `record_start_tsc`: the time-stamp counter where the record
+/// of its CPU's contexts starts; `None` if the record is empty.
+fn warnings_of_thread(thread: &GuestThread, record_start_tsc: Option<u64>) -> Vec<CpuWarning> {
+    let mut problems = Vec::new();
+    if !is_covered(thread, record_start_tsc) {
+        problems.push(NOT_COVERED.to_owned());
+    }
+    if !clocks_agree(thread) {
+        problems.push(CLOCKS_DIFFER.to_owned());
+    }
+    if let Some(error) = &thread.run.refused_policy {
+        problems.push(format!("the guest refuses the scheduling class ({error})"));
+    }
+    if let Some(error) = &thread.run.unlocked_memory {
+        problems.push(format!("the guest's memory is not locked ({error})"));
+    }
+    let waker = thread.run.waker.as_ref();
+    if let Some(error) = waker.and_then(|waker| waker.refused_policy.as_ref()) {
+        problems.push(format!("the guest refuses the waker's scheduling class ({error})"));
+    }
+    problems.iter().map(|problem| CpuWarning::new(thread.run.cpu, problem)).collect()
+}
+
 /// The response and the record of a machine.
 #[derive(Clone, Copy)]
 struct Observed<'a> {
@@ -528,15 +560,16 @@ fn cpu_of(account: &Accounting, cpu: u32) -> Option<&CpuUse> {
     account.regions.first()?.cpus.iter().find(|candidate| candidate.cpu == cpu)
 }
 
-/// The worst wake-up of a window by the time-stamp counter, and its length in ns. The same one as
-/// [`SeedOutcome::worst_of_window`] finds.
+/// The worst wake-up of a window: by the time-stamp counter, and by the guest's clock. It is the wake-up that
+/// [`SeedOutcome::worst_of_window`] finds. `None` without a wake-up.
 fn worst_wakeup(
     sample: &WakeupSample,
     response: &WakeupResponse,
 ) -> Option<(WakeupOnCounter, Wakeup)> {
     let worst_of = |cpu: &CpuWakeups| Some((cpu.cpu, cpu.ledger.worst.sorted().first()?.wakeup));
-    let all = sample.cpus.iter().filter_map(worst_of);
-    let (cpu, wakeup) = all.min_by_key(|(cpu, wakeup)| (Reverse(wakeup.late_ns()), *cpu))?;
+    let worst_of_cpus = sample.cpus.iter().filter_map(worst_of);
+    let (cpu, wakeup) =
+        worst_of_cpus.min_by_key(|(cpu, wakeup)| (Reverse(wakeup.late_ns()), *cpu))?;
     let thread = response.threads.iter().find(|thread| thread.run.cpu == cpu)?;
     let is_worst = |record: &[u64; 3]| (record[0], record[1]) == (wakeup.due_ns, wakeup.woke_ns);
     let [_, _, woke_tsc] = with_counter_at_reading(&thread.records).into_iter().find(is_worst)?;
@@ -544,7 +577,7 @@ fn worst_wakeup(
     Some((WakeupOnCounter { cpu, due_tsc, woke_tsc }, wakeup))
 }
 
-/// The record of what ran on the CPUs with a thread. `None` without a wake-up.
+/// The record of what ran on the CPUs with a thread. Adds the contexts to `names`. `None` without a wake-up.
 fn flight_record(
     flight: Flight,
     worst: Option<(WakeupOnCounter, Wakeup)>,
@@ -562,7 +595,7 @@ fn flight_record(
     let cpus: Vec<u32> = response.threads.iter().map(|thread| thread.run.cpu).collect();
     let mut recorder = FlightRecorder::new(length_ns, &cpus);
     for thread in &response.threads {
-        // The guest's clock and the counter advance at the same rate.
+        // The guest's clock and the counter advance at the same rate, so one reading of both gives their offset.
         let readings = with_counter_at_reading(&thread.records);
         let is_worst = |record: &&[u64; 3]| record[1] == worst.woke_ns;
         let reading = readings.iter().find(is_worst).or(readings.first());
@@ -593,15 +626,15 @@ fn functions_of(
     let ledger = &sample.cpus.iter().find(|cpu| cpu.cpu == worst.cpu)?.ledger;
     let wakeups = ledger.worst.sorted();
     // The parts of a wake-up with very many of them are not all in the order of time.
-    let whole = wakeups.first().filter(|whole| whole.later.is_empty())?;
+    let worst_wakeup = wakeups.first().filter(|wakeup| wakeup.later.is_empty())?;
     let has_counter = |counter: usize| account.counters & (1 << counter) != 0;
-    let counted = Counted {
+    let counted = CountedMisses {
         l1_misses: L1_MISSES.into_iter().all(has_counter),
         l2_misses: L2_MISSES.into_iter().all(has_counter),
     };
     let blocks = &cpu_of(account, worst.cpu)?.blocks;
     let code_at = |address| functions::code_at(symbols, address);
-    let functions = functions::functions(worst, &whole.parts, blocks, counted, code_at);
+    let functions = functions::functions(worst, &worst_wakeup.parts, blocks, counted, code_at);
     Some(WorstFunctions { cpu: worst.cpu, functions })
 }
 
@@ -616,22 +649,22 @@ fn no_functions(reason: &str) -> Absence {
     Absence::new("worst_functions", "all rows", reason)
 }
 
-/// Whether a wake-up is later than another; of equally late ones, that of the smaller seed.
-fn is_worse(one: &SeedOutcome, other: &SeedOutcome) -> bool {
-    (one.late_ns, Reverse(one.seed)) > (other.late_ns, Reverse(other.seed))
+/// Whether a wake-up is later than another. Of two equally late ones, the one of the smaller seed is worse.
+fn is_worse(wakeup: &SeedOutcome, other_wakeup: &SeedOutcome) -> bool {
+    (wakeup.late_ns, Reverse(wakeup.seed)) > (other_wakeup.late_ns, Reverse(other_wakeup.seed))
 }
 
-/// Checks that each CPU of the request has one thread; without a request, each of the machine's `count` CPUs.
+/// Checks that each CPU of the request has one thread, in any order. Without a request, each of the machine's `count` CPUs.
 fn check_cpus(
     response: &WakeupResponse,
     requested: Option<&[u32]>,
-    count: usize,
+    cpu_count: usize,
 ) -> Result<(), String> {
     let mut cpus: Vec<u32> = response.threads.iter().map(|thread| thread.run.cpu).collect();
     cpus.sort_unstable();
     let mut expected = match requested {
         Some(cpus) => cpus.to_vec(),
-        None => (0..count as u32).collect(),
+        None => (0..cpu_count as u32).collect(),
     };
     expected.sort_unstable();
     if cpus == expected {
@@ -654,17 +687,18 @@ pub(super) fn clocks_agree(thread: &GuestThread) -> bool {
     let Some((first, last)) = readings.first().zip(readings.last()) else {
         return true;
     };
-    let passed_ns = last[1].saturating_sub(first[1]);
-    let difference_ns = last[2].saturating_sub(first[2]).abs_diff(passed_ns);
-    difference_ns <= passed_ns / CLOCKS_DIFFER_PARTS + CLOCKS_DIFFER_NS
+    let elapsed_ns = last[1].saturating_sub(first[1]);
+    let difference_ns = last[2].saturating_sub(first[2]).abs_diff(elapsed_ns);
+    difference_ns <= elapsed_ns / CLOCKS_DIFFER_PARTS + CLOCKS_DIFFER_NS
 }
 
-/// Whether the record of contexts, which starts at `starts_ns`, begins before the thread's first due time.
-pub(super) fn is_covered(thread: &GuestThread, starts_ns: Option<u64>) -> bool {
+/// Whether the record of contexts, which starts at `starts_ns` on the time-stamp counter, begins before the thread's first
+/// due time. `true` without a wake-up.
+pub(super) fn is_covered(thread: &GuestThread, record_start_tsc: Option<u64>) -> bool {
     let first = with_counter_at_reading(&thread.records).into_iter().next();
     first.is_none_or(|[due_ns, woke_ns, woke_tsc]| {
         let due_tsc = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
-        starts_ns.is_some_and(|starts_ns| starts_ns <= due_tsc)
+        record_start_tsc.is_some_and(|record_start_tsc| record_start_tsc <= due_tsc)
     })
 }
 

@@ -29,26 +29,28 @@ const DEPTH_MAX: usize = 64;
 /// Names of rows that are no function of the kernel.
 const USER_MODE: &str = "user mode";
 
-/// The time in which a machine records blocks, so that it has those of a wake-up. `transitions`: those of the wake-up's
-/// CPU in an earlier run of the machine. `None` if they do not cover the due time.
+/// The time in which another run of the machine records the blocks of a wake-up. `transitions`: those of the wake-up's CPU in
+/// an earlier run. `None` if they do not cover the due time.
 pub(super) fn block_window(
     wakeup: WakeupOnCounter,
     transitions: &[ContextTransition],
     clock_hz: u64,
 ) -> Option<BlockWindow> {
-    let after = transitions.partition_point(|transition| transition.tsc <= wakeup.due_tsc);
-    let before = transitions.get(after.checked_sub(1)?)?;
-    let next = transitions.get(after);
-    let passed_ns = u128::from(wakeup.due_tsc - before.tsc);
-    let executed = u64::try_from(passed_ns * u128::from(clock_hz) / 1_000_000_000).ok()?;
+    let following = transitions.partition_point(|transition| transition.tsc <= wakeup.due_tsc);
+    let last_transition = transitions.get(following.checked_sub(1)?)?;
+    let next_transition = transitions.get(following);
+    let elapsed_ns = u128::from(wakeup.due_tsc - last_transition.tsc);
+    let elapsed_cycles = u64::try_from(elapsed_ns * u128::from(clock_hz) / 1_000_000_000).ok()?;
     // The idle task may halt, and then executes no cycles. With `idle=poll` it executes very many blocks before the due
     // time, of which the plugin records the last one.
-    let executed = if before.context == KernelContext::Idle { 0 } else { executed };
-    let at_due = before.cycles.saturating_add(executed);
-    let at_due = next.map_or(at_due, |next| at_due.min(next.cycles));
+    let is_idle = last_transition.context == KernelContext::Idle;
+    let executed_cycles = if is_idle { 0 } else { elapsed_cycles };
+    let cycles_at_due = last_transition.cycles.saturating_add(executed_cycles);
+    let cycles_at_due =
+        next_transition.map_or(cycles_at_due, |next| cycles_at_due.min(next.cycles));
     Some(BlockWindow {
         cpu: wakeup.cpu,
-        from_cycles: at_due.saturating_sub(EARLIER_CYCLES),
+        from_cycles: cycles_at_due.saturating_sub(EARLIER_CYCLES),
         due_tsc: wakeup.due_tsc,
         until_tsc: wakeup.woke_tsc,
     })
@@ -56,7 +58,7 @@ pub(super) fn block_window(
 
 /// Which counters the level and the model have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedMisses {
     pub(super) l1_misses: bool,
     pub(super) l2_misses: bool,
 }
@@ -75,78 +77,104 @@ fn is_return_thunk(name: &str) -> bool {
     name.ends_with("return_thunk") || name.ends_with("safe_ret")
 }
 
+/// The code of a block.
+#[derive(Clone, Copy)]
+struct BlockCode {
+    /// The number of its function in the ledger.
+    function: usize,
+    /// Whether the block is at the function's first instruction.
+    is_entry: bool,
+}
+
+/// Looks up the code of each block. Adds the names of functions to `ledger`, and notes return thunks in `calls`. Code in user
+/// mode is one function.
+fn codes_of(
+    blocks: &[BlockStart],
+    ledger: &mut FunctionLedger,
+    calls: &mut CallStacks,
+    code_at: impl Fn(u64) -> (String, bool),
+) -> Vec<BlockCode> {
+    let mut codes_by_address: BTreeMap<u64, BlockCode> = BTreeMap::new();
+    let mut codes = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        let code = block.address.map(|address| {
+            *codes_by_address.entry(address).or_insert_with(|| {
+                let (name, is_entry) = code_at(address);
+                let is_return_thunk = is_return_thunk(&name);
+                let function = ledger.number(name);
+                if is_return_thunk {
+                    calls.return_thunks.insert(function);
+                }
+                BlockCode { function, is_entry }
+            })
+        });
+        codes.push(code.unwrap_or_else(|| BlockCode {
+            function: ledger.number(USER_MODE.to_owned()),
+            is_entry: false,
+        }));
+    }
+    codes
+}
+
 /// The functions that ran in a wake-up, in the order of their first time. `parts`: the parts of the wake-up in the order of
-/// time. `code_at`: the name of the code at an address, and whether a function starts there.
+/// time, with their lengths in ns. `blocks`: in the order of time, from before the due time. `code_at`: the name of the code
+/// at an address, and whether a function starts there.
+///
+/// Each ns from the due time to the end belongs to the function that runs then, or to [`NOT_RECORDED`].
 pub(super) fn functions(
     wakeup: WakeupOnCounter,
     parts: &[(Part, u64)],
     blocks: &[BlockStart],
-    counted: Counted,
+    counted: CountedMisses,
     code_at: impl Fn(u64) -> (String, bool),
 ) -> Vec<FunctionTime> {
     let mut ledger = FunctionLedger::default();
     let mut calls = CallStacks::default();
-    // The names of the blocks, and of the times without one.
-    let mut codes: Vec<(usize, bool)> = Vec::with_capacity(blocks.len());
-    let mut known: BTreeMap<u64, (usize, bool)> = BTreeMap::new();
-    for block in blocks {
-        let code = block.address.map(|address| {
-            *known.entry(address).or_insert_with(|| {
-                let (name, is_entry) = code_at(address);
-                let is_return_thunk = is_return_thunk(&name);
-                let number = ledger.number(name);
-                if is_return_thunk {
-                    calls.return_thunks.insert(number);
-                }
-                (number, is_entry)
-            })
-        });
-        codes.push(code.unwrap_or_else(|| (ledger.number(USER_MODE.to_owned()), false)));
-    }
+    let codes = codes_of(blocks, &mut ledger, &mut calls, code_at);
     let not_recorded = ledger.number(NOT_RECORDED.to_owned());
     let ends_early = blocks.last().is_none_or(|last| last.tsc < wakeup.woke_tsc);
     let mut part_start = wakeup.due_tsc;
     let mut index = blocks.partition_point(|block| block.tsc <= wakeup.due_tsc);
-    // The function that runs now; blocks before the due time only say which.
-    let mut now = index.checked_sub(1).map(|running| codes[running].0);
-    for (number, &(part, length_ns)) in parts.iter().enumerate() {
+    // Blocks before the due time show only which function runs at the due time.
+    let mut running_function = index.checked_sub(1).map(|last| codes[last].function);
+    for (part_number, &(part, length_ns)) in parts.iter().enumerate() {
         let part_end = part_start + length_ns;
         calls.enter(part.running);
-        if let (0, Some(function)) = (number, now) {
+        if let (0, Some(function)) = (part_number, running_function) {
             calls.start(function, false);
         }
         // A processor that takes an interrupt executes no block until the handler's first one.
-        let is_entered = number > 0 && matches!(part.running, Running::Context(_));
+        let is_entered = part_number > 0 && matches!(part.running, Running::Context(_));
         if is_entered && index < blocks.len() && !calls.is_resumed() {
-            now = Some(codes[index].0);
+            running_function = Some(codes[index].function);
         }
-        let mut from = part_start;
+        // The time up to here has its function.
+        let mut charged_until = part_start;
         while let Some(block) = blocks.get(index).filter(|block| block.tsc < part_end) {
-            let at = block.tsc.max(from);
+            let block_start = block.tsc.max(charged_until);
             ledger.add_time(
                 part,
-                now.unwrap_or(not_recorded),
-                at - from,
-                from - wakeup.due_tsc,
+                running_function.unwrap_or(not_recorded),
+                block_start - charged_until,
+                charged_until - wakeup.due_tsc,
                 &calls,
             );
-            from = at;
-            let (function, is_entry) = codes[index];
+            charged_until = block_start;
+            let BlockCode { function, is_entry } = codes[index];
             let is_called = calls.start(function, is_entry);
-            let next = blocks.get(index + 1);
-            ledger.add_block(part, function, is_called, block, next);
-            now = Some(function);
+            ledger.add_block(part, function, is_called, block, blocks.get(index + 1));
+            running_function = Some(function);
             index += 1;
             if index == blocks.len() && ends_early {
-                now = None;
+                running_function = None;
                 calls.forget();
             }
         }
         ledger.add_time(
             part,
-            now.unwrap_or(not_recorded),
-            part_end - from,
-            from - wakeup.due_tsc,
+            running_function.unwrap_or(not_recorded),
+            part_end - charged_until,
+            charged_until - wakeup.due_tsc,
             &calls,
         );
         part_start = part_end;
@@ -154,10 +182,10 @@ pub(super) fn functions(
     ledger.rows(counted)
 }
 
-/// The open contexts of a CPU, the innermost last, each with its open functions.
+/// The contexts of a CPU that have not ended, the innermost last, each with its functions that have not returned.
 #[derive(Debug, Default)]
 struct CallStacks {
-    open: Vec<(Running, Vec<usize>)>,
+    contexts: Vec<(Running, Vec<usize>)>,
     /// The functions that only return to the caller of their caller.
     return_thunks: BTreeSet<usize>,
     /// Whether the innermost context was open before, and was interrupted.
@@ -165,17 +193,17 @@ struct CallStacks {
 }
 
 impl CallStacks {
-    /// A part starts, in which this runs.
+    /// `running` runs from now on, in another part. A task ends all contexts that have not ended.
     fn enter(&mut self, running: Running) {
-        let position = self.open.iter().rposition(|(open, _)| *open == running);
+        let position = self.contexts.iter().rposition(|(open, _)| *open == running);
         self.is_resumed = position.is_some();
         match position {
-            Some(position) => self.open.truncate(position + 1),
+            Some(position) => self.contexts.truncate(position + 1),
             None => {
                 if !matches!(running, Running::Context(_)) {
-                    self.open.clear();
+                    self.contexts.clear();
                 }
-                self.open.push((running, Vec::new()));
+                self.contexts.push((running, Vec::new()));
             }
         }
     }
@@ -184,9 +212,10 @@ impl CallStacks {
         self.is_resumed
     }
 
-    /// A block of `function` starts. `is_entry`: at the function's first instruction. Returns whether this is a call.
+    /// A block of `function` starts. `is_entry`: at the function's first instruction. Returns whether this is a call. A block
+    /// inside of a function that has not returned ends the functions that it called.
     fn start(&mut self, function: usize, is_entry: bool) -> bool {
-        let Some((_, functions)) = self.open.last_mut() else { return is_entry };
+        let Some((_, functions)) = self.contexts.last_mut() else { return is_entry };
         if functions.last() == Some(&function) {
             return false;
         }
@@ -194,7 +223,9 @@ impl CallStacks {
         if functions.last() == Some(&function) && !is_entry {
             return false;
         }
-        if !is_entry && let Some(position) = functions.iter().rposition(|open| *open == function) {
+        if !is_entry
+            && let Some(position) = functions.iter().rposition(|caller| *caller == function)
+        {
             functions.truncate(position + 1);
             return false;
         }
@@ -207,15 +238,16 @@ impl CallStacks {
 
     /// The open functions of the innermost context.
     fn functions(&self) -> &[usize] {
-        self.open.last().map_or(&[], |(_, functions)| functions)
+        self.contexts.last().map_or(&[], |(_, functions)| functions)
     }
 
+    /// Forgets which functions have not returned.
     fn forget(&mut self) {
-        self.open.iter_mut().for_each(|(_, functions)| functions.clear());
+        self.contexts.iter_mut().for_each(|(_, functions)| functions.clear());
     }
 }
 
-/// Sums of a function in a part.
+/// Sums of a function in a part. `first_ns`: its first time, ns after the due time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     first_ns: Option<u64>,
@@ -243,7 +275,8 @@ impl FunctionLedger {
         })
     }
 
-    /// Adds time of a function that ran from `at_ns` after the due time.
+    /// Adds time of a function that ran from `at_ns` after the due time: its self time, and total time of each function that
+    /// has not returned.
     fn add_time(
         &mut self,
         part: Part,
@@ -261,20 +294,21 @@ impl FunctionLedger {
         let callers = calls.functions();
         // A function that calls itself is on the stack more than once.
         let is_first = |position: &usize| !callers[..*position].contains(&callers[*position]);
-        let mut has_own = false;
+        let mut is_on_stack = false;
         for position in (0..callers.len()).filter(is_first) {
             let caller = callers[position];
-            has_own |= caller == function;
+            is_on_stack |= caller == function;
             let sums = self.sums.entry((part, caller)).or_default();
             sums.total_ns += length_ns;
             sums.first_ns.get_or_insert(at_ns);
         }
-        if !has_own {
+        if !is_on_stack {
             self.sums.entry((part, function)).or_default().total_ns += length_ns;
         }
     }
 
-    /// Adds the counters of a block. `next`: the block after it, whose counters include this one.
+    /// Adds a block to its function. `next`: the block after it, whose counters include this one; without it, only the call
+    /// counts.
     fn add_block(
         &mut self,
         part: Part,
@@ -285,18 +319,19 @@ impl FunctionLedger {
     ) {
         let sums = self.sums.entry((part, function)).or_default();
         sums.calls += u64::from(is_called);
-        let Some(next) = next else { return };
-        sums.instructions += next.instructions.saturating_sub(block.instructions);
-        sums.l1_misses += next.l1_misses.saturating_sub(block.l1_misses);
-        sums.l2_misses += next.l2_misses.saturating_sub(block.l2_misses);
+        let Some(next_block) = next else { return };
+        sums.instructions += next_block.instructions.saturating_sub(block.instructions);
+        sums.l1_misses += next_block.l1_misses.saturating_sub(block.l1_misses);
+        sums.l2_misses += next_block.l2_misses.saturating_sub(block.l2_misses);
     }
 
-    /// The rows of the functions with the most time, and a row for the others of each part.
-    fn rows(self, counted: Counted) -> Vec<FunctionTime> {
+    /// The rows of the functions with the most time, and a row for all other functions of each part; in the order of their
+    /// first time.
+    fn rows(self, counted: CountedMisses) -> Vec<FunctionTime> {
         let FunctionLedger { names, sums } = self;
-        let mut kept: Vec<_> =
+        let mut sums_by_time: Vec<_> =
             sums.into_iter().filter_map(|(key, sums)| Some((key, sums.first_ns?, sums))).collect();
-        kept.sort_by_key(|(key, _, sums)| (std::cmp::Reverse(sums.self_ns), *key));
+        sums_by_time.sort_by_key(|(key, _, sums)| (std::cmp::Reverse(sums.self_ns), *key));
         let row = |part: Part, function: &str, first_ns: u64, sums: &Sums| FunctionTime {
             part,
             function: function.to_owned(),
@@ -309,20 +344,30 @@ impl FunctionLedger {
             l2_misses: counted.l2_misses.then_some(sums.l2_misses),
         };
         let mut rows = Vec::new();
-        let mut others: BTreeMap<Part, FunctionTime> = BTreeMap::new();
-        for ((part, function), first_ns, sums) in kept {
+        let mut other_functions: BTreeMap<Part, FunctionTime> = BTreeMap::new();
+        for ((part, function), first_ns, sums) in sums_by_time {
             let name = names[function].as_str();
-            let new = row(part, name, first_ns, &sums);
+            let row_of_function = row(part, name, first_ns, &sums);
             let is_recorded = name != NOT_RECORDED;
             if rows.len() < ROWS_MAX || !is_recorded {
-                rows.push(if is_recorded { new } else { without_counters(new) });
+                rows.push(if is_recorded {
+                    row_of_function
+                } else {
+                    without_counters(row_of_function)
+                });
                 continue;
             }
-            let other =
-                FunctionTime { function: OTHER_FUNCTIONS.to_owned(), total_ns: None, ..new };
-            others.entry(part).and_modify(|sum| sum.add(&other)).or_insert(other);
+            let folded_row = FunctionTime {
+                function: OTHER_FUNCTIONS.to_owned(),
+                total_ns: None,
+                ..row_of_function
+            };
+            other_functions
+                .entry(part)
+                .and_modify(|sum| sum.add(&folded_row))
+                .or_insert(folded_row);
         }
-        rows.extend(others.into_values());
+        rows.extend(other_functions.into_values());
         rows.sort_by_key(|row| (row.first_ns, row.part));
         rows
     }
@@ -346,7 +391,7 @@ mod tests {
     use lab::wakeup::Stage;
     use proptest::prelude::*;
 
-    const COUNTED: Counted = Counted { l1_misses: true, l2_misses: false };
+    const COUNTED: CountedMisses = CountedMisses { l1_misses: true, l2_misses: false };
     const WAKEUP: WakeupOnCounter = WakeupOnCounter { cpu: 1, due_tsc: 1_000, woke_tsc: 1_600 };
 
     /// Function N has the addresses from 100 N on.

@@ -29,6 +29,7 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// The number of a context's name; a name that occurs for the first time is added to the list.
     fn number(&mut self, context: KernelContext, account: &Accounting) -> u32 {
         if let Some(number) = self.numbers.get(&context) {
             return *number;
@@ -38,11 +39,12 @@ impl Names {
             KernelContext::Idle => ContextName::Task(IDLE.to_owned()),
             other => source_name(other, other, account),
         };
-        let known = self.list.iter().position(|known| *known == name);
-        let number = known.unwrap_or_else(|| {
+        let position = self.list.iter().position(|candidate| *candidate == name);
+        let number = position.unwrap_or_else(|| {
             self.list.push(name);
             self.list.len() - 1
         });
+        // Bounds the memory for contexts without a name of their own.
         if self.numbers.len() < 10 * NAMES_MAX {
             self.numbers.insert(context, number as u32);
         }
@@ -100,41 +102,41 @@ pub(super) fn marks(
     account: &Accounting,
 ) -> Vec<Mark> {
     let mut marks = Vec::new();
-    let mut task = None;
-    let mut open: Vec<u32> = Vec::new();
+    let mut current_task = None;
+    let mut open_contexts: Vec<u32> = Vec::new();
     for transition in transitions {
         let at_ns = transition.tsc.wrapping_add(clock_offset_ns);
         let mut mark = |what| marks.push(Mark { at_ns, what });
-        let bottom = match names.running((transition.task, transition.task), thread, account) {
+        let task_mark = match names.running((transition.task, transition.task), thread, account) {
             Running::Thread => What::SwitchBack,
             Running::Context(number) | Running::Task(number) => What::SwitchTo(number),
             Running::Unknown | Running::Waker => {
                 What::SwitchTo(names.number(KernelContext::Unknown, account))
             }
         };
-        if task != Some(bottom) {
-            // A switch closes all contexts.
-            open.clear();
-            task = Some(bottom);
-            mark(bottom);
+        if current_task != Some(task_mark) {
+            // A switch of tasks ends all contexts.
+            open_contexts.clear();
+            current_task = Some(task_mark);
+            mark(task_mark);
         }
         if !transition.context.is_interrupt_or_exception() {
-            if let Some(outermost) = open.first() {
+            if let Some(outermost) = open_contexts.first() {
                 mark(What::Leave(*outermost));
             }
-            open.clear();
+            open_contexts.clear();
             continue;
         }
         let context = names.number(transition.context, account);
-        match open.iter().rposition(|number| *number == context) {
+        match open_contexts.iter().rposition(|number| *number == context) {
             Some(position) => {
-                if let Some(inner) = open.get(position + 1) {
-                    mark(What::Leave(*inner));
+                if let Some(interrupting) = open_contexts.get(position + 1) {
+                    mark(What::Leave(*interrupting));
                 }
-                open.truncate(position + 1);
+                open_contexts.truncate(position + 1);
             }
             None => {
-                open.push(context);
+                open_contexts.push(context);
                 mark(What::Enter(context));
             }
         }
@@ -173,11 +175,12 @@ struct Piece {
 /// A timer's interrupt that begins this soon after another one is the thread's; the first one was a tick, ns.
 const SECOND_TIMER_NS: u64 = 20_000;
 
-/// Returns the parts of the time from `due_tsc` to `woke_tsc` in the order of time, by the transitions of the CPU. They
-/// add up to this time, also if the transitions do not cover it.
+/// Returns the parts of the time from `due_tsc` to `woke_tsc` in the order of time, with their lengths in ns, by the
+/// transitions of the CPU. They add up to this time, also if the transitions do not cover it.
 ///
-/// The stage `expiry` ends with the local timer's interrupt that wakes the thread: the simulator does not see at which of
-/// its instructions.
+/// The stages follow each other: expiry, scheduling, return. The stage `expiry` ends with the local timer's interrupt that
+/// wakes the thread: the simulator does not see at which of its instructions. The stage `return` starts when the kernel
+/// switches to the thread; if the thread loses the CPU again, that time counts as scheduling.
 pub(super) fn parts(
     window: (u64, u64),
     transitions: &[ContextTransition],
@@ -185,24 +188,26 @@ pub(super) fn parts(
     names: &mut Names,
     account: &Accounting,
 ) -> Vec<(Part, u64)> {
-    let pieces = pieces(window, transitions, thread, names, account);
+    let pieces = split_into_pieces(window, transitions, thread, names, account);
     let is_task = |piece: &Piece| matches!(piece.running, Running::Task(_));
     let is_thread = |piece: &Piece| piece.running == Running::Thread;
     // Where the kernel switches to the thread. `None` for a thread that did not sleep yet and kept the CPU.
-    let slept = pieces.iter().position(is_task);
-    let switch = slept.and_then(|from| Some(from + pieces[from..].iter().position(is_thread)?));
-    let woken = woken_after(&pieces[..switch.unwrap_or(pieces.len())]);
+    let first_task = pieces.iter().position(is_task);
+    let switch_index = first_task
+        .and_then(|first_task| Some(first_task + pieces[first_task..].iter().position(is_thread)?));
+    let last_timer_piece = woken_after(&pieces[..switch_index.unwrap_or(pieces.len())]);
     let mut parts = Vec::new();
-    let mut is_running = true;
-    for (number, piece) in pieces.iter().enumerate() {
-        let is_after_switch = match switch {
-            Some(switch) => number >= switch,
-            None => woken.is_some_and(|woken| number > woken) && slept.is_none(),
+    let mut has_cpu = true;
+    for (index, piece) in pieces.iter().enumerate() {
+        let is_after_timer = last_timer_piece.is_some_and(|timer_piece| index > timer_piece);
+        let is_after_switch = match switch_index {
+            Some(switch_index) => index >= switch_index,
+            None => is_after_timer && first_task.is_none(),
         };
         // After the switch, the thread may lose the CPU again.
-        is_running = if is_thread(piece) { true } else { is_running && !is_task(piece) };
-        let is_woken = is_after_switch || woken.is_some_and(|woken| number > woken);
-        let stage = match (is_woken, is_after_switch && is_running) {
+        has_cpu = if is_thread(piece) { true } else { has_cpu && !is_task(piece) };
+        let is_woken = is_after_switch || is_after_timer;
+        let stage = match (is_woken, is_after_switch && has_cpu) {
             (_, true) => Stage::Return,
             (true, false) => Stage::Scheduling,
             (false, false) => Stage::Expiry,
@@ -215,7 +220,8 @@ pub(super) fn parts(
 /// The vectors of the interrupts that a wake-up sends to a halted CPU: reschedule, and a call of a function.
 const WAKE_VECTORS: [u8; 2] = [0xfd, 0xfb];
 
-/// Returns the parts of a wake-up that a waker sent, like [`parts`]. `due_tsc` is when the waker sent it.
+/// Returns the parts of a wake-up that a waker sent, like [`parts`]. `due_tsc` is when the waker sent it. `waker` and
+/// `sleeper`: the waker and the woken thread, each with the transitions of its CPU.
 ///
 /// The simulator does not see at which instruction of its system call the waker wakes the thread. The stage `waking`
 /// ends with the first of these: the waker returns from its system call, an interrupt of the wake-up begins on the thread's
@@ -223,22 +229,28 @@ const WAKE_VECTORS: [u8; 2] = [0xfd, 0xfb];
 pub(super) fn sent_parts(
     (due_tsc, woke_tsc): (u64, u64),
     waker: ThreadOnCpu<'_>,
-    measured: ThreadOnCpu<'_>,
+    sleeper: ThreadOnCpu<'_>,
     names: &mut Names,
     account: &Accounting,
 ) -> Vec<(Part, u64)> {
-    let woken_tsc = woken_by((due_tsc, woke_tsc), waker, measured);
+    let woken_tsc = waking_end((due_tsc, woke_tsc), waker, sleeper);
     let mut parts = Vec::new();
-    let waking = pieces((due_tsc, woken_tsc), waker.transitions, waker.thread, names, account);
-    for piece in waking {
+    let waking_pieces =
+        split_into_pieces((due_tsc, woken_tsc), waker.transitions, waker.thread, names, account);
+    for piece in waking_pieces {
         let is_waker = piece.running == Running::Thread;
         let running = if is_waker { Running::Waker } else { piece.running };
         push(&mut parts, Part { stage: Stage::Waking, running }, piece.length_ns);
     }
     let mut has_cpu = false;
-    let on_cpu =
-        pieces((woken_tsc, woke_tsc), measured.transitions, measured.thread, names, account);
-    for piece in on_cpu {
+    let pieces_after_waking = split_into_pieces(
+        (woken_tsc, woke_tsc),
+        sleeper.transitions,
+        sleeper.thread,
+        names,
+        account,
+    );
+    for piece in pieces_after_waking {
         // After the switch, the thread may lose the CPU again.
         has_cpu = match piece.running {
             Running::Thread => true,
@@ -251,11 +263,11 @@ pub(super) fn sent_parts(
     parts
 }
 
-/// When the stage `waking` ends.
-fn woken_by(
+/// The time-stamp counter at the end of the stage `waking`: see [`sent_parts`]. `woke_tsc` if the record shows no end.
+fn waking_end(
     (due_tsc, woke_tsc): (u64, u64),
     waker: ThreadOnCpu<'_>,
-    measured: ThreadOnCpu<'_>,
+    sleeper: ThreadOnCpu<'_>,
 ) -> u64 {
     let is_call = |transition: &&ContextTransition| {
         waker.is_task(transition.task) && matches!(transition.context, KernelContext::Syscall(_))
@@ -268,11 +280,12 @@ fn woken_by(
         KernelContext::Interrupt(vector) => {
             transition.tsc >= call_tsc && WAKE_VECTORS.contains(&vector)
         }
-        _ => measured.is_task(transition.task),
+        _ => sleeper.is_task(transition.task),
     };
-    let woken = measured.within(due_tsc, woke_tsc).find(wakes);
-    let first = call_end.into_iter().chain(woken).map(|transition| transition.tsc).min();
-    first.unwrap_or(woke_tsc).clamp(due_tsc, woke_tsc.max(due_tsc))
+    let interrupt_or_switch = sleeper.within(due_tsc, woke_tsc).find(wakes);
+    let end =
+        call_end.into_iter().chain(interrupt_or_switch).map(|transition| transition.tsc).min();
+    end.unwrap_or(woke_tsc).clamp(due_tsc, woke_tsc.max(due_tsc))
 }
 
 /// The last piece of the timer's interrupt that wakes the thread. `None` if there is none.
@@ -294,33 +307,35 @@ fn woken_after(pieces: &[Piece]) -> Option<usize> {
     Some(woken)
 }
 
-/// The pieces of the time from `due_tsc` to `woke_tsc`, in order.
-fn pieces(
+/// The pieces of the time from `due_tsc` to `woke_tsc`, in order. They add up to this time. Before the first transition, the
+/// context is unknown.
+fn split_into_pieces(
     (due_tsc, woke_tsc): (u64, u64),
     transitions: &[ContextTransition],
     thread: u32,
     names: &mut Names,
     account: &Accounting,
 ) -> Vec<Piece> {
-    let first = transitions.partition_point(|transition| transition.tsc <= due_tsc);
-    let before = first.checked_sub(1).and_then(|index| transitions.get(index));
-    let mut current =
-        before.map_or((KernelContext::Unknown, KernelContext::Unknown), context_and_task);
-    let mut now_tsc = due_tsc;
-    let inside = transitions[first..].iter().take_while(|transition| transition.tsc < woke_tsc);
+    let first_inside = transitions.partition_point(|transition| transition.tsc <= due_tsc);
+    let last_before = first_inside.checked_sub(1).and_then(|index| transitions.get(index));
+    let (mut context, mut task) =
+        last_before.map_or((KernelContext::Unknown, KernelContext::Unknown), context_and_task);
+    let mut piece_start_tsc = due_tsc;
+    let inside =
+        transitions[first_inside..].iter().take_while(|transition| transition.tsc < woke_tsc);
     let changes = inside.map(|transition| (transition.tsc, Some(context_and_task(transition))));
     let mut pieces = Vec::new();
     for (at_tsc, next) in changes.chain([(woke_tsc, None)]) {
-        let length_ns = at_tsc.saturating_sub(now_tsc);
+        let length_ns = at_tsc.saturating_sub(piece_start_tsc);
         if length_ns > 0 {
             pieces.push(Piece {
-                running: names.running(current, thread, account),
-                is_timer: current.0 == KernelContext::Interrupt(LOCAL_TIMER),
+                running: names.running((context, task), thread, account),
+                is_timer: context == KernelContext::Interrupt(LOCAL_TIMER),
                 length_ns,
             });
         }
-        now_tsc = at_tsc.max(now_tsc);
-        current = next.unwrap_or(current);
+        piece_start_tsc = at_tsc.max(piece_start_tsc);
+        (context, task) = next.unwrap_or((context, task));
     }
     pieces
 }

@@ -55,12 +55,27 @@ pub(super) struct CpuTruth<'a> {
     probes: Vec<Interval>,
     /// Cycles of these calls, without the contexts that interrupted them.
     probe_cycles: u64,
-    /// The contexts between their probes, by start, and for each one the latest end of it and all before it.
-    contexts: Vec<(Interval, KernelContext, u64)>,
-    /// From when on which task had the CPU.
-    tasks: Vec<(u64, KernelContext)>,
+    /// The contexts between their probes, sorted by start.
+    contexts: Vec<TracedContext>,
+    /// The tasks that had the CPU, in order.
+    tasks: Vec<TaskStart>,
     /// The local timer's interrupts, from the first to the last instruction.
     timers: Vec<Interval>,
+}
+
+/// A context between its probes.
+struct TracedContext {
+    interval: Interval,
+    context: KernelContext,
+    /// The latest end of this context and all contexts that start before it.
+    latest_end: u64,
+}
+
+/// A task gets the CPU.
+struct TaskStart {
+    /// The time-stamp counter.
+    tsc: u64,
+    task: KernelContext,
 }
 
 /// A part of a wake-up, with the time of BPF programs in it.
@@ -79,20 +94,26 @@ pub(super) struct TrueWindow {
     /// The kernel's number of the thread.
     pub(super) thread: u32,
     /// When the kernel woke the thread; `None` if it did not sleep.
-    pub(super) woken: Option<u64>,
+    pub(super) woken_tsc: Option<u64>,
 }
 
 impl<'a> CpuTruth<'a> {
-    pub(super) fn of(cpu: &'a CpuUse) -> CpuTruth<'a> {
+    /// Reads the record of a CPU. It needs the spans of the probes and of interrupts.
+    pub(super) fn new(cpu: &'a CpuUse) -> CpuTruth<'a> {
         let transitions = &cpu.transitions[..];
         let mut spans: Vec<(Interval, KernelContext)> =
             cpu.spans.iter().map(|span| (interval_of(span, transitions), span.context)).collect();
         spans.sort_by_key(|(interval, _)| (interval.start, std::cmp::Reverse(interval.end)));
-        let at = |wanted: &[u32]| -> Vec<Interval> {
-            let is_wanted = |context: KernelContext| {
-                probe_position(context).is_some_and(|position| wanted.contains(&position))
+        // The calls of the probes with these positions.
+        let calls_of = |positions: &[u32]| -> Vec<Interval> {
+            let has_position = |context: KernelContext| {
+                probe_position(context).is_some_and(|position| positions.contains(&position))
             };
-            spans.iter().filter(|(_, context)| is_wanted(*context)).map(|(time, _)| *time).collect()
+            spans
+                .iter()
+                .filter(|(_, context)| has_position(*context))
+                .map(|(time, _)| *time)
+                .collect()
         };
         let probes = spans.iter().filter(|(_, context)| probe_position(*context).is_some());
         let probe_spans = cpu.spans.iter().filter(|span| probe_position(span.context).is_some());
@@ -102,8 +123,8 @@ impl<'a> CpuTruth<'a> {
             transitions,
             probes: probes.map(|(interval, _)| *interval).collect(),
             probe_cycles: probe_spans.map(|span| span.self_cycles).sum(),
-            contexts: contexts(&spans, &at),
-            tasks: tasks(transitions, &at(&[SWITCH_PROBE])),
+            contexts: traced_contexts(&spans, &calls_of),
+            tasks: task_starts(transitions, &calls_of(&[SWITCH_PROBE])),
             timers: timers.map(|(interval, _)| *interval).collect(),
         }
     }
@@ -113,30 +134,31 @@ impl<'a> CpuTruth<'a> {
         (self.probes.len() as u64, self.probe_cycles)
     }
 
-    /// The parts of a wake-up in the order of time. They add up to its time.
+    /// The parts of a wake-up in the order of time. They add up to its time. A part ends where a context, a probe or a task
+    /// starts or ends, and where the kernel wakes the thread. Adds contexts and tasks to `names`.
     pub(super) fn parts(
         &self,
         window: TrueWindow,
         names: &mut Names,
         account: &Accounting,
     ) -> Vec<TruePart> {
-        let mut cuts = vec![window.time.start, window.time.end];
-        let open: Vec<(Interval, KernelContext)> = self.contexts_in(window.time).collect();
+        let mut boundaries = vec![window.time.start, window.time.end];
+        let contexts: Vec<(Interval, KernelContext)> = self.contexts_in(window.time).collect();
         let probes = in_order(&self.probes, window.time);
-        for interval in open.iter().map(|(interval, _)| interval).chain(probes) {
-            cuts.extend([interval.start, interval.end]);
+        for interval in contexts.iter().map(|(interval, _)| interval).chain(probes) {
+            boundaries.extend([interval.start, interval.end]);
         }
-        cuts.extend(
-            self.tasks.iter().map(|(start, _)| *start).filter(|tsc| window.time.contains(*tsc)),
+        boundaries.extend(
+            self.tasks.iter().map(|start| start.tsc).filter(|tsc| window.time.contains(*tsc)),
         );
-        cuts.extend(window.woken);
-        cuts.retain(|tsc| window.time.start <= *tsc && *tsc <= window.time.end);
-        cuts.sort_unstable();
-        cuts.dedup();
+        boundaries.extend(window.woken_tsc);
+        boundaries.retain(|tsc| window.time.start <= *tsc && *tsc <= window.time.end);
+        boundaries.sort_unstable();
+        boundaries.dedup();
         let mut parts: Vec<TruePart> = Vec::new();
-        for pair in cuts.windows(2) {
-            let (start, length_ns) = (pair[0], pair[1] - pair[0]);
-            let context = open.iter().filter(|(interval, _)| interval.contains(start));
+        for boundary_pair in boundaries.windows(2) {
+            let (start, length_ns) = (boundary_pair[0], boundary_pair[1] - boundary_pair[0]);
+            let context = contexts.iter().filter(|(interval, _)| interval.contains(start));
             let (context_start, context) = context
                 .max_by_key(|(interval, _)| interval.start)
                 .map(|(interval, context)| (interval.start, *context))
@@ -150,9 +172,9 @@ impl<'a> CpuTruth<'a> {
                 probes.iter().any(|probe| probe.contains(start) && probe.start >= context_start);
             let probes_ns = if is_probe { length_ns } else { 0 };
             match parts.last_mut() {
-                Some(last) if last.part == part => {
-                    last.length_ns += length_ns;
-                    last.probes_ns += probes_ns;
+                Some(previous) if previous.part == part => {
+                    previous.length_ns += length_ns;
+                    previous.probes_ns += probes_ns;
                 }
                 _ => parts.push(TruePart { part, length_ns, probes_ns }),
             }
@@ -165,11 +187,11 @@ impl<'a> CpuTruth<'a> {
         let is_thread = |task: KernelContext| is_task(task, window.thread);
         let has_cpu = is_thread(self.task_at(tsc));
         let had_cpu = is_thread(self.task_at(window.time.start));
-        let switches = self.tasks.partition_point(|(start, _)| *start <= window.time.start);
-        let switched = self.tasks[switches..].iter().find(|(_, task)| is_thread(*task));
-        let is_switched = switched.is_some_and(|(start, _)| *start <= tsc);
-        match window.woken {
-            Some(woken) if tsc < woken => Stage::Expiry,
+        let switches = self.tasks.partition_point(|start| start.tsc <= window.time.start);
+        let switched = self.tasks[switches..].iter().find(|start| is_thread(start.task));
+        let is_switched = switched.is_some_and(|start| start.tsc <= tsc);
+        match window.woken_tsc {
+            Some(woken_tsc) if tsc < woken_tsc => Stage::Expiry,
             // A thread that kept the CPU needs no switch.
             _ if has_cpu && is_switched => Stage::Return,
             Some(_) => Stage::Scheduling,
@@ -179,58 +201,60 @@ impl<'a> CpuTruth<'a> {
         }
     }
 
-    /// The instants of a wake-up that occurred, each in ns after the due time.
+    /// The instants of a wake-up that occurred, each in ns after the due time. Empty if the thread did not sleep.
     pub(super) fn instants(&self, window: TrueWindow) -> Vec<(Instant, u64)> {
-        let Some(woken) = window.woken else { return Vec::new() };
+        let Some(woken_tsc) = window.woken_tsc else { return Vec::new() };
         let timer = KernelContext::Interrupt(LOCAL_TIMER);
-        let seen = self
+        let seen_tsc = self
             .contexts_in(window.time)
-            .filter(|(interval, context)| *context == timer && interval.contains(woken))
+            .filter(|(interval, context)| *context == timer && interval.contains(woken_tsc))
             .map(|(interval, _)| interval.start)
             .max();
-        let entered = seen.and_then(|seen| {
-            let outer = self.timers.iter().filter(|timer| timer.contains(seen));
-            outer.map(|timer| timer.start).max()
+        let entered_tsc = seen_tsc.and_then(|seen_tsc| {
+            let interrupts = self.timers.iter().filter(|timer| timer.contains(seen_tsc));
+            interrupts.map(|timer| timer.start).max()
         });
-        let is_in_window = |tsc: u64| woken <= tsc && tsc < window.time.end;
-        let switched = self
+        let is_in_window = |tsc: u64| woken_tsc <= tsc && tsc < window.time.end;
+        let switched_tsc = self
             .tasks
             .iter()
             .rev()
-            .find(|(start, task)| is_in_window(*start) && is_task(*task, window.thread))
-            .map(|(start, _)| *start);
-        let first = switched.and_then(|switched| {
-            let after = self.transitions.partition_point(|transition| transition.tsc < switched);
+            .find(|start| is_in_window(start.tsc) && is_task(start.task, window.thread))
+            .map(|start| start.tsc);
+        let first_instruction_tsc = switched_tsc.and_then(|switched_tsc| {
+            let after =
+                self.transitions.partition_point(|transition| transition.tsc < switched_tsc);
             let user = KernelContext::User(window.thread);
-            let first =
+            let first_instruction_tsc =
                 self.transitions[after..].iter().find(|transition| transition.context == user);
-            first.map(|transition| transition.tsc).filter(|tsc| is_in_window(*tsc))
+            first_instruction_tsc.map(|transition| transition.tsc).filter(|tsc| is_in_window(*tsc))
         });
         let instants = [
-            (Instant::InterruptEntered, entered),
-            (Instant::InterruptSeen, seen),
-            (Instant::Woken, Some(woken)),
-            (Instant::Switched, switched),
-            (Instant::FirstInstruction, first),
+            (Instant::InterruptEntered, entered_tsc),
+            (Instant::InterruptSeen, seen_tsc),
+            (Instant::Woken, Some(woken_tsc)),
+            (Instant::Switched, switched_tsc),
+            (Instant::FirstInstruction, first_instruction_tsc),
         ];
         // An interrupt may run already when the timer is due.
         let after_due = |tsc: u64| tsc.saturating_sub(window.time.start);
         instants.into_iter().filter_map(|(instant, tsc)| Some((instant, after_due(tsc?)))).collect()
     }
 
+    /// The task that has the CPU at a time. Unknown before the first one.
     fn task_at(&self, tsc: u64) -> KernelContext {
-        let after = self.tasks.partition_point(|(start, _)| *start <= tsc);
-        after.checked_sub(1).map_or(KernelContext::Unknown, |last| self.tasks[last].1)
+        let following = self.tasks.partition_point(|start| start.tsc <= tsc);
+        following.checked_sub(1).map_or(KernelContext::Unknown, |last| self.tasks[last].task)
     }
 
     /// The contexts that overlap a time, the latest start first.
     fn contexts_in(&self, time: Interval) -> impl Iterator<Item = (Interval, KernelContext)> + '_ {
-        let end = self.contexts.partition_point(|(interval, _, _)| interval.start < time.end);
+        let end = self.contexts.partition_point(|traced| traced.interval.start < time.end);
         let before = self.contexts[..end].iter().rev();
         before
-            .take_while(move |(_, _, latest_end)| *latest_end > time.start)
-            .filter(move |(interval, _, _)| interval.end > time.start)
-            .map(|(interval, context, _)| (*interval, *context))
+            .take_while(move |traced| traced.latest_end > time.start)
+            .filter(move |traced| traced.interval.end > time.start)
+            .map(|traced| (traced.interval, traced.context))
     }
 }
 
@@ -269,15 +293,16 @@ fn interval_of(span: &SpanUse, transitions: &[ContextTransition]) -> Interval {
     Interval { start, end: tsc_at(span.ended_at_cycles).max(start) }
 }
 
-/// The contexts between their probes, by start. `probes_at` returns the calls of probes with these positions, by start.
-fn contexts(
+/// The contexts between their probes, sorted by start. `probes_at` returns the calls of probes with these positions, sorted by
+/// start. A context without a call before it, and an interrupt handler or softirq without a call after it, is left out.
+fn traced_contexts(
     spans: &[(Interval, KernelContext)],
     probes_at: &dyn Fn(&[u32]) -> Vec<Interval>,
-) -> Vec<(Interval, KernelContext, u64)> {
+) -> Vec<TracedContext> {
     let [entries, exits, softirqs] =
         [IRQ_ENTRY_PROBE, IRQ_EXIT_PROBE, SOFTIRQ_PROBE].map(|position| probes_at(&[position]));
     let vectors = probes_at(&[VECTOR_PROBE, ENTRY_LOOP]);
-    // The start of the last call that ended before a handler, and the start of the first call after it.
+    // `before`: the start of the last call that ended before a handler. `after`: the start of the first call after it.
     let before = |probes: &[Interval], start: u64| {
         let end = probes.partition_point(|probe| probe.start <= start);
         probes[..end].iter().rev().find(|probe| probe.end <= start).map(|probe| probe.start)
@@ -301,43 +326,44 @@ fn contexts(
         };
         Some((Interval { start: start?, end: end? }, context))
     };
-    let mut contexts: Vec<_> = spans.iter().filter_map(context_of).collect();
-    contexts.sort_by_key(|(interval, _)| *interval);
+    let mut intervals: Vec<_> = spans.iter().filter_map(context_of).collect();
+    intervals.sort_by_key(|(interval, _)| *interval);
     let mut latest_end = 0;
-    let with_latest_end = contexts.into_iter().map(|(interval, context)| {
+    let with_latest_end = intervals.into_iter().map(|(interval, context)| {
         latest_end = interval.end.max(latest_end);
-        (interval, context, latest_end)
+        TracedContext { interval, context, latest_end }
     });
     with_latest_end.collect()
 }
 
-/// From when on which task had the CPU. The kernel switches when it calls the programs of this tracepoint.
-fn tasks(transitions: &[ContextTransition], switches: &[Interval]) -> Vec<(u64, KernelContext)> {
+/// The tasks that had the CPU, in order. The kernel switches when it calls the programs of this tracepoint, `switches`; a
+/// task without such a call starts at its first transition.
+fn task_starts(transitions: &[ContextTransition], switches: &[Interval]) -> Vec<TaskStart> {
     let pid_of = |task: KernelContext| match task {
         KernelContext::User(pid) | KernelContext::Task(pid) | KernelContext::KernelThread(pid) => {
             Some(pid)
         }
         _ => None,
     };
-    let mut tasks: Vec<(u64, KernelContext)> = Vec::new();
+    let mut starts: Vec<TaskStart> = Vec::new();
     for transition in transitions {
-        let Some(&(changed_at, task)) = tasks.last() else {
-            tasks.push((transition.tsc, transition.task));
+        let Some(&TaskStart { tsc: last_tsc, task }) = starts.last() else {
+            starts.push(TaskStart { tsc: transition.tsc, task: transition.task });
             continue;
         };
         let is_same = match (pid_of(task), pid_of(transition.task)) {
-            (Some(before), Some(now)) => before == now,
+            (Some(last_pid), Some(pid)) => last_pid == pid,
             _ => task == transition.task,
         };
         if is_same {
             continue;
         }
-        let called = switches.partition_point(|call| call.start <= transition.tsc);
-        let called = called.checked_sub(1).map(|last| switches[last].start);
-        let start = called.filter(|start| *start > changed_at).unwrap_or(transition.tsc);
-        tasks.push((start, transition.task));
+        let following = switches.partition_point(|call| call.start <= transition.tsc);
+        let call_tsc = following.checked_sub(1).map(|last| switches[last].start);
+        let tsc = call_tsc.filter(|call_tsc| *call_tsc > last_tsc).unwrap_or(transition.tsc);
+        starts.push(TaskStart { tsc, task: transition.task });
     }
-    tasks
+    starts
 }
 
 #[cfg(test)]
@@ -424,9 +450,9 @@ mod tests {
         fn wake_up(&self, due: u64, woke: u64) -> (Vec<TruePart>, Vec<(Instant, u64)>) {
             let region = RegionUse { cpus: vec![self.cpu.clone()], ..RegionUse::default() };
             let time = Interval { start: due + 1_000, end: woke + 1_000 };
-            let woken = wake_ups(&region, THREAD).into_iter().find(|tsc| time.contains(*tsc));
-            let window = TrueWindow { time, thread: THREAD, woken };
-            let truth = CpuTruth::of(&self.cpu);
+            let woken_tsc = wake_ups(&region, THREAD).into_iter().find(|tsc| time.contains(*tsc));
+            let window = TrueWindow { time, thread: THREAD, woken_tsc };
+            let truth = CpuTruth::new(&self.cpu);
             let parts = truth.parts(window, &mut Names::default(), &Accounting::default());
             (parts, truth.instants(window))
         }
@@ -481,7 +507,7 @@ mod tests {
             (Instant::FirstInstruction, 180),
         ];
         assert_eq!(instants, expected);
-        let truth = CpuTruth::of(&cpu.cpu);
+        let truth = CpuTruth::new(&cpu.cpu);
         assert_eq!(truth.probe_calls(), (9, 45));
     }
 
@@ -493,7 +519,7 @@ mod tests {
         cpu.probe(140, WAKE).leave(150).probe(150, VECTOR).leave(160).leave(163);
         cpu.probe(250, SWITCH).switch(260, USER, Vec::new());
         let (parts, _) = cpu.wake_up(100, 300);
-        assert_eq!(CpuTruth::of(&cpu.cpu).probe_calls(), (5, 5 * 5));
+        assert_eq!(CpuTruth::new(&cpu.cpu).probe_calls(), (5, 5 * 5));
         let probes_ns: u64 = parts.iter().map(|part| part.probes_ns).sum();
         // The interrupt's code before its entry probe and after its exit probe counts for what it interrupts.
         assert_eq!(probes_ns, 5 * 5 + (120 - 112) + (160 - 155));

@@ -62,38 +62,43 @@ impl WakeupVerification {
         })
     }
 
+    /// Measures a condition in a machine of its own. `None` if the user asked to stop before the end of the window.
+    ///
+    /// Fails as [`WakeupVerification::measure`] says.
     fn measure_one(&self, condition: Condition) -> Result<Option<VerifiedWakeups>, BenchError> {
         let guest = &self.guest;
         let request = WakeupRequest { condition, probed: true, ..self.request.clone() };
-        let ns =
+        let window_ns =
             u128::from(START_NS) + u128::from(request.warm_up_ns) + u128::from(request.duration_ns);
-        let cycles = ns * u128::from(guest.clock_hz()) / 1_000_000_000;
+        let window_cycles = window_ns * u128::from(guest.clock_hz()) / 1_000_000_000;
         let label = condition.label();
         let expected = Expected {
             label: &label,
-            window_cycles: u64::try_from(cycles).ok(),
+            window_cycles: u64::try_from(window_cycles).ok(),
             windows: Some(1),
             warm_up_cycles: None,
         };
-        let ran = guest.run::<WakeupResponse>(&Request::Wakeup(request), expected)?;
-        let Some(ran) = ran else { return Ok(None) };
+        let machine_run = guest.run::<WakeupResponse>(&Request::Wakeup(request), expected)?;
+        let Some(machine_run) = machine_run else { return Ok(None) };
         // A window that ended early is not compared.
-        if let Some(early) = ran.early {
-            return match guest.limit_text(early) {
+        if let Some(reason) = machine_run.early {
+            return match guest.limit_text(reason) {
                 Some(limit) => Err(BenchError::TimeLimit(limit)),
                 None => Ok(None),
             };
         }
-        if let Some(broken) = ran.account.broken.first() {
+        if let Some(broken) = machine_run.account.broken.first() {
             let reason = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(reason));
         }
-        let response = ran.response.ok_or(BenchError::Failed(ran.no_response))?;
-        compare(label, &response, &ran.account, guest.clock_hz()).map(Some)
+        let response = machine_run.response.ok_or(BenchError::Failed(machine_run.no_response))?;
+        compare(label, &response, &machine_run.account, guest.clock_hz()).map(Some)
     }
 }
 
-/// Joins the response of the live bench with the record of its machine. `clock_hz`: cycles per second.
+/// Joins the response of the live bench with the record of its machine. `clock_hz`: cycles per second of guest time.
+///
+/// Fails if the window was never opened, a thread ran on an unknown CPU, or the live bench did not measure.
 fn compare(
     condition: String,
     response: &WakeupResponse,
@@ -102,41 +107,41 @@ fn compare(
 ) -> Result<VerifiedWakeups, BenchError> {
     let failed = |reason: &str| BenchError::Failed(reason.to_owned());
     let region = account.regions.first().ok_or_else(|| failed("the window was never opened"))?;
-    let probed = response.probed.as_ref();
-    let probed = probed.ok_or_else(|| failed("the live bench did not measure"))?;
+    let probed =
+        response.probed.as_ref().ok_or_else(|| failed("the live bench did not measure"))?;
     let mut check = ConditionCheck {
         condition: condition.clone(),
         lost_events: probed.lost_events,
         ..ConditionCheck::default()
     };
-    let mut by_problem = CpuWarnings::default();
+    let mut cpu_warnings = CpuWarnings::default();
     let mut names = Names::default();
     for thread in &response.threads {
         let cpu = region.cpus.iter().find(|cpu| cpu.cpu == thread.run.cpu);
         let cpu = cpu.ok_or_else(|| failed("a thread ran on a CPU that there is not"))?;
-        let truth = CpuTruth::of(cpu);
-        let (calls, cycles) = truth.probe_calls();
-        check.probe_calls.0 += calls;
-        check.probe_calls.1 += cycles as f64 * 1e9 / clock_hz.max(1) as f64;
+        let truth = CpuTruth::new(cpu);
+        let (call_count, call_cycles) = truth.probe_calls();
+        check.probe_calls.0 += call_count;
+        check.probe_calls.1 += call_cycles as f64 * 1e9 / clock_hz.max(1) as f64;
         if !is_covered(thread, cpu.transitions.first().map(|first| first.tsc)) {
-            by_problem.add(&condition, CpuWarning::new(thread.run.cpu, NOT_COVERED));
+            cpu_warnings.add(&condition, CpuWarning::new(thread.run.cpu, NOT_COVERED));
         }
         if !clocks_agree(thread) {
-            by_problem.add(&condition, CpuWarning::new(thread.run.cpu, CLOCKS_DIFFER));
+            cpu_warnings.add(&condition, CpuWarning::new(thread.run.cpu, CLOCKS_DIFFER));
         }
         add_measured_parts(thread, &probed.names, &mut check.measured);
-        let woken = wake_ups(region, thread.run.thread);
-        check.exact.extend(exact(thread, &truth, &woken, &mut names, account));
+        let wake_ups_of_thread = wake_ups(region, thread.run.thread);
+        check.exact.extend(exact_wakeups(thread, &truth, &wake_ups_of_thread, &mut names, account));
     }
     let mut warnings = response.warnings.clone();
-    warnings.extend(by_problem.lines());
+    warnings.extend(cpu_warnings.lines());
     if probed.unbalanced > 0 {
         warnings.push(format!(
             "broken: the parts of {} wake-ups do not add up to the lateness",
             probed.unbalanced
         ));
     }
-    let costs = costs(&condition, region, clock_hz);
+    let costs = probe_costs(&condition, region, clock_hz);
     Ok(VerifiedWakeups { check, costs, warnings })
 }
 
@@ -155,28 +160,28 @@ fn add_measured_parts(
     }
 }
 
-/// The exact parts of the wake-ups of a thread. `woken`: when the kernel woke it.
-fn exact(
+/// The exact parts of the wake-ups of a thread. `wake_ups`: when the kernel woke it, by the time-stamp counter, ascending.
+fn exact_wakeups(
     thread: &GuestThread,
     truth: &CpuTruth<'_>,
-    woken: &[u64],
+    wake_ups: &[u64],
     names: &mut Names,
     account: &Accounting,
 ) -> Vec<ExactWakeup> {
-    let number = thread.run.thread;
+    let thread_number = thread.run.thread;
     let windows: Vec<(u64, TrueWindow)> = with_counter_at_reading(&thread.records)
         .into_iter()
         .map(|[due_ns, woke_ns, woke_tsc]| {
-            let start = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
-            let time = Interval { start, end: woke_tsc };
-            let first = woken.partition_point(|tsc| *tsc < start);
-            let woken = woken.get(first).copied().filter(|tsc| *tsc < woke_tsc);
-            (due_ns, TrueWindow { time, thread: number, woken })
+            let due_tsc = woke_tsc.saturating_sub(woke_ns.saturating_sub(due_ns));
+            let time = Interval { start: due_tsc, end: woke_tsc };
+            let first = wake_ups.partition_point(|tsc| *tsc < due_tsc);
+            let woken_tsc = wake_ups.get(first).copied().filter(|tsc| *tsc < woke_tsc);
+            (due_ns, TrueWindow { time, thread: thread_number, woken_tsc })
         })
         .collect();
     let parts: Vec<_> =
         windows.iter().map(|(_, window)| truth.parts(*window, names, account)).collect();
-    let in_words: Vec<(String, String)> = names
+    let kinds_and_names: Vec<(String, String)> = names
         .list
         .iter()
         .map(|name| {
@@ -191,7 +196,7 @@ fn exact(
         parts: parts
             .into_iter()
             .map(|part| ExactPart {
-                cause: Cause::of(part.part, &in_words),
+                cause: Cause::of(part.part, &kinds_and_names),
                 length_ns: part.length_ns,
                 probes_ns: part.probes_ns,
             })
@@ -202,7 +207,7 @@ fn exact(
 }
 
 /// The cost of the BPF programs in the window, by class of tracepoints. An interrupt in a call is not its cost.
-fn costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
+fn probe_costs(condition: &str, region: &RegionUse, clock_hz: u64) -> Vec<ProbeCost> {
     let mut costs: BTreeMap<u32, ProbeCost> = BTreeMap::new();
     for span in region.cpus.iter().flat_map(|cpu| &cpu.spans) {
         let Some(position) = probe_position(span.context) else { continue };

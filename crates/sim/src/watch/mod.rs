@@ -162,9 +162,18 @@ impl Default for Watch {
 pub struct KernelFiles {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
-    /// Results that the plugin cannot record on this kernel: part, result, and reason (a function that the kernel
-    /// lacks).
-    unmet: Vec<(Part, String, String)>,
+    /// Results that the plugin cannot record on this kernel.
+    unmet_parts: Vec<UnmetPart>,
+}
+
+/// A result that the plugin cannot record on a kernel.
+#[derive(Clone, Debug)]
+struct UnmetPart {
+    part: Part,
+    /// The result, as absences name it.
+    result: String,
+    /// The function that the kernel lacks.
+    reason: String,
 }
 
 /// Returns the files for a kernel, from the cache or from [`guest_facts`].
@@ -189,20 +198,25 @@ pub fn kernel_files(
         }
         Ok(())
     })?;
-    let file = |name| Some(directory.join(name)).filter(|path: &PathBuf| path.is_file());
-    let symbols = file(SYMBOLS);
-    let list = symbols.as_ref().map(|path| fs::read_to_string(path).map_err(SimError::file(path)));
-    let unmet = list.transpose()?.map(|list| unmet_parts(&list)).unwrap_or_default();
-    Ok(KernelFiles { symbols, offsets: file(OFFSETS), unmet })
+    let file_if_written = |name: &str| {
+        let path = directory.join(name);
+        path.is_file().then_some(path)
+    };
+    let symbols = file_if_written(SYMBOLS);
+    let symbol_text =
+        symbols.as_ref().map(|path| fs::read_to_string(path).map_err(SimError::file(path)));
+    let unmet_parts =
+        symbol_text.transpose()?.map(|text| unmet_parts_of(&text)).unwrap_or_default();
+    Ok(KernelFiles { symbols, offsets: file_if_written(OFFSETS), unmet_parts })
 }
 
-/// Returns the results that cannot be recorded with the symbols of `list`: part, result and reason.
-fn unmet_parts(list: &str) -> Vec<(Part, String, String)> {
+/// Returns the results that cannot be recorded with the symbols of `list`.
+fn unmet_parts_of(list: &str) -> Vec<UnmetPart> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
     let absences = |part| {
         let unmet = plugin_interface::symbols::unmet_content(part, |name| names.contains(name));
-        unmet.into_iter().map(move |(missing, why)| (part, missing, why))
+        unmet.into_iter().map(move |(result, reason)| UnmetPart { part, result, reason })
     };
     [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks]
         .into_iter()
@@ -213,7 +227,7 @@ fn unmet_parts(list: &str) -> Vec<(Part, String, String)> {
 impl KernelFiles {
     /// Returns no files, for a machine whose contexts are not needed.
     pub(crate) fn nothing() -> KernelFiles {
-        KernelFiles { symbols: None, offsets: None, unmet: Vec::new() }
+        KernelFiles { symbols: None, offsets: None, unmet_parts: Vec::new() }
     }
 
     /// Lists the recorded results that this kernel cannot provide, as absences from `table`.
@@ -226,14 +240,13 @@ impl KernelFiles {
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
-        let unmet = self.unmet.iter().filter(|(part, ..)| is_recorded(part));
-        let unmet = unmet.map(|(part, what, why)| {
-            let table = if *part == Part::Delays { DELAYS } else { table };
-            Absence::new(table, what, why)
+        let unmet = self.unmet_parts.iter().filter(|unmet| is_recorded(&unmet.part)).map(|unmet| {
+            let table = if unmet.part == Part::Delays { DELAYS } else { table };
+            Absence::new(table, &unmet.result, &unmet.reason)
         });
-        let missing_tables = self.missing_without_files().into_iter();
-        missing_tables
-            .map(|(missing, why)| Absence::new(table, missing, why))
+        let without_files = self.missing_without_files().into_iter();
+        without_files
+            .map(|(result, reason)| Absence::new(table, result, reason))
             .chain(unmet)
             .collect()
     }
@@ -259,12 +272,13 @@ impl KernelFiles {
 /// the kernel has no symbols.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
-    wanted_lines(symbols, plugin_interface::symbols::wanted_symbols())
+    symbol_lines(symbols, plugin_interface::symbols::wanted_symbols())
 }
 
-/// See [`symbol_list`]. `wanted`: the symbols that the plugin needs.
-fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> String {
-    let (mut starts, mut ends) = (std::collections::BTreeSet::new(), Vec::new());
+/// The lines of [`symbol_list`] for these symbols. Symbols that the kernel lacks have no line.
+fn symbol_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> String {
+    let mut starts = std::collections::BTreeSet::new();
+    let mut following_symbols = Vec::new();
     for Wanted { name, arguments } in wanted {
         let bodies = match arguments {
             Some(arguments) => symbols.functions(name, arguments),
@@ -272,15 +286,17 @@ fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> Stri
         };
         for symbol in bodies {
             starts.insert((symbol.address, name));
-            ends.extend(symbols.after(symbol.address));
+            following_symbols.extend(symbols.after(symbol.address));
         }
     }
     let mut lines = starts.clone();
-    let is_start =
-        |address| starts.range((address, "")..).next().is_some_and(|start| start.0 == address);
-    let ends = ends.into_iter().filter(|end| !is_start(end.address));
+    let is_start = |address| {
+        let at_or_after = starts.range((address, "")..).next();
+        at_or_after.is_some_and(|(start_address, _)| *start_address == address)
+    };
     // The symbol after a function only marks its end, under the name [`END`].
-    lines.extend(ends.map(|end| (end.address, END)));
+    let ends = following_symbols.into_iter().filter(|symbol| !is_start(symbol.address));
+    lines.extend(ends.map(|symbol| (symbol.address, END)));
     lines.iter().map(|(address, name)| format!("{address:x} {name}\n")).collect()
 }
 
@@ -312,13 +328,13 @@ pub struct Recording {
     plugin: PathBuf,
     options: Options,
     /// File for the record, which the plugin writes.
-    file: File,
+    record_file: File,
     /// The annotations for the plugin.
     annotations_file: Option<File>,
     /// File for the guest's performance counters, which the plugin writes at a checkpoint.
-    counters: Option<File>,
+    pmu_file: Option<File>,
     /// File for the progress of the guest, which the plugin writes.
-    progress: File,
+    progress_file: File,
     annotations: Annotations,
     /// Where to keep the record, and how to treat an existing file; `None` to drop it.
     keep_at: Option<(PathBuf, Existing)>,
@@ -340,13 +356,13 @@ impl Recording {
     ) -> Result<Recording> {
         let plugin = plugin_file(cache)?;
         keep_at.map(check_place).transpose()?;
-        let file = unnamed(cache)?;
-        let progress = unnamed(cache)?;
+        let record_file = unnamed(cache)?;
+        let progress_file = unnamed(cache)?;
         let annotations = watch.annotations.clone();
         let annotations_file = annotations_file(cache, &annotations, machine)?;
-        let counters = counters(cache, &annotations, machine)?;
+        let pmu_file = pmu_file(cache, &annotations, machine)?;
         let options = Options {
-            out: Some(inherited(&file)),
+            out: Some(inherited(&record_file)),
             detail: watch.detail,
             roi: watch.roi,
             vcpu_slice: watch.vcpu_slice,
@@ -371,18 +387,18 @@ impl Recording {
             symbols: kernel_files.symbols.clone(),
             offsets: kernel_files.offsets.clone(),
             annotate: annotations_file.as_ref().map(inherited),
-            pmu_save: counters.as_ref().map(inherited),
-            progress: Some(inherited(&progress)),
+            pmu_save: pmu_file.as_ref().map(inherited),
+            progress: Some(inherited(&progress_file)),
             ..options_of(machine)
         };
         let keep_at = keep_at.map(|(path, existing)| (path.to_owned(), existing));
         Ok(Recording {
             plugin,
             options,
-            file,
+            record_file,
             annotations_file,
-            counters,
-            progress,
+            pmu_file,
+            progress_file,
             annotations,
             keep_at,
         })
@@ -391,8 +407,9 @@ impl Recording {
     /// Returns the arguments and files that start the machine with the plugin.
     #[must_use]
     pub fn instrumentation(&self) -> Instrumentation<'_> {
-        let files = [self.annotations_file.as_ref(), self.counters.as_ref()];
-        let files = [&self.file, &self.progress].into_iter().chain(files.into_iter().flatten());
+        let files = [self.annotations_file.as_ref(), self.pmu_file.as_ref()];
+        let files =
+            [&self.record_file, &self.progress_file].into_iter().chain(files.into_iter().flatten());
         Instrumentation {
             arguments: plugin_arguments(&self.plugin, &self.options),
             files: files.map(AsFd::as_fd).collect(),
@@ -407,28 +424,28 @@ impl Recording {
 
     /// Returns the file for the guest's counters at a checkpoint; `None` if it has no counters.
     pub(crate) fn counters(&self) -> Option<&File> {
-        self.counters.as_ref()
+        self.pmu_file.as_ref()
     }
 
     /// Returns the progress of the guest; all zeros before the plugin has written it.
     #[must_use]
     pub fn progress(&self) -> GuestProgress {
         let mut bytes = [0; progress::BYTES];
-        let read = self.progress.read_exact_at(&mut bytes, 0);
+        let read = self.progress_file.read_exact_at(&mut bytes, 0);
         read.map_or_else(|_| GuestProgress::default(), |()| GuestProgress::decode(&bytes))
     }
 
     /// Returns whether an annotation has ended the record; the machine may still run.
     #[must_use]
     pub fn was_stopped(&self) -> bool {
-        accounting::is_stopped(&self.file)
+        accounting::is_stopped(&self.record_file)
     }
 
     /// Returns the SHA-256 of the record of a machine that has ended, in hexadecimal.
     ///
     /// Fails when it cannot be read.
     pub fn sha256(&self) -> Result<String> {
-        hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
+        hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.record_file.as_raw_fd())))
     }
 
     /// Reads the record of a machine that has ended, and keeps it if that was requested.
@@ -436,11 +453,11 @@ impl Recording {
     /// Fails with [`SimError::Data`] if the record is damaged, or incomplete because QEMU was killed or the disk
     /// was full. Fails with [`SimError::File`] if it cannot be kept.
     pub fn accounting(self) -> Result<Accounting> {
-        let stream = accounting::read(&self.file)?;
+        let stream = accounting::read(&self.record_file)?;
         if let Some((place, existing)) = &self.keep_at {
-            keep(&self.file, (place, *existing))?;
+            keep(&self.record_file, (place, *existing))?;
         }
-        let mut accounting = Accounting::of(&stream)?;
+        let mut accounting = Accounting::of_record(&stream)?;
         accounting.spans = self.annotations.spans;
         Ok(accounting)
     }
@@ -453,12 +470,12 @@ pub(crate) fn plugin_sha256() -> String {
 
 /// Returns arguments of QEMU that make the plugin end a guest after `limit_s` seconds of guest time. Empty if this
 /// irqlab has no plugin. If the plugin is already loaded to observe the machine, QEMU merges these options with its
-/// others. Otherwise the machine is `unrecorded`. If its time is that of instructions, it runs at the level `fast`, at
+/// others. `unrecorded`: the machine, if no plugin observes it. If its time is that of instructions, it runs at the level `fast`, at
 /// which a boot takes half of the host's time (`pause.rs` of the plugin). The plugin also answers what a guest asks
 /// about the processor.
 ///
 /// Fails when the plugin cannot be written to the cache.
-pub(crate) fn limit(
+pub(crate) fn guest_time_limit_arguments(
     cache: &Cache,
     limit_s: u64,
     unrecorded: Option<&Machine>,
@@ -467,15 +484,16 @@ pub(crate) fn limit(
         return Ok(Vec::new());
     }
     let plugin = plugin_file(cache)?;
-    let followed = unrecorded.filter(|machine| {
+    // Only a plugin with a record follows the guest.
+    let follows_guest = |machine: &&Machine| {
         machine.identity.needs_plugin() || matches!(machine.timing, Timing::Instructions { .. })
-    });
-    let options = followed.map_or_else(Options::default, |machine| Options {
-        // Only a plugin with a record follows the guest.
-        out: Some(NOWHERE.into()),
-        detail: Detail::Fast,
-        ..options_of(machine)
-    });
+    };
+    let options = match unrecorded.filter(follows_guest) {
+        Some(machine) => {
+            Options { out: Some(NOWHERE.into()), detail: Detail::Fast, ..options_of(machine) }
+        }
+        None => Options::default(),
+    };
     let limit_ns = Some(limit_s.saturating_mul(1_000_000_000));
     Ok(plugin_arguments(&plugin, &Options { limit_ns, ..options }))
 }
@@ -516,9 +534,9 @@ fn options_of(machine: &Machine) -> Options {
 
 /// Returns the arguments of QEMU that load a plugin with these options.
 fn plugin_arguments(plugin: &Path, options: &Options) -> Vec<String> {
-    let parts = std::iter::once(plugin.display().to_string()).chain(options.arguments());
-    let parts: Vec<String> = parts.map(|part| doubled_commas(&part)).collect();
-    vec!["-plugin".to_owned(), parts.join(",")]
+    let words = std::iter::once(plugin.display().to_string()).chain(options.arguments());
+    let words: Vec<String> = words.map(|part| doubled_commas(&part)).collect();
+    vec!["-plugin".to_owned(), words.join(",")]
 }
 
 /// Returns the path under which QEMU opens an inherited file.
@@ -542,7 +560,7 @@ fn annotations_file(
 }
 
 /// Creates a file for the guest's performance counters, if annotations save checkpoints.
-fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<Option<File>> {
+fn pmu_file(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Result<Option<File>> {
     if annotations.checkpoints.is_empty() {
         return Ok(None);
     }
@@ -557,7 +575,8 @@ mod tests {
     use crate::qemu::tests::qemu;
     use ::machine::identity::Vendor;
 
-    const NOTHING: KernelFiles = KernelFiles { symbols: None, offsets: None, unmet: Vec::new() };
+    const NOTHING: KernelFiles =
+        KernelFiles { symbols: None, offsets: None, unmet_parts: Vec::new() };
 
     #[test]
     fn symbols_come_with_the_one_after_them() {
@@ -569,7 +588,7 @@ mod tests {
         let symbols = Symbols::parse(text.as_bytes()).unwrap();
         let lines = |names: &[&'static str]| {
             let wanted = names.iter().map(|name| Wanted { name, arguments: Some(0) });
-            wanted_lines(&symbols, wanted)
+            symbol_lines(&symbols, wanted)
         };
         let both = lines(&["__do_softirq", "not_there"]);
         assert_eq!(both, "ffffffff81000040 __do_softirq\nffffffff81000100 -\n");
@@ -592,7 +611,7 @@ mod tests {
         };
         for copy in ["constprop.0", "isra.0"] {
             let symbols = Symbols::parse(text(copy).as_bytes()).unwrap();
-            let lines = wanted_lines(&symbols, plugin_interface::symbols::wanted_symbols());
+            let lines = symbol_lines(&symbols, plugin_interface::symbols::wanted_symbols());
             let expected = "ffffffff81099000 handle_softirqs\n\
                             ffffffff81099400 run_ksoftirqd\n\
                             ffffffff810a0000 sigsuspend\n\
@@ -601,10 +620,10 @@ mod tests {
                             ffffffff81d00010 -\n";
             assert_eq!(lines, expected);
             let (services, contexts): (Vec<_>, Vec<_>) =
-                unmet_parts(&lines).into_iter().partition(|unmet| unmet.0 == Part::Services);
-            assert!(!contexts.iter().any(|unmet| unmet.1 == "all rows of softirqs"));
+                unmet_parts_of(&lines).into_iter().partition(|unmet| unmet.part == Part::Services);
+            assert!(!contexts.iter().any(|unmet| unmet.result == "all rows of softirqs"));
             // A copy whose second argument is unknown cannot be followed.
-            assert!(services.iter().any(|unmet| unmet.1 == "ends of waits"), "{services:?}");
+            assert!(services.iter().any(|unmet| unmet.result == "ends of waits"), "{services:?}");
         }
     }
 
@@ -650,7 +669,7 @@ mod tests {
         let watch = Watch::default();
         let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
         let mut short = new();
-        short.file.write_all(&[0; 7]).unwrap();
+        short.record_file.write_all(&[0; 7]).unwrap();
         let target = scratch.path().join("kept");
         short.keep_at = Some((target.clone(), Existing::Stays));
         for recording in [short, new()] {
