@@ -44,30 +44,32 @@ pub struct Profile<const N: usize> {
 }
 
 impl<const N: usize> Profile<N> {
-    /// Charges the counts `amount` of a CPU to `mode`, evenly over the time from `from` to `from + time`. Times are
+    /// Charges the counts `amounts` of a CPU to `mode`, evenly over the time from `start` to `start + time`. Times are
     /// relative to the opening of the region.
-    pub fn charge(&mut self, mode: Mode, from: u64, time: u64, amount: &Counts<N>) {
-        if time == 0 && amount.iter().all(|count| *count == 0) {
+    pub fn charge(&mut self, mode: Mode, start: u64, time: u64, amounts: &Counts<N>) {
+        if time == 0 && amounts.iter().all(|count| *count == 0) {
             return;
         }
         self.length = self.length.max(SLOT_FIRST);
-        let last = from.saturating_add(time.saturating_sub(1));
-        while last / self.length >= SLOTS_MAX as u64 {
+        let last_time = start.saturating_add(time.saturating_sub(1));
+        while last_time / self.length >= SLOTS_MAX as u64 {
             self.double();
         }
-        let (first, last) = ((from / self.length) as usize, (last / self.length) as usize);
-        if self.slots.len() <= last {
-            self.slots.resize(last + 1, [[0; N]; Mode::ALL.len()]);
+        let first_slot = (start / self.length) as usize;
+        let last_slot = (last_time / self.length) as usize;
+        if self.slots.len() <= last_slot {
+            self.slots.resize(last_slot + 1, [[0; N]; Mode::ALL.len()]);
         }
         // The counts that are charged up to the current slot.
-        let mut charged = [0; N];
-        for slot in first..=last {
-            let end = (slot as u64 + 1).saturating_mul(self.length).min(from.saturating_add(time));
-            let elapsed = end.saturating_sub(from);
-            for (counter, charged) in charged.iter_mut().enumerate() {
-                let total = amount[counter];
+        let mut charged_counts = [0; N];
+        for slot in first_slot..=last_slot {
+            let slot_end =
+                (slot as u64 + 1).saturating_mul(self.length).min(start.saturating_add(time));
+            let elapsed = slot_end.saturating_sub(start);
+            for (counter, charged) in charged_counts.iter_mut().enumerate() {
+                let total = amounts[counter];
                 // The last slot gets the remainder of rounding, so that the sum is exact.
-                let until_end = if slot == last { total } else { share(total, elapsed, time) };
+                let until_end = if slot == last_slot { total } else { share(total, elapsed, time) };
                 self.slots[slot][mode as usize][counter] += until_end - *charged;
                 *charged = until_end;
             }
@@ -112,9 +114,9 @@ impl<const N: usize> Profile<N> {
             if sum.slots.len() < profile.slots.len() {
                 sum.slots.resize(profile.slots.len(), [[0; N]; Mode::ALL.len()]);
             }
-            let counts = sum.slots.iter_mut().flatten().flatten();
-            let added = profile.slots.iter().flatten().flatten();
-            counts.zip(added).for_each(|(count, added)| *count += added);
+            let sum_counts = sum.slots.iter_mut().flatten().flatten();
+            let profile_counts = profile.slots.iter().flatten().flatten();
+            sum_counts.zip(profile_counts).for_each(|(sum, count)| *sum += count);
         }
         sum
     }

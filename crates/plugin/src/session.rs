@@ -154,7 +154,7 @@ impl Session {
                 cpu.forget_shadow_translations(vcpu);
             });
             self.tracker.forget(vcpu as usize);
-            self.tracked(vcpu);
+            self.pass_on_tracked_event(vcpu);
         }
         if let Some(pmus) = &self.pmus {
             pmus.check_soon();
@@ -201,7 +201,7 @@ impl Session {
 
     /// Handles the results of an event of a vCPU's tracker: writes ended spans and transitions, and updates everything
     /// that depends on the vCPU's context. Call it after each event of the tracker.
-    pub(crate) fn tracked(&mut self, vcpu: u32) {
+    pub(crate) fn pass_on_tracked_event(&mut self, vcpu: u32) {
         let source = SpanSource { vcpu, region: self.regions.number() };
         self.spans.write_ended(source, &mut self.tracker, &self.clock, &mut self.writer);
         let Tracker { cpus, services, .. } = &mut self.tracker;
@@ -233,9 +233,11 @@ impl Session {
         }
     }
 
-    /// Opens the next region of interest, unless one is open. `counted`: the counts of each vCPU.
-    pub(crate) fn open_region(&mut self, counted: &[Counts]) {
-        if !self.regions.open(counted) {
+    /// Opens the next region of interest, unless one is open. `vcpu_counts`: the counts of each vCPU.
+    ///
+    /// All parts start from zero before the last step, which passes each vCPU's context to them.
+    pub(crate) fn open_region(&mut self, vcpu_counts: &[Counts]) {
+        if !self.regions.open(vcpu_counts) {
             return;
         }
         self.annotations.open_region();
@@ -244,27 +246,27 @@ impl Session {
         }
         let warm_up_ns = self.options.until.map_or(0, |until| until.warm_up_ns);
         let warm_up_cycles = self.clock.cycles_of(warm_up_ns);
-        let counted_from = counted.iter().map(|now| now[TIME].saturating_add(warm_up_cycles));
-        self.spans.open_region(counted_from.collect());
+        let span_starts =
+            vcpu_counts.iter().map(|counts| counts[TIME].saturating_add(warm_up_cycles));
+        self.spans.open_region(span_starts.collect());
         self.models.open_region(self.options.misses, self.options.services);
-        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
-            tracked.stack.open_region(*now);
+        for (tracked, counts) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {
+            tracked.stack.open_region(*counts);
         }
         self.tracker.delays.open_region(self.cpus as usize);
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
-        // Passes each vCPU's context to the parts that have started from zero.
-        (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
+        (0..self.cpus).for_each(|vcpu| self.pass_on_tracked_event(vcpu));
     }
 
-    /// Writes the rows of the open region, and closes it. `counted`: the counts of each vCPU.
-    pub(crate) fn close_region(&mut self, counted: &[Counts]) {
-        self.write_region(counted);
+    /// Writes the rows of the open region, and closes it. `vcpu_counts`: the counts of each vCPU.
+    pub(crate) fn close_region(&mut self, vcpu_counts: &[Counts]) {
+        self.write_region(vcpu_counts);
         self.regions.close();
         self.tracker.delays.close_region();
         self.models.set_sampled_region(None);
         self.models.write_sampled(&mut self.writer);
-        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
+        for (tracked, now) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {
             tracked.stack.close_region(*now);
         }
     }
@@ -289,43 +291,48 @@ impl Session {
             return;
         }
         self.clock.count_halts(vcpu);
-        let counted = self.level.counts_between_blocks();
+        let vcpu_counts = self.level.counts_between_blocks();
         let opened_at = self.regions.opened_at(vcpu as usize);
-        let length_cycles = counted[vcpu as usize][TIME].saturating_sub(opened_at);
+        let length_cycles = vcpu_counts[vcpu as usize][TIME].saturating_sub(opened_at);
         let length_ns = self.clock.ns_of(length_cycles);
         if length_ns < stop_rule.early_end_ns_min() {
             return;
         }
-        self.close_early(vcpu, &counted);
+        self.close_early(vcpu, &vcpu_counts);
         self.clock_jump_ns = stop_rule.window_ns.saturating_sub(length_ns);
     }
 
-    /// Closes the region as at a close by the guest. `counted`: the counts of each vCPU.
-    fn close_early(&mut self, vcpu: u32, counted: &[Counts]) {
+    /// Closes the region as at a close by the guest. `vcpu_counts`: the counts of each vCPU.
+    fn close_early(&mut self, vcpu: u32, vcpu_counts: &[Counts]) {
         let region = self.regions.number().into();
         let hit = MarkerHit { vcpu, number: marker::ENOUGH, argument: region };
-        self.write_marker(&hit, RegionState::Closed, counted);
+        self.write_marker(&hit, RegionState::Closed, vcpu_counts);
         self.write_kernel_counts(RegionEdge::Close);
-        self.write_present_contexts(counted);
-        self.close_region(counted);
+        self.write_present_contexts(vcpu_counts);
+        self.close_region(vcpu_counts);
         if let Some(progress) = &mut self.progress {
-            progress.write_region(RegionState::Closed, vcpu, counted);
+            progress.write_region(RegionState::Closed, vcpu, vcpu_counts);
         }
         self.set_level(RequestedLevel::MarkersOnly);
     }
 
     /// Writes a last transition of each vCPU, to the context that it executes. The guest does not know when the region
     /// closed, so the bench that joins transitions with the guest's records needs the time of the close.
-    fn write_present_contexts(&mut self, counted: &[Counts]) {
-        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
+    fn write_present_contexts(&mut self, vcpu_counts: &[Counts]) {
+        for (tracked, now) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {
             tracked.stack.repeat_transition(*now);
         }
-        (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
+        (0..self.cpus).for_each(|vcpu| self.pass_on_tracked_event(vcpu));
     }
 
-    /// Writes the record of a marker. `state`: that of the region after the marker. `counted`: the counts of each vCPU, or
-    /// empty.
-    pub(crate) fn write_marker(&mut self, hit: &MarkerHit, state: RegionState, counted: &[Counts]) {
+    /// Writes the record of a marker. `state`: that of the region after the marker. `vcpu_counts`: the counts of each vCPU;
+    /// if it is empty, the marker has no counts.
+    pub(crate) fn write_marker(
+        &mut self,
+        hit: &MarkerHit,
+        state: RegionState,
+        vcpu_counts: &[Counts],
+    ) {
         let MarkerHit { vcpu, number, argument } = *hit;
         let tracked = &self.tracker.cpus[vcpu as usize];
         let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
@@ -341,7 +348,7 @@ impl Session {
             handled_faults,
         };
         self.writer.write(&Record::Marker(marker));
-        if let Some(counts) = counted.get(vcpu as usize) {
+        if let Some(counts) = vcpu_counts.get(vcpu as usize) {
             self.writer.counters(vcpu, CountersOf::Marker, counts);
         }
     }
@@ -362,14 +369,14 @@ impl Session {
     }
 
     /// Writes the rows of the open region so far. Does nothing if no region is open.
-    pub(crate) fn write_region(&mut self, counted: &[Counts]) {
+    pub(crate) fn write_region(&mut self, vcpu_counts: &[Counts]) {
         if !self.regions.is_open() {
             return;
         }
         let Session { regions, tracker, models, annotations, writer, .. } = self;
         let lost = tracker.lost_events() + self.tsc.uncorrected();
-        region_rows::write_contexts(regions, counted, lost, tracker, writer);
-        tracker.write_services(regions, counted, writer);
+        region_rows::write_contexts(regions, vcpu_counts, lost, tracker, writer);
+        tracker.write_services(regions, vcpu_counts, writer);
         let region = regions.number();
         annotations.write_region(writer, region, self.cpus);
         models.write_misses(region, &mut tracker.guest(&mut self.qemu), writer);
@@ -418,12 +425,12 @@ impl Session {
         if self.writer.has_ended() {
             return;
         }
-        let counted = self.level.counts_of_all_vcpus(vcpu, remaining);
+        let vcpu_counts = self.level.counts_of_all_vcpus(vcpu, remaining);
         if self.regions.is_open() {
             self.write_kernel_counts(RegionEdge::Close);
-            self.close_region(&counted);
+            self.close_region(&vcpu_counts);
         }
-        self.end(Ending::Annotation, &counted);
+        self.end(Ending::Annotation, &vcpu_counts);
     }
 
     /// Writes the rest of the record, because QEMU ends.
@@ -434,14 +441,14 @@ impl Session {
             self.writer.flush();
             return;
         }
-        let counted = self.level.counts_between_blocks();
-        self.close_region(&counted);
-        self.end(Ending::Exit, &counted);
+        let vcpu_counts = self.level.counts_between_blocks();
+        self.close_region(&vcpu_counts);
+        self.end(Ending::Exit, &vcpu_counts);
     }
 
-    /// Writes the end record. `counted`: the counts of each vCPU.
-    pub(crate) fn end(&mut self, ending: Ending, counted: &[Counts]) {
-        let instructions = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum();
+    /// Writes the end record. `vcpu_counts`: the counts of each vCPU.
+    pub(crate) fn end(&mut self, ending: Ending, vcpu_counts: &[Counts]) {
+        let instructions = vcpu_counts.iter().map(|counts| counts[INSTRUCTIONS]).sum();
         self.writer.end(ending, self.level.can_count().then_some(instructions));
     }
 }

@@ -88,14 +88,15 @@ thread_local! {
 }
 
 /// The result of `work`, or `None` if `work` panics. The panic is not printed: its message and back trace are about the
-/// library and do not help the reader of a damaged run.
+/// library and do not help the reader of a damaged run. The first call replaces the process's panic hook, which still prints
+/// unexpected panics.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let print = panic::take_hook();
+        let previous_hook = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if !EXPECTS_PANIC.get() {
-                print(info);
+                previous_hook(info);
             }
         }));
     });
@@ -105,7 +106,8 @@ fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     outcome.ok()
 }
 
-/// Does the work of [`decode_rows`]. The Parquet library may panic in it.
+/// Does the work of [`decode_rows`]: reads row groups one after the other, and each in batches of all columns, so that memory
+/// is bounded. The Parquet library may panic in it.
 fn decode_unguarded(
     file: File,
     entry: &TableEntry,
@@ -116,17 +118,18 @@ fn decode_unguarded(
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let positions = column_positions(schema, entry, limits.column_count)?;
-    let groups = metadata.row_groups().iter().map(|group| group.num_rows());
-    let counts = groups.map(usize::try_from).collect::<Result<Vec<_>, _>>();
-    let counts = counts.map_err(|_| "a row group has a negative row count".to_owned())?;
-    let total = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count as u64));
+    let row_counts = metadata.row_groups().iter().map(|group| usize::try_from(group.num_rows()));
+    let row_counts = row_counts
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| "a row group has a negative row count".to_owned())?;
+    let total = row_counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count as u64));
     if total != entry.rows {
         return Err(format!("{total} rows, but the manifest says {}", entry.rows).into());
     }
 
     let batch_rows = (BATCH_CELLS_MAX / positions.len().max(1)).clamp(1, BATCH_ROWS_MAX);
     let mut budget = TextBudget::new(limits.text_bytes_max);
-    for (index, &count) in counts.iter().enumerate() {
+    for (index, &count) in row_counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
         let mut readers = Vec::new();
         for (column, &position) in entry.columns.iter().zip(&positions) {
@@ -147,20 +150,7 @@ fn decode_unguarded(
                 read_columns.push((*column, cells.into_iter()));
             }
             for _ in 0..batch {
-                let mut row = Vec::with_capacity(positions.len());
-                for (column, cells) in &mut read_columns {
-                    let value = cells.next().map_or(Ok(Value::Absent), Cell::value);
-                    let value = value.map_err(in_column(column))?;
-                    if let Err(error) = budget.check(&value) {
-                        let error = in_column(column)(error);
-                        return Err(if budget.is_exceeded() {
-                            DecodeError::TooMuchText(error)
-                        } else {
-                            DecodeError::Damaged(error)
-                        });
-                    }
-                    row.push(value);
-                }
+                let row = next_row(&mut read_columns, &mut budget)?;
                 each(row).map_err(DecodeError::Row)?;
             }
             rows_read += batch;
@@ -169,13 +159,35 @@ fn decode_unguarded(
     Ok(budget.used())
 }
 
+/// Assembles the next row from the cells of all columns. Fails if a cell is damaged, or if the text exceeds its budget.
+fn next_row(
+    columns: &mut [(&Column, std::vec::IntoIter<Cell>)],
+    budget: &mut TextBudget,
+) -> Result<Vec<Value>, DecodeError> {
+    let mut row = Vec::with_capacity(columns.len());
+    for (column, cells) in columns {
+        let value = cells.next().map_or(Ok(Value::Absent), Cell::value);
+        let value = value.map_err(in_column(column))?;
+        if let Err(error) = budget.check(&value) {
+            let error = in_column(column)(error);
+            return Err(if budget.is_exceeded() {
+                DecodeError::TooMuchText(error)
+            } else {
+                DecodeError::Damaged(error)
+            });
+        }
+        row.push(value);
+    }
+    Ok(row)
+}
+
 /// Adds the column's name to an error.
 fn in_column(column: &Column) -> impl Fn(String) -> String + '_ {
     |error| format!("column {}: {error}", column.name)
 }
 
-/// The positions of the entry's columns in the file. The file must have exactly `column_count` columns, and the entry's
-/// columns must have the kinds of the manifest.
+/// The positions of the entry's columns in the file, in the entry's order. Fails unless the file has exactly `column_count`
+/// columns, and the entry's columns are optional and have the kinds of the manifest.
 fn column_positions(
     schema: &SchemaDescriptor,
     entry: &TableEntry,
@@ -183,28 +195,30 @@ fn column_positions(
 ) -> Result<Vec<usize>, String> {
     let file_columns = schema.columns();
     if file_columns.len() != column_count {
-        let found = file_columns.len();
-        return Err(format!("{found} columns, but the manifest says {column_count}"));
+        let file_count = file_columns.len();
+        return Err(format!("{file_count} columns, but the manifest says {column_count}"));
     }
     let mut positions = Vec::new();
-    for wanted in &entry.columns {
+    for manifest_column in &entry.columns {
+        let position = file_columns
+            .iter()
+            .position(|column| column.path().parts() == [manifest_column.name.as_str()]);
         let position =
-            file_columns.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
-        let position = position.ok_or_else(|| format!("column {}: missing", wanted.name))?;
+            position.ok_or_else(|| format!("column {}: missing", manifest_column.name))?;
         let column = &file_columns[position];
         let kind = kind_of(column).ok_or_else(|| {
             format!(
                 "column {}: is {}, which is no kind of column",
-                wanted.name,
+                manifest_column.name,
                 column.physical_type()
             )
         })?;
-        if kind != wanted.kind {
-            let Column { name, kind: expected, .. } = wanted;
+        if kind != manifest_column.kind {
+            let Column { name, kind: expected, .. } = manifest_column;
             return Err(format!("column {name}: is {kind}, but the manifest says {expected}"));
         }
         if column.max_def_level() != 1 || column.max_rep_level() != 0 {
-            return Err(format!("column {}: is not a plain optional column", wanted.name));
+            return Err(format!("column {}: is not a plain optional column", manifest_column.name));
         }
         positions.push(position);
     }
@@ -265,23 +279,28 @@ fn values<'g, T: DataType + 'g>(
 ) -> Result<Cells<'g>, String> {
     let reader = group.get_column_reader(position).map_err(|error| error.to_string())?;
     let mut reader = get_typed_column_reader::<T>(reader);
-    // For each row, the definition level: 0 is an absent cell. `present` has the values of the other cells.
-    let (mut levels, mut present) = (Vec::new(), Vec::new());
-    Ok(Box::new(move |wanted| {
-        let mut cells = Vec::with_capacity(wanted);
-        while cells.len() < wanted {
+    // For each row, the definition level: 0 is an absent cell. `present_values` has the values of the other cells.
+    let (mut levels, mut present_values) = (Vec::new(), Vec::new());
+    Ok(Box::new(move |cell_count| {
+        let mut cells = Vec::with_capacity(cell_count);
+        while cells.len() < cell_count {
             levels.clear();
             let (records, _, _) = reader
-                .read_records(wanted - cells.len(), Some(&mut levels), None, &mut present)
+                .read_records(
+                    cell_count - cells.len(),
+                    Some(&mut levels),
+                    None,
+                    &mut present_values,
+                )
                 .map_err(|error| error.to_string())?;
             if records == 0 || levels.len() != records {
                 break;
             }
-            let mut present = present.drain(..);
+            let mut next_values = present_values.drain(..);
             for level in &levels {
                 cells.push(match level {
                     0 => Cell::Value(Value::Absent),
-                    _ => make(present.next().ok_or("fewer values than it announces")?),
+                    _ => make(next_values.next().ok_or("fewer values than it announces")?),
                 });
             }
         }

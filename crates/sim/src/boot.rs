@@ -284,6 +284,55 @@ impl EndDeadline {
     }
 }
 
+/// What the guest has reported so far.
+#[derive(Default)]
+struct Reports {
+    /// `None`: the guest has not booted, or was restored.
+    facts: Option<GuestReport>,
+    /// The exit status of the request.
+    status: Option<u8>,
+    output: Output,
+    reached_limit: bool,
+    failed_step: Option<Step>,
+    faults: Option<GuestFaults>,
+}
+
+impl Reports {
+    /// Keeps a message, and adapts the deadline to it.
+    fn add(&mut self, message: Message, deadline: &mut EndDeadline) {
+        match message {
+            Message::Facts(facts) => self.facts = Some(facts),
+            Message::Exit { status } => {
+                self.status = Some(status);
+                deadline.note_power_off(Instant::now());
+            }
+            Message::Limit => self.reached_limit = true,
+            Message::Faults { all, major } => self.faults = Some(GuestFaults { all, major }),
+            Message::Step { name, .. } => self.failed_step = Step::named(&name),
+            Message::Output { line } => {
+                deadline.note_response(Instant::now());
+                self.output.push(line);
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a machine whose request ended with `status`. `early`: why the machine was ended before, if it was.
+    fn into_end(self, status: u8, early: Option<EarlyReason>, wall: Duration) -> Ended {
+        let exit = GuestExit {
+            status,
+            reached_limit: self.reached_limit,
+            failed: self.failed_step,
+            faults: self.faults,
+            report: self.facts,
+            output: self.output.lines,
+            wall,
+        };
+        let early = early.or(self.reached_limit.then_some(EarlyReason::GuestLimit));
+        Ended { exit: Some(exit), early, wall }
+    }
+}
+
 /// Follows a machine to its end. `stop` and the limit on the host's clock end it early; `early_end` is called then
 /// and says how. Calls `save` when the plugin holds the machine. The limit does not include the time of `save`.
 ///
@@ -300,38 +349,19 @@ pub fn follow_to_end(
 ) -> Result<Ended> {
     let start = Instant::now();
     let mut deadline = EndDeadline::new(start + limits.wall);
-    let mut report = None;
-    let mut status = None;
-    let mut output = Output::default();
-    let mut reached_limit = false;
-    let mut failed_step = None;
-    let mut faults = None;
+    let mut reports = Reports::default();
     let mut early = None;
     let exit_status = loop {
         match vm.next_event(deadline.ends_at.min(Instant::now() + STOP_POLL))? {
             Some(VmEvent::Text(stream, bytes)) => text(GuestText { stream, bytes: &bytes }),
-            Some(VmEvent::Guest(GuestEvent(message))) => match message {
-                Message::Facts(facts) => report = Some(facts),
-                Message::Exit { status: reported } => {
-                    status = Some(reported);
-                    deadline.note_power_off(Instant::now());
-                }
-                Message::Limit => reached_limit = true,
-                Message::Faults { all, major } => faults = Some(GuestFaults { all, major }),
-                Message::Step { name, .. } => failed_step = Step::named(&name),
-                Message::Output { line } => {
-                    deadline.note_response(Instant::now());
-                    output.push(line);
-                }
-                _ => {}
-            },
+            Some(VmEvent::Guest(GuestEvent(message))) => reports.add(message, &mut deadline),
             Some(VmEvent::Held(held)) => {
                 let held_at = Instant::now();
                 save(vm, held)?;
                 deadline.extend(held_at.elapsed());
             }
             Some(VmEvent::Ended(exit_status)) => {
-                if early.is_none() && status.is_none() && stop() {
+                if early.is_none() && reports.status.is_none() && stop() {
                     early = Some(EarlyReason::Stopped);
                 }
                 break Some(exit_status);
@@ -339,7 +369,7 @@ pub fn follow_to_end(
             None => {}
         }
         // A guest that has reported its status only powers off.
-        let reason = if early.is_some() || status.is_some() {
+        let reason = if early.is_some() || reports.status.is_some() {
             None
         } else if stop() {
             Some(EarlyReason::Stopped)
@@ -368,47 +398,38 @@ pub fn follow_to_end(
     };
     let wall = start.elapsed();
     // A restored machine has reported before it was saved, and does not report again.
-    let is_up = vm.is_restored() || report.is_some();
-    let exit = |status, reached_limit: bool| {
-        let early = early.or(reached_limit.then_some(EarlyReason::GuestLimit));
-        let exit = GuestExit {
-            status,
-            reached_limit,
-            failed: failed_step,
-            faults,
-            report,
-            output: output.lines,
-            wall,
-        };
-        Ok(Ended { exit: Some(exit), early, wall })
-    };
-    if let (Some(status), Some(step @ (Step::Root | Step::Output))) = (status, failed_step) {
+    let is_up = vm.is_restored() || reports.facts.is_some();
+    let failed_step = (reports.status, reports.failed_step);
+    if let (Some(status), Some(step @ (Step::Root | Step::Output))) = failed_step {
         vm.kill();
         return Err(vm.failure(&format!("{step} failed in the guest with status {status}")));
     }
-    match (status, exit_status) {
-        (Some(status), Some(_)) => exit(status, reached_limit),
+    match (reports.status, exit_status) {
+        (Some(status), Some(_)) => Ok(reports.into_end(status, early, wall)),
         // The guest has reported its status, but its kernel cannot power the machine off.
-        (Some(status), None) => vm.quit().and_then(|()| exit(status, reached_limit)),
-        (None, Some(_)) if is_up && vm.reached_limit() => exit(STATUS_LIMIT, true),
+        (Some(status), None) => vm.quit().map(|()| reports.into_end(status, early, wall)),
+        (None, Some(_)) if is_up && vm.reached_limit() => {
+            reports.reached_limit = true;
+            Ok(reports.into_end(STATUS_LIMIT, early, wall))
+        }
         // The guest was asked to stop, and did not respond in time or ended meanwhile.
         (None, _) if early.is_some() => {
             vm.quit()?;
             Ok(Ended { exit: None, early, wall: start.elapsed() })
         }
-        (None, Some(exit_status)) => Err(ended_early(vm, exit_status, is_up)),
+        (None, Some(exit_status)) => Err(early_end_error(vm, exit_status, is_up)),
         (None, None) => {
             vm.kill();
             let detail = if is_up { "" } else { "; its first process has sent nothing" };
-            let limit = limits.wall;
-            let killed = format!("the machine was killed after {limit:?} (--limit){detail}");
-            Err(vm.time_limit(&killed))
+            let wall_limit = limits.wall;
+            let problem = format!("the machine was killed after {wall_limit:?} (--limit){detail}");
+            Err(vm.time_limit(&problem))
         }
     }
 }
 
 /// Returns the error for a QEMU that ended before the guest reported its status.
-fn ended_early(vm: &Vm, exit_status: ExitStatus, is_up: bool) -> SimError {
+fn early_end_error(vm: &Vm, exit_status: ExitStatus, is_up: bool) -> SimError {
     if vm.reached_limit() {
         let reason = "the guest has reached its time limit (--guest-limit)";
         return vm.time_limit(&format!("{reason}; its first process has sent nothing"));

@@ -164,17 +164,17 @@ impl Expected<'_> {
     /// Returns the state of a machine whose plugin reports this progress.
     pub(crate) fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
         let GuestProgress { regions, is_open, opened_at, now, instructions } = progress;
-        let elapsed = now.saturating_sub(opened_at) as f64;
-        if let (0, 1.., Some(warm_up)) = (regions, now, self.warm_up_cycles) {
+        let elapsed_cycles = now.saturating_sub(opened_at) as f64;
+        if let (0, 1.., Some(warm_up_cycles)) = (regions, now, self.warm_up_cycles) {
             return MachineState {
                 phase: MachinePhase::WarmUp,
-                fraction: Some((now as f64 / warm_up.max(1) as f64).min(1.0)),
+                fraction: Some((now as f64 / warm_up_cycles.max(1) as f64).min(1.0)),
                 elapsed_ns: Some((now as f64 * 1e9 / clock_hz.max(1) as f64) as u64),
                 instructions: None,
             };
         }
-        let elapsed_ns = is_open.then(|| (elapsed * 1e9 / clock_hz.max(1) as f64) as u64);
-        let (phase, fraction) = self.phase(regions, is_open, elapsed);
+        let elapsed_ns = is_open.then(|| (elapsed_cycles * 1e9 / clock_hz.max(1) as f64) as u64);
+        let (phase, fraction) = self.phase(regions, is_open, elapsed_cycles);
         MachineState { phase, fraction, elapsed_ns, instructions: is_open.then_some(instructions) }
     }
 
@@ -283,7 +283,8 @@ impl GuestRun {
     /// Starts the machine with a request and reports its progress. Returns the outcome at its end. The user or a
     /// limit may end it early. `None` if the user asked to stop before a window opened.
     ///
-    /// Fails with [`BenchError::TimeLimit`] if it reached a limit before a window opened.
+    /// Fails with [`BenchError::TimeLimit`] if it reached a limit before a window opened. The machine is killed before the
+    /// record is read, so that QEMU has written all of it.
     pub(crate) fn run<R: Response>(
         &self,
         request: &Request,
@@ -294,13 +295,13 @@ impl GuestRun {
         let stop_after_s = self.limits.guest_s;
         let clock_hz = self.clock_hz();
         let text = request.encode()?;
-        let timed = MachineTimes::new(&self.timed(), request.experiment(), &text, &expected);
-        self.progress.start(expected.label, self.bounded(timed.work()));
+        let times = MachineTimes::new(&self.timed(), request.experiment(), &text, &expected);
+        self.progress.start(expected.label, self.bounded(times.work()));
         let request = format!("irqlab:{stop_after_s} {text}");
         let limits = Limits { guest_s: stop_after_s.saturating_add(RESPONSE_S_MAX), ..self.limits };
         let mut last_phase = MachinePhase::Starts;
         // The closure kills the machine when it returns. Its error is handled after the final reports of progress.
-        let mut start = || -> Result<_> {
+        let mut run_machine = || -> Result<_> {
             let recording =
                 Recording::new(cache, qemu, &self.machine, &self.kernel_files, &self.watch, None)?;
             let mut vm = checkpoint::start(
@@ -314,7 +315,7 @@ impl GuestRun {
             )?;
             let report = || {
                 let state = expected.state(recording.progress(), clock_hz);
-                timed.observe(state);
+                times.observe(state);
                 self.progress.update(expected.label, state);
                 state.phase
             };
@@ -337,63 +338,70 @@ impl GuestRun {
                 0 => EarlyEnd::EndRecord,
                 _ => EarlyEnd::AskGuest,
             };
-            let ended =
+            let end =
                 boot::follow_to_end(&mut vm, limits, &early_end, &mut |_| {}, &stop, &mut refuse)?;
             last_phase = expected.state(recording.progress(), clock_hz).phase;
-            Ok((recording, ended))
+            Ok((recording, end))
         };
-        let started = start();
+        let run_end = run_machine();
         self.progress.update(expected.label, MachineState::of_phase(MachinePhase::Analysis));
-        let outcome = self.outcome(started, last_phase);
+        let outcome = self.outcome_of(run_end, last_phase);
         if let Ok(Some(GuestOutcome { early: None, wall, .. })) = &outcome {
-            timed.keep(&self.cache, *wall);
+            times.keep(&self.cache, *wall);
         }
         self.progress.done(expected.label);
         outcome
     }
 
-    /// Reads the response and the record of a machine that has ended. `last`: the last phase that it reported.
-    fn outcome<R: Response>(
+    /// Reads the response and the record of a machine that has ended. `last_phase`: the last phase that it reported.
+    fn outcome_of<R: Response>(
         &self,
-        started: Result<(Recording, Ended)>,
-        last: MachinePhase,
+        run_end: Result<(Recording, Ended)>,
+        last_phase: MachinePhase,
     ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
-        let (recording, Ended { exit, early, wall }) = started?;
+        let (recording, Ended { exit, early, wall }) = run_end?;
         // For `follow_to_end`, an early end at the request of this run is a stop, also if the deadline was the cause.
-        let early = match early {
+        let early_reason = match early {
             Some(EarlyReason::Stopped) if self.reached_deadline().is_some() => {
                 Some(EarlyReason::HostLimit)
             }
-            early => early,
+            early_reason => early_reason,
         };
         // The guest's error comes first: it says more than the broken record of a guest that failed.
-        let (response, no_response) = match (exit.as_ref().map(response), early) {
+        let (response, no_response) = match (exit.as_ref().map(response), early_reason) {
             (Some(Ok(response)), _) => (Some(response), String::new()),
             (Some(Err(error)), None) => return Err(error),
             (Some(Err(error)), Some(_)) => (None, no_response(Some(error))),
             (None, _) => (None, no_response(None)),
         };
-        let account = match (recording.accounting(), early) {
+        let account = match (recording.accounting(), early_reason) {
             (Ok(account), Some(reason)) if account.regions.is_empty() => {
-                return self.outcome_without_data(reason, last);
+                return self.outcome_without_data(reason, last_phase);
             }
-            (Err(_), Some(reason)) => return self.outcome_without_data(reason, last),
+            (Err(_), Some(reason)) => return self.outcome_without_data(reason, last_phase),
             (account, _) => account?,
         };
         let modules =
             exit.and_then(|exit| exit.report).map_or_else(Vec::new, |report| report.modules);
-        Ok(Some(GuestOutcome { response, no_response, account, wall, modules, early }))
+        Ok(Some(GuestOutcome {
+            response,
+            no_response,
+            account,
+            wall,
+            modules,
+            early: early_reason,
+        }))
     }
 
     /// Returns the outcome of a machine that ended early without a usable record: `None` if the user stopped it, an
-    /// error if a limit did.
+    /// error if a limit did. `last_phase`: the last phase that the machine reported.
     fn outcome_without_data<T>(
         &self,
-        early: EarlyReason,
-        last: MachinePhase,
+        reason: EarlyReason,
+        last_phase: MachinePhase,
     ) -> std::result::Result<Option<T>, BenchError> {
-        let Some(limit) = self.limit_text(early) else { return Ok(None) };
-        let when = match last {
+        let Some(limit) = self.limit_text(reason) else { return Ok(None) };
+        let when = match last_phase {
             MachinePhase::Boots
             | MachinePhase::Unobserved
             | MachinePhase::Starts

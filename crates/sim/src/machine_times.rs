@@ -133,27 +133,32 @@ impl MachineTimes {
     /// Starts to measure a machine of an experiment. Machines with the same experiment, model, level, number of CPUs
     /// and label share an entry of the cache. `request`: the text of the request to the guest.
     pub(crate) fn new(
-        timed: &TimedMachine<'_>,
+        timed_machine: &TimedMachine<'_>,
         experiment: &str,
         request: &str,
         expected: &Expected<'_>,
     ) -> MachineTimes {
-        let model = timed.watch.and_then(|watch| watch.model.as_ref());
-        let model = model.map_or("", |model| &model.sha256);
-        let (level, cpus) = (timed.watch.map(|watch| watch.detail), timed.machine.cpus);
-        let described = format!("{experiment} {model} {level:?} {cpus} {}", expected.label);
-        let request =
-            KeptTimes::request_key(&format!("{described} {} {request}", timed.determined_by()));
-        let clock_hz = timed.clock_hz();
-        let ns = |cycles: u64| u128::from(cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
+        let model = timed_machine.watch.and_then(|watch| watch.model.as_ref());
+        let model_key = model.map_or("", |model| &model.sha256);
+        let (level, cpus) =
+            (timed_machine.watch.map(|watch| watch.detail), timed_machine.machine.cpus);
+        let described = format!("{experiment} {model_key} {level:?} {cpus} {}", expected.label);
+        let request = KeptTimes::request_key(&format!(
+            "{described} {} {request}",
+            timed_machine.determined_by()
+        ));
+        let clock_hz = timed_machine.clock_hz();
+        let to_ns = |cycles: u64| u128::from(cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
         let work = MachineWork {
             windows: expected.windows,
-            window_ns: expected.window_cycles.and_then(|cycles| u64::try_from(ns(cycles)).ok()),
-            warm_up_ns: expected.warm_up_cycles.and_then(|cycles| u64::try_from(ns(cycles)).ok()),
-            windows_end_early: timed.watch.is_some_and(|watch| watch.until.is_some()),
+            window_ns: expected.window_cycles.and_then(|cycles| u64::try_from(to_ns(cycles)).ok()),
+            warm_up_ns: expected
+                .warm_up_cycles
+                .and_then(|cycles| u64::try_from(to_ns(cycles)).ok()),
+            windows_end_early: timed_machine.watch.is_some_and(|watch| watch.until.is_some()),
             ..MachineWork::default()
         };
-        MachineTimes::with_work(timed, described, request, work)
+        MachineTimes::with_work(timed_machine, described, request, work)
     }
 
     /// Starts to measure a machine that runs a command of unknown length. Each command has its own entry of the cache.
@@ -177,21 +182,21 @@ impl MachineTimes {
 
     /// Looks up the times of an earlier run under `described`, and starts to measure now.
     fn with_work(
-        timed: &TimedMachine<'_>,
+        timed_machine: &TimedMachine<'_>,
         described: String,
         request: String,
         work: MachineWork,
     ) -> MachineTimes {
-        let kept = KeptTimes::find(timed.cache, &described);
+        let kept = KeptTimes::find(timed_machine.cache, &described);
         let is_same_request = kept.as_ref().is_some_and(|kept| kept.request == request);
         MachineTimes {
             described,
             request,
-            clock_hz: timed.clock_hz(),
+            clock_hz: timed_machine.clock_hz(),
             work: MachineWork {
                 kept,
                 is_same_request,
-                memory_mib: Some(timed.machine.memory_mib),
+                memory_mib: Some(timed_machine.machine.memory_mib),
                 ..work
             },
             started: Instant::now(),
@@ -219,13 +224,15 @@ impl MachineTimes {
         state
     }
 
-    /// Notes the state of the machine at this moment.
+    /// Notes the state of the machine at this moment. The times of a window are those at which it was first and last seen.
     pub(crate) fn observe(&self, state: MachineState) {
         let phase = state.phase;
         if let (MachinePhase::Window(number), Some(ns)) = (phase, state.elapsed_ns) {
             let (now, mut windows) = (Instant::now(), self.windows.borrow_mut());
             match windows.last_mut() {
-                Some(last) if last.number == number => (last.last_seen, last.guest_ns) = (now, ns),
+                Some(window) if window.number == number => {
+                    (window.last_seen, window.guest_ns) = (now, ns);
+                }
                 _ => windows.push(SeenWindow {
                     number,
                     first_seen: now,
@@ -244,9 +251,9 @@ impl MachineTimes {
     /// Keeps the times of a machine that has executed its request. `run_time`: host time from its start to its end.
     pub fn keep(&self, cache: &Cache, run_time: Duration) {
         // If no poll saw a window, all time counts as set-up: the window was too short to matter.
-        let end = self.started + run_time;
-        let first_window = self.first_window.get().unwrap_or(end);
-        let last = self.last_window.get().unwrap_or(end);
+        let ended_at = self.started + run_time;
+        let first_window = self.first_window.get().unwrap_or(ended_at);
+        let last_window = self.last_window.get().unwrap_or(ended_at);
         let windows = self.windows.borrow();
         let planned = self.work.window_ns.zip(self.work.windows);
         let guest_ns = if self.work.windows_end_early {
@@ -254,20 +261,19 @@ impl MachineTimes {
         } else {
             planned.map_or(0, |(ns, count)| ns.saturating_mul(count.into()))
         };
-        let window_count = windows.last().map_or(0, |last| last.number);
+        let window_count = windows.last().map_or(0, |window| window.number);
         // If no poll saw one of the windows, the list has a gap, and positions in it would mean other windows.
         let is_complete = windows.len() == window_count as usize;
-        let single_times: Vec<_> = windows
-            .iter()
-            .map(|window| {
-                let host_time = window.last_seen.saturating_duration_since(window.first_seen);
-                (host_time, window.guest_ns)
-            })
-            .filter(|_| is_complete && windows.len() <= SINGLE_WINDOWS_MAX)
-            .collect();
+        let single_times: Vec<_> = if is_complete && windows.len() <= SINGLE_WINDOWS_MAX {
+            let host_time =
+                |window: &SeenWindow| window.last_seen.saturating_duration_since(window.first_seen);
+            windows.iter().map(|window| (host_time(window), window.guest_ns)).collect()
+        } else {
+            Vec::new()
+        };
         let times = KeptTimes {
             set_up: first_window.saturating_duration_since(self.started),
-            windows: last.saturating_duration_since(first_window),
+            windows: last_window.saturating_duration_since(first_window),
             guest_ns,
             window_count,
             single: single_times,

@@ -144,29 +144,31 @@ impl Repetition<'_> {
         let runs: Vec<(u64, usize)> = (1..=times)
             .flat_map(|number| indexes.clone().map(move |index| (number, index)))
             .collect();
-        let started = AtomicUsize::new(0);
+        let started_count = AtomicUsize::new(0);
         let results = for_each(jobs, &runs, |_, (number, index)| {
             if (self.stop)() {
                 return Ok(None);
             }
-            let step = started.fetch_add(1, Ordering::Relaxed) + 1;
+            let step = started_count.fetch_add(1, Ordering::Relaxed) + 1;
             (self.progress)(step, runs.len(), &machines[*index].name);
             self.run_once(&machines[*index], *number)
         });
         let mut is_complete = true;
         for ((number, index), result) in runs.into_iter().zip(results) {
             let machine = &mut machines[index];
-            let added = result.and_then(|run| match run {
+            let is_added = result.and_then(|run| match run {
                 Some(run) => machine.add(number, run).map(|()| true),
                 None => Ok(false),
             });
-            let failed = |source| FailedRun { machine: machine.name.clone(), source };
-            is_complete &= added.map_err(failed)?;
+            let error_of_machine = |source| FailedRun { machine: machine.name.clone(), source };
+            is_complete &= is_added.map_err(error_of_machine)?;
         }
         Ok(is_complete)
     }
 
-    /// Runs a machine once. Returns `None` if it was stopped.
+    /// Runs a machine once, the run with this number. Returns `None` if it was stopped.
+    ///
+    /// Fails if the machine fails or reaches its limit, or if its record is broken or ends early.
     fn run_once(&self, repeated: &RepeatedMachine, number: u64) -> Result<Option<CompletedRun>> {
         let RepeatedMachine { name, machine, .. } = repeated;
         let file_name = format!("{}-{number}.record", name.replace([',', ' '], ""));
@@ -190,19 +192,20 @@ impl Repetition<'_> {
             self.limits,
             instrumentation,
         )?;
-        let host = self.is_hostile.then(|| HostileHost::start(vm.pid(), number));
-        let host = host.transpose().map_err(SimError::system("starting a hostile thread"))?;
+        let hostile_host = self.is_hostile.then(|| HostileHost::start(vm.pid(), number));
+        let hostile_host =
+            hostile_host.transpose().map_err(SimError::system("starting a hostile thread"))?;
         let (mut console, mut stdout, mut stderr) = (Vec::new(), Vec::new(), Vec::new());
         let mut keep_text = |text: GuestText<'_>| {
-            let kept = match text.stream {
+            let bytes = match text.stream {
                 Stream::Console => &mut console,
                 Stream::Stdout => &mut stdout,
                 Stream::Stderr => &mut stderr,
             };
-            kept.extend_from_slice(text.bytes);
+            bytes.extend_from_slice(text.bytes);
         };
         let exit = boot::follow_unless(&mut vm, self.limits, &mut keep_text, self.stop);
-        drop(host);
+        drop(hostile_host);
         drop(vm);
         let Some(exit) = exit? else { return Ok(None) };
         let output = programs_output(&console, &stdout, &stderr);

@@ -135,24 +135,24 @@ pub fn names() -> Vec<&'static str> {
 pub fn find(name: &str, cpus: u32) -> Result<Workload> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);
-        let text = read_bounded(path, TEXT_BYTES_MAX)?;
-        let text = String::from_utf8(text).map_err(|_| SimError::data(name, "is no text"))?;
+        let bytes = read_bounded(path, TEXT_BYTES_MAX)?;
+        let text = String::from_utf8(bytes).map_err(|_| SimError::data(name, "is no text"))?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         return parse(&stem, &text, files_below(&path.with_extension(""))?, cpus);
     }
-    let known = KNOWN.iter().find(|(known, ..)| *known == name);
-    let (_, text, files) = known.ok_or_else(|| {
+    let built_in = KNOWN.iter().find(|(built_in_name, ..)| *built_in_name == name);
+    let (_, text, files) = built_in.ok_or_else(|| {
         let names = names().join(", ");
         SimError::Invalid(format!(
             "no workload {name:?}; there are: {names}, and files (as in ./W.toml)"
         ))
     })?;
-    let file = |(path, is_program, bytes): &KnownFile| RootFile {
+    let root_file = |(path, is_program, bytes): &KnownFile| RootFile {
         path: format!("{GUEST_DIRECTORY}/{path}"),
         is_program: *is_program,
         bytes: bytes.to_vec(),
     };
-    parse(name, text, files.iter().map(file).collect(), cpus)
+    parse(name, text, files.iter().map(root_file).collect(), cpus)
 }
 
 /// Returns a single command as a workload, without set-up and check.
@@ -380,36 +380,40 @@ impl Outcome {
         !self.accounting.regions.is_empty() && self.accounting.broken.is_empty()
     }
 
-    /// Returns why the results must not be used; `None` if the region and its check have succeeded.
+    /// Returns why the results must not be used; `None` if the region and its check have succeeded. The first that applies:
+    /// an early end, a failed step, a broken record, a record without a region.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        let output = || {
+        let console_lines = || {
             let lines: Vec<String> =
                 self.output.lines().map(|line| format!("  | {line}")).collect();
             format!("last lines of the console:\n{}", lines.join("\n"))
         };
         let status = self.exit.status;
-        let ended = match self.early {
+        let early_end = match self.early {
             Some(EarlyReason::Stopped) => Some("the workload was stopped"),
             Some(EarlyReason::HostLimit) => {
                 Some("the workload reached the host's time limit (--limit)")
             }
             Some(EarlyReason::GuestLimit) | None => None,
         };
-        if ended.is_some() || self.reached_limit() {
-            let limit =
-                ended.unwrap_or("the workload reached the guest's time limit (--guest-limit)");
-            let where_it_was = if self.accounting.regions.is_empty() {
+        if early_end.is_some() || self.reached_limit() {
+            let event =
+                early_end.unwrap_or("the workload reached the guest's time limit (--guest-limit)");
+            let position = if self.accounting.regions.is_empty() {
                 "before it opened its region of interest"
             } else {
                 "in its region of interest or its check"
             };
-            return Some(format!("{limit} {where_it_was}\n{}", output()));
+            return Some(format!("{event} {position}\n{}", console_lines()));
         }
         if status != 0 {
             let step =
                 self.exit.failed.map_or_else(|| "the workload".to_owned(), |step| step.to_string());
-            return Some(format!("{step} failed in the guest with status {status}\n{}", output()));
+            return Some(format!(
+                "{step} failed in the guest with status {status}\n{}",
+                console_lines()
+            ));
         }
         if let Some(broken) = self.accounting.broken.first() {
             return Some(format!("the record is broken, its numbers must not be used: {broken}"));
@@ -444,37 +448,31 @@ pub fn run(
     let (start, request) = (&prepared.start, &prepared.request);
     let mut vm = checkpoint::start(cache, qemu, machine, start, request, limits, instrumentation)?;
     let mut tail = Tail::new(OUTPUT_BYTES);
-    let mut tail_and_console = |text: GuestText<'_>| {
+    let mut keep_and_print = |text: GuestText<'_>| {
         tail.push(text.bytes);
         console(text);
     };
     let mut refuse = boot::refuse_to_save();
     let early_end = || EarlyEnd::EndRecord;
     let stop = || stop(recording.progress());
-    let ended = boot::follow_to_end(
-        &mut vm,
-        limits,
-        &early_end,
-        &mut tail_and_console,
-        &stop,
-        &mut refuse,
-    )?;
+    let end =
+        boot::follow_to_end(&mut vm, limits, &early_end, &mut keep_and_print, &stop, &mut refuse)?;
     drop(vm);
-    let accounting = match (recording.accounting(), ended.early) {
+    let accounting = match (recording.accounting(), end.early) {
         // QEMU was stopped before the plugin wrote anything.
         (Err(_), Some(EarlyReason::Stopped)) => return Err(SimError::Stopped),
         (accounting, _) => accounting?,
     };
-    let exit = ended.exit.unwrap_or_else(|| GuestExit {
+    let exit = end.exit.unwrap_or_else(|| GuestExit {
         status: STATUS_LIMIT,
         reached_limit: false,
         failed: None,
         faults: None,
         report: None,
         output: Vec::new(),
-        wall: ended.wall,
+        wall: end.wall,
     });
-    Ok(Outcome { exit, accounting, output: tail.lines(), early: ended.early })
+    Ok(Outcome { exit, accounting, output: tail.lines(), early: end.early })
 }
 
 #[cfg(test)]

@@ -96,18 +96,18 @@ const WINDOW_MIN: f64 = 0.01;
 pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
     let Some(first_ns) = events.iter().map(|event| event.at_ns).min() else { return Vec::new() };
     let is_covered = |index: &usize| events[*index].at_ns - first_ns < search.covered_ns();
-    let mut remaining: Vec<usize> = (0..events.len()).filter(is_covered).collect();
-    let mut found = Vec::new();
+    let mut remaining_events: Vec<usize> = (0..events.len()).filter(is_covered).collect();
+    let mut periods = Vec::new();
     for _ in 0..search.periods_max {
-        let Some(stream) = Stream::new(events, &remaining, search) else { break };
-        let Some(period) = stream.strongest(search) else { break };
-        remaining.retain(|index| !period.locked.contains(index));
+        let Some(stream) = Stream::new(events, &remaining_events, search) else { break };
+        let Some(period) = stream.strongest_period(search) else { break };
+        remaining_events.retain(|index| !period.locked.contains(index));
         // A slower clock is removed with its harmonics, but too few of its periods are known.
         if period.period_ns * REPORTED_PERIODS_MIN <= 1.01e9 * stream.length_s {
-            found.push(period);
+            periods.push(period);
         }
     }
-    found
+    periods
 }
 
 /// An event of one search.
@@ -164,7 +164,7 @@ impl Stream {
 
     /// The fundamental of the strongest clock. Its period can be longer than an eighth of the stream. `None` if no
     /// period keeps the limits of `search`.
-    fn strongest(&self, search: &Search) -> Option<Period> {
+    fn strongest_period(&self, search: &Search) -> Option<Period> {
         let hz_min = (1e9 / search.period_ns_max as f64).max(REPORTED_PERIODS_MIN / self.length_s);
         let hz_max = 1e9 / search.period_ns_min as f64;
         // Frequencies that differ by less than one over the length are not independent.
@@ -173,13 +173,15 @@ impl Stream {
             return None;
         }
         let p_value = |strength: f64| (independent_frequencies * (-strength).exp()).min(1.0);
-        let refined: Vec<(f64, f64)> =
+        let refined_candidates: Vec<(f64, f64)> =
             self.candidates(hz_min, hz_max).into_iter().map(|hz| self.refine(hz)).collect();
-        let strength_max = refined.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
+        let strength_max =
+            refined_candidates.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
         let strength_min = FUNDAMENTAL_STRENGTH_MIN * strength_max;
         let nearly_strongest =
-            refined.into_iter().filter(|(_, strength)| *strength >= strength_min);
-        let lowest = nearly_strongest.min_by(|a, b| a.0.total_cmp(&b.0))?;
+            refined_candidates.into_iter().filter(|(_, strength)| *strength >= strength_min);
+        let lowest = nearly_strongest.min_by(|(hz, _), (other_hz, _)| hz.total_cmp(other_hz))?;
+        let (lowest_hz, _) = lowest;
         let is_fundamental = |&(hz, strength): &(f64, f64)| {
             let has_few_periods = hz * self.length_s < REPORTED_PERIODS_MIN;
             let resultant_length = self.resultant_length(strength);
@@ -187,9 +189,10 @@ impl Stream {
                 && p_value(strength) <= search.p_value_max
                 && (!has_few_periods || resultant_length >= FEW_PERIODS_RESULTANT_LENGTH_MIN)
         };
-        let mut fractions = self.fractions(lowest.0, self.resultant_length(strength_min) / 2.0);
-        let (hz, strength) = fractions.find(is_fundamental).unwrap_or(lowest);
-        let period = self.period(hz, p_value(strength));
+        let mut integer_fractions =
+            self.fractions(lowest_hz, self.resultant_length(strength_min) / 2.0);
+        let (hz, strength) = integer_fractions.find(is_fundamental).unwrap_or(lowest);
+        let period = self.period_of_clock(hz, p_value(strength));
         let is_significant = period.p_value <= search.p_value_max;
         (is_significant && period.mean_resultant_length >= search.resultant_length_min)
             .then_some(period)
@@ -220,22 +223,22 @@ impl Stream {
 
     /// Frequencies of the highest peaks of the transform, at most [`CANDIDATES_MAX`], the highest peak first.
     fn candidates(&self, hz_min: f64, hz_max: f64) -> Vec<f64> {
-        let cells = (self.length_s / self.cell_s) as usize + 1;
-        let mut series = vec![0.0; cells];
+        let cell_count = (self.length_s / self.cell_s) as usize + 1;
+        let mut series = vec![0.0; cell_count];
         for StreamEvent { at_s, weight, .. } in &self.events {
-            series[((at_s / self.cell_s) as usize).min(cells - 1)] += weight;
+            series[((at_s / self.cell_s) as usize).min(cell_count - 1)] += weight;
         }
-        let length = (2 * cells).next_power_of_two();
-        let mean = self.weights / cells as f64;
+        let transform_length = (2 * cell_count).next_power_of_two();
+        let mean = self.weights / cell_count as f64;
         series.iter_mut().for_each(|cell| *cell -= mean);
-        let powers = power(&series, length);
-        let hz_of = |line: usize| line as f64 / (length as f64 * self.cell_s);
+        let powers = power(&series, transform_length);
+        let hz_of = |line: usize| line as f64 / (transform_length as f64 * self.cell_s);
         let mut peaks: Vec<(f64, f64)> = (1..powers.len() - 1)
             .filter(|&line| powers[line] >= powers[line - 1] && powers[line] > powers[line + 1])
             .map(|line| (hz_of(line), powers[line]))
             .filter(|(hz, _)| (hz_min..=hz_max).contains(hz))
             .collect();
-        peaks.sort_by(|a, b| b.1.total_cmp(&a.1));
+        peaks.sort_by(|(_, power), (_, other_power)| other_power.total_cmp(power));
         peaks.truncate(CANDIDATES_MAX);
         peaks.into_iter().map(|(hz, _)| hz).collect()
     }
@@ -254,12 +257,12 @@ impl Stream {
         best
     }
 
-    /// The period at `hz`, refined by a straight line through the phases of the events that follow this clock.
-    fn period(&self, hz: f64, p_value: f64) -> Period {
-        let (length, direction) = self.phase_sum(hz);
+    /// The period of the clock near `hz`, refined by a straight line through the phases of the events that follow it.
+    fn period_of_clock(&self, hz: f64, p_value: f64) -> Period {
+        let (sum_length, direction) = self.phase_sum(hz);
         let mut clock = Clock { hz, direction, window: WINDOW_MAX, spread: WINDOW_MAX };
         for _ in 0..6 {
-            clock = clock.fitted(&self.events).unwrap_or(clock);
+            clock = clock.fit_to_followers(&self.events).unwrap_or(clock);
         }
         let followers = self.events.iter().filter(|event| clock.is_followed_by(event));
         let locked: Vec<usize> = followers.map(|event| event.index).collect();
@@ -268,7 +271,7 @@ impl Stream {
         Period {
             period_ns: 1e9 / clock.hz,
             half_width_ns: 1.96 * slope_error / (clock.hz * clock.hz) * 1e9,
-            mean_resultant_length: (length / self.weights).min(1.0),
+            mean_resultant_length: (sum_length / self.weights).min(1.0),
             p_value,
             searched: self.events.len(),
             locked,
@@ -313,11 +316,11 @@ impl Clock {
 
     /// The clock with the frequency and phase that fit the followers of this clock best: a straight line through their
     /// offsets over time. `None` if there is no such line.
-    fn fitted(&self, events: &[StreamEvent]) -> Option<Clock> {
+    fn fit_to_followers(&self, events: &[StreamEvent]) -> Option<Clock> {
         // Time, offset and weight of each follower.
         let followers = || {
-            let followers = events.iter().filter(|event| self.is_followed_by(event));
-            followers.map(|event| (event.at_s, self.offset(event.at_s), event.weight))
+            let selected = events.iter().filter(|event| self.is_followed_by(event));
+            selected.map(|event| (event.at_s, self.offset(event.at_s), event.weight))
         };
         let weights: f64 = followers().map(|(_, _, weight)| weight).sum();
         let mean_s = followers().map(|(at_s, _, weight)| weight * at_s).sum::<f64>() / weights;

@@ -13,7 +13,9 @@ use crate::judge::{Figure, figure_columns};
 struct Throughput<'s> {
     table: &'s PublishedTable,
     socket_buffer_bytes: u64,
-    scheme: &'s (String, Scheme),
+    /// The paper's name of the scheme, and the scheme that was measured.
+    paper_scheme: &'s str,
+    scheme: Scheme,
     published: f64,
     /// The paper's figure for interrupts with the same socket buffers. The first column of each table has it.
     published_interrupt: f64,
@@ -25,7 +27,7 @@ struct Throughput<'s> {
 fn throughput_columns<'s>() -> Columns<'s, Throughput<'s>> {
     type Row<'s> = Throughput<'s>;
     let ratio = |name: &str, doc: &str| column(name, doc).format(Format::Factor).priority(96);
-    let measured = "Measured here, Mbit/s; absent if not measured.";
+    let measured_doc = "Measured here, Mbit/s; absent if not measured.";
     Columns::all([
         column("table", "Number of the paper's table.")
             .format(Format::Identifier)
@@ -43,16 +45,16 @@ fn throughput_columns<'s>() -> Columns<'s, Throughput<'s>> {
         column("paper_scheme", "The paper's name of the scheme.")
             .title("paper's")
             .priority(100)
-            .text(|row: &Row<'_>| row.scheme.0.clone()),
+            .text(|row: &Row<'_>| row.paper_scheme.to_owned()),
         column("scheme", "The scheme that was measured.")
             .priority(80)
-            .text(|row: &Row<'_>| row.scheme.1.to_string()),
+            .text(|row: &Row<'_>| row.scheme.to_string()),
         column("published_mbit_per_s", "The paper's figure, Mbit/s.")
             .title("paper Mbit/s")
             .priority(97)
             .real(|row: &Row<'_>| row.published),
         figure_columns(
-            column("measured_mbit_per_s", measured).title("here Mbit/s").priority(98),
+            column("measured_mbit_per_s", measured_doc).title("here Mbit/s").priority(98),
             "measured_ci95_mbit_per_s",
             " over the repetitions",
         )
@@ -79,16 +81,18 @@ pub fn throughput(paper: &Paper, samples: &Samples) -> Table {
     let mut rows = Vec::new();
     for table in &paper.tables {
         for (bytes, figures) in &table.rows {
-            let measured = |scheme| measured.mbit_per_s(table.load, scheme, *bytes).ok();
+            let mean = |scheme| measured.mbit_per_s(table.load, scheme, *bytes).ok();
+            let [(_, interrupt_scheme), ..] = &table.schemes[..] else { continue };
             let cells = table.schemes.iter().zip(figures);
-            rows.extend(cells.map(|(scheme, figure)| Throughput {
+            rows.extend(cells.map(|((paper_scheme, scheme), figure)| Throughput {
                 table,
                 socket_buffer_bytes: *bytes,
-                scheme,
+                paper_scheme,
+                scheme: *scheme,
                 published: *figure,
                 published_interrupt: figures[0],
-                measured: measured(scheme.1),
-                measured_interrupt: measured(table.schemes[0].1),
+                measured: mean(*scheme),
+                measured_interrupt: mean(*interrupt_scheme),
             }));
         }
     }
@@ -137,7 +141,7 @@ pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
     type Row = PublishedRoundTrip;
     let measured = Measured { samples };
     let statistics = || STATISTICS.iter().enumerate();
-    let time = |statistic: &str, prefix: &str, title: &str, source: &str| {
+    let time_column = |statistic: &str, prefix: &str, title: &str, source: &str| {
         let doc = format!("The {statistic} of the round trips, {source}.");
         column(&format!("{prefix}_{statistic}_ns"), &doc)
             .title(&format!("{title} {statistic}"))
@@ -150,11 +154,11 @@ pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
             .bool(|row: &Row| row.bulk),
     ];
     let published = statistics().map(|(position, statistic)| {
-        time(statistic.word, "published", "paper", "published")
+        time_column(statistic.word, "published", "paper", "published")
             .real(move |row: &Row| row.ns[position])
     });
     let here = statistics().map(|(_, statistic)| {
-        time(statistic.word, "measured", "here", statistic.source).real(move |row: &Row| {
+        time_column(statistic.word, "measured", "here", statistic.source).real(move |row: &Row| {
             (statistic.measured_ns)(&measured.round_trips(row.scheme, row.bulk))
         })
     });

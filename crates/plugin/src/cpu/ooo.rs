@@ -16,7 +16,10 @@ use crate::models::pipeline::Pipeline;
 use crate::qemu::block::{Block, OooBlock};
 use crate::qemu::ffi::AccessCallbacks;
 
-/// A block starts. `SINGLE_VCPU`: the machine has one vCPU.
+/// A block starts, and the block before it is finished. `SINGLE_VCPU`: the machine has one vCPU.
+///
+/// The order matters: the pipeline finishes the previous block, then due work is done between the blocks, then the counts and
+/// the pipeline take over the new block.
 pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
     _: c_uint,
     block: *mut c_void,
@@ -24,14 +27,14 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
     let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<OooBlock>() };
-    let due = with_vcpu(vcpu, |cpu| {
+    let is_due = with_vcpu(vcpu, |cpu| {
         // SAFETY: these callbacks are registered only when there is a pipeline.
         let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         pipeline.finish_block(block.description.address);
         let executed = (pipeline.cycles(), Instructions(cpu.instructions));
         cpu.is_due(&block.description, executed, due_at(vcpu))
     });
-    if due {
+    if is_due {
         B::before_block(vcpu, &block.description);
     }
     with_vcpu(vcpu, |cpu| {
@@ -86,20 +89,22 @@ extern "C" fn on_single_access<const SINGLE_VCPU: bool, const IS_STORE: bool>(
     block: *mut c_void,
 ) {
     let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
-    let single = block.cast_const().cast::<Block>();
+    let single_block = block.cast_const().cast::<Block>();
     let number = with_vcpu(vcpu, |cpu| {
         // SAFETY: the arena keeps blocks while there is code that passes them. The started block is null if the arena
         // was emptied.
-        let (single, started) = unsafe { (&*single, cpu.block.as_ref()) };
-        match started {
-            Some(started) if !std::ptr::eq(started, single) => {
-                let number = started.index_of(single.address);
-                let last = started.length() - 1;
-                if number.is_some_and(|number| number < last) && !cpu.has_abandoned_block {
-                    cpu.leave_block_after(single.address);
+        let (single_block, started_block) = unsafe { (&*single_block, cpu.block.as_ref()) };
+        match started_block {
+            Some(started_block) if !std::ptr::eq(started_block, single_block) => {
+                let number = started_block.index_of(single_block.address);
+                let last_instruction = started_block.length() - 1;
+                if number.is_some_and(|number| number < last_instruction)
+                    && !cpu.has_abandoned_block
+                {
+                    cpu.leave_block_after(single_block.address);
                     cpu.has_abandoned_block = true;
                 }
-                number.unwrap_or(last)
+                number.unwrap_or(last_instruction)
             }
             _ => 0,
         }
@@ -156,7 +161,7 @@ fn apic_exit_cycles(exits: HostExits, address: VirtualAddress) -> u64 {
 }
 
 /// Keeps an access of unknown size, to an unknown page, or to two pages. Returns the physical address of a device
-/// access. `None` for an access to memory.
+/// access. `None` for an access to memory. `write`: whether the access is a store.
 #[inline(never)]
 fn keep_rare_access(
     pipeline: &mut Pipeline,
@@ -165,7 +170,7 @@ fn keep_rare_access(
     write: bool,
 ) -> Option<PhysicalAddress> {
     let bytes = physical::access_bytes(access);
-    let first = bytes_in_first(address, bytes);
+    let bytes_in_first_page = bytes_in_first(address, bytes);
     let make_access = |virtual_address, physical, bytes: u64| {
         let bytes = bytes.min(u8::MAX.into()) as u8;
         Access { virtual_address, physical, instruction: number, bytes, write }
@@ -182,14 +187,14 @@ fn keep_rare_access(
     if device.is_some_and(is_local_apic) {
         pipeline.map_local_apic(address);
     }
-    pipeline.push_access(make_access(address, physical, first));
-    if first < bytes {
-        let next_page = address.plus(first);
+    pipeline.push_access(make_access(address, physical, bytes_in_first_page));
+    if bytes_in_first_page < bytes {
+        let next_page = address.plus(bytes_in_first_page);
         // QEMU's last lookup was for the first page. The physical address of an unknown page is taken to be its virtual
         // address.
-        let physical = pipeline.pages.get(next_page).or_else(|| physical::translate(next_page));
-        let physical = physical.unwrap_or(PhysicalAddress(next_page.0));
-        pipeline.push_access(make_access(next_page, Some(physical), bytes - first));
+        let known = pipeline.pages.get(next_page).or_else(|| physical::translate(next_page));
+        let physical = known.unwrap_or(PhysicalAddress(next_page.0));
+        pipeline.push_access(make_access(next_page, Some(physical), bytes - bytes_in_first_page));
     }
     device
 }

@@ -2,7 +2,7 @@
 //! of contexts (crate `attribution`), which charge counts to contexts.
 //!
 //! `qemu/callbacks.rs` calls it at interrupts and at annotated instructions, `qemu/before_block.rs` at returns. It runs
-//! in the vCPUs' thread, with the session locked. After each event the session calls `Session::tracked`, which writes
+//! in the vCPUs' thread, with the session locked. After each event the session calls `Session::pass_on_tracked_event`, which writes
 //! ended spans.
 
 use std::collections::BTreeMap;

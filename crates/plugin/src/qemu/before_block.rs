@@ -63,7 +63,7 @@ fn do_due_work(vcpu: u32, block: &Block) {
         if let Some((tracker, moment)) = session.moment(vcpu, 0) {
             tracker.handle_return(vcpu as usize, block.address.0, moment);
         }
-        session.tracked(vcpu);
+        session.pass_on_tracked_event(vcpu);
     }
     if is_recorded {
         session.record_block(vcpu, block);

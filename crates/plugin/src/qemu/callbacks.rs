@@ -113,7 +113,8 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     }
 }
 
-/// An instruction at which the plugin acts is about to execute.
+/// An instruction at which the plugin acts is about to execute. The instructions before it are retired first, so that all
+/// counts are those of this moment.
 extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running_vcpu();
     let mut guard = session::lock();
@@ -140,12 +141,12 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     if point.action == Action::Marker {
         markers::execute(session, vcpu, point.remaining);
     } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
-        let now = moment.now;
+        let counts = moment.now;
         tracker.handle_action(vcpu as usize, point.action, point.address.0, moment);
-        session.tracked(vcpu);
+        session.pass_on_tracked_event(vcpu);
         match point.action {
-            Action::CpuDead => session.go_offline(vcpu, &now),
-            Action::IdleLoop => session.come_online(vcpu, &now),
+            Action::CpuDead => session.go_offline(vcpu, &counts),
+            Action::IdleLoop => session.come_online(vcpu, &counts),
             _ => {}
         }
     }
@@ -174,19 +175,25 @@ fn halt(session: &mut Session, vcpu: u32) {
     }
 }
 
-/// A vCPU raises an exception (`kind` 2), or jumps from `from` to the handler of an exception or interrupt at `to`
+/// A vCPU raises an exception (`kind` 2), or jumps from `interrupted_address` to the handler of an exception or interrupt at `handler_address`
 /// (`kind` 1).
 ///
 /// On x86, QEMU calls this function twice for an exception. The first call comes in the middle of the block, where
 /// registers and the program counter do not have the values that the guest sees. So only the second call acts: it comes
 /// between two blocks, as for an interrupt.
-extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _: *mut c_void) {
+extern "C" fn on_discontinuity(
+    vcpu: c_uint,
+    kind: c_int,
+    interrupted_address: u64,
+    handler_address: u64,
+    _: *mut c_void,
+) {
     if kind == DISCONTINUITY_EXCEPTION {
         cpu::with_vcpu(vcpu, |cpu| cpu.raise());
         drain::does_not_ring();
         return;
     }
-    let is_exception = cpu::with_vcpu(vcpu, |cpu| cpu.deliver(VirtualAddress(from)));
+    let is_exception = cpu::with_vcpu(vcpu, |cpu| cpu.deliver(VirtualAddress(interrupted_address)));
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     session.start();
@@ -200,14 +207,18 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         session.tracker.count_misplaced_interrupt();
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
-        let now = moment.now;
-        let entry = Discontinuity { interrupted: from, handler: to, is_exception };
+        let counts = moment.now;
+        let entry = Discontinuity {
+            interrupted: interrupted_address,
+            handler: handler_address,
+            is_exception,
+        };
         let vector = tracker.enter_handler(vcpu as usize, entry, moment);
-        session.tracked(vcpu);
+        session.pass_on_tracked_event(vcpu);
         session.models.enter_handler(vcpu, entry, &mut session.qemu);
         annotations::hit_event(session, vcpu, is_exception, vector);
         if let Some(progress) = &mut session.progress {
-            progress.advance(vcpu, &now);
+            progress.advance(vcpu, &counts);
         }
     }
 }

@@ -43,7 +43,7 @@ enum Weight {
 /// The weights for which the run has stacks. The first is the default of [`folded`].
 #[must_use]
 pub fn weights(run: &Run) -> Vec<String> {
-    collect(run).into_iter().map(|(weight, _)| weight).collect()
+    stacks_by_weight(run).into_iter().map(|(weight, _)| weight).collect()
 }
 
 /// The stacks with a weight, by default with the first of [`weights`]. Leaves out stacks whose weight is below its
@@ -52,7 +52,7 @@ pub fn weights(run: &Run) -> Vec<String> {
 ///
 /// Fails when the run has no stacks with this weight. The message lists the weights of the run.
 pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
-    let mut by_weight = collect(run);
+    let mut by_weight = stacks_by_weight(run);
     let names: Vec<&str> = by_weight.iter().map(|(name, _)| name.as_str()).collect();
     if names.is_empty() {
         return Err(Unexported(format!(
@@ -64,88 +64,72 @@ pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
     let position = match weight {
         None => 0,
         Some(weight) => names.iter().position(|name| *name == weight).ok_or_else(|| {
-            let known = names.join(", ");
-            Unexported(format!("this run has no stacks weighted by {weight:?}; it has: {known}"))
+            let weights = names.join(", ");
+            Unexported(format!("this run has no stacks weighted by {weight:?}; it has: {weights}"))
         })?,
     };
     let (weight, stacks) = by_weight.swap_remove(position);
-    let left_out = left_out(&stacks);
+    let left_out = omission_note(&stacks);
     let lines = stacks.values.into_iter().filter(|(_, value)| value.round() >= 1.0);
     let text = lines.map(|(frames, value)| format!("{} {:.0}\n", frames.join(";"), value.round()));
     Ok(Folded { weight, text: text.collect(), left_out })
 }
 
 /// Says which stacks have no line. `None` if only stacks are missing whose weight rounds to 0.
-fn left_out(stacks: &Stacks) -> Option<String> {
+fn omission_note(stacks: &Stacks) -> Option<String> {
     let is_negative = |value: &&f64| value.round() <= -1.0;
-    let negative = stacks.values.values().filter(is_negative).count();
+    let negative_count = stacks.values.values().filter(is_negative).count();
     // A stack with another value keeps its line, or is negative.
     let has_no_value =
         |frames: &&Vec<String>| stacks.values.get(*frames).is_none_or(|value| value.round() == 0.0);
     let below_limit = stacks.below_limit.iter().filter(has_no_value);
-    let parts: Vec<String> =
-        [(below_limit.count(), "below the detection limit"), (negative, "with a negative weight")]
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
-            .collect();
+    let parts: Vec<String> = [
+        (below_limit.count(), "below the detection limit"),
+        (negative_count, "with a negative weight"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, reason)| format!("{count} {reason}"))
+    .collect();
     (!parts.is_empty()).then(|| format!("stacks that are left out: {}", parts.join(", ")))
 }
 
 /// All stacks of the run's tables, by weight. Weights come in the order in which the tables mention them.
-fn collect(run: &Run) -> Vec<(String, Stacks)> {
+fn stacks_by_weight(run: &Run) -> Vec<(String, Stacks)> {
     let mut stacks = StacksByWeight::default();
     if let Some(table) = run.table("handlers") {
         for (row, root) in rows(table, "condition") {
             let frames = || stack(&root, &[text(&row, "kind"), numbered_name(&row)]);
-            for (weight, column) in
-                [("ns", "self_total_ns"), ("tsc_cycles", "self_total_tsc_cycles")]
-            {
-                stacks.add(weight, frames(), measured(&row, column));
-            }
+            stacks.add("ns", frames(), weight_in(&row, "self_total_ns"));
+            stacks.add("tsc_cycles", frames(), weight_in(&row, "self_total_tsc_cycles"));
         }
     }
     if let Some(table) = run.table("causes") {
         for (row, _) in rows(table, "") {
             let cpu = format!("CPU {}", text(&row, "cpu"));
             let frames = ["class", "kind", "name"].map(|column| text(&row, column));
-            stacks.add("ns", stack(&[cpu], &frames), measured(&row, "total_ns"));
+            stacks.add("ns", stack(&[cpu], &frames), weight_in(&row, "total_ns"));
         }
     }
     if let Some(table) = run.table("events") {
         for (row, root) in rows(table, "condition") {
-            let total = row.number("self_mean").zip(row.number("span_count"));
-            let weight = match measured(&row, "self_mean") {
-                Some(Weight::Measured(mean))
-                    if row
-                        .number("read_overhead_mean_ci95")
-                        .is_none_or(|limit| is_above_limit(mean, limit)) =>
-                {
-                    total.map(|(mean, spans)| Weight::Measured(mean * spans))
-                }
-                weight => weight.map(|_| Weight::BelowLimit),
-            };
             let frames = stack(&root, &[text(&row, "kind"), numbered_name(&row)]);
-            stacks.add(&text(&row, "event"), frames, weight);
+            stacks.add(&text(&row, "event"), frames, weight_of_events(&row));
         }
     }
     if let Some(table) = run.table("services") {
         let counters = self_counters(table);
         for (row, _) in rows(table, "") {
             let frames = || stack(&[], &["class", "service"].map(|column| text(&row, column)));
-            stacks.add("ns", frames(), measured(&row, "self_total_ns"));
-            for counter in &counters {
-                stacks.add(counter, frames(), measured(&row, &format!("self_{counter}")));
-            }
+            stacks.add("ns", frames(), weight_in(&row, "self_total_ns"));
+            stacks.add_counters(&counters, &frames(), &row);
         }
     }
     if let Some(table) = run.table("contexts") {
         let counters = self_counters(table);
         for (row, root) in rows(table, "region") {
             let frames = stack(&root, &kind_and_name(&text(&row, "context")));
-            for counter in &counters {
-                stacks.add(counter, frames.clone(), measured(&row, &format!("self_{counter}")));
-            }
+            stacks.add_counters(&counters, &frames, &row);
         }
     }
     if let Some(table) = run.table("miss_functions") {
@@ -153,11 +137,23 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         let group = if table.column("condition").is_some() { "condition" } else { "region" };
         for (row, root) in rows(table, group) {
             let frames = ["cache", "class", "service", "function"].map(|name| text(&row, name));
-            let misses = measured(&row, "misses").or_else(|| measured(&row, "miss_count"));
+            let misses = weight_in(&row, "misses").or_else(|| weight_in(&row, "miss_count"));
             stacks.add("misses", stack(&root, &frames), misses);
         }
     }
     stacks.0
+}
+
+/// The events of all spans of a row of table `events`. `None` if the row has no mean.
+fn weight_of_events(row: &Row<'_>) -> Option<Weight> {
+    let Weight::Measured(mean) = weight_in(row, "self_mean")? else {
+        return Some(Weight::BelowLimit);
+    };
+    let limit = row.number("read_overhead_mean_ci95");
+    if limit.is_some_and(|limit| !is_above_limit(mean, limit)) {
+        return Some(Weight::BelowLimit);
+    }
+    row.number("span_count").map(|span_count| Weight::Measured(mean * span_count))
 }
 
 /// Whether a mean of events is no noise. A mean within the error of the reads' overhead is noise, as a mean time within that
@@ -181,12 +177,12 @@ impl StacksByWeight {
     /// Adds a value to the stack with these frames. `None` adds nothing.
     fn add(&mut self, weight: &str, frames: Vec<String>, value: Option<Weight>) {
         let Some(value) = value else { return };
-        let known = self.0.iter().position(|(name, _)| name == weight);
-        let index = known.unwrap_or_else(|| {
+        let position = self.0.iter().position(|(name, _)| name == weight);
+        let index = position.unwrap_or_else(|| {
             self.0.push((weight.to_owned(), Stacks::default()));
             self.0.len() - 1
         });
-        let stacks = &mut self.0[index].1;
+        let (_, stacks) = &mut self.0[index];
         match value {
             Weight::Measured(value) => *stacks.values.entry(frames).or_default() += value,
             Weight::BelowLimit => {
@@ -194,10 +190,17 @@ impl StacksByWeight {
             }
         }
     }
+
+    /// Adds the self counts of a row to the stack with these frames, each counter as a weight.
+    fn add_counters(&mut self, counters: &[&str], frames: &[String], row: &Row<'_>) {
+        for counter in counters {
+            self.add(counter, frames.to_vec(), weight_in(row, &format!("self_{counter}")));
+        }
+    }
 }
 
-/// The number in a column, or that it is no measurement. `None` if it is absent.
-fn measured(row: &Row<'_>, column: &str) -> Option<Weight> {
+/// The number in a column as a weight. `None` if it is absent.
+fn weight_in(row: &Row<'_>, column: &str) -> Option<Weight> {
     let number = row.number(column)?;
     let is_bound = row.column(column).is_some_and(|column| row.is_bound(column));
     Some(if is_bound { Weight::BelowLimit } else { Weight::Measured(number) })

@@ -154,7 +154,9 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
         groups_of("flight_record", flight_record),
         groups_of("worst", worst_wakeups),
         run.table("detours").map(|table| sampled_detours(run, table)).unwrap_or_default(),
-        groups_of("longest", |table| detours(table, &|_| "the longest detours".to_owned())),
+        groups_of("longest", |table| {
+            slices_of_detours(table, &|_| "the longest detours".to_owned())
+        }),
         groups_of("longest_parts", longest_parts),
         groups_of("worst_parts", worst_parts),
         run.table("fwq_quanta").map(|table| fixed_work(run, table)).unwrap_or_default(),
@@ -188,28 +190,30 @@ fn uint(row: &Row<'_>, column: &str) -> Option<u64> {
 
 /// Makes a slice of each row, and sorts the slices into groups and tracks by the names that `group` and `track` return.
 /// Groups and tracks are in the order in which they first appear. Leaves out rows for which `slice` returns `None`.
-fn grouped(
+fn group_slices(
     table: &Table,
     group: impl Fn(&Row<'_>) -> String,
     track: impl Fn(&Row<'_>) -> String,
     slice: impl Fn(&Row<'_>) -> Option<Slice>,
 ) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut positions: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
-    let mut index_of_group: BTreeMap<String, usize> = BTreeMap::new();
+    // Indices of the groups, and of the tracks in their groups.
+    let mut group_indices: BTreeMap<String, usize> = BTreeMap::new();
+    let mut track_indices: BTreeMap<(usize, String), usize> = BTreeMap::new();
     for values in table.rows() {
         let row = Row::new(table, values);
         let Some(slice) = slice(&row) else { continue };
-        let names = (group(&row), track(&row));
-        let (group_index, track_index) = *positions.entry(names.clone()).or_insert_with(|| {
-            let group_index = *index_of_group.entry(names.0.clone()).or_insert_with(|| {
-                groups.push(Group { name: names.0.clone(), tracks: Vec::new() });
-                groups.len() - 1
-            });
-            groups[group_index].tracks.push(Track { name: names.1.clone(), ..Track::default() });
-            (group_index, groups[group_index].tracks.len() - 1)
+        let group_index = *group_indices.entry(group(&row)).or_insert_with_key(|name| {
+            groups.push(Group { name: name.clone(), tracks: Vec::new() });
+            groups.len() - 1
         });
-        groups[group_index].tracks[track_index].slices.push(slice);
+        let tracks = &mut groups[group_index].tracks;
+        let track_key = (group_index, track(&row));
+        let track_index = *track_indices.entry(track_key).or_insert_with_key(|(_, name)| {
+            tracks.push(Track { name: name.clone(), ..Track::default() });
+            tracks.len() - 1
+        });
+        tracks[track_index].slices.push(slice);
     }
     groups
 }
@@ -227,7 +231,7 @@ fn context_trace(table: &Table) -> Vec<Group> {
         Some(cpu) => format!("CPU {cpu}"),
         None => "by the loop's clock".to_owned(),
     };
-    grouped(table, group, track, |row| {
+    group_slices(table, group, track, |row| {
         Some(Slice {
             name: text(row, "name"),
             kind: text(row, "kind"),
@@ -249,14 +253,15 @@ fn flight_record(table: &Table) -> Vec<Group> {
         let kind = text(row, "kind");
         if MEASURED_KINDS.contains(&kind.as_str()) { kind } else { "contexts".to_owned() }
     };
-    grouped(table, group, track, |row| {
-        let (kind, place) = (text(row, "kind"), cpu_and_start(row)?);
+    group_slices(table, group, track, |row| {
+        let kind = text(row, "kind");
+        let (cpu, start_ns) = cpu_and_start(row)?;
         let arrow = |arrows: &BTreeMap<(u64, u64), u64>, end_kind: &str| {
-            if kind == end_kind { arrows.get(&place).copied() } else { None }
+            if kind == end_kind { arrows.get(&(cpu, start_ns)).copied() } else { None }
         };
         Some(Slice {
             name: text(row, "name"),
-            from_ns: place.1,
+            from_ns: start_ns,
             length_ns: uint(row, "length_ns")?,
             details: details(row, &["woken_cpu"]),
             starts_flow: arrow(&arrows.starts, "wake-up"),
@@ -287,16 +292,20 @@ impl Arrows {
             rows().filter(is_thread).filter_map(|row| cpu_and_start(&row)).collect();
         let mut arrows = Arrows::default();
         for row in rows() {
-            let Some((woken_cpu, place)) = uint(&row, "woken_cpu").zip(cpu_and_start(&row)) else {
+            let (Some(woken_cpu), Some((cpu, start_ns))) =
+                (uint(&row, "woken_cpu"), cpu_and_start(&row))
+            else {
                 continue;
             };
-            let woken = (woken_cpu, place.1)..=(woken_cpu, u64::MAX);
-            let Some(run) = thread_starts.range(woken).next() else { continue };
+            let later_on_woken_cpu = (woken_cpu, start_ns)..=(woken_cpu, u64::MAX);
+            let Some(thread_start) = thread_starts.range(later_on_woken_cpu).next() else {
+                continue;
+            };
             // A thread that is woken twice before it runs has one arrow.
-            if !arrows.ends.contains_key(run) {
+            if !arrows.ends.contains_key(thread_start) {
                 let number = arrows.ends.len() as u64 + 1;
-                arrows.starts.insert(place, number);
-                arrows.ends.insert(*run, number);
+                arrows.starts.insert((cpu, start_ns), number);
+                arrows.ends.insert(*thread_start, number);
             }
         }
         arrows
@@ -305,7 +314,7 @@ impl Arrows {
 
 /// `wakeup`: the worst wake-ups of each CPU, from their due times on.
 fn worst_wakeups(table: &Table) -> Vec<Group> {
-    grouped(
+    group_slices(
         table,
         |row| format!("CPU {}: the worst wake-ups", text(row, "cpu")),
         |_| "late".to_owned(),
@@ -324,7 +333,7 @@ fn worst_wakeups(table: &Table) -> Vec<Group> {
 
 /// `wakeup`: the parts of the worst wake-ups, on a track for each stage. Leaves out sums of parts, which have no start.
 fn worst_parts(table: &Table) -> Vec<Group> {
-    grouped(
+    group_slices(
         table,
         |row| format!("CPU {}: parts of the worst wake-ups", text(row, "cpu")),
         |row| text(row, "stage"),
@@ -353,7 +362,7 @@ fn sampled_detours(run: &Run, table: &Table) -> Vec<Group> {
         let rows = table.rows().iter().map(|values| Row::new(table, values));
         rows.filter(|row| text(row, "cpu") == cpu).map(|row| uint(&row, "detour_count")).collect()
     };
-    detours(table, &|cpu| {
+    slices_of_detours(table, &|cpu| {
         let shown = rows_of(table, cpu).len() as u64;
         let counts = run.table("noise").map(|noise| rows_of(noise, cpu)).unwrap_or_default();
         match counts.into_iter().flatten().max() {
@@ -364,7 +373,7 @@ fn sampled_detours(run: &Run, table: &Table) -> Vec<Group> {
 }
 
 /// `noise`: each detour on the track of its largest cause. `heading`: what the detours of a CPU are.
-fn detours(table: &Table, heading: &dyn Fn(&str) -> String) -> Vec<Group> {
+fn slices_of_detours(table: &Table, heading: &dyn Fn(&str) -> String) -> Vec<Group> {
     let kind = |row: &Row<'_>| text(row, "largest_kind");
     let track = |row: &Row<'_>| match kind(row).as_str() {
         // All tasks share one track, because their number has no limit.
@@ -380,7 +389,7 @@ fn detours(table: &Table, heading: &dyn Fn(&str) -> String) -> Vec<Group> {
         let cpu = text(row, "cpu");
         format!("CPU {cpu}: {}", headings[&cpu])
     };
-    let mut groups = grouped(table, group, track, |row| {
+    let mut groups = group_slices(table, group, track, |row| {
         Some(Slice {
             name: text(row, "largest_name"),
             kind: kind(row),
@@ -405,7 +414,7 @@ fn detours(table: &Table, heading: &dyn Fn(&str) -> String) -> Vec<Group> {
 
 /// `noise`: the parts of the longest detours. Leaves out sums of parts, which have no start.
 fn longest_parts(table: &Table) -> Vec<Group> {
-    grouped(
+    group_slices(
         table,
         |row| format!("CPU {}: parts of the longest detours", text(row, "cpu")),
         |_| "parts".to_owned(),
@@ -429,25 +438,27 @@ fn fixed_work(run: &Run, table: &Table) -> Vec<Group> {
     for values in table.rows() {
         *kept_counts.entry(text(&Row::new(table, values), "cpu")).or_default() += 1;
     }
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut quantum_counts: BTreeMap<String, u64> = BTreeMap::new();
     if let Some(fwq) = run.table("fwq") {
         for values in fwq.rows() {
             let row = Row::new(fwq, values);
-            let count = counts.entry(text(&row, "cpu")).or_default();
+            let count = quantum_counts.entry(text(&row, "cpu")).or_default();
             *count = count.saturating_add(uint(&row, "quantum_count").unwrap_or(0));
         }
     }
     let group = |row: &Row<'_>| {
         let cpu = text(row, "cpu");
-        let kept = kept_counts.get(&cpu).copied().unwrap_or(0);
-        match counts.get(&cpu) {
-            Some(all) if *all > kept => {
-                format!("CPU {cpu}: fixed work (FWQ), the first {kept} of {all} quanta")
+        let kept_count = kept_counts.get(&cpu).copied().unwrap_or(0);
+        match quantum_counts.get(&cpu) {
+            Some(quantum_count) if *quantum_count > kept_count => {
+                format!(
+                    "CPU {cpu}: fixed work (FWQ), the first {kept_count} of {quantum_count} quanta"
+                )
             }
             _ => format!("CPU {cpu}: fixed work (FWQ)"),
         }
     };
-    grouped(
+    group_slices(
         table,
         group,
         |_| "quanta".to_owned(),
@@ -510,14 +521,14 @@ fn encode(groups: &[Group]) -> Vec<u8> {
             TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), sequence_flags, ..packet };
         prost::encoding::message::encode(PACKET_TAG, &packet, &mut file);
     };
-    let mut next_uuid = 0_u64;
-    let mut uuid = || {
-        next_uuid += 1;
-        next_uuid
+    let mut last_uuid = 0_u64;
+    let mut new_uuid = || {
+        last_uuid += 1;
+        last_uuid
     };
     let mut moments = Vec::new();
     for (group, rank) in groups.iter().zip(1..) {
-        let parent = uuid();
+        let parent = new_uuid();
         push(packet_of(TrackDescriptor {
             uuid: Some(parent),
             name: Some(printable(&group.name)),
@@ -526,11 +537,11 @@ fn encode(groups: &[Group]) -> Vec<u8> {
             ..TrackDescriptor::default()
         }));
         for (track, rank) in group.tracks.iter().zip(1..) {
-            let mut lanes = lanes(&track.slices);
+            let mut track_lanes = divide_into_lanes(&track.slices);
             // A counter has no lane, and needs one track.
-            lanes.resize_with(lanes.len().max(1), Vec::new);
-            for lane in lanes {
-                let id = uuid();
+            track_lanes.resize_with(track_lanes.len().max(1), Vec::new);
+            for lane in track_lanes {
+                let id = new_uuid();
                 push(packet_of(TrackDescriptor {
                     uuid: Some(id),
                     name: Some(printable(&track.name)),
@@ -561,6 +572,7 @@ fn encode(groups: &[Group]) -> Vec<u8> {
     file
 }
 
+/// The packet that describes a track.
 fn packet_of(track: TrackDescriptor) -> TracePacket {
     TracePacket { track_descriptor: Some(track), ..TracePacket::default() }
 }
@@ -621,32 +633,40 @@ impl Moment<'_> {
     }
 }
 
+/// A lane of a track, up to the current slice.
+#[derive(Default)]
+struct Lane<'a> {
+    edges: Vec<Edge<'a>>,
+    /// When the slices end that have not ended, ns; the innermost last.
+    open_ends: Vec<u64>,
+}
+
 /// The edges of slices in order of time, divided into lanes. Two slices of a lane are apart, or one contains the other,
 /// because Perfetto can show only such slices on one track.
-fn lanes(slices: &[Slice]) -> Vec<Vec<Edge<'_>>> {
+fn divide_into_lanes(slices: &[Slice]) -> Vec<Vec<Edge<'_>>> {
     let mut ordered: Vec<&Slice> = slices.iter().collect();
     ordered.sort_by_key(|slice| (slice.from_ns, u64::MAX - slice.length_ns));
-    // The edges of each lane, and when its open slices end, the innermost last.
-    let mut lanes: Vec<(Vec<Edge<'_>>, Vec<u64>)> = Vec::new();
+    let mut lanes: Vec<Lane<'_>> = Vec::new();
     for slice in ordered {
         let end_ns = slice.from_ns.saturating_add(slice.length_ns);
-        for (edges, open) in &mut lanes {
-            while let Some(ended_ns) = open.pop_if(|end_ns| *end_ns <= slice.from_ns) {
-                edges.push(Edge::End(ended_ns));
+        for lane in &mut lanes {
+            while let Some(ended_ns) = lane.open_ends.pop_if(|end_ns| *end_ns <= slice.from_ns) {
+                lane.edges.push(Edge::End(ended_ns));
             }
         }
-        let fits = |(_, open): &(Vec<Edge<'_>>, Vec<u64>)| {
-            open.last().is_none_or(|outer_end_ns| end_ns <= *outer_end_ns)
-        };
-        let lane = lanes.iter().position(fits).unwrap_or_else(|| {
-            lanes.push(Default::default());
+        let fits =
+            |lane: &Lane<'_>| lane.open_ends.last().is_none_or(|outer_end| end_ns <= *outer_end);
+        let index = lanes.iter().position(fits).unwrap_or_else(|| {
+            lanes.push(Lane::default());
             lanes.len() - 1
         });
-        lanes[lane].0.push(Edge::Start(slice));
-        lanes[lane].1.push(end_ns);
+        lanes[index].edges.push(Edge::Start(slice));
+        lanes[index].open_ends.push(end_ns);
     }
-    lanes.iter_mut().for_each(|(edges, open)| edges.extend(open.drain(..).rev().map(Edge::End)));
-    lanes.into_iter().map(|(edges, _)| edges).collect()
+    for lane in &mut lanes {
+        lane.edges.extend(lane.open_ends.drain(..).rev().map(Edge::End));
+    }
+    lanes.into_iter().map(|lane| lane.edges).collect()
 }
 
 #[cfg(test)]

@@ -85,29 +85,35 @@ pub fn findings(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     else {
         return Ok(None);
     };
-    let all = findings_of(table);
-    if all.is_empty() {
+    let all_findings = findings_of(table);
+    if all_findings.is_empty() {
         return Ok(None);
     }
-    let claims = || all.iter().flat_map(|finding| &finding.claims);
+    let claims = || all_findings.iter().flat_map(|finding| &finding.claims);
     let count = |agreement: &str| claims().filter(|claim| claim.agreement == agreement).count();
-    let shown = &all[..all.len().min(FINDINGS_MAX)];
+    let shown_findings = &all_findings[..all_findings.len().min(FINDINGS_MAX)];
     let mut notes = vec![format!(
         "Filled marks: the ratio of the sides of a claim, measured; open marks: by the paper's figures. The line is \
          where both sides are equal. Ratios beyond 1/{RATIO_MAX} and {RATIO_MAX} are drawn at the edge; claims without \
          a ratio have no mark."
     )];
-    if all.len() > shown.len() {
-        notes.push(format!("Drawn are the first {} of {} findings.", shown.len(), all.len()));
+    if all_findings.len() > shown_findings.len() {
+        notes.push(format!(
+            "Drawn are the first {} of {} findings.",
+            shown_findings.len(),
+            all_findings.len()
+        ));
     }
-    let counted = AGREEMENTS.map(|(agreement, look)| (agreement, look, count(agreement)));
-    let judged: usize = counted.iter().map(|(.., count)| count).sum();
+    let counts_of_agreements =
+        AGREEMENTS.map(|(agreement, look)| (agreement, look, count(agreement)));
+    let judged_count: usize = counts_of_agreements.iter().map(|(.., count)| count).sum();
+    let [(.., agreeing_count), ..] = counts_of_agreements;
     let heading = Heading {
-        title: format!("{} of {judged} claims agree with the paper", counted[0].2),
+        title: format!("{} of {judged_count} claims agree with the paper", agreeing_count),
         notes,
-        legend: counted
+        legend: counts_of_agreements
             .into_iter()
-            .chain([("not in the paper", NOT_IN_PAPER, claims().count() - judged)])
+            .chain([("not in the paper", NOT_IN_PAPER, claims().count() - judged_count)])
             .filter(|(.., count)| *count > 0)
             .map(|(agreement, look, count)| Entry {
                 name: format!("{count} {}", plural(agreement, count)),
@@ -120,30 +126,31 @@ pub fn findings(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let length_max = if width < NARROW_BELOW { 28 } else { 64 };
     let names: Vec<String> =
-        shown.iter().map(|finding| shortened_to(length_max, &finding.name)).collect();
-    let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
+        shown_findings.iter().map(|finding| shortened_to(length_max, &finding.name)).collect();
+    let height = 80.0 + LINE_HEIGHT * shown_findings.len() as f64;
     let sheet = draw(&heading, width, height, |area| {
         let name_room = room_for_names(names.iter().map(String::as_str));
         let ratios = || {
-            let both = claims().flat_map(|claim| [claim.measured, claim.published]);
-            both.flatten().map(|ratio| ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX))
+            let measured_and_published =
+                claims().flat_map(|claim| [claim.measured, claim.published]);
+            measured_and_published.flatten().map(|ratio| ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX))
         };
         let (low, high) = (ratios().fold(0.5, f64::min), ratios().fold(2.0, f64::max));
         let x = Axis::logarithmic("ratio of the sides", Quantity::Count, low, high);
         let y = Axis::names(&names);
-        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
-        let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
+        let chart_area = area.part((0, 0), (units(width) as u32, units(height) as u32));
+        let mut chart = Chart::with_room(&chart_area, "", [&x, &y], [name_room, 34.0])?;
         chart.line(&[(1.0, 0.0), (1.0, names.len() as f64)], PUBLISHED, 1.2)?;
-        let (low, high) = x.ends();
-        for (index, finding) in shown.iter().enumerate() {
+        let (axis_low, axis_high) = x.ends();
+        for (index, finding) in shown_findings.iter().enumerate() {
             let middle = names.len() as f64 - index as f64 - 0.5;
             for ratio in finding.claims.iter().filter_map(|claim| claim.published) {
-                let point = (ratio.clamp(low, high), middle - PUBLISHED_BELOW);
+                let point = (ratio.clamp(axis_low, axis_high), middle - PUBLISHED_BELOW);
                 chart.mark(point, PUBLISHED, true)?;
             }
             for claim in &finding.claims {
                 let Some(ratio) = claim.measured else { continue };
-                chart.mark((ratio.clamp(low, high), middle), claim.look(), false)?;
+                chart.mark((ratio.clamp(axis_low, axis_high), middle), claim.look(), false)?;
             }
         }
         Ok(())

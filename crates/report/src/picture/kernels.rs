@@ -57,7 +57,7 @@ pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(kernels) = run.table("kernels").filter(|table| table.column("ratio").is_some()) else {
         return Ok(None);
     };
-    let lines = lines(kernels, run.table("groups"));
+    let lines = lines_of(kernels, run.table("groups"));
     if lines.is_empty() {
         return Ok(None);
     }
@@ -83,8 +83,8 @@ pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let sheet = draw(&heading, width, height_max + 12.0, |area| {
         for (index, lines) in columns.iter().enumerate() {
-            let left = MARGIN + (column_width + GAP) * index as f64;
-            draw_column(area, left, column_width, lines)?;
+            let column_left = MARGIN + (column_width + GAP) * index as f64;
+            draw_column(area, column_left, column_width, lines)?;
         }
         Ok(())
     })?;
@@ -92,7 +92,7 @@ pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 }
 
 /// The kernels with a ratio, each group after its title.
-fn lines(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
+fn lines_of(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut last_group = None;
     for row in rows(kernels).take(KERNELS_MAX) {
@@ -101,8 +101,8 @@ fn lines(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
         let group = row.value_text("group");
         if last_group.as_ref() != Some(&group) {
             let is_group = |row: &super::Row<'_>| row.value_text("group") == group;
-            let mean = groups.into_iter().flat_map(rows).find(is_group);
-            let mean = mean.and_then(|row| row.number("mean_error_factor"));
+            let group_row = groups.into_iter().flat_map(rows).find(is_group);
+            let mean = group_row.and_then(|row| row.number("mean_error_factor"));
             lines.push(Line::Group { name: group.clone(), mean });
             last_group = Some(group);
         }
@@ -137,7 +137,8 @@ fn columns(lines: &[Line], column_count: usize) -> Vec<&[Line]> {
     columns
 }
 
-/// Draws the lines of a column. Names are right-aligned before the bars, numbers after them.
+/// Draws the lines of a column, from the top of the area down. Names are right-aligned before the bars, numbers after them.
+/// `left` and `column_width`: the column's place, pixels.
 fn draw_column(
     area: &Area<'_>,
     left: f64,
@@ -153,47 +154,55 @@ fn draw_column(
     let text = |label: &str, size: f64, colour: RGBColor, anchor: HPos, x: f64, y: f64| {
         area.draw_text(label, &text_style(size, colour).pos(anchored(anchor)), (units(x), units(y)))
     };
-    let mut y = 0.0;
+    let mut top = 0.0;
     for line in lines {
         match line {
             Line::Group { name, mean } => {
-                let position = (units(left), units(y + TITLE_HEIGHT - 9.0));
+                let base = top + TITLE_HEIGHT - 9.0;
                 area.draw_text(
                     &shortened(name),
                     &bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left)),
-                    position,
+                    (units(left), units(base)),
                 )?;
                 if let Some(mean) = mean {
-                    let mean = format!("{mean:.2}");
-                    let base = y + TITLE_HEIGHT - 9.0;
-                    text(&mean, SUBTITLE_SIZE, SOFT_INK, HPos::Right, right, base)?;
+                    let mean_text = format!("{mean:.2}");
+                    text(&mean_text, SUBTITLE_SIZE, SOFT_INK, HPos::Right, right, base)?;
                 }
             }
             Line::Kernel { name, ratio } => {
-                let middle = y + ROW_HEIGHT / 2.0;
+                let middle = top + ROW_HEIGHT / 2.0;
                 for grid_ratio in GRID_RATIOS {
                     let x = units(bar_x(grid_ratio));
-                    let ends = vec![(x, units(y)), (x, units(y + ROW_HEIGHT))];
+                    let ends = vec![(x, units(top)), (x, units(top + ROW_HEIGHT))];
                     let colour = if grid_ratio == 1.0 { SOFT_INK } else { GRID };
                     area.draw(&PathElement::new(ends, colour.stroke_width(units(0.5) as u32)))?;
                 }
                 text(&shortened(name), ROW_TEXT_SIZE, INK, HPos::Right, bars_left - 6.0, middle)?;
                 let (start, end) = (bar_x(ratio.min(1.0)), bar_x(ratio.max(1.0)));
-                let colour = if *ratio > 1.0 { VERMILION } else { BLUE };
+                let bar_colour = if *ratio > 1.0 { VERMILION } else { BLUE };
                 let corners = [
                     (units(start), units(middle - 3.0)),
                     (units(end.max(start + 0.75)), units(middle + 3.0)),
                 ];
-                area.draw(&Rectangle::new(corners, colour.filled()))?;
-                let number =
-                    if *ratio >= 10.0 { format!("{ratio:.0}") } else { format!("{ratio:.2}") };
-                let number = if *ratio < 0.1 { format!("{ratio:.3}") } else { number };
-                text(&number, ROW_TEXT_SIZE, SOFT_INK, HPos::Right, right, middle)?;
+                area.draw(&Rectangle::new(corners, bar_colour.filled()))?;
+                let ratio_text = ratio_text(*ratio);
+                text(&ratio_text, ROW_TEXT_SIZE, SOFT_INK, HPos::Right, right, middle)?;
             }
         }
-        y += line.height();
+        top += line.height();
     }
     Ok(())
+}
+
+/// The number after a bar, with about three digits.
+fn ratio_text(ratio: f64) -> String {
+    if ratio < 0.1 {
+        format!("{ratio:.3}")
+    } else if ratio >= 10.0 {
+        format!("{ratio:.0}")
+    } else {
+        format!("{ratio:.2}")
+    }
 }
 
 #[cfg(test)]

@@ -81,8 +81,9 @@ pub fn prepared(
     boot_or_reuse(cache, qemu, machine, Some(command), limits, progress, stop)
 }
 
-/// Returns the start of a machine after its boot, and after the command `preparation` if there is one. Falls back to a
-/// temporary directory if the cache cannot keep the machine.
+/// Returns the start of a machine after its boot, and after the command `preparation` if there is one. A machine on the
+/// host's clock boots for each run. Else the cache has the machine, or it boots now; attempts are repeated if the cache's
+/// machine is damaged or removed. Falls back to a temporary directory if the cache cannot keep the machine.
 fn boot_or_reuse(
     cache: &Cache,
     qemu: &Qemu,
@@ -104,12 +105,12 @@ fn boot_or_reuse(
     let activity = if preparation.is_some() { "booting and preparing" } else { "booting" };
     let mut last_error = None;
     for _ in 0..ATTEMPTS {
-        let booted = cache.directory(&name, progress, |staging| {
+        let cached = cache.directory(&name, progress, |staging| {
             let line = "the machine once, at level fast; the cache keeps it for later runs";
             progress(&format!("{activity} {line}"));
             boot(staging)
         });
-        let directory = match booted {
+        let directory = match cached {
             Ok(directory) => directory,
             Err(error) if is_about_cache(&error, cache) => {
                 last_error = Some(error);
@@ -117,10 +118,10 @@ fn boot_or_reuse(
             }
             Err(error) => return Err(error),
         };
-        match Ready::open(&name, directory, None) {
-            Ok(Some(ready)) => {
+        match Ready::open_directory(&name, directory, None) {
+            Ok(Some(ready_machine)) => {
                 cache.evict(progress);
-                return Ok(Start::Ready(Arc::new(ready)));
+                return Ok(Start::Ready(Arc::new(ready_machine)));
             }
             // Another process removed or replaced the directory: the next attempt opens it again.
             Ok(None) => {}
@@ -138,8 +139,8 @@ fn boot_or_reuse(
     let Ok(scratch) = scratch else { return Err(error) };
     let directory = scratch.hidden_path();
     boot(&directory)?;
-    let ready = Ready::open(&name, directory, Some(scratch))?.ok_or(error)?;
-    Ok(Start::Ready(Arc::new(ready)))
+    let ready_machine = Ready::open_directory(&name, directory, Some(scratch))?.ok_or(error)?;
+    Ok(Start::Ready(Arc::new(ready_machine)))
 }
 
 /// Returns the machine with disks that complete each request at once. When requests complete is not part of the guest's
@@ -164,14 +165,14 @@ fn is_about_cache(error: &SimError, cache: &Cache) -> bool {
 impl Ready {
     /// Opens a directory, checks its files, and notes that it was used now. `None` if another process
     /// removed or replaced the directory in that moment.
-    fn open(
+    fn open_directory(
         name: &str,
         directory: PathBuf,
         scratch: Option<NewDirectory>,
     ) -> Result<Option<Ready>> {
         let path = directory.join(MANIFEST);
-        let opened = in_use::open(&path).map_err(SimError::file(&path))?;
-        let Some(file) = opened else {
+        let in_use_file = in_use::open(&path).map_err(SimError::file(&path))?;
+        let Some(file) = in_use_file else {
             // A directory without a manifest is damaged. A directory that is gone was removed by another
             // process.
             if directory.exists() && !path.exists() {

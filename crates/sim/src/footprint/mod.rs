@@ -63,7 +63,7 @@ impl Bench for SimFootprint {
 impl SimFootprint {
     /// Number of lines of a level; `None` for a level that the machine lacks.
     fn lines(&self, level: Level) -> Option<u64> {
-        let geometry = self.request.geometry.iter().find(|(known, _)| *known == level);
+        let geometry = self.request.geometry.iter().find(|(listed, _)| *listed == level);
         geometry.map(|(_, geometry)| geometry.lines())
     }
 
@@ -110,19 +110,24 @@ impl SimFootprint {
         check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
     }
 
-    /// Measures one level in a machine of its own. `None` if the user asked to stop before it had measured anything.
+    /// Measures one level in a machine of its own. `None` if the user asked to stop before it had measured anything. Series
+    /// whose trace the record does not have become absences.
+    ///
+    /// Fails without the guest's response, and if the record is broken.
     fn run(&self, level: Level) -> Result<Option<LevelOutcome>, BenchError> {
-        let ran = self.with_machine(level, |request, expected| {
+        let machine_run = self.with_machine(level, |request, expected| {
             self.guest.run::<FootprintResponse>(request, expected)
         })?;
-        let Some(ran) = ran else { return Ok(None) };
-        let limit = ran.early.and_then(|early| self.guest.limit_text(early));
-        let reason = ran.no_response;
-        let response = ran.response.ok_or_else(|| match &limit {
-            Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
+        let Some(machine_run) = machine_run else { return Ok(None) };
+        let limit_text = machine_run.early.and_then(|reason| self.guest.limit_text(reason));
+        let reason = machine_run.no_response;
+        let response = machine_run.response.ok_or_else(|| match &limit_text {
+            Some(limit_text) => {
+                BenchError::TimeLimit(format!("{limit_text}; {reason}: {NO_RESPONSE}"))
+            }
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
-        let account = ran.account;
+        let account = machine_run.account;
         let FootprintResponse { mut measured, facts, .. } = response;
         let mut facts = facts.unwrap_or_default();
         self.check_network(&facts)?;
@@ -143,16 +148,16 @@ impl SimFootprint {
         facts.warnings.extend(account.notices);
         // A plan that was complete when the stop came lacks nothing.
         if !measured.complete {
-            measured.time_limit = measured.time_limit.or(limit);
+            measured.time_limit = measured.time_limit.or(limit_text);
         }
-        Ok(Some(LevelOutcome { measured, facts, wall: ran.wall }))
+        Ok(Some(LevelOutcome { measured, facts, wall: machine_run.wall }))
     }
 
     /// The facts of all machines together, and of this bench.
     fn complete_facts(&mut self, mut facts: BenchFacts) {
         facts.bench = "sim".to_owned();
         if let Some(model) = &self.guest.watch.model {
-            facts.warnings.extend(prefetched(&model.model, &self.request.plan.levels));
+            facts.warnings.extend(prefetch_warning(&model.model, &self.request.plan.levels));
         }
         let model = self.guest.watch.model.as_ref().map(|model| &model.described);
         facts.settings.extend([
@@ -176,7 +181,9 @@ struct LevelOutcome {
 }
 
 impl FootprintBench for SimFootprint {
-    /// Each level of the plan has a machine of its own, so the others do not change its result.
+    /// Measures each level of the plan in a machine of its own, so the others do not change its result; several machines run
+    /// at the same time. Levels whose machines fail are missing from the result; the first failure is an error only if no level
+    /// has a result.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -186,23 +193,24 @@ impl FootprintBench for SimFootprint {
         let (levels, at_once) = (&plan.levels, self.jobs.count);
         let bench = &*self;
         let is_fillable = |level: &&Level| bench.check_level(**level).is_ok();
-        let count = levels.iter().filter(is_fillable).count();
-        let label = format!("{count} simulated machines, one for each level");
+        let machine_count = levels.iter().filter(is_fillable).count();
+        let label = format!("{machine_count} simulated machines, one for each level");
         progress.start(&Step { number: 1, count: 1, label, expected: None });
         let experiment = "footprint";
-        self.guest.progress.plan(PlannedMachines { experiment, count, at_once });
-        let mut order = levels.clone();
+        let planned = PlannedMachines { experiment, count: machine_count, at_once };
+        self.guest.progress.plan(planned);
+        let mut levels_by_size = levels.clone();
         // Large levels start first: a large level that starts last would run alone.
-        order.sort_by_key(|level| Reverse(bench.lines(*level)));
-        let outcomes = for_each(self.jobs, &order, |_, &level| {
+        levels_by_size.sort_by_key(|level| Reverse(bench.lines(*level)));
+        let outcomes = for_each(self.jobs, &levels_by_size, |_, &level| {
             bench.check_level(level)?;
             if bench.stop_requested() { Ok(None) } else { bench.run(level) }
         });
-        let mut outcomes: Vec<_> = order.into_iter().zip(outcomes).collect();
+        let mut outcomes: Vec<_> = levels_by_size.into_iter().zip(outcomes).collect();
         outcomes.sort_by_key(|(level, _)| levels.iter().position(|planned| planned == level));
         let mut measured = Measured::<Samples>::default();
         let mut facts = BenchFacts::default();
-        let mut failed = Vec::new();
+        let mut failed_levels = Vec::new();
         for (level, outcome) in outcomes {
             match outcome {
                 Ok(Some(outcome)) => {
@@ -212,12 +220,12 @@ impl FootprintBench for SimFootprint {
                     add_facts(&mut facts, outcome.facts);
                 }
                 Ok(None) => measured.left_out(level.to_string()),
-                Err(error) => failed.push((level.to_string(), error)),
+                Err(error) => failed_levels.push((level.to_string(), error)),
             }
         }
         // The failure of a machine says more than a level that is not available.
-        failed.sort_by_key(|(_, error)| !is_failure(error));
-        for (level, error) in failed {
+        failed_levels.sort_by_key(|(_, error)| !is_failure(error));
+        for (level, error) in failed_levels {
             if measured.samples.series.is_empty() && is_failure(&error) {
                 return Err(error);
             }
@@ -274,7 +282,7 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
 }
 
 /// Returns a warning for the levels with a prefetcher: a displaced line that the prefetcher fills again does not miss.
-fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
+fn prefetch_warning(model: &SystemModel, levels: &[Level]) -> Option<String> {
     let is_prefetched = |level: &&Level| match level {
         Level::L1d => model.l1d.prefetch != Prefetch::None,
         Level::L1i => model.l1i.prefetch != Prefetch::None,
@@ -282,11 +290,12 @@ fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
         Level::L3 => model.l3.as_ref().is_some_and(|level| level.prefetch != Prefetch::None),
         Level::Dtlb | Level::Itlb => false,
     };
-    let names: Vec<String> = levels.iter().filter(is_prefetched).map(ToString::to_string).collect();
-    let names = names.join(", ");
-    (!names.is_empty()).then(|| {
+    let level_names: Vec<String> =
+        levels.iter().filter(is_prefetched).map(ToString::to_string).collect();
+    let level_names = level_names.join(", ");
+    (!level_names.is_empty()).then(|| {
         format!(
-            "{names}: the model prefetches; displaced lines that are prefetched again are no misses"
+            "{level_names}: the model prefetches; displaced lines that are prefetched again are no misses"
         )
     })
 }
@@ -428,11 +437,11 @@ mod tests {
             }
         }
         let model = SystemModel::parse(&models::text("zen3").unwrap()).unwrap();
-        let warning = prefetched(&model, Level::ALL).unwrap();
+        let warning = prefetch_warning(&model, Level::ALL).unwrap();
         // The front end's fetches ahead of execution miss like any other fetch.
         assert!(warning.starts_with("l1d, l2: "), "{warning}");
         let model = SystemModel::parse(&models::text("ultra-1").unwrap()).unwrap();
-        assert_eq!(prefetched(&model, Level::ALL), None);
+        assert_eq!(prefetch_warning(&model, Level::ALL), None);
         let levels = geometries(&model);
         let l1d = levels.iter().find(|(level, _)| *level == Level::L1d).unwrap().1;
         // The paper counts the halves of this cache's lines.

@@ -35,8 +35,8 @@ impl SimBench {
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
         let Some(outcome) = self.take(condition)? else { return Ok(None) };
         // A window that ended early is not compared.
-        if let Some(early) = outcome.early {
-            return match self.settings.guest.limit_text(early) {
+        if let Some(reason) = outcome.early {
+            return match self.settings.guest.limit_text(reason) {
                 Some(limit) => Err(BenchError::TimeLimit(limit)),
                 None => Ok(None),
             };
@@ -48,23 +48,20 @@ impl SimBench {
         }
         let never_opened = || BenchError::Failed("the window was never opened".to_owned());
         let region = outcome.accounting.regions.first().ok_or_else(never_opened)?;
-        let events = outcome.accounting.regions.get(1);
+        let events_region = outcome.accounting.regions.get(1);
         let probed = outcome.window.probed.ok_or_else(never_opened)?;
         let label = condition.label();
-        let sources = by_context(&probed).into_values();
-        let sources =
-            sources.filter_map(|source| self.check(&label, &source, region, events)).collect();
-        let costs = (0..).map_while(|position| Some((position, probe_name(position)?)));
-        let costs = costs.filter(|(position, _)| *position != GATE_PROBE);
-        let costs = costs.filter_map(|(position, name)| self.cost(&label, position, name, region));
+        let sources = by_context(&probed)
+            .into_values()
+            .filter_map(|source| self.check(&label, &source, region, events_region))
+            .collect();
+        let probes = (0..).map_while(|position| Some((position, probe_name(position)?)));
+        let costs = probes
+            .filter(|(position, _)| *position != GATE_PROBE)
+            .filter_map(|(position, name)| self.cost_of_probe(&label, position, name, region));
         let mut warnings = outcome.window.warnings;
-        if outcome
-            .accounting
-            .regions
-            .iter()
-            .flat_map(|region| &region.cpus)
-            .any(|cpu| gates(cpu).is_none())
-        {
+        let mut cpus = outcome.accounting.regions.iter().flat_map(|region| &region.cpus);
+        if cpus.any(|cpu| gates(cpu).is_none()) {
             warnings.push(GATE_UNSEEN.to_owned());
         }
         Ok(Some(Verified { sources, costs: costs.collect(), warnings, probed }))
@@ -105,7 +102,7 @@ impl SimBench {
     }
 
     /// Returns the cost of the programs at a class of tracepoints; `None` if they never ran.
-    fn cost(
+    fn cost_of_probe(
         &self,
         condition: &str,
         position: u32,
@@ -113,8 +110,9 @@ impl SimBench {
         region: &RegionUse,
     ) -> Option<ProbeCost> {
         let context = KernelContext::Function(PROBE_FIRST + position);
-        let find_use =
-            |cpu: &CpuUse| cpu.contexts.iter().find(|used| used.context == context).copied();
+        let find_use = |cpu: &CpuUse| {
+            cpu.contexts.iter().find(|context_use| context_use.context == context).copied()
+        };
         let mut cost = ProbeCost {
             condition: condition.to_owned(),
             function: name.to_owned(),
@@ -123,10 +121,10 @@ impl SimBench {
             cycles: 0,
             ns: 0.0,
         };
-        for used in region.cpus.iter().filter_map(find_use) {
-            cost.calls += used.completed;
-            cost.instructions += used.inclusive[INSTRUCTIONS];
-            cost.cycles += used.inclusive[CYCLES];
+        for context_use in region.cpus.iter().filter_map(find_use) {
+            cost.calls += context_use.completed;
+            cost.instructions += context_use.inclusive[INSTRUCTIONS];
+            cost.cycles += context_use.inclusive[CYCLES];
         }
         cost.ns = self.ns_of(cost.cycles);
         (cost.calls > 0).then_some(cost)
@@ -138,47 +136,45 @@ const GATE_UNSEEN: &str = "this kernel does not show where the probes' window op
                            CPU: true counts cover a slightly longer window";
 
 /// Returns the number of a context's spans in the probes' window, their self cycles and their self
-/// instructions.
+/// instructions, in this order.
 ///
 /// The probes see the part of a nested interrupt between two tracepoints. The kernel's work before the first
 /// and after the last tracepoint counts as self time of the interrupted span, as it does for the probes.
 fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
-    let mut sum = [0; 3];
+    let (mut span_count, mut cycles, mut instructions) = (0, 0, 0);
     for cpu in &region.cpus {
-        let open = window_of(cpu);
-        let around = around_tracepoints(&cpu.spans);
-        for (span, [cycles, instructions]) in cpu.spans.iter().zip(around) {
-            if span.context == context && is_within(span, open) {
-                sum[0] += 1;
-                sum[1] += span.self_cycles + cycles;
-                sum[2] += span.self_instructions + instructions;
+        let window = window_of(cpu);
+        for (span, [cycles_around, instructions_around]) in
+            cpu.spans.iter().zip(around_tracepoints(&cpu.spans))
+        {
+            if span.context == context && is_within(span, window) {
+                span_count += 1;
+                cycles += span.self_cycles + cycles_around;
+                instructions += span.self_instructions + instructions_around;
             }
         }
     }
-    sum
+    [span_count, cycles, instructions]
 }
 
 /// Returns for each span the self cycles and self instructions of the interrupts directly inside it. The kernel
 /// executes these before the first and after the last tracepoint of the interrupt. `spans` are in the order of their
 /// ends.
 fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
-    let mut around = vec![[0; 2]; spans.len()];
+    let mut cycles_and_instructions = vec![[0; 2]; spans.len()];
     // Backwards from the last end: an enclosing span comes before the spans in it.
     let mut enclosing: Vec<usize> = Vec::new();
     for (position, span) in spans.iter().enumerate().rev() {
-        while enclosing
-            .last()
-            .is_some_and(|outer| started_at(&spans[*outer]) >= span.ended_at_cycles)
-        {
-            enclosing.pop();
-        }
+        let starts_later = |outer: &mut usize| started_at(&spans[*outer]) >= span.ended_at_cycles;
+        while enclosing.pop_if(starts_later).is_some() {}
         if let (KernelContext::Interrupt(_), Some(outer)) = (span.context, enclosing.last()) {
-            around[*outer][0] += span.self_cycles;
-            around[*outer][1] += span.self_instructions;
+            let [cycles, instructions] = &mut cycles_and_instructions[*outer];
+            *cycles += span.self_cycles;
+            *instructions += span.self_instructions;
         }
         enclosing.push(position);
     }
-    around
+    cycles_and_instructions
 }
 
 /// When a span would have started if its task had never been switched out. 0 for a span that started on another CPU, with

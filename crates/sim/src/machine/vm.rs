@@ -149,19 +149,20 @@ impl Instrumentation<'_> {
 }
 
 impl Vm {
-    /// Starts QEMU.
+    /// Starts QEMU. Its ends of the serial ports and of the monitor are inherited under the numbers that its arguments name;
+    /// they are closed here once QEMU has them.
     ///
     /// Fails when the machine's settings are invalid, or QEMU cannot be started.
     pub(crate) fn start(qemu: &Qemu, machine: &Machine, config: &StartConfig<'_>) -> Result<Vm> {
         let mut command = machine.command(qemu, &config.command_line, &config.request)?;
-        let mut inherited = Vec::new();
-        let console = channel::serial(&mut command, &mut inherited, "console")?;
-        let agent = channel::serial(&mut command, &mut inherited, "agent")?;
-        let stdout = channel::output(&mut command, &mut inherited, "stdout")?;
-        let stderr = channel::output(&mut command, &mut inherited, "stderr")?;
-        let monitor = channel::socket(&mut command, &mut inherited, "monitor")?;
-        let saved = config.state.and_then(Path::parent);
-        let disks = hand_over(&machine.disks, saved, &mut command)?;
+        let mut qemu_ends = Vec::new();
+        let console = channel::serial(&mut command, &mut qemu_ends, "console")?;
+        let agent = channel::serial(&mut command, &mut qemu_ends, "agent")?;
+        let stdout = channel::output(&mut command, &mut qemu_ends, "stdout")?;
+        let stderr = channel::output(&mut command, &mut qemu_ends, "stderr")?;
+        let monitor = channel::socket(&mut command, &mut qemu_ends, "monitor")?;
+        let saved_directory = config.state.and_then(Path::parent);
+        let disks = hand_over(&machine.disks, saved_directory, &mut command)?;
         for id in machine.serial_ports() {
             command.args(["-serial", &format!("chardev:{id}")]);
         }
@@ -177,15 +178,15 @@ impl Vm {
         let plugin_files = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
         let disk_files = disks.iter().map(AsRawFd::as_raw_fd);
         let descriptors =
-            inherited.iter().map(AsRawFd::as_raw_fd).chain(disk_files).chain(plugin_files);
+            qemu_ends.iter().map(AsRawFd::as_raw_fd).chain(disk_files).chain(plugin_files);
         inherit(&mut command, descriptors.collect());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| SimError::Program {
             program: qemu.program().display().to_string(),
             detail: with_reached_limit(error).to_string(),
         })?;
-        drop(inherited);
-        let pidfd = pidfd(&child);
+        drop(qemu_ends);
+        let pidfd = open_pidfd(&child);
         let (Ok(pidfd), Some(qemu_stderr)) = (pidfd, child.stderr.take()) else {
             let _ = child.kill();
             let _ = child.wait();
@@ -383,25 +384,26 @@ impl Vm {
         if self.read_all()? { Ok(true) } else { Ok(Instant::now() < deadline) }
     }
 
-    /// Waits until there is input; `true` if the process ended.
+    /// Waits until there is input or `deadline` comes. Returns `true` if the process ended.
     fn wait(&mut self, deadline: Instant) -> Result<bool> {
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
-            let remaining = Timespec {
+            let timeout = Timespec {
                 tv_sec: remaining.as_secs() as i64,
                 tv_nsec: remaining.subsec_nanos().into(),
             };
-            let fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let [(_, stdout), (_, stderr)] = &self.command_output;
             let mut fds = [
-                fd(self.pidfd.as_fd()),
-                fd(self.console.from_guest.as_fd()),
-                fd(self.agent.from_guest.as_fd()),
-                fd(self.command_output[0].1.as_fd()),
-                fd(self.command_output[1].1.as_fd()),
-                fd(self.monitor.as_fd()),
-                fd(self.qemu_stderr.as_fd()),
+                input(self.pidfd.as_fd()),
+                input(self.console.from_guest.as_fd()),
+                input(self.agent.from_guest.as_fd()),
+                input(stdout.as_fd()),
+                input(stderr.as_fd()),
+                input(self.monitor.as_fd()),
+                input(self.qemu_stderr.as_fd()),
             ];
-            match poll(&mut fds, Some(&remaining)) {
+            match poll(&mut fds, Some(&timeout)) {
                 Ok(_) => return Ok(fds[0].revents().contains(PollFlags::IN)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(SimError::system("poll")(error.into())),
@@ -477,7 +479,8 @@ fn inherit(command: &mut Command, numbers: Vec<i32>) {
     }
 }
 
-fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+/// A descriptor that becomes readable when the process ends.
+fn open_pidfd(child: &Child) -> io::Result<OwnedFd> {
     let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
     Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
@@ -486,9 +489,9 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
 /// Reads without waiting; empty if there is no input, or the other end is closed.
 fn read_ready(stream: &impl AsFd) -> Result<Vec<u8>> {
     let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut bytes = Vec::new();
-    if poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
+    if poll(&mut fds, Some(&no_wait)).is_ok_and(|ready_count| ready_count > 0) {
         let mut buffer = vec![0; READ_BYTES];
         match rustix::io::read(stream, &mut buffer).map_err(io::Error::from) {
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),

@@ -170,7 +170,7 @@ fn change_span(
     if !changed && session.regions.contains_now(block_position.vcpu as usize) {
         session.annotations.refuse(annotation);
     }
-    session.tracked(block_position.vcpu);
+    session.pass_on_tracked_event(block_position.vcpu);
 }
 
 /// Opens a span at the first instruction of a function. The function's return closes it. Returns whether it was opened.

@@ -8,7 +8,7 @@ use super::sweep::{
 };
 use super::{
     Point, PointSource, Schemes, Series, contamination_notes, costs, draw_series, labels, loads,
-    positive, range, rig, series, text,
+    positive, range, rig, series_by_scheme, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -68,7 +68,7 @@ fn panels(run: &Run, table: &Table, drawn_rows: &[Row<'_>], schemes: &Schemes) -
     let curve_rows = || run.table("curves").into_iter().flat_map(rows);
     let panel = |load: String| {
         let load_rows = drawn_rows.iter().copied().filter(|row| text(row, "load") == load);
-        let measured = series(load_rows, schemes, |row| {
+        let measured = series_by_scheme(load_rows, schemes, |row| {
             Some(Point {
                 x: positive(row, "rate_hz")?,
                 y: positive(row, "cpu_ratio")?,
@@ -77,7 +77,7 @@ fn panels(run: &Run, table: &Table, drawn_rows: &[Row<'_>], schemes: &Schemes) -
             })
         });
         let is_fitted = load.is_empty() || load == FITTED_LOAD;
-        let curves = series(curve_rows().filter(|_| is_fitted), schemes, |row| {
+        let curves = series_by_scheme(curve_rows().filter(|_| is_fitted), schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, "cpu_ratio")?);
             Some(Point { x, y, half_width: None, source: PointSource::ByFormula })
         });

@@ -7,7 +7,7 @@ use super::sweep::{
 };
 use super::{
     Point, Schemes, Series, contamination_notes, draw_series, labels, loads, positive, range, rig,
-    series, text,
+    series_by_scheme, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -29,7 +29,7 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let drawn_rows = || rows_to_draw.iter().copied();
     let schemes = Schemes::new(run, drawn_rows().filter(has_value).map(|row| text(&row, "scheme")));
     let series_of = |load: &str, column: &str| {
-        series(drawn_rows().filter(|row| text(row, "load") == load), &schemes, |row| {
+        series_by_scheme(drawn_rows().filter(|row| text(row, "load") == load), &schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, column)?);
             Some(Point { x, y, half_width: None, source: point_source(row, "quantiles_method") })
         })

@@ -66,21 +66,22 @@ struct Schemes {
 impl Schemes {
     /// Collects the schemes from the names in the drawn rows. A name may repeat.
     fn new(run: &Run, names: impl Iterator<Item = String>) -> Schemes {
-        let mut drawn: Vec<String> = Vec::new();
-        let mut left_out: Vec<String> = Vec::new();
+        let mut drawn_names: Vec<String> = Vec::new();
+        let mut left_out_names: Vec<String> = Vec::new();
         for name in names {
-            if drawn.contains(&name) || left_out.contains(&name) {
+            if drawn_names.contains(&name) || left_out_names.contains(&name) {
                 continue;
             }
-            if drawn.len() >= SCHEMES_MAX {
-                left_out.push(name);
+            if drawn_names.len() >= SCHEMES_MAX {
+                left_out_names.push(name);
             } else {
-                drawn.push(name);
+                drawn_names.push(name);
             }
         }
-        let mut all = run_looks(run);
-        let looks = drawn.into_iter().filter_map(|name| all.remove_entry(&name)).collect();
-        Schemes { looks, left_out: left_out.len() }
+        let mut looks_of_run = run_looks(run);
+        let looks =
+            drawn_names.into_iter().filter_map(|name| looks_of_run.remove_entry(&name)).collect();
+        Schemes { looks, left_out: left_out_names.len() }
     }
 
     fn look(&self, scheme: &str) -> Option<Look> {
@@ -226,7 +227,7 @@ enum PointSource {
 
 /// The points of the rows by scheme, ascending by x. `point` returns `None` to leave a row out. Rows of schemes that `schemes`
 /// does not have are left out, and schemes without points.
-fn series<'r>(
+fn series_by_scheme<'r>(
     rows: impl Iterator<Item = Row<'r>>,
     schemes: &Schemes,
     point: impl Fn(&Row<'r>) -> Option<Point>,
@@ -250,35 +251,38 @@ fn series<'r>(
 /// joined, points are moved sideways a little. Points that are compared with a curve are not joined, and stay in place.
 fn draw_series(
     chart: &mut Chart<'_>,
-    all: &[Series],
+    all_series: &[Series],
     schemes: &Schemes,
     is_joined: bool,
 ) -> Result<(), Undrawn> {
     let has_interval =
-        all.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
-    let mut indexed: Vec<(usize, &Series, Look)> = all
+        all_series.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
+    let mut series_with_looks: Vec<(usize, &Series, Look)> = all_series
         .iter()
         .enumerate()
         .filter_map(|(index, series)| Some((index, series, schemes.look(&series.scheme)?)))
         .collect();
     // The lines with the widest gaps are drawn last, so that lines below them can be seen.
-    indexed.sort_by(|a, b| gap_share(a.2).total_cmp(&gap_share(b.2)));
-    for (index, series, look) in indexed {
+    series_with_looks.sort_by(|(.., look), (.., other_look)| {
+        gap_share(*look).total_cmp(&gap_share(*other_look))
+    });
+    for (index, series, look) in series_with_looks {
         let sideways = if is_joined && has_interval {
-            SIDEWAYS_STEP * (index as f64 - (all.len() - 1) as f64 / 2.0)
+            SIDEWAYS_STEP * (index as f64 - (all_series.len() - 1) as f64 / 2.0)
         } else {
             0.0
         };
-        let moved: Vec<Point> = series
+        let moved_points: Vec<Point> = series
             .points
             .iter()
             .map(|point| Point { x: chart.moved_right(point.x, sideways), ..*point })
             .collect();
         if is_joined {
-            let line: Vec<(f64, f64)> = moved.iter().map(|point| (point.x, point.y)).collect();
+            let line: Vec<(f64, f64)> =
+                moved_points.iter().map(|point| (point.x, point.y)).collect();
             chart.line(&line, look, 1.8)?;
         }
-        for point in &moved {
+        for point in &moved_points {
             if let Some(half_width) = point.half_width {
                 chart.whisker(point.x, (point.y - half_width, point.y + half_width), look)?;
             }

@@ -4,7 +4,8 @@
 use record::Run;
 
 use super::{
-    Point, PointSource, Schemes, Series, draw_series, labels, positive, range, rig, series, text,
+    Point, PointSource, Schemes, Series, draw_series, labels, positive, range, rig,
+    series_by_scheme, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -37,7 +38,7 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let table_rows = || rows(table).filter(|row| row.value_text("table") == number);
         let load = table_rows().next().map_or(String::new(), |row| text(&row, "load"));
         let side = |column: &str| {
-            series(table_rows(), &schemes, |row| {
+            series_by_scheme(table_rows(), &schemes, |row| {
                 let (x, y) = (positive(row, "socket_buffer_bytes")?, positive(row, column)?);
                 Some(Point { x, y, half_width: None, source: PointSource::Measured })
             })

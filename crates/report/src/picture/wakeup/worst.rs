@@ -108,23 +108,24 @@ impl<'a> LateWakeup<'a> {
         drawn.filter(|(_, length_ns)| *length_ns > 0.0).collect()
     }
 
+    /// The bar of the wake-up: its parts, how late it was, and its largest part in words.
     fn bar(&self) -> Bar {
         let parts: Vec<(f64, RGBColor)> = match &self.drawn_parts()[..] {
             [] => vec![(self.late_ns, UNDIVIDED)],
             parts => parts.iter().map(|(class, length)| (*length, colour(*class))).collect(),
         };
         let cpu = self.row.value_text("cpu");
-        let due = time_ns(&self.row, "due_ns")
+        let due_text = time_ns(&self.row, "due_ns")
             .map_or(String::new(), |due_ns| format!(" at {} ms", human::number(due_ns / 1e6)));
         let (mut label, mut detail) = (human::ns(self.late_ns), String::new());
-        if let Some(largest) = LargestPart::from_row(&self.row) {
-            label += &format!(": {}", shortened(&largest.brief()));
-            detail = format!(" took {}", human::ns(largest.length_ns));
-            if matches!(largest.class, Class::LateTimer | Class::Waking) {
-                detail += &format!(" while {} ran", shortened(&largest.name));
+        if let Some(largest_part) = LargestPart::from_row(&self.row) {
+            label += &format!(": {}", shortened(&largest_part.brief()));
+            detail = format!(" took {}", human::ns(largest_part.length_ns));
+            if matches!(largest_part.class, Class::LateTimer | Class::Waking) {
+                detail += &format!(" while {} ran", shortened(&largest_part.name));
             }
         }
-        Bar { name: format!("CPU {cpu}{due}"), parts, interval: None, label, detail }
+        Bar { name: format!("CPU {cpu}{due_text}"), parts, interval: None, label, detail }
     }
 }
 
@@ -165,13 +166,13 @@ pub fn worst(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if has_undivided {
         legend.push(Entry { name: "cause unknown".to_owned(), colour: UNDIVIDED });
     }
-    let reason = LargestPart::from_row(&worst_row).map_or(String::new(), |largest| {
+    let largest_loss = LargestPart::from_row(&worst_row).map_or(String::new(), |largest| {
         format!(": the worst lost {} {}", human::ns(largest.length_ns), largest.circumstance())
     });
     let heading = Heading {
         title: match wakeups.len() {
-            1 => format!("What delayed the worst wake-up{reason}"),
-            count => format!("What delayed the {count} worst wake-ups{reason}"),
+            1 => format!("What delayed the worst wake-up{largest_loss}"),
+            count => format!("What delayed the {count} worst wake-ups{largest_loss}"),
         },
         notes,
         legend,
