@@ -712,9 +712,9 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether it
-    /// waits for an event. If not, it could have continued (preemption). `stack_pointer`: functions whose entry is below it
-    /// have returned.
+    /// The task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether
+    /// it waits for an event. If not, it could have continued (preemption). `stack_pointer`: functions whose
+    /// entry is below it have returned.
     pub fn leave(&mut self, blocks: bool, stack_pointer: u64, now: u64) {
         self.leave_waits(stack_pointer);
         let wait = self.time.waits.last().map_or(0, |wait| wait.number);

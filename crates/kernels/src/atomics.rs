@@ -4,6 +4,7 @@
 use crate::straight::{kernel, straight};
 use crate::{Group, Kernel};
 
+/// The kernels of locked instructions and fences: name, what they do, and their code.
 pub(crate) fn kernels() -> Vec<Kernel> {
     let list = [
         (

@@ -18,8 +18,9 @@ const LONG_PERIOD: usize = 16 << 10;
 /// Seed of all patterns.
 const SEED: u64 = 1;
 
+/// The kernels of branches: straight code first, then loops over patterns of directions and targets.
 pub(crate) fn kernels() -> Vec<Kernel> {
-    let straight = [
+    let straight_code = [
         ("taken_loop", "A loop of a subtraction and a taken branch.", straight!(1 x 1, "", "")),
         ("jump_next", "Jumps to the next 16 bytes.", straight!(1 x 64, "jmp 3f; .p2align 4; 3:")),
         (
@@ -38,9 +39,9 @@ pub(crate) fn kernels() -> Vec<Kernel> {
             straight!(1 x 1, "", "call 3f; jmp 4f; 3:; ret; 4:"),
         ),
     ];
-    let straight =
-        straight.map(|(name, about, code)| kernel(Group::Branches, (name, "branch", about), code));
-    straight.into_iter().chain(patterns()).chain(indirect()).chain(calls()).collect()
+    let straight_kernels = straight_code
+        .map(|(name, about, code)| kernel(Group::Branches, (name, "branch", about), code));
+    straight_kernels.into_iter().chain(patterns()).chain(indirect()).chain(calls()).collect()
 }
 
 /// The values of a pattern's bytes.

@@ -7,6 +7,7 @@ use crate::{Group, Kernel};
 
 const KIB: usize = 1 << 10;
 
+/// The kernels of fetch and decoding: straight code by size and kind of instruction, then code flushed from all caches.
 pub(crate) fn kernels() -> Vec<Kernel> {
     use Filling::{Additions, JumpsInNoOrder, JumpsInOrder, Nops1, Nops4, Nops8, NotTaken};
     const FLUSHED: &str = "Straight code of additions, flushed from all caches and executed once.";

@@ -46,6 +46,8 @@ fn program<I: 'static, R: 'static>(
     Kernel::new(Group::Programs, (name, "run", about), make).learning()
 }
 
+/// The kernels of the group `programs`: whole small programs. Their inputs are the same in each run. A change to a
+/// program is a change to what is measured.
 pub(crate) fn kernels() -> Vec<Kernel> {
     vec![
         program(

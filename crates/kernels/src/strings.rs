@@ -19,6 +19,7 @@ macro_rules! repeated {
     };
 }
 
+/// The kernels of `rep` instructions, by length and alignment.
 pub(crate) fn kernels() -> Vec<Kernel> {
     let list = [
         ("movsb_8", "rep movsb of 8 bytes.", repeated!("mov rsi, r13", "8", "rep movsb")),

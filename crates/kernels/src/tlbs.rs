@@ -5,6 +5,7 @@ use crate::caches::chase_of_pages;
 use crate::memory::Kind;
 use crate::{Group, Kernel};
 
+/// The kernels with a chain of loads, one from each page of 4 KiB (or each 4 KiB in pages of 2 MiB), by number of pages.
 pub(crate) fn kernels() -> Vec<Kernel> {
     use Kind::{Large, Small};
     let list = [

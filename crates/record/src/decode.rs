@@ -87,9 +87,9 @@ thread_local! {
     static EXPECTS_PANIC: cell::Cell<bool> = const { cell::Cell::new(false) };
 }
 
-/// The result of `work`, or `None` if `work` panics. The panic is not printed: its message and back trace are about the
-/// library and do not help the reader of a damaged run. The first call replaces the process's panic hook, which still prints
-/// unexpected panics.
+/// The result of `work`, or `None` if `work` panics. The panic is not printed: its message and back trace are
+/// about the library and do not help the reader of a damaged run. The first call replaces the process's panic
+/// hook, which still prints unexpected panics.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

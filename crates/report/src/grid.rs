@@ -275,8 +275,8 @@ fn align(column: &Column) -> Align {
 
 /// The rows that are shown, sorted, in groups. Appends descriptions of the rows that are not shown to `hidden`.
 ///
-/// The filter comes first, then the sorting, then the removal of zeros, so that the limit leaves out the last of the rows
-/// that say something.
+/// The filter comes first, then the sorting, then the removal of zeros, so that the limit leaves out the last
+/// of the rows that say something.
 fn shown_rows_by_group<'a>(
     table: &'a Table,
     all_rows: bool,

@@ -242,16 +242,16 @@ pub fn with_half_width(
     let value = in_unit(number.abs(), unit, digits);
     let value_text = with_sign(number, significant(value, digits));
     let Some(half_width) = half_width else { return format!("{value_text} ± {ABSENT}") };
-    let half_width = half_width.abs() / unit.size;
+    let width_in_unit = half_width.abs() / unit.size;
     // The half width has no more decimals than the value.
-    let places = decimals(value, digits).min(decimals(half_width, digits));
-    let minimum = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
-    let half_width = if half_width > 0.0 && half_width < minimum / 2.0 {
-        format!("<{minimum:.places$}")
+    let places = decimals(value, digits).min(decimals(width_in_unit, digits));
+    let last_place = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
+    let width_text = if width_in_unit > 0.0 && width_in_unit < last_place / 2.0 {
+        format!("<{last_place:.places$}")
     } else {
-        format!("{half_width:.places$}")
+        format!("{width_in_unit:.places$}")
     };
-    format!("{value_text} ± {half_width}")
+    format!("{value_text} ± {width_text}")
 }
 
 /// Text for a value below the detection limit whose interval has no positive upper end.
@@ -282,6 +282,7 @@ pub fn value_text(name: &str, format: Format, value: &Value) -> String {
     with_label(show(value, unit, DIGITS, is_identifier), unit)
 }
 
+/// The text of a number with the symbol of its unit, if that has one.
 fn with_label(number: String, unit: Unit) -> String {
     if unit.label.is_empty() { number } else { format!("{number} {}", unit.label) }
 }
@@ -348,6 +349,7 @@ pub fn number(number: f64) -> String {
     significant(number, DIGITS)
 }
 
+/// A number with its sign and the unit of `scale` that suits it, to three digits.
 fn scaled(number: f64, scale: Scale) -> String {
     let unit = pick(number.abs(), scale);
     let magnitude = significant(in_unit(number.abs(), unit, DIGITS), DIGITS);
@@ -357,8 +359,8 @@ fn scaled(number: f64, scale: Scale) -> String {
 /// The smallest unit of the scale in which the rounded number is less than 1 of the next larger unit.
 fn pick(number: f64, scale: Scale) -> Unit {
     let fits = |pair: &&[Unit]| number / pair[0].size < pair[1].size / pair[0].size - 0.5;
-    let found = scale.windows(2).find(fits).map(|pair| pair[0]);
-    found.unwrap_or(scale[scale.len() - 1])
+    let fitting_unit = scale.windows(2).find(fits).map(|pair| pair[0]);
+    fitting_unit.unwrap_or(scale[scale.len() - 1])
 }
 
 /// The number of decimals with which a number has `digits` significant digits. At most `digits`.

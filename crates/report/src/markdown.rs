@@ -19,7 +19,7 @@ pub fn markdown(table: &Table) -> String {
         if let Some(headline) = &group.headline {
             blocks.push(escape::markdown_line(&headline.replace('\u{a0}', " ")) + "\n");
         }
-        let rule = grid.aligns.iter().map(|align| match align {
+        let alignments = grid.aligns.iter().map(|align| match align {
             Align::Left => "---".to_owned(),
             Align::Right => "---:".to_owned(),
         });
@@ -28,7 +28,7 @@ pub fn markdown(table: &Table) -> String {
             escape::markdown(&format!("{heading}{unit}"))
         });
         let mut block = row(headings);
-        block.push_str(&row(rule));
+        block.push_str(&row(alignments));
         for cells in &group.rows {
             block.push_str(&row(cells.iter().map(|cell| escape::markdown(cell))));
         }
@@ -52,8 +52,8 @@ pub fn markdown_run(run: &Run) -> String {
         blocks.push(format!("Host: {}.\n", escape::markdown(&host)));
     }
     let warnings = words::warnings(run);
-    let warnings = warnings.iter().map(|text| format!("- **{}**\n", escape::markdown(text)));
-    blocks.push(warnings.collect());
+    let warning_items = warnings.iter().map(|text| format!("- **{}**\n", escape::markdown(text)));
+    blocks.push(warning_items.collect());
     for table in run.tables.iter().filter(|table| table.row_count() > 0) {
         blocks.push(format!("## {}\n", escape::markdown(&table.name)));
         blocks.push(escape::markdown_line(words::table_title(table)) + "\n");
@@ -89,6 +89,7 @@ fn list_item(missing: &words::Missing) -> String {
     }
 }
 
+/// A line of a table, from the text of its cells.
 fn row(cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }

@@ -12,8 +12,8 @@ use crate::row::fill_from_run;
 /// The title of a run: `handlers on live, 2026-11-21T07:50:41Z`.
 pub(crate) fn title(run: &Run) -> String {
     let whole_seconds = run.started_utc.split_once('.').map(|(seconds, _)| format!("{seconds}Z"));
-    let started = whole_seconds.unwrap_or_else(|| run.started_utc.clone());
-    plain(&format!("{} on {}, {started}", run.experiment, run.bench))
+    let start_text = whole_seconds.unwrap_or_else(|| run.started_utc.clone());
+    plain(&format!("{} on {}, {start_text}", run.experiment, run.bench))
 }
 
 /// The known facts about the machine: `AMD EPYC (family 26, model 2); guest of KVM; ...`. Empty if none is known.
@@ -41,8 +41,8 @@ pub(crate) fn host(run: &Run) -> String {
         count("hz").map(|hz| format!("{hz} Hz tick")),
         pmu,
     ];
-    let parts = parts.into_iter().flatten().map(|part| plain(part.trim_end()));
-    parts.collect::<Vec<_>>().join("; ")
+    let known_parts = parts.into_iter().flatten().map(|part| plain(part.trim_end()));
+    known_parts.collect::<Vec<_>>().join("; ")
 }
 
 /// A sentence about the table: its display title or, without one, its documentation.
@@ -73,9 +73,9 @@ pub fn shell_word(text: &str) -> String {
 
 /// The warnings of a run. If the run was cut short, the first warning says so.
 pub(crate) fn warnings(run: &Run) -> Vec<String> {
-    let cut_short = "the run was cut short: the tables hold what was measured until then";
-    let cut_short = (!run.complete).then(|| cut_short.to_owned());
-    cut_short.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
+    let text = "the run was cut short: the tables hold what was measured until then";
+    let cut_short_warning = (!run.complete).then(|| text.to_owned());
+    cut_short_warning.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
 }
 
 /// The overhead of the measurement, and the events that it lost. Empty if nothing is known.
@@ -84,15 +84,16 @@ pub(crate) fn observer(run: &Run) -> String {
     let percent = |share| unbroken(&human::percent(share));
     let number = |key: &str| run.observer.get(key).and_then(Json::as_f64);
     let count = |key: &str| run.observer.get(key).and_then(Json::as_u64);
-    let range = number("probe_overhead_min_ns").zip(number("probe_overhead_max_ns"));
-    let range = range.map(|(min, max)| format!(" ({} to {} in its rounds)", ns(min), ns(max)));
-    let range = range.unwrap_or_default();
+    let range_ns = number("probe_overhead_min_ns").zip(number("probe_overhead_max_ns"));
+    let range = range_ns.map_or(String::new(), |(min_ns, max_ns)| {
+        format!(" ({} to {} in its rounds)", ns(min_ns), ns(max_ns))
+    });
     let parts = [
         number("probe_overhead_ns").map(|time| match number("probe_overhead_in_span_ns") {
-            Some(inside) => format!(
+            Some(time_in_span) => format!(
                 "probe overhead {} per span{range}, {} of it within the span",
                 ns(time),
-                ns(inside)
+                ns(time_in_span)
             ),
             None => format!("probe overhead {} per span{range}", ns(time)),
         }),
@@ -140,9 +141,9 @@ pub(crate) fn grouped_absences(run: &Run) -> Vec<Missing> {
         }
     }
     let to_missing = |group: &Vec<&Absence>| {
-        let first = group.first()?;
-        let remedy = first.remedy.as_deref().map(plain);
-        Some(Missing { what: describe(group), reason: lines(&first.reason), remedy })
+        let Absence { reason, remedy, .. } = group.first()?;
+        let remedy = remedy.as_deref().map(plain);
+        Some(Missing { what: describe(group), reason: lines(reason), remedy })
     };
     groups.iter().filter_map(to_missing).collect()
 }

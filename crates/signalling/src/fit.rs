@@ -608,8 +608,8 @@ impl Problem<'_> {
         }
     }
 
-    /// The fit with these costs: their intervals, and the residuals of all rows. Fails if the figures leave costs
-    /// undetermined.
+    /// The fit with these costs: their intervals, and the residuals of all rows. Fails
+    /// if the figures leave costs undetermined.
     fn fit_at(&self, means: Means) -> Result<Fit, FitError> {
         let errors = self.errors(&means).ok_or(FitError::NoCosts)?;
         let derivatives = self.derivatives(&means, &errors);

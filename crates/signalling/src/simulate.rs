@@ -165,7 +165,7 @@ struct Totals {
     lost: u64,
 }
 
-/// What a batch of arrivals added to the [`Totals`].
+/// The share of a batch of arrivals in the [`Totals`].
 struct BatchDifference {
     duration_ns: f64,
     /// CPU time of the handler, ns.
@@ -318,7 +318,7 @@ impl Simulated {
         self.ring_drops + self.queue_drops
     }
 
-    /// What each batch added to the totals.
+    /// The totals at each batch's end without those at the end of the batch before it.
     fn batch_differences(&self) -> Vec<BatchDifference> {
         let difference = |pair: &[Totals]| {
             let [start, end] = [pair[0], pair[1]];
@@ -933,8 +933,8 @@ impl<'a> Cpu<'a> {
         self.simulation.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
     }
 
-    /// Runs [`Scheme::Spin`]: the CPU polls all the time. While users' work or the application wants the CPU, it gets every
-    /// second time slice.
+    /// Runs [`Scheme::Spin`]: the CPU polls all the time. While users' work or the application wants the CPU,
+    /// it gets every second time slice.
     fn run_spin(&mut self) {
         let (poll_ns, slice_ns) = (self.simulation.costs.poll_ns, self.slice_ns());
         let mut slice_end_ns = slice_ns;

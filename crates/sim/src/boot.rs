@@ -284,7 +284,7 @@ impl EndDeadline {
     }
 }
 
-/// What the guest has reported so far.
+/// The reports of the guest up to now.
 #[derive(Default)]
 struct Reports {
     /// `None`: the guest has not booted, or was restored.

@@ -403,12 +403,12 @@ impl Forecast {
             _ if waiting == 0 => Duration::ZERO,
             _ => return None,
         };
-        let set_up: Duration = remaining_times.iter().map(|rest| rest.set_up).sum();
-        let windows: Duration = remaining_times.iter().map(|rest| rest.windows).sum();
+        let set_up: Duration = remaining_times.iter().map(|time| time.set_up).sum();
+        let windows: Duration = remaining_times.iter().map(|time| time.windows).sum();
         let further_machines = scaled(mean_run_time, waiting as f64)?;
         let at_once = self.at_once.clamp(1, (self.running.len() + waiting).max(1));
         let longest =
-            remaining_times.iter().map(|rest| rest.set_up + rest.windows).max().unwrap_or_default();
+            remaining_times.iter().map(|time| time.set_up + time.windows).max().unwrap_or_default();
         let total = ((set_up + windows + further_machines) / at_once as u32).max(longest);
         let parts = [
             (set_up, TimePart::SetUp),

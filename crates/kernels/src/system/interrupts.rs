@@ -22,6 +22,7 @@ const ITERATIONS_MAX: u64 = 2_000_000;
 /// An iteration counts as interrupted if it takes longer than this multiple of an iteration without an interrupt.
 const INTERRUPTED_RATIO: u64 = 8;
 
+/// The kernels of interrupts, timers, calls of other CPUs and signals.
 pub(super) fn kernels() -> Vec<Kernel> {
     vec![
         kernel(

@@ -15,6 +15,7 @@ use crate::{Body, Executed, Kernel, Rounds};
 /// Rounds per window.
 const ROUNDS: u64 = 20;
 
+/// The kernels of two threads that wait for each other.
 pub(super) fn kernels() -> Vec<Kernel> {
     let round = "round";
     vec![

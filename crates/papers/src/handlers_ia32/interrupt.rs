@@ -123,23 +123,24 @@ impl<'a> Interrupts<'a> {
         index.ok_or_else(|| format!("{event}: not counted"))
     }
 
-    /// The mean of an event per interrupt.
+    /// The mean of an event per interrupt. Fails with the reason if the event was not counted.
     pub fn mean(&self, event: &str) -> Known {
         let index = self.event_index(event)?;
         let interval = self.batches.mean(Term { at: index, less: 0.0 });
         Ok(figure(self.sums[index] as f64 / self.count as f64, interval))
     }
 
-    /// The sum of the `numerator` events over the sum of the `denominator` events.
+    /// The sum of the `numerator` events over the sum of the `denominator` events. Fails with the reason if an event was not
+    /// counted, or if the denominator is 0.
     pub fn ratio(&self, numerator: &[&str], denominator: &[&str]) -> Known {
         let indices = |names: &[&str]| -> Result<Vec<usize>, String> {
             names.iter().map(|name| self.event_index(name)).collect()
         };
-        let (numerator, denominator) = (indices(numerator)?, indices(denominator)?);
+        let (above, below) = (indices(numerator)?, indices(denominator)?);
         let sum = |indices: &[usize]| -> f64 {
             indices.iter().map(|index| self.sums[*index]).sum::<u64>() as f64
         };
-        let value = sum(&numerator) / sum(&denominator);
+        let value = sum(&above) / sum(&below);
         if !value.is_finite() {
             return Err("the events of the denominator never came".into());
         }
@@ -148,7 +149,7 @@ impl<'a> Interrupts<'a> {
             let sum = |indices: &[usize]| -> i64 {
                 indices.iter().filter_map(|index| batch.sums.get(*index)).sum()
             };
-            JointBatch { count: batch.count, sums: vec![sum(&numerator), sum(&denominator)] }
+            JointBatch { count: batch.count, sums: vec![sum(&above), sum(&below)] }
         };
         let cells = self.batches.cells.iter().map(two_sums).collect();
         let batches = Batches { shift: self.batches.shift, cells };

@@ -96,6 +96,7 @@ impl Paper {
         Paper::parse(TEXT)
     }
 
+    /// Parses the data file. Fails as [`Paper::built_in`] does.
     fn parse(text: &str) -> Result<Paper, PublishedError> {
         let paper: Paper = read(text)?;
         at_most(paper.machines.len().max(paper.misses.len()), ITEMS_MAX, "machines")?;

@@ -223,8 +223,8 @@ impl FindingsTable {
         has_models: false,
     };
 
-    /// Table `findings`: one row per claim. `selection`: what the user asked for. Who has asked for all is not told to
-    /// ask for all.
+    /// Table `findings`: one row per claim. `selection`: what the user asked for. If that was everything, no
+    /// remark advises to ask for everything.
     pub(crate) fn judge<Cell>(
         self,
         claims: Vec<Claim<Cell>>,

@@ -61,8 +61,8 @@ struct Key {
     key: u64,
 }
 
-/// The row of a miss of shared data: the fields of [`SharedMisses`] that identify a row. `code`: the service; `pc`: the
-/// instruction.
+/// The row of a miss of shared data: the fields of [`SharedMisses`] that identify a row.
+/// `code`: the service; `pc`: the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SharedKey {
     code: u64,
@@ -254,8 +254,8 @@ impl ServiceMisses {
         self.shared.entry(key).or_default().add(Shared { cpus, true_sharing, false_sharing });
     }
 
-    /// The rows of the region so far. They include the misses of faults that have not ended, which count as the kind that is
-    /// known so far.
+    /// The rows of the region so far. They include the misses of faults that have not ended, which count as the
+    /// kind that is known so far.
     pub(crate) fn rows(&self, region: u32) -> Vec<Record> {
         let mut counts_so_far = ServiceMisses {
             by_kind: self.by_kind.clone(),

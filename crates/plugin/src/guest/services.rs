@@ -202,8 +202,8 @@ impl Tracker {
         }
     }
 
-    /// Handles a function that tells the kind of a page fault. If the kernel resolves a page without a fault, this counts as a
-    /// fault of the kernel.
+    /// Handles a function that tells the kind of a page fault. If the kernel resolves a page without a fault, this
+    /// counts as a fault of the kernel.
     fn handle_fault_step(
         &mut self,
         cpu: usize,

@@ -258,8 +258,8 @@ impl Tracker {
         }
     }
 
-    /// Handles the followed instruction at `address`, before it executes: updates the CPU's stack of contexts, and the delays
-    /// if they are counted.
+    /// Handles the followed instruction at `address`, before it executes: updates the CPU's stack of contexts, and
+    /// the delays if they are counted.
     pub(crate) fn handle_action(
         &mut self,
         cpu: usize,

@@ -75,53 +75,41 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-/// See [`qemu_plugin_install`]. The error is a message for the user.
+/// Makes the session and registers the callbacks. Without a file for the record, registers only the limit of time. See
+/// [`qemu_plugin_install`]. The error is a message for the user.
+///
+/// Whatever can fail because of the options precedes the record. The header is the record's first row, and the callbacks
+/// are registered last: they need a whole session.
 fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let mut options = Options::parse(arguments.iter().map(String::as_str))?;
     let cpus = machine(info)?;
     let qemu = Qemu::new(id, callbacks::on_reset)
-        .map_err(|missing| format!("this QEMU has no {missing}"))?;
+        .map_err(|function| format!("this QEMU has no {function}"))?;
     options.limit_ns.into_iter().for_each(limit::set);
-    let Some(out) = &options.out else {
+    let Some(record_path) = &options.out else {
         qemu.register_limit(callbacks::on_vcpu_unwatched);
         return Ok(());
     };
     if cpus > 1 && !(Slices::are_exported() && CurrentCpu::is_exported()) {
         return Err("this QEMU doesn't tell which vCPU runs: use one vCPU (-smp 1)".to_owned());
     }
-    let mut symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
-    if options.services {
-        symbols.add_services(options.locks);
-    }
-    if options.callbacks {
-        symbols.follow_callbacks();
-    }
-    if options.delays {
-        symbols.follow_delays();
-    }
+    let symbols = requested_symbols(&options)?;
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = Pmus::requested(&options, cpus as usize)?;
     options.cpuid.extend(pmus.as_ref().and_then(|pmus| pmus.layout().cpuid_leaf()));
     identity::check(&options)?;
     let models = Models::load(&options, cpus)?;
     physical::set_functions(
-        Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?,
+        Access::load().map_err(|function| format!("this QEMU has no {function}"))?,
     );
     let annotations = parse_given(options.annotate.as_deref(), AnnotationList::parse)?;
     let parameters = clock_parameters(&options, cpus, models.hz());
     pause::find_clock(&options);
     let notices = notices(&options, &parameters);
-    let mut writer = Writer::create(out)?;
+    let mut writer = Writer::create(record_path)?;
     writer.write(&Record::Header(header(&options, info, &parameters, &offsets, models.counters())));
     let mut tracker = Tracker::new(cpus as usize, symbols, offsets);
-    tracker.has_callback_contexts = options.callbacks;
-    if options.delays {
-        tracker.delays.record();
-    }
-    let spans = Spans::new(&options, &mut tracker);
-    if options.services {
-        tracker.keep_services();
-    }
+    let spans = start_tracker(&mut tracker, &options);
     let mut session = Session {
         qemu,
         cpus,
@@ -149,14 +137,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     for notice in notices {
         session.writer.notice_without_value(notice, 0);
     }
-    if session.models.has_caches() {
-        if !dma::start_following(cpus) {
-            session.writer.notice_without_value(Notice::NoDeviceWrites, 0);
-        }
-        if !session.models.follow_entries() {
-            session.writer.notice_without_value(Notice::NoEntries, 0);
-        }
-    }
+    follow_devices_and_entries(&mut session);
     session.follow_writes();
     if session.options.roi == Roi::Always && session.level.can_count() {
         session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
@@ -165,6 +146,48 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     session.qemu.register(&callbacks::needed_callbacks(&session));
     *session::lock() = Some(session);
     Ok(())
+}
+
+/// The kernel's symbols, with those that the options ask to follow. Fails if their file cannot be read or parsed.
+fn requested_symbols(options: &Options) -> Result<KernelSymbols, String> {
+    let mut symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
+    if options.services {
+        symbols.add_services(options.locks);
+    }
+    if options.callbacks {
+        symbols.follow_callbacks();
+    }
+    if options.delays {
+        symbols.follow_delays();
+    }
+    Ok(symbols)
+}
+
+/// Lets `tracker` keep what the options ask for, and returns the spans that it then fills.
+fn start_tracker(tracker: &mut Tracker, options: &Options) -> Spans {
+    tracker.has_callback_contexts = options.callbacks;
+    if options.delays {
+        tracker.delays.record();
+    }
+    let spans = Spans::new(options, tracker);
+    if options.services {
+        tracker.keep_services();
+    }
+    spans
+}
+
+/// Lets the modelled caches, if there are any, follow writes of devices and entries to the kernel. Writes a notice for
+/// what this QEMU does not export.
+fn follow_devices_and_entries(session: &mut Session) {
+    if !session.models.has_caches() {
+        return;
+    }
+    if !dma::start_following(session.cpus) {
+        session.writer.notice_without_value(Notice::NoDeviceWrites, 0);
+    }
+    if !session.models.follow_entries() {
+        session.writer.notice_without_value(Notice::NoEntries, 0);
+    }
 }
 
 /// The parameters of the clock. `hz`: cycles per second of the model, if guest time can follow one.

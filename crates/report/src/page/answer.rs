@@ -110,8 +110,8 @@ fn largest<'r>(rows: impl Iterator<Item = Row<'r>>, column: &str) -> Option<Row<
         .map(|(_, row)| row)
 }
 
-/// The context that takes most CPU time, and the gain from a shorter mean or a lower rate. `None` if no context has a share
-/// of CPU time.
+/// The context that takes most CPU time, and the gain from a shorter mean or a lower rate. `None` if no context
+/// has a share of CPU time.
 fn handlers(run: &Run) -> Option<Answer> {
     let table = run.table("handlers")?;
     let sums = rows(table).filter(|row| row.has_text("cpu", "all"));
@@ -196,8 +196,8 @@ fn rivals<'r>(
     Some(sentences)
 }
 
-/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause. `None` if no loop has a
-/// loss.
+/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause. `None`
+/// if no loop has a loss.
 fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
     let row = largest(rows(table), "lost_ratio")?;
@@ -259,8 +259,8 @@ fn has_no_device(softirq: &str) -> bool {
     ["TIMER", "HRTIMER", "SCHED", "RCU"].iter().any(|name| softirq.ends_with(name))
 }
 
-/// The worst wake-up with its largest part, the p99 of its CPU, and what would shorten the part. `None` without a latest
-/// wake-up.
+/// The worst wake-up with its largest part, the p99 of its CPU, and what would shorten the
+/// part. `None` without a latest wake-up.
 fn wakeup(run: &Run) -> Option<Answer> {
     let candidates = [("worst", "late_ns"), ("wakeup", "late_max_ns")];
     let (table, row, late_ns) = candidates.into_iter().find_map(|(table, column)| {
@@ -374,8 +374,8 @@ fn footprint(run: &Run) -> Option<Answer> {
     })
 }
 
-/// The service that takes most time, and its time without the larger part of its memory waits. `None` if no service has a
-/// time.
+/// The service that takes most time, and its time without the larger part of its memory waits. `None`
+/// if no service has a time.
 fn services(run: &Run) -> Option<Answer> {
     let table = run.table("services")?;
     let is_service = |row: &Row<'_>| {

@@ -63,8 +63,8 @@ pub fn sweep_page(page: SweepPage<'_>) -> Result<String, Undrawn> {
     Ok(document(page, &pictures, undrawn_axis_count, &axes_with_negative_figures))
 }
 
-/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `negative`: names of the axes without a picture, because a
-/// figure is negative.
+/// The HTML document. `undrawn`: number of axes beyond [`AXES_MAX`]. `negative`: names of the axes without a
+/// picture, because a figure is negative.
 fn document(
     page: SweepPage<'_>,
     pictures: &[BothWidths],

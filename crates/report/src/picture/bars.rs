@@ -144,10 +144,10 @@ pub fn draw_panels(
         for (title, bars) in panels {
             let panel_height = room.height(title, bars.len());
             let size = (units(width) as u32, units(panel_height) as u32);
-            let part = area.part((0, units(top)), size);
+            let panel_area = area.part((0, units(top)), size);
             top += panel_height;
             let longest = shared_longest.unwrap_or_else(|| longest_bar(bars));
-            draw_bars(&part, title, bars, room, axis(longest))?;
+            draw_bars(&panel_area, title, bars, room, axis(longest))?;
         }
         Ok(())
     })
@@ -169,11 +169,11 @@ pub fn draw_bars(
         let middle = bars.len() as f64 - index as f64 - 0.5;
         let (low, high) = (middle - THICKNESS / 2.0, middle + THICKNESS / 2.0);
         let mut part_start = 0.0;
-        let drawn = || bar.parts.iter().filter(|(length, _)| *length > 0.0);
-        for (length, colour) in drawn() {
+        let drawn_parts = || bar.parts.iter().filter(|(length, _)| *length > 0.0);
+        for (length, colour) in drawn_parts() {
             let corners = [(part_start, low), (part_start + length, high)];
             chart.block(corners, colour.filled())?;
-            let share = (drawn().count() > 1).then(|| (length / bar.length(), *colour));
+            let share = (drawn_parts().count() > 1).then(|| (length / bar.length(), *colour));
             chart.hover(corners, format!("{}: {}{}", bar.name, bar.label, bar.detail), share);
             part_start += length;
         }

@@ -92,11 +92,11 @@ fn names(changes: &[&Change], length_max: usize) -> Vec<String> {
             words.map(str::to_owned).collect()
         })
         .collect();
-    let shortest = word_lists.iter().map(Vec::len).min().unwrap_or(1);
-    let shared = (0..shortest.saturating_sub(1))
+    let length_min = word_lists.iter().map(Vec::len).min().unwrap_or(1);
+    let shared_count = (0..length_min.saturating_sub(1))
         .take_while(|index| word_lists.iter().all(|list| list[*index] == word_lists[0][*index]))
         .count();
-    word_lists.iter_mut().for_each(|list| drop(list.drain(..shared)));
+    word_lists.iter_mut().for_each(|list| drop(list.drain(..shared_count)));
     let first_words: Vec<&str> =
         word_lists.iter().map(|list| list.first().map_or("", String::as_str)).collect();
     let conditions = without_shared_parts(&first_words);
@@ -125,32 +125,32 @@ fn shortened_in_the_middle(words: &[String], length_max: usize) -> String {
 /// draw.
 pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
-    let mut all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
+    let mut all_changes: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
     let rank = |change: &Change| {
         DRAWN_ORDER.iter().position(|verdict| *verdict == change.verdict).unwrap_or(usize::MAX)
     };
-    all.sort_by_key(rank);
-    let shown: Vec<&Change> = all.iter().take(FIGURES_MAX).collect();
-    if shown.is_empty() {
+    all_changes.sort_by_key(rank);
+    let drawn: Vec<&Change> = all_changes.iter().take(FIGURES_MAX).collect();
+    if drawn.is_empty() {
         return Ok(None);
     }
-    let largest = shown.iter().map(|change| change.largest_distance()).fold(0.0, f64::max);
+    let largest = drawn.iter().map(|change| change.largest_distance()).fold(0.0, f64::max);
     let distance_max = largest.min(CHANGE_MAX);
-    let names = names(&shown, if width < NARROW_BELOW { 32 } else { 56 });
-    let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
-    let heading = heading(run, table, &shown, distance_max);
+    let names = names(&drawn, if width < NARROW_BELOW { 32 } else { 56 });
+    let height = 80.0 + LINE_HEIGHT * drawn.len() as f64;
+    let heading = heading(run, table, &drawn, distance_max);
     let sheet = draw(&heading, width, height, |area| {
         let name_room = room_for_names(names.iter().map(String::as_str));
-        let intervals = || shown.iter().map(|change| change.interval());
+        let intervals = || drawn.iter().map(|change| change.interval());
         let low = intervals().map(|(low, _)| low).fold(0.0, f64::min).max(-distance_max);
         let high = intervals().map(|(_, high)| high).fold(0.0, f64::max).min(distance_max);
         let x = Axis::changes("change from the first run", low, high);
         let y = Axis::names(&names);
-        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
-        let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
+        let plot_area = area.part((0, 0), (units(width) as u32, units(height) as u32));
+        let mut chart = Chart::with_room(&plot_area, "", [&x, &y], [name_room, 34.0])?;
         let no_change = [(0.0, 0.0), (0.0, names.len() as f64)];
         chart.line(&no_change, Look { colour: INK, pattern: 0 }, 1.2)?;
-        for (index, change) in shown.iter().enumerate() {
+        for (index, change) in drawn.iter().enumerate() {
             let middle = names.len() as f64 - index as f64 - 0.5;
             draw_change(&mut chart, change, x.ends(), middle)?;
         }
@@ -159,9 +159,9 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
-/// Title, notes and legend of the picture. `table`: the table `differences` of `run`. `shown`: the drawn changes.
+/// Title, notes and legend of the picture. `table`: the table `differences` of `run`. `drawn`: the drawn changes.
 /// `distance_max`: the largest change that the axis shows, as a part of the first run's figure.
-fn heading(run: &Run, table: &Table, shown: &[&Change], distance_max: f64) -> Heading {
+fn heading(run: &Run, table: &Table, drawn: &[&Change], distance_max: f64) -> Heading {
     // The title counts all figures of the comparison. The settings have these numbers, because the table of a long
     // comparison does not list every figure, and a figure without a ratio is not drawn.
     let setting = |name: &str| Some(run.settings.get(name)?.as_u64()? as usize);
@@ -185,24 +185,24 @@ fn heading(run: &Run, table: &Table, shown: &[&Change], distance_max: f64) -> He
          all figures; none where runs are exact, or where a figure has no interval."
             .to_owned(),
     ];
-    if figure_count > shown.len() {
+    if figure_count > drawn.len() {
         notes.push(format!(
             "Drawn are {} of {} figures: worse, then better, then changed, then others; see table differences.",
-            shown.len(),
+            drawn.len(),
             figure_count
         ));
     }
-    if shown.iter().any(|change| change.largest_distance() > distance_max) {
+    if drawn.iter().any(|change| change.largest_distance() > distance_max) {
         notes.push(format!(
             "Changes beyond ±{} are drawn at the edge.",
             human::percent(distance_max)
         ));
     }
-    let shown_verdicts = VERDICTS
+    let drawn_verdicts = VERDICTS
         .iter()
-        .filter(|(verdict, ..)| shown.iter().any(|change| change.verdict == *verdict));
+        .filter(|(verdict, ..)| drawn.iter().any(|change| change.verdict == *verdict));
     let legend =
-        shown_verdicts.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
+        drawn_verdicts.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
     Heading {
         title: format!("{changed_count} of {figure_count} figures changed: {}", counts.join(", ")),
         notes,
@@ -225,7 +225,8 @@ fn draw_change(
     if let Some(ends) = change.ends.filter(|(low, high)| low < high) {
         chart.bar_whisker(middle, ends, look)?;
     }
-    let drawn_ratio = change.ratio.clamp(axis_ends.0, axis_ends.1);
+    let (axis_start, axis_end) = axis_ends;
+    let drawn_ratio = change.ratio.clamp(axis_start, axis_end);
     let is_open = false;
     chart.mark((drawn_ratio, middle), look, is_open)?;
     // The mark at the edge does not say how far the change goes.

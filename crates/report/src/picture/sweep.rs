@@ -269,8 +269,8 @@ fn numbers(texts: &[String]) -> Option<(Quantity, Vec<f64>)> {
     parsed.iter().all(fits).then(|| (quantity, parsed.iter().map(|(_, number)| *number).collect()))
 }
 
-/// At most `max` of the values, ascending: the first, the last, `required` if it is one of the values, and others at equal
-/// distances.
+/// At most `max` of the values, ascending: the first, the last, `required` if it is one of the
+/// values, and others at equal distances.
 fn bounded(values: &[u32], max: usize, required: u32) -> Vec<u32> {
     if values.len() <= max {
         return values.to_vec();

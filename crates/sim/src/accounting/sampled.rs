@@ -74,7 +74,8 @@ impl Sample {
         self.units.values().map(|counts| counts[INSTRUCTIONS]).sum()
     }
 
-    /// Returns the units with at least one instruction of the context.
+    /// Returns the units with at least one instruction of the context, in the order of CPUs and units, with the cycles that
+    /// the regression predicts for them.
     fn units(&self, coefficients: &[f64; PREDICTORS]) -> Vec<SampledUnit> {
         let sampled_unit = |counts: &Counts| SampledUnit {
             measured: counts[CYCLES] as f64,
@@ -97,67 +98,116 @@ impl Accounting {
     }
 }
 
-/// Returns the cycles of the contexts of a region, the sum of all contexts first. Leaves out a context whose cycles
-/// cannot be estimated: no unit of the region has predicted cycles.
-fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
-    let (mut all_used, mut used) = ((Counts::default(), 0), BTreeMap::new());
+/// The counters of a context, or of all contexts together, in a region: counted, not sampled.
+#[derive(Default)]
+struct CountedUse {
+    counts: Counts,
+    entries: u64,
+}
+
+/// Returns the counters of all contexts of a region together, and those of each context.
+fn counted_use(region: &RegionUse) -> (CountedUse, BTreeMap<KernelContext, CountedUse>) {
+    let mut all_contexts = CountedUse::default();
+    let mut by_context = BTreeMap::<KernelContext, CountedUse>::new();
     for context in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
-        let context_used: &mut (Counts, u64) = used.entry(context.context).or_default();
-        for sum in [&mut all_used, context_used] {
-            add(&mut sum.0, &context.self_counts);
-            sum.1 += context.entries;
+        for sum in [&mut all_contexts, by_context.entry(context.context).or_default()] {
+            add(&mut sum.counts, &context.self_counts);
+            sum.entries += context.entries;
         }
     }
-    let (mut all_contexts, mut samples) =
-        (Sample::default(), BTreeMap::<KernelContext, Sample>::new());
-    let mut samples_of_mode = [Sample::default(), Sample::default()];
-    for part in &region.sampled {
-        all_contexts.add(part);
-        samples_of_mode[usize::from(is_user(part.context))].add(part);
-        samples.entry(part.context).or_default().add(part);
+    (all_contexts, by_context)
+}
+
+/// The sampled units of a region, and the regression over them.
+struct RegionSample {
+    all_contexts: Sample,
+    by_context: BTreeMap<KernelContext, Sample>,
+    user: Sample,
+    kernel: Sample,
+    /// The coefficients that the regression fits to the parts of the units.
+    coefficients: [f64; PREDICTORS],
+    /// The [`dispersion`] of the units of all contexts.
+    dispersion: f64,
+}
+
+impl RegionSample {
+    fn new(region: &RegionUse) -> RegionSample {
+        let mut by_context = BTreeMap::<KernelContext, Sample>::new();
+        let [mut all_contexts, mut user, mut kernel] = std::array::from_fn(|_| Sample::default());
+        for part in &region.sampled {
+            all_contexts.add(part);
+            if is_user(part.context) { &mut user } else { &mut kernel }.add(part);
+            by_context.entry(part.context).or_default().add(part);
+        }
+        let row = |part: &SampledPartUse| (part.counts[CYCLES] as f64, predictors(&part.counts));
+        let rows: Vec<_> = region.sampled.iter().map(row).collect();
+        let coefficients = non_negative(&rows);
+        let units: Vec<Vec<SampledUnit>> =
+            by_context.values().map(|sample| sample.units(&coefficients)).collect();
+        let dispersion = dispersion(units.iter().map(Vec::as_slice));
+        RegionSample { all_contexts, by_context, user, kernel, coefficients, dispersion }
     }
-    let row = |part: &SampledPartUse| (part.counts[CYCLES] as f64, predictors(&part.counts));
-    let rows: Vec<_> = region.sampled.iter().map(row).collect();
-    let coefficients = non_negative(&rows);
-    let units: BTreeMap<_, _> =
-        samples.iter().map(|(context, sample)| (*context, sample.units(&coefficients))).collect();
-    let dispersion = dispersion(units.values().map(Vec::as_slice));
-    let all_units = all_contexts.units(&coefficients);
-    let estimate = |units: &[SampledUnit], used: &Counts| {
-        let predicted = predicted(used, &coefficients);
-        let population = Population { predicted, size: used[INSTRUCTIONS] as f64 };
-        let TotalEstimate { total, half_width } = difference_total(units, population, dispersion)?;
+
+    /// Estimates the cycles of a context (or of all together) that executed `counts`, from the units of its `sample`. `None`
+    /// if no unit has a prediction.
+    fn estimate(&self, sample: &Sample, counts: &Counts) -> Option<TotalEstimate> {
+        let units = sample.units(&self.coefficients);
+        let predicted = predicted(counts, &self.coefficients);
+        let population = Population { predicted, size: counts[INSTRUCTIONS] as f64 };
+        let TotalEstimate { total, half_width } =
+            difference_total(&units, population, self.dispersion)?;
         let half_width =
             half_width.map(|half_width| (half_width * WIDENING).hypot(WARMING_ERROR * total));
         Some(TotalEstimate { total, half_width })
-    };
-    // For a context without samples: the ratio of measured to predicted cycles of its mode, user or kernel.
-    let estimate_by_ratio = |context: Option<KernelContext>, used: &Counts| {
-        let same_mode = context
-            .map_or(&all_contexts, |context| &samples_of_mode[usize::from(is_user(context))]);
-        let ratio = |units: &[SampledUnit]| {
+    }
+
+    /// Estimates the cycles of a context without samples (`None`: of all together) that executed `counts`, from the ratio of
+    /// measured to predicted cycles of its mode, else of all contexts. `None` if no unit has predicted cycles.
+    fn estimate_by_ratio(
+        &self,
+        context: Option<KernelContext>,
+        counts: &Counts,
+    ) -> Option<TotalEstimate> {
+        let same_mode = match context {
+            None => &self.all_contexts,
+            Some(context) if is_user(context) => &self.user,
+            Some(_) => &self.kernel,
+        };
+        let measured_to_predicted = |sample: &Sample| {
+            let units = sample.units(&self.coefficients);
             let measured: f64 = units.iter().map(|unit| unit.measured).sum();
             let predicted: f64 = units.iter().map(|unit| unit.predicted).sum();
             (predicted > 0.0).then(|| measured / predicted)
         };
-        let ratio = ratio(&same_mode.units(&coefficients)).or_else(|| ratio(&all_units))?;
-        Some(TotalEstimate { total: ratio * predicted(used, &coefficients), half_width: None })
-    };
+        let ratio = measured_to_predicted(same_mode)
+            .or_else(|| measured_to_predicted(&self.all_contexts))?;
+        Some(TotalEstimate {
+            total: ratio * predicted(counts, &self.coefficients),
+            half_width: None,
+        })
+    }
+}
+
+/// Returns the cycles of the contexts of a region, the sum of all contexts first. Leaves out a context whose cycles
+/// cannot be estimated: no unit of the region has predicted cycles.
+fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
+    let (use_of_all, use_by_context) = counted_use(region);
+    let region_sample = RegionSample::new(region);
     let no_units = Sample::default();
-    let contexts = used.into_iter().map(|(context, used)| (Some(context), used));
+    let contexts = use_by_context.into_iter().map(|(context, counted)| (Some(context), counted));
     let mut rows = Vec::new();
-    for (context, (used, entries)) in std::iter::once((None, all_used)).chain(contexts) {
-        let sample =
-            context.map_or(&all_contexts, |context| samples.get(&context).unwrap_or(&no_units));
-        let units = match context {
-            Some(context) => units.get(&context).map_or(&[][..], Vec::as_slice),
-            None => &all_units,
+    for (context, counted) in std::iter::once((None, use_of_all)).chain(contexts) {
+        let sample = match context {
+            Some(context) => region_sample.by_context.get(&context).unwrap_or(&no_units),
+            None => &region_sample.all_contexts,
         };
-        let cycles = estimate(units, &used).or_else(|| estimate_by_ratio(context, &used));
+        let cycles = region_sample
+            .estimate(sample, &counted.counts)
+            .or_else(|| region_sample.estimate_by_ratio(context, &counted.counts));
         rows.extend(cycles.map(|cycles| SampledCycles {
             context,
-            instructions: used[INSTRUCTIONS],
-            entries,
+            instructions: counted.counts[INSTRUCTIONS],
+            entries: counted.entries,
             cycles,
             units: sample.units.len() as u64,
             sampled_instructions: sample.instructions(),

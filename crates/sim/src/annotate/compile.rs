@@ -235,8 +235,8 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Extends the loaded number of `bits` bits to 64 bits, and returns its meaning. `needs_clearing`: the bits above may be
-    /// other than 0.
+    /// Extends the loaded number of `bits` bits to 64 bits, and returns its meaning. `needs_clearing`: the bits
+    /// above may be other than 0.
     fn number_of(&mut self, bits: u8, is_signed: bool, needs_clearing: bool) -> Meaning {
         if needs_clearing {
             self.steps.push(Step::Bits(0, bits));
@@ -379,8 +379,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Loads a value of a type from the computed address. Fails for arrays that are no text, and for structs: they have no
-    /// value.
+    /// Loads a value of a type from the computed address. Fails for arrays that are no text, and
+    /// for structs: they have no value.
     fn load(&mut self, type_id: TypeId) -> Result<Meaning> {
         let btf = self.btf()?;
         match btf.shape(type_id)? {

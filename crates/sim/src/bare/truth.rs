@@ -223,8 +223,8 @@ impl<'a> Truth<'a> {
         }))
     }
 
-    /// Runs the machine with these settings. Returns `None` if `stop` returned true. Fails if an interrupt did not arrive in
-    /// its phase.
+    /// Runs the machine with these settings. Returns `None` if `stop` returned true. Fails if an interrupt
+    /// did not arrive in its phase.
     fn measure(
         &self,
         method: Method,

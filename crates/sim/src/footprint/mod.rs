@@ -181,9 +181,9 @@ struct LevelOutcome {
 }
 
 impl FootprintBench for SimFootprint {
-    /// Measures each level of the plan in a machine of its own, so the others do not change its result; several machines run
-    /// at the same time. Levels whose machines fail are missing from the result; the first failure is an error only if no level
-    /// has a result.
+    /// Measures each level of the plan in a machine of its own, so the others do not change its result; several machines
+    /// run at the same time. Levels whose machines fail are missing from the result; the first failure is an error only
+    /// if no level has a result.
     fn measure(
         &mut self,
         plan: &Plan,

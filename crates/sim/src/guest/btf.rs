@@ -263,7 +263,8 @@ impl Btf {
     }
 
     /// Returns the path of the innermost named member of a struct at an offset, and the distance of the offset from
-    /// the member's start, bytes. In a union it takes the first member. It does not look into `OPAQUE_TYPES`.
+    /// the member's start, bytes. In a union it takes the first member. It does not look into `OPAQUE_TYPES`. `None` if
+    /// there is no type of this name, or no named member at the offset.
     #[must_use]
     pub fn member_at(&self, name: &str, offset_bytes: u64) -> Option<(String, u64)> {
         let mut type_id = self.named(name).ok()?;

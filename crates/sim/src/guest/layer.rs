@@ -72,6 +72,7 @@ pub(crate) fn for_root(program_layer: &[LayerFile]) -> Vec<LayerFile> {
 
 /// Returns the paths of the shared objects of this process.
 fn loaded_libraries() -> Vec<PathBuf> {
+    /// Adds the path of a shared object to `data`, a vector of paths. Returns 0: the loader continues with the next object.
     unsafe extern "C" fn collect(
         info: *mut libc::dl_phdr_info,
         _size: usize,

@@ -114,8 +114,8 @@ impl SimBench {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// Calls `action` with the request of a condition, and with the expected lengths of its machine's phases. Returns its
-    /// result.
+    /// Calls `action` with the request of a condition, and with the expected lengths of
+    /// its machine's phases. Returns its result.
     fn with_machine<T>(
         &self,
         condition: Condition,
@@ -178,8 +178,8 @@ impl SimBench {
         Ok(Some(Outcome { accounting, window, modules, wall, early }))
     }
 
-    /// Fails if packets of the stimulus went by other interfaces than the machine's network cards. Machines without cards
-    /// pass.
+    /// Fails if packets of the stimulus went by other interfaces than the machine's
+    /// network cards. Machines without cards pass.
     fn check_network(&self, condition: Condition, window: &GuestWindow) -> Result<(), BenchError> {
         if !matches!(condition, Condition::Made { stimulus: Stimulus::Net, .. }) {
             return Ok(());

@@ -252,8 +252,8 @@ const WORK_DELAY: DelayMethod = DelayMethod {
     not_seen: "work items queued before the window opened",
 };
 
-/// Returns the delays that ended on a CPU while it was online, by softirq and kind of function, in batches over
-/// `batches_ns`.
+/// Returns the delays that ended on a CPU while it was online, by softirq and kind
+/// of function, in batches over `batches_ns`.
 fn delays_of(
     cpu: &CpuUse,
     accounting: &Accounting,

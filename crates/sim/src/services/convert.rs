@@ -34,7 +34,7 @@ const MISSING_SHARE_MIN: f64 = 0.01;
 pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
 
 /// Makes a sample of the first region of a record. `window`: what the guest reports of this window; `None` if it has not
-/// counted anything itself. `watch`: what was recorded.
+/// counted anything itself. `watch`: the settings of its recording.
 ///
 /// The error says why the record cannot be used.
 pub(crate) fn sample_of(

@@ -148,8 +148,8 @@ fn waits(services_use: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
     sums.into_iter().map(row).collect()
 }
 
-/// Returns the misses of lines that other CPUs had written, by address, service, structure and function. Bit N of `cpus` is set
-/// if CPU N missed.
+/// Returns the misses of lines that other CPUs had written, by address, service, structure and function. Bit N of `cpus`
+/// is set if CPU N missed.
 fn shared_lines(services_use: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
     let mut sums: BTreeMap<_, (u32, u64, u64)> = BTreeMap::new();
     for misses in &services_use.shared {

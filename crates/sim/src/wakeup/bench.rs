@@ -50,7 +50,7 @@ pub struct SimWakeupSettings {
 /// Records of a machine besides its wake-ups. They do not change guest time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Observers {
-    /// The time in which the plugin records the executed blocks: that of the worst wake-up.
+    /// The time in which the plugin records the executed blocks: around the worst wake-up.
     block_window: Option<BlockWindow>,
     /// The flight record.
     flight: Option<Flight>,
@@ -333,8 +333,8 @@ impl SimWakeup {
         Ok(Some(machine))
     }
 
-    /// Takes over the machine whose window is reported: its host time, notices and limit replace those of the bench. Returns
-    /// its sample.
+    /// Takes over the machine whose window is reported: its host time, notices and limit replace those
+    /// of the bench. Returns its sample.
     fn take_sample(&mut self, machine: FinishedMachine) -> WakeupSample {
         self.settings.on_host.insert("wall_ns".to_owned(), json!(machine.wall_ns));
         self.notices = machine.notices;
@@ -525,7 +525,7 @@ fn note_missing_repetition(sample: &mut WakeupSample, finished_seeds: usize, all
     ));
 }
 
-/// What is wrong with the record or the settings of a thread. `record_start_tsc`: the time-stamp counter where the record
+/// The faults of the record or the settings of a thread. `record_start_tsc`: the time-stamp counter where the record
 /// of its CPU's contexts starts; `None` if the record is empty.
 fn warnings_of_thread(thread: &GuestThread, record_start_tsc: Option<u64>) -> Vec<CpuWarning> {
     let mut problems = Vec::new();

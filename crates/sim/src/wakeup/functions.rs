@@ -29,7 +29,7 @@ const DEPTH_MAX: usize = 64;
 /// Names of rows that are no function of the kernel.
 const USER_MODE: &str = "user mode";
 
-/// The time in which another run of the machine records the blocks of a wake-up. `transitions`: those of the wake-up's CPU in
+/// The time in which another run of the machine records the blocks of a wake-up. `transitions`: of the wake-up's CPU, in
 /// an earlier run. `None` if they do not cover the due time.
 pub(super) fn block_window(
     wakeup: WakeupOnCounter,
@@ -275,8 +275,8 @@ impl FunctionLedger {
         })
     }
 
-    /// Adds time of a function that ran from `at_ns` after the due time: its self time, and total time of each function that
-    /// has not returned.
+    /// Adds time of a function that ran from `at_ns` after the due time: its self time, and total time of
+    /// each function that has not returned.
     fn add_time(
         &mut self,
         part: Part,
@@ -307,8 +307,8 @@ impl FunctionLedger {
         }
     }
 
-    /// Adds a block to its function. `next`: the block after it, whose counters include this one; without it, only the call
-    /// counts.
+    /// Adds a block to its function. `next`: the block after it, whose counters include this one;
+    /// without it, only the call counts.
     fn add_block(
         &mut self,
         part: Part,
@@ -325,8 +325,8 @@ impl FunctionLedger {
         sums.l2_misses += next_block.l2_misses.saturating_sub(block.l2_misses);
     }
 
-    /// The rows of the functions with the most time, and a row for all other functions of each part; in the order of their
-    /// first time.
+    /// The rows of the functions with the most time, and a row for all other functions of each part; in
+    /// the order of their first time.
     fn rows(self, counted: CountedMisses) -> Vec<FunctionTime> {
         let FunctionLedger { names, sums } = self;
         let mut sums_by_time: Vec<_> =

@@ -307,8 +307,8 @@ fn woken_after(pieces: &[Piece]) -> Option<usize> {
     Some(woken)
 }
 
-/// The pieces of the time from `due_tsc` to `woke_tsc`, in order. They add up to this time. Before the first transition, the
-/// context is unknown.
+/// The pieces of the time from `due_tsc` to `woke_tsc`, in order. They add up to this time. Before the
+/// first transition, the context is unknown.
 fn split_into_pieces(
     (due_tsc, woke_tsc): (u64, u64),
     transitions: &[ContextTransition],

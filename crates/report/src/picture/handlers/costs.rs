@@ -17,8 +17,19 @@ use crate::row::Row;
 /// Maximum number of contexts of a condition.
 const CONTEXTS_MAX: usize = 14;
 
-/// The row of a context, and the causes of its cycles if they are known.
-type ContextCauses<'r> = (Row<'r>, Option<Vec<(f64, Cause)>>);
+/// A context that is drawn.
+struct ContextCosts<'r> {
+    /// Its row of table `handlers`.
+    row: Row<'r>,
+    /// The causes of its cycles with their shares. `None` if unknown.
+    causes: Option<Vec<(f64, Cause)>>,
+}
+
+/// A condition's panel: its costliest contexts.
+struct CostPanel<'r> {
+    title: String,
+    contexts: Vec<ContextCosts<'r>>,
+}
 
 /// Name and colour of a context without counted stalls, in a picture where other contexts have them.
 const NOT_COUNTED: (&str, RGBColor) = ("cause not counted", GREY);
@@ -48,11 +59,13 @@ fn causes(events: Option<&Table>, context_row: &Row<'_>) -> Option<Vec<(f64, Cau
 
 /// The bar of a context, divided by cause if its causes are known. Otherwise the bar has one colour: grey if other
 /// bars are divided (`is_divided`), else the colour of the context's kind.
-fn bar(row: &Row<'_>, causes: Option<&[(f64, Cause)]>, is_divided: bool) -> Bar {
+fn bar(context_costs: &ContextCosts<'_>, is_divided: bool) -> Bar {
+    let row = &context_costs.row;
     let share = row.number("self_cpu_ratio").unwrap_or(0.0);
-    let parts = match causes {
-        Some(causes) => causes.iter().map(|(part, cause)| (share * part, cause.1)).collect(),
-        None if is_divided => vec![(share, NOT_COUNTED.1)],
+    let (_, not_counted_colour) = NOT_COUNTED;
+    let parts = match &context_costs.causes {
+        Some(causes) => causes.iter().map(|(part, (_, colour))| (share * part, *colour)).collect(),
+        None if is_divided => vec![(share, not_counted_colour)],
         None => vec![(share, colour(&text(row, "kind")))],
     };
     let bound = row.bound_below_limit("self_mean_ns");
@@ -95,50 +108,56 @@ fn colour(kind: &str) -> RGBColor {
     KINDS.iter().find(|(known, _)| *known == kind).map_or(GREY, |(_, colour)| *colour)
 }
 
+/// Name and colour of each part of a bar that is in the picture. `panels`: the contexts of each. `is_divided`: whether
+/// a bar is divided by cause.
+fn legend(panels: &[CostPanel<'_>], is_divided: bool) -> Vec<Entry> {
+    let all_contexts = || panels.iter().flat_map(|panel| &panel.contexts);
+    let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
+    if !is_divided {
+        let mut kinds: Vec<String> = Vec::new();
+        for context in all_contexts() {
+            let kind = text(&context.row, "kind");
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        return kinds.iter().map(|kind| entry(kind, colour(kind))).collect();
+    }
+    let is_drawn = |cause: &Cause| {
+        let mut drawn_causes =
+            all_contexts().filter_map(|context| context.causes.as_ref()).flatten();
+        drawn_causes.any(|(_, drawn_cause)| drawn_cause == cause)
+    };
+    let drawn_causes = CAUSES.iter().filter(|cause| is_drawn(cause));
+    let mut legend: Vec<Entry> = drawn_causes.map(|(name, colour)| entry(name, *colour)).collect();
+    if all_contexts().any(|context| context.causes.is_none()) {
+        let (name, colour) = NOT_COUNTED;
+        legend.push(entry(name, colour));
+    }
+    legend
+}
+
 /// The picture of table `handlers`: CPU time of each context. `None` for a run without contexts.
 pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let events = run.table("events").filter(|table| table.column("self_total").is_some());
     let (conditions, further_conditions) = conditions(table);
-    let (mut titled_rows, mut dropped) = (Vec::new(), 0);
+    let (mut panels, mut undrawn_count) = (Vec::new(), 0);
     for condition in &conditions {
         let mut rows = largest(table, condition, "self_cpu_ratio");
-        dropped += rows.len().saturating_sub(CONTEXTS_MAX);
+        undrawn_count += rows.len().saturating_sub(CONTEXTS_MAX);
         rows.truncate(CONTEXTS_MAX);
-        let rows: Vec<_> = rows.into_iter().map(|row| (row, causes(events, &row))).collect();
-        titled_rows.extend((!rows.is_empty()).then(|| (panel_title(condition), rows)));
-    }
-    let all_rows = || titled_rows.iter().flat_map(|(_, rows)| rows);
-    let is_divided = all_rows().any(|(_, causes)| causes.is_some());
-    let is_all_divided = all_rows().all(|(_, causes)| causes.is_some());
-    let mut kinds: Vec<String> = Vec::new();
-    for (row, _) in all_rows() {
-        let kind = text(row, "kind");
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
+        let contexts: Vec<ContextCosts<'_>> = rows
+            .into_iter()
+            .map(|row| ContextCosts { row, causes: causes(events, &row) })
+            .collect();
+        if !contexts.is_empty() {
+            panels.push(CostPanel { title: panel_title(condition), contexts });
         }
     }
-    let bars = |rows: &Vec<ContextCauses<'_>>| -> Vec<Bar> {
-        rows.iter().map(|(row, causes)| bar(row, causes.as_deref(), is_divided)).collect()
-    };
-    let panels: Vec<(String, Vec<Bar>)> =
-        titled_rows.iter().map(|(title, rows)| (title.clone(), bars(rows))).collect();
+    let all_contexts = || panels.iter().flat_map(|panel| &panel.contexts);
+    let is_divided = all_contexts().any(|context| context.causes.is_some());
     let Some(title) = title(table) else { return Ok(None) };
-    let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
-    let mut legend = Vec::new();
-    if is_divided {
-        let has = |cause: &Cause| {
-            all_rows()
-                .filter_map(|(_, causes)| causes.as_ref())
-                .flatten()
-                .any(|(_, one)| one == cause)
-        };
-        let drawn = CAUSES.iter().filter(|cause| has(cause));
-        legend.extend(drawn.map(|(name, colour)| entry(name, *colour)));
-        legend.extend((!is_all_divided).then(|| entry(NOT_COUNTED.0, NOT_COUNTED.1)));
-    } else {
-        legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
-    }
     let self_time = if is_divided {
         "Self time, divided by what its cycles were: executing, lost after mispredicted branches \
          (branch_stall_cycles) or otherwise in the pipeline (pipeline_stall_cycles) where a simulated \
@@ -148,19 +167,26 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "Self time: without the contexts nested within. This run has no counts of stalled \
          cycles, so that it is not divided by cause."
     };
-    let has_intervals = all_rows().any(|(row, _)| row.number("self_cpu_ci95_ratio").is_some());
+    let has_intervals =
+        all_contexts().any(|context| context.row.number("self_cpu_ci95_ratio").is_some());
     let whiskers = if has_intervals { " Whiskers: 95 % intervals of the share." } else { "" };
     let mut notes = vec![format!("{self_time}{whiskers}")];
-    notes.extend(left_out(further_conditions, dropped, "handlers"));
+    notes.extend(left_out(further_conditions, undrawn_count, "handlers"));
     let heading = Heading {
         title,
         notes,
-        legend,
+        legend: legend(&panels, is_divided),
         description:
             "A bar for each context, as long as its share of CPU time. The numbers are in table \
                       handlers of the run."
                 .to_owned(),
     };
+    let panels: Vec<(String, Vec<Bar>)> = panels
+        .into_iter()
+        .map(|panel| {
+            (panel.title, panel.contexts.iter().map(|context| bar(context, is_divided)).collect())
+        })
+        .collect();
     let axis = |longest| Axis::linear("share of CPU time", Quantity::Share, 0.0, longest);
     draw_panels(&heading, width, &panels, axis).map(Some)
 }

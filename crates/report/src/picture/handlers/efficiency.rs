@@ -95,11 +95,94 @@ fn title(table: &Table, conditions: &Conditions, has_ipc: bool) -> String {
 
 /// A note about the contexts that are not drawn. Contexts follow in the order of conditions, so those at the end
 /// have the lowest cost, but only if the run has one condition.
-fn dropped_note(dropped: usize, conditions: &Conditions) -> Option<String> {
+fn undrawn_note(undrawn_count: usize, conditions: &Conditions) -> Option<String> {
     match conditions.0.len() {
-        1 => left_out(0, dropped, "ratios"),
-        _ => not_drawn(&[(dropped, "contexts")], "ratios"),
+        1 => left_out(0, undrawn_count, "ratios"),
+        _ => not_drawn(&[(undrawn_count, "contexts")], "ratios"),
     }
+}
+
+/// The names of the contexts, by condition and then by cost, the costliest first, as in the picture `costs`.
+/// Empty without the table of costs.
+fn names_by_cost(run: &Run, conditions: &[String], in_picture: &Conditions) -> Vec<String> {
+    let Some(costs) = run.table("handlers") else { return Vec::new() };
+    let rows_by_cost = |condition: &String| largest(costs, condition, "self_total_ns");
+    conditions.iter().flat_map(rows_by_cost).map(|row| in_picture.name_of_context(&row)).collect()
+}
+
+/// A panel of the picture: one measure.
+struct Panel {
+    /// The column of table `ratios`.
+    column: &'static str,
+    title: &'static str,
+    /// One for each context that has the measure, [`CONTEXTS_MAX`] at most.
+    bars: Vec<Bar>,
+}
+
+impl Panel {
+    /// The panels of the measures that have a bar, and how many contexts the fullest measure has beyond
+    /// [`CONTEXTS_MAX`]. The bars follow `names_by_cost`.
+    fn of_measures(
+        table: &Table,
+        conditions: &Conditions,
+        names_by_cost: &[String],
+    ) -> (Vec<Panel>, usize) {
+        let rank = |name: &String| {
+            names_by_cost.iter().position(|known| known == name).unwrap_or(usize::MAX)
+        };
+        let (mut panels, mut undrawn_count) = (Vec::new(), 0);
+        for (column, title) in MEASURES {
+            let mut bars: Vec<Bar> =
+                rows(table).filter_map(|row| bar(&row, column, conditions)).collect();
+            bars.sort_by_key(|bar| rank(&bar.name));
+            undrawn_count = undrawn_count.max(bars.len().saturating_sub(CONTEXTS_MAX));
+            bars.truncate(CONTEXTS_MAX);
+            if !bars.is_empty() {
+                panels.push(Panel { column, title, bars });
+            }
+        }
+        (panels, undrawn_count)
+    }
+
+    /// The horizontal axis: up to `ratio_maximum` if the panel shows shares and there is such a maximum,
+    /// else up to the longest bar.
+    fn axis(&self, ratio_maximum: Option<f64>) -> Axis {
+        let is_share = is_share(self.column);
+        let maximum = ratio_maximum.filter(|_| is_share).unwrap_or_else(|| longest_bar(&self.bars));
+        let quantity = if is_share { Quantity::Share } else { Quantity::Count };
+        Axis::linear("", quantity, 0.0, maximum)
+    }
+}
+
+/// Draws the panels, one or two a line by `width`. `ratio_maximum`: see [`Panel::axis`].
+fn draw_panels(
+    heading: &Heading,
+    panels: &[Panel],
+    ratio_maximum: Option<f64>,
+    width: f64,
+) -> Result<Sheet, Undrawn> {
+    let columns = if width < NARROW_BELOW { 1 } else { 2 };
+    let panel_width = width / columns as f64;
+    let titles = panels.iter().map(|panel| panel.title);
+    let room = Room::for_panels(titles, panels.iter().flat_map(|panel| &panel.bars), panel_width);
+    let height_of = |panel: &Panel| room.height(panel.title, panel.bars.len());
+    let line_heights: Vec<f64> =
+        panels.chunks(columns).map(|line| line.iter().map(height_of).fold(0.0, f64::max)).collect();
+    draw(heading, width, line_heights.iter().sum(), |area| {
+        let mut top = 0.0;
+        for (line, line_height) in panels.chunks(columns).zip(&line_heights) {
+            for (index, panel) in line.iter().enumerate() {
+                let panel_area = area.part(
+                    (units(panel_width * index as f64), units(top)),
+                    (units(panel_width) as u32, units(height_of(panel)) as u32),
+                );
+                let axis = panel.axis(ratio_maximum);
+                draw_bars(&panel_area, panel.title, &panel.bars, room, axis)?;
+            }
+            top += line_height;
+        }
+        Ok(())
+    })
 }
 
 /// The picture of table `ratios`. `None` for a run without counters.
@@ -107,36 +190,18 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("ratios") else { return Ok(None) };
     let conditions = all_conditions(table);
     let in_picture = Conditions::new(&conditions);
-    // Contexts are in the order of their costs, the costliest first, as in the picture `costs`.
-    let handlers = run.table("handlers");
-    let order: Vec<String> = handlers.map_or(Vec::new(), |handlers| {
-        let by_cost = |condition: &String| largest(handlers, condition, "self_total_ns");
-        conditions.iter().flat_map(by_cost).map(|row| in_picture.name_of_context(&row)).collect()
-    });
-    let rank =
-        |name: &String| order.iter().position(|ordered| ordered == name).unwrap_or(usize::MAX);
-    let (mut panels, mut dropped) = (Vec::new(), 0);
-    for (column, title) in MEASURES {
-        let mut bars: Vec<Bar> =
-            rows(table).filter_map(|row| bar(&row, column, &in_picture)).collect();
-        bars.sort_by_key(|bar| rank(&bar.name));
-        dropped = dropped.max(bars.len().saturating_sub(CONTEXTS_MAX));
-        bars.truncate(CONTEXTS_MAX);
-        if !bars.is_empty() {
-            panels.push((column, title, bars));
-        }
-    }
+    let names_by_cost = names_by_cost(run, &conditions, &in_picture);
+    let (panels, undrawn_count) = Panel::of_measures(table, &in_picture, &names_by_cost);
     if panels.is_empty() {
         return Ok(None);
     }
     // All shares have one scale. Instructions per cycle have another unit.
-    let ratio_maxima =
-        panels.iter().filter(|(column, ..)| is_share(column)).map(|(.., bars)| longest_bar(bars));
-    let shared_ratio = shared_maximum(ratio_maxima);
+    let panels_of_ratios = panels.iter().filter(|panel| is_share(panel.column));
+    let ratio_maximum = shared_maximum(panels_of_ratios.map(|panel| longest_bar(&panel.bars)));
     let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
-    notes.extend(shared_ratio.is_none().then(|| OWN_SCALES.to_owned()));
-    notes.extend(dropped_note(dropped, &in_picture));
-    let has_ipc = panels.iter().any(|(column, ..)| *column == MEASURES[0].0);
+    notes.extend(ratio_maximum.is_none().then(|| OWN_SCALES.to_owned()));
+    notes.extend(undrawn_note(undrawn_count, &in_picture));
+    let has_ipc = panels.iter().any(|panel| panel.column == IPC_COLUMN);
     let heading = Heading {
         title: title(table, &in_picture, has_ipc),
         notes,
@@ -146,45 +211,10 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                 .to_owned(),
         ..Heading::default()
     };
-    let columns = if width < NARROW_BELOW { 1 } else { 2 };
-    let panel_width = width / columns as f64;
-    let titles = panels.iter().map(|(_, title, _)| *title);
-    let bars = panels.iter().flat_map(|(.., bars)| bars);
-    let room = Room::for_panels(titles, bars, panel_width);
-    let panel_height = |(_, title, bars): &(_, &str, Vec<Bar>)| room.height(title, bars.len());
-    let heights: Vec<f64> = panels
-        .chunks(columns)
-        .map(|line| line.iter().map(panel_height).fold(0.0, f64::max))
-        .collect();
-    let sheet = draw(&heading, width, heights.iter().sum(), |area| {
-        let mut top = 0.0;
-        for (line, line_height) in panels.chunks(columns).zip(&heights) {
-            for (index, panel) in line.iter().enumerate() {
-                let (column, title, bars) = panel;
-                let part = area.part(
-                    (units(panel_width * index as f64), units(top)),
-                    (units(panel_width) as u32, units(panel_height(panel)) as u32),
-                );
-                let longest = match shared_ratio {
-                    Some(shared) if is_share(column) => shared,
-                    _ => longest_bar(bars),
-                };
-                draw_bars(&part, title, bars, room, axis(column, longest))?;
-            }
-            top += line_height;
-        }
-        Ok(())
-    })?;
-    Ok(Some(sheet))
+    draw_panels(&heading, &panels, ratio_maximum, width).map(Some)
 }
 
 /// Whether the numbers of a column are shares.
 fn is_share(column: &str) -> bool {
     column.ends_with("_ratio")
-}
-
-/// The horizontal axis of a column's panel, up to the longest bar.
-fn axis(column: &str, longest: f64) -> Axis {
-    let quantity = if is_share(column) { Quantity::Share } else { Quantity::Count };
-    Axis::linear("", quantity, 0.0, longest)
 }

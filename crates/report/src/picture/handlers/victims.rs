@@ -13,7 +13,7 @@ use crate::picture::sweep::{Drawn, MapTexts, SweepAxis, SweepFigures, SweepPoint
 const TIME: &str = "self_total_ns";
 
 /// The times of the victims and causes of a condition, ns.
-fn times(table: &Table, condition: &str) -> BTreeMap<[String; 2], f64> {
+fn times_of(table: &Table, condition: &str) -> BTreeMap<[String; 2], f64> {
     let mut times = BTreeMap::new();
     for row in rows(table).filter(|row| text(row, "condition") == condition) {
         let cell = times.entry(["victim", "cause"].map(|column| text(&row, column)));
@@ -40,11 +40,12 @@ pub fn victims(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(column) = table.columns.iter().find(|column| column.name == TIME) else {
         return Ok(None);
     };
-    let total = |condition: &String| times(table, condition).values().sum::<f64>();
+    let total_ns = |condition: &String| times_of(table, condition).values().sum::<f64>();
     let conditions = all_conditions(table);
-    let largest = conditions.iter().max_by(|first, second| total(first).total_cmp(&total(second)));
+    let largest =
+        conditions.iter().max_by(|first, second| total_ns(first).total_cmp(&total_ns(second)));
     let Some(condition) = largest else { return Ok(None) };
-    let times = times(table, condition);
+    let times = times_of(table, condition);
     let axes = vec![axis("victim", 0, &times), axis("cause", 1, &times)];
     let position = |axis: &SweepAxis, name: &String| {
         axis.values.iter().position(|value| value == name).unwrap_or(0) as u32
@@ -63,15 +64,15 @@ pub fn victims(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         axes,
         compared_with: String::new(),
     };
-    let known = times.iter().filter(|([_, cause], _)| cause != "(unknown)");
-    let title = match known.max_by(|first, second| first.1.total_cmp(second.1)) {
+    let known_causes = times.iter().filter(|([_, cause], _)| cause != "(unknown)");
+    let finding = match known_causes.max_by(|(_, first), (_, second)| first.total_cmp(second)) {
         Some(([victim, cause], time)) => {
             let time = human::value_text(TIME, column.display.format, &record::Value::real(*time));
             format!("{cause} costs {victim} {time}")
         }
         None => "Who pays for interrupts".to_owned(),
     };
-    let title = format!("{title} (condition {condition})");
+    let title = format!("{finding} (condition {condition})");
     let texts = MapTexts { title, empty: "pairs without an interrupt", table: "victims" };
     heat_map_with(&Drawn::new(&figures), width, texts)
 }

@@ -34,8 +34,8 @@ struct Line {
     points: Vec<Point>,
 }
 
-/// The lines of nodes with independent detours.
-fn lines(run: &Run) -> Vec<Line> {
+/// The lines of nodes with independent detours, in the order of table `scale`. Empty without the table.
+fn lines_of(run: &Run) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for row in run.table("scale").into_iter().flat_map(rows) {
         let (Some(granularity_ns), Some(nodes), Some(slowdown)) =
@@ -62,23 +62,23 @@ fn lines(run: &Run) -> Vec<Line> {
             }
         }
     }
-    let times: Vec<f64> = lines.iter().map(|line| line.granularity_ns).collect();
-    let names = Quantity::Time.distinct_texts(&times);
-    for (line, time) in lines.iter_mut().zip(names) {
+    let granularities: Vec<f64> = lines.iter().map(|line| line.granularity_ns).collect();
+    let granularity_texts = Quantity::Time.distinct_texts(&granularities);
+    for (line, granularity) in lines.iter_mut().zip(granularity_texts) {
         line.name = match line.without.as_str() {
-            "" => time,
-            context => format!("{time} without {context}"),
+            "" => granularity,
+            context => format!("{granularity} without {context}"),
         };
+        line.points.sort_by(|a, b| a.nodes.total_cmp(&b.nodes));
     }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.nodes.total_cmp(&b.nodes)));
     lines
 }
 
 /// The picture of table `scale`. `None` for a run without slowdowns.
 pub fn scale(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
-    let all = lines(run);
-    let shown = &all[..all.len().min(LINES_MAX)];
-    let points = || shown.iter().flat_map(|line| &line.points);
+    let all_lines = lines_of(run);
+    let lines = &all_lines[..all_lines.len().min(LINES_MAX)];
+    let points = || lines.iter().flat_map(|line| &line.points);
     if points().next().is_none() {
         return Ok(None);
     }
@@ -87,8 +87,9 @@ pub fn scale(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          lower bounds, because detours longer than all measured ones would matter."
             .to_owned(),
     ];
-    if all.len() > shown.len() {
-        notes.push(format!("Drawn are {} of {} lines; see table scale.", shown.len(), all.len()));
+    let (drawn_count, line_count) = (lines.len(), all_lines.len());
+    if line_count > drawn_count {
+        notes.push(format!("Drawn are {drawn_count} of {line_count} lines; see table scale."));
     }
     let heading = Heading {
         title: "Slowdown of a parallel job by the measured detours".to_owned(),
@@ -98,20 +99,20 @@ pub fn scale(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             .to_owned(),
         ..Heading::default()
     };
-    let ends = |value: fn(&Point) -> f64| {
+    let smallest_and_largest = |value: fn(&Point) -> f64| {
         let values = || points().map(value);
         (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max))
     };
-    let (nodes_min, nodes_max) = ends(|point| point.nodes);
-    let (lowest, highest) = ends(|point| point.slowdown);
+    let (nodes_min, nodes_max) = smallest_and_largest(|point| point.nodes);
+    let (slowdown_min, slowdown_max) = smallest_and_largest(|point| point.slowdown);
     let x = Axis::logarithmic("nodes", Quantity::Count, nodes_min, nodes_max);
-    let lowest = lowest.max(highest / AXIS_FACTOR_MAX);
-    let y = Axis::logarithmic("slowdown", Quantity::Share, lowest / 1.5, highest * 1.5);
+    let y_min = slowdown_min.max(slowdown_max / AXIS_FACTOR_MAX) / 1.5;
+    let y = Axis::logarithmic("slowdown", Quantity::Share, y_min, slowdown_max * 1.5);
     let sheet = draw(&heading, width, HEIGHT, |area| {
-        let right = room_for(shown.iter().map(|line| line.name.as_str()));
+        let right = room_for(lines.iter().map(|line| line.name.as_str()));
         let mut chart = Chart::new(area, "", [&x, &y], right)?;
         let mut labels = Vec::new();
-        for (number, (line, colour)) in shown.iter().zip(SERIES).enumerate() {
+        for (number, (line, colour)) in lines.iter().zip(SERIES).enumerate() {
             let look = Look { colour, pattern: number };
             let points: Vec<(f64, f64)> =
                 line.points.iter().map(|point| (point.nodes, point.slowdown)).collect();
@@ -161,12 +162,12 @@ mod tests {
         left_out.extend_from_within(..2);
         left_out[whole..].iter_mut().for_each(|row| row[5] = "local_timer".into());
         let with_context: Vec<_> = columns.into_iter().chain([("without", Kind::Text)]).collect();
-        let left_out_lines = lines(&run_of(vec![table("scale", &with_context, left_out)]));
+        let left_out_lines = lines_of(&run_of(vec![table("scale", &with_context, left_out)]));
         let names: Vec<&str> = left_out_lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, ["100 µs", "10.0 ms", "100 µs without local_timer"]);
         let mut close = rows.clone();
         close.push(row(100_001, "independent", 4_096, 0.9, false));
-        let close_lines = lines(&run_of(vec![table("scale", &columns, close)]));
+        let close_lines = lines_of(&run_of(vec![table("scale", &columns, close)]));
         let names: Vec<&str> = close_lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, ["100 µs", "10.0 ms", "100.001 µs"]);
         let run = run_of(vec![table("scale", &columns, rows)]);

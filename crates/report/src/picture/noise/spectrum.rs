@@ -34,17 +34,18 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             points.entry(row.value_text("cpu")).or_default().push(point);
         }
     }
-    let axes = axes(points.values().flatten());
+    let [x, y] = axes(points.values().flatten());
     let mut notes = vec![
         "Amplitude as a share of a quantum's work; where frequencies are closer than a pixel, the \
          strongest. Outstanding lines have their frequency."
             .to_owned(),
     ];
-    let floor = axes[1].ends().0;
+    let (floor, _) = y.ends();
     let is_below_axis = |points: &Vec<(f64, f64)>| {
-        envelope(points, &axes[0], width).iter().any(|(_, amplitude)| *amplitude < floor)
+        envelope(points, &x, width).iter().any(|(_, amplitude)| *amplitude < floor)
     };
-    let has_amplitude = |points: &Vec<(f64, f64)>| points.iter().any(|point| point.1 > 0.0);
+    let has_amplitude =
+        |points: &Vec<(f64, f64)>| points.iter().any(|(_, amplitude)| *amplitude > 0.0);
     if points.values().any(|points| has_amplitude(points) && is_below_axis(points)) {
         notes.push(format!(
             "Amplitudes below {} are drawn at the lower edge; see table spectrum.",
@@ -58,7 +59,7 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ..Heading::default()
     };
     draw_cpus(heading, table, width, |area, cpu| {
-        panel(area, cpu, [&axes[0], &axes[1]], points.get(cpu).map_or(&[], Vec::as_slice))
+        panel(area, cpu, [&x, &y], points.get(cpu).map_or(&[], Vec::as_slice))
     })
 }
 
@@ -93,8 +94,8 @@ fn panel(
         return chart.centered_text("no work is lost", middle, [0.0, 0.0], SOFT_INK);
     }
     let mut curve = envelope(points, x, chart.size().0);
-    let floor = y.ends().0;
-    curve.iter_mut().for_each(|point| point.1 = point.1.max(floor));
+    let (floor, _) = y.ends();
+    curve.iter_mut().for_each(|(_, amplitude)| *amplitude = amplitude.max(floor));
     chart.line(&curve, Look { colour: BLUE, pattern: 0 }, 1.2)?;
     for (hz, amplitude) in outstanding(&envelope(points, x, chart.size().0), x) {
         // A line that is weaker than the axis shows has no place for its label.
@@ -128,20 +129,20 @@ fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
     let is_near =
         |hz: f64, other_hz: f64| (x.share(hz) - x.share(other_hz)).abs() <= LABEL_DISTANCE_MIN;
     let mut chosen: Vec<(f64, f64)> = Vec::new();
-    for point in by_strength.into_iter().take(CANDIDATES_MAX) {
-        if chosen.len() >= LABELS_MAX || chosen.iter().any(|labelled| is_near(point.0, labelled.0))
+    for (hz, amplitude) in by_strength.into_iter().take(CANDIDATES_MAX) {
+        if chosen.len() >= LABELS_MAX || chosen.iter().any(|(chosen_hz, _)| is_near(hz, *chosen_hz))
         {
             continue;
         }
         let mut surroundings: Vec<f64> = points
             .iter()
-            .filter(|(hz, _)| is_near(point.0, *hz))
+            .filter(|(other_hz, _)| is_near(hz, *other_hz))
             .map(|(_, amplitude)| *amplitude)
             .collect();
         surroundings.sort_by(f64::total_cmp);
-        if chosen.is_empty() || point.1 > OUTSTANDING_FACTOR * surroundings[surroundings.len() / 2]
-        {
-            chosen.push(point);
+        let median = || surroundings[surroundings.len() / 2];
+        if chosen.is_empty() || amplitude > OUTSTANDING_FACTOR * median() {
+            chosen.push((hz, amplitude));
         }
     }
     chosen

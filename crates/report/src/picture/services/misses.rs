@@ -38,6 +38,24 @@ fn sizes(table: &Table) -> Vec<(f64, String)> {
     sizes.into_iter().zip(texts).collect()
 }
 
+/// The bar of a size of the cache: the misses per 1,000 instructions of each of [`PARTS`] that has any. `rows`: its misses by
+/// mode and class.
+fn bar(name: String, rows: &[&Row<'_>]) -> Bar {
+    let rate = |row: &&Row<'_>| row.number("misses_per_kinstruction");
+    let part = |((_, colour), mode, classes): &(LegendPart, &str, &[&str])| {
+        let is_in_part = |row: &&&Row<'_>| {
+            (mode.is_empty() || text(row, "mode") == *mode)
+                && classes.contains(&text(row, "class").as_str())
+        };
+        let rates = rows.iter().filter(is_in_part).filter_map(rate);
+        Some((rates.reduce(|sum, rate| sum + rate)?, *colour))
+    };
+    let parts: Vec<_> = PARTS.iter().filter_map(part).collect();
+    let is_known = rows.iter().all(|row| rate(row).is_some());
+    let label = sum_text(&parts, is_known);
+    Bar { name, parts, interval: None, label, detail: String::new() }
+}
+
 /// The picture of table `cache_misses`. `None` for a run without this table.
 pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("cache_misses") else { return Ok(None) };
@@ -46,34 +64,20 @@ pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let name = |row: &Row<'_>| {
         let cpus = row.number("cpus").unwrap_or(1.0);
         let bytes = row.number("cache_bytes");
-        let size = sizes.iter().find(|(size, _)| Some(*size) == bytes);
-        let size = size.map_or(human::ABSENT, |(_, text)| text);
+        let known_size = sizes.iter().find(|(size, _)| Some(*size) == bytes);
+        let size = known_size.map_or(human::ABSENT, |(_, text)| text);
         if cpus > 1.0 { format!("{size}, {cpus:.0} CPUs") } else { size.to_owned() }
     };
     let panel = |panel_title: String| {
         let panel_rows: Vec<Row<'_>> =
             rows(table).filter(|row| title(row) == panel_title).collect();
-        let bars = distinct(panel_rows.iter().map(name)).into_iter().map(|bar_name| {
+        let bar_names = distinct(panel_rows.iter().map(name));
+        let bars = bar_names.into_iter().map(|bar_name| {
             let bar_rows: Vec<&Row<'_>> =
                 panel_rows.iter().filter(|row| name(row) == bar_name).collect();
-            let part = |((_, colour), mode, classes): &(LegendPart, &str, &[&str])| {
-                let is_part = |row: &&&Row<'_>| {
-                    (mode.is_empty() || text(row, "mode") == *mode)
-                        && classes.contains(&text(row, "class").as_str())
-                };
-                let rates = bar_rows.iter().filter(is_part);
-                let rates = rates.filter_map(|row| row.number("misses_per_kinstruction"));
-                let sum = rates.reduce(|sum, rate| sum + rate)?;
-                Some((sum, *colour))
-            };
-            let parts: Vec<_> = PARTS.iter().filter_map(part).collect();
-            let is_known =
-                bar_rows.iter().all(|row| row.number("misses_per_kinstruction").is_some());
-            let label = sum_text(&parts, is_known);
-            Bar { name: bar_name, parts, interval: None, label, detail: String::new() }
+            bar(bar_name, &bar_rows)
         });
-        let bars: Vec<Bar> = bars.collect();
-        (panel_title, bars)
+        (panel_title, bars.collect())
     };
     let titles = distinct(rows(table).map(|row| title(&row)));
     let panels: Vec<(String, Vec<Bar>)> = titles.into_iter().map(panel).collect();

@@ -48,9 +48,9 @@ struct Slot {
     layers: [f64; LAYERS.len()],
 }
 
-/// The slots of a machine. If there are more than `slots_max`, neighbours are joined. `rows`: sorted by start, a row
-/// for each mode of a slot.
-fn slots(rows: &[Row<'_>], slots_max: usize) -> Vec<Slot> {
+/// The slots of a machine, each with the mean shares of its time. If there are more than `slots_max`, neighbours are
+/// joined. `rows`: sorted by start, a row for each mode of a slot. The layers of a mode add up to its whole time.
+fn slots_of(rows: &[Row<'_>], slots_max: usize) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for row in rows {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
@@ -99,7 +99,7 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .map(|title| {
             let machine_rows: Vec<Row<'_>> =
                 rows(table).filter(|row| panel_title(row) == title).collect();
-            (title, slots(&machine_rows, slots_max))
+            (title, slots_of(&machine_rows, slots_max))
         })
         .filter(|(_, slots)| !slots.is_empty())
         .collect();
@@ -131,13 +131,13 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let sheet = draw(&heading, width, height, |area| {
         let mut top = 0.0;
         for (title, slots) in &panels {
-            let part =
+            let panel_area =
                 area.part((0, units(top)), (units(width) as u32, units(PANEL_HEIGHT) as u32));
             top += PANEL_HEIGHT;
             let end = slots.last().map_or(1.0, |slot| slot.start_ns + slot.length_ns);
             let x = Axis::linear_to("time since the window opened", Quantity::Time, end);
             let y = Axis::linear_between("share of the time", Quantity::Share, 0.0, 1.0);
-            let mut chart = Chart::new(&part, title, [&x, &y], 22.0)?;
+            let mut chart = Chart::new(&panel_area, title, [&x, &y], 22.0)?;
             for slot in slots {
                 let mut bottom = 0.0;
                 for (share, (.., colour)) in slot.layers.iter().zip(LAYERS) {

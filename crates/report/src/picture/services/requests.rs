@@ -54,16 +54,19 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     services.sort_by(|(a, _), (b, _)| size(b).total_cmp(&size(a)));
     let off_cpu_ns = |row: &Row<'_>| {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
-        (number(PARTS[2].0) + number(PARTS[3].0)) * number("request_count")
+        let [_, _, (blocked, ..), (descheduled, ..)] = PARTS;
+        (number(blocked) + number(descheduled)) * number("request_count")
     };
     // A service that takes little CPU time may wait longest, so the search includes services that are not drawn.
-    let longest_wait =
-        services.iter().map(|(row, _)| *row).max_by(|a, b| off_cpu_ns(a).total_cmp(&off_cpu_ns(b)));
-    let Some(longest_wait) = longest_wait else { return Ok(None) };
-    let further = services.len().saturating_sub(SERVICES_MAX);
+    let all_rows = services.iter().map(|(row, _)| *row);
+    let Some(waits_longest) = all_rows.max_by(|a, b| off_cpu_ns(a).total_cmp(&off_cpu_ns(b)))
+    else {
+        return Ok(None);
+    };
+    let undrawn_count = services.len().saturating_sub(SERVICES_MAX);
     services.truncate(SERVICES_MAX);
-    let title = if off_cpu_ns(&longest_wait) > 0.0 {
-        format!("Where a request's time goes: most is lost off the CPU in {}", name(&longest_wait))
+    let title = if off_cpu_ns(&waits_longest) > 0.0 {
+        format!("Where a request's time goes: most is lost off the CPU in {}", name(&waits_longest))
     } else {
         "Where a request's time goes: no request leaves the CPU".to_owned()
     };
@@ -72,8 +75,8 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          interrupts, faults and other services meanwhile. The services are those that take most time."
             .to_owned(),
     ];
-    notes.extend((further > 0).then(|| {
-        format!("Not drawn: {further} services that take less time; see table services.")
+    notes.extend((undrawn_count > 0).then(|| {
+        format!("Not drawn: {undrawn_count} services that take less time; see table services.")
     }));
     let panels = [(String::new(), services.into_iter().map(|(_, bar)| bar).collect())];
     let heading = Heading {

@@ -20,18 +20,20 @@ const NOT_DIVIDED: LegendPart = ("time, not divided", GREY);
 /// The bar of a service. It is divided if the cycles and stalls of its instructions are known.
 fn bar(row: &Row<'_>) -> Bar {
     let share = row.number("kernel_ratio").unwrap_or(0.0);
-    let cycles = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
-    let share_of_cycles = |column: &str| Some((row.number(column)? / cycles?).clamp(0.0, 1.0));
+    let cycles_per_instruction = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
+    let share_of_cycles =
+        |column: &str| Some((row.number(column)? / cycles_per_instruction?).clamp(0.0, 1.0));
     let waits = share_of_cycles("fetch_mcpi_ratio").zip(share_of_cycles("data_mcpi_ratio"));
-    let counted = row.number("self_cycles").filter(|cycles| *cycles > 0.0);
-    let share_counted = |column: &str| Some(row.number(column)? / counted?);
-    let pipeline =
-        share_counted("self_pipeline_stall_cycles").zip(share_counted("self_branch_stall_cycles"));
-    let pipeline = pipeline.map(|(stalls, branches)| [stalls, branches]);
+    let self_cycles = row.number("self_cycles").filter(|cycles| *cycles > 0.0);
+    let share_of_self = |column: &str| Some(row.number(column)? / self_cycles?);
+    let pipeline = share_of_self("self_pipeline_stall_cycles")
+        .zip(share_of_self("self_branch_stall_cycles"))
+        .map(|(stalls, branches)| [stalls, branches]);
     let causes = waits.and_then(|(fetch, data)| causes::divided([fetch, data], pipeline));
+    let (_, not_divided_colour) = NOT_DIVIDED;
     let parts = match causes {
-        Some(causes) => causes.iter().map(|(part, cause)| (share * part, cause.1)).collect(),
-        None => vec![(share, NOT_DIVIDED.1)],
+        Some(causes) => causes.iter().map(|(part, (_, colour))| (share * part, *colour)).collect(),
+        None => vec![(share, not_divided_colour)],
     };
     let label = human::percent(share);
     let mean = row.number("computation_mean_ns").zip(row.number("request_rate_hz"));
@@ -65,10 +67,10 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             panels.push((title, bars));
         }
     }
-    let Some((panel, bars)) = panels.first() else { return Ok(None) };
-    let Some(first) = bars.first() else { return Ok(None) };
+    let Some((first_title, bars)) = panels.first() else { return Ok(None) };
+    let Some(longest_bar) = bars.first() else { return Ok(None) };
     // The title is about the first panel only. Panels of several machines have names.
-    let machine = if panels.len() > 1 { format!(" ({panel})") } else { String::new() };
+    let machine = if panels.len() > 1 { format!(" ({first_title})") } else { String::new() };
     let mut notes = vec![format!(
         "Time of a service itself, without what interrupted it or was nested in it; the largest {SERVICES_MAX} \
          of each."
@@ -77,7 +79,7 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: format!(
             "The kernel's services{machine}: {} takes {} of its time",
-            first.name, first.label
+            longest_bar.name, longest_bar.label
         ),
         notes,
         legend: legend(&[&CAUSES[..], &[NOT_DIVIDED]].concat(), &panels),

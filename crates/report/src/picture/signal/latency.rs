@@ -20,6 +20,28 @@ use crate::winner::Extreme;
 /// Height of a row of panels, pixels.
 const PANELS_HEIGHT: f64 = 340.0;
 
+/// A load's two panels: latencies by rate, a series for each scheme.
+struct LoadPanels {
+    /// Empty for a run with one load.
+    load: String,
+    p50: Vec<Series>,
+    p99: Vec<Series>,
+}
+
+impl LoadPanels {
+    fn series(&self) -> impl Iterator<Item = &Series> {
+        self.p50.iter().chain(&self.p99)
+    }
+
+    /// The title of the panel of `figure`.
+    fn title(&self, figure: &str) -> String {
+        match self.load.as_str() {
+            "" => figure.to_owned(),
+            load => format!("{figure}, {}", short_load(load)),
+        }
+    }
+}
+
 /// The picture of latency by scheme: for each load, a panel of p50 and a panel of p99. `None` for a run with fewer
 /// than two rates.
 pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
@@ -34,28 +56,23 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             Some(Point { x, y, half_width: None, source: point_source(row, "quantiles_method") })
         })
     };
-    let panels: Vec<(String, [Vec<Series>; 2])> = loads(table)
+    let load_panels: Vec<LoadPanels> = loads(table)
         .into_iter()
         .map(|load| {
-            let quantiles =
-                ["latency_p50_ns", "latency_p99_ns"].map(|column| series_of(&load, column));
-            (load, quantiles)
+            let p50 = series_of(&load, "latency_p50_ns");
+            let p99 = series_of(&load, "latency_p99_ns");
+            LoadPanels { load, p50, p99 }
         })
-        .filter(|(_, quantiles)| quantiles.iter().any(|all| !all.is_empty()))
+        .filter(|panels| panels.series().next().is_some())
         .collect();
-    let points = || {
-        panels
-            .iter()
-            .flat_map(|(_, quantiles)| quantiles)
-            .flatten()
-            .flat_map(|series| &series.points)
-    };
-    let (Some(rates), Some(times)) =
+    let points =
+        || load_panels.iter().flat_map(LoadPanels::series).flat_map(|series| &series.points);
+    let (Some((rate_min, rate_max)), Some((latency_min, latency_max))) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {
         return Ok(None);
     };
-    if rates.0 == rates.1 {
+    if rate_min == rate_max {
         return Ok(None);
     }
     let is_model = table.name == "model";
@@ -83,23 +100,19 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ),
         ..Heading::default()
     };
-    let x = Axis::logarithmic("events per second", Quantity::Rate, rates.0, rates.1).padded();
-    let y = Axis::logarithmic("latency", Quantity::Time, times.0, times.1);
+    let x = Axis::logarithmic("events per second", Quantity::Rate, rate_min, rate_max).padded();
+    let y = Axis::logarithmic("latency", Quantity::Time, latency_min, latency_max);
     let right = room_for(schemes.names());
     let pairs = Pairs { width, height: PANELS_HEIGHT, right };
-    let sheet = draw(&heading, width, pairs.height_of(panels.len()), |area| {
-        for (number, (load, quantiles)) in panels.iter().enumerate() {
-            let [first, second] = pairs.areas(area, number);
-            let title = |figure: &str| match load.as_str() {
-                "" => figure.to_owned(),
-                load => format!("{figure}, {}", short_load(load)),
-            };
+    let sheet = draw(&heading, width, pairs.height_of(load_panels.len()), |area| {
+        for (number, panels) in load_panels.iter().enumerate() {
+            let [left_area, right_area] = pairs.areas(area, number);
             let mut median_chart =
-                Chart::new(&first, &title("p50"), [&x, &y], pairs.right_of_first())?;
-            draw_series(&mut median_chart, &quantiles[0], &schemes, true)?;
-            let mut tail_chart = Chart::new(&second, &title("p99"), [&x, &y], right)?;
-            draw_series(&mut tail_chart, &quantiles[1], &schemes, true)?;
-            tail_chart.label_ends(&labels(quantiles[1].iter(), &schemes))?;
+                Chart::new(&left_area, &panels.title("p50"), [&x, &y], pairs.right_of_first())?;
+            draw_series(&mut median_chart, &panels.p50, &schemes, true)?;
+            let mut tail_chart = Chart::new(&right_area, &panels.title("p99"), [&x, &y], right)?;
+            draw_series(&mut tail_chart, &panels.p99, &schemes, true)?;
+            tail_chart.label_ends(&labels(panels.p99.iter(), &schemes))?;
         }
         Ok(())
     })?;

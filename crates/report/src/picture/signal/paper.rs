@@ -23,11 +23,13 @@ const TABLES_MAX: usize = 8;
 struct PaperTable {
     number: String,
     load: String,
-    /// The published factors, and the measured factors.
-    sides: [Vec<Series>; 2],
+    /// The published factors.
+    published: Vec<Series>,
+    /// The factors of the run.
+    measured: Vec<Series>,
 }
 
-/// The picture of table `paper`. `None` for a run without this table.
+/// The picture of table `paper`. `None` for a run without this table, or with fewer than two sizes of buffers.
 pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("paper") else { return Ok(None) };
     let schemes = Schemes::new(run, rows(table).map(|row| text(&row, "scheme")));
@@ -37,28 +39,29 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let paper_table = |number: String| {
         let table_rows = || rows(table).filter(|row| row.value_text("table") == number);
         let load = table_rows().next().map_or(String::new(), |row| text(&row, "load"));
-        let side = |column: &str| {
+        let factors_of = |column: &str| {
             series_by_scheme(table_rows(), &schemes, |row| {
                 let (x, y) = (positive(row, "socket_buffer_bytes")?, positive(row, column)?);
                 Some(Point { x, y, half_width: None, source: PointSource::Measured })
             })
         };
-        let sides = [side("published_to_interrupt_ratio"), side("measured_to_interrupt_ratio")];
-        PaperTable { number, load, sides }
+        let published = factors_of("published_to_interrupt_ratio");
+        let measured = factors_of("measured_to_interrupt_ratio");
+        PaperTable { number, load, published, measured }
     };
     let tables: Vec<PaperTable> = numbers.into_iter().map(paper_table).collect();
     let points = || {
         tables
             .iter()
-            .flat_map(|table| table.sides.iter().flatten())
+            .flat_map(|table| table.published.iter().chain(&table.measured))
             .flat_map(|series| &series.points)
     };
-    let (Some(sizes), Some(factors)) =
+    let (Some((size_min, size_max)), Some((factor_min, factor_max))) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {
         return Ok(None);
     };
-    if sizes.0 == sizes.1 {
+    if size_min == size_max {
         return Ok(None);
     }
     let heading = Heading {
@@ -76,24 +79,30 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ..Heading::default()
     };
     let x =
-        Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
-    let y = Axis::logarithmic("factor", Quantity::Count, factors.0.min(1.0), factors.1.max(1.0));
+        Axis::doublings("size of the socket buffers", Quantity::Size, size_min, size_max).padded();
+    let y = Axis::logarithmic("factor", Quantity::Count, factor_min.min(1.0), factor_max.max(1.0));
+    let (x_start, x_end) = x.ends();
     let right = room_for(schemes.names());
     let pairs = Pairs { width, height: PANEL_HEIGHT, right };
     let sheet = draw(&heading, width, pairs.height_of(tables.len()), |area| {
-        for (index, PaperTable { number, load, sides: [published, here] }) in
-            tables.iter().enumerate()
-        {
-            let [first, second] = pairs.areas(area, index);
-            let titles = [format!("Table {number}, published"), format!("Here, load {load}")];
-            let areas = [(first, pairs.right_of_first()), (second, right)];
-            for (((part, room), all), title) in areas.iter().zip([published, here]).zip(&titles) {
-                let mut chart = Chart::new(part, title, [&x, &y], *room)?;
-                let factor_1 = [(x.ends().0, 1.0), (x.ends().1, 1.0)];
+        for (index, PaperTable { number, load, published, measured }) in tables.iter().enumerate() {
+            let [left_area, right_area] = pairs.areas(area, index);
+            let panels = [
+                (
+                    left_area,
+                    pairs.right_of_first(),
+                    published,
+                    format!("Table {number}, published"),
+                ),
+                (right_area, right, measured, format!("Here, load {load}")),
+            ];
+            for (panel_area, room, series, title) in panels {
+                let mut chart = Chart::new(&panel_area, &title, [&x, &y], room)?;
+                let factor_1 = [(x_start, 1.0), (x_end, 1.0)];
                 chart.line(&factor_1, Look { colour: SOFT_INK, pattern: 0 }, 1.0)?;
-                draw_series(&mut chart, all, &schemes, true)?;
-                if *room == right {
-                    chart.label_ends(&labels(all.iter(), &schemes))?;
+                draw_series(&mut chart, series, &schemes, true)?;
+                if room == right {
+                    chart.label_ends(&labels(series.iter(), &schemes))?;
                 }
             }
         }

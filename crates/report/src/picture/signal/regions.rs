@@ -66,8 +66,8 @@ fn colours(run: &Run, columns: &[Column]) -> BTreeMap<String, RGBColor> {
     names.into_iter().map(|name| (name.clone(), colour(name))).collect()
 }
 
-/// The picture of table `regions`. `None` for a run without this table, without a bound that a scheme keeps, or with only one
-/// rate.
+/// The picture of table `regions`. `None` for a run without this table, without a bound that a scheme
+/// keeps, or with only one rate.
 pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("regions") else { return Ok(None) };
     let columns = columns(table);
