@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod child;
 mod console;
 mod dry_run;
 mod expected_time;
@@ -14,6 +15,7 @@ mod identity;
 mod kernels;
 mod options;
 mod output_file;
+mod parallel;
 mod pictures;
 mod run;
 mod sampling;
@@ -65,6 +67,7 @@ enum Verb {
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
     Sweep(verbs::sweep::SweepArgs),
+    Fleet(verbs::fleet::FleetArgs),
     Bench(verbs::bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
@@ -126,6 +129,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Sweep(args) => verbs::sweep::run(&args, command),
+        Verb::Fleet(args) => verbs::fleet::run(&args, command),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Completions(args) => verbs::completions::run(&args, command),
         Verb::Man(args) => verbs::man::run(&args, command),

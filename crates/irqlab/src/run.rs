@@ -37,6 +37,8 @@ const NOTHING_MEASURABLE: u8 = 4;
 pub const STATUS_LIMIT: u8 = sim::boot::STATUS_LIMIT;
 /// Exit code of a complete run that lost events.
 pub const EVENTS_LOST: u8 = 5;
+/// Exit codes with which irqlab has recorded a whole run: done, a threshold was reached, events were lost.
+pub const RECORDED_CODES: [i32; 3] = [0, DIFFERS as i32, EVENTS_LOST as i32];
 
 /// Error message when a run is stopped before it has results.
 pub const STOPPED: &str = "stopped before anything was measured; nothing was written";

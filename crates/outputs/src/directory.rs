@@ -84,7 +84,7 @@ impl NewDirectory {
         self.place.path(&self.hidden)
     }
 
-    /// Creates a directory in it.
+    /// Creates a directory in it. `name` may be a path below directories that it has.
     ///
     /// Fails when the system refuses.
     pub fn create_directory(&self, name: &str) -> Result<(), MakeDirectoryError> {
@@ -92,7 +92,7 @@ impl NewDirectory {
         made.map_err(|error| self.failed(name, error.into()))
     }
 
-    /// Writes a file into it, durably. `path` is a name, or a name in a directory that
+    /// Writes a file into it, durably. `path` is a name, or a name in directories that
     /// [`NewDirectory::create_directory`] created.
     ///
     /// Fails when the system refuses.
@@ -102,17 +102,31 @@ impl NewDirectory {
 
     /// See [`NewDirectory::write`].
     fn try_write(&self, path: &str, contents: &[u8]) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
-        let mut file = File::from(match path.split_once('/') {
-            None => rustix::fs::openat(&self.directory, path, flags, mode)?,
-            Some((subdirectory, name)) => {
-                let subdirectory = open_below(&self.directory, OsStr::new(subdirectory))?;
-                rustix::fs::openat(&subdirectory, name, flags, mode)?
-            }
-        });
+        let mut file = self.open_new_file(path)?;
         file.write_all(contents)?;
         file.sync_all()
+    }
+
+    /// Creates the file of a path in the directory. Each directory of the path must be one, and no link.
+    fn open_new_file(&self, path: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+        let Some((parents, name)) = path.rsplit_once('/') else {
+            return Ok(File::from(rustix::fs::openat(&self.directory, path, flags, mode)?));
+        };
+        let mut names = parents.split('/').map(OsStr::new);
+        let first = names.next().unwrap_or_default();
+        let parent = open_below(&self.directory, first)?;
+        let parent = names.try_fold(parent, |parent, name| open_below(&parent, name))?;
+        Ok(File::from(rustix::fs::openat(&parent, name, flags, mode)?))
+    }
+
+    /// Creates an empty file in it, for content that does not fit in memory. The caller makes the content durable.
+    /// `path` is as for [`NewDirectory::write`].
+    ///
+    /// Fails when the system refuses.
+    pub fn create_file(&self, path: &str) -> Result<File, MakeDirectoryError> {
+        self.open_new_file(path).map_err(|error| self.failed(path, error))
     }
 
     /// Makes the names in a subdirectory durable.

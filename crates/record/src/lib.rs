@@ -34,4 +34,4 @@ pub use reader::{
 };
 pub use run::{Absence, Run, SCHEMA};
 pub use table::{Column, Kind, Role, Table, Value};
-pub use writer::{Attachment, WriteError, write_run};
+pub use writer::{Attachment, WriteError, is_run_file, write_run};

@@ -15,6 +15,9 @@ pub(crate) const FILE: &str = "manifest.json";
 /// Name of the directory of tables in a run directory.
 pub(crate) const TABLES: &str = "tables";
 
+/// End of the name of a table's file.
+pub(crate) const TABLE_SUFFIX: &str = ".parquet";
+
 /// The content of `manifest.json`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -78,7 +81,7 @@ impl TableEntry {
 
 /// The path of a table's file in the run directory.
 pub(crate) fn table_file(name: &str) -> String {
-    format!("{TABLES}/{name}.parquet")
+    format!("{TABLES}/{name}{TABLE_SUFFIX}")
 }
 
 impl Manifest {

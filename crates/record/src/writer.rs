@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::check;
 use crate::encode::encode;
-use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
+use crate::limits::{is_name, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, AttachmentEntry, Manifest, TableEntry};
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
@@ -71,6 +71,19 @@ fn check(run: &Run, attachments: &[Attachment]) -> Result<(), String> {
         return Err(format!("{name:?} is not the name of an attachment"));
     }
     check::check_run(run)
+}
+
+/// Whether this path in a run directory can be one of a run's files: the manifest, a table or an attachment. Such a path
+/// stays in the directory. A program that copies runs of unknown origin uses it.
+#[must_use]
+pub fn is_run_file(path: &str) -> bool {
+    match path.split_once('/') {
+        None => path == manifest::FILE || is_attachment_name(path),
+        Some((directory, file)) => {
+            let table = file.strip_suffix(manifest::TABLE_SUFFIX);
+            directory == manifest::TABLES && table.is_some_and(is_name)
+        }
+    }
 }
 
 /// Whether a file of this name stays in the run directory and replaces no other file of the run.

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod doctor;
 pub mod echo;
 pub mod export;
+pub mod fleet;
 pub mod footprint;
 pub mod handlers;
 pub mod machines;

@@ -11,7 +11,8 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process_group};
 use sweep::{BuildExecution, BuildStart, Execution, SweepDirectory, Task};
 
-use super::execute::{ChildEnd, start_with_log, wait};
+use super::execute::start_with_log;
+use crate::child::{ChildEnd, wait};
 use super::usage;
 use crate::options::Usage;
 

@@ -14,7 +14,7 @@ use sim::CACHE_ONLY;
 use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, replace_in_command};
 
 use super::command_line::{CommandLine, with_options};
-use super::execute::running_program;
+use crate::child::running_program;
 use super::plan::PARSED_TASKS_MAX;
 use super::run::default_jobs;
 use super::usage;

@@ -3,9 +3,8 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
@@ -13,18 +12,14 @@ use anyhow::Context;
 use live::program_rights;
 use live::spawn::{end_with_this_thread, with_reached_limit};
 use live::window::Stop;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use sweep::{Execution, Recorded, Start, SweepDirectory, Task, TaskCost, TaskEnd};
 
 use super::build::{Built, build};
 use super::command_line::with_options;
 use super::usage;
-use crate::run::{DIFFERS, EVENTS_LOST};
-
-/// Exit codes with which irqlab has recorded a whole run: done, a threshold was reached, events were lost.
-const RECORDED_CODES: [i32; 3] = [0, DIFFERS as i32, EVENTS_LOST as i32];
+use crate::child::{ChildEnd, running_program, wait};
+use crate::run::RECORDED_CODES;
 
 /// How the execution of a task ended.
 pub enum Outcome {
@@ -112,40 +107,6 @@ pub fn start_with_log(
     command.process_group(0);
     end_with_this_thread(command);
     Ok(command.spawn().map_err(with_reached_limit))
-}
-
-/// The running program. Its link in /proc stays valid if the file is replaced meanwhile.
-pub fn running_program(path: PathBuf) -> PathBuf {
-    let link = PathBuf::from("/proc/self/exe");
-    if link.exists() { link } else { path }
-}
-
-/// Why [`wait`] has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChildEnd {
-    /// The child ended by itself.
-    Itself,
-    /// A stop was requested first.
-    Stopped,
-}
-
-/// Waits until a child ends or a stop is requested. Then calls `end` with the child's descriptor, while the child's id still
-/// is its own. After a stop, `end` must end the child.
-pub fn wait(
-    child: &mut Child,
-    stop: &Stop,
-    end: impl FnOnce(BorrowedFd<'_>, ChildEnd),
-) -> io::Result<(ExitStatus, ChildEnd)> {
-    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    let mut polled = [
-        PollFd::new(&ended, PollFlags::IN),
-        PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
-    ];
-    retry_on_intr(|| poll(&mut polled, None))?;
-    let has_ended = !polled[0].revents().is_empty();
-    let reason = if has_ended { ChildEnd::Itself } else { ChildEnd::Stopped };
-    end(ended.as_fd(), reason);
-    Ok((child.wait()?, reason))
 }
 
 /// CPU time of a process that has ended and waits for its parent, with that of the children that it waited for. `None` if

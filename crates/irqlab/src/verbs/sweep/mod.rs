@@ -4,7 +4,7 @@
 mod axis_settings;
 mod bisect;
 mod build;
-mod command_line;
+pub mod command_line;
 mod estimate;
 mod execute;
 mod merge;
@@ -92,7 +92,7 @@ fn open(path: &Path) -> anyhow::Result<SweepDirectory> {
 }
 
 /// Prints a report with its answers: as text, or as one JSON document. `command`: the command line that prints all of it.
-fn print_with_answers(
+pub fn print_with_answers(
     report: &Run,
     answers: &[String],
     as_json: bool,
@@ -114,7 +114,7 @@ fn print_with_answers(
 }
 
 /// A text of several lines without control characters.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.lines().map(|line| plain(line) + "\n").collect()
 }
 

@@ -1,16 +1,16 @@
 //! Executes many tasks, several at the same time, and reports their progress.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use live::spawn::spawn_scoped;
 use live::window::Stop;
 use sweep::{Recorded, SweepDirectory};
 
 use super::execute::{Outcome, execute};
 use super::values_text;
 use crate::console::{self, rounded};
+use crate::parallel::for_each;
 
 /// Least time between two progress lines.
 const LINES_APART: Duration = Duration::from_secs(1);
@@ -53,33 +53,17 @@ impl Pool<'_> {
     ///
     /// Fails if the system refuses to start or record a task. Tasks that are running then still end.
     pub fn execute(&self) -> anyhow::Result<Counts> {
-        let next = AtomicUsize::new(0);
         let progress = Mutex::new(Progress {
             counts: Counts::default(),
             started: Instant::now(),
             last_line: None,
             error: None,
         });
-        let work = || {
-            while let Some(index) = self.tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let outcome = self.execute_task(*index);
-                let goes_on = self.note(&progress, *index, outcome);
-                if !goes_on || self.stop.is_requested() {
-                    next.store(self.tasks.len(), Ordering::Relaxed);
-                }
-            }
-        };
-        std::thread::scope(|threads| {
-            let mut started = Vec::new();
-            for number in 0..self.jobs.clamp(1, self.tasks.len().max(1)) {
-                match spawn_scoped(threads, &format!("task {number}"), work) {
-                    Ok(thread) => started.push(thread),
-                    Err(error) if started.is_empty() => return Err(error),
-                    // The threads that started execute all tasks.
-                    Err(_) => break,
-                }
-            }
-            Ok(())
+        for_each(self.tasks.len(), self.jobs, |position| {
+            let index = self.tasks[position];
+            let outcome = self.execute_task(index);
+            let goes_on = self.note(&progress, index, outcome) && !self.stop.is_requested();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let progress = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
         match progress.error {
