@@ -155,7 +155,9 @@ fn checked_path(entry: &tar::Entry<'_, &mut dyn Read>) -> Result<String, FleetEr
         )));
     }
     if !record::is_run_file(&path) {
-        return Err(FleetError::Host(format!("the archive has {path:?}, which is no file of a run")));
+        return Err(FleetError::Host(format!(
+            "the archive has {path:?}, which is no file of a run"
+        )));
     }
     Ok(path.into_owned())
 }

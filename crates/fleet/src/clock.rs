@@ -25,8 +25,7 @@ pub struct ClockOffset {
 }
 
 /// How the offset was determined, in words.
-pub(crate) const METHOD: &str =
-    "host's clock minus the middle of the shortest round trip; largest error: half of that round trip";
+pub(crate) const METHOD: &str = "host's clock minus the middle of the shortest round trip; largest error: half of that round trip";
 
 impl ClockOffset {
     /// The offset by the shortest round trip. `None` without round trips, or if the clocks are centuries apart.

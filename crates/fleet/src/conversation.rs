@@ -179,7 +179,8 @@ impl<R: Read, W: Write> CollectorSide<R, W> {
             )));
         }
         let sha256 = receive_run(&mut self.reader, bytes, directory, name)?;
-        let line = read_line(&mut self.reader).map_err(|error| FleetError::Host(error.to_string()))?;
+        let line =
+            read_line(&mut self.reader).map_err(|error| FleetError::Host(error.to_string()))?;
         match line.as_deref().and_then(|line| line.strip_prefix(SHA256)) {
             Some(sent) if sent == sha256 => Ok(()),
             Some(_) => Err(FleetError::Host(
@@ -196,7 +197,10 @@ fn lost() -> io::Error {
 
 fn unexpected(line: &str) -> io::Error {
     let start: String = line.chars().take(60).collect();
-    io::Error::new(ErrorKind::InvalidData, format!("the host sent {start:?}, which is not expected"))
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!("the host sent {start:?}, which is not expected"),
+    )
 }
 
 fn parsed<T: DeserializeOwned>(line: &str, word: &str) -> io::Result<T> {
@@ -282,7 +286,8 @@ mod tests {
         let endless = "x".repeat(LINE_BYTES_MAX + 2);
         assert!(collector(&endless).greeting().is_err());
         assert!(collector(&"motd\n".repeat(20_000)).greeting().is_err());
-        let long = format!("irqlab-fleet/1 {{\"version\": \"{}\", \"address\": null}}\n", "v".repeat(999));
+        let long =
+            format!("irqlab-fleet/1 {{\"version\": \"{}\", \"address\": null}}\n", "v".repeat(999));
         let greeting = collector(&long).greeting().unwrap().unwrap();
         assert_eq!(greeting.version.len(), VERSION_BYTES_MAX);
         assert!(collector("clock x\n").round_trip(|| (0, 0)).is_err());
@@ -293,9 +298,8 @@ mod tests {
 
     #[test]
     fn a_host_waits_for_a_request_and_ends_with_the_connection() {
-        let request = |sent: &str| {
-            HostSide { reader: sent.as_bytes(), writer: Vec::new() }.request(|| 7)
-        };
+        let request =
+            |sent: &str| HostSide { reader: sent.as_bytes(), writer: Vec::new() }.request(|| 7);
         assert!(request("").unwrap().is_none());
         assert!(request("clock\nclock\n").unwrap().is_none());
         assert!(request("nonsense\n").is_err());

@@ -1,7 +1,7 @@
 //! Whether hosts with a setting have other figures than the other hosts: the test of Mann and Whitney.
 
-use stats::median::median;
 use statrs::distribution::{ContinuousCDF, Normal};
+use stats::median::median;
 
 /// Least number of hosts on each side of a comparison.
 pub const GROUP_MIN: usize = 4;
@@ -102,7 +102,8 @@ fn exact_p_value(statistic: usize, first: usize, second: usize) -> f64 {
     for others in 1..=second {
         for hosts in 1..=first {
             for value in (0..statistics).rev() {
-                let above = value.checked_sub(others).map_or(0.0, |rest| arrangements[hosts - 1][rest]);
+                let above =
+                    value.checked_sub(others).map_or(0.0, |rest| arrangements[hosts - 1][rest]);
                 arrangements[hosts][value] += above;
             }
         }
@@ -127,9 +128,8 @@ mod tests {
             all += 1;
             let is_first = |position: usize| mask >> position & 1 == 1;
             let pairs = (0..total).filter(|position| is_first(*position));
-            let value: usize = pairs
-                .map(|position| (0..position).filter(|below| !is_first(*below)).count())
-                .sum();
+            let value: usize =
+                pairs.map(|position| (0..position).filter(|below| !is_first(*below)).count()).sum();
             below += usize::from(value <= statistic);
         }
         (2.0 * f64::from(u32::try_from(below).unwrap()) / f64::from(all)).min(1.0)
@@ -173,7 +173,8 @@ mod tests {
         let first: Vec<f64> = (0..EXACT_MAX).map(|number| 2.0 * number as f64).collect();
         let second: Vec<f64> = (0..EXACT_MAX).map(|number| 2.0 * number as f64 + 13.0).collect();
         let exact = p_value(&first, &second);
-        let with_tie = p_value(&[&first[..], &[2.0 * 40.0]].concat(), &[&second[..], &[80.0]].concat());
+        let with_tie =
+            p_value(&[&first[..], &[2.0 * 40.0]].concat(), &[&second[..], &[80.0]].concat());
         assert!((exact - with_tie).abs() < 0.02, "{exact} {with_tie}");
     }
 }

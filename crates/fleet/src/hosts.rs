@@ -59,8 +59,7 @@ pub fn parse_hosts(text: &[u8], source: &str) -> Result<Vec<String>, FleetError>
 ///
 /// Fails with the reason if a program could take the name for an option, or if it is no name for a directory.
 pub fn check_host(name: &str) -> Result<(), String> {
-    let shown: String =
-        name.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
+    let shown: String = name.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("\"{shown}…\" is longer than {NAME_BYTES_MAX} bytes"));
     }
@@ -96,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_list_has_a_host_on_each_line() {
-        let text = b"# rack 7\nnode1\n\n  root@node2.example  # spare\r\n192.0.2.7\nfe80::1%eth0\n::1\n";
+        let text =
+            b"# rack 7\nnode1\n\n  root@node2.example  # spare\r\n192.0.2.7\nfe80::1%eth0\n::1\n";
         let hosts = parse_hosts(text, "hosts.txt").unwrap();
         assert_eq!(hosts, ["node1", "root@node2.example", "192.0.2.7", "fe80::1%eth0", "::1"]);
     }
@@ -107,7 +107,9 @@ mod tests {
         assert!(error_of(b"-oProxyCommand=x\n").contains("for an option"));
         assert!(error_of(b"root@-x\n").contains("names no host"));
         assert!(error_of(b"a\x1b[2Jb\n").contains("\\u{1b}"));
-        assert!(error_of(b"../x\n").contains("contains '/'") || error_of(b"../x\n").contains("start"));
+        assert!(
+            error_of(b"../x\n").contains("contains '/'") || error_of(b"../x\n").contains("start")
+        );
         assert!(error_of(b"..\n").contains("does not start"));
         assert!(error_of(b"a b\n").contains("' '"));
         assert!(error_of("kn\u{f6}te\n".as_bytes()).contains("\u{f6}"));

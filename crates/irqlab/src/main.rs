@@ -75,9 +75,14 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether the verb has results. `false` for completion scripts and manual pages.
+    /// Whether a user runs this verb for its results. `false` for the end of a conversation on a host, completion scripts and
+    /// manual pages.
     fn has_results(&self) -> bool {
-        !matches!(self, Verb::Completions(_) | Verb::Man(_))
+        match self {
+            Verb::Fleet(args) => !args.is_host(),
+            Verb::Completions(_) | Verb::Man(_) => false,
+            _ => true,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::check;
 use crate::encode::encode;
-use crate::limits::{is_name, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
+use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX, is_name};
 use crate::manifest::{self, AttachmentEntry, Manifest, TableEntry};
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;

@@ -30,7 +30,7 @@ pub use exchange::{
 pub use export::{CsvRows, CsvText, csv, csv_omissions, json, json_line, write_csv, write_json};
 pub use grid::LongText;
 pub use markdown::{markdown, markdown_run};
-pub use page::{Comparison, Entry, SweepPage, page, sweep_page};
+pub use page::{Comparison, Entry, FleetPage, SweepPage, fleet_page, page, sweep_page};
 pub use picture::{
     Picture, SweepAxis, SweepFigures, SweepPoint, Undrawn, needed, pictures, repetitions_svg,
 };

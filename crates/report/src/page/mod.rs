@@ -9,6 +9,7 @@
 
 mod answer;
 mod figures;
+mod fleet;
 mod policy;
 mod sweep;
 mod tables;
@@ -20,6 +21,7 @@ use crate::escape::plain;
 use crate::picture::{Undrawn, colours_css};
 use crate::words;
 
+pub use fleet::{FleetPage, fleet_page};
 pub use sweep::{SweepPage, sweep_page};
 
 const STYLE: &str = include_str!("page.css");
@@ -54,6 +56,20 @@ fn head(title: &str) -> Markup {
             meta name="generator" content="irqlab";
             title { (title) }
             style { (PreEscaped(&style)) }
+        }
+    }
+}
+
+/// The choice of colours. The script makes it visible. Without the script, the page has the colours of the system.
+fn theme() -> Markup {
+    html! {
+        label.theme hidden {
+            "Colours "
+            select id="theme" {
+                option value="auto" { "as the system" }
+                option value="light" { "light" }
+                option value="dark" { "dark" }
+            }
         }
     }
 }
@@ -144,15 +160,7 @@ fn contents(runs: &[Entry<'_>], has_changes: bool, figures: &figures::Figures) -
                     } }
                 }
             }
-            // The script makes this visible. Without the script, the page has the colours of the system.
-            label.theme hidden {
-                "Colours "
-                select id="theme" {
-                    option value="auto" { "as the system" }
-                    option value="light" { "light" }
-                    option value="dark" { "dark" }
-                }
-            }
+            (theme())
         }
     }
 }

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::Run;
 
 use super::figures::figure;
-use super::{SCRIPT, head, tables};
+use super::{SCRIPT, head, tables, theme};
 use crate::escape::plain;
 use crate::picture::{Drawn, NARROW, Picture, SweepFigures, Undrawn, WIDTH, heat_map, over_axis};
 use crate::words;
@@ -132,20 +132,13 @@ fn contents(has_pictures: bool) -> Markup {
                 @if has_pictures { li { a href="#pictures" { "Pictures" } } }
                 li { a href="#combinations" { "Combinations" } }
             }
-            label.theme hidden {
-                "Colours "
-                select id="theme" {
-                    option value="auto" { "as the system" }
-                    option value="light" { "light" }
-                    option value="dark" { "dark" }
-                }
-            }
+            (theme())
         }
     }
 }
 
 /// The section with the main results, and the warnings of the report.
-fn answers_section(report: &Run, answers: &[String]) -> Markup {
+pub(super) fn answers_section(report: &Run, answers: &[String]) -> Markup {
     html! {
         section id="answers" aria-labelledby="answers-title" tabindex="-1" {
             h2 id="answers-title" { "Answers" }
@@ -163,8 +156,8 @@ fn answers_section(report: &Run, answers: &[String]) -> Markup {
     }
 }
 
-/// The combinations without a figure, with the reasons.
-fn absences(report: &Run) -> Markup {
+/// What has no figure, with the reasons.
+pub(super) fn absences(report: &Run) -> Markup {
     let absences = words::grouped_absences(report);
     html! {
         @if !absences.is_empty() {

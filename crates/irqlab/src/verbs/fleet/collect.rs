@@ -98,7 +98,11 @@ pub fn run(args: &CollectArgs, command: Command) -> anyhow::Result<ExitCode> {
     let open: Vec<&str> =
         hosts.iter().map(String::as_str).filter(|host| !fleet.is_done(host)).collect();
     if open.len() < hosts.len() {
-        console::say(&format!("{} of {} hosts are done already", hosts.len() - open.len(), hosts.len()));
+        console::say(&format!(
+            "{} of {} hosts are done already",
+            hosts.len() - open.len(),
+            hosts.len()
+        ));
     }
     let stop = stop_on_signals()?;
     let transport = Transport {
@@ -179,10 +183,12 @@ impl Collection<'_> {
     ///
     /// Fails if this machine cannot go on. Hosts that are measured then still end.
     fn collect(&self, hosts: &[&str], jobs: usize, stop: &Stop) -> anyhow::Result<()> {
-        let progress = Mutex::new(Progress { ended: 0, failed: 0, started: Instant::now(), error: None });
+        let progress =
+            Mutex::new(Progress { ended: 0, failed: 0, started: Instant::now(), error: None });
         for_each(hosts.len(), jobs, |index| {
             let (fleet, transport, size_max) = (self.fleet, self.transport, self.size_max);
-            let outcome = OneHost { fleet, transport, index, host: hosts[index], size_max }.collect();
+            let outcome =
+                OneHost { fleet, transport, index, host: hosts[index], size_max }.collect();
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             let goes_on = note(&mut progress, hosts[index], outcome, hosts.len());
             if goes_on && !stop.is_requested() {
@@ -229,13 +235,18 @@ fn note(
         "{} of {count}: {host}: {state}; {} not done{forecast}",
         progress.ended, progress.failed
     );
-    if is_done { console::say(&line) } else { console::warn(&line) }
+    if is_done {
+        console::say(&line)
+    } else {
+        console::warn(&line)
+    }
     true
 }
 
 /// The state of a host in words, with its clock if that differs.
 fn state_text(record: &HostRecord) -> String {
-    let reason = record.reason.as_ref().map_or(String::new(), |reason| format!(": {}", plain(reason)));
+    let reason =
+        record.reason.as_ref().map_or(String::new(), |reason| format!(": {}", plain(reason)));
     let clock = record.clock.filter(ClockOffset::differs);
     let clock = clock.map_or(String::new(), |clock| format!(" ({})", clock_text(clock)));
     format!("{}{reason}{clock}", record.state.word())
@@ -255,7 +266,8 @@ fn conclude(hosts: &[String], records: &[HostRecord], output: &Path) -> anyhow::
     let states: HashMap<&str, HostState> =
         records.iter().map(|record| (record.host.as_str(), record.state)).collect();
     let state = |host: &String| states.get(host.as_str());
-    let count = |wanted: HostState| hosts.iter().filter(|host| state(host) == Some(&wanted)).count();
+    let count =
+        |wanted: HostState| hosts.iter().filter(|host| state(host) == Some(&wanted)).count();
     let done = count(HostState::Done);
     let mut parts = vec![format!("done: {done} of {} hosts", hosts.len())];
     for wanted in [HostState::Unreachable, HostState::RefusedVersion, HostState::Failed] {
@@ -273,6 +285,9 @@ fn conclude(hosts: &[String], records: &[HostRecord], output: &Path) -> anyhow::
         parts.push(format!("the clocks of {apart} hosts differ from this machine's"));
     }
     let path = report::shell_word(&output.display().to_string());
-    console::say(&format!("{} (irqlab fleet report {path}; {path}/hosts.json lists all)", parts.join("; ")));
+    console::say(&format!(
+        "{} (irqlab fleet report {path}; {path}/hosts.json lists all)",
+        parts.join("; ")
+    ));
     Ok(if done < hosts.len() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

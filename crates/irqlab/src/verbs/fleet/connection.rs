@@ -75,7 +75,12 @@ impl Transport<'_> {
     /// Executes words on a host.
     ///
     /// Fails if the local program cannot be started.
-    pub fn connect(&self, index: usize, host: &str, words: &[&str]) -> anyhow::Result<Connection<'_>> {
+    pub fn connect(
+        &self,
+        index: usize,
+        host: &str,
+        words: &[&str],
+    ) -> anyhow::Result<Connection<'_>> {
         let mut command = self.command(index, host, words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C on the terminal reaches this process alone, which then ends the connections.
@@ -233,7 +238,12 @@ impl TimedOutput<'_> {
         }
         let pipes = [&self.stdout, &self.stderr];
         let mut polled = vec![PollFd::from_borrowed_fd(self.stop.descriptor(), PollFlags::IN)];
-        polled.extend(pipes.iter().filter_map(|pipe| pipe.as_ref()).map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        polled.extend(
+            pipes
+                .iter()
+                .filter_map(|pipe| pipe.as_ref())
+                .map(|pipe| PollFd::new(pipe, PollFlags::IN)),
+        );
         let timeout = Timespec {
             tv_sec: i64::try_from(remaining.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(remaining.subsec_nanos()),
@@ -241,8 +251,7 @@ impl TimedOutput<'_> {
         retry_on_intr(|| poll(&mut polled, Some(&timeout)))?;
         let mut is_ready = polled.iter().map(|polled| !polled.revents().is_empty());
         let is_stopped = is_ready.next().unwrap_or(false);
-        let mut of_pipe =
-            |pipe: &Option<File>| pipe.is_some() && is_ready.next().unwrap_or(false);
+        let mut of_pipe = |pipe: &Option<File>| pipe.is_some() && is_ready.next().unwrap_or(false);
         let has_output = of_pipe(&self.stdout);
         Ok(Ready { has_output, has_messages: of_pipe(&self.stderr), is_stopped })
     }

@@ -40,9 +40,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     stop_with_connection(watched, &stop, Duration::from_nanos(request.limit_ns))?;
     let name = std::env::temp_dir().join(outputs::temporary_name());
-    let directory = NewDirectory::create(&name)
-        .map_err(io::Error::from)
-        .with_context(|| format!("cannot make a directory in {}", std::env::temp_dir().display()))?;
+    let directory = NewDirectory::create(&name).map_err(io::Error::from).with_context(|| {
+        format!("cannot make a directory in {}", std::env::temp_dir().display())
+    })?;
     let ended = measure(&request, &directory, &stop)?;
     let run = directory.hidden_path().join(RUN);
     let has_run = record::is_run_directory(&run);

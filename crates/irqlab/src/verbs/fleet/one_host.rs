@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use ::fleet::conversation::{CollectorSide, Request};
 use ::fleet::{ClockOffset, FleetDirectory, FleetError, HostRecord, HostState, NewHost};
-use live::clock::monotonic_ns;
 use record::StoredRun;
 use report::escape::plain;
 
@@ -106,7 +105,8 @@ impl OneHost<'_> {
     ) -> Result<(), Trouble> {
         let Some(writer) = connection.input.as_mut() else { return Err(Trouble::NoGreeting) };
         let mut side = CollectorSide { reader: &mut connection.output, writer };
-        let allow = |side: &mut CollectorSide<&mut super::connection::TimedOutput<'_>, _>, limit| {
+        let allow = |side: &mut CollectorSide<&mut super::connection::TimedOutput<'_>, _>,
+                     limit| {
             side.reader.deadline = Instant::now() + limit;
         };
         let greeting = side.greeting().map_err(Trouble::Connection)?.ok_or(Trouble::NoGreeting)?;
@@ -115,10 +115,10 @@ impl OneHost<'_> {
         if record.version.as_deref() != Some(VERSION) {
             return Err(Trouble::OtherVersion);
         }
-        let mut round_trips = Vec::new();
+        let (mut round_trips, start) = (Vec::new(), Instant::now());
         for _ in 0..ROUND_TRIPS {
             allow(&mut side, ANSWER_LIMIT);
-            let clocks = || (utc_ns(), monotonic_ns());
+            let clocks = || (utc_ns(), ns(start.elapsed()));
             round_trips.push(side.round_trip(clocks).map_err(Trouble::Connection)?);
         }
         record.set_clock(ClockOffset::of(&round_trips));
@@ -132,7 +132,9 @@ impl OneHost<'_> {
         record.log_end = ended.log_end;
         let failed = |reason: String| Err(Trouble::Host(reason));
         let Some(code) = ended.exit_code else {
-            return failed(ended.reason.unwrap_or_else(|| "irqlab was not started there".to_owned()));
+            return failed(
+                ended.reason.unwrap_or_else(|| "irqlab was not started there".to_owned()),
+            );
         };
         if !RECORDED_CODES.contains(&code) {
             return failed(format!("irqlab ended with exit code {code} there"));
@@ -178,7 +180,10 @@ impl OneHost<'_> {
                             console::rounded(self.transport.connect_limit)
                         ),
                     ),
-                    Some(_) => (HostState::Failed, "no answer within the limit of time (--limit)".to_owned()),
+                    Some(_) => (
+                        HostState::Failed,
+                        "no answer within the limit of time (--limit)".to_owned(),
+                    ),
                 }
             }
             Trouble::Connection(error) => {
@@ -203,8 +208,7 @@ impl OneHost<'_> {
                     record.version = version;
                     let reason = last_message.unwrap_or_else(|| format!("exit code {code}"));
                     let is_reached = is_here || is_ssh;
-                    let state =
-                        if is_reached { HostState::Failed } else { HostState::Unreachable };
+                    let state = if is_reached { HostState::Failed } else { HostState::Unreachable };
                     (state, format!("irqlab does not answer there: {reason}"))
                 }
             },

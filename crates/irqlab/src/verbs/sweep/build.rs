@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use sweep::{BuildExecution, BuildStart, Execution, SweepDirectory, Task};
 
 use super::execute::start_with_log;
-use crate::child::{ChildEnd, wait};
 use super::usage;
+use crate::child::{ChildEnd, wait};
 use crate::options::Usage;
 
 /// Time between two looks whether another build has ended.

@@ -14,10 +14,10 @@ use sim::CACHE_ONLY;
 use sweep::{MeasuredCosts, Plan, Status, SweepDirectory, replace_in_command};
 
 use super::command_line::{CommandLine, with_options};
-use crate::child::running_program;
 use super::plan::PARSED_TASKS_MAX;
 use super::run::default_jobs;
 use super::usage;
+use crate::child::running_program;
 use crate::console;
 use crate::dry_run::DryRun;
 use crate::options::Usage;

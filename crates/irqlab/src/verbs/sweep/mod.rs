@@ -11,7 +11,7 @@ mod merge;
 mod plan;
 mod pool;
 mod prepare;
-mod report;
+pub mod report;
 mod run;
 mod status;
 mod submit;

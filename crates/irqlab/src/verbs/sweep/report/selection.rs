@@ -188,11 +188,11 @@ fn distinctions(table: &Table, rows: &[&[Value]]) -> String {
 }
 
 /// The key columns of a table with their positions.
-fn keys(table: &Table) -> impl Iterator<Item = (usize, &Column)> {
+pub fn keys(table: &Table) -> impl Iterator<Item = (usize, &Column)> {
     table.columns.iter().enumerate().filter(|(_, column)| column.role == Role::Key)
 }
 
-fn key_text(value: &Value) -> String {
+pub fn key_text(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
         Value::Bool(flag) => flag.to_string(),

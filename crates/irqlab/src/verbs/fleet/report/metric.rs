@@ -1,0 +1,296 @@
+//! A metric of a fleet: one figure of each host, from the rows of a table of its run.
+
+use std::str::FromStr;
+
+use record::{Column, Role, Run, Table, Value, column};
+use report::escape::plain;
+
+use super::super::super::sweep::report::selection::{chosen_column, key_text, keys};
+use crate::options::Usage;
+
+/// How several rows become one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combination {
+    /// The only row.
+    Only,
+    Sum,
+    Mean,
+    Max,
+    Min,
+}
+
+/// Names of the combinations, as the user writes them.
+const COMBINATIONS: [(&str, Combination); 4] = [
+    ("sum", Combination::Sum),
+    ("mean", Combination::Mean),
+    ("max", Combination::Max),
+    ("min", Combination::Min),
+];
+/// The metrics of an experiment without `--metric`. Shares of CPU time of contexts add up; the worst CPU counts for
+/// latencies.
+const DEFAULTS: [(&str, &[&str]); 3] = [
+    ("handlers", &["sum:handlers.self_cpu_ratio"]),
+    ("noise", &["mean:noise.lost_ratio", "max:noise.detour_max_ns"]),
+    ("wakeup", &["max:wakeup.late_p99_ns", "max:wakeup.late_max_ns"]),
+];
+/// The key column that differs between runs with different load or stimulus. Rows of two conditions are not combined.
+const CONDITION: &str = "condition";
+
+/// One figure of each host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    pub combination: Combination,
+    pub table: String,
+    /// Values of key columns that the rows must have.
+    pub rows: Vec<(String, String)>,
+    pub column: String,
+}
+
+impl FromStr for Metric {
+    type Err = String;
+
+    /// Parses `TABLE.COLUMN`, `TABLE[KEY=VALUE,...].COLUMN`, or one of them after `sum:`, `mean:`, `max:` or `min:`.
+    fn from_str(text: &str) -> Result<Metric, String> {
+        let wrong = || {
+            "write TABLE.COLUMN, TABLE[KEY=VALUE].COLUMN, or one of them after sum:, mean:, max: or min:".to_owned()
+        };
+        let (combination, path) = match text.split_once(':') {
+            Some((word, path)) if !word.contains('[') => {
+                let found = COMBINATIONS.iter().find(|(name, _)| *name == word);
+                (found.ok_or_else(wrong)?.1, path)
+            }
+            _ => (Combination::Only, text),
+        };
+        let (place, column) = path.rsplit_once('.').ok_or_else(wrong)?;
+        let (table, rows) = match place.split_once('[') {
+            None => (place, Vec::new()),
+            Some((table, rows)) => {
+                let rows = rows.strip_suffix(']').ok_or_else(wrong)?;
+                let pairs = rows.split(',').map(|pair| {
+                    let (key, value) = pair.split_once('=')?;
+                    Some((key.trim().to_owned(), value.trim().to_owned()))
+                });
+                (table, pairs.collect::<Option<Vec<_>>>().ok_or_else(wrong)?)
+            }
+        };
+        if !record::limits::is_name(table) || !record::limits::is_name(column) {
+            return Err(wrong());
+        }
+        Ok(Metric { combination, table: table.to_owned(), rows, column: column.to_owned() })
+    }
+}
+
+impl std::fmt::Display for Metric {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let combination = COMBINATIONS.iter().find(|(_, known)| *known == self.combination);
+        if let Some((name, _)) = combination {
+            write!(formatter, "{name}:")?;
+        }
+        formatter.write_str(&self.table)?;
+        if !self.rows.is_empty() {
+            let pairs: Vec<String> =
+                self.rows.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            write!(formatter, "[{}]", pairs.join(","))?;
+        }
+        write!(formatter, ".{}", self.column)
+    }
+}
+
+impl Metric {
+    /// The metrics of an experiment if the user names none. `run`: a run of it, with rows.
+    pub fn defaults(run: &Run) -> Result<Vec<Metric>, Usage> {
+        let known = DEFAULTS.iter().find(|(experiment, _)| *experiment == run.experiment);
+        if let Some((_, texts)) = known {
+            let metrics = texts.iter().filter_map(|text| text.parse::<Metric>().ok());
+            return Ok(metrics.map(|metric| metric.of_first_condition(run)).collect());
+        }
+        let chosen = chosen_column(run, None, None)?;
+        let (table, column) = (chosen.table, chosen.column);
+        let metric = Metric { combination: Combination::Mean, table, rows: Vec::new(), column };
+        Ok(vec![metric.of_first_condition(run)])
+    }
+
+    /// The metric for the rows of one condition, if the run has several.
+    fn of_first_condition(mut self, run: &Run) -> Metric {
+        let Some(table) = run.table(&self.table) else { return self };
+        let Some(index) = table.column(CONDITION) else { return self };
+        let texts = || table.rows().iter().map(|row| key_text(&row[index]));
+        if let Some(first) = texts().next()
+            && texts().any(|text| text != first)
+        {
+            self.rows.push((CONDITION.to_owned(), first));
+        }
+        self
+    }
+
+    /// Checks that a run has the table and the column.
+    ///
+    /// Fails with the nearest names.
+    pub fn check(&self, run: &Run) -> Result<(), Usage> {
+        let named = chosen_column(run, Some(&self.table), Some(&self.column));
+        named.map_err(|Usage(what)| Usage(format!("--metric {self}: {what}")))?;
+        let table = run.table(&self.table);
+        let keys: Vec<&str> =
+            table.iter().flat_map(|table| keys(table)).map(|(_, key)| key.name.as_str()).collect();
+        match self.rows.iter().find(|(key, _)| !keys.contains(&key.as_str())) {
+            None => Ok(()),
+            Some((key, _)) => Err(Usage(format!(
+                "--metric {self}: {key:?} is no key of table {}; its keys: {}",
+                self.table,
+                keys.join(", ")
+            ))),
+        }
+    }
+
+    /// The figure of a run, or why it has none.
+    pub fn figure(&self, run: &Run) -> Result<f64, String> {
+        let Some(table) = run.table(&self.table) else {
+            return Err(format!("its run has no table {}", self.table));
+        };
+        let Some(index) = table.column(&self.column) else {
+            return Err(format!("its run has no column {}.{}", self.table, self.column));
+        };
+        let rows: Vec<&[Value]> = self.rows_of(table);
+        let numbers: Option<Vec<f64>> = rows.iter().map(|row| row[index].number()).collect();
+        let Some(numbers) = numbers.filter(|numbers| !numbers.is_empty()) else {
+            let absence = run.absent.iter().find(|absence| {
+                absence.table == self.table
+                    && [&self.column, "all"].contains(&absence.what.as_str())
+            });
+            return Err(match absence {
+                Some(absence) => format!("not measured: {}", plain(&absence.reason)),
+                None if rows.is_empty() => "its run has no such row".to_owned(),
+                None => "its run has no number there".to_owned(),
+            });
+        };
+        self.combined(&numbers, table)
+    }
+
+    fn combined(&self, numbers: &[f64], table: &Table) -> Result<f64, String> {
+        let sum: f64 = numbers.iter().sum();
+        match self.combination {
+            Combination::Sum => Ok(sum),
+            Combination::Mean => Ok(sum / numbers.len() as f64),
+            Combination::Max => Ok(numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            Combination::Min => Ok(numbers.iter().copied().fold(f64::INFINITY, f64::min)),
+            Combination::Only => match numbers {
+                [only] => Ok(*only),
+                _ => {
+                    let keys: Vec<&str> = keys(table).map(|(_, key)| key.name.as_str()).collect();
+                    Err(format!(
+                        "{} rows fit: write sum:, mean:, max: or min: before the metric, or choose a row as in \
+                         {}[KEY=VALUE].{} (keys: {})",
+                        numbers.len(),
+                        self.table,
+                        self.column,
+                        keys.join(", ")
+                    ))
+                }
+            },
+        }
+    }
+
+    /// The rows of the metric. Where a table has rows for CPUs and sums over them, only the sums count.
+    fn rows_of<'t>(&self, table: &'t Table) -> Vec<&'t [Value]> {
+        let chosen = |row: &[Value]| {
+            self.rows.iter().all(|(key, value)| {
+                table.get(row, key).is_some_and(|cell| key_text(cell) == *value)
+            })
+        };
+        let is_key = |name: &str| keys(table).any(|(_, key)| key.name == name);
+        let filter = table.display.filter.as_ref().filter(|filter| {
+            is_key(&filter.column) && self.rows.iter().all(|(key, _)| *key != filter.column)
+        });
+        let rows = table.rows().iter().map(Vec::as_slice);
+        rows.filter(|row| filter.is_none_or(|filter| filter.keeps(table, row)) && chosen(row))
+            .collect()
+    }
+
+    /// The column that describes the figure.
+    pub fn figure_column(&self, run: &Run) -> Column {
+        let known = run.table(&self.table).and_then(|table| {
+            table.columns.iter().find(|column| column.name == self.column).cloned()
+        });
+        let mut figure = known.unwrap_or_else(|| column(&self.column, ""));
+        figure.doc = format!("{self}. {}", figure.doc);
+        if figure.role == Role::Key {
+            figure.role = Role::Figure;
+        }
+        figure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::{Columns, RowFilter, TableDisplay};
+
+    struct Row(&'static str, &'static str, f64);
+
+    fn run() -> Run {
+        let columns = Columns::all([
+            column("cpu", "CPU.").key().text(|row: &Row| row.0),
+            column("name", "Name.").key().text(|row: &Row| row.1),
+            column("self_cpu_ratio", "Share.").cost().real(|row: &Row| row.2),
+        ]);
+        let rows = [Row("all", "timer", 0.01), Row("all", "net", 0.02), Row("0", "net", 0.5)];
+        let filter = Some(RowFilter::sums_over_cpus());
+        let table = columns
+            .table("handlers", "Handlers.", rows)
+            .displayed(TableDisplay { filter, ..TableDisplay::default() });
+        Run {
+            schema: record::SCHEMA.to_owned(),
+            experiment: "handlers".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: serde_json::Map::new(),
+            settings: serde_json::Map::new(),
+            observer: serde_json::Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![table],
+        }
+    }
+
+    fn figure(text: &str) -> Result<f64, String> {
+        text.parse::<Metric>().unwrap().figure(&run())
+    }
+
+    #[test]
+    fn a_metric_is_a_figure_of_some_rows() {
+        assert_eq!(figure("sum:handlers.self_cpu_ratio"), Ok(0.03));
+        assert_eq!(figure("mean:handlers.self_cpu_ratio"), Ok(0.015));
+        assert_eq!(figure("max:handlers.self_cpu_ratio"), Ok(0.02));
+        assert_eq!(figure("min:handlers.self_cpu_ratio"), Ok(0.01));
+        assert_eq!(figure("handlers[name=net].self_cpu_ratio"), Ok(0.02));
+        assert_eq!(figure("handlers[name=net,cpu=0].self_cpu_ratio"), Ok(0.5));
+        assert!(figure("handlers.self_cpu_ratio").unwrap_err().contains("2 rows fit"));
+        assert!(figure("handlers[name=disk].self_cpu_ratio").unwrap_err().contains("no such row"));
+        assert!(figure("noise.lost_ratio").unwrap_err().contains("no table noise"));
+    }
+
+    #[test]
+    fn texts_that_are_no_metric_are_refused() {
+        for text in ["noise", "avg:noise.x", "noise[cpu].x", "noise[cpu=0.x", ".x", "A.b", ""] {
+            assert!(text.parse::<Metric>().is_err(), "{text}");
+        }
+        for text in ["noise.lost_ratio", "max:noise[cpu=0,loop=a:b].lost_ratio"] {
+            assert_eq!(text.parse::<Metric>().unwrap().to_string(), text);
+        }
+        let unknown: Metric = "sum:handlers.self_cpu_rato".parse().unwrap();
+        let Usage(what) = unknown.check(&run()).unwrap_err();
+        assert!(what.contains("near: self_cpu_ratio"), "{what}");
+        let no_key: Metric = "handlers[kind=irq].self_cpu_ratio".parse().unwrap();
+        let Usage(what) = no_key.check(&run()).unwrap_err();
+        assert!(what.contains("its keys: cpu, name"), "{what}");
+    }
+
+    #[test]
+    fn the_defaults_are_metrics() {
+        for (_, texts) in DEFAULTS {
+            texts.iter().for_each(|text| drop(text.parse::<Metric>().unwrap()));
+        }
+        assert_eq!(Metric::defaults(&run()).unwrap()[0].to_string(), "sum:handlers.self_cpu_ratio");
+    }
+}
