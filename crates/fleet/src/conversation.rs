@@ -27,7 +27,7 @@ const CLOCK: &str = "clock";
 const RUN: &str = "run ";
 const END: &str = "end ";
 const SHA256: &str = "sha256 ";
-/// Maximum length of a line, bytes. A log's end of 16 KiB takes at most six times as much in JSON.
+/// Maximum length of a line, bytes. A log's end of 4 KiB takes at most six times as much in JSON.
 const LINE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes that a login script may print before the greeting.
 const BANNER_BYTES_MAX: usize = 64 << 10;
@@ -58,7 +58,7 @@ pub struct Ended {
     pub exit_code: Option<i32>,
     /// Why there is no exit code.
     pub reason: Option<String>,
-    /// The end of irqlab's output.
+    /// The end of irqlab's messages.
     pub log_end: String,
     /// Length of the archive that follows. `None` if there is no run.
     pub archive_bytes: Option<u64>,

@@ -24,8 +24,8 @@ use crate::VERSION;
 use crate::child::{ChildEnd, running_program, wait};
 use crate::run::stop_on_signals;
 
-/// Bytes at the end of irqlab's output that are sent.
-const LOG_END_BYTES: u64 = 16 << 10;
+/// Bytes at the end of irqlab's messages that are sent.
+const LOG_END_BYTES: u64 = 4 << 10;
 const LOG: &str = "log.txt";
 const RUN: &str = "run";
 
@@ -86,14 +86,15 @@ fn stop_with_connection(mut input: File, stop: &Stop, limit: Duration) -> anyhow
     Ok(())
 }
 
-/// Executes the command, with its output in a log.
+/// Executes the command, with its messages in a log.
 fn measure(request: &Request, directory: &NewDirectory, stop: &Stop) -> anyhow::Result<Ended> {
     let log = directory.create_file(LOG).map_err(io::Error::from).context("cannot write a log")?;
     let program = std::env::current_exe().context("cannot find irqlab's own file")?;
     let out = format!("--out={}", directory.hidden_path().join(RUN).display());
     let mut command = Command::new(running_program(program));
     command.args(with_options(&request.arguments, [out])).stdin(Stdio::null());
-    command.stderr(log.try_clone().context("cannot write a log")?).stdout(log);
+    // The run has the results, so their print is not sent.
+    command.stdout(Stdio::null()).stderr(log);
     command.process_group(0);
     program_rights::give_to_helper(&mut command);
     end_with_this_thread(&mut command);

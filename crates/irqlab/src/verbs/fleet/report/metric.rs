@@ -151,8 +151,9 @@ impl Metric {
             return Err(format!("its run has no column {}.{}", self.table, self.column));
         };
         let rows: Vec<&[Value]> = self.rows_of(table);
-        let numbers: Option<Vec<f64>> = rows.iter().map(|row| row[index].number()).collect();
-        let Some(numbers) = numbers.filter(|numbers| !numbers.is_empty()) else {
+        // A row without a number was counted and not measured: it is no zero.
+        let numbers: Vec<f64> = rows.iter().filter_map(|row| row[index].number()).collect();
+        if numbers.is_empty() {
             let absence = run.absent.iter().find(|absence| {
                 absence.table == self.table
                     && [&self.column, "all"].contains(&absence.what.as_str())
@@ -162,7 +163,7 @@ impl Metric {
                 None if rows.is_empty() => "its run has no such row".to_owned(),
                 None => "its run has no number there".to_owned(),
             });
-        };
+        }
         self.combined(&numbers, table)
     }
 
@@ -212,7 +213,7 @@ impl Metric {
             table.columns.iter().find(|column| column.name == self.column).cloned()
         });
         let mut figure = known.unwrap_or_else(|| column(&self.column, ""));
-        figure.doc = format!("{self}. {}", figure.doc);
+        figure.doc = format!("{self}, of the rows that have a number. {}", figure.doc);
         if figure.role == Role::Key {
             figure.role = Role::Figure;
         }
@@ -233,7 +234,12 @@ mod tests {
             column("name", "Name.").key().text(|row: &Row| row.1),
             column("self_cpu_ratio", "Share.").cost().real(|row: &Row| row.2),
         ]);
-        let rows = [Row("all", "timer", 0.01), Row("all", "net", 0.02), Row("0", "net", 0.5)];
+        let rows = [
+            Row("all", "timer", 0.01),
+            Row("all", "net", 0.02),
+            Row("0", "net", 0.5),
+            Row("all", "page_fault", f64::NAN),
+        ];
         let filter = Some(RowFilter::sums_over_cpus());
         let table = columns
             .table("handlers", "Handlers.", rows)
@@ -267,6 +273,8 @@ mod tests {
         assert_eq!(figure("handlers[name=net,cpu=0].self_cpu_ratio"), Ok(0.5));
         assert!(figure("handlers.self_cpu_ratio").unwrap_err().contains("2 rows fit"));
         assert!(figure("handlers[name=disk].self_cpu_ratio").unwrap_err().contains("no such row"));
+        let absent = figure("handlers[name=page_fault].self_cpu_ratio");
+        assert!(absent.unwrap_err().contains("no number there"));
         assert!(figure("noise.lost_ratio").unwrap_err().contains("no table noise"));
     }
 
