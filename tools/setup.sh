@@ -138,6 +138,31 @@ need_slurm() {
     keep_tool slurm-1 unpack_slurm || { as_root apt-get update --quiet && keep_tool slurm-1 unpack_slurm; }
 }
 
+# Debian's sshd, for tests: the files of its packages alone, because they start a service. Libraries are unpacked if apt
+# would add them.
+unpack_openssh() {
+    local packages=(openssh-server) package
+    chmod 755 .
+    apt-get install --simulate --no-install-recommends "${packages[@]}" >added || return 1
+    mapfile -t packages < <({ printf '%s\n' "${packages[@]}" && sed -n 's/^Inst \(lib[^ ]*\).*/\1/p' added; } | sort -u)
+    rm added
+    apt-get download --quiet "${packages[@]}" || return 1
+    for package in *.deb; do dpkg-deb -x "$package" . || return 1; done
+    rm ./*.deb
+}
+
+has_openssh() {
+    [ -x "$tools_directory/openssh-1/usr/sbin/sshd" ] && command -v ssh >/dev/null
+}
+
+need_openssh() {
+    need_packages openssh-client iproute2 || return 1
+    ! has_openssh || return 0
+    command -v dpkg-deb >/dev/null || return 1
+    say "getting Debian's openssh-server into $tools_directory/openssh-1"
+    keep_tool openssh-1 unpack_openssh || { as_root apt-get update --quiet && keep_tool openssh-1 unpack_openssh; }
+}
+
 # Others' readers of the formats that irqlab writes, for tests, in a Python environment of their own.
 make_readers() {
     # Not where it is made: the programs of an environment hold its path, the interpreter does not.

@@ -88,7 +88,7 @@ pub struct HostRecord {
     pub clock_method: Option<String>,
     /// When the connection was started, by this machine's clock: UTC, RFC 3339.
     pub started_utc: String,
-    /// The end of the output on the host, or of the messages of ssh.
+    /// The end of irqlab's messages on the host, or of the messages of ssh. Empty if the host is done.
     pub log_end: String,
 }
 

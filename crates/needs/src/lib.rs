@@ -45,6 +45,8 @@ pub enum Need {
     Fifo,
     /// Debian's Slurm, unpacked ([`cached_tool`]).
     Slurm,
+    /// Debian's openssh-server, unpacked ([`cached_tool`]).
+    Sshd,
     /// strace(1), which kills a program at a chosen system call.
     Strace,
     /// The kernel's trace events in tracefs.
@@ -57,7 +59,7 @@ pub enum Need {
 
 impl Need {
     /// The needs' names in [`VARIABLE`].
-    const NAMES: [(Need, &str); 17] = [
+    const NAMES: [(Need, &str); 18] = [
         (Need::Bpf, "bpf"),
         (Need::Browser, "browser"),
         (Need::Cpus, "cpus"),
@@ -71,6 +73,7 @@ impl Need {
         (Need::Root, "root"),
         (Need::Fifo, "fifo"),
         (Need::Slurm, "slurm"),
+        (Need::Sshd, "sshd"),
         (Need::Strace, "strace"),
         (Need::Tracefs, "tracefs"),
         (Need::Tsc, "tsc"),

@@ -11,6 +11,8 @@ mod docs;
 mod ends;
 mod export;
 mod faults;
+mod fleet;
+mod fleet_ssh;
 mod footprint;
 mod journal;
 mod limits;

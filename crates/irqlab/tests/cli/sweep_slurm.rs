@@ -1,4 +1,5 @@
-//! A sweep as a job array of a real Slurm with one node: tasks are cancelled, put back, and killed, and the controller restarts.
+//! A real Slurm with one node. A sweep is its job array: tasks are cancelled, put back, and killed, and the controller
+//! restarts. A fleet is measured by its job steps.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 use serde_json::Value as Json;
 
-use crate::support::{CommandOutput, IRQLAB, Place, alone, can_mount_in_namespaces};
+use crate::support::{CommandOutput, IRQLAB, Place, alone, can_measure, can_mount_in_namespaces};
 
 /// Executes the array and a local run, and merges both.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slurm/one_node.sh");
@@ -63,4 +64,12 @@ fn an_array_of_slurm_that_is_disturbed_has_the_results_of_a_local_run() {
         fs::read(workspace.path().join(file)).expect("a table")
     };
     assert!(bytes("data") == bytes("local-data"), "the tables are equal to the byte");
+
+    let hosts = document("fleet/hosts.json");
+    let states: Vec<&Json> =
+        hosts.as_array().expect("a list").iter().map(|host| &host["state"]).collect();
+    let measured = if can_measure() { "done" } else { "failed" };
+    assert_eq!(states, [measured, "unreachable"], "{hosts}");
+    let code = fs::read_to_string(workspace.path().join("fleet-code.txt")).expect("text");
+    assert_eq!(code.trim(), "1", "one host is not done");
 }

@@ -52,7 +52,7 @@ flock 9
 load=()
 if [ -e "$directory/loaded" ]; then
     for _ in 1 2 3; do
-        { exec 3<>/dev/udp/127.0.0.1/9; while :; do echo >&3; done; } >/dev/null 2>&1 9>&- &
+        nice -n -15 bash -c 'exec 3<>/dev/udp/127.0.0.1/9; while :; do echo >&3; done' >/dev/null 2>&1 9>&- &
         load+=($!)
     done
 fi
@@ -63,6 +63,13 @@ exit $code
 PROGRAM
 
 libraries=$(echo "$sshd"/usr/lib/*-linux-gnu)
+# OpenSSH 9.8 and later execute these programs of the package.
+parts=
+for part in Session Auth; do
+    file=$sshd/usr/lib/openssh/sshd-$(echo "$part" | tr SA sa)
+    [ ! -x "$file" ] || parts="$parts
+Sshd${part}Path $file"
+done
 for number in $(seq "$count"); do
     address=127.0.0.$((number + 1)) directory=$work/host$number
     mkdir -p "$directory/tmp" "$directory/run"
@@ -78,6 +85,7 @@ StrictModes no
 UsePAM no
 PidFile none
 PermitRootLogin prohibit-password
+$parts
 SetEnv TMPDIR=$directory/tmp XDG_RUNTIME_DIR=$directory/run PATH=$directory:/usr/bin:/bin:/usr/sbin:/sbin
 CONF
     LD_LIBRARY_PATH=$libraries "$sshd/usr/sbin/sshd" -D -e -f "$directory/sshd_config" 2>"$directory/log" &

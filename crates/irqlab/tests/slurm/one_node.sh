@@ -1,6 +1,6 @@
 #!/bin/sh
 # one_node.sh IRQLAB SLURM SPEC: executes a sweep of 24 tasks as a job array of a Slurm with one node, disturbs it, and
-# leaves the merged results of the array and of a local run in the working directory.
+# leaves the merged results of the array and of a local run in the working directory. Then collects from the node as a fleet.
 #
 # A test starts it as root in namespaces of its own for mounts, processes, the network and the host's name. So no port, no
 # process and no file of the machine is touched, and all daemons end with the script. SLURM: the directory with Debian's
@@ -135,3 +135,9 @@ done
 irqlab sweep merge sweep -o data
 irqlab sweep run local
 irqlab sweep merge local -o local-data
+
+# A fleet of this node and of one that Slurm does not know.
+printf '%s\n' irqlab-node nowhere >hosts.txt
+code=0
+irqlab fleet collect hosts.txt -o fleet --via srun --irqlab "$irqlab" -- noise -d 500ms -c 0 || code=$?
+echo "$code" >fleet-code.txt

@@ -83,6 +83,8 @@ impl OneHost<'_> {
             Err(trouble) => self.explain(trouble, end, &mut record),
             Ok(()) => {
                 record.state = HostState::Done;
+                // The run has the warnings.
+                record.log_end = String::new();
                 Ok(())
             }
         };
