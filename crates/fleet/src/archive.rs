@@ -32,7 +32,7 @@ pub struct ArchiveFile {
     pub bytes: u64,
 }
 
-/// The files of a run directory, sorted. Leaves out what is no file of a run.
+/// Lists the files of a run directory, sorted by path. Leaves out files that no run has.
 ///
 /// Fails if the system refuses, or the run has more than [`FILES_MAX`] files.
 pub fn files_of_run(run: &Path) -> io::Result<Vec<ArchiveFile>> {

@@ -34,7 +34,7 @@ const BANNER_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a version, bytes.
 const VERSION_BYTES_MAX: usize = 100;
 
-/// What a host says first.
+/// The first line that a host sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
     pub version: String,
@@ -42,7 +42,7 @@ pub struct Greeting {
     pub address: Option<std::net::IpAddr>,
 }
 
-/// What a host must do.
+/// The command that a host executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Arguments of irqlab, without `--out`.
@@ -145,7 +145,7 @@ impl<R: Read, W: Write> CollectorSide<R, W> {
         self.writer.flush()?;
         let line = read_line(&mut self.reader)?.ok_or_else(lost)?;
         let (_, end_ns) = clocks();
-        let answer = line.strip_prefix(CLOCK).and_then(|rest| rest.trim().parse().ok());
+        let answer = line.strip_prefix(CLOCK).and_then(|number| number.trim().parse().ok());
         let host_ns = answer.ok_or_else(|| unexpected(&line))?;
         Ok(RoundTrip { sent_ns, elapsed_ns: end_ns.saturating_sub(start_ns), host_ns })
     }

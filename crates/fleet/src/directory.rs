@@ -33,23 +33,23 @@ const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of names that are read in the directory.
 const NAMES_MAX: usize = 1_000_000;
 
-/// What is measured on each host.
+/// The command that each host executes, and its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub schema: String,
     /// Version of irqlab, here and on each host.
     pub version: String,
-    /// Arguments of irqlab.
+    /// The arguments that irqlab has on each host.
     pub command: Vec<String>,
 }
 
-/// What is known of a host.
+/// How the collection from a host ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
     /// Its run was gathered.
     Done,
-    /// No connection.
+    /// The host cannot be connected, or does not answer.
     Unreachable,
     /// It has another version of irqlab.
     RefusedVersion,
@@ -182,7 +182,7 @@ impl FleetDirectory {
         Ok(FleetDirectory { path: path.to_owned(), plan: plan.clone() })
     }
 
-    /// Reads the plan.
+    /// Opens the directory of a fleet.
     ///
     /// Fails if the directory is no fleet.
     pub fn open(path: &Path) -> Result<FleetDirectory, FleetError> {

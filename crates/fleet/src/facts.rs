@@ -1,4 +1,4 @@
-//! What distinguishes the machines and settings of runs: facts by name.
+//! Facts about the machine and the settings of a run, by name, and which facts differ between runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

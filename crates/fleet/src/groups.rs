@@ -10,7 +10,7 @@ const LEVEL: f64 = 0.05;
 /// Up to this number of hosts on each side, the distribution of the test is exact.
 const EXACT_MAX: usize = 30;
 
-/// What a comparison says.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GroupVerdict {
     /// The figures differ. The probability, corrected for all comparisons of the report, that equal groups look so.
@@ -21,7 +21,7 @@ pub enum GroupVerdict {
     TooFew,
 }
 
-/// Two groups of hosts.
+/// The figures of hosts with a setting, and of all other hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupComparison {
     pub count: usize,
@@ -32,7 +32,7 @@ pub struct GroupComparison {
 }
 
 /// Compares the figures of hosts with the figures of all other hosts. `comparisons`: number of comparisons in the report,
-/// by which the probability is multiplied (Bonferroni). `None` if a side is empty.
+/// which multiplies the probability (Bonferroni). `None` if a side is empty.
 #[must_use]
 pub fn compare_groups(
     hosts: &[f64],
@@ -68,9 +68,9 @@ pub fn compare_groups(
 fn p_value(first: &[f64], second: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> = first.iter().map(|figure| (*figure, true)).collect();
     all.extend(second.iter().map(|figure| (*figure, false)));
-    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    all.sort_by(|(first, _), (second, _)| first.total_cmp(second));
     let (mut rank_sum, mut ties, mut start) = (0.0, 0.0, 0);
-    for group in all.chunk_by(|one, other| one.0 == other.0) {
+    for group in all.chunk_by(|(first, _), (second, _)| first == second) {
         let length = group.len() as f64;
         let mean_rank = start as f64 + (length + 1.0) / 2.0;
         rank_sum += mean_rank * group.iter().filter(|(_, is_first)| *is_first).count() as f64;
@@ -95,15 +95,17 @@ fn p_value(first: &[f64], second: &[f64]) -> f64 {
 /// Twice the share of all arrangements of two groups whose statistic is at most `statistic`.
 fn exact_p_value(statistic: usize, first: usize, second: usize) -> f64 {
     let statistics = first * second + 1;
-    // `arrangements[n][u]`: arrangements of n hosts of the first group and of the hosts of the second group so far, with
-    // the statistic u. The last of all hosts is of the second group, or it is of the first group and above all the others.
+    // `arrangements[n][u]` counts the orders of n hosts of the first group and of the second group's hosts so far that
+    // have the statistic u. Either the largest figure belongs to the second group, or it belongs to the first group and is
+    // above all hosts of the second group.
     let mut arrangements = vec![vec![0.0; statistics]; first + 1];
     arrangements.iter_mut().for_each(|counts| counts[0] = 1.0);
     for others in 1..=second {
         for hosts in 1..=first {
             for value in (0..statistics).rev() {
-                let above =
-                    value.checked_sub(others).map_or(0.0, |rest| arrangements[hosts - 1][rest]);
+                let above = value
+                    .checked_sub(others)
+                    .map_or(0.0, |statistic| arrangements[hosts - 1][statistic]);
                 arrangements[hosts][value] += above;
             }
         }
@@ -117,7 +119,7 @@ fn exact_p_value(statistic: usize, first: usize, second: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// By enumeration of all arrangements.
+    /// Counts all arrangements one by one.
     fn enumerated(statistic: usize, first: usize, second: usize) -> f64 {
         let total = first + second;
         let (mut below, mut all) = (0, 0);
@@ -161,8 +163,8 @@ mod tests {
 
     #[test]
     fn few_hosts_and_equal_figures_say_nothing() {
-        let few = compare_groups(&[1.0, 1.0, 1.0], &[5.0; 60], 1).unwrap();
-        assert_eq!(few.verdict, GroupVerdict::TooFew);
+        let too_few = compare_groups(&[1.0, 1.0, 1.0], &[5.0; 60], 1).unwrap();
+        assert_eq!(too_few.verdict, GroupVerdict::TooFew);
         let equal = compare_groups(&[1.0; 20], &[1.0; 20], 1).unwrap();
         assert_eq!(equal.verdict, GroupVerdict::NotKnown { p_value: 1.0 });
         assert_eq!(compare_groups(&[], &[1.0], 1), None);

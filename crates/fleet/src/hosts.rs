@@ -17,8 +17,8 @@ const SIGNS: &[u8] = b".-_:@%";
 /// Maximum number of characters of a refused name in a message.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// Parses a list of hosts: a name on each line, with empty lines and comments after `#`. `source` names the list in
-/// errors.
+/// Parses a list of hosts: a name on each line, with empty lines and comments after `#`. Errors name the list
+/// as `source`.
 ///
 /// Fails if a name is not allowed or occurs twice, if the list is empty, or if it has more than [`HOSTS_MAX`] hosts.
 pub fn parse_hosts(text: &[u8], source: &str) -> Result<Vec<String>, FleetError> {

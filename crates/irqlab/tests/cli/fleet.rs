@@ -133,7 +133,7 @@ fn noise_run(lost_ratio: f64, nohz_full: &str, more: &[(&str, &str)]) -> Run {
     }
 }
 
-/// What a host sends after the request: its end, the run, and the checksum.
+/// The bytes that a host sends after the request: its end, the run, and the checksum.
 fn answer(run: &Run) -> Vec<u8> {
     let place = Place::new();
     let path = place.path().join("run");
@@ -437,10 +437,10 @@ fn the_end_on_a_host_executes_the_command_and_leaves_nothing() {
     let end: Json =
         serde_json::from_str(line().strip_prefix("end ").expect("an end")).expect("JSON");
     assert_eq!(end["exit_code"], 0, "{end}");
-    let mut rest = Vec::new();
-    output.read_to_end(&mut rest).expect("an archive");
+    let mut archive = Vec::new();
+    output.read_to_end(&mut archive).expect("an archive");
     let bytes = end["archive_bytes"].as_u64().expect("a number");
-    assert_eq!(rest.len() as u64, bytes + 7 + 64 + 1, "the archive and its checksum");
+    assert_eq!(archive.len() as u64, bytes + 7 + 64 + 1, "the archive and its checksum");
     assert_eq!(host.wait().expect("it ends").code(), Some(0));
     assert!(names(&scratch).is_empty());
 

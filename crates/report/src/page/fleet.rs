@@ -6,12 +6,11 @@ use record::Run;
 use super::sweep::{absences, answers_section};
 use super::{SCRIPT, head, tables, theme};
 use crate::escape::plain;
-use crate::words;
 
 /// Prefix of the HTML ids.
 const PREFIX: &str = "fleet";
 
-/// What the page of a fleet shows.
+/// The content of the page of a fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetPage<'a> {
     /// The report as a run: tables of each metric, and a table of all hosts.
@@ -42,7 +41,7 @@ pub fn fleet_page(page: FleetPage<'_>) -> String {
                         ul {
                             li { a href="#answers" { "Answers" } }
                             @for table in &report.tables {
-                                li { a href=(format!("#{PREFIX}-{}", plain(&table.name))) { (words::table_title(table)) } }
+                                li { a href=(format!("#{PREFIX}-{}", plain(&table.name))) { (plain(&table.name)) } }
                             }
                         }
                         (theme())

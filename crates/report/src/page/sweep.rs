@@ -156,7 +156,7 @@ pub(super) fn answers_section(report: &Run, answers: &[String]) -> Markup {
     }
 }
 
-/// What has no figure, with the reasons.
+/// Combinations or hosts without a figure, with the reasons.
 pub(super) fn absences(report: &Run) -> Markup {
     let absences = words::grouped_absences(report);
     html! {

@@ -170,7 +170,7 @@ struct Collection<'a> {
     size_max: u64,
 }
 
-/// What the threads share.
+/// The state that the threads of a collection share.
 struct Progress {
     ended: usize,
     failed: usize,

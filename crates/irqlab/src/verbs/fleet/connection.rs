@@ -43,7 +43,7 @@ pub const SSH_FAILED: i32 = 255;
 /// Exit code of a shell that does not find a program.
 pub const NOT_FOUND: i32 = 127;
 
-/// What all connections have in common.
+/// Settings of the connections to all hosts.
 pub struct Transport<'a> {
     pub via: Via,
     /// The program on the host.
@@ -135,7 +135,7 @@ impl Transport<'_> {
         command
     }
 
-    /// The user's configuration file, and the socket by which several sessions share a connection.
+    /// Adds the user's configuration file, and the socket that lets several sessions share a connection.
     fn add_ssh_options(&self, command: &mut Command, index: usize) {
         if let Some(config) = self.ssh_config {
             command.arg("-F").arg(config);
@@ -162,8 +162,10 @@ impl Transport<'_> {
         let read = (&mut connection.output).take(VERSION_BYTES_MAX).read_to_string(&mut text);
         let end = connection.close();
         let version = text.lines().find_map(|line| line.strip_prefix("irqlab "));
-        let is_answer = read.is_ok() && end.code == 0;
-        Ok(version.filter(|_| is_answer).map(|version| version.trim().to_owned()))
+        if read.is_err() || end.code != 0 {
+            return Ok(None);
+        }
+        Ok(version.map(|version| version.trim().to_owned()))
     }
 
     /// Closes the connection to a host that ssh keeps for further sessions.
@@ -221,7 +223,7 @@ pub struct TimedOutput<'a> {
     stop: &'a Stop,
 }
 
-/// What is ready.
+/// The descriptors that a wait has found ready.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     has_output: bool,
@@ -300,7 +302,10 @@ impl Read for TimedOutput<'_> {
             if ready.has_messages {
                 self.read_messages();
             }
-            let Some(pipe) = self.stdout.as_mut().filter(|_| ready.has_output) else { continue };
+            if !ready.has_output {
+                continue;
+            }
+            let Some(pipe) = &mut self.stdout else { return Ok(0) };
             match pipe.read(buffer) {
                 Ok(0) => self.stdout = None,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,

@@ -30,9 +30,10 @@ const LOG: &str = "log.txt";
 const RUN: &str = "run";
 
 pub fn run() -> anyhow::Result<ExitCode> {
-    let own = |descriptor: io::Result<OwnedFd>| descriptor.map(File::from);
-    let reader = own(io::stdin().as_fd().try_clone_to_owned()).context("no standard input")?;
-    let writer = own(io::stdout().as_fd().try_clone_to_owned()).context("no standard output")?;
+    let as_file = |descriptor: io::Result<OwnedFd>| descriptor.map(File::from);
+    let reader = as_file(io::stdin().as_fd().try_clone_to_owned()).context("no standard input")?;
+    let writer =
+        as_file(io::stdout().as_fd().try_clone_to_owned()).context("no standard output")?;
     let watched = reader.try_clone().context("no standard input")?;
     let mut side = HostSide { reader, writer };
     side.greet(&Greeting { version: VERSION.to_owned(), address: own_address() })?;

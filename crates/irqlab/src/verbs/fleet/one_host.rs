@@ -70,8 +70,8 @@ impl OneHost<'_> {
             return Ok(Outcome::Elsewhere);
         };
         let transport = self.transport;
-        let words = [transport.irqlab, "fleet", "host"];
-        let mut connection = transport.connect(self.index, self.host, &words)?;
+        let host_command = [transport.irqlab, "fleet", "host"];
+        let mut connection = transport.connect(self.index, self.host, &host_command)?;
         let result = self.converse(&mut connection, &mut record, &new_host);
         let end = connection.close();
         if transport.stop.is_requested() {

@@ -1,4 +1,4 @@
-//! What one metric says about the hosts: outliers, groups, and the best and the worst host.
+//! Judges the figures of one metric: outliers among the hosts, groups, and the best and the worst host.
 
 use std::collections::BTreeSet;
 
@@ -28,11 +28,11 @@ pub struct Extremes {
     pub best: usize,
     pub worst: usize,
     pub differing: Vec<DifferingFact>,
-    /// Whether a smaller figure is better, as far as is known.
+    /// Whether the metric is a cost or a benefit. Otherwise neither end is better.
     pub has_direction: bool,
 }
 
-/// What a metric says. All positions are of [`Analysis::hosts`].
+/// The figures of a metric and their judgement. Positions index [`Analysis::hosts`].
 pub struct Analysis {
     pub metric: Metric,
     pub column: Column,
@@ -41,7 +41,7 @@ pub struct Analysis {
     pub figures: Vec<f64>,
     pub scores: Result<RobustScores, Unscored>,
     pub groups: Vec<Group>,
-    /// Number of groups with enough hosts on both sides, by which their probabilities are corrected.
+    /// Number of groups with enough hosts on both sides. It multiplies their probabilities.
     pub comparisons: usize,
     /// `None` with fewer than two hosts.
     pub extremes: Option<Extremes>,
@@ -50,11 +50,14 @@ pub struct Analysis {
 impl Analysis {
     /// Analyses the metric with this index. `first`: a run with its table.
     pub fn new(metric: &Metric, index: usize, first: &Run, hosts: &[Host]) -> Analysis {
-        let with_figure = hosts
-            .iter()
-            .enumerate()
-            .filter_map(|(at, host)| Some((at, *host.figures[index].as_ref().ok()?)));
-        let (positions, figures): (Vec<usize>, Vec<f64>) = with_figure.unzip();
+        let mut positions = Vec::new();
+        let mut figures = Vec::new();
+        for (position, host) in hosts.iter().enumerate() {
+            if let Ok(figure) = host.figures[index] {
+                positions.push(position);
+                figures.push(figure);
+            }
+        }
         let column = metric.figure_column(first);
         let (groups, comparisons) = groups(hosts, &positions, &figures);
         let extremes = extremes(hosts, &positions, &figures, column.role);
@@ -101,7 +104,7 @@ fn groups(hosts: &[Host], positions: &[usize], figures: &[f64]) -> (Vec<Group>, 
         for value in distinct {
             let has_value: Vec<bool> = values.iter().map(|found| *found == value).collect();
             let text = format!("{name}={value}");
-            // Of two values, both say the same: the rarer one is named.
+            // A division and its inverse are the same comparison.
             let inverse: Vec<bool> = has_value.iter().map(|has_value| !has_value).collect();
             if divisions.iter().any(|(known, _)| *known == inverse) {
                 continue;
@@ -151,12 +154,12 @@ fn named(names: &[String]) -> String {
 
 fn extremes(hosts: &[Host], positions: &[usize], figures: &[f64], role: Role) -> Option<Extremes> {
     let order = |first: &usize, second: &usize| figures[*first].total_cmp(&figures[*second]);
-    let least = (0..figures.len()).min_by(order)?;
-    let most = (0..figures.len()).max_by(order)?;
-    if least == most {
+    let lowest = (0..figures.len()).min_by(order)?;
+    let highest = (0..figures.len()).max_by(order)?;
+    if lowest == highest {
         return None;
     }
-    let (best, worst) = if role == Role::Benefit { (most, least) } else { (least, most) };
+    let (best, worst) = if role == Role::Benefit { (highest, lowest) } else { (lowest, highest) };
     let facts = |position: usize| &hosts[positions[position]].facts;
     let differing = differing_facts(facts(best), facts(worst));
     let has_direction = matches!(role, Role::Cost | Role::Benefit);

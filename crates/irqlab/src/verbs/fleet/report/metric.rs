@@ -11,7 +11,7 @@ use crate::options::Usage;
 /// How several rows become one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combination {
-    /// The only row.
+    /// There must be a single row.
     Only,
     Sum,
     Mean,
@@ -26,8 +26,8 @@ const COMBINATIONS: [(&str, Combination); 4] = [
     ("max", Combination::Max),
     ("min", Combination::Min),
 ];
-/// The metrics of an experiment without `--metric`. Shares of CPU time of contexts add up; the worst CPU counts for
-/// latencies.
+/// The metrics of an experiment without `--metric`. Shares of CPU time of contexts add up. For
+/// latencies, the worst CPU counts.
 const DEFAULTS: [(&str, &[&str]); 3] = [
     ("handlers", &["sum:handlers.self_cpu_ratio"]),
     ("noise", &["mean:noise.lost_ratio", "max:noise.detour_max_ns"]),
@@ -97,7 +97,7 @@ impl std::fmt::Display for Metric {
 }
 
 impl Metric {
-    /// The metrics of an experiment if the user names none. `run`: a run of it, with rows.
+    /// The metrics of an experiment without `--metric`. `run`: one of its runs, with rows.
     pub fn defaults(run: &Run) -> Result<Vec<Metric>, Usage> {
         let known = DEFAULTS.iter().find(|(experiment, _)| *experiment == run.experiment);
         if let Some((_, texts)) = known {

@@ -91,8 +91,13 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let command = command(args);
     if let Some(output) = &args.output {
         let page_command = format!("{command} -o {}", shell_word(&output.display().to_string()));
+        // The page has room for all hosts.
+        let all_rows = report.tables.iter().cloned().map(|mut table| {
+            table.display.rows_max = None;
+            table
+        });
         let page = FleetPage {
-            report: &report,
+            report: &report.with_tables(all_rows.collect()),
             answers: &answers,
             print_command: &command,
             command: &page_command,
@@ -151,7 +156,7 @@ fn read_hosts(
                     let figures = metrics.iter().map(|metric| metric.figure(&run)).collect();
                     (figures, facts_of(&run))
                 }
-                Ok(run) => absent(&format!("its run is of experiment {}", run.experiment)),
+                Ok(run) => absent(&format!("its run has the experiment {}", run.experiment)),
                 Err(error) => absent(&format!("its run cannot be read: {error}")),
             },
             state => absent(record.reason.as_deref().unwrap_or(state.word())),

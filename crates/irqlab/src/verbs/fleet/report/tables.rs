@@ -18,7 +18,7 @@ const GROUPS_NAMED_MAX: usize = 5;
 /// Number of hosts without a figure that the report lists.
 const ABSENCES_MAX: usize = 50;
 
-/// The report as a run.
+/// Makes the tables of the report, as a run.
 pub fn report(
     fleet: &FleetDirectory,
     experiment: &str,
@@ -30,8 +30,12 @@ pub fn report(
     for analysis in analyses {
         let name = free_name(&tables, analysis);
         tables.push(figures_table(&name, hosts, analysis));
-        tables.push(groups_table(&part_name(&name, "groups"), analysis));
-        if let Some(extremes) = &analysis.extremes {
+        if !analysis.groups.is_empty() {
+            tables.push(groups_table(&part_name(&name, "groups"), analysis));
+        }
+        if let Some(extremes) = &analysis.extremes
+            && !extremes.differing.is_empty()
+        {
             tables.push(extremes_table(&part_name(&name, "extremes"), hosts, analysis, extremes));
         }
     }
@@ -287,7 +291,7 @@ fn hosts_table(hosts: &[Host]) -> Table {
         .text(|host: &&Host| host.record.started_utc.clone()),
     ]);
     let display = TableDisplay {
-        title: "all hosts, those that are not done first".to_owned(),
+        title: "all hosts; hosts that are not done come first".to_owned(),
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
@@ -317,14 +321,13 @@ fn absences(hosts: &[Host], analyses: &[Analysis]) -> Vec<Absence> {
     let mut absences: Vec<Absence> = Vec::new();
     for (index, analysis) in analyses.iter().enumerate() {
         let table = format!("{}", analysis.metric);
-        let without = hosts.iter().filter_map(|host| {
-            // The table of hosts has the reasons of hosts without a run.
-            let is_done = host.record.state == HostState::Done;
-            Some((&host.record.host, host.figures[index].as_ref().err().filter(|_| is_done)?))
-        });
-        let without: Vec<_> = without.collect();
+        // The table of hosts has the reasons of hosts without a run.
+        let done = hosts.iter().filter(|host| host.record.state == HostState::Done);
+        let without: Vec<(&String, &String)> = done
+            .filter_map(|host| Some((&host.record.host, host.figures[index].as_ref().err()?)))
+            .collect();
         for (host, reason) in without.iter().take(ABSENCES_MAX) {
-            absences.push(Absence::new(table.clone(), (*host).clone(), (*reason).clone()));
+            absences.push(Absence::new(table.clone(), host.to_string(), reason.to_string()));
         }
         if without.len() > ABSENCES_MAX {
             let what = format!("{} more hosts", without.len() - ABSENCES_MAX);
@@ -427,8 +430,8 @@ fn extremes_sentence(hosts: &[Host], analysis: &Analysis) -> Option<String> {
     };
     let (first, second) = extreme_words(extremes);
     let differing = match extremes.differing.len() {
-        0 => "none of their settings differ".to_owned(),
-        count => format!("{count} of their settings differ"),
+        0 => "no recorded setting differs between them".to_owned(),
+        count => format!("recorded settings that differ between them: {count}"),
     };
     Some(format!(
         "{}: {first} {}, {second} {}; {differing}.",
