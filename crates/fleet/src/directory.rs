@@ -143,10 +143,10 @@ impl FleetDirectory {
     ///
     /// Fails if it belongs to another plan, or the system refuses.
     pub fn open_or_create(path: &Path, plan: &Plan) -> Result<FleetDirectory, FleetError> {
-        if !path.join(PLAN_FILE).exists() {
+        if fs::symlink_metadata(path).is_err() {
             match FleetDirectory::create(path, plan) {
                 Ok(fleet) => return Ok(fleet),
-                // Another irqlab has made it meanwhile, or it is something else.
+                // Another irqlab has made it meanwhile.
                 Err(MakeDirectoryError::Exists) => {}
                 Err(error) => return Err(making(path)(error)),
             }

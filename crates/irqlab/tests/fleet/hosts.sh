@@ -52,7 +52,7 @@ flock 9
 load=()
 if [ -e "$directory/loaded" ]; then
     for _ in 1 2 3; do
-        nice -n -15 bash -c 'exec 3<>/dev/udp/127.0.0.1/9; while :; do echo >&3; done' >/dev/null 2>&1 9>&- &
+        nice -n -5 bash -c 'exec 3<>/dev/udp/127.0.0.1/9; while :; do echo >&3; done' >/dev/null 2>&1 9>&- &
         load+=($!)
     done
 fi
