@@ -253,7 +253,7 @@ fn streams_that_are_not_a_run_leave_none() {
         b"end {\"exit_code\":0,\"reason\":null,\"log_end\":\"\",\"archive_bytes\":9000000000000}\n",
     );
     hosts.add_answering("empty", 0, b"");
-    hosts.add_answering("failing", 0, b"end {\"exit_code\":4,\"reason\":null,\"log_end\":\"no rights\\u001b[31m\",\"archive_bytes\":null}\n");
+    hosts.add_answering("failing", 0, b"end {\"exit_code\":4,\"reason\":null,\"log_end\":\"irqlab: no rights\\u001b[31m\\nremedy\\n\",\"archive_bytes\":null}\n");
     hosts.add("endless", "while :; do echo welcome; done\n");
     hosts.add("silent", "sleep 60\n");
     let incomplete = Run { complete: false, ..noise_run(0.1, "", &[]) };
@@ -268,7 +268,7 @@ fn streams_that_are_not_a_run_leave_none() {
         ("unsigned", "no checksum"),
         ("announced", "more than 1073741824 (--size-max allows more)"),
         ("empty", "the host closed the connection"),
-        ("failing", "exit code 4"),
+        ("failing", "exit code 4 there: no rights"),
         ("endless", "something else than irqlab"),
         ("silent", "no answer within 2 s"),
         ("incomplete", "its run is incomplete"),

@@ -139,7 +139,8 @@ impl OneHost<'_> {
             );
         };
         if !RECORDED_CODES.contains(&code) {
-            return failed(format!("irqlab ended with exit code {code} there"));
+            let error = last_error(&record.log_end);
+            return failed(format!("irqlab ended with exit code {code} there{error}"));
         }
         let Some(bytes) = ended.archive_bytes else {
             return failed("irqlab left no run there".to_owned());
@@ -221,6 +222,12 @@ impl OneHost<'_> {
         record.reason = Some(plain(&reason).chars().take(REASON_CHARS_MAX).collect());
         Ok(())
     }
+}
+
+/// The last error of irqlab in a log, after a colon. Empty without one.
+fn last_error(log: &str) -> String {
+    let error = log.lines().rev().find_map(|line| line.strip_prefix("irqlab: "));
+    error.map_or(String::new(), |error| format!(": {error}"))
 }
 
 fn other_version(record: &HostRecord) -> String {
