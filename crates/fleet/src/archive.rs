@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use outputs::NewDirectory;
 use sha2::{Digest, Sha256};
@@ -163,7 +163,7 @@ fn checked_path(entry: &tar::Entry<'_, &mut dyn Read>) -> Result<String, FleetEr
 }
 
 /// Copies an entry to a file, and makes it durable. Returns its length.
-fn copy(entry: &mut dyn Read, mut file: &File, path: &PathBuf) -> Result<u64, FleetError> {
+fn copy(entry: &mut dyn Read, mut file: &File, path: &Path) -> Result<u64, FleetError> {
     let mut buffer = vec![0; READ_BYTES];
     let mut bytes = 0;
     loop {

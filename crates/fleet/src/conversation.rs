@@ -31,8 +31,8 @@ const SHA256: &str = "sha256 ";
 const LINE_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes that a login script may print before the greeting.
 const BANNER_BYTES_MAX: usize = 64 << 10;
-/// Maximum length of a version, bytes.
-const VERSION_BYTES_MAX: usize = 100;
+/// Maximum length of a version, characters.
+const VERSION_CHARS_MAX: usize = 100;
 
 /// The first line that a host sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ impl<R: Read, W: Write> CollectorSide<R, W> {
         while let Some(line) = read_line(&mut self.reader)? {
             if line.starts_with(GREETING) {
                 let mut greeting: Greeting = parsed(&line, GREETING)?;
-                greeting.version.truncate(greeting.version.floor_char_boundary(VERSION_BYTES_MAX));
+                greeting.version = greeting.version.chars().take(VERSION_CHARS_MAX).collect();
                 return Ok(Some(greeting));
             }
             bytes += line.len() + 1;
@@ -289,7 +289,7 @@ mod tests {
         let long =
             format!("irqlab-fleet/1 {{\"version\": \"{}\", \"address\": null}}\n", "v".repeat(999));
         let greeting = collector(&long).greeting().unwrap().unwrap();
-        assert_eq!(greeting.version.len(), VERSION_BYTES_MAX);
+        assert_eq!(greeting.version.len(), VERSION_CHARS_MAX);
         assert!(collector("clock x\n").round_trip(|| (0, 0)).is_err());
         assert!(collector("").round_trip(|| (0, 0)).is_err());
         assert!(collector("end {}\n").ended().is_err());

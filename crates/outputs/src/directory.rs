@@ -322,6 +322,22 @@ mod tests {
         assert!(matches!(again, Err(MakeDirectoryError::Exists)));
     }
 
+    #[test]
+    fn files_below_several_directories_are_written_and_links_are_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        let victim = tempfile::tempdir().unwrap();
+        let directory = NewDirectory::create(&parent.path().join("run")).unwrap();
+        directory.create_directory("host").unwrap();
+        directory.create_directory("host/tables").unwrap();
+        directory.create_file("host/tables/one").unwrap().write_all(b"1").unwrap();
+        assert!(directory.create_file("host/tables/one").is_err(), "it exists");
+        symlink(victim.path(), directory.hidden_path().join("host/link")).unwrap();
+        assert!(directory.create_file("host/link/one").is_err(), "a link");
+        directory.finish().unwrap();
+        assert_eq!(fs::read(parent.path().join("run/host/tables/one")).unwrap(), b"1");
+        assert!(names(victim.path()).is_empty());
+    }
+
     /// The owner of the parent puts a link to a victim, or a directory, under the hidden name.
     #[test]
     fn a_directory_that_was_swapped_is_neither_written_nor_named() {

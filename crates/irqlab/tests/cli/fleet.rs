@@ -306,6 +306,29 @@ fn clocks_that_are_apart_are_stated() {
     ended.assert_says("hosts differ from this machine's");
 }
 
+/// A program `kubectl` of the test executes the script of a pod.
+#[test]
+fn a_list_comes_from_standard_input_and_names_pods() {
+    let mut hosts = Hosts::new();
+    hosts.add_run("pod-1", 0, &noise_run(0.1, "", &[]));
+    let kubectl = hosts.place.path().join("bin/kubectl");
+    let script = "#!/bin/sh\n[ \"$1 $2 $4 $6 $7\" = 'exec --stdin -- fleet host' ] || exit 9\n\
+        exec sh \"$FLEET/$3.sh\"\n";
+    fs::write(&kubectl, script).expect("a file");
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let start = ["fleet", "collect", "--stdin", "--via", "kubectl", "-o", "out"];
+    let arguments: Vec<&str> = start.iter().chain(&MEASURED).copied().collect();
+    let mut command = hosts.command(&arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut collection = command.spawn().expect("it starts");
+    let mut input = collection.stdin.take().expect("a pipe");
+    input.write_all(b"pod-1\n").expect("a write");
+    drop(input);
+    let ended = CommandOutput::of_output(&collection.wait_with_output().expect("it ends"));
+    ended.assert_code(0).assert_says("done: 1 of 1 hosts");
+    assert!(hosts.path("pod-1/run/manifest.json").is_file());
+}
+
 #[test]
 fn lists_of_hosts_that_are_wrong_are_refused() {
     let refused = |list: &[u8], says: &str| {
