@@ -328,6 +328,19 @@ impl Rising {
         low.lines + (high.lines - low.lines) * position.clamp(0.0, 1.0)
     }
 
+    /// Number of displaced lines for one of several readings whose mean is the estimate: as [`Rising::lines`] in the curve,
+    /// below 0 for negative times, and above the level for times beyond the last point.
+    ///
+    /// Readings that are cut at 0 have a mean above 0 if nothing is displaced, however many they are. The curve therefore
+    /// goes on beyond both ends, symmetric about each end: equal errors up and down then cancel in the mean.
+    #[must_use]
+    pub fn unclipped_lines(&self, cycles: f64) -> f64 {
+        let period_cycles = 2.0 * self.top();
+        let periods = (cycles / period_cycles).round();
+        let remainder = cycles - periods * period_cycles;
+        2.0 * self.lines_max() * periods + self.lines(remainder.abs()).copysign(remainder)
+    }
+
     /// Whether a pass took longer than with all lines displaced, by more than the errors allow.
     #[must_use]
     pub fn is_beyond(&self, reading: Reading) -> bool {
@@ -454,6 +467,18 @@ pub(crate) mod tests {
             [(-9.0, 0.0), (0.0, 0.0), (50.0, 25.0), (200.0, 75.0), (900.0, 100.0)]
         {
             assert_eq!(straight.rising().unwrap().lines(cycles), lines, "{cycles}");
+        }
+        for (cycles, lines) in [
+            (-300.0, -100.0),
+            (-200.0, -75.0),
+            (0.0, 0.0),
+            (50.0, 25.0),
+            (300.0, 100.0),
+            (400.0, 125.0),
+            (600.0, 200.0),
+            (650.0, 225.0),
+        ] {
+            assert_eq!(straight.rising().unwrap().unclipped_lines(cycles), lines, "{cycles}");
         }
         assert_eq!(straight.line_cost().unwrap().mean_cycles, 3.0);
         assert_eq!(straight.rising().unwrap().top(), 300.0);

@@ -104,6 +104,9 @@ pub struct DisplacedLines {
     pub count: Option<f64>,
     /// 95 % confidence interval of the number of lines. It includes the errors of the times and of the curve.
     pub interval: (f64, f64),
+    /// Half the width of the interval before the ends of the level cut it, lines. If only one end is known, the distance
+    /// from the estimate to that end.
+    pub half_width: f64,
     /// Half width of the interval that the curve's error alone would give, lines.
     pub calibration_half_width: f64,
     /// Detection limit: fewer lines are not distinguishable from none. Infinite if no number is. May exceed `level_lines`.
@@ -142,9 +145,14 @@ pub fn estimate_displaced_lines(cycles: Mean, curve: &Curve) -> Option<Displaced
     let estimate = curve.lines(mean);
     let exceeds_level = curve.is_beyond(reading);
     let is_detected = is_detected(estimate, limit, level_lines) && !exceeds_level;
+    let (low, high) = curve.interval(reading);
+    let is_cut = low <= 0.0 || high >= level_lines;
+    let half_width =
+        if is_cut { (high - estimate).max(estimate - low) } else { (high - low) / 2.0 };
     Some(DisplacedLines {
         count: is_detected.then_some(estimate),
-        interval: curve.interval(reading),
+        interval: (low, high),
+        half_width,
         calibration_half_width: (curve_error_interval.1 - curve_error_interval.0) / 2.0,
         limit,
         level_lines,

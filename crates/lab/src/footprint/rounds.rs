@@ -43,7 +43,9 @@ struct RoundEstimate {
 
 /// Displaced lines by one round's curve.
 struct RoundLines {
-    /// Estimated number of displaced lines.
+    /// Estimated number of displaced lines. It can be below 0 or above the level ([`Rising::unclipped_lines`]).
+    ///
+    /// [`Rising::unclipped_lines`]: super::curve::Rising::unclipped_lines
     lines: f64,
     /// Half the width of the interval if only the curve had an error, lines.
     calibration_half_width: f64,
@@ -60,7 +62,7 @@ struct RoundLines {
 pub struct SeriesEstimate {
     /// Extra time of the pass after the interrupt, cycles.
     pub indirect_cost: Mean,
-    /// Displaced lines by each round's curve; `None` if a round's curve does not rise.
+    /// Displaced lines by the rounds whose curves rise. `None` if these are fewer than [`ROUNDS_MIN`].
     pub lines: Option<DisplacedLines>,
 }
 
@@ -80,7 +82,7 @@ impl RoundRepetitions<'_> {
             let DisplacedLines { calibration_half_width, .. } =
                 estimate_displaced_lines(beyond, curve)?;
             Some(RoundLines {
-                lines: rising.lines(beyond.mean),
+                lines: rising.unclipped_lines(beyond.mean),
                 calibration_half_width,
                 limit: detection_limit(beyond, &rising)?,
                 is_beyond_curve: beyond.mean > rising.top(),
@@ -110,10 +112,18 @@ fn split_rounds(series: &Series) -> Vec<RoundRepetitions<'_>> {
     rounds
 }
 
-/// The mean of the rounds' displaced lines, with the interval from their spread. `None` if a round has no lines.
+/// The mean of the rounds' displaced lines, with the interval from their spread. A round without lines does not count.
+/// `None` if fewer than [`ROUNDS_MIN`] rounds have lines.
+///
+/// A round's lines may be below 0 or above the level. Only the mean and the ends of its interval are cut there: the mean
+/// of rounds that are cut one by one is too high near 0, by 0.4 standard errors of a round, for any number of rounds. An
+/// interval that is cut to the possible values keeps its coverage (Mandelkern, Setting confidence intervals for bounded
+/// parameters, Statist. Sci. 17, 2002).
 fn combine_lines(rounds: &[RoundEstimate]) -> Option<DisplacedLines> {
-    let rounds: Vec<&RoundLines> =
-        rounds.iter().map(|round| round.lines.as_ref()).collect::<Option<_>>()?;
+    let rounds: Vec<&RoundLines> = rounds.iter().filter_map(|round| round.lines.as_ref()).collect();
+    if rounds.len() < ROUNDS_MIN {
+        return None;
+    }
     let lines = mean(&rounds.iter().map(|round| round.lines).collect::<Vec<_>>())?;
     let count = rounds.len() as f64;
     // The limit from the noise within rounds falls with the square root of their number.
@@ -121,30 +131,36 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<DisplacedLines> {
     let limit_between = DETECTED_DEVIATIONS * (lines.variance / count).sqrt();
     let level_lines = rounds.first()?.level_lines;
     let limit = limit_within.max(limit_between);
-    let beyond_count = rounds.iter().filter(|round| round.is_beyond_curve).count();
-    let exceeds_level = 2 * beyond_count > rounds.len();
-    let low = (lines.mean - lines.half_width).max(0.0);
+    let exceeds_level = lines.mean - lines.half_width > level_lines;
+    let in_level = |lines: f64| lines.clamp(0.0, level_lines);
+    let low = in_level(lines.mean - lines.half_width);
     // A round beyond its curve does not bound the number of lines from above.
-    let high = if beyond_count > 0 {
+    let high = if rounds.iter().any(|round| round.is_beyond_curve) {
         level_lines
     } else {
-        (lines.mean + lines.half_width).min(level_lines)
+        in_level(lines.mean + lines.half_width)
     };
-    let is_detected = is_detected(lines.mean, limit, level_lines) && !exceeds_level;
-    let detected = is_detected.then_some(lines.mean);
+    let estimate = in_level(lines.mean);
+    let is_detected = is_detected(estimate, limit, level_lines) && !exceeds_level;
     // The spread between rounds already contains the errors of their curves. This half width shows the curves' part
     // alone.
     let squares: f64 = rounds.iter().map(|round| round.calibration_half_width.powi(2)).sum();
-    let calibration_half_width = squares.sqrt() / count;
-    let interval = (low, high);
     Some(DisplacedLines {
-        count: detected,
-        interval,
-        calibration_half_width,
+        count: is_detected.then_some(estimate),
+        interval: (low, high),
+        half_width: lines.half_width,
+        calibration_half_width: squares.sqrt() / count,
         limit,
         level_lines,
         exceeds_level,
     })
+}
+
+/// The numbers of the rounds without a curve that rises. Their times tell nothing about the displaced lines.
+#[must_use]
+pub fn flat_rounds(series: &Series) -> Vec<u64> {
+    let is_flat = |round: &&Round| round.curve.as_ref().and_then(Curve::rising).is_none();
+    series.rounds.iter().filter(is_flat).map(|round| round.number).collect()
 }
 
 /// Estimates a series from its rounds. A round counts if it has at least two accepted repetitions of each kind. `None`
@@ -207,7 +223,8 @@ pub fn curve(series: &Series) -> Option<Curve> {
 }
 
 /// Cost of one displaced line: the mean over the rounds' curves. With fewer than [`ROUNDS_MIN`] rounds, the cost by the
-/// pooled curve. `None` if a curve is missing.
+/// pooled curve. `None` if a curve is missing. A curve that does not rise counts, too: without the curves whose noise made
+/// them fall, the mean would be too high.
 #[must_use]
 pub fn line_cost(series: &Series) -> Option<LineCost> {
     if series.rounds.len() < ROUNDS_MIN {
@@ -329,7 +346,7 @@ mod tests {
         let round = |excess_cycles: f64| RoundEstimate {
             excess_cycles,
             lines: Some(RoundLines {
-                lines: excess_cycles.clamp(0.0, 64.0),
+                lines: excess_cycles,
                 calibration_half_width: 0.0,
                 limit: DETECTED_DEVIATIONS * 64.0,
                 is_beyond_curve: false,
@@ -351,6 +368,19 @@ mod tests {
     }
 
     #[test]
+    fn a_round_whose_curve_does_not_rise_does_not_count() {
+        let mut one_flat = series(&[(300.0, 10.0); 5]);
+        one_flat.rounds[2].curve = Some(exact(&[(0, 9), (1024, 9)]));
+        let found = estimate_from_rounds(&one_flat).unwrap().lines.unwrap();
+        assert!((found.count.unwrap() - 300.0).abs() < 1.0, "{found:?}");
+        assert_eq!(flat_rounds(&one_flat), [3]);
+        // Three rounds with lines are too few.
+        one_flat.rounds[4].curve = Some(exact(&[(0, 9), (1024, 9)]));
+        assert_eq!(estimate_from_rounds(&one_flat).unwrap().lines, None);
+        assert_eq!(flat_rounds(&one_flat), [3, 5]);
+    }
+
+    #[test]
     fn few_rounds_and_rounds_beyond_the_curve_have_no_estimate() {
         assert_eq!(estimate_from_rounds(&series(&[(300.0, 10.0); 3])), None);
         let mut contaminated = series(&[(300.0, 10.0); 4]);
@@ -363,6 +393,10 @@ mod tests {
         assert!(beyond.exceeds_level && beyond.count.is_none(), "{beyond:?}");
         let partly_beyond = lines_of(&[(900.0, 9.0), (900.0, 9.0), (900.0, 9.0), (1100.0, 9.0)]);
         assert_eq!(partly_beyond.interval.1, 1024.0);
+        // Rounds above and below the level's number of lines do not exceed it together.
+        let around_level = lines_of(&[(1060.0, 9.0), (990.0, 9.0), (1050.0, 9.0), (1030.0, 9.0)]);
+        assert!(!around_level.exceeds_level, "{around_level:?}");
+        assert_eq!((around_level.count, around_level.interval.1), (Some(1024.0), 1024.0));
         let nothing_displaced = lines_of(&[(0.0, 10.0); 4]);
         assert!(nothing_displaced.count.is_none(), "{nothing_displaced:?}");
         assert!(nothing_displaced.limit > 0.0, "{nothing_displaced:?}");

@@ -1,7 +1,7 @@
 //! Table `sums` of `footprint`: compares the displaced lines of both L1 caches with the displaced lines of the L2
 //! cache. Names and order of the columns are public.
 
-use record::{Absence, Columns, Format, Table, column};
+use record::{Absence, Columns, Format, IntervalColumns, Table, column};
 
 use super::columns::all_rows;
 use super::estimate::user_misses;
@@ -28,32 +28,42 @@ impl CountedBy {
     }
 }
 
-/// A number, and half the width of its 95 % interval.
-type Estimate = (f64, f64);
+/// A number of displaced lines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LineEstimate {
+    pub(super) lines: f64,
+    /// Half the width of the 95 % confidence interval, lines.
+    pub(super) half_width: f64,
+    /// Whether `lines` is only an upper bound of the displaced lines.
+    pub(super) is_upper_bound: bool,
+}
+
+/// A ratio, and half the width of its 95 % interval.
+type Ratio = (f64, f64);
 
 /// Displaced lines of the series' level. `None` if this kind of count has no estimate.
-fn displaced(series: &Series, counted_by: CountedBy) -> Option<Estimate> {
+fn displaced(series: &Series, counted_by: CountedBy) -> Option<LineEstimate> {
     match counted_by {
         CountedBy::Counters => {
             let (misses, _) = beyond_control_with_spread(series, user_misses)?;
-            Some((misses.mean, misses.half_width))
+            let (lines, half_width) = (misses.mean, misses.half_width);
+            Some(LineEstimate { lines, half_width, is_upper_bound: false })
         }
         CountedBy::Time => timed_lines(series),
     }
 }
 
 /// The ratio of two numbers with independent errors, as [`stats::Interval::over`]. The errors are independent because each
-/// level has its own loop and its own curve. `None` if 0 is in the interval of the denominator: the ratio then has no
-/// bounds.
-fn ratio(numerator: Estimate, denominator: Estimate) -> Option<Estimate> {
-    let (numerator, numerator_half_width) = numerator;
-    let (denominator, denominator_half_width) = denominator;
-    if denominator.abs() <= denominator_half_width {
+/// level has its own loop and its own curve. `None` in two cases: one of the numbers is only a bound, or 0 is in the
+/// interval of the denominator. The ratio then has no bounds.
+fn ratio(numerator: LineEstimate, denominator: LineEstimate) -> Option<Ratio> {
+    let is_bound = numerator.is_upper_bound || denominator.is_upper_bound;
+    if is_bound || denominator.lines.abs() <= denominator.half_width {
         return None;
     }
-    let ratio = numerator / denominator;
-    let half_width = numerator_half_width.hypot(ratio * denominator_half_width);
-    Some((ratio, half_width / denominator.abs()))
+    let ratio = numerator.lines / denominator.lines;
+    let half_width = numerator.half_width.hypot(ratio * denominator.half_width);
+    Some((ratio, half_width / denominator.lines.abs()))
 }
 
 fn find(all: &[Series], level: Level, stimulus: Stimulus, method: Method) -> Option<&Series> {
@@ -66,27 +76,31 @@ struct Row {
     stimulus: Stimulus,
     method: Method,
     counted_by: CountedBy,
-    l1d: Option<Estimate>,
-    l1i: Option<Estimate>,
-    l2: Option<Estimate>,
+    l1d: Option<LineEstimate>,
+    l1i: Option<LineEstimate>,
+    l2: Option<LineEstimate>,
     /// Displaced share of each level, in the order L1d, L1i, L2.
     shares: [Option<f64>; 3],
 }
 
 impl Row {
-    fn l1_sum(&self) -> Option<Estimate> {
-        let ((data, data_half_width), (code, code_half_width)) = self.l1d.zip(self.l1i)?;
-        Some((data + code, data_half_width.hypot(code_half_width)))
+    fn l1_sum(&self) -> Option<LineEstimate> {
+        let (data, code) = self.l1d.zip(self.l1i)?;
+        Some(LineEstimate {
+            lines: data.lines + code.lines,
+            half_width: data.half_width.hypot(code.half_width),
+            is_upper_bound: data.is_upper_bound || code.is_upper_bound,
+        })
     }
 
-    fn over_l2(&self) -> Option<Estimate> {
+    fn over_l2(&self) -> Option<Ratio> {
         ratio(self.l1_sum()?, self.l2?)
     }
 
     /// Why the ratio to the L2 cache is absent although both counts exist. `None` if a count is missing, or the ratio
     /// exists.
     fn unbounded_ratio(&self) -> Option<Absence> {
-        let ((_, _), (l2, half_width)) = self.l1_sum().zip(self.l2)?;
+        let (l1_sum, l2) = self.l1_sum().zip(self.l2)?;
         if self.over_l2().is_some() {
             return None;
         }
@@ -96,28 +110,47 @@ impl Row {
             self.method,
             self.counted_by.word()
         );
-        let reason = format!("0 is in the interval of l2_lines, {l2:.1} ± {half_width:.1} lines");
+        let reason = match (l1_sum.is_upper_bound, l2.is_upper_bound) {
+            (true, true) => "l1_sum_lines and l2_lines are upper bounds".to_owned(),
+            (true, false) => "l1_sum_lines is an upper bound".to_owned(),
+            (false, true) => "l2_lines is an upper bound".to_owned(),
+            (false, false) => format!(
+                "0 is in the interval of l2_lines, {:.1} ± {:.1} lines",
+                l2.lines, l2.half_width
+            ),
+        };
         Some(Absence::new("sums", ratio_name, reason))
     }
 }
 
-fn number(estimate: Option<Estimate>) -> Option<f64> {
-    estimate.map(|(number, _)| number)
-}
-
-fn half_width(estimate: Option<Estimate>) -> Option<f64> {
-    estimate.map(|(_, half_width)| half_width)
+fn lines(estimate: Option<LineEstimate>) -> Option<f64> {
+    estimate.map(|estimate| estimate.lines)
 }
 
 fn columns<'a>() -> Columns<'a, Row> {
-    let lines = |name: &str, doc: &str| column(name, doc).digits(4);
+    let lines_column = |name: &str, bound: &str, doc: &str| {
+        let doc = format!("{doc} An upper bound if {bound}.");
+        column(name, &doc).bound(bound, "≤").digits(4)
+    };
+    let bound_column = |name: &str, estimate: &str| {
+        let doc = format!(
+            "Whether {estimate} is only an upper bound of the displaced lines, as is_upper_bound of table footprint."
+        );
+        column(name, &doc).detail()
+    };
+    let share_column = |name: &str, bound: &str, level: &str| {
+        let doc = format!("Share of the {level} cache that was displaced. An upper bound if {bound}.");
+        column(name, &doc).bound(bound, "≤")
+    };
     let ci95 = |name: &str, estimate: &str| {
         let doc = format!(
             "Half width of the 95 % confidence interval of {estimate}, from the intervals of the levels. It includes \
              the errors of the calibration curves."
         );
-        column(name, &doc).detail()
+        column(name, &doc)
     };
+    let is_bound =
+        |estimate: Option<LineEstimate>| estimate.map(|estimate| estimate.is_upper_bound);
     Columns::all([
         column("stimulus", "Source of the interrupt.").text(|row: &Row| row.stimulus.word()),
         column("method", "basic or refined, as in the paper's Figure 1.")
@@ -125,32 +158,50 @@ fn columns<'a>() -> Columns<'a, Row> {
         column("counted_by", "How lines were counted: counters (misses of the loop) or time.")
             .title("counted by")
             .text(|row: &Row| row.counted_by.word()),
-        lines("l1d_lines", "Displaced lines of the L1 data cache.")
-            .real(|row: &Row| number(row.l1d)),
-        lines("l1i_lines", "Displaced lines of the L1 instruction cache.")
-            .real(|row: &Row| number(row.l1i)),
-        lines("l1_sum_lines", "Sum of l1d_lines and l1i_lines; absent if one is absent.")
-            .title("l1 sum lines ± ci95")
-            .plus_minus("l1_sum_ci95_lines")
-            .real(|row: &Row| number(row.l1_sum())),
-        ci95("l1_sum_ci95_lines", "l1_sum_lines").real(|row: &Row| half_width(row.l1_sum())),
-        lines("l2_lines", "Displaced lines of the L2 cache.").real(|row: &Row| number(row.l2)),
+        lines_column("l1d_lines", "l1d_is_upper_bound", "Displaced lines of the L1 data cache.")
+            .real(|row: &Row| lines(row.l1d)),
+        lines_column(
+            "l1i_lines",
+            "l1i_is_upper_bound",
+            "Displaced lines of the L1 instruction cache.",
+        )
+        .real(|row: &Row| lines(row.l1i)),
+        lines_column(
+            "l1_sum_lines",
+            "l1_sum_is_upper_bound",
+            "Sum of l1d_lines and l1i_lines; absent if one is absent.",
+        )
+        .title("l1 sum lines")
+        .interval(IntervalColumns::half_width("l1_sum_ci95_lines"))
+        .real(|row: &Row| lines(row.l1_sum())),
+        ci95("l1_sum_ci95_lines", "l1_sum_lines")
+            .title("sum ± ci95")
+            .digits(4)
+            .real(|row: &Row| row.l1_sum().map(|sum| sum.half_width)),
+        lines_column("l2_lines", "l2_is_upper_bound", "Displaced lines of the L2 cache.")
+            .real(|row: &Row| lines(row.l2)),
         column(
             "l1_over_l2_ratio",
-            "l1_sum_lines over l2_lines. Absent if 0 is in the interval of l2_lines.",
+            "l1_sum_lines over l2_lines. Absent if one of them is an upper bound, or 0 is in the interval of l2_lines.",
         )
         .title("L1 / L2 ± ci95")
         .format(Format::Factor)
         .plus_minus("l1_over_l2_ci95_ratio")
-        .real(|row: &Row| number(row.over_l2())),
+        .real(|row: &Row| row.over_l2().map(|(ratio, _)| ratio)),
         ci95("l1_over_l2_ci95_ratio", "l1_over_l2_ratio")
-            .real(|row: &Row| half_width(row.over_l2())),
-        column("l1d_displaced_ratio", "Share of the L1 data cache that was displaced.")
+            .detail()
+            .real(|row: &Row| row.over_l2().map(|(_, half_width)| half_width)),
+        share_column("l1d_displaced_ratio", "l1d_is_upper_bound", "L1 data")
             .real(|row: &Row| row.shares[0]),
-        column("l1i_displaced_ratio", "Share of the L1 instruction cache that was displaced.")
+        share_column("l1i_displaced_ratio", "l1i_is_upper_bound", "L1 instruction")
             .real(|row: &Row| row.shares[1]),
-        column("l2_displaced_ratio", "Share of the L2 cache that was displaced.")
+        share_column("l2_displaced_ratio", "l2_is_upper_bound", "L2")
             .real(|row: &Row| row.shares[2]),
+        bound_column("l1d_is_upper_bound", "l1d_lines").bool(move |row: &Row| is_bound(row.l1d)),
+        bound_column("l1i_is_upper_bound", "l1i_lines").bool(move |row: &Row| is_bound(row.l1i)),
+        bound_column("l1_sum_is_upper_bound", "l1_sum_lines")
+            .bool(move |row: &Row| is_bound(row.l1_sum())),
+        bound_column("l2_is_upper_bound", "l2_lines").bool(move |row: &Row| is_bound(row.l2)),
     ])
 }
 
@@ -173,7 +224,7 @@ pub(super) fn sums(all: &[Series], absent: &mut Vec<Absence>) -> Table {
             let estimates = [l1d, l1i, l2];
             let shares = [0, 1, 2].map(|index| {
                 let level_lines = by_level[index]?.ready.geometry.lines();
-                Some(estimates[index]?.0 / level_lines as f64)
+                Some(estimates[index]?.lines / level_lines as f64)
             });
             if estimates.iter().flatten().count() >= 2 {
                 rows.push(Row { stimulus, method, counted_by, l1d, l1i, l2, shares });
@@ -190,6 +241,8 @@ mod tests {
     use record::Value;
 
     use super::*;
+    use crate::footprint::curve::tests::exact;
+    use crate::footprint::sample::Repetition;
     use crate::footprint::tests::{counted, counted_in_rounds};
 
     fn sums_of(all: &[Series]) -> Table {
@@ -197,7 +250,7 @@ mod tests {
     }
 
     fn counted_half_width(series: &Series) -> f64 {
-        displaced(series, CountedBy::Counters).unwrap().1
+        displaced(series, CountedBy::Counters).unwrap().half_width
     }
 
     fn real(value: &Value) -> f64 {
@@ -247,5 +300,38 @@ mod tests {
         // A single level has no sum.
         assert!(sums_of(&all[..1]).rows().is_empty());
         assert_eq!(sums_of(&all[..2]).rows()[0][8], Value::Absent);
+    }
+
+    #[test]
+    fn upper_bounds_are_marked_and_have_no_ratio() {
+        // The clock times two lines at once, so lines by time are upper bounds.
+        let series = |level, cycles: u64| {
+            let mut series = Series { level, ..counted(cycles + 10, 10) };
+            series.ready.chunk_lines = 2;
+            series.ready.curve = Some(exact(&[(0, 0), (256, 256)]));
+            for (repetitions, cycles) in
+                [(&mut series.treatment, cycles), (&mut series.control, 0)]
+            {
+                let set = |repetition: &mut Repetition| {
+                    repetition.excess_cycles = Some(cycles as i64);
+                };
+                repetitions.iter_mut().for_each(set);
+            }
+            series
+        };
+        let all = [series(Level::L1d, 40), series(Level::L1i, 60), series(Level::L2, 90)];
+        let mut absent = Vec::new();
+        let table = sums(&all, &mut absent);
+        let cell = |row: usize, column| table.get(&table.rows()[row], column).unwrap().clone();
+        let bounds = ["l1d", "l1i", "l1_sum", "l2"].map(|name| format!("{name}_is_upper_bound"));
+        for (row, counted_by, is_bound) in [(0, "counters", false), (1, "time", true)] {
+            assert_eq!(cell(row, "counted_by"), Value::from(counted_by));
+            for bound in &bounds {
+                assert_eq!(cell(row, bound), Value::Bool(is_bound), "{bound}");
+            }
+            assert_eq!(cell(row, "l1_over_l2_ratio") == Value::Absent, is_bound);
+        }
+        assert_eq!(real(&cell(1, "l2_lines")), 90.0);
+        assert_eq!(absent[0].reason, "l1_sum_lines and l2_lines are upper bounds");
     }
 }

@@ -15,6 +15,7 @@ use super::estimate::{
 use super::rounds::{self, ROUNDS_MIN, Spread, beyond_control_with_spread, estimate_from_rounds};
 use super::sample::{Repetition, Verdict};
 use super::series::Series;
+use super::sums::LineEstimate;
 
 /// A row of table `footprint`: a series and its estimates.
 struct Row<'a> {
@@ -352,6 +353,11 @@ fn estimate(series: &Series) -> Estimates {
         return estimates(indirect_cost, None, user_misses.and_then(reason_wide_interval));
     }
     let reason = match &by_time {
+        None if rounds::flat_rounds(series).len() < series.rounds.len() => {
+            reason_flat_rounds(series).map(|flat| {
+                format!("{flat}; fewer than {ROUNDS_MIN} other rounds count")
+            })
+        }
         None => Some("the clock cannot resolve displaced lines of this level".to_owned()),
         Some(DisplacedLines { exceeds_level: true, .. }) => Some(
             "the pass took longer than with all lines displaced: some lines came from beyond \
@@ -394,7 +400,7 @@ fn reason_wide_interval(misses: Mean) -> Option<String> {
 /// or not known.
 fn reason_wide_lines(by_time: &DisplacedLines) -> Option<String> {
     let lines = by_time.count.filter(|lines| *lines > 0.0)?;
-    let half_width = (by_time.interval.1 - by_time.interval.0) / 2.0;
+    let half_width = by_time.half_width;
     let [percent, calibration] =
         [half_width, by_time.calibration_half_width].map(|width| 100.0 * width / lines);
     (half_width > HALF_WIDTH_RATIO * lines).then(|| {
@@ -417,6 +423,26 @@ fn reason_disagreement(user_misses: Mean, by_time: &DisplacedLines) -> Option<St
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
+/// The rounds whose curve does not rise, in words. `None` if all curves rise, or the series has too few rounds for
+/// estimates by round.
+fn reason_flat_rounds(series: &Series) -> Option<String> {
+    let numbers: Vec<String> =
+        rounds::flat_rounds(series).iter().map(u64::to_string).collect();
+    match &numbers[..] {
+        _ if series.rounds.len() < ROUNDS_MIN => None,
+        [] => None,
+        [number] => Some(format!("the curve of round {number} does not rise")),
+        numbers => Some(format!("the curves of rounds {} do not rise", numbers.join(", "))),
+    }
+}
+
+/// The reason for a row whose displaced lines come from fewer rounds than the series has. `None` if they come from all
+/// rounds, or there are none.
+fn reason_rounds_without_lines(series: &Series, estimates: &Estimates) -> Option<String> {
+    let flat = estimates.lines.and_then(|_| reason_flat_rounds(series))?;
+    Some(format!("displaced lines are from the other rounds: {flat}"))
+}
+
 /// The reason for a row in which many interrupts were too short to be detected: its accepted repetitions show only the
 /// longer interrupts. `None` if few were too short.
 fn reason_short_interrupts(series: &Series) -> Option<String> {
@@ -435,10 +461,15 @@ fn accepted_count(repetitions: &[Repetition]) -> usize {
     repetitions.iter().filter(is_accepted).count()
 }
 
-/// Displaced lines by time, and half the width of their interval. `None` below the detection limit.
-pub(super) fn timed_lines(series: &Series) -> Option<(f64, f64)> {
-    let by_time = estimate(series).lines?;
-    Some((by_time.count?, (by_time.interval.1 - by_time.interval.0) / 2.0))
+/// Displaced lines by time. `None` below the detection limit.
+pub(super) fn timed_lines(series: &Series) -> Option<LineEstimate> {
+    let estimates = estimate(series);
+    let by_time = estimates.lines?;
+    Some(LineEstimate {
+        lines: by_time.count?,
+        half_width: by_time.half_width,
+        is_upper_bound: is_upper_bound(series, &estimates),
+    })
 }
 
 /// Number of treatment and control repetitions with this verdict.
@@ -466,7 +497,11 @@ pub(super) fn footprint_table(all: &[Series], clock_hz: f64, absent: &mut Vec<Ab
     for series in all {
         let estimates = estimate(series);
         let row_name = format!("{}, {}, {}", series.level, series.stimulus, series.method);
-        let reasons = [estimates.reason.clone(), reason_short_interrupts(series)];
+        let reasons = [
+            estimates.reason.clone(),
+            reason_rounds_without_lines(series, &estimates),
+            reason_short_interrupts(series),
+        ];
         absent.extend(
             reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row_name, why)),
         );
@@ -652,6 +687,50 @@ mod tests {
             absent[0].reason.starts_with("the detection limit is above the level"),
             "{absent:?}"
         );
+    }
+
+    /// A series in rounds without noise. Each round has this number of lines by time; a line costs one cycle.
+    fn timed_in_rounds(rounds_lines: &[u64]) -> Series {
+        let mut series = counted_in_rounds(rounds_lines);
+        for (index, lines) in rounds_lines.iter().enumerate() {
+            let repetitions = index * ROUND_REPETITIONS..(index + 1) * ROUND_REPETITIONS;
+            let cycles = Some(*lines as i64);
+            let set = |repetitions: &mut [Repetition], cycles| {
+                repetitions.iter_mut().for_each(|repetition| repetition.excess_cycles = cycles);
+            };
+            set(&mut series.treatment[repetitions.clone()], cycles);
+            set(&mut series.control[repetitions], Some(0));
+            series.rounds[index].curve = Some(exact(&[(0, 0), (512, 512)]));
+        }
+        series.ready.curve = series.rounds[0].curve.clone();
+        series
+    }
+
+    #[test]
+    fn sums_have_the_half_width_before_the_level_cuts_it() {
+        // The interval is cut at 512 lines: 414 to 512. Its half width is 2.776 * 49 / sqrt(5).
+        let found = timed_lines(&timed_in_rounds(&[400, 450, 500, 512, 512])).unwrap();
+        assert!((found.lines - 474.8).abs() < 1e-9 && found.half_width > 60.0, "{found:?}");
+    }
+
+    #[test]
+    fn rounds_whose_curve_does_not_rise_have_a_reason() {
+        let absences = |flat: &[usize]| -> Vec<String> {
+            let mut series = timed_in_rounds(&[100, 101, 99, 100, 100]);
+            flat.iter().for_each(|index| {
+                series.rounds[*index].curve = Some(exact(&[(0, 9), (512, 9)]));
+            });
+            let mut absent = Vec::new();
+            footprint_table(&[series], 1e9, &mut absent);
+            absent.into_iter().map(|absence| absence.reason).collect()
+        };
+        assert_eq!(absences(&[]), [""; 0]);
+        let one = "displaced lines are from the other rounds: the curve of round 3 does not rise";
+        assert_eq!(absences(&[2]), [one]);
+        let two = "the curves of rounds 3, 5 do not rise; fewer than 4 other rounds count";
+        assert_eq!(absences(&[2, 4]), [two]);
+        let all = "the clock cannot resolve displaced lines of this level";
+        assert_eq!(absences(&[0, 1, 2, 3, 4]), [all]);
     }
 
     #[test]
