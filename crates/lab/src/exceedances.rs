@@ -6,6 +6,8 @@
 pub struct Exceedance<P> {
     /// Length of the detour, or lateness of the wake-up, ns.
     pub length_ns: u64,
+    /// When the detour ended, or the thread woke up, ns of the marks' clock.
+    pub end_ns: u64,
     /// The part with the most time. `None` without tracing.
     pub cause: Option<P>,
 }
@@ -27,15 +29,15 @@ impl<P> Exceedances<P> {
         Exceedances { threshold_ns, count: 0, longest: None }
     }
 
-    /// Counts a length that reaches the threshold. Calls `cause` only if this length is the longest since the last
+    /// Counts a length that reaches the threshold, and that ended at `end_ns`. Calls `cause` only if this length is the longest since the last
     /// [`Exceedances::take_longest`].
-    pub fn offer(&mut self, length_ns: u64, cause: impl FnOnce() -> Option<P>) {
+    pub fn offer(&mut self, length_ns: u64, end_ns: u64, cause: impl FnOnce() -> Option<P>) {
         if self.threshold_ns.is_none_or(|threshold_ns| length_ns < threshold_ns) {
             return;
         }
         self.count += 1;
         if self.longest.as_ref().is_none_or(|longest| longest.length_ns < length_ns) {
-            self.longest = Some(Exceedance { length_ns, cause: cause() });
+            self.longest = Some(Exceedance { length_ns, end_ns, cause: cause() });
         }
     }
 
@@ -58,20 +60,24 @@ mod tests {
     #[test]
     fn all_are_counted_and_the_longest_since_the_last_look_is_kept() {
         let mut over = Exceedances::new(Some(100));
-        for (length_ns, cause) in [(99, 'a'), (100, 'b'), (700, 'c'), (300, 'd')] {
-            over.offer(length_ns, || Some(cause));
+        for (end_ns, length_ns, cause) in
+            [(1_000, 99, 'a'), (2_000, 100, 'b'), (3_000, 700, 'c'), (4_000, 300, 'd')]
+        {
+            over.offer(length_ns, end_ns, || Some(cause));
         }
-        assert_eq!(over.take_longest(), Some(Exceedance { length_ns: 700, cause: Some('c') }));
+        let longest = Exceedance { length_ns: 700, end_ns: 3_000, cause: Some('c') };
+        assert_eq!(over.take_longest(), Some(longest));
         assert_eq!(over.take_longest(), None);
-        over.offer(150, || None);
-        assert_eq!(over.take_longest(), Some(Exceedance { length_ns: 150, cause: None }));
+        over.offer(150, 5_000, || None);
+        let next = Exceedance { length_ns: 150, end_ns: 5_000, cause: None };
+        assert_eq!(over.take_longest(), Some(next));
         assert_eq!(over.count(), Some(4));
     }
 
     #[test]
     fn without_a_threshold_nothing_is_counted() {
         let mut over = Exceedances::<char>::new(None);
-        over.offer(u64::MAX, || unreachable!("nobody asks for the cause"));
+        over.offer(u64::MAX, u64::MAX, || unreachable!("nobody asks for the cause"));
         assert_eq!((over.count(), over.take_longest()), (None, None));
     }
 }

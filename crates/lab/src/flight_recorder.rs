@@ -10,6 +10,9 @@ use crate::noise::split::{Mark, What};
 
 /// Maximum number of marks that are kept of all CPUs together.
 pub const MARKS_MAX: usize = 1 << 21;
+/// Marks are kept for this time longer than the record's length. The end of the record is known only after the marks that
+/// follow it: a bench that shares its CPU with the loops reads them up to 2 s later.
+const KEPT_LONGER_NS: u64 = 3_000_000_000;
 /// Maximum depth of nested contexts. Deeper contexts have no interval.
 const DEPTH_MAX: usize = 32;
 
@@ -46,6 +49,8 @@ pub struct FlightRecorder {
     /// Maximum number of marks of a CPU.
     marks_max: usize,
     cpus: BTreeMap<u32, CpuRecord>,
+    /// The end of the record. `None`: the record ends with its latest mark.
+    end_ns: Option<u64>,
     is_frozen: bool,
 }
 
@@ -59,6 +64,8 @@ struct CpuRecord {
     newest_ns: u64,
     /// Number of marks that were forgotten before their time, because there were too many.
     dropped: u64,
+    /// Time of the latest of them, ns.
+    dropped_ns: u64,
 }
 
 impl FlightRecorder {
@@ -67,7 +74,8 @@ impl FlightRecorder {
     pub fn new(length_ns: u64, cpus: &[u32]) -> Self {
         let records = cpus.iter().map(|cpu| (*cpu, CpuRecord::default()));
         let marks_max = MARKS_MAX / cpus.len().max(1);
-        FlightRecorder { length_ns, marks_max, cpus: records.collect(), is_frozen: false }
+        let cpus = records.collect();
+        FlightRecorder { length_ns, marks_max, cpus, end_ns: None, is_frozen: false }
     }
 
     /// Maximum number of bytes of all marks. A queue that grows has room for a power of two of them.
@@ -76,51 +84,65 @@ impl FlightRecorder {
         (self.marks_max.next_power_of_two() * self.cpus.len() * size_of::<Mark>()) as u64
     }
 
-    /// Adds new marks, each with its CPU. Does nothing after [`FlightRecorder::freeze`].
+    /// Adds new marks, each with its CPU. Leaves out the marks after the end of the record.
     pub fn record(&mut self, marks: &[(u32, Mark)]) {
-        if self.is_frozen {
-            return;
-        }
         for (cpu, mark) in marks {
-            if let Some(record) = self.cpus.get_mut(cpu) {
+            if self.end_ns.is_none_or(|end_ns| mark.at_ns <= end_ns)
+                && let Some(record) = self.cpus.get_mut(cpu)
+            {
                 record.add(*mark, self.length_ns, self.marks_max);
             }
         }
     }
 
-    /// Keeps the marks as they are now, whatever comes later.
-    pub fn freeze(&mut self) {
-        self.is_frozen = true;
+    /// Ends the record at this time: the end of the window. Later marks have no part in it. Does nothing if the record
+    /// has an end.
+    pub fn end_at(&mut self, end_ns: u64) {
+        if self.end_ns.is_none() {
+            self.end_ns = Some(end_ns);
+            self.cpus.values_mut().for_each(|record| record.forget_after(end_ns));
+        }
     }
 
-    /// Whether [`FlightRecorder::freeze`] was called.
+    /// Ends the record at the end of a detour or a wake-up that reached a threshold, although the window may go on.
+    pub fn freeze_at(&mut self, end_ns: u64) {
+        self.is_frozen = true;
+        self.end_at(end_ns);
+    }
+
+    /// Whether [`FlightRecorder::freeze_at`] was called.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.is_frozen
     }
 
-    /// Number of kept marks.
+    /// Number of marks in the recorded time.
     #[must_use]
     pub fn mark_count(&self) -> usize {
-        self.cpus.values().map(|record| record.marks.len()).sum()
+        let (start_ns, _) = self.span_ns(0);
+        let marks = self.cpus.values().flat_map(|record| &record.marks);
+        marks.filter(|mark| mark.at_ns >= start_ns).count()
     }
 
     /// The CPUs that have too many marks for the length: each with the number of marks that were forgotten before their
     /// time, and the length of the kept marks, ns.
     pub fn shortened(&self) -> impl Iterator<Item = (u32, u64, u64)> {
-        let shortened = self.cpus.iter().filter(|(_, record)| record.dropped > 0);
-        shortened.map(|(cpu, record)| {
-            let oldest_ns = record.marks.front().map_or(record.newest_ns, |mark| mark.at_ns);
-            (*cpu, record.dropped, record.newest_ns.saturating_sub(oldest_ns))
+        let (start_ns, end_ns) = self.span_ns(0);
+        let is_shortened = move |record: &CpuRecord| record.dropped > 0 && record.dropped_ns >= start_ns;
+        let shortened = self.cpus.iter().filter(move |(_, record)| is_shortened(record));
+        shortened.map(move |(cpu, record)| {
+            let oldest_ns = record.marks.front().map_or(end_ns, |mark| mark.at_ns);
+            (*cpu, record.dropped, end_ns.saturating_sub(oldest_ns))
         })
     }
 
-    /// The time of the latest mark of all CPUs, ns.
+    /// The end of the record: that of [`FlightRecorder::end_at`], or the time of the latest mark of all CPUs, ns.
     fn end_ns(&self) -> u64 {
-        self.cpus.values().map(|record| record.newest_ns).max().unwrap_or(0)
+        let newest_ns = self.cpus.values().map(|record| record.newest_ns).max().unwrap_or(0);
+        self.end_ns.unwrap_or(newest_ns)
     }
 
-    /// The recorded time that is not before `start_ns`: from the oldest of the last `length_ns` to the latest mark, ns.
+    /// The recorded time that is not before `start_ns`: from the oldest of the last `length_ns` to the end, ns.
     #[must_use]
     pub fn span_ns(&self, start_ns: u64) -> (u64, u64) {
         let end_ns = self.end_ns();
@@ -165,18 +187,28 @@ impl FlightRecorder {
 impl CpuRecord {
     fn add(&mut self, mark: Mark, length_ns: u64, marks_max: usize) {
         self.newest_ns = self.newest_ns.max(mark.at_ns);
-        let oldest_ns = self.newest_ns.saturating_sub(length_ns);
+        let kept_ns = length_ns.saturating_add(KEPT_LONGER_NS);
+        let oldest_ns = self.newest_ns.saturating_sub(kept_ns);
         while let Some(front) = self.marks.front() {
             let is_old = front.at_ns < oldest_ns;
             if !is_old && self.marks.len() < marks_max {
                 break;
             }
-            self.dropped += u64::from(!is_old);
+            if !is_old {
+                self.dropped += 1;
+                self.dropped_ns = self.dropped_ns.max(front.at_ns);
+            }
             if let Some(forgotten) = self.marks.pop_front() {
                 self.before.apply(0, &forgotten, &mut |_| {});
             }
         }
         self.marks.push_back(mark);
+    }
+
+    /// Forgets the marks after this time.
+    fn forget_after(&mut self, end_ns: u64) {
+        self.marks.retain(|mark| mark.at_ns <= end_ns);
+        self.newest_ns = self.newest_ns.min(end_ns);
     }
 }
 
@@ -293,9 +325,31 @@ mod tests {
         assert_eq!(recorder.mark_count(), 1);
         let expected = [(400, 500, Activity::Task(7)), (500, 500, Activity::Context(3))];
         assert_eq!(intervals(&recorder, 0), expected);
-        recorder.freeze();
+        recorder.freeze_at(500);
         recorder.record(&on_cpu(0, &[(900, What::Leave(3))]));
         assert_eq!(intervals(&recorder, 0), expected);
+        assert!(recorder.is_frozen());
+    }
+
+    #[test]
+    fn the_record_ends_with_the_window_and_not_with_what_came_after() {
+        let mut recorder = FlightRecorder::new(100, &[0]);
+        let task = What::SwitchTo;
+        recorder.record(&on_cpu(0, &[(1_000, task(1)), (1_100, task(2)), (1_150, task(3))]));
+        // The window ended at 1,200. irqlab's own end has marks, too, before that is known and after.
+        recorder.record(&on_cpu(0, &[(1_500, task(4))]));
+        recorder.end_at(1_200);
+        recorder.record(&on_cpu(0, &[(1_190, What::Fault), (1_600, task(5))]));
+        let expected = [
+            (1_100, 1_150, Activity::Task(2)),
+            (1_150, 1_200, Activity::Task(3)),
+            (1_190, 1_190, Activity::Fault),
+        ];
+        assert_eq!(intervals(&recorder, 0), expected);
+        assert_eq!((recorder.span_ns(0), recorder.mark_count()), ((1_100, 1_200), 3));
+        // An end that a threshold has set stays.
+        recorder.end_at(1_150);
+        assert_eq!((recorder.span_ns(0), recorder.is_frozen()), ((1_100, 1_200), false));
     }
 
     #[test]

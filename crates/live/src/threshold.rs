@@ -18,8 +18,8 @@ pub struct Thresholds {
     pub stop_ns: Option<u64>,
     /// The shortest length that has actions while the window goes on. `None`: the actions come after the window.
     pub act_within_ns: Option<u64>,
-    /// In a window that goes on: the shortest length after which the flight record stays as it is. `None`: it has the last
-    /// seconds of the window.
+    /// In a window that goes on: the shortest length at whose end the flight record ends. `None`: it ends with the window,
+    /// or with the detour or wake-up that ended the window.
     pub keep_record_ns: Option<u64>,
 }
 
@@ -71,9 +71,11 @@ impl ThresholdWatch {
         }
     }
 
-    /// The flight record. `None` without one.
-    pub fn take_recorder(&mut self) -> Option<FlightRecorder> {
-        self.recorder.take()
+    /// The flight record of a window that ended at `end_ns`, by the marks' clock. `None` without one.
+    pub fn take_recorder(&mut self, end_ns: u64) -> Option<FlightRecorder> {
+        let mut recorder = self.recorder.take()?;
+        recorder.end_at(end_ns);
+        Some(recorder)
     }
 
     /// The shortest length that is counted, ns. `None` without thresholds.
@@ -91,11 +93,12 @@ impl ThresholdWatch {
     ) {
         let Some(thresholds) = self.thresholds else { return };
         let length_ns = longest.length_ns;
-        self.ends_window |= thresholds.stop_ns.is_some_and(|stop_ns| length_ns >= stop_ns);
-        if thresholds.keep_record_ns.is_some_and(|keep_ns| length_ns >= keep_ns)
+        let reaches = |threshold: Option<u64>| threshold.is_some_and(|ns| length_ns >= ns);
+        self.ends_window |= reaches(thresholds.stop_ns);
+        if (reaches(thresholds.keep_record_ns) || reaches(thresholds.stop_ns))
             && let Some(recorder) = &mut self.recorder
         {
-            recorder.freeze();
+            recorder.freeze_at(longest.end_ns);
         }
         let is_worst = self.worst.as_ref().is_none_or(|worst| worst.length_ns < length_ns);
         let acts = thresholds.act_within_ns.is_some_and(|act_ns| length_ns >= act_ns)
@@ -165,7 +168,11 @@ mod tests {
     }
 
     fn take(watch: &mut ThresholdWatch, length_ns: u64) {
-        let longest = Exceedance { length_ns, cause: Some(length_ns) };
+        take_at(watch, length_ns, 0);
+    }
+
+    fn take_at(watch: &mut ThresholdWatch, length_ns: u64, end_ns: u64) {
+        let longest = Exceedance { length_ns, end_ns, cause: Some(length_ns) };
         watch.take(3, &longest, |cause| Some(format!("task {cause}")));
     }
 
@@ -201,8 +208,8 @@ mod tests {
         let mark = |at_ns| [(3, Mark { at_ns, what: What::Fault })];
         for number in 0..100 {
             watch.record(&mark(number));
-            take(&mut watch, 150);
-            take(&mut watch, 300 - number);
+            take_at(&mut watch, 150, number);
+            take_at(&mut watch, 300 - number, number);
         }
         assert!(!watch.ends_window());
         let lengths: Vec<u64> = performed.borrow().iter().map(|over| over.length_ns).collect();
@@ -212,7 +219,31 @@ mod tests {
         watch.act_after_window();
         assert_eq!(performed.borrow().len(), ACTIONS_MAX as usize);
         assert_eq!(watch.worst_length().map(|over| over.length_ns), Some(5_000));
-        // The record has the marks before the first length of 290 ns or more.
-        assert_eq!(watch.take_recorder().map(|recorder| recorder.mark_count()), Some(1));
+        // The record has the marks until the end of the first length of 290 ns or more.
+        let recorder = watch.take_recorder(5_000).unwrap();
+        assert_eq!((recorder.mark_count(), recorder.span_ns(0)), (1, (0, 0)));
+    }
+
+    #[test]
+    fn the_record_of_a_window_that_a_threshold_ends_has_what_ended_it() {
+        let stop = Thresholds {
+            counted_ns: 100,
+            stop_ns: Some(100),
+            act_within_ns: None,
+            keep_record_ns: None,
+        };
+        // A detour of 100 ns ends at 1,200 ns. The bench reads it at 1,300 ns, and the loop ends at 1,600 ns.
+        let record_of = |length_ns| {
+            let (mut watch, _) = watch(stop);
+            watch.set_recorder(FlightRecorder::new(150, &[3]));
+            let mark = |at_ns| (3, Mark { at_ns, what: What::Fault });
+            watch.record(&[1_000, 1_120, 1_150, 1_300].map(mark));
+            take_at(&mut watch, length_ns, 1_200);
+            watch.record(&[1_550, 1_700].map(mark));
+            let recorder = watch.take_recorder(1_600).unwrap();
+            (recorder.span_ns(0), recorder.mark_count(), recorder.is_frozen())
+        };
+        assert_eq!(record_of(100), ((1_050, 1_200), 2, true));
+        assert_eq!(record_of(99), ((1_450, 1_600), 1, false));
     }
 }

@@ -138,7 +138,7 @@ impl WakeupLedger {
             self.first_late_ns.push(wakeup.late_ns());
         }
         let cause = || largest_part(parts.to_vec()).map(|(part, _)| part);
-        self.over_threshold.offer(wakeup.late_ns(), cause);
+        self.over_threshold.offer(wakeup.late_ns(), wakeup.woke_ns, cause);
         self.worst.offer(wakeup.late_ns(), || {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));
             let mut later = later_parts.to_vec();

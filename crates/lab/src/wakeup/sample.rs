@@ -29,6 +29,10 @@ pub struct WakeupSample {
     pub window_ns: u64,
     /// Whether a request to stop ended the window early, or irqlab's own thread got no CPU time.
     pub interrupted: bool,
+    /// Whether a wake-up that reached the threshold of `--on-threshold` ended the window.
+    pub ended_by_threshold: bool,
+    /// Whether the end of the command ended the window.
+    pub ended_by_command: bool,
     /// Warnings about this window.
     pub warnings: Vec<String>,
     /// Warnings about single CPUs in this window.

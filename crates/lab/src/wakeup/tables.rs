@@ -172,6 +172,21 @@ pub(super) fn late_wake_ups(sample: &WakeupSample) -> Vec<Marked> {
     late.collect()
 }
 
+/// The cell of the column `ended_by`.
+fn ended_by(sample: &WakeupSample, cpu: &CpuWakeups) -> &'static str {
+    if cpu.left {
+        "migration"
+    } else if sample.interrupted {
+        "stop"
+    } else if sample.ended_by_threshold {
+        "threshold"
+    } else if sample.ended_by_command {
+        "command"
+    } else {
+        "length"
+    }
+}
+
 /// Table `wakeup`: one row per CPU.
 pub(super) fn wakeup(sample: &WakeupSample) -> Table {
     let quantiles = QUANTILES.map(|(name, header, share)| {
@@ -268,6 +283,15 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         )
         .shown_as("over threshold", 97)
         .uint(|row: &Thread<'_>| row.cpu.ledger.over_threshold.count()),
+        column(
+            "ended_by",
+            "What ended the window: `length` (-d), `command`, `stop` (a request to stop, or a limit), `threshold` \
+             (--on-threshold), or `migration`: the kernel moved the thread or its waker to another CPU. A window that a \
+             threshold ended has its worst wake-up for certain: its mean and quantiles are higher than those of a whole \
+             window.",
+        )
+        .shown_as("ended by", 35)
+        .text(|row: &Thread<'_>| ended_by(row.sample, row.cpu)),
         column("late_max_at_ns", "Due time of the worst wake-up, from the opening of the window.")
             .detail()
             .uint(|row: &Thread<'_>| {
@@ -915,6 +939,8 @@ mod tests {
             events: Some(250_000),
             window_ns: 50_000_000_000,
             interrupted: false,
+            ended_by_threshold: false,
+            ended_by_command: false,
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
@@ -924,6 +950,22 @@ mod tests {
             absent: Vec::new(),
             wall_clock: None,
         }
+    }
+
+    #[test]
+    fn the_table_says_what_ended_the_window() {
+        let cell = |change: fn(&mut WakeupSample)| {
+            let mut sample = sample();
+            change(&mut sample);
+            let table = wakeup(&sample);
+            table.get(&table.rows()[0], "ended_by").cloned()
+        };
+        let text = |word: &str| Some(record::Value::from(word));
+        assert_eq!(cell(|_| {}), text("length"));
+        assert_eq!(cell(|sample| sample.ended_by_threshold = true), text("threshold"));
+        assert_eq!(cell(|sample| sample.ended_by_command = true), text("command"));
+        assert_eq!(cell(|sample| sample.interrupted = true), text("stop"));
+        assert_eq!(cell(|sample| sample.cpus[0].left = true), text("migration"));
     }
 
     #[test]

@@ -416,7 +416,8 @@ impl LiveNoise {
         sample.wall_clock = Some(wall_before.until(WallReading::now(), kernel_clock));
         sample.interrupted = is_interrupted;
         sample.ended_by_threshold = watch.ends_window();
-        sample.flight_record = watch.take_recorder();
+        let ends_ns = sample.cpus.iter().map(|cpu| cpu.start_ns.saturating_add(cpu.window_ns));
+        sample.flight_record = watch.take_recorder(ends_ns.max().unwrap_or(0));
         if watch.counted_ns().is_some() {
             sample.facts.insert("over_threshold".to_owned(), json!(watch.worst_length().is_some()));
         }

@@ -288,6 +288,8 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
+        // The last wake-ups have not been taken yet. They cannot end a window that is over.
+        let ended_by_threshold = observer.watch.ends_window();
         let Observer { joins, readings, schedules, kernel_clock, stopped_ns, .. } = observer;
         let numbers: Vec<(u32, u32)> =
             threads.iter().map(|thread| (thread.cpu, thread.number)).collect();
@@ -305,10 +307,15 @@ impl LiveWakeup {
             events: probes.map(|_| joins.iter().map(|join| join.marks_in_window).sum()),
             window_ns: end_ns.saturating_sub(schedules[0].window_ns),
             interrupted,
+            ended_by_threshold,
+            ended_by_command: length == Length::Command
+                && stopped_ns.is_some()
+                && !interrupted
+                && !ended_by_threshold,
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
-            flight_record: watch.take_recorder(),
+            flight_record: None,
             seeds: Vec::new(),
             worst_functions: None,
             absent: Vec::new(),
@@ -323,6 +330,7 @@ impl LiveWakeup {
         for cpu in &mut sample.cpus {
             take_over_threshold(watch, cpu.cpu, &mut cpu.ledger, || sample.names.clone());
         }
+        sample.flight_record = watch.take_recorder(kernel_clock.from_process_ns(end_ns));
         sample.facts.insert("over_threshold".to_owned(), json!(watch.worst_length().is_some()));
         throttling.report(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.warnings.extend(lost_observer_cpus);

@@ -3,6 +3,8 @@
 //! Invariant: the parts of a detour add up to it. What does not add up goes into [`Join::broken`], and the numbers of
 //! the CPU are marked; it never stops the join, because all numbers of the loop come from the guest.
 
+use std::collections::BTreeMap;
+
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
 use lab::noise::{
@@ -229,10 +231,14 @@ fn keep_own_ns(parts: &mut Vec<(Part, u64)>, own_ns: u64) {
 
 /// Returns the pieces with which an interrupt, an exception or a softirq starts. The pieces after something within it are
 /// not its start. A tick that interrupts its own softirqs is taken for the return to the first one.
+///
+/// Each task has a stack of open contexts: a tick at whose end the kernel switches to another task goes on when the
+/// interrupted task runs again, and does not start a second time.
 fn entries(pieces: &[Piece]) -> Vec<&Piece> {
-    let mut open_contexts: Vec<KernelContext> = Vec::new();
+    let mut open_contexts_by_task: BTreeMap<u64, Vec<KernelContext>> = BTreeMap::new();
     let mut entry_pieces = Vec::new();
     for piece in pieces {
+        let open_contexts = open_contexts_by_task.entry(piece.task.code()).or_default();
         if !piece.context.is_interrupt_or_exception() {
             open_contexts.clear();
         } else if let Some(position) =
@@ -315,6 +321,30 @@ mod tests {
         let starts: Vec<KernelContext> =
             entries(&pieces).iter().map(|entry| entry.context).collect();
         assert_eq!(starts, [tick, timer, sched, tick, PAGE_FAULT, tick]);
+    }
+
+    #[test]
+    fn an_interrupt_whose_task_is_switched_out_at_its_end_starts_once() {
+        let piece = |(context, task): (KernelContext, u32)| Piece {
+            context,
+            task: KernelContext::User(task),
+            from_ns: 0,
+            to_ns: 1,
+            cycles: 1,
+            unaccounted_ns: 0,
+        };
+        let [tick, user] = [KernelContext::Interrupt(0xec), KernelContext::User(7)];
+        let count = |order: &[(KernelContext, u32)]| {
+            let pieces: Vec<Piece> = order.iter().copied().map(piece).collect();
+            entries(&pieces).len()
+        };
+        let other = KernelContext::User(9);
+        // Task 9 runs before the tick of task 7 returns, and has a tick of its own in the second sequence.
+        assert_eq!(count(&[(tick, 7), (other, 9), (tick, 7), (user, 7)]), 1);
+        assert_eq!(count(&[(tick, 7), (other, 9), (tick, 9), (other, 9), (tick, 7), (user, 7)]), 2);
+        assert_eq!(count(&[(user, 7), (tick, 7), (user, 7), (tick, 7)]), 2);
+        // Task 9 was interrupted before the window, and its tick ends in it.
+        assert_eq!(count(&[(user, 7), (tick, 9), (other, 9), (user, 7), (tick, 7)]), 2);
     }
 
     #[test]

@@ -446,6 +446,8 @@ impl SimWakeup {
             events: Some(event_count),
             window_ns: runs().map(|run| run.window_ns).max().unwrap_or(0),
             interrupted: runs().any(|run| run.interrupted),
+            ended_by_threshold: false,
+            ended_by_command: false,
             warnings,
             cpu_warnings,
             facts,
@@ -613,6 +615,9 @@ fn flight_record(
         let marks: Vec<(u32, Mark)> = marks.into_iter().map(|mark| (cpu.cpu, mark)).collect();
         recorder.record(&marks);
     }
+    // The guest closes the recorded region some time after the window.
+    let ends = response.threads.iter().map(|thread| thread.run.start_ns + thread.run.window_ns);
+    recorder.end_at(end_ns.or_else(|| ends.max()).unwrap_or(u64::MAX));
     Some(recorder)
 }
 
@@ -754,6 +759,8 @@ impl WakeupBench for SimWakeup {
             events: None,
             window_ns: 0,
             interrupted: true,
+            ended_by_threshold: false,
+            ended_by_command: false,
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),
