@@ -271,15 +271,22 @@ impl Session {
         }
     }
 
-    /// Closes the open region early if its spans are enough by the rule of the options ([`Options::until`]). Does nothing before
-    /// [`Until::early_end_ns_min`], and inside an interrupt or exception. Call it between two blocks of `vcpu`.
+    /// Closes the open region early if its spans are enough by the rule of the options ([`Options::until`]) and the time to
+    /// close it has come ([`CloseTime`](crate::guest::close_time::CloseTime)). Does nothing inside an interrupt or exception.
+    /// Call it between two blocks of `vcpu`.
     ///
     /// The guest keeps its window open for a fixed time. The rest of the window is not recorded: the guest's clock jumps to the
     /// window's end when the level changes. Marker, counts and contexts are written before the region closes, as at a close by
     /// the guest.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
         let Some(stop_rule) = self.options.until else { return };
-        if !self.spans.are_enough() || !self.regions.is_open() || self.writer.has_ended() {
+        if !self.regions.is_open() || self.writer.has_ended() {
+            return;
+        }
+        let opened_at = self.regions.opened_at(vcpu as usize);
+        let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts())[TIME];
+        let open_ns = self.clock.ns_of(now.saturating_sub(opened_at));
+        if !self.spans.end_region(open_ns) {
             return;
         }
         let is_inside_span =
@@ -292,12 +299,8 @@ impl Session {
         }
         self.clock.count_halts(vcpu);
         let vcpu_counts = self.level.counts_between_blocks();
-        let opened_at = self.regions.opened_at(vcpu as usize);
         let length_cycles = vcpu_counts[vcpu as usize][TIME].saturating_sub(opened_at);
         let length_ns = self.clock.ns_of(length_cycles);
-        if length_ns < stop_rule.early_end_ns_min() {
-            return;
-        }
         self.close_early(vcpu, &vcpu_counts);
         self.clock_jump_ns = stop_rule.window_ns.saturating_sub(length_ns);
     }

@@ -9,7 +9,7 @@ pub const SPANS_MAX: u32 = 1_000_000;
 /// The largest half of an interval in a rule, in millionths of the mean.
 pub const INTERVAL_PPM_MAX: u32 = 500_000;
 
-/// No window ends before this time, in nanoseconds: five ticks of a kernel with 250 ticks a second.
+/// No window ends before this time after its warm-up, in nanoseconds: five ticks of a kernel with 250 ticks a second.
 pub const EARLY_END_NS_MIN: u64 = 20_000_000;
 
 /// The condition on a context that makes it well measured. A window ends when the well measured contexts take nine
@@ -73,12 +73,6 @@ pub struct Until {
 }
 
 impl Until {
-    /// The shortest window that can end early, in nanoseconds.
-    #[must_use]
-    pub fn early_end_ns_min(&self) -> u64 {
-        self.warm_up_ns.saturating_add(EARLY_END_NS_MIN)
-    }
-
     /// Parses `spans:N:WINDOW_NS:WARM_UP_NS` or `interval:PPM:WINDOW_NS:WARM_UP_NS`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Until> {

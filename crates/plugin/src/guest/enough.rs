@@ -1,5 +1,6 @@
 //! Decides when an open region has measured enough, by the rule of the option `until`
-//! ([`plugin_interface::until::StopRule`]). [`Spans`](super::spans::Spans) asks it; the session then closes the region.
+//! ([`plugin_interface::until::StopRule`]). [`CloseTime`](super::close_time::CloseTime) says when it is asked, and when the
+//! session closes the region.
 //!
 //! The decision depends only on the spans of the region. So a machine that runs again ends its region at the same
 //! instruction.
@@ -14,6 +15,9 @@ use simrecord::counters::{COUNTERS, CYCLES};
 const SHARE_PERCENT_MIN: u128 = 90;
 /// The least number of batches for a confidence interval. The most is one less than twice this number.
 const BATCHES_MIN: usize = 16;
+/// The least number of spans for a confidence interval. Fewer spans are too often without any of the context's long spans,
+/// and then agree by chance.
+const INTERVAL_SPANS_MIN: u64 = 48;
 /// 97.5 % quantile of Student's t for 15 degrees of freedom. With more batches the exact quantile would be smaller, so
 /// intervals are never too narrow.
 const T_QUANTILE: f64 = 2.131;
@@ -64,10 +68,10 @@ impl ContextTimes {
     }
 
     /// Half of the width of the mean's 95 % confidence interval, as a ratio to the mean. `None`: there are too few
-    /// batches, or the mean is 0.
+    /// spans or batches, or the mean is 0.
     fn half_interval_ratio(&self) -> Option<f64> {
         let count = self.batches.len();
-        if count < BATCHES_MIN {
+        if self.spans < INTERVAL_SPANS_MIN || count < BATCHES_MIN {
             return None;
         }
         let mean = self.batches.iter().sum::<u64>() as f64 / count as f64;
@@ -95,12 +99,11 @@ pub(crate) struct WindowProgress {
     contexts: BTreeMap<u64, ContextTimes>,
     /// The self time of all spans.
     cycles: u64,
-    is_enough: bool,
 }
 
 impl WindowProgress {
     pub(crate) fn new(rule: StopRule) -> WindowProgress {
-        WindowProgress { rule, contexts: BTreeMap::new(), cycles: 0, is_enough: false }
+        WindowProgress { rule, contexts: BTreeMap::new(), cycles: 0 }
     }
 
     /// Starts from zero, because a region opens.
@@ -115,20 +118,15 @@ impl WindowProgress {
         }
     }
 
-    fn add_time(&mut self, code: u64, cycles: u64) {
+    /// Adds a span of the context with this code, with this self time.
+    pub(crate) fn add_time(&mut self, code: u64, cycles: u64) {
         self.cycles += cycles;
         self.contexts.entry(code).or_default().add(cycles);
-        self.is_enough = self.decide();
     }
 
-    /// Whether the open region has measured enough.
+    /// Whether the open region has measured enough: the contexts with enough spans take a large enough share of the time.
+    /// Spans without any time are not enough: a multithreaded core counts cycles some time after the instructions.
     pub(crate) fn is_enough(&self) -> bool {
-        self.is_enough
-    }
-
-    /// Whether the contexts with enough spans take a large enough share of the time. Spans without any time are not
-    /// enough: a multithreaded core counts cycles some time after the instructions.
-    fn decide(&self) -> bool {
         if self.cycles == 0 {
             return false;
         }
@@ -209,7 +207,7 @@ mod tests {
     #[test]
     fn an_interval_needs_batches_and_shrinks_with_them() {
         let narrow = StopRule::Interval { half_ppm: 50_000 };
-        assert_eq!(rounds(narrow, &[(1, |_| 1000)]), Some(BATCHES_MIN as u64));
+        assert_eq!(rounds(narrow, &[(1, |_| 1000)]), Some(INTERVAL_SPANS_MIN));
         let varies = |round: u64| {
             if round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0 { 500 } else { 1500 }
         };

@@ -6,7 +6,7 @@
 //! - The guest's memory: `memory`.
 //! - Delays: `delays` joins the events that begin and end them.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
-//!   writes its rows. `enough` decides when a region has measured enough.
+//!   writes its rows. `enough` decides when a region has measured enough, and `close_time` when it closes then.
 //! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
 //!   cache misses.
 //! - Cache misses of other contexts: `misses`.
@@ -15,6 +15,7 @@
 //! - `annotations`: actions at addresses and events that the user chooses.
 
 pub(crate) mod annotations;
+pub(crate) mod close_time;
 pub(crate) mod delays;
 pub(crate) mod enough;
 pub(crate) mod executed_blocks;

@@ -3,6 +3,7 @@
 
 use attribution::{ContextTransition, KernelSpan};
 
+use crate::guest::close_time::CloseTime;
 use crate::guest::delays::DelayEnd;
 use crate::guest::enough::WindowProgress;
 use crate::guest::tracker::Tracker;
@@ -20,6 +21,7 @@ pub(crate) struct Spans {
     with_counters: u32,
     /// The spans of the open region. `None`: the options let no region end early.
     measured: Option<WindowProgress>,
+    close_time: CloseTime,
     /// For each vCPU, when spans of the open region start to count for `measured`, in cycles of its time.
     counted_from: Vec<u64>,
 }
@@ -47,6 +49,7 @@ impl Spans {
             are_written: options.spans,
             with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 },
             measured: options.until.map(|rule| WindowProgress::new(rule.enough)),
+            close_time: CloseTime::new(options.until.map_or(0, |rule| rule.warm_up_ns)),
             counted_from: Vec::new(),
         }
     }
@@ -57,12 +60,14 @@ impl Spans {
         if let Some(measured) = &mut self.measured {
             measured.restart();
         }
+        self.close_time.restart();
         self.counted_from = counted_from;
     }
 
-    /// Whether the open region has measured enough.
-    pub(crate) fn are_enough(&self) -> bool {
-        self.measured.as_ref().is_some_and(WindowProgress::is_enough)
+    /// Whether the open region closes now, because it has measured enough. `open_ns`: how long it has been open.
+    pub(crate) fn end_region(&mut self, open_ns: u64) -> bool {
+        let Some(measured) = &self.measured else { return false };
+        self.close_time.is_due(open_ns, || measured.is_enough())
     }
 
     /// Writes the spans and transitions that the last event of a vCPU's tracker has caused.

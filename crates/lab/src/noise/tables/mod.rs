@@ -104,7 +104,8 @@ pub(super) fn all_rows() -> TableDisplay {
 /// A note of a table: how a simulated bench executes user mode. Live runs lack the setting, and do not show the note.
 const USER_MODE_NOTE: &str = "user mode {settings.user_mode}";
 /// When windows ended before their time, as a note of a table; runs whose windows last their time lack the setting.
-const UNTIL_NOTE: &str = "windows may end early, at {settings.until} (--until)";
+const UNTIL_NOTE: &str = "windows may end early, at {settings.until} of the self times of interrupts, not of these \
+                          columns (--until)";
 
 /// Display hints of the tables `fwq` and `ftq`: all rows, with the note on user mode.
 fn quanta_rows() -> TableDisplay {
