@@ -128,7 +128,8 @@ impl FlightRecorder {
     /// time, and the length of the kept marks, ns.
     pub fn shortened(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         let (start_ns, end_ns) = self.span_ns(0);
-        let is_shortened = move |record: &CpuRecord| record.dropped > 0 && record.dropped_ns >= start_ns;
+        let is_shortened =
+            move |record: &CpuRecord| record.dropped > 0 && record.dropped_ns >= start_ns;
         let shortened = self.cpus.iter().filter(move |(_, record)| is_shortened(record));
         shortened.map(move |(cpu, record)| {
             let oldest_ns = record.marks.front().map_or(end_ns, |mark| mark.at_ns);

@@ -215,12 +215,9 @@ fn lines_of_rounds_keep_their_coverage() {
 #[test]
 fn lines_of_many_rounds_at_the_ends_of_the_level_keep_their_coverage() {
     let mut outside = Vec::new();
-    for (rounds, truth, coverage_max) in [
-        (ROUNDS_MIN, 0.0, 0.99),
-        (32, 0.0, 0.99),
-        (32, 3.0, 0.97),
-        (32, 512.0, 1.0),
-    ] {
+    for (rounds, truth, coverage_max) in
+        [(ROUNDS_MIN, 0.0, 0.99), (32, 0.0, 0.99), (32, 3.0, 0.97), (32, 512.0, 1.0)]
+    {
         let reading = Reading { shape: Shape::Normal, deviation: 100.0, repetitions: 16, truth };
         let coverage = reading.coverage_in_rounds(rounds);
         if !(0.92..=coverage_max).contains(&coverage) {
@@ -232,8 +229,7 @@ fn lines_of_many_rounds_at_the_ends_of_the_level_keep_their_coverage() {
 
 #[test]
 fn many_rounds_detect_no_lines_where_none_are_displaced() {
-    let reading =
-        Reading { shape: Shape::Normal, deviation: 100.0, repetitions: 16, truth: 0.0 };
+    let reading = Reading { shape: Shape::Normal, deviation: 100.0, repetitions: 16, truth: 0.0 };
     let detected = reading.share_in_rounds(100, 60, |found| found.count.is_some());
     assert!(detected <= 0.05, "{detected}");
 }

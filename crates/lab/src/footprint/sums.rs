@@ -139,7 +139,8 @@ fn columns<'a>() -> Columns<'a, Row> {
         column(name, &doc).detail()
     };
     let share_column = |name: &str, bound: &str, level: &str| {
-        let doc = format!("Share of the {level} cache that was displaced. An upper bound if {bound}.");
+        let doc =
+            format!("Share of the {level} cache that was displaced. An upper bound if {bound}.");
         column(name, &doc).bound(bound, "≤")
     };
     let ci95 = |name: &str, estimate: &str| {
@@ -309,8 +310,7 @@ mod tests {
             let mut series = Series { level, ..counted(cycles + 10, 10) };
             series.ready.chunk_lines = 2;
             series.ready.curve = Some(exact(&[(0, 0), (256, 256)]));
-            for (repetitions, cycles) in
-                [(&mut series.treatment, cycles), (&mut series.control, 0)]
+            for (repetitions, cycles) in [(&mut series.treatment, cycles), (&mut series.control, 0)]
             {
                 let set = |repetition: &mut Repetition| {
                     repetition.excess_cycles = Some(cycles as i64);

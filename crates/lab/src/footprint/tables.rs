@@ -354,9 +354,8 @@ fn estimate(series: &Series) -> Estimates {
     }
     let reason = match &by_time {
         None if rounds::flat_rounds(series).len() < series.rounds.len() => {
-            reason_flat_rounds(series).map(|flat| {
-                format!("{flat}; fewer than {ROUNDS_MIN} other rounds count")
-            })
+            reason_flat_rounds(series)
+                .map(|flat| format!("{flat}; fewer than {ROUNDS_MIN} other rounds count"))
         }
         None => Some("the clock cannot resolve displaced lines of this level".to_owned()),
         Some(DisplacedLines { exceeds_level: true, .. }) => Some(
@@ -426,8 +425,7 @@ fn reason_disagreement(user_misses: Mean, by_time: &DisplacedLines) -> Option<St
 /// The rounds whose curve does not rise, in words. `None` if all curves rise, or the series has too few rounds for
 /// estimates by round.
 fn reason_flat_rounds(series: &Series) -> Option<String> {
-    let numbers: Vec<String> =
-        rounds::flat_rounds(series).iter().map(u64::to_string).collect();
+    let numbers: Vec<String> = rounds::flat_rounds(series).iter().map(u64::to_string).collect();
     match &numbers[..] {
         _ if series.rounds.len() < ROUNDS_MIN => None,
         [] => None,

@@ -13,9 +13,9 @@ pub struct Quantum {
     pub start_ns: u64,
     /// Duration of the quantum, ns.
     pub time_ns: u64,
-    /// Time that kernel events name in the quantum, ns. `None` without tracing.
+    /// Time that kernel events name in the quantum, ns. `None` without tracing, and on the live bench with a page fault.
     pub named_ns: Option<u64>,
-    /// The largest part that kernel events name in the quantum. `None` if they name none, and without tracing.
+    /// The largest part that kernel events name in the quantum. `None` if they name none, and if `named_ns` is unknown.
     pub main: Option<Part>,
     /// The contexts that started in the quantum, by number, in the order of time. `None` without tracing, if another task
     /// ran, and if more than eight contexts started.

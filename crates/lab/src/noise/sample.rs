@@ -73,6 +73,8 @@ pub struct NoiseSample {
     pub unmeasured: Vec<UnmeasuredCpu>,
     /// Activity outside of the loops on each traced CPU. Empty without tracing, or if the topology is unknown.
     pub activity: Vec<CpuActivity>,
+    /// Online CPUs whose activity is unknown, because no loop runs on them. Empty in a simulated machine.
+    pub unobserved_cpus: Vec<u32>,
     /// Names of contexts and tasks. The position is the number of [`Part::Context`].
     pub names: Vec<ContextName>,
     /// Statistics of the trace of kernel events. `None` without tracing.
@@ -111,6 +113,7 @@ impl NoiseSample {
             cpus,
             unmeasured: Vec::new(),
             activity: Vec::new(),
+            unobserved_cpus: Vec::new(),
             names: Vec::new(),
             traced: None,
             clock_rate_error: Some(0.0),

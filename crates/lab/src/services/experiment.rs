@@ -88,7 +88,12 @@ impl Experiment for Plan {
             tables,
             settings,
             observer: window.observer.clone(),
-            warnings: [cpu_warnings.lines(), window.warnings.clone()].concat(),
+            warnings: cpu_warnings
+                .lines()
+                .into_iter()
+                .chain(window.warnings.iter().cloned())
+                .chain(tables::unknown_time(window))
+                .collect(),
             absent: tables::absent_columns(window),
         }
     }

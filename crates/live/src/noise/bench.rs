@@ -35,7 +35,8 @@ use crate::clock::{
 };
 use crate::companion::Companion;
 use crate::host::{
-    Root, available_memory, format_cpu_list, is_leaving, process_cpus, smi_count, steal_facts,
+    Root, available_memory, format_cpu_list, is_leaving, online_cpus, process_cpus, smi_count,
+    steal_facts,
 };
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, affinity, cpu_set, lost_observer_cpus, shared_cpus_warning};
@@ -533,12 +534,16 @@ impl LiveNoise {
                 after.switches_to_init - before.switches_to_init
             ));
         }
+        let measured: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
+        let mut unobserved_cpus = online_cpus(&self.root).unwrap_or_default();
+        unobserved_cpus.retain(|cpu| !measured.contains(cpu));
         // Every field is named: a default could hide a field that a real machine must fill.
         Ok(NoiseSample {
             looping,
             cpus,
             unmeasured,
             activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
+            unobserved_cpus,
             names,
             traced: probes.map(|_| traced),
             clock_rate_error: Some(counter_error),

@@ -215,7 +215,8 @@ impl Join {
 }
 
 /// Fills the fields of a quantum that come from marks: the time in known contexts, and whether there was a page fault.
-/// `parts` is a buffer.
+/// With a page fault, the time in known contexts is unknown: the kernel does not report the fault's end, so its part is the
+/// rest of the quantum, the loop's own time included. `parts` is a buffer.
 fn attribute(
     quantum: &mut Quantum,
     gap: Gap,
@@ -233,6 +234,9 @@ fn attribute(
         _ => None,
     });
     quantum.set_named(parts, (!is_switched).then_some(entered));
+    if quantum.faulted == Some(true) {
+        (quantum.named_ns, quantum.main) = (None, None);
+    }
 }
 
 #[cfg(test)]
@@ -261,6 +265,25 @@ mod tests {
         join.finish(1_200, 0, 0.0);
         assert_eq!((join.marks_in_window, join.outside), (20, 20));
         assert_eq!(join.entries, BTreeMap::from([(7, 10)]));
+    }
+
+    #[test]
+    fn a_quantum_with_a_page_fault_has_no_attributed_time() {
+        let quantum_with = |what| {
+            let mut quantum = Quantum::untraced(0, 1_000_000);
+            let marks = [
+                Mark { at_ns: 10_000, what },
+                Mark { at_ns: 500_000, what: What::Enter(7) },
+                Mark { at_ns: 520_000, what: What::Leave(7) },
+            ];
+            let gap = Gap { start_ns: 0, end_ns: 1_000_000 };
+            let parameters = AttributionParameters::default();
+            attribute(&mut quantum, gap, &marks, parameters, &mut Vec::new());
+            (quantum.faulted, quantum.named_ns, quantum.main)
+        };
+        assert_eq!(quantum_with(What::Fault), (Some(true), None, None));
+        let tick_alone = (Some(false), Some(20_000), Some(Part::Context(7)));
+        assert_eq!(quantum_with(What::Wake(0)), tick_alone);
     }
 
     #[test]

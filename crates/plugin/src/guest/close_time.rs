@@ -197,13 +197,77 @@ mod tests {
         let mut random = Random(4);
         for spans in [16, 23, 40] {
             let rates = (0..2_000).map(|_| {
-                let (counted, length_ns) =
-                    window(&mut random, StopRule::Spans(spans), |_| 1_000);
+                let (counted, length_ns) = window(&mut random, StopRule::Spans(spans), |_| 1_000);
                 counted.len() as f64 * 4e6 / length_ns as f64
             });
             let mean_rate = rates.sum::<f64>() / 2_000.0;
             // A window that closes at the last of these spans has a rate that is 3.2, 2.2 or 1.3 % too high.
             assert!((mean_rate - 1.0).abs() <= 0.006, "{spans}: {mean_rate}");
+        }
+    }
+}
+#[cfg(test)]
+mod scratch {
+    use super::super::enough::WindowProgress;
+    use plugin_interface::until::StopRule;
+    struct R(u64);
+    impl R {
+        fn unit(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        }
+    }
+    #[test]
+    fn scratch_print() {
+        for grow in [false, true] {
+            for one_in in [10.0, 25.0, 50.0] {
+                let mut r = R(3);
+                let mean = 1000.0 * (1.0 + 3.0 / one_in);
+                let (mut c, mut e, mut n) = (0, 0.0, 0);
+                for _ in 0..600 {
+                    let mut p = WindowProgress::new(StopRule::Interval { half_ppm: 50_000 });
+                    let mut x: Vec<u64> = Vec::new();
+                    let mut ct = super::CloseTime::new(0);
+                    let ph = r.unit() * 4e6;
+                    loop {
+                        let f = if r.unit() * one_in < 1.0 { 4.0 } else { 1.0 };
+                        x.push((1000.0 * f * (0.95 + 0.1 * r.unit())) as u64);
+                        p.add_time(1, x[x.len() - 1]);
+                        if !grow && p.is_enough() { break; }
+                        let t = (ph + (x.len() - 1) as f64 * 4e6) as u64;
+                        if grow && (0..40).any(|s| ct.is_due(t + s * 100_000, || p.is_enough())) { break; }
+                    }
+                    let k = x.len() as f64;
+                    let m = x.iter().sum::<u64>() as f64 / k;
+                    let s = x.iter().map(|v| (*v as f64 - m).powi(2)).sum::<f64>();
+                    let h = 2.0 * (s / (k - 1.0) / k).sqrt();
+                    c += u32::from((m - mean).abs() <= h);
+                    e += m / mean - 1.0;
+                    n += x.len();
+                }
+                println!("SCRATCH grow {grow} 1/{one_in}: cov {} bias {} n {}", f64::from(c) / 600.0, e / 600.0, n / 600);
+            }
+        }
+        for spans in [16, 23, 40] {
+            let mut r = R(4);
+            let mut rates = 0.0;
+            for _ in 0..2000 {
+                let mut p = WindowProgress::new(StopRule::Spans(spans));
+                let ph = r.unit() * 4e6;
+                let mut ct = super::CloseTime::new(0);
+                let mut n = 0u64;
+                let mut t = 0u64;
+                loop {
+                    while ph + n as f64 * 4e6 <= t as f64 { n += 1; p.add_time(1, 1000); }
+                    if ct.is_due(t, || p.is_enough()) { break; }
+                    t += 100_000;
+                }
+                rates += n as f64 * 4e6 / t as f64;
+            }
+            println!("SCRATCH rate {spans}: {}", rates / 2000.0);
         }
     }
 }

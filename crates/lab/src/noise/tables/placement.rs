@@ -1,7 +1,7 @@
 //! Table `placement`: the slowdown of a quantum of fixed work while a handler runs, by the CPUs of loop and handler.
 //! The loop `fwq` must run with tracing, and the topology must be known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use record::{Absence, Columns, Format, Table, column};
 
@@ -9,6 +9,7 @@ use super::super::placement::{ConcurrentActivity, CpuActivity, Relation, concurr
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample};
 use super::aftermath::Mean;
 use super::all_rows;
+use crate::cpu_warnings::cpus_in_words;
 
 const TABLE: &str = "placement";
 
@@ -51,8 +52,9 @@ fn columns<'a>() -> Columns<'a, Row> {
             .uint(|row: &Row| row.cpu),
         column(
             "quantum_count",
-            "Quanta that overlap a handler on handler_cpu while nothing else ran on any CPU, of the \
-             quanta that are kept: the first 10,000 of the loop.",
+            "Quanta that overlap a handler on handler_cpu while nothing else ran on any observed CPU, of the \
+             quanta that are kept: the first 10,000 of the loop. Observed are all CPUs on sim, and on live those \
+             with a loop.",
         )
         .shown_as("quanta", 80)
         .uint(|row: &Row| row.excess.count),
@@ -77,14 +79,14 @@ fn columns<'a>() -> Columns<'a, Row> {
             }),
         column(
             "excluded_count",
-            "Quanta that overlap a handler on handler_cpu and other work on any CPU, of the quanta that \
+            "Quanta that overlap a handler on handler_cpu and other work on any observed CPU, of the quanta that \
              are kept.",
         )
         .shown_as("excluded", 40)
         .uint(|row: &Row| row.excluded),
         column(
             "undisturbed_count",
-            "Quanta of this loop during which nothing else ran on any CPU, of the quanta that are kept: \
+            "Quanta of this loop during which nothing else ran on any observed CPU, of the quanta that are kept: \
              the first 10,000.",
         )
         .detail()
@@ -127,7 +129,27 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     rows.sort_by_key(|row| (row.relation, row.handler_cpu, row.cpu));
     let found: Vec<Relation> = rows.iter().map(|row| row.relation).collect();
     let table = columns().table(TABLE, doc, rows).displayed(all_rows());
-    (table, absent_relations(&loops, &found))
+    let mut absent = absent_relations(&loops, &found);
+    if !loops.is_empty() {
+        absent.extend(unobserved_cpus(samples));
+    }
+    (table, absent)
+}
+
+/// The online CPUs whose activity no loop observes. `None` if there are none.
+fn unobserved_cpus(samples: &[NoiseSample]) -> Option<Absence> {
+    let has_quanta = |sample: &&NoiseSample| {
+        sample.cpus.iter().any(|cpu| matches!(cpu.result, LoopResult::Quanta(_)))
+    };
+    let cpus = samples.iter().filter(has_quanta).flat_map(|sample| &sample.unobserved_cpus);
+    let cpus: BTreeSet<u32> = cpus.copied().collect();
+    if cpus.is_empty() {
+        return None;
+    }
+    let cpus = cpus_in_words(&cpus.into_iter().collect::<Vec<u32>>());
+    let reason = "no loop runs there, so irqlab does not know what did: other work on these CPUs counts as nothing, and \
+                  can make undisturbed quanta longer";
+    Some(Absence::new(TABLE, format!("activity of {cpus}"), reason))
 }
 
 /// Quanta of a loop by the concurrent activity.
@@ -275,6 +297,19 @@ mod tests {
         }
         let absent: Vec<&str> = absent.iter().map(|absence| absence.what.as_str()).collect();
         assert_eq!(absent, ["other socket"]);
+    }
+
+    #[test]
+    fn cpus_without_a_loop_have_no_known_activity() {
+        let observed = || sample(vec![looping(1, 10)], vec![activity(1, 0, true)]);
+        let absences = |sample: NoiseSample| -> Vec<String> {
+            let absent = placement(&[sample]).1;
+            let all = absent.into_iter().map(|absence| absence.what);
+            all.filter(|what| what.starts_with("activity")).collect()
+        };
+        let sample = NoiseSample { unobserved_cpus: vec![0, 2, 3], ..observed() };
+        assert_eq!(absences(sample), ["activity of CPUs 0,2-3"]);
+        assert_eq!(absences(observed()), [""; 0]);
     }
 
     #[test]

@@ -84,8 +84,12 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
         ),
         column("duration_ns", "Duration of the quantum.")
             .uint(|(.., quantum): &Row<'_>| quantum.time_ns),
-        column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
-            .uint(|(.., quantum): &Row<'_>| quantum.named_ns),
+        column(
+            "attributed_ns",
+            "Part that kernel events attribute to contexts and tasks. Absent on live for a quantum with a page fault, \
+             whose end no event shows.",
+        )
+        .uint(|(.., quantum): &Row<'_>| quantum.named_ns),
         cause_columns("largest", "context or task with the largest part of attributed_ns")
             .of(|(sample, _, quantum): &Row<'_>| (quantum.main, sample.names.as_slice())),
         column("has_page_fault", "Whether the loop had a page fault in the quantum.")

@@ -36,7 +36,11 @@ impl Sums {
 
 /// The columns of the sums, which both tables share.
 fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
-    let held_ns = |sums: &Sums| sums.held_ticks.map(|ticks| sample.ns_of(ticks as f64));
+    // Without a release, a lock was held for an unknown time, not for none.
+    let held_ns = |sums: &Sums| {
+        let ticks = sums.held_ticks.filter(|_| sums.releases > 0)?;
+        Some(sample.ns_of(ticks as f64))
+    };
     Columns::all([
         column("acquire_count", "How often the kernel takes a lock here.")
             .shown_as("acquires", 95)
@@ -55,8 +59,8 @@ fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
             .real(|sums: &Sums| sample.ns_of(sums.waited_ticks as f64)),
         column(
             "held_total_ns",
-            "Total time that the lock is held; absent for readers, because several can hold a \
-             lock at once.",
+            "Total time that the lock is held, over release_count: a lock whose release irqlab did not see adds nothing. \
+             Absent if release_count is 0, and for readers, because several can hold a lock at once.",
         )
         .title("held")
         .format(Format::Microseconds)
@@ -64,14 +68,18 @@ fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
         .real(move |sums: &Sums| held_ns(sums)),
         column(
             "held_mean_ns",
-            "Mean time that the lock is held, over the releases that irqlab saw; absent if it saw none.",
+            "held_total_ns over release_count.",
         )
         .title("mean")
         .format(Format::Microseconds)
         .priority(60)
-        .real(move |sums: &Sums| {
-            if sums.releases == 0 { None } else { Some(held_ns(sums)? / sums.releases as f64) }
-        }),
+        .real(move |sums: &Sums| Some(held_ns(sums)? / sums.releases as f64)),
+        column(
+            "release_count",
+            "How often irqlab saw the release of a lock that was taken here in the window.",
+        )
+        .detail()
+        .uint(|sums: &Sums| sums.releases),
     ])
 }
 

@@ -20,7 +20,7 @@ pub(super) use locks::{locks, service_locks};
 pub(super) use misses::misses;
 pub(super) use modes::modes;
 pub(super) use profile::profile;
-pub(super) use services::services;
+pub(super) use services::{services, unknown_time};
 pub(super) use waits::waits;
 
 use record::{Columns, column};
@@ -32,7 +32,8 @@ use super::sample::{ServiceStats, ServicesSample};
 /// The columns that name a service.
 fn key_columns<'a>() -> Columns<'a, ServiceName> {
     let class = "Kind of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
-                 kernel thread, other; user, page walk, probes (irqlab's own) and idle complete the sum.";
+                 lock, kernel thread, other; user, page walk, unknown (the kernel's or user mode's), probes (irqlab's own) \
+                 and idle complete the sum.";
     Columns::all([
         column("class", class)
             .priority(98)
@@ -238,6 +239,70 @@ pub(super) mod tests {
         assert_eq!((functions.len(), sum), (1_001, 1_530_065.0));
         assert_eq!(numbers("miss_functions", "self_count"), functions);
         assert_eq!(numbers("misses", "per_kilo_instruction_ratio"), [Some(70.0)]);
+    }
+
+    #[test]
+    fn shares_of_the_kernel_name_every_class_that_they_leave_out() {
+        let table = services(&sample());
+        let doc = &table.column("kernel_ratio").unwrap().doc;
+        let all = [
+            Class::User,
+            Class::PageWalk,
+            Class::Unknown,
+            Class::Probes,
+            Class::Idle,
+            Class::Syscall,
+            Class::Lock,
+            Class::KernelThread,
+            Class::Other,
+        ];
+        for class in all {
+            let is_named = doc.contains(class.label());
+            assert_eq!(is_named, !class.is_kernel(), "{}: {doc}", class.label());
+        }
+    }
+
+    #[test]
+    fn much_unknown_time_has_a_warning() {
+        let warning = |unknown_ticks| {
+            let mut sample = sample();
+            let kernel = ServiceStats { self_ticks: Some(30), ..sample.services[0].clone() };
+            let unknown = ServiceStats {
+                class: Class::Unknown,
+                self_ticks: Some(unknown_ticks),
+                ..kernel.clone()
+            };
+            sample.services = vec![kernel, unknown];
+            unknown_time(&sample)
+        };
+        assert_eq!(warning(0), None);
+        let share = "70.0 % of the time that may be the kernel's has no known service, so a share of 30.0 % to 100 %";
+        assert!(warning(70).is_some_and(|warning| warning.contains(share)));
+    }
+
+    #[test]
+    fn held_times_are_absent_if_no_release_was_seen() {
+        let lock = |releases, held_ticks| crate::services::sample::LockStats {
+            class: Class::Syscall,
+            service: "write".to_owned(),
+            kind: "mutex".to_owned(),
+            spins: false,
+            place: "pipe_write+0x10".to_owned(),
+            lock: None,
+            acquires: 3,
+            contended: 0,
+            waited_ticks: 0,
+            releases,
+            held_ticks,
+        };
+        let cells = |lock| {
+            let table = locks(&sample(), &[lock]);
+            ["release_count", "held_total_ns", "held_mean_ns"]
+                .map(|column| table.get(&table.rows()[0], column).unwrap().clone())
+        };
+        assert_eq!(cells(lock(0, Some(0))), [0_u64.into(), Value::Absent, Value::Absent]);
+        assert_eq!(cells(lock(2, Some(70))), [2_u64.into(), Value::Real(70.0), Value::Real(35.0)]);
+        assert_eq!(cells(lock(2, None)), [2_u64.into(), Value::Absent, Value::Absent]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
 use stats::Distribution;
 
+use super::super::class::Class;
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::sample::{ServiceStats, ServicesSample, Times, Undelivered};
 use super::modes::REPETITIONS_COUNT;
@@ -13,6 +14,25 @@ use crate::quantiles::{interval_columns, interval_link};
 
 /// Quantiles: suffix of the column, and share in units of 1/100,000.
 const QUANTILES: [(&str, u32); 2] = [("p50", 50_000), ("p99", 99_000)];
+
+/// More unknown time than this ratio of the kernel's and the unknown time has a warning.
+const UNKNOWN_RATIO: f64 = 0.01;
+
+/// A warning if much time may be the kernel's or not: `kernel_ratio` is over the known time of the kernel only. `None`
+/// with little unknown time.
+pub(in super::super) fn unknown_time(sample: &ServicesSample) -> Option<String> {
+    let unknown = sample.ticks(|service| service.class == Class::Unknown)?;
+    let known = sample.ticks(is_kernel).unwrap_or(0);
+    let share = ratio(Some(unknown), Some(known + unknown))?;
+    (share > UNKNOWN_RATIO).then(|| {
+        format!(
+            "kernel_ratio is over the time of known services: {:.1} % of the time that may be the kernel's has no known \
+             service, so a share of {:.1} % to 100 % of all of the kernel's time is shown as 100 %",
+            100.0 * share,
+            100.0 * (1.0 - share)
+        )
+    })
+}
 
 fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     let kernel_ticks = sample.ticks(is_kernel);
@@ -55,7 +75,7 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
         column(
             "kernel_ratio",
             "Share of the kernel's time: self_total_ns over that of all rows but user, page walk, \
-             probes and idle.",
+             unknown, probes and idle. Absent in these rows.",
         )
         .shown_as("% kernel", 97)
         .real(move |service: &ServiceStats| share_of_kernel(service)),
