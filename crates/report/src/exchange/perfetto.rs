@@ -465,7 +465,7 @@ fn fixed_work(run: &Run, table: &Table) -> Vec<Group> {
         |row| {
             let largest = [text(row, "largest_kind"), text(row, "largest_name")].join(" ");
             let name = match uint(row, "attributed_ns") {
-                None => "fwq quantum, cause not traced".to_owned(),
+                None => "fwq quantum, cause not known".to_owned(),
                 Some(0) => "no kernel event".to_owned(),
                 Some(_) => largest,
             };
@@ -793,7 +793,7 @@ mod tests {
         let bytes = perfetto(&run).unwrap();
         let names: Vec<String> =
             read(&bytes).into_values().flatten().map(|(_, name, ..)| name).collect();
-        assert_eq!(names, ["fwq quantum, cause not traced", "no kernel event"]);
+        assert_eq!(names, ["fwq quantum, cause not known", "no kernel event"]);
         let file = TraceFile::decode(bytes.as_slice()).unwrap();
         let tracks = file.packet.iter().filter_map(|packet| packet.track_descriptor.clone());
         let headings: Vec<String> = tracks.map(|track| track.name.unwrap()).collect();

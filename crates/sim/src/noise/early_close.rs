@@ -3,8 +3,8 @@
 //! The guest does not see the close. Its clock jumps to the end of the window that it knows, and its loop ends there with
 //! the jump in the last record. The results of the loop end where the window closed, so what comes later is cut off.
 //!
-//! A gap or a quantum that was open at the close is left out, and the loop's window ends before it. Often that is the
-//! interrupt after which the plugin closed the window: without its length, its time must not be in the window either.
+//! The plugin closes a window at a time that does not depend on the loop's events. A gap or a quantum that was open then is
+//! left out, and the loop's window ends before it: without its length, its time must not be in the window either.
 //!
 //! The clock jumps to the same time on all CPUs. A loop that began later than the plugin expects runs on after the jump,
 //! at another speed, because the plugin records nothing any more. Its counts of iterations are then of no use.

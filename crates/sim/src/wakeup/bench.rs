@@ -616,7 +616,8 @@ fn flight_record(
         recorder.record(&marks);
     }
     // The guest closes the recorded region some time after the window.
-    let ends = response.threads.iter().map(|thread| thread.run.start_ns + thread.run.window_ns);
+    let runs = response.threads.iter().map(|thread| &thread.run);
+    let ends = runs.map(|run| run.start_ns.saturating_add(run.window_ns));
     recorder.end_at(end_ns.or_else(|| ends.max()).unwrap_or(u64::MAX));
     Some(recorder)
 }
