@@ -95,8 +95,8 @@ impl FlightRecorder {
         }
     }
 
-    /// Ends the record at this time: the end of the window. Later marks have no part in it. Does nothing if the record
-    /// has an end.
+    /// Ends the record at this time: the end of the window. Later marks have no part in it. Does nothing if the end is
+    /// known.
     pub fn end_at(&mut self, end_ns: u64) {
         if self.end_ns.is_none() {
             self.end_ns = Some(end_ns);

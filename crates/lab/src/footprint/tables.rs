@@ -422,8 +422,8 @@ fn reason_disagreement(user_misses: Mean, by_time: &DisplacedLines) -> Option<St
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
-/// The rounds whose curve does not rise, in words. `None` if all curves rise, or the series has too few rounds for
-/// estimates by round.
+/// The rounds whose curve does not rise, in words. `None` if all curves rise, or if fewer than [`ROUNDS_MIN`] rounds
+/// were planned.
 fn reason_flat_rounds(series: &Series) -> Option<String> {
     let numbers: Vec<String> = rounds::flat_rounds(series).iter().map(u64::to_string).collect();
     match &numbers[..] {

@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_quantum_with_a_page_fault_has_no_attributed_time() {
-        let quantum_with = |what| {
+        let attributed_with = |what| {
             let mut quantum = Quantum::untraced(0, 1_000_000);
             let marks = [
                 Mark { at_ns: 10_000, what },
@@ -281,9 +281,9 @@ mod tests {
             attribute(&mut quantum, gap, &marks, parameters, &mut Vec::new());
             (quantum.faulted, quantum.named_ns, quantum.main)
         };
-        assert_eq!(quantum_with(What::Fault), (Some(true), None, None));
+        assert_eq!(attributed_with(What::Fault), (Some(true), None, None));
         let tick_alone = (Some(false), Some(20_000), Some(Part::Context(7)));
-        assert_eq!(quantum_with(What::Wake(0)), tick_alone);
+        assert_eq!(attributed_with(What::Wake(0)), tick_alone);
     }
 
     #[test]

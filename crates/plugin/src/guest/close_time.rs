@@ -1,8 +1,8 @@
 //! Decides at which time a region that has measured enough closes ([`CloseTime`]). [`Spans`](super::spans::Spans) asks it
 //! at the end of each time slice.
 //!
-//! A region that closes as soon as the rule of `enough` holds closes at an event, and at results that agree by chance.
-//! Both distort what the region measured:
+//! If a region closed as soon as the rule of `enough` holds, it would close at an event, and often when results agree by
+//! chance. Both distort the results:
 //!
 //! - The number of events divided by the time until the last one is too high, by up to one event.
 //! - An interval that is narrow by chance is too narrow, and often has its mean at the wrong place (Chow and Robbins, On
@@ -18,7 +18,7 @@ use plugin_interface::until::EARLY_END_NS_MIN;
 /// The time of the first check. The region then closes at [`EARLY_END_NS_MIN`].
 const FIRST_CHECK_NS: u64 = EARLY_END_NS_MIN / 3 * 2;
 
-/// What comes next in a region. Times count from the end of the warm-up, ns.
+/// The next step of a region. Times count from the end of the warm-up, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The rule is checked at this time.
@@ -164,8 +164,8 @@ mod tests {
         (cycles, 1_000.0 * (1.0 + 3.0 / one_in as f64))
     }
 
-    /// Of 600 windows that end at ± 5 %, the share whose interval contains the mean of all spans, and the mean error of
-    /// the windows' means, as a ratio.
+    /// Simulates 600 windows that end at ± 5 %. Returns the ratio of windows whose interval contains the true mean, and the
+    /// mean relative error of the windows' means.
     fn coverage_and_bias(one_in: u64) -> (f64, f64) {
         let mut random = Random(3);
         let (cycles, mean) = with_outliers(one_in);
@@ -175,7 +175,7 @@ mod tests {
             let count = spans.len() as f64;
             let found = spans.iter().sum::<u64>() as f64 / count;
             let squares: f64 = spans.iter().map(|span| (*span as f64 - found).powi(2)).sum();
-            // With so many spans, Student's t is 2.0 or less.
+            // Student's t is 2.0 from 60 spans on.
             let half_width = 2.0 * (squares / (count - 1.0) / count).sqrt();
             covered += u32::from((found - mean).abs() <= half_width);
             errors += found / mean - 1.0;
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn intervals_of_windows_that_end_at_a_narrow_one_contain_the_mean() {
-        for (one_in, coverage_min, bias_max) in [(10, 0.93, 0.005), (25, 0.87, 0.015)] {
+        for (one_in, coverage_min, bias_max) in [(10, 0.93, 0.005), (25, 0.88, 0.012)] {
             let (coverage, bias) = coverage_and_bias(one_in);
             assert!(coverage >= coverage_min, "1 in {one_in}: coverage {coverage}");
             assert!(bias.abs() <= bias_max, "1 in {one_in}: bias {bias}");
@@ -201,73 +201,8 @@ mod tests {
                 counted.len() as f64 * 4e6 / length_ns as f64
             });
             let mean_rate = rates.sum::<f64>() / 2_000.0;
-            // A window that closes at the last of these spans has a rate that is 3.2, 2.2 or 1.3 % too high.
-            assert!((mean_rate - 1.0).abs() <= 0.006, "{spans}: {mean_rate}");
-        }
-    }
-}
-#[cfg(test)]
-mod scratch {
-    use super::super::enough::WindowProgress;
-    use plugin_interface::until::StopRule;
-    struct R(u64);
-    impl R {
-        fn unit(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-        }
-    }
-    #[test]
-    fn scratch_print() {
-        for grow in [false, true] {
-            for one_in in [10.0, 25.0, 50.0] {
-                let mut r = R(3);
-                let mean = 1000.0 * (1.0 + 3.0 / one_in);
-                let (mut c, mut e, mut n) = (0, 0.0, 0);
-                for _ in 0..600 {
-                    let mut p = WindowProgress::new(StopRule::Interval { half_ppm: 50_000 });
-                    let mut x: Vec<u64> = Vec::new();
-                    let mut ct = super::CloseTime::new(0);
-                    let ph = r.unit() * 4e6;
-                    loop {
-                        let f = if r.unit() * one_in < 1.0 { 4.0 } else { 1.0 };
-                        x.push((1000.0 * f * (0.95 + 0.1 * r.unit())) as u64);
-                        p.add_time(1, x[x.len() - 1]);
-                        if !grow && p.is_enough() { break; }
-                        let t = (ph + (x.len() - 1) as f64 * 4e6) as u64;
-                        if grow && (0..40).any(|s| ct.is_due(t + s * 100_000, || p.is_enough())) { break; }
-                    }
-                    let k = x.len() as f64;
-                    let m = x.iter().sum::<u64>() as f64 / k;
-                    let s = x.iter().map(|v| (*v as f64 - m).powi(2)).sum::<f64>();
-                    let h = 2.0 * (s / (k - 1.0) / k).sqrt();
-                    c += u32::from((m - mean).abs() <= h);
-                    e += m / mean - 1.0;
-                    n += x.len();
-                }
-                println!("SCRATCH grow {grow} 1/{one_in}: cov {} bias {} n {}", f64::from(c) / 600.0, e / 600.0, n / 600);
-            }
-        }
-        for spans in [16, 23, 40] {
-            let mut r = R(4);
-            let mut rates = 0.0;
-            for _ in 0..2000 {
-                let mut p = WindowProgress::new(StopRule::Spans(spans));
-                let ph = r.unit() * 4e6;
-                let mut ct = super::CloseTime::new(0);
-                let mut n = 0u64;
-                let mut t = 0u64;
-                loop {
-                    while ph + n as f64 * 4e6 <= t as f64 { n += 1; p.add_time(1, 1000); }
-                    if ct.is_due(t, || p.is_enough()) { break; }
-                    t += 100_000;
-                }
-                rates += n as f64 * 4e6 / t as f64;
-            }
-            println!("SCRATCH rate {spans}: {}", rates / 2000.0);
+            // If the window closed at the last span, its rate would be 3.2, 2.2 or 1.3 % too high.
+            assert!((mean_rate - 1.0).abs() <= 0.002, "{spans}: {mean_rate}");
         }
     }
 }

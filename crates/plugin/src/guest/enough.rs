@@ -17,7 +17,7 @@ const SHARE_PERCENT_MIN: u128 = 90;
 const BATCHES_MIN: usize = 16;
 /// The least number of spans for a confidence interval. Fewer spans are too often without any of the context's long spans,
 /// and then agree by chance.
-const INTERVAL_SPANS_MIN: u64 = 32;
+const INTERVAL_SPANS_MIN: u64 = 40;
 /// 97.5 % quantile of Student's t for 15 degrees of freedom. With more batches the exact quantile would be smaller, so
 /// intervals are never too narrow.
 const T_QUANTILE: f64 = 2.131;

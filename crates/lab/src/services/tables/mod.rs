@@ -244,7 +244,7 @@ pub(super) mod tests {
     #[test]
     fn shares_of_the_kernel_name_every_class_that_they_leave_out() {
         let table = services(&sample());
-        let doc = &table.column("kernel_ratio").unwrap().doc;
+        let doc = &table.columns[table.column("kernel_ratio").unwrap()].doc;
         let all = [
             Class::User,
             Class::PageWalk,
