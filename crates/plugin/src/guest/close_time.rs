@@ -8,8 +8,8 @@
 //! - An interval that is narrow by chance is too narrow, and often has its mean at the wrong place (Chow and Robbins, On
 //!   the asymptotic theory of fixed-width sequential confidence intervals for the mean, Ann. Math. Statist. 36, 1965).
 //!
-//! So the rule is checked only at fixed times, each 5/4 of the one before, and the region closes after half of that time
-//! more. The events of this last third have no part in the decision, and its end does not depend on them. A few
+//! So the rule is checked only at fixed times, each 5/4 of the time before. The region closes after half of that time more, if
+//! the rule holds then, too. This end is a time, and not an event. A few
 //! observations after the stop restore the coverage (Starr, On the asymptotic efficiency of a sequential procedure for
 //! estimating the mean, Ann. Math. Statist. 37, 1966).
 

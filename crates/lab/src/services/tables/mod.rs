@@ -266,7 +266,11 @@ pub(super) mod tests {
     fn much_unknown_time_has_a_warning() {
         let warning = |unknown_ticks| {
             let mut sample = sample();
-            let kernel = ServiceStats { self_ticks: Some(30), ..sample.services[0].clone() };
+            let kernel = ServiceStats {
+                class: Class::Syscall,
+                self_ticks: Some(30),
+                ..sample.services[0].clone()
+            };
             let unknown = ServiceStats {
                 class: Class::Unknown,
                 self_ticks: Some(unknown_ticks),
