@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(closes_at(0, |now| now >= 21 * MS), 39_100_000);
         assert_eq!(closes_at(0, |now| now >= 25 * MS), 39_100_000);
         // The rule no longer holds when the region would close, so the checks go on, the next ones at 40.7 and 50.9 ms.
-        let fails_again = |now| (now >= 21 * MS && now < 30 * MS) || now >= 50 * MS;
+        let fails_again = |now| (21 * MS..30 * MS).contains(&now) || now >= 50 * MS;
         assert!((76 * MS..77 * MS).contains(&closes_at(0, fails_again)));
     }
 
