@@ -9,6 +9,8 @@
 //!
 //! The bytes come from a guest, so they may be anything: no bytes may cause a panic.
 
+mod vector;
+
 use std::ops::Range;
 
 use iced_x86::{
@@ -20,6 +22,7 @@ use iced_x86::{
 use crate::address::VirtualAddress;
 use crate::core::{self, ADDRESS_HAS_INDEX, Instruction, Register, Special, StringOperation, Unit};
 use crate::predict::BranchKind;
+use vector::vector_class;
 
 /// Maximum length of an instruction, in bytes.
 const BYTES_MAX: usize = 15;
@@ -556,7 +559,7 @@ fn string_operation(decoded: &X86) -> Option<StringOperation> {
             Some(StringOperation::Load)
         }
         Mnemonic::Scasb | Mnemonic::Scasw | Mnemonic::Scasd | Mnemonic::Scasq => {
-            Some(StringOperation::Compare)
+            Some(StringOperation::Scan)
         }
         Mnemonic::Cmpsb | Mnemonic::Cmpsw | Mnemonic::Cmpsd | Mnemonic::Cmpsq => {
             Some(StringOperation::Compare)
@@ -688,20 +691,7 @@ fn core_operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
         (Mnemonic::Pdep | Mnemonic::Pext, _) => CoreOperation::BitDeposit,
         (Mnemonic::Crc32, _) => CoreOperation::Crc32,
         (_, Unit::Divide) if operand_bytes(decoded) <= 4 => CoreOperation::Divide32,
-        (_, Unit::FloatMultiply) if is_product(decoded) => CoreOperation::FloatMultiplyOnly,
-        (_, Unit::FloatMultiply) if mnemonic_text(decoded).starts_with('p') => {
-            CoreOperation::VectorMultiply
-        }
-        (_, Unit::FloatDivide) if is_root(decoded) => CoreOperation::FloatRoot,
-        (_, Unit::FloatAdd) if crosses_register_kinds(decoded) => CoreOperation::Convert,
-        (_, Unit::FloatAdd) if mnemonic_text(decoded).contains("comi") => CoreOperation::FloatFlags,
-        (_, Unit::Shuffle) => match mnemonic_text(decoded) {
-            // No model states a latency of `pclmulqdq`. It is near that of AES: 3 cycles on Intel's cores, 4 on AMD's.
-            name if name.starts_with("aes") || name.starts_with("pclmul") => CoreOperation::Aes,
-            name if name.starts_with("sha") => CoreOperation::Sha,
-            _ if crosses_register_kinds(decoded) => CoreOperation::Cross,
-            _ => return None,
-        },
+        _ if unit.is_vector() => return vector_class(decoded).operation,
         _ => return None,
     };
     Some(operation)
@@ -719,16 +709,6 @@ fn operand_bytes(decoded: &X86) -> usize {
 fn mnemonic_text(decoded: &X86) -> String {
     let name = format!("{:?}", decoded.mnemonic());
     name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase()
-}
-
-/// Whether a floating-point multiplication adds nothing.
-fn is_product(decoded: &X86) -> bool {
-    mnemonic_text(decoded).starts_with("mul")
-}
-
-fn is_root(decoded: &X86) -> bool {
-    let name = mnemonic_text(decoded);
-    name.starts_with("sqrt") || name.starts_with("fsqrt")
 }
 
 /// Whether the instruction has both a general register and a vector register as operands.
@@ -806,8 +786,12 @@ fn add_flags(decoded: &X86, registers: &mut UsedRegisters) {
     if is_repeated_comparison(decoded) {
         registers.read.push(Register::FLAGS);
     }
+    // An instruction that keeps the zero flag writes the carry alone, and the overflow flag at most. Few instructions read
+    // the overflow flag, so `rcl` by one counts as if it wrote all flags.
+    let defined = modified & !decoded.rflags_undefined();
     if modified & RflagsBits::CF != 0 {
-        registers.written.push(Register::FLAGS);
+        let writes_others = defined & FLAGS_BUT_CARRY != 0 || modified & RflagsBits::ZF != 0;
+        registers.written.push(if writes_others { Register::FLAGS } else { Register::CARRY });
     } else if modified & FLAGS_BUT_CARRY != 0 {
         registers.written.push(Register::FLAGS_BUT_CARRY);
     }
@@ -815,8 +799,7 @@ fn add_flags(decoded: &X86, registers: &mut UsedRegisters) {
         registers.read.push(Register::X87_CONDITIONS);
     }
     // Only comparisons set all of them. Other instructions leave most undefined, so no program reads them.
-    let defined = modified & !decoded.rflags_undefined() & X87_CONDITIONS;
-    if defined == X87_CONDITIONS {
+    if defined & X87_CONDITIONS == X87_CONDITIONS {
         registers.written.push(Register::X87_CONDITIONS);
     }
 }
@@ -988,7 +971,10 @@ fn execution_unit(
         // A prefetch takes a load unit, and nothing waits for it.
         _ if is_prefetch(decoded.mnemonic()) => Some(Unit::Load),
         _ if accesses_memory && only_moves => None,
-        _ if has_vector_register(decoded) || uses_x87(registers) => Some(vector_unit(decoded)),
+        _ if accesses_memory && is_broadcast_load(decoded.mnemonic()) => None,
+        _ if has_vector_register(decoded) || uses_x87(registers) => {
+            Some(vector_class(decoded).unit)
+        }
         _ if registers.written.is_empty() && !accesses_memory && decoded.rflags_modified() == 0 => {
             None
         }
@@ -1006,6 +992,17 @@ fn is_prefetch(mnemonic: Mnemonic) -> bool {
         Prefetch, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw, Prefetchwt1,
     };
     let all = [Prefetch, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw, Prefetchwt1];
+    all.contains(&mnemonic)
+}
+
+/// Whether the instruction copies a value of 32 bits or more to all parts of a vector register. Load units copy a value
+/// from memory on the way.
+fn is_broadcast_load(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{
+        Vbroadcastf128, Vbroadcasti128, Vbroadcastsd, Vbroadcastss, Vpbroadcastd, Vpbroadcastq,
+    };
+    let all =
+        [Vbroadcastf128, Vbroadcasti128, Vbroadcastsd, Vbroadcastss, Vpbroadcastd, Vpbroadcastq];
     all.contains(&mnemonic)
 }
 
@@ -1088,46 +1085,6 @@ fn is_move(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// The unit of an operation on vector, mask or x87 registers. Chosen by the start of the mnemonic, because there are
-/// about a thousand of them.
-fn vector_unit(decoded: &X86) -> Unit {
-    let name = mnemonic_text(decoded);
-    let starts_with = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
-    if starts_with(&["div", "sqrt", "fdiv", "fsqrt", "fidiv", "rsqrt14", "fprem"]) {
-        Unit::FloatDivide
-    } else if starts_with(&[
-        "mul", "fmul", "fimul", "fmadd", "fmsub", "fnmadd", "fnmsub", "pmul", "pmadd",
-    ]) {
-        Unit::FloatMultiply
-    } else if starts_with(&[
-        "add", "sub", "fadd", "fsub", "fiadd", "fisub", "cvt", "min", "max", "cmpp", "cmps",
-        "comi", "ucomi", "fcom", "fucom", "round", "hadd", "hsub", "fild", "fist",
-    ]) {
-        Unit::FloatAdd
-    } else if crosses_register_kinds(decoded)
-        || starts_with(&[
-            "pshuf",
-            "shuf",
-            "perm",
-            "punpck",
-            "unpck",
-            "pack",
-            "palign",
-            "aes",
-            "sha",
-            "pclmul",
-            "insert",
-            "extract",
-            "broadcast",
-            "pbroadcast",
-        ])
-    {
-        Unit::Shuffle
-    } else {
-        Unit::Vector
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -1183,7 +1140,7 @@ mod tests {
         same(&[0x0f, 0x94, 0xc0], select.reading(&[RAX, but_carry]).writing(&[RAX]));
         let shift = Instruction::of(Unit::Shift);
         same(&[0x48, 0xc1, 0xe8, 0x03], shift.reading(&[RAX]).writing(&[RAX, FLAGS]));
-        same(&[0x48, 0x0f, 0xa3, 0xd8], shift.reading(&[RAX, RBX]).writing(&[FLAGS]));
+        same(&[0x48, 0x0f, 0xa3, 0xd8], shift.reading(&[RAX, RBX]).writing(&[Register::CARRY]));
         // lea 8(%rbx,%rcx), %rax
         let three = shift.as_operation(crate::core::Operation::LeaThree);
         same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], three.reading(&[RBX, RCX]).writing(&[RAX]));
@@ -1362,6 +1319,19 @@ mod tests {
         assert_eq!(decode(&[0x74, 0x10]).reads(), [but_carry]); // je
         assert_eq!(decode(&[0x77, 0x10]).reads(), [FLAGS, but_carry]); // ja
         assert!(decode(&[0xfa]).writes().is_empty()); // cli
+        let carry_alone: [&[u8]; 5] = [
+            &[0xf9],                               // stc
+            &[0x48, 0x0f, 0xa3, 0xd8],             // bt %rbx, %rax
+            &[0x48, 0xc1, 0xc0, 0x03],             // rol $3, %rax
+            &[0x48, 0xc1, 0xd0, 0x03],             // rcl $3, %rax
+            &[0x66, 0x48, 0x0f, 0x38, 0xf6, 0xc3], // adcx %rbx, %rax
+        ];
+        for bytes in carry_alone {
+            assert!(decode(bytes).writes().contains(&Register::CARRY), "{bytes:02x?}");
+        }
+        let adox = decode(&[0xf3, 0x48, 0x0f, 0x38, 0xf6, 0xc3]); // adox %rbx, %rax
+        assert!(adox.writes().contains(&but_carry) && adox.reads().contains(&but_carry));
+        assert_eq!(decode(&[0x48, 0xc1, 0xe0, 0x03]).writes(), [RAX, FLAGS]); // shl $3, %rax
         assert!(decode(&[0xf2, 0xae]).reads().contains(&FLAGS)); // repne scasb
         assert!(!decode(&[0xae]).reads().contains(&FLAGS)); // scasb
         assert!(!decode(&[0xf3, 0xa4]).reads().contains(&FLAGS)); // rep movsb
@@ -1408,13 +1378,13 @@ mod tests {
 
     #[test]
     fn string_operations_are_recognised() {
-        use StringOperation::{Compare, Copy, Fill, Load};
+        use StringOperation::{Compare, Copy, Fill, Load, Scan};
         let expected: [(&[u8], Option<StringOperation>); 8] = [
             (&[0xf3, 0xa4], Some(Copy)),       // rep movsb
             (&[0xf3, 0x48, 0xa5], Some(Copy)), // rep movsq
             (&[0xf3, 0x48, 0xab], Some(Fill)), // rep stosq
             (&[0xf3, 0xac], Some(Load)),       // rep lodsb
-            (&[0xf2, 0xae], Some(Compare)),    // repne scasb
+            (&[0xf2, 0xae], Some(Scan)),       // repne scasb
             (&[0xf3, 0xa6], Some(Compare)),    // repe cmpsb
             (&[0xa4], None),                   // movsb
             (&[0xf2, 0x0f, 0x10, 0xc1], None), // movsd %xmm1, %xmm0
@@ -1427,7 +1397,7 @@ mod tests {
     #[test]
     fn operations_with_latencies_of_their_own_are_recognised() {
         use crate::core::Operation as Own;
-        let expected: [(&[u8], Own); 16] = [
+        let expected: [(&[u8], Own); 20] = [
             (&[0x66, 0x0f, 0x3a, 0x44, 0xc1, 0], Own::Aes), // pclmulqdq $0, %xmm1, %xmm0
             (&[0xf3, 0x48, 0x0f, 0xb8, 0xc0], Own::PopulationCount),
             (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
@@ -1444,17 +1414,23 @@ mod tests {
             (&[0x66, 0x48, 0x0f, 0x7e, 0xc0], Own::Cross), // movq %xmm0, %rax
             (&[0x66, 0x0f, 0x38, 0xdc, 0xc1], Own::Aes),
             (&[0x0f, 0x38, 0xcb, 0xca], Own::Sha),
+            (&[0x0f, 0x5a, 0xc1], Own::VectorConvert), // cvtps2pd %xmm1, %xmm0
+            (&[0x66, 0x0f, 0x3a, 0x63, 0xc1, 0], Own::StringCompare), // pcmpistri $0, %xmm1, %xmm0
+            (&[0xc4, 0xe2, 0x75, 0x36, 0xc2], Own::LanePermute), // vpermd %ymm2, %ymm1, %ymm0
+            (&[0xc4, 0xe3, 0x7d, 0x39, 0xc1, 1], Own::LaneMove), // vextracti128 $1, %ymm0, %xmm1
         ];
         for (bytes, own) in expected {
             assert!(decode(bytes).takes_latency_of(own), "{bytes:02x?}");
         }
-        // div %rcx, lea 8(%rax), vfmadd231pd, cvtps2pd %xmm1, %xmm0
+        // div %rcx, lea 8(%rax), vfmadd231pd, pshufd $1, %xmm1, %xmm0
         let others: [&[u8]; 4] = [
             &[0x48, 0xf7, 0xf1],
             &[0x48, 0x8d, 0x40, 0x08],
             &[0xc4, 0xe2, 0xed, 0xb8, 0xc1],
-            &[0x0f, 0x5a, 0xc1],
+            &[0x66, 0x0f, 0x70, 0xc1, 1],
         ];
+        // vbroadcastss (%rdi), %ymm0 only loads.
+        assert_eq!(decode(&[0xc4, 0xe2, 0x7d, 0x18, 0x07]).unit, None);
         for bytes in others {
             assert!(!expected.iter().any(|(_, own)| decode(bytes).takes_latency_of(*own)));
         }

@@ -73,7 +73,7 @@ impl LineFillBuffers {
         if wait == 0 && start >= self.all_filled {
             return Served::without_wait_for_buffer(start, false);
         }
-        if access.physical.is_none() {
+        if access.is_of_device() {
             return Served::without_wait_for_buffer(start + wait, wait > 0);
         }
         let line = access.virtual_address.block_number(self.line_shift);

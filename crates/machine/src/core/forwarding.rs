@@ -115,11 +115,13 @@ impl Forwarding {
             return executed;
         }
         if self.logic_cycles > 0 {
-            let flags = ready[register_index(Register::FLAGS.number())];
+            let reads_logic_flags = |flags: Register| {
+                instruction.reads.contains(&flags.number())
+                    && ready[register_index(flags.number())] == logic_flags
+            };
             if instruction.unit == Some(Unit::Select)
-                && instruction.reads.contains(&Register::FLAGS.number())
-                && logic_flags == flags
-                && flags > Cycle::START
+                && logic_flags > Cycle::START
+                && [Register::FLAGS, Register::EARLIER_FLAGS].into_iter().any(reads_logic_flags)
             {
                 return executed + self.logic_cycles;
             }
@@ -142,7 +144,11 @@ impl Forwarding {
             let written = instruction.writes.iter();
             written.for_each(|register| self.added[register_index(*register)] = Cycle::START);
         }
-        if self.logic_cycles > 0 && instruction.writes.contains(&Register::FLAGS.number()) {
+        let writes_flags = || {
+            instruction.writes_register(Register::FLAGS)
+                || instruction.writes_register(Register::FLAGS_BUT_CARRY)
+        };
+        if self.logic_cycles > 0 && writes_flags() {
             self.logic_flags = Cycle::START;
         }
     }

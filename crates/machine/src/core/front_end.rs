@@ -154,7 +154,7 @@ impl FrontEnd {
             ahead: (front.ahead_lines > 0).then(|| RunAhead::new(front.ahead_lines)),
             bytes: (Cycle::START, 0),
             fetching: FetchLimiter::default(),
-            queue: EntryQueue::new(front.queue_entries),
+            queue: EntryQueue::new(front.queue_entries.unwrap_or(1)),
             earliest: Cycle::START,
             decoded: decoded.map(|decoded| DecodedWidths::new(decoded, model.width)),
             block_width: model.width,

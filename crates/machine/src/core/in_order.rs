@@ -3,7 +3,9 @@
 //! [`AnyCore`](super::AnyCore). Each instruction gets all its times when it comes, in program order.
 
 use super::front_end::{Fetched, InstructionTimes};
-use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
+use super::instruction::{
+    Instruction, REGISTERS, Register, Special, Template, UNITS, Unit, register_index,
+};
 use super::model::CoreModel;
 use super::ports::{IssueCycle, Limits};
 use super::ready_time::ReadyTime;
@@ -67,7 +69,7 @@ impl InOrderCore {
         if model.window.is_some() || model.threads.is_some() {
             return None;
         }
-        let limits = Limits::new(model, model.width.min(model.issue_width));
+        let limits = Limits::new(model, model.issue_width());
         let stores = StoreBuffer::new(model.data.store_entries, model.units.store.count);
         Some(InOrderCore {
             common: CommonParts::new(model, data_line_bytes, stores),
@@ -99,7 +101,7 @@ impl InOrderCore {
         self.retire(fetched, waits_for, issued);
         let loaded = self.load((instruction.special, accesses), issued, memory);
         let operation_start = self.operation_start(instruction, issued, loaded.data);
-        let done = self.execute(instruction, (issued, operation_start), loaded.data);
+        let done = self.execute((instruction, accesses), (issued, operation_start), loaded.data);
         let loads_filled = loaded.lines_filled;
         let issued_store = IssuedStore { issued, loads_filled, known: done.cycle() };
         let lines_filled = self.store(instruction, accesses, &issued_store, memory);
@@ -259,7 +261,7 @@ impl InOrderCore {
     /// [`Self::operation_start`].
     fn execute(
         &self,
-        instruction: &Instruction,
+        (instruction, accesses): (&Instruction, &[Access]),
         (issued, operation_start): (Cycle, ReadyTime),
         loaded: ReadyTime,
     ) -> ReadyTime {
@@ -268,7 +270,7 @@ impl InOrderCore {
             Some(_) => operation_start.cycle() + latencies.of_instruction(instruction),
             None => loaded.cycle(),
         };
-        let done = result + latencies.extra_latency(instruction.special);
+        let done = result + latencies.extra_latency_with(instruction.special, accesses);
         ReadyTime::new(done.max(issued.next()), loaded.missed())
     }
 
@@ -327,6 +329,10 @@ impl SingleThreadCore for InOrderCore {
         let mut times = InstructionTimes::default();
         for (index, instruction) in (first..).zip(instructions) {
             times = self.step(block, instruction, accesses.next(index), memory);
+        }
+        if first + instructions.len() == block.len() {
+            let flags = self.ready[register_index(block.flags_but_carry.number())];
+            self.ready[register_index(Register::EARLIER_FLAGS.number())] = flags;
         }
         if branch.is_some() {
             self.common.branch(block, executed.next, times);

@@ -4,6 +4,7 @@
 
 use super::ExecutedBlock;
 use super::code_tags::decoded_tag;
+use super::flags::resolve_flags;
 use super::summary::{BlockSummary, CodeStart};
 use crate::CodeSpan;
 use crate::address::{PhysicalAddress, VirtualAddress};
@@ -58,7 +59,7 @@ impl Unit {
 
     /// Whether the unit operates on vector registers.
     #[inline(always)]
-    pub(super) fn is_vector(self) -> bool {
+    pub(crate) fn is_vector(self) -> bool {
         const VECTOR: u32 = 1 << Unit::FloatAdd as u32
             | 1 << Unit::FloatMultiply as u32
             | 1 << Unit::FloatDivide as u32
@@ -108,10 +109,55 @@ pub enum Operation {
     VectorMultiply,
     /// `and`, `or`, `xor`, `test`, `andn`.
     Logic,
+    /// `pcmpistri`, `pcmpistrm`, `pcmpestri`, `pcmpestrm`.
+    StringCompare,
+    /// `psadbw`, `mpsadbw`, `phminposuw`.
+    ByteSum,
+    /// `dpps`.
+    DotProduct,
+    /// `dppd`.
+    DotProductDouble,
+    /// Horizontal additions and subtractions of floating point, such as `haddps`.
+    HorizontalAdd,
+    /// Minima, maxima and comparisons of floating point that write a vector register, such as `minps`.
+    FloatCompare,
+    /// A conversion between vector registers, such as `cvtss2sd`.
+    VectorConvert,
+    /// `roundps` and the like.
+    Round,
+    /// Approximations of reciprocals and of reciprocal roots: `rcpps`, `rsqrtps`.
+    Reciprocal,
+    /// `pmulld`.
+    VectorMultiply32,
+    /// `ptest`, `vtestps`, `vtestpd`.
+    VectorTest,
+    /// Moves between halves of 256 bits: `vperm2i128`, `vextracti128` and the like.
+    LaneMove,
+    /// Permutations of elements between halves of 256 bits: `vpermd` and the like.
+    LanePermute,
+    /// Operations that spread 128 bits over 256: `vinserti128`, `vpbroadcastd`, `vpmovzxbw` and the like.
+    LaneWiden,
+    /// `pcmpgtq`.
+    VectorCompare64,
+    /// `aesimc`, `aeskeygenassist`.
+    AesKey,
+    /// `sha1nexte`, `sha1msg1`, `sha256msg1` and the like.
+    ShaMessage,
 }
 
 /// The number of kinds of [`Operation`].
-pub(super) const OPERATIONS: usize = 19;
+pub(super) const OPERATIONS: usize = 36;
+
+/// The operations that may occupy their unit for another time than the unit's other operations. The order is that of
+/// [`OperationLatencies::intervals`](super::OperationLatencies).
+pub(super) const OPERATIONS_WITH_INTERVAL: [Operation; 6] = [
+    Operation::FloatRoot,
+    Operation::FloatFlags,
+    Operation::StringCompare,
+    Operation::DotProduct,
+    Operation::DotProductDouble,
+    Operation::HorizontalAdd,
+];
 
 /// The effect of an instruction other than reading and writing registers and memory.
 ///
@@ -217,15 +263,21 @@ const NOWHERE: u8 = 127;
 const COUNTER: u8 = 1;
 
 impl Register {
-    /// The condition flags. Instructions that keep the carry write [`Register::FLAGS_BUT_CARRY`] instead.
+    /// The condition flags. An instruction that reads the carry reads this register. An instruction that keeps the carry
+    /// writes [`Register::FLAGS_BUT_CARRY`] instead, and one that writes the carry alone writes [`Register::CARRY`].
     pub const FLAGS: Register = Register(16);
     /// The whole x87 stack.
     pub const X87: Register = Register(17);
     /// The condition codes of x87, which comparisons set and `fnstsw` reads.
     pub const X87_CONDITIONS: Register = Register(18);
-    /// The condition flags without the carry, after an instruction that keeps the carry, such as `inc`. A [`Template`]
-    /// makes readers read [`Register::FLAGS`] instead, unless such an instruction of the block wrote the flags last.
+    /// The condition flags without the carry: written by instructions that keep the carry, such as `inc`. A [`Template`]
+    /// makes readers read the register where the last writer left these flags.
     pub const FLAGS_BUT_CARRY: Register = Register(19);
+    /// The carry alone: written by instructions that keep the zero flag, such as `stc`, `bt` and `adcx`. A [`Template`]
+    /// makes them write [`Register::FLAGS`].
+    pub const CARRY: Register = Register(20);
+    /// The condition flags without the carry, as earlier blocks left them. Cores write it at the end of each block.
+    pub(super) const EARLIER_FLAGS: Register = Register(21);
     pub const STACK_POINTER: Register = Register(4);
 
     /// The register's number in an instruction's lists.
@@ -329,8 +381,10 @@ pub enum StringOperation {
     Fill,
     /// `rep lods`.
     Load,
-    /// `rep scas`, `rep cmps`.
+    /// `rep cmps`.
     Compare,
+    /// `rep scas`.
+    Scan,
 }
 
 /// An instruction as a core sees it. Unused entries of register lists are `NOTHING` or `NOWHERE`.
@@ -514,13 +568,16 @@ impl Instruction {
         self
     }
 
-    /// Marks the instruction as one repetition of a string instruction. A comparison writes the flags, a load does not.
+    /// Marks the instruction as one repetition of a string instruction. A comparison and a scan write the flags, a load
+    /// does not. A comparison has two addresses, a scan has one.
     #[must_use]
     pub fn repeating(mut self, operation: StringOperation) -> Instruction {
         self.flags |= match operation {
             StringOperation::Copy => COPIES,
             StringOperation::Fill => FILLS,
-            StringOperation::Load | StringOperation::Compare => READS_STRING,
+            StringOperation::Load | StringOperation::Compare | StringOperation::Scan => {
+                READS_STRING
+            }
         };
         self
     }
@@ -538,10 +595,10 @@ impl Instruction {
         self.flags & FUSED != 0
     }
 
-    /// Whether the instruction is a floating-point square root.
+    /// The number of the operation in [`OPERATIONS_WITH_INTERVAL`]. `None` for another instruction.
     #[inline]
-    pub(super) fn is_root(&self) -> bool {
-        self.is_operation(Operation::FloatRoot)
+    pub(super) fn interval_number(&self) -> Option<usize> {
+        OPERATIONS_WITH_INTERVAL.iter().position(|operation| self.is_operation(*operation))
     }
 
     /// Whether the instruction is this operation.
@@ -588,7 +645,12 @@ impl Instruction {
             COPIES => Some(StringOperation::Copy),
             FILLS => Some(StringOperation::Fill),
             READS_STRING if self.writes.contains(&Register::FLAGS.0) => {
-                Some(StringOperation::Compare)
+                let has_two_addresses = self.addresses[1] != NOTHING;
+                Some(if has_two_addresses {
+                    StringOperation::Compare
+                } else {
+                    StringOperation::Scan
+                })
             }
             READS_STRING => Some(StringOperation::Load),
             _ => None,
@@ -674,8 +736,7 @@ impl Instruction {
         if self.repeats() {
             return Class::Repetition;
         }
-        let has_interval = self.is_root() || self.is_operation(Operation::FloatFlags);
-        if self.special != Special::None || self.streams() || has_interval {
+        if self.special != Special::None || self.streams() || self.interval_number().is_some() {
             return Class::Any;
         }
         match (self.loads(), self.stores()) {
@@ -741,18 +802,35 @@ impl Instruction {
         self.branch
     }
 
-    fn writes_register(&self, register: Register) -> bool {
+    pub(super) fn writes_register(&self, register: Register) -> bool {
         self.writes.contains(&register.0)
     }
 
-    /// The instruction where the last writer of flags in its block wrote all of them, or the carry, or is unknown.
-    fn reading_all_flags(mut self) -> Instruction {
-        let replacement =
-            if self.reads.contains(&Register::FLAGS.0) { NOTHING } else { Register::FLAGS.0 };
-        let but_carry = Register::FLAGS_BUT_CARRY.0;
-        let read = self.reads.iter_mut().filter(|register| **register == but_carry);
-        read.for_each(|register| *register = replacement);
+    /// The instruction, where it reads `replacement` in place of `register`.
+    pub(super) fn with_read_replaced(
+        mut self,
+        register: Register,
+        replacement: Register,
+    ) -> Instruction {
+        if replacement == register {
+            return self;
+        }
+        let replacement = if self.reads.contains(&replacement.0) { NOTHING } else { replacement.0 };
+        let read = self.reads.iter_mut().filter(|read| **read == register.0);
+        read.for_each(|read| *read = replacement);
         self
+    }
+
+    /// The instruction, where it writes [`Register::FLAGS`] in place of [`Register::CARRY`].
+    pub(super) fn with_carry_as_flags(mut self) -> Instruction {
+        let written = self.writes.iter_mut().filter(|written| **written == Register::CARRY.0);
+        written.for_each(|written| *written = Register::FLAGS.0);
+        self
+    }
+
+    /// The instruction, where it also writes `register`. `None` if its list of written registers is full.
+    pub(super) fn also_writing(mut self, register: Register) -> Option<Instruction> {
+        add_registers(&mut self.writes, NOWHERE, &[register]).then_some(self)
     }
 
     /// Whether a branch tests condition flags only. `loop` and `jrcxz` also read a counter.
@@ -841,6 +919,9 @@ pub struct Template {
     pub(super) fall_through: VirtualAddress,
     /// The target of the branch at its end, if the branch is direct.
     pub(super) target: Option<VirtualAddress>,
+    /// The register with the condition flags but the carry at its end. [`Register::EARLIER_FLAGS`] if the block does not
+    /// write them.
+    pub(super) flags_but_carry: Register,
     pub(super) summary: BlockSummary,
 }
 
@@ -875,17 +956,8 @@ impl Template {
         let line_of_code = |offset: u64| address.plus(offset).block_number(CODE_LINE_SHIFT);
         let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let fuses = layout.fuses_branches && ends_in_pair(instructions);
-        let mut keeps_carry = false;
-        let mut prepare = |(number, instruction): (usize, &Instruction)| {
-            let mut instruction = *instruction;
-            if !keeps_carry {
-                instruction = instruction.reading_all_flags();
-            }
-            if instruction.writes_register(Register::FLAGS) {
-                keeps_carry = false;
-            } else if instruction.writes_register(Register::FLAGS_BUT_CARRY) {
-                keeps_carry = true;
-            }
+        let (resolved, flags_but_carry) = resolve_flags(instructions);
+        let mut prepare = |(number, mut instruction): (usize, Instruction)| {
             let is_second = fuses && number + 1 == instructions.len();
             if layout.follows_stack && instruction.flags & STACK != 0 {
                 instruction = instruction.without_stack_pointer();
@@ -924,7 +996,7 @@ impl Template {
             instruction.classified()
         };
         let mut instructions: Box<[Instruction]> =
-            instructions.iter().enumerate().map(&mut prepare).collect();
+            resolved.into_iter().enumerate().map(&mut prepare).collect();
         if fuses && let [.., before, _] = &mut *instructions {
             // A fused operation must not take the fast path of plain instructions.
             before.flags = before.flags & !PLAIN | FUSED;
@@ -943,6 +1015,7 @@ impl Template {
             second,
             line_shift: layout.line_shift,
             target,
+            flags_but_carry,
         }
     }
 

@@ -18,6 +18,7 @@
 mod chase;
 mod code_tags;
 mod fill_buffers;
+mod flags;
 mod forwarding;
 mod front_end;
 mod in_order;
@@ -53,6 +54,7 @@ use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::cycle::Cycle;
 pub(crate) use instruction::{ADDRESS_HAS_INDEX, CODE_LINE_SHIFT};
 use instruction::{OPERATIONS, SPECIALS, UNITS};
+use store_buffer::{crosses_pages, is_split};
 
 /// An access to memory that an instruction has made. It lies in one page: an access to two pages is
 /// two accesses.
@@ -69,6 +71,12 @@ pub struct Access {
 }
 
 impl Access {
+    /// Whether the access is to a device, which has no line in a cache.
+    #[inline(always)]
+    pub(super) fn is_of_device(&self) -> bool {
+        self.physical.is_none()
+    }
+
     /// The virtual address after the last byte.
     #[inline(always)]
     pub(super) fn end(&self) -> VirtualAddress {
@@ -289,6 +297,8 @@ pub(super) struct Latencies {
     operations: [u64; LATENCIES],
     /// Extra cycles by [`Special`].
     specials: [u64; SPECIALS],
+    /// Extra cycles of a locked instruction whose access crosses lines.
+    split_lock: u64,
     pub(super) forward: u64,
     pub(super) interrupt: u64,
     pub(super) interrupt_drains_stores: bool,
@@ -336,6 +346,7 @@ impl Latencies {
         Latencies {
             operations,
             specials,
+            split_lock: single.split_lock_cycles.unwrap_or(0).into(),
             forward: model.data.forward_cycles.into(),
             interrupt: events.interrupt_cycles.into(),
             interrupt_drains_stores: events.interrupt_drains_stores,
@@ -378,6 +389,15 @@ impl Latencies {
             Special::FlushLine | Special::StoreFence => 0,
             other => self.special(other),
         }
+    }
+
+    /// [`Latencies::extra_latency`] of a special instruction with these accesses.
+    #[inline]
+    pub(super) fn extra_latency_with(&self, special: Special, accesses: &[Access]) -> u64 {
+        let is_split_lock = self.split_lock > 0
+            && special == Special::Atomic
+            && (accesses.iter().any(is_split) || crosses_pages(accesses, false));
+        self.extra_latency(special) + if is_split_lock { self.split_lock } else { 0 }
     }
 
     /// The cycles that a model gives for a special effect.

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::instruction::{Layout, OPERATIONS, UNITS, Unit};
+use super::instruction::{Layout, OPERATIONS, OPERATIONS_WITH_INTERVAL, UNITS, Unit};
 use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::{DirectionModel, PredictorModel};
 
@@ -17,8 +17,10 @@ use crate::predict::{DirectionModel, PredictorModel};
 pub struct CoreModel {
     /// Maximum number of instructions that are fetched, renamed and retired per cycle.
     pub width: u32,
-    /// Maximum number of operations that issue per cycle, on all units together.
-    pub issue_width: u32,
+    /// Maximum number of operations that issue per cycle, on all units together. `None`: `width`. At most `width` in an
+    /// in-order core. A multithreaded core issues one.
+    #[serde(default)]
+    pub issue_width: Option<u32>,
     /// Fetch, decode and renaming.
     pub front: FrontModel,
     /// The out-of-order window. `None`: the core executes in order.
@@ -74,18 +76,25 @@ pub struct StringsModel {
     /// Cycles per repetition of `rep lods`.
     #[serde(default)]
     pub load_cycles: u32,
-    /// Cycles before `rep scas` and `rep cmps`, whose accesses are as wide as a copy's. `None`: the core executes
-    /// each repetition as an instruction.
+    /// Cycles before `rep scas` and `rep cmps`. `None`: the core executes each repetition as an instruction.
     #[serde(default)]
     pub compare_start_cycles: Option<u32>,
+    /// Cycles per repetition of `rep cmps`. Zero: its accesses are as wide as a copy's.
+    #[serde(default)]
+    pub compare_cycles: u32,
+    /// Cycles per repetition of `rep scas`. Zero: its accesses are as wide as a copy's.
+    #[serde(default)]
+    pub scan_cycles: u32,
 }
 
 /// The front end: fetch and decode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontModel {
-    /// Entries of the queue between fetch and renaming, in instructions.
-    pub queue_entries: u32,
+    /// Entries of the queue between fetch and renaming, in instructions. `None` only in a multithreaded core, which fetches
+    /// an instruction when it issues.
+    #[serde(default)]
+    pub queue_entries: Option<u32>,
     /// Cycles from the resolution of a mispredicted branch until the first instruction of the right path enters.
     pub mispredict_cycles: u32,
     /// Cycles without fetch after a taken direct branch that missed the BTB (resteer at decode).
@@ -111,7 +120,8 @@ pub struct FrontModel {
     /// reaches. Zero: a line is requested after the previous line was fetched.
     #[serde(default)]
     pub ahead_lines: u32,
-    /// Whether a taken branch ends the fetch of its cycle.
+    /// Whether a taken branch ends the fetch of its cycle. Only in cores that fetch more than one instruction per cycle.
+    #[serde(default)]
     pub taken_ends_cycle: bool,
     /// Whether the core tracks the stack pointer before execution (stack engine). Pushes, pops, calls and returns
     /// then do not wait for each other.
@@ -225,7 +235,8 @@ pub struct UnitsModel {
     pub vector: UnitModel,
     pub branch: UnitModel,
     pub load: UnitModel,
-    /// Stores, until they can retire. The number of units also limits the stores that drain to the cache per cycle.
+    /// Stores, until they can retire. The number of units also limits the stores that drain to the cache per cycle. Without
+    /// a window, stores retire after their issue, and the latency is 1.
     pub store: UnitModel,
     /// Shuffles, AES, SHA, moves between integer and vector registers. `None`: `vector` executes them.
     #[serde(default)]
@@ -304,6 +315,49 @@ pub struct OperationLatencies {
     pub aes_cycles: Option<u32>,
     /// SHA rounds, such as `sha256rnds2`.
     pub sha_cycles: Option<u32>,
+    /// `pcmpistri`, `pcmpistrm`, `pcmpestri`, `pcmpestrm`.
+    pub string_compare_cycles: Option<u32>,
+    /// Cycles that `pcmpistri` and the like occupy their unit. `None`: the interval of the unit. Only cores with a window
+    /// have it.
+    pub string_compare_interval_cycles: Option<u32>,
+    /// `psadbw`, `mpsadbw`, `phminposuw`.
+    pub byte_sum_cycles: Option<u32>,
+    /// `dpps`.
+    pub dot_product_cycles: Option<u32>,
+    /// `dppd`. `None`: `dot_product_cycles`.
+    pub dot_product_double_cycles: Option<u32>,
+    /// Cycles that `dpps` and `dppd` occupy their unit. `None`: the interval of a multiplication. Only cores with a window
+    /// have it.
+    pub dot_product_interval_cycles: Option<u32>,
+    /// Horizontal additions and subtractions of floating point, such as `haddps`.
+    pub horizontal_add_cycles: Option<u32>,
+    /// Cycles that `haddps` and the like occupy their unit. `None`: the interval of an addition. Only cores with a window
+    /// have it.
+    pub horizontal_add_interval_cycles: Option<u32>,
+    /// Minima, maxima and comparisons of floating point that write a vector register, such as `minps`, `cmpps`.
+    pub float_compare_cycles: Option<u32>,
+    /// Conversions between vector registers, such as `cvtss2sd`.
+    pub vector_convert_cycles: Option<u32>,
+    /// `roundps` and the like.
+    pub round_cycles: Option<u32>,
+    /// Approximations of reciprocals and of reciprocal roots: `rcpps`, `rsqrtps`.
+    pub reciprocal_cycles: Option<u32>,
+    /// `pmulld`. `None`: `vector_multiply_cycles`.
+    pub vector_multiply32_cycles: Option<u32>,
+    /// `ptest`, `vtestps`, `vtestpd`.
+    pub vector_test_cycles: Option<u32>,
+    /// Moves between halves of 256 bits: `vperm2i128`, `vextracti128` and the like.
+    pub lane_move_cycles: Option<u32>,
+    /// Permutations of elements between halves of 256 bits: `vpermd` and the like.
+    pub lane_permute_cycles: Option<u32>,
+    /// Operations that spread 128 bits over 256: `vinserti128`, `vpbroadcastd`, `vpmovzxbw` and the like.
+    pub lane_widen_cycles: Option<u32>,
+    /// `pcmpgtq`.
+    pub vector_compare64_cycles: Option<u32>,
+    /// `aesimc`, `aeskeygenassist`. `None`: `aes_cycles`.
+    pub aes_key_cycles: Option<u32>,
+    /// `sha1nexte`, `sha1msg1`, `sha256msg1` and the like. `None`: `sha_cycles`.
+    pub sha_message_cycles: Option<u32>,
 }
 
 impl OperationLatencies {
@@ -330,6 +384,45 @@ impl OperationLatencies {
             ("double_shift_cycles", self.double_shift_cycles, Unit::Integer),
             ("vector_multiply_cycles", self.vector_multiply_cycles, Unit::FloatMultiply),
             ("logic_cycles", self.logic_cycles, Unit::Integer),
+            ("string_compare_cycles", self.string_compare_cycles, Unit::Shuffle),
+            ("byte_sum_cycles", self.byte_sum_cycles, Unit::Vector),
+            ("dot_product_cycles", self.dot_product_cycles, Unit::FloatMultiply),
+            (
+                "dot_product_double_cycles",
+                self.dot_product_double_cycles.or(self.dot_product_cycles),
+                Unit::FloatMultiply,
+            ),
+            ("horizontal_add_cycles", self.horizontal_add_cycles, Unit::FloatAdd),
+            ("float_compare_cycles", self.float_compare_cycles, Unit::FloatAdd),
+            ("vector_convert_cycles", self.vector_convert_cycles, Unit::FloatAdd),
+            ("round_cycles", self.round_cycles, Unit::FloatAdd),
+            ("reciprocal_cycles", self.reciprocal_cycles, Unit::FloatMultiply),
+            (
+                "vector_multiply32_cycles",
+                self.vector_multiply32_cycles.or(self.vector_multiply_cycles),
+                Unit::FloatMultiply,
+            ),
+            ("vector_test_cycles", self.vector_test_cycles, Unit::Vector),
+            ("lane_move_cycles", self.lane_move_cycles, Unit::Shuffle),
+            ("lane_permute_cycles", self.lane_permute_cycles, Unit::Shuffle),
+            ("lane_widen_cycles", self.lane_widen_cycles, Unit::Shuffle),
+            ("vector_compare64_cycles", self.vector_compare64_cycles, Unit::Vector),
+            ("aes_key_cycles", self.aes_key_cycles.or(self.aes_cycles), Unit::Shuffle),
+            ("sha_message_cycles", self.sha_message_cycles.or(self.sha_cycles), Unit::Shuffle),
+        ]
+    }
+
+    /// Name and cycles of each interval of a single operation, in the order of [`OPERATIONS_WITH_INTERVAL`].
+    pub(super) fn intervals(
+        &self,
+    ) -> [(&'static str, Option<u32>); OPERATIONS_WITH_INTERVAL.len()] {
+        [
+            ("float_root_interval_cycles", self.float_root_interval_cycles),
+            ("float_flags_interval_cycles", self.float_flags_interval_cycles),
+            ("string_compare_interval_cycles", self.string_compare_interval_cycles),
+            ("dot_product_interval_cycles", self.dot_product_interval_cycles),
+            ("dot_product_interval_cycles", self.dot_product_interval_cycles),
+            ("horizontal_add_interval_cycles", self.horizontal_add_interval_cycles),
         ]
     }
 }
@@ -339,13 +432,15 @@ impl OperationLatencies {
 #[serde(deny_unknown_fields)]
 pub struct DataModel {
     /// Entries of the load queue: loads that have entered and not retired. In an in-order core, loads whose data has not
-    /// arrived. A multithreaded core has no limit.
+    /// arrived. A multithreaded core has no limit: 0.
+    #[serde(default)]
     pub load_entries: u32,
     /// Entries of the store queue: stores that have entered and not drained to the cache.
     pub store_entries: u32,
     /// Line fill buffers: maximum number of outstanding misses.
     pub mshrs: u32,
-    /// Latency of store-to-load forwarding.
+    /// Latency of store-to-load forwarding. A multithreaded core forwards nothing.
+    #[serde(default)]
     pub forward_cycles: u32,
     /// Latency of forwarding into a vector register. `None`: `forward_cycles`.
     #[serde(default)]
@@ -453,6 +548,9 @@ pub struct EventsModel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SingleCosts {
+    /// A locked instruction whose access crosses the boundary between two lines (split lock), in addition to
+    /// `atomic_cycles`. `None`: 0. A multithreaded core has none.
+    pub split_lock_cycles: Option<u32>,
     /// `mfence`. `None`: the cost of a locked instruction.
     pub mfence_cycles: Option<u32>,
     /// `lfence`, in addition to its wait. `None`: 0.
@@ -488,8 +586,9 @@ pub struct SingleCosts {
 
 impl SingleCosts {
     /// Name and cycles of each cost, for checks.
-    fn all(&self) -> [(&'static str, Option<u32>); 15] {
+    fn all(&self) -> [(&'static str, Option<u32>); 16] {
         [
+            ("split_lock_cycles", self.split_lock_cycles),
             ("mfence_cycles", self.mfence_cycles),
             ("lfence_cycles", self.lfence_cycles),
             ("clflush_cycles", self.clflush_cycles),
@@ -592,6 +691,8 @@ impl StringsModel {
             ("load_start_cycles", self.load_start_cycles.unwrap_or(0)),
             ("load_cycles", self.load_cycles),
             ("compare_start_cycles", self.compare_start_cycles.unwrap_or(0)),
+            ("compare_cycles", self.compare_cycles),
+            ("scan_cycles", self.scan_cycles),
         ];
         for (field, cycles) in cycles {
             in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;
@@ -599,6 +700,13 @@ impl StringsModel {
         if self.load_start_cycles.is_none() {
             let stated = [("load_cycles", self.load_cycles > 0)];
             refuse_stated(name, &stated, "needs load_start_cycles")?;
+        }
+        if self.compare_start_cycles.is_none() {
+            let stated = [
+                ("compare_cycles", self.compare_cycles > 0),
+                ("scan_cycles", self.scan_cycles > 0),
+            ];
+            refuse_stated(name, &stated, "needs compare_start_cycles")?;
         }
         let short = [
             ("short_copy_start_cycles", self.short_copy_start_cycles > 0),
@@ -655,6 +763,12 @@ impl UnitsModel {
 }
 
 impl CoreModel {
+    /// Maximum number of operations that issue per cycle.
+    #[must_use]
+    pub fn issue_width(&self) -> u32 {
+        self.issue_width.unwrap_or(self.width)
+    }
+
     /// The properties on which templates depend. `line_bytes`: size of a line of L1I, a power of two.
     #[must_use]
     pub fn layout(&self, line_bytes: u64) -> Layout {
@@ -797,11 +911,12 @@ impl CoreModel {
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         let field = |field: &str| format!("{name}.{field}");
         in_range(field("width"), self.width, 1, WIDTH_MAX)?;
-        in_range(field("issue_width"), self.issue_width, 1, WIDTH_MAX)?;
+        let issue_width_max = if self.window.is_some() { WIDTH_MAX } else { self.width };
+        in_range(field("issue_width"), self.issue_width(), 1, issue_width_max)?;
         self.check_front(&field("front"))?;
         for (unit, model) in self.units.all() {
             let field = |part: &str| format!("{name}.units.{unit}.{part}");
-            in_range(field("count"), model.count, 1, WIDTH_MAX)?;
+            in_range(field("count"), model.count, 1, self.units_max(&model))?;
             in_range(field("latency_cycles"), model.latency_cycles, 1, LATENCY_MAX)?;
             in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
         }
@@ -815,11 +930,13 @@ impl CoreModel {
         let add = self.units.float_add.latency_cycles;
         let to_others = self.units.of.float_add_to_others_cycles.unwrap_or(add);
         in_range(field("units.of.float_add_to_others_cycles"), to_others, 1, LATENCY_MAX)?;
-        let root = self.units.of.float_root_interval_cycles.unwrap_or(1);
-        in_range(field("units.of.float_root_interval_cycles"), root, 1, LATENCY_MAX)?;
-        let flags = self.units.of.float_flags_interval_cycles.unwrap_or(1);
-        in_range(field("units.of.float_flags_interval_cycles"), flags, 1, LATENCY_MAX)?;
-        in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
+        for (operation, cycles) in self.units.of.intervals() {
+            let field = format!("{name}.units.of.{operation}");
+            in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
+        }
+        if self.threads.is_none() {
+            in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
+        }
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
         in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
         in_range(field("data.forward_cycles"), self.data.forward_cycles, 0, LATENCY_MAX)?;
@@ -855,9 +972,25 @@ impl CoreModel {
         self.predictor.check(&field("predictor"))
     }
 
+    /// Maximum number of units of a kind: more would change nothing. An in-order core issues at most `width` operations per
+    /// cycle. It has a single unit of a kind that an operation occupies for several cycles.
+    fn units_max(&self, unit: &UnitModel) -> u32 {
+        match self.window {
+            Some(_) => WIDTH_MAX,
+            None if unit.interval_cycles > 1 => 1,
+            None => self.width,
+        }
+    }
+
     fn check_front(&self, name: &str) -> Result<(), ModelError> {
         let front = &self.front;
-        in_range(format!("{name}.queue_entries"), front.queue_entries, self.width, WINDOW_MAX)?;
+        match front.queue_entries {
+            Some(entries) => {
+                in_range(format!("{name}.queue_entries"), entries, self.width, WINDOW_MAX)?
+            }
+            None if self.threads.is_some() => {}
+            None => return refuse(format!("{name}.queue_entries"), "is missing"),
+        }
         let waits = [
             ("mispredict_cycles", front.mispredict_cycles),
             ("btb_miss_cycles", front.btb_miss_cycles),
@@ -923,11 +1056,6 @@ impl CoreModel {
         let needs_window = [
             ("front.fuses_branches", front.fuses_branches),
             ("units.of.float_add_to_others_cycles", latencies.float_add_to_others_cycles.is_some()),
-            ("units.of.float_root_interval_cycles", latencies.float_root_interval_cycles.is_some()),
-            (
-                "units.of.float_flags_interval_cycles",
-                latencies.float_flags_interval_cycles.is_some(),
-            ),
             ("data.forward_vector_cycles", data.forward_vector_cycles.is_some()),
             ("data.forward_wide_cycles", data.forward_wide_cycles.is_some()),
             ("data.forward_again_cycles", data.forward_again_cycles > 0),
@@ -949,9 +1077,13 @@ impl CoreModel {
             ("data.alias_cycles", data.alias_cycles > 0),
             ("events.of.clflush_cycles", costs.clflush_cycles.is_some()),
             ("events.of.sfence_cycles", costs.sfence_cycles.is_some()),
+            ("units.store.latency_cycles", self.units.store.latency_cycles > 1),
         ];
         if self.window.is_none() {
-            refuse_stated(name, &needs_window, "is for cores with a window")?;
+            let problem = "is for cores with a window";
+            refuse_stated(name, &needs_window, problem)?;
+            let intervals = latencies.intervals().map(|(field, cycles)| (field, cycles.is_some()));
+            refuse_stated(&format!("{name}.units.of"), &intervals, problem)?;
         }
         self.check_companions(name)
     }
@@ -963,16 +1095,25 @@ impl CoreModel {
             refuse_stated(name, &[(field, is_refused)], problem)
         };
         let needs_one_thread = [
+            ("issue_width", self.issue_width.is_some()),
+            ("data.load_entries", data.load_entries > 0),
+            ("data.forward_cycles", data.forward_cycles > 0),
+            ("front.queue_entries", front.queue_entries.is_some()),
+            ("front.taken_ends_cycle", front.taken_ends_cycle),
             ("front.return_cycles", front.return_cycles > 0),
             ("front.overruled_cycles", front.overruled_cycles > 0),
             ("front.btb_second_cycles", front.btb_second_cycles > 0),
             ("front.indirect_cycles", front.indirect_cycles > 0),
             ("front.indirect_overruled_cycles", front.indirect_overruled_cycles > 0),
             ("front.ahead_lines", front.ahead_lines > 0),
+            ("events.of.split_lock_cycles", self.events.of.split_lock_cycles.is_some()),
         ];
         if self.threads.is_some() {
             refuse_stated(name, &needs_one_thread, "is for cores without threads")?;
         }
+        let fetches_one = self.width == 1 && front.decoded.is_none();
+        let taken_ends = front.taken_ends_cycle && fetches_one;
+        refuse_if("front.taken_ends_cycle", taken_ends, "is for cores with a width of 2 or more")?;
         let has_tage = matches!(predictor.direction, DirectionModel::Tage(_));
         let overruled = front.overruled_cycles > 0 && !has_tage;
         refuse_if("front.overruled_cycles", overruled, "needs predictor.direction.tage")?;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::code_tags::last_line_after_change;
-use super::instruction::{Instruction, REGISTERS, Template, UNITS, Unit, register_index};
+use super::instruction::{Instruction, REGISTERS, Register, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
 use super::ready_time::ReadyTime;
 use super::retirement::{CycleRange, Retirement, StallCauses};
@@ -116,7 +116,9 @@ impl MultithreadedCore {
             }
             let entry_cycles = std::mem::take(&mut thread.entry_cycles);
             let instruction = *instruction;
-            let pending = Pending { instruction, fetch_wait, waits, entry_cycles, prediction };
+            let flags_at_end = (index + 1 == block.len()).then_some(block.flags_but_carry);
+            let pending =
+                Pending { instruction, fetch_wait, waits, entry_cycles, prediction, flags_at_end };
             thread.queued_cycles += pending.cycles_min();
             thread.held_cycles += entry_cycles.unwrap_or(0);
             thread.queue.push_back(pending);
@@ -269,6 +271,10 @@ impl MultithreadedCore {
         for register in instruction.moves {
             thread.registers[register_index(register)] = ReadyTime::without_miss(cycle.next());
         }
+        if let Some(flags) = pending.flags_at_end {
+            thread.registers[register_index(Register::EARLIER_FLAGS.number())] =
+                thread.registers[register_index(flags.number())];
+        }
         thread.all_done = thread.all_done.max(done);
         if instruction.loads() {
             let loaded = cycle + load_cycles + self.latencies.of_unit(Unit::Load);
@@ -360,6 +366,8 @@ pub(super) struct Pending {
     pub(super) entry_cycles: Option<u64>,
     /// How the branch was predicted. [`Prediction::Predicted`] for other instructions.
     pub(super) prediction: Prediction,
+    /// The register with the condition flags but the carry, if the instruction is the last of its block.
+    pub(super) flags_at_end: Option<Register>,
 }
 
 impl Pending {

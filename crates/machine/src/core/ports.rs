@@ -249,7 +249,7 @@ fn quick(intervals: &[u32; UNIT_KINDS], bound: Option<&BoundPorts>) -> [QuickUni
 
 impl PortScheduler {
     pub(super) fn new(model: &CoreModel) -> PortScheduler {
-        let limits = Limits::new(model, model.issue_width);
+        let limits = Limits::new(model, model.issue_width());
         let bound_ports = BoundPorts::new(model);
         let mut intervals = [1; UNIT_KINDS];
         let unit_intervals = model.units.all().map(|(_, unit)| unit.interval_cycles);

@@ -237,9 +237,13 @@ impl StoreBuffer {
     }
 
     /// 4K aliasing: the time at which the value of an aliased store is known. The store went to another page, at the
-    /// offset of a load that starts at `start`, and had not left by then. `None` if there is no such store.
+    /// offset of a load that starts at `start`, and had not left by then. `None` if there is no such store, or if the load
+    /// is from a device.
     #[inline]
     pub(super) fn aliased(&self, load: &Access, start: Cycle) -> Option<Cycle> {
+        if load.is_of_device() {
+            return None;
+        }
         let granule = load.virtual_address.block_number(GRANULE_SHIFT);
         let (store, known) = self.aliases.get(granule as usize % GRANULES)?;
         let is_other = store.name != 0 && store.name != granule + 1;
@@ -267,9 +271,13 @@ impl StoreBuffer {
 
     /// The source of the value of a load that starts at `start`. `form`: the form of the load's address if the core
     /// renames memory, else 0. Memory renaming needs a store with an equal form whose bytes are all loaded, and no
-    /// others.
+    /// others. A load from a device always gets its value from the device, which may differ from the stored value:
+    /// [`Source::Cache`].
     #[inline]
     pub(super) fn source(&self, load: &Access, form: u16, start: Cycle) -> Source {
+        if load.is_of_device() {
+            return Source::Cache;
+        }
         let granule = load.virtual_address.block_number(GRANULE_SHIFT);
         if granule == load.last_byte().block_number(GRANULE_SHIFT) {
             // The common case: one granule, which no store in the buffer has stored to.

@@ -86,7 +86,19 @@ impl Strings {
         match operation {
             StringOperation::Copy | StringOperation::Fill => true,
             StringOperation::Load => self.model.load_start_cycles.is_some(),
-            StringOperation::Compare => self.model.compare_start_cycles.is_some(),
+            StringOperation::Compare | StringOperation::Scan => {
+                self.model.compare_start_cycles.is_some()
+            }
+        }
+    }
+
+    /// Cycles that each repetition takes. Zero: the repetitions of a chunk take no time of their own.
+    fn repetition_cycles(&self, operation: StringOperation) -> u32 {
+        match operation {
+            StringOperation::Copy | StringOperation::Fill => 0,
+            StringOperation::Load => self.model.load_cycles,
+            StringOperation::Compare => self.model.compare_cycles,
+            StringOperation::Scan => self.model.scan_cycles,
         }
     }
 
@@ -115,7 +127,8 @@ impl Strings {
             self.short_bytes_left = is_short.then_some(self.model.short_bytes);
         }
         self.has_become_long = self.take_short_bytes(bytes);
-        let may_share = operation != StringOperation::Load;
+        let may_share =
+            operation != StringOperation::Load && self.repetition_cycles(operation) == 0;
         if continues && (accesses.is_empty() || may_share && self.has_room(lines, bytes)) {
             self.bytes += bytes;
             return Repetition::Within;
@@ -163,14 +176,16 @@ impl Strings {
         let (long, short) = match operation {
             StringOperation::Copy => (model.copy_start_cycles, model.short_copy_start_cycles),
             StringOperation::Fill => (model.fill_start_cycles, model.short_fill_start_cycles),
-            StringOperation::Load if repetition == Repetition::Within => return None,
-            StringOperation::Load => {
-                let start = if is_first { model.load_start_cycles } else { None };
-                return Some(u64::from(start.unwrap_or(0) + model.load_cycles));
-            }
-            StringOperation::Compare => {
-                let start = if is_first { model.compare_start_cycles } else { None };
-                return start.map(u64::from);
+            StringOperation::Load | StringOperation::Compare | StringOperation::Scan => {
+                let start = match operation {
+                    StringOperation::Load => model.load_start_cycles,
+                    _ => model.compare_start_cycles,
+                };
+                let start = if is_first { start.unwrap_or(0) } else { 0 };
+                let is_within = repetition == Repetition::Within;
+                let own = if is_within { 0 } else { self.repetition_cycles(operation) };
+                let wait = u64::from(start + own);
+                return (wait > 0).then_some(wait);
             }
         };
         if self.has_become_long {
@@ -215,6 +230,8 @@ mod tests {
             load_start_cycles: Some(50),
             load_cycles: 2,
             compare_start_cycles: None,
+            compare_cycles: 0,
+            scan_cycles: 0,
         }
     }
 
@@ -292,6 +309,28 @@ mod tests {
         assert!(
             strings.executes(StringOperation::Load) && !strings.executes(StringOperation::Compare)
         );
+    }
+
+    #[test]
+    fn a_string_that_is_scanned_waits_at_each_repetition_unless_chunks_are_scanned() {
+        let waits = |scan_cycles| {
+            let start = Some(20);
+            let mut strings = Strings::new(StringsModel {
+                compare_start_cycles: start,
+                scan_cycles,
+                ..model(32)
+            });
+            let each = |number: u64| {
+                let load = [Access { bytes: 1, ..access(0x2000 + number, false) }];
+                let operation = StringOperation::Scan;
+                let which = strings.next(operation, STRING, &load, progress(number, 0));
+                strings.executed(progress(number + 1, 0));
+                strings.wait_cycles(operation, which)
+            };
+            (0..3).map(each).collect::<Vec<_>>()
+        };
+        assert_eq!(waits(2), [Some(22), Some(2), Some(2)]);
+        assert_eq!(waits(0), [Some(20), None, None]);
     }
 
     #[test]

@@ -114,6 +114,7 @@ pub struct TageModel {
     pub tables: u32,
     /// Entries of each tagged table; a power of two.
     pub table_entries: u32,
+    /// Bits of a tag, 4 to 15.
     pub tag_bits: u32,
     /// History length of the first table, in branches.
     pub history_min: u32,
@@ -149,6 +150,8 @@ const HISTORY_BITS_MAX: u32 = 20;
 const TWO_LEVEL_HISTORY_BITS_MAX: u32 = 5;
 /// Maximum entries of a return stack.
 const RETURNS_MAX: u32 = 1024;
+/// Maximum bits of a tag. A tag is kept in 16 bits, and one of them marks used entries.
+const TAG_BITS_MAX: u32 = 15;
 /// Maximum number of tagged tables.
 pub(super) const TABLES_MAX: usize = 16;
 /// The longest folded history, in branches; a power of two.
@@ -202,7 +205,7 @@ impl TageModel {
         in_range(&field("tables"), self.tables, 1, TABLES_MAX as u32)?;
         power_of_two(&field("table_entries"), self.table_entries)?;
         in_range(&field("table_entries"), self.table_entries, 2, ENTRIES_MAX)?;
-        in_range(&field("tag_bits"), self.tag_bits, 4, 16)?;
+        in_range(&field("tag_bits"), self.tag_bits, 4, TAG_BITS_MAX)?;
         if let Some(entries) = self.long_table_entries {
             power_of_two(&field("long_table_entries"), entries)?;
             in_range(&field("long_table_entries"), entries, 1, self.table_entries)?;

@@ -130,8 +130,8 @@ impl<T: Number> IndexFolds<T> {
     }
 }
 
-/// Like [`IndexFolds`], for tags. A fold has the highest bits of its number; the bits below are 0. So all 16 bits can be
-/// used, and two folds that differ by a bit in width are aligned as a tag needs them.
+/// Like [`IndexFolds`], for tags. A fold has the highest bits of its number; the bits below are 0. So two folds that
+/// differ by a bit in width are aligned as a tag needs them, and a bit below the tag is free: it marks used entries.
 #[derive(Clone, Debug)]
 struct TagFolds {
     values: [i16; TABLES_MAX],
@@ -269,8 +269,8 @@ pub(super) struct Tables<T> {
     /// For each counter of `base`, whether a branch that uses it was ever taken. Empty if all branches enter the
     /// history.
     was_taken: Box<[bool]>,
-    /// The entries of all tables, one table after the other. The lowest bit of a tag is always set, so an empty entry
-    /// never hits.
+    /// The entries of all tables, one table after the other. The bit below a tag is always set in a used entry, so an
+    /// empty entry never hits.
     entries: Box<[Entry]>,
     tables: usize,
     /// For each table, the mask of its indices.
@@ -346,7 +346,7 @@ impl<T: Number> Tables<T> {
                 index.values[lane].index(address_index, self.index_masks[lane])
             }),
             tags: std::array::from_fn(|lane| {
-                address_tag ^ first.values[lane] ^ second.values[lane] | first.lowest[lane]
+                address_tag ^ first.values[lane] ^ second.values[lane] | first.lowest[lane] >> 1
             }),
             table_entries: self.table_entries,
         }
@@ -562,6 +562,17 @@ mod tests {
         assert!(learning(&one_at_a_time, 4096, 1)[1] > 60);
         assert!(learning(&zen4(), 256, 33)[2] < 50);
         assert!(learning(&zen4(), 256, 65)[2] > 250);
+    }
+
+    #[test]
+    fn all_bits_of_a_tag_distinguish_addresses() {
+        for tag_bits in [4, 12, 15] {
+            let tables = Tables::<i16>::new(&TageModel { tag_bits, ..zen4() });
+            let tag = |address| tables.entry_keys::<TABLES_MAX>(address).key(0).1;
+            let tags: std::collections::BTreeSet<i16> = (0..1 << tag_bits).map(tag).collect();
+            assert_eq!(tags.len(), 1 << tag_bits, "{tag_bits} bits");
+            assert!(!tags.contains(&Entry::default().tag), "an empty entry hits: {tag_bits} bits");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn contract_1_a_chain_of_additions_is_one_a_cycle() {
 fn contract_2_independent_additions_are_as_many_a_cycle_as_the_core_is_wide() {
     for width in [1, 2, 4, 6] {
         let mut model = plain();
-        (model.width, model.issue_width) = (width, width.max(4));
+        (model.width, model.issue_width) = (width, Some(width.max(4)));
         model.units.integer.count = width;
         assert_eq!(cycles(&model, &repeat(1_200, set)), 1_200 / u64::from(width));
     }
@@ -46,7 +46,7 @@ fn contract_3_units_limit_what_begins_in_a_cycle() {
     // Sixteen registers, each a chain: two start per cycle, the last is done 5 later.
     assert_eq!(cycles(&model, &all(Unit::Multiply)), 199 + 5);
     assert_eq!(cycles(&model, &all(Unit::Divide)), 400 * 20);
-    model.issue_width = 1;
+    model.issue_width = Some(1);
     assert_eq!(cycles(&model, &repeat(400, set)), 400);
 }
 

@@ -23,6 +23,26 @@ fn an_instruction_that_keeps_the_carry_does_not_cut_a_chain_of_carries() {
     within(1_000, 15, "adc %rbx, %rax", thousandths(ZEN4, &code(&[ADC])));
 }
 
+/// Chains of `adcx` and of `adox` are independent: the first keeps all flags but the carry, the second keeps the carry.
+#[test]
+fn chains_of_carries_and_of_overflows_are_two_chains() {
+    const ADCX: &[u8] = &[0x66, 0x4c, 0x0f, 0x38, 0xf6, 0xc3]; // adcx %rbx, %r8
+    const ADOX: &[u8] = &[0xf3, 0x4c, 0x0f, 0x38, 0xf6, 0xcb]; // adox %rbx, %r9
+    within(1_000, 15, "adcx", thousandths(ZEN4, &code(&[ADCX])));
+    within(1_000, 15, "adcx, adox", thousandths(ZEN4, &code(&[ADCX, ADOX])));
+}
+
+/// `stc` and the like write the carry alone: the zero flag is that of the operation before.
+#[test]
+fn a_reader_of_the_zero_flag_waits_for_its_last_writer() {
+    const TEST: &[u8] = &[0x48, 0x85, 0xc0]; // test %rax, %rax
+    const CMOVE: &[u8] = &[0x48, 0x0f, 0x44, 0xc3]; // cmove %rbx, %rax
+    within(2_000, 15, "test, cmove", thousandths(ZEN4, &code(&[TEST, CMOVE])));
+    within(2_000, 15, "test, stc, cmove", thousandths(ZEN4, &code(&[TEST, &[0xf9], CMOVE])));
+    let bt: &[u8] = &[0x48, 0x0f, 0xa3, 0xda]; // bt %rbx, %rdx
+    within(2_000, 15, "test, bt, cmove", thousandths(ZEN4, &code(&[TEST, bt, CMOVE])));
+}
+
 /// Loads and constants on the x87 stack are operands of the next addition.
 #[test]
 fn pushes_on_the_x87_stack_are_waited_for() {

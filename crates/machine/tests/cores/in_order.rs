@@ -22,8 +22,8 @@ const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
 /// Two wide, not blocking, latencies of one.
 fn two_wide() -> CoreModel {
     let mut model = model(R4400);
-    (model.width, model.issue_width) = (2, 2);
-    model.front.queue_entries = 8;
+    (model.width, model.issue_width) = (2, Some(2));
+    model.front.queue_entries = Some(8);
     model.units.integer.count = 2;
     model.data.blocking = false;
     (model.data.mshrs, model.data.store_entries, model.data.load_entries) = (4, 8, 64);
@@ -380,15 +380,14 @@ proptest! {
     #[test]
     fn the_core_that_waits_takes_the_cycles_of_the_paper(
         runs in runs(),
-        (queue_entries, issue_width, count) in (1u32..9, 1u32..4, 1u32..4),
+        (queue_entries, count) in (1u32..9, 1u32..4),
         (entries, mshrs, forward_cycles) in (1u32..9, 1u32..5, 0u32..2),
         taken_ends_cycle in any::<bool>(),
     ) {
         let machine = reference_model();
         let mut core_model = model(R4400);
-        core_model.issue_width = issue_width;
         let front = &mut core_model.front;
-        (front.queue_entries, front.taken_ends_cycle) = (queue_entries, taken_ends_cycle);
+        (front.queue_entries, front.taken_ends_cycle) = (Some(queue_entries), taken_ends_cycle);
         (core_model.units.load.count, core_model.units.store.count) = (count, count);
         let data = &mut core_model.data;
         (data.load_entries, data.store_entries, data.mshrs) = (entries, entries, mshrs);

@@ -126,6 +126,24 @@ const MFENCE: &[u8] = &[0x0f, 0xae, 0xf0];
 const LFENCE: &[u8] = &[0x0f, 0xae, 0xe8];
 const STORE: &[u8] = &[0x48, 0x89, 0x07]; // mov %rax, (%rdi)
 
+/// QEMU splits an access at the boundary between two pages.
+#[test]
+fn a_locked_instruction_across_lines_or_pages_takes_the_time_of_a_split_lock() {
+    const LOCK_ADD: &[u8] = &[0xf0, 0x48, 0x01, 0x07]; // lock add %rax, (%rdi)
+    let cycles = |parts: &[(u64, u8)]| {
+        let touches =
+            |write| parts.iter().map(move |(offset, bytes)| (0, write, DATA + offset, *bytes));
+        let touches: Vec<Touch> = touches(false).chain(touches(true)).collect();
+        thousandths(ZEN3, &Kernel { code: &[LOCK_ADD], touches: &touches })
+    };
+    let within_line = cycles(&[(56, 8)]);
+    assert!(within_line < 12_000, "{within_line}");
+    for split in [&[(60, 8)][..], &[(4092, 4), (4096, 4)]] {
+        let difference = cycles(split) - within_line;
+        assert!((1_000_000..1_040_000).contains(&difference), "{split:?}: {difference}");
+    }
+}
+
 /// Measured: an EPYC 7003 guest, see machines/zen3.toml.
 #[test]
 fn fences_clocks_and_locks_take_what_was_measured() {

@@ -114,6 +114,21 @@ fn loads_of_one_line_of_a_device_come_one_after_the_other() {
     }
 }
 
+/// What a device answers need not be the value that was stored to it.
+#[test]
+fn a_load_from_a_device_does_not_take_the_value_of_a_store() {
+    for text in [ZEN3, CORTEX_A55] {
+        let mut model = plain(text);
+        model.device_read_cycles = Some(1_000);
+        let device = |write| Some(Access { physical: None, ..access(DATA, write) });
+        let used = (add(1, 1).0, None);
+        let without_store = cycles(&model, &[(load(1), device(false)), used], nothing);
+        let steps = [(store(), device(true)), (load(1), device(false)), used];
+        let after_store = cycles(&model, &steps, nothing);
+        assert!(after_store >= without_store, "{}: {after_store} {without_store}", model.name);
+    }
+}
+
 #[test]
 fn a_load_that_waits_for_a_store_waits_for_its_line_once() {
     for text in [ZEN3, CORTEX_A55] {

@@ -35,6 +35,17 @@ pub fn any_core() -> impl Strategy<Value = CoreModel> {
                 ports.select = ports.select.min(integer.count);
                 ports.branch = ports.branch.min(integer.count);
             }
+            if model.window.is_none() {
+                // An in-order core refuses units that it cannot use.
+                let width = model.width;
+                for unit in self::units(&mut model) {
+                    unit.count = if unit.interval_cycles > 1 { 1 } else { unit.count.min(width) };
+                }
+                model.units.store.latency_cycles = 1;
+            }
+            if model.threads.is_some() {
+                (model.data.load_entries, model.data.forward_cycles) = (0, 0);
+            }
             if let Some(of_it) = &mut model.window {
                 of_it.reorder_entries = model.width + window.0;
                 of_it.scheduler_entries = window.1.min(of_it.reorder_entries);
@@ -53,11 +64,11 @@ pub fn any_core() -> impl Strategy<Value = CoreModel> {
 /// operation, as in any schedule.
 fn without_choice() -> CoreModel {
     let mut model = plain();
-    model.issue_width = 15;
+    model.issue_width = Some(15);
     for unit in units(&mut model) {
         unit.count = 15;
     }
-    model.front.queue_entries = 4;
+    model.front.queue_entries = Some(4);
     let window = model.window.as_mut().expect("it has one");
     (window.reorder_entries, window.scheduler_entries) = (5, 5);
     model.data.mshrs = 64;

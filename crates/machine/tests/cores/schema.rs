@@ -141,7 +141,14 @@ fn a_field_without_an_effect_on_the_kind_of_core_is_refused() {
         refused_in_order("[core.data]", stated);
     }
     refused_in_order("[core.front]", "fuses_branches = true");
-    for field in ["float_add_to_others", "float_root_interval", "float_flags_interval"] {
+    for field in [
+        "float_add_to_others",
+        "float_root_interval",
+        "float_flags_interval",
+        "string_compare_interval",
+        "dot_product_interval",
+        "horizontal_add_interval",
+    ] {
         refused_in_order("[core.units.of]", &format!("{field}_cycles = 90"));
     }
     refused_in_order("[core.events.of]", "clflush_cycles = 9");
@@ -176,10 +183,30 @@ fn a_field_without_the_field_that_it_needs_is_refused() {
     predictor("btb_by_lines", "needs btb");
     predictor("indirect_by_directions", "needs indirect");
     let (_, t1) = ALL.iter().find(|(name, _)| *name == "t1").expect("it is there");
+    for (table, stated) in [
+        ("[core]", "issue_width = 1"),
+        ("[core.front]", "queue_entries = 8"),
+        ("[core.front]", "taken_ends_cycle = true"),
+        ("[core.front]", "return_cycles = 1"),
+        ("[core.data]", "load_entries = 1"),
+        ("[core.data]", "forward_cycles = 3"),
+    ] {
+        let (field, _) = stated.split_once(" = ").expect("a field and a value");
+        assert_eq!(
+            refused(t1, table, &format!("{table}\n{stated}")),
+            format!("{}.{field}: is for cores without threads", table.trim_matches(['[', ']']))
+        );
+    }
+    let (_, r4400) = ALL.iter().find(|(name, _)| *name == "r4400-1994").expect("it is there");
     assert_eq!(
-        refused(t1, "[core.front]", "[core.front]\nreturn_cycles = 1"),
-        "core.front.return_cycles: is for cores without threads"
+        refused(r4400, "[core.front]", "[core.front]\ntaken_ends_cycle = true"),
+        "core.front.taken_ends_cycle: is for cores with a width of 2 or more"
     );
+    assert_eq!(
+        refused(r4400, "issue_width = 1", "issue_width = 2"),
+        "core.issue_width: 2 is not in 1..=1"
+    );
+    assert_eq!(refused(MXS, "queue_entries = 4", ""), "core.front.queue_entries: is missing");
 }
 
 #[test]

@@ -20,8 +20,8 @@ pub fn model(text: &str) -> CoreModel {
 /// the parameter that it tests.
 pub fn plain() -> CoreModel {
     let mut model = model(MXS);
-    model.issue_width = 8;
-    model.front.queue_entries = 64;
+    model.issue_width = Some(8);
+    model.front.queue_entries = Some(64);
     model.front.btb_miss_cycles = 0;
     model.front.taken_ends_cycle = false;
     model.data.mshrs = 64;

@@ -231,7 +231,7 @@ impl Tage {
             let bits = model.table_entries.ilog2();
             let index = (address ^ address >> bits ^ fold(bits)) % u64::from(model.table_entries);
             let tag = address ^ fold(model.tag_bits) ^ fold(model.tag_bits - 1) << 1;
-            ((table as usize, index), (tag % (1 << model.tag_bits)) | 1)
+            ((table as usize, index), tag % (1 << model.tag_bits))
         };
         (0..model.tables).map(position).collect()
     }

@@ -55,7 +55,7 @@ impl OutOfOrderCore {
         if P::RARE && instruction.special.orders_memory() {
             earliest = earliest.max(self.common.stores.all_left());
         }
-        if P::RARE && accesses.iter().any(|access| access.physical.is_none()) {
+        if P::RARE && accesses.iter().any(Access::is_of_device) {
             // A load from a device is not speculative: it issues after all earlier instructions have retired.
             earliest = earliest.max(self.common.retirement.cycle());
         }

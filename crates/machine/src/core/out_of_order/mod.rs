@@ -19,7 +19,9 @@ mod warming;
 
 use super::forwarding::Forwarding;
 use super::front_end::InstructionTimes;
-use super::instruction::{Class, Instruction, REGISTERS, Template};
+use super::instruction::{
+    Class, Instruction, OPERATIONS_WITH_INTERVAL, REGISTERS, Register, Template, register_index,
+};
 use super::load_banks::LoadBanks;
 use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
@@ -59,10 +61,8 @@ pub struct OutOfOrderCore {
     /// Latencies of loads, by [`Instruction::load_form`].
     load_latencies: [u64; 4],
     forwarding: Option<Box<Forwarding>>,
-    /// Cycles that a square root occupies its unit. `None`: the interval of a division.
-    root_interval: Option<u32>,
-    /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition.
-    flags_interval: Option<u32>,
+    /// For each of [`OPERATIONS_WITH_INTERVAL`], the cycles that it occupies its unit. `None`: the interval of the unit.
+    operation_intervals: [Option<u32>; OPERATIONS_WITH_INTERVAL.len()],
     /// Latency of forwarding into a vector register, cycles.
     forward_vector: u64,
     /// Latency of forwarding more than 16 bytes, cycles.
@@ -125,8 +125,7 @@ impl OutOfOrderCore {
                 )
             }),
             forwarding: Forwarding::new(model),
-            root_interval: model.units.of.float_root_interval_cycles,
-            flags_interval: model.units.of.float_flags_interval_cycles,
+            operation_intervals: model.units.of.intervals().map(|(_, cycles)| cycles),
             forward_vector,
             forward_wide: model.data.forward_wide_cycles.map_or(forward_vector, u64::from),
             forward_again: model.data.forward_again_cycles.into(),
@@ -203,6 +202,10 @@ impl OutOfOrderCore {
         let mut times = InstructionTimes::default();
         for numbered in (first..).zip(instructions) {
             times = step(self, numbered, &mut accesses);
+        }
+        if first + instructions.len() == block.len() {
+            let flags = self.ready[register_index(block.flags_but_carry.number())];
+            self.ready[register_index(Register::EARLIER_FLAGS.number())] = flags;
         }
         if branch.is_some() {
             // The branch replaces the branch that is resolved first.

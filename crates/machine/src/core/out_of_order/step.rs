@@ -7,9 +7,7 @@ use super::load::LoadTimes;
 use super::parts::Parts;
 use super::store::StoreTimes;
 use crate::core::front_end::{Fetched, InstructionTimes};
-use crate::core::instruction::{
-    Instruction, Operation, REGISTERS, Special, Template, register_index,
-};
+use crate::core::instruction::{Instruction, REGISTERS, Special, Template, register_index};
 use crate::core::retirement::{CycleRange, StallCauses};
 use crate::core::{Access, Memory};
 use crate::cycle::Cycle;
@@ -48,7 +46,13 @@ impl OutOfOrderCore {
         } else {
             LoadTimes { issued: operands, cycle: entered, wait: CycleRange::EMPTY }
         };
-        let executed = self.execute::<P>(instruction, entered, operands, &loaded);
+        let special_latency = if P::RARE {
+            self.common.latencies.extra_latency_with(instruction.special, accesses)
+        } else {
+            0
+        };
+        let executed =
+            self.execute::<P>(instruction, (entered, operands), &loaded, special_latency);
         let waits = || StallCauses {
             fetch: fetched.wait,
             store_buffer_full: full,
@@ -157,18 +161,16 @@ impl OutOfOrderCore {
     }
 
     /// Issues the operation of an instruction. Returns when its result is ready. `operands` and `loaded`: when its
-    /// operands and its loaded values are ready.
+    /// operands and its loaded values are ready. `special_latency`: extra cycles of a special instruction.
     #[inline(always)]
     fn execute<P: Parts>(
         &mut self,
         instruction: &Instruction,
-        entered: Cycle,
-        mut operands: Cycle,
+        (entered, mut operands): (Cycle, Cycle),
         loaded: &LoadTimes,
+        special_latency: u64,
     ) -> Cycle {
         let special = instruction.special;
-        let special_latency =
-            if P::RARE { self.common.latencies.extra_latency(special) } else { 0 };
         let Some(unit) = instruction.unit else {
             // Only a load or store, or an instruction without a unit. If it is plain, renaming executes it, and it
             // takes no entry of the scheduler.
@@ -207,13 +209,7 @@ impl OutOfOrderCore {
 
     /// Cycles that an instruction occupies its unit. `None`: the interval of the unit.
     fn single_interval(&self, instruction: &Instruction) -> Option<u32> {
-        if instruction.is_root() {
-            self.root_interval
-        } else if instruction.is_operation(Operation::FloatFlags) {
-            self.flags_interval
-        } else {
-            None
-        }
+        self.operation_intervals[instruction.interval_number()?]
     }
 
     /// Sets the ready time of an instruction's results to `executed`, and of the registers that it changes as a

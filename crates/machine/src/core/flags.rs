@@ -1,0 +1,78 @@
+//! Dependences through condition flags, which are two registers: the carry, and all other flags. So `inc` does not cut
+//! a chain of carries, and `stc` does not delay `je`. The decoder names what each instruction reads and writes. A block's
+//! [`Template`](super::instruction::Template) is prepared once, and this file then decides where each reader finds its
+//! flags. No core does that again at each execution.
+//!
+//! Nearly all arithmetic sets all flags. Such an instruction writes a single register, [`Register::FLAGS`], so that it
+//! needs no further entry in its list of written registers. The other flags are in [`Register::FLAGS`] or in
+//! [`Register::FLAGS_BUT_CARRY`], depending on which instruction of the block wrote them last. A reader before the first
+//! writer of its block reads [`Register::EARLIER_FLAGS`], to which cores copy the other flags at the end of each block.
+
+use super::instruction::{Instruction, Register};
+
+/// The flags that an instruction writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WrittenFlags {
+    None,
+    All,
+    AllButCarry,
+    Carry,
+}
+
+fn written_flags(instruction: &Instruction) -> WrittenFlags {
+    if instruction.writes_register(Register::FLAGS) {
+        WrittenFlags::All
+    } else if instruction.writes_register(Register::FLAGS_BUT_CARRY) {
+        WrittenFlags::AllButCarry
+    } else if instruction.writes_register(Register::CARRY) {
+        WrittenFlags::Carry
+    } else {
+        WrittenFlags::None
+    }
+}
+
+/// For each instruction, whether a later instruction of the block overwrites the carry before any instruction overwrites
+/// the other flags.
+fn is_carry_overwritten_first(instructions: &[Instruction]) -> Vec<bool> {
+    let mut is_overwritten = false;
+    let mut backwards: Vec<bool> = Vec::with_capacity(instructions.len());
+    for instruction in instructions.iter().rev() {
+        backwards.push(is_overwritten);
+        match written_flags(instruction) {
+            WrittenFlags::None => {}
+            WrittenFlags::Carry => is_overwritten = true,
+            WrittenFlags::All | WrittenFlags::AllButCarry => is_overwritten = false,
+        }
+    }
+    backwards.reverse();
+    backwards
+}
+
+/// Returns the instructions of a block with the flag registers that they read and write in a core, and the register
+/// with the flags but the carry at the end of the block.
+pub(super) fn resolve_flags(instructions: &[Instruction]) -> (Vec<Instruction>, Register) {
+    let mut flags_but_carry = Register::EARLIER_FLAGS;
+    let is_overwritten = is_carry_overwritten_first(instructions);
+    let resolve = |(instruction, is_carry_overwritten): (&Instruction, bool)| {
+        let mut resolved =
+            instruction.with_read_replaced(Register::FLAGS_BUT_CARRY, flags_but_carry);
+        match written_flags(instruction) {
+            WrittenFlags::None => {}
+            WrittenFlags::AllButCarry => flags_but_carry = Register::FLAGS_BUT_CARRY,
+            WrittenFlags::Carry => resolved = resolved.with_carry_as_flags(),
+            WrittenFlags::All => {
+                flags_but_carry = Register::FLAGS;
+                // The next writer of the carry alone overwrites FLAGS. An instruction without room for a further
+                // register keeps the other flags there, so their readers also wait for that writer.
+                if is_carry_overwritten
+                    && let Some(with_both) = resolved.also_writing(Register::FLAGS_BUT_CARRY)
+                {
+                    (resolved, flags_but_carry) = (with_both, Register::FLAGS_BUT_CARRY);
+                }
+            }
+        }
+        resolved
+    };
+    let resolved = instructions.iter().zip(is_overwritten).map(resolve).collect();
+    (resolved, flags_but_carry)
+}
