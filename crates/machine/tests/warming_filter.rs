@@ -12,6 +12,7 @@ use machine::memory::{
     without_mshr_limit,
 };
 use machine::predict::BranchKind;
+use machine::system_model::Index;
 use machine::{CodeSpan, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 use proptest::prelude::*;
 
@@ -100,6 +101,21 @@ fn place(number: u64) -> VirtualAddress {
 fn physical(address: VirtualAddress) -> PhysicalAddress {
     let page = address.0 >> 12;
     PhysicalAddress((page ^ page >> 19 ^ page >> 24) % 61 * 0x1000 + (address.0 & 0xfff))
+}
+
+/// Numbers of places whose physical pages have several virtual pages, which differ in the lowest two bits of the page's
+/// number. A cache that virtual addresses index may hold a line of such a page twice.
+fn aliases() -> Vec<u64> {
+    const PAGES: u64 = 125;
+    let page_of = |page: u64| place(page * 32).0 >> 12;
+    let has_alias = |page: &u64| {
+        (0..PAGES).any(|other| {
+            physical(place(page * 32)).0 >> 12 == physical(place(other * 32)).0 >> 12
+                && page_of(*page) % 4 != page_of(other) % 4
+        })
+    };
+    let pages = (0..PAGES).filter(has_alias).take(12);
+    pages.flat_map(|page| (0..4).map(move |line| page * 32 + line)).collect()
 }
 
 /// The memory accesses of an instruction.
@@ -294,7 +310,12 @@ enum Step {
 }
 
 fn number() -> impl Strategy<Value = u64> {
-    prop_oneof![8 => 0u64..24, 4 => 0u64..320, 1 => 0u64..4000]
+    prop_oneof![
+        8 => 0u64..24,
+        4 => 0u64..320,
+        6 => prop::sample::select(aliases()),
+        1 => 0u64..4000
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -496,6 +517,44 @@ proptest! {
         model.dtlb.ways = None;
         compare((&model, cpus, false), &codes, &steps)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn warming_of_a_virtually_indexed_l1i_on_fast_paths_equals_lookups_one_by_one(
+        which in 0..MACHINES.len(),
+        codes in codes(),
+        steps in prop::collection::vec(step(), 1..250),
+    ) {
+        let mut model = with_large_ways(which);
+        model.l1i.index = Index::Virtual;
+        compare((&model, 1, false), &codes, &steps)?;
+    }
+
+    #[test]
+    fn warming_of_a_virtually_indexed_l1d_on_fast_paths_equals_lookups_one_by_one(
+        which in 0..MACHINES.len(),
+        codes in codes(),
+        steps in prop::collection::vec(step(), 1..250),
+    ) {
+        let mut model = with_large_ways(which);
+        model.l1d.index = Index::Virtual;
+        compare((&model, 1, false), &codes, &steps)?;
+    }
+}
+
+/// A machine with an L1I and an L1D whose ways are larger than a page, so that virtual and physical addresses may select
+/// different sets. A line of a page with several virtual addresses is in the set of the address that filled it.
+fn with_large_ways(machine: usize) -> SystemModel {
+    let mut model = SystemModel::parse(MACHINES[machine]).expect("a model");
+    for level in [&mut model.l1i, &mut model.l1d] {
+        level.ways = 2;
+        level.size_bytes = 2 * 0x4000;
+        level.index = Index::Physical;
+    }
+    model
 }
 
 /// A port that counts the accesses that pass the filter and those that do not.
