@@ -140,10 +140,22 @@ impl ContextStats {
         }
     }
 
-    /// Sum of the self times, ns, with the probe overhead subtracted. Can be negative.
+    /// Sum of the self times, ns, with the probe overhead subtracted. Can be negative: a span shorter than its overhead
+    /// has a negative time here, although the distribution has 0. Sums of the distribution would be too large, because
+    /// the overhead is a mean: spans scatter around it.
     #[must_use]
     pub fn self_total_ns(&self) -> i64 {
-        (i128::from(self.own.sum) - i128::from(self.clamped_total_ns))
+        self.total_with_clamped(&self.own)
+    }
+
+    /// Sum of the inclusive times, ns, like [`ContextStats::self_total_ns`].
+    #[must_use]
+    pub fn inclusive_total_ns(&self) -> i64 {
+        self.total_with_clamped(&self.inclusive)
+    }
+
+    fn total_with_clamped(&self, times: &Distribution) -> i64 {
+        (i128::from(times.sum) - i128::from(self.clamped_total_ns))
             .clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn warnings(condition: Condition, window: &WindowSample) -> Vec<Strin
         line.names.push(stats.context.name.clone());
         // Each action of a shared line runs for each of its interrupts.
         line.count = line.count.max(stats.count);
-        line.self_ns = line.self_ns.saturating_add(stats.own.sum);
+        line.self_ns = line.self_ns.saturating_add_signed(stats.self_total_ns());
     }
     let of_line = |((number, cpu), line): ((u32, u32), Line)| {
         let length_ns = window.windows.iter().find(|window| window.cpu == cpu)?.length_ns;

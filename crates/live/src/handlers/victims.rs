@@ -238,14 +238,15 @@ fn context_of(key: u32, contexts: &[ContextStats]) -> Option<Context> {
     Some(Context { kind, number, name: (*name).to_owned() })
 }
 
-/// A warning if the times of the victims and of the contexts do not add up to the same sum.
+/// A warning if the times of the victims and of the contexts do not add up to the same sum. Both have 0 for spans shorter
+/// than the probe overhead.
 pub(super) fn warning_of_sums(victims: &Victims, contexts: &[ContextStats]) -> Option<String> {
     let of_victims: u64 = victims.rows.iter().map(|row| row.self_total_ns).sum();
     let spans = contexts.iter().filter(|stats| has_victim(stats.context.kind));
     let of_contexts: u64 = spans.map(|stats| stats.own.sum).sum();
     (of_victims != of_contexts).then(|| {
         format!(
-            "table victims has {of_victims} ns in all, and table handlers has {of_contexts} ns of the same contexts"
+            "table victims has {of_victims} ns in all, and the spans of table handlers have {of_contexts} ns"
         )
     })
 }

@@ -22,7 +22,10 @@ const QUANTILES: [(&str, u32); 4] =
 /// The self times of a row's spans, or their inclusive times.
 struct Times {
     distribution: Distribution,
-    /// Mean per span, ns.
+    /// Sum over all spans, ns. Unlike the sum of the distribution, it has spans shorter than the probe overhead as
+    /// negative times. It can be negative itself, below the detection limit.
+    total_ns: i64,
+    /// `total_ns` per span.
     mean: Option<f64>,
     /// The inflation of the variance of each of [`QUANTILES`], because spans depend on one another.
     inflations: [Option<Inflation>; QUANTILES.len()],
@@ -31,6 +34,11 @@ struct Times {
 }
 
 impl Times {
+    /// The total, or 0 if it is negative: see the column's text.
+    fn total_or_zero_ns(&self) -> u64 {
+        self.total_ns.try_into().unwrap_or(0)
+    }
+
     /// The inflations of the quantiles that the distribution has.
     fn known_inflations(&self) -> Vec<Option<Inflation>> {
         let quantiles = QUANTILES.into_iter().zip(self.inflations);
@@ -49,12 +57,12 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
     };
     let mean_name = format!("{prefix}_mean_ns");
     let doc = format!("Mean {name} of a span; the probe overhead within the span is subtracted.");
-    let mut mean = shown(column(&mean_name, &doc), "mean ± ci95", 99);
+    let flag = format!("{prefix}_mean_below_limit");
+    let mut mean = shown(column(&mean_name, &doc), "mean ± ci95", 99).below_limit(&flag);
     if is_shown {
         mean = mean
             .interval(interval_link(&mean_name).method(&format!("{prefix}_mean_ci95_method")))
-            .plus_minus(&format!("{prefix}_mean_ci95_ns"))
-            .below_limit(&format!("{prefix}_mean_below_limit"));
+            .plus_minus(&format!("{prefix}_mean_ci95_ns"));
     }
     let mut columns = mean.real(|times: &Times| times.mean);
     let shown_as = [("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)];
@@ -77,22 +85,19 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
         ]);
     }
     let time = |suffix: &str, doc| column(&format!("{prefix}_{suffix}"), doc);
-    let total = time(
-        "total_ns",
-        "Sum over all spans, without the probe overhead; a span shorter than that counts as 0.",
+    let doc = format!(
+        "Sum over all spans, without the probe overhead: count times {mean_name}. 0 where {mean_name} is negative: the \
+         total is then below the detection limit."
     );
-    let mut total = shown(total, "total", 60).format(Format::Milliseconds);
-    if is_shown {
-        // Short spans count as 0 in the total: below the limit of the mean, it is the sum of the positive part of noise.
-        total = total.below_limit(&format!("{prefix}_mean_below_limit"));
-    }
+    let total = shown(time("total_ns", &doc), "total", 60).format(Format::Milliseconds);
+    let total = total.below_limit(&flag);
     columns.and([
         shown(time("max_ns", "The longest span."), "max", 90)
             .uint(|times: &Times| times.distribution.peak.value),
         time("max_at_ns", "When the longest span ended, since the window opened.")
             .detail()
             .uint(|times: &Times| times.peak_at_ns),
-        total.uint(|times: &Times| times.distribution.sum),
+        total.uint(Times::total_or_zero_ns),
     ])
 }
 
@@ -127,18 +132,20 @@ impl<'a> Row<'a> {
             (timing != Timing::CountOnly && count > 0).then(|| total as f64 / count as f64)
         };
         let distribution = self_times(group);
+        let total_ns = group.samples.iter().map(|sample| sample.self_total_ns()).sum();
         let self_spans = Times {
-            mean: mean_per_span(group.samples.iter().map(|sample| sample.self_total_ns()).sum()),
+            total_ns,
+            mean: mean_per_span(total_ns),
             inflations: QUANTILES.map(|(_, share)| distribution.quantile_inflation(share)),
             peak_at_ns: group.peak_at_ns(|sample| sample.own.peak),
             distribution,
         };
         let mut distribution = Distribution::default();
         group.samples.iter().for_each(|sample| distribution.merge(&sample.inclusive));
-        let clamped_ns = sum(group, |sample| sample.clamped_total_ns);
+        let total_ns = group.samples.iter().map(|sample| sample.inclusive_total_ns()).sum();
         let inclusive_spans = Times {
-            // As for self times, spans shorter than the probe overhead are negative in the mean.
-            mean: distribution.mean().map(|mean| mean - clamped_ns as f64 / count as f64),
+            total_ns,
+            mean: distribution.mean().and_then(|_| mean_per_span(total_ns)),
             // The sections have only self times. All quantiles of inclusive times use the
             // largest inflation of the self times.
             inflations: [largest(&self_spans.known_inflations()); QUANTILES.len()],
@@ -212,8 +219,13 @@ impl<'a> Row<'a> {
         Some(self.interval()?.half_width.hypot(self.overhead_error_ns.unwrap_or(0.0)))
     }
 
+    /// Whether a mean is at most the interval of the probe overhead. `None` without an overhead.
+    fn is_below_limit(&self, mean: Option<f64>) -> Option<bool> {
+        self.overhead_error_ns.zip(mean).map(|(limit, mean)| mean <= limit)
+    }
+
     fn cpu_ratio(&self) -> Option<f64> {
-        Some(self.self_times()?.distribution.sum as f64 / self.group().cpu_time_ns as f64)
+        Some(self.self_times()?.total_or_zero_ns() as f64 / self.group().cpu_time_ns as f64)
     }
 
     /// The interval of [`Row::cpu_ratio`], with the interval of the probe overhead. `None` with too few batches.
@@ -294,9 +306,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
              upper bound.",
         )
         .detail()
-        .bool(|row: &Row<'_>| {
-            row.overhead_error_ns.zip(row.self_spans.mean).map(|(limit, mean)| mean <= limit)
-        }),
+        .bool(|row: &Row<'_>| row.is_below_limit(row.self_spans.mean)),
         column(
             "self_cpu_ratio",
             "Share of CPU time: self_total_ns over the length of the window on all CPUs of the row. The interval includes that of the probe overhead.",
@@ -308,13 +318,23 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         .real(|row: &Row<'_>| row.cpu_ratio()),
         column("self_mean_tsc_cycles", "self_mean_ns in cycles of the time-stamp counter.")
             .detail()
+            .below_limit("self_mean_below_limit")
             .real(|row: &Row<'_>| row.tsc_cycles(row.self_spans.mean)),
         column("self_total_tsc_cycles", "self_total_ns in cycles of the time-stamp counter.")
             .detail()
             .below_limit("self_mean_below_limit")
-            .real(|row: &Row<'_>| row.tsc_cycles(Some(row.self_spans.distribution.sum as f64))),
+            .real(|row: &Row<'_>| row.tsc_cycles(Some(row.self_spans.total_or_zero_ns() as f64))),
         time_columns("inclusive", "time from entry to exit", false)
             .of_optional(|row: &Row<'_>| row.inclusive_times()),
+        column(
+            "inclusive_mean_below_limit",
+            "Whether inclusive_mean_ns is below the detection limit, probe_overhead_mean_ci95_ns. It may then be \
+             negative.",
+        )
+        .detail()
+        .bool(|row: &Row<'_>| {
+            row.inclusive_times().and_then(|times| row.is_below_limit(times.mean))
+        }),
         column("interrupted_count", "Spans that were interrupted by a nested span.").detail().uint(
             |row: &Row<'_>| row.timing.has_spans().then(|| row.sum(|sample| sample.nested_count)),
         ),
@@ -325,8 +345,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
             }),
         column(
             "clamped_count",
-            "Spans shorter than the probe overhead: 0 ns in quantiles and the total, negative \
-             in the mean.",
+            "Spans shorter than the probe overhead: 0 ns in quantiles, negative in the mean and the total.",
         )
         .detail()
         .uint(|row: &Row<'_>| row.has_probes().then(|| row.sum(|sample| sample.clamped_count))),
@@ -494,16 +513,67 @@ mod tests {
         handlers(&[samples], &ProbeOverhead::default())
     }
 
-    /// Below the limit of the mean, totals and shares are sums of the positive part of noise.
+    /// Below the limit of the mean, totals and shares are sums of noise.
     #[test]
     fn totals_and_shares_have_the_detection_limit_of_the_mean() {
         let table = table_of([90, 90]);
         let limit =
             |name: &str| table.columns[table.column(name).unwrap()].display.below_limit.as_deref();
-        for column in ["self_mean_ns", "self_total_ns", "self_total_tsc_cycles", "self_cpu_ratio"] {
-            assert_eq!(limit(column), Some("self_mean_below_limit"), "{column}");
+        let of_self_times =
+            ["mean_ns", "total_ns", "mean_tsc_cycles", "total_tsc_cycles", "cpu_ratio"];
+        for column in of_self_times {
+            let column = format!("self_{column}");
+            assert_eq!(limit(&column), Some("self_mean_below_limit"), "{column}");
         }
-        assert_eq!(limit("inclusive_total_ns"), None, "its mean has no limit");
+        for column in ["inclusive_mean_ns", "inclusive_total_ns"] {
+            assert_eq!(limit(column), Some("inclusive_mean_below_limit"), "{column}");
+        }
+    }
+
+    /// Spans that scatter around the probe overhead: what some spans lack, others have too much. A total of the
+    /// positive spans alone would be too large.
+    #[test]
+    fn totals_and_shares_are_count_times_mean() {
+        let table_of_clamped = |clamped_total_ns: u64| {
+            let context = Context { kind: ContextKind::Timer, number: 0, name: "f".to_owned() };
+            let times = Distribution { count: 4, sum: 4_000, ..Distribution::default() };
+            let stats = ContextStats {
+                own: times.clone(),
+                inclusive: times,
+                clamped_count: 2,
+                clamped_total_ns,
+                probe_overhead_total_ns: 400,
+                ..ContextStats::new(0, context, Timing::Probes, 4)
+            };
+            let window = CpuWindow { length_ns: 1_000_000, ..CpuWindow::default() };
+            let timing = WindowSample {
+                windows: vec![window],
+                contexts: vec![stats],
+                ..WindowSample::default()
+            };
+            let condition = Condition::Ambient;
+            let samples = ConditionSamples { condition, timing, events: Vec::new() };
+            let overhead = ProbeOverhead { in_span_ns: 100, ..ProbeOverhead::default() };
+            handlers(&[samples], &overhead)
+        };
+        let cell = |table: &Table, column: &str| table.get(&table.rows()[0], column).cloned();
+        let number =
+            |table: &Table, column: &str| cell(table, column).and_then(|value| value.number());
+        let table = table_of_clamped(1_000);
+        for prefix in ["self", "inclusive"] {
+            assert_eq!(number(&table, &format!("{prefix}_mean_ns")), Some(750.0));
+            assert_eq!(number(&table, &format!("{prefix}_total_ns")), Some(3_000.0));
+            let flag = cell(&table, &format!("{prefix}_mean_below_limit"));
+            assert_eq!(flag, Some(Value::Bool(false)));
+        }
+        assert_eq!(number(&table, "self_cpu_ratio"), Some(0.003));
+        let table = table_of_clamped(4_400);
+        for prefix in ["self", "inclusive"] {
+            assert_eq!(number(&table, &format!("{prefix}_mean_ns")), Some(-100.0));
+            assert_eq!(number(&table, &format!("{prefix}_total_ns")), Some(0.0));
+            let flag = cell(&table, &format!("{prefix}_mean_below_limit"));
+            assert_eq!(flag, Some(Value::Bool(true)), "{prefix}: it is no measurement");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::samples::ConditionSamples;
-use super::super::victims::{Cgroup, VICTIMS, VictimStats};
+use super::super::victims::{Cgroup, VICTIMS, VictimStats, has_victim};
 use super::{condition_column, display};
 
 /// A victim and a cause of a context in a condition.
@@ -81,7 +81,8 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column(
             "self_total_ns",
             "Self time of these spans. A span's causes share its time by the number of their events in it. The times of \
-             all rows of a context add up to its self_total_ns in table handlers.",
+             all rows of a context add up to its self_total_ns in table handlers, but for spans shorter than the probe \
+             overhead: they count as 0 here, and as negative times there.",
         )
         .shown_as("total", 97)
         .format(Format::Milliseconds)
@@ -130,15 +131,35 @@ fn rows_of(condition: &ConditionSamples) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
+/// A note of the time that all rows have too much: the sum over spans shorter than the probe overhead. `None` without
+/// such spans.
+fn note_of_clamped_spans(measured: &[ConditionSamples]) -> Option<String> {
+    let contexts = measured
+        .iter()
+        .filter(|condition| condition.timing.victims.is_some())
+        .flat_map(|condition| &condition.timing.contexts);
+    let clamped_ns: u64 = contexts
+        .filter(|stats| has_victim(stats.context.kind))
+        .map(|stats| stats.clamped_total_ns)
+        .sum();
+    (clamped_ns > 0).then(|| {
+        let clamped_us = clamped_ns.div_ceil(1_000);
+        format!(
+            "all rows together have {clamped_us} µs more than these contexts in table handlers: a span shorter than the \
+             probe overhead counts as 0 here"
+        )
+    })
+}
+
 /// Table `victims`: one row for each victim, cause and context, over all CPUs.
 pub fn victims(measured: &[ConditionSamples]) -> Table {
     let doc = "One row per victim, cause and context, over all CPUs: the time that the interrupts and softirqs of one \
                cause take from one victim.";
+    let victims =
+        "victim: who ran when the interrupt came; cause: who made it come, where the kernel says so".to_owned();
     let display = TableDisplay {
         sort_by: Some("self_total_ns".to_owned()),
-        notes: vec![
-            "victim: who ran when the interrupt came; cause: who made it come, where the kernel says so".to_owned(),
-        ],
+        notes: [victims].into_iter().chain(note_of_clamped_spans(measured)).collect(),
         ..display("who pays for interrupts, and who causes them")
     };
     columns().table(VICTIMS, doc, measured.iter().flat_map(rows_of)).displayed(display)
