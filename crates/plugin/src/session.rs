@@ -210,6 +210,7 @@ impl Session {
             services.collect(vcpu as usize, *task, stack);
         }
         let (awaited_address, context) = (stack.awaits(), stack.context());
+        let executes_return = self.tracker.executes_return(vcpu as usize);
         if let Some(processors) = self.models.processors() {
             let (executing, ended, mut guest) =
                 self.tracker.executing(vcpu as usize, &mut self.qemu);
@@ -217,9 +218,21 @@ impl Session {
         }
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_awaited_address(awaited_address.map(VirtualAddress));
+            cpu.set_executes_return(executes_return);
             cpu.set_runs_idle_task(context == KernelContext::Idle);
             cpu.set_sampled_context(context);
         });
+    }
+
+    /// Ends the contexts that `vcpu` has left by a return from the kernel or from an interrupt, if it has executed one since
+    /// the last event. The return with its accesses belongs to the context that it leaves. Call it between two blocks,
+    /// before other events.
+    pub(crate) fn complete_return(&mut self, vcpu: u32) {
+        if self.tracker.executes_return(vcpu as usize) {
+            let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(0));
+            self.tracker.complete_return(vcpu as usize, now);
+            self.pass_on_tracked_event(vcpu);
+        }
     }
 
     /// `vcpu` starts `block` in the time in which its blocks are recorded.

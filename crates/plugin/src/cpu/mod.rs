@@ -128,6 +128,8 @@ pub(crate) struct Cpu {
     engine_counts_cycles: bool,
     /// Whether the vCPU executes the kernel, not user mode.
     in_kernel: bool,
+    /// Whether the vCPU executes a return whose context ends with it: see [`crate::guest::tracker::Tracker`].
+    executes_return: bool,
     /// Whether the vCPU has raised an exception and has not entered its handler yet.
     has_raised_exception: bool,
     /// Whether QEMU abandoned the block and re-executes one of its instructions alone. Only at the level `ooo`.
@@ -285,6 +287,7 @@ impl Cpu {
         runs_idle_task: false,
         engine_counts_cycles: false,
         in_kernel: false,
+        executes_return: false,
         has_raised_exception: false,
         has_abandoned_block: false,
         handle: ptr::null_mut(),
@@ -334,7 +337,7 @@ impl Cpu {
     /// Sets when work is due before a block: at once, at the end of the slice, when the PMU must be checked, or when
     /// blocks are recorded.
     fn set_due(&mut self) {
-        let is_due_now = self.has_read_clock() || self.is_in_last_block;
+        let is_due_now = self.has_read_clock() || self.is_in_last_block || self.executes_return;
         let due_at = self.slice_end.cycles.min(self.pmu_deadline).min(self.blocks_from);
         self.due_work().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
     }
@@ -369,6 +372,19 @@ impl Cpu {
     /// Whether a followed function returns to `address`.
     pub(crate) fn is_awaited_address(&self, address: VirtualAddress) -> bool {
         self.awaited_address == address
+    }
+
+    /// Whether the vCPU executes a return whose context ends with it.
+    pub(crate) fn executes_return(&self) -> bool {
+        self.executes_return
+    }
+
+    /// Sets whether the vCPU executes a return whose context ends with it. If so, work is due before the next block.
+    pub(crate) fn set_executes_return(&mut self, executes_return: bool) {
+        if self.executes_return != executes_return {
+            self.executes_return = executes_return;
+            self.set_due();
+        }
     }
 
     pub(crate) fn add_halted(&mut self, cycles: u64) {
@@ -677,10 +693,7 @@ impl Cpu {
             pipeline.enter_handler(accesses);
         }
         if let Some(shadow_caches) = self.engine.shadow_caches() {
-            for access in accesses {
-                let addresses = (access.virtual_address, access.physical);
-                shadow_caches.data(vcpu as usize, access.write, addresses, access.bytes.into());
-            }
+            shadow_caches.enter_handler(vcpu as usize, accesses);
         }
     }
 

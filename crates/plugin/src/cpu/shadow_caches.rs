@@ -38,7 +38,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
     });
 }
 
-/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs.
+/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs. Their argument is the instruction's address.
 pub(crate) fn access_callbacks(cpus: u32) -> AccessCallbacks {
     match cpus {
         1 => {
@@ -51,13 +51,14 @@ pub(crate) fn access_callbacks(cpus: u32) -> AccessCallbacks {
     }
 }
 
-/// An instruction has loaded or, if `IS_STORE`, stored.
+/// The instruction at `instruction` has loaded or, if `IS_STORE`, stored.
 extern "C" fn on_access<const SINGLE_VCPU: bool, const IS_STORE: bool>(
     _: c_uint,
     access: u32,
     address: u64,
-    _: *mut c_void,
+    instruction: *mut c_void,
 ) {
+    let pc = VirtualAddress(instruction.addr() as u64);
     let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
     with_vcpu(vcpu, |cpu| {
         // SAFETY: as above.
@@ -70,14 +71,16 @@ extern "C" fn on_access<const SINGLE_VCPU: bool, const IS_STORE: bool>(
             shadow_caches.pages(cpu).put(address, physical);
             Some(physical)
         });
-        let Some(physical) = physical else { return shadow_caches.device(cpu, IS_STORE, address) };
-        shadow_caches.data(cpu, IS_STORE, (address, physical), first as u32);
+        let Some(physical) = physical else {
+            return shadow_caches.device(cpu, IS_STORE, pc, address);
+        };
+        shadow_caches.data(cpu, IS_STORE, pc, (address, physical), first as u32);
         if first < bytes {
             let next_page = address.plus(first);
             let physical =
                 shadow_caches.pages(cpu).get(next_page).or_else(|| physical::translate(next_page));
             let addresses = (next_page, physical.unwrap_or(PhysicalAddress(next_page.0)));
-            shadow_caches.data(cpu, IS_STORE, addresses, (bytes - first) as u32);
+            shadow_caches.data(cpu, IS_STORE, pc, addresses, (bytes - first) as u32);
         }
     });
 }

@@ -39,6 +39,23 @@ const NMI_VECTOR: u8 = 2;
 /// The position in [`plugin_interface::symbols::probe_name`] of the probes at entry and exit of interrupt vectors.
 const VECTOR_PROBE: u32 = 3;
 
+/// A return from the kernel or from an interrupt that a CPU executes. The return belongs to the context that it leaves,
+/// with all its accesses. So the context ends once the next block starts, or the next handler is entered.
+#[derive(Clone, Copy, Debug)]
+struct ExecutingReturn {
+    /// The address of the instruction.
+    address: u64,
+    target: ReturnTarget,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ReturnTarget {
+    /// User mode of the task with this process id.
+    User { pid: u32 },
+    /// The kernel, with this stack pointer at the return.
+    Kernel { stack_pointer: u64 },
+}
+
 /// The state of one CPU.
 #[derive(Default)]
 pub(crate) struct TrackedCpu {
@@ -51,6 +68,8 @@ pub(crate) struct TrackedCpu {
     is_dying: bool,
     /// The IRQ line whose handlers the kernel is about to call.
     irq: Option<u32>,
+    /// The return that the CPU executes. `None` before the instruction, and once the contexts that it leaves have ended.
+    executing_return: Option<ExecutingReturn>,
     /// Whether the last interrupt has entered its body: the part between the vector's probes at entry and exit.
     has_entered_body: bool,
     /// How many interrupts the CPU has taken.
@@ -174,6 +193,7 @@ impl Tracker {
         let now = cpu::with_vcpu(cpu as u32, |cpu| cpu.counts());
         tracked.stack.restart(KernelContext::Unknown, now);
         (tracked.task, tracked.pid, tracked.is_dying, tracked.irq) = (0, None, false, None);
+        tracked.executing_return = None;
     }
 
     /// The context and the service that a CPU executes, the page faults that the last event has ended, and access to
@@ -329,13 +349,17 @@ impl Tracker {
             Action::InterruptReturn => {
                 let stack_pointer = moment.rsp();
                 let selector = moment.word(stack_pointer.wrapping_add(8)).unwrap_or(0);
-                if selector & USER_MODE == USER_MODE {
-                    self.return_to_user(cpu, moment);
+                let target = if selector & USER_MODE == USER_MODE {
+                    ReturnTarget::User { pid: self.current_pid(cpu, &mut moment) }
                 } else {
-                    self.cpus[cpu].stack.return_to_kernel(stack_pointer, now);
-                }
+                    ReturnTarget::Kernel { stack_pointer }
+                };
+                self.cpus[cpu].executing_return = Some(ExecutingReturn { address, target });
             }
-            Action::SyscallReturn => self.return_to_user(cpu, moment),
+            Action::SyscallReturn => {
+                let target = ReturnTarget::User { pid: self.current_pid(cpu, &mut moment) };
+                self.cpus[cpu].executing_return = Some(ExecutingReturn { address, target });
+            }
             Action::Schedule
             | Action::WakeUp
             | Action::Fault(_)
@@ -461,10 +485,28 @@ impl Tracker {
         }
     }
 
-    /// Handles a return to user mode.
-    fn return_to_user(&mut self, cpu: usize, mut moment: Moment<'_>) {
-        let pid = self.current_pid(cpu, &mut moment);
-        self.cpus[cpu].stack.return_to_user(pid, moment.now);
+    /// Whether a CPU executes a return that [`Tracker::complete_return`] has not handled yet.
+    pub(crate) fn executes_return(&self, cpu: usize) -> bool {
+        self.cpus[cpu].executing_return.is_some()
+    }
+
+    /// Handles that a CPU has executed the return of its last action, if there is one. `now`: its counts after it.
+    pub(crate) fn complete_return(&mut self, cpu: usize, now: Counts) {
+        let tracked = &mut self.cpus[cpu];
+        match tracked.executing_return.take().map(|executing| executing.target) {
+            Some(ReturnTarget::User { pid }) => tracked.stack.return_to_user(pid, now),
+            Some(ReturnTarget::Kernel { stack_pointer }) => {
+                tracked.stack.return_to_kernel(stack_pointer, now);
+            }
+            None => {}
+        }
+    }
+
+    /// Forgets the return that a CPU executes if it has raised the exception of `entry`: the contexts have not ended.
+    pub(crate) fn forget_failed_return(&mut self, cpu: usize, entry: Discontinuity) {
+        let executing_return = &mut self.cpus[cpu].executing_return;
+        executing_return
+            .take_if(|executing| entry.is_exception && executing.address == entry.interrupted);
     }
 
     /// Handles the switch from the task in `rdi` to the task in `rsi`. The steps before the stacks are switched belong to the
@@ -549,5 +591,57 @@ impl Tracker {
             }
         }
         self.cpus[cpu].pid_or_unknown()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simrecord::counters::INSTRUCTIONS;
+
+    const RETURN_AT: u64 = 0xffff_ffff_8100_0000;
+
+    /// A CPU that has executed 100 instructions of an interrupt's handler in the idle task, and executes the return.
+    fn returning() -> Tracker {
+        let mut tracker = Tracker::new(1, KernelSymbols::default(), Offsets::default());
+        let tracked = &mut tracker.cpus[0];
+        tracked.stack.restart(KernelContext::Idle, [0; COUNTERS]);
+        tracked.stack.open_region([0; COUNTERS]);
+        let interrupt = KernelContext::Interrupt(0xec);
+        tracked.stack.enter_hardware(interrupt, 0x1000, None, [0; COUNTERS]);
+        let target = ReturnTarget::Kernel { stack_pointer: 0x1000 };
+        tracked.executing_return = Some(ExecutingReturn { address: RETURN_AT, target });
+        tracker
+    }
+
+    #[test]
+    fn a_return_belongs_to_the_context_that_it_leaves() {
+        let mut tracker = returning();
+        assert!(tracker.executes_return(0));
+        assert_eq!(tracker.cpus[0].stack.context(), KernelContext::Interrupt(0xec));
+        let mut now = [0; COUNTERS];
+        now[INSTRUCTIONS] = 101;
+        tracker.complete_return(0, now);
+        assert!(!tracker.executes_return(0));
+        assert_eq!(tracker.cpus[0].stack.context(), KernelContext::Idle);
+    }
+
+    #[test]
+    fn a_return_that_fails_leaves_no_context() {
+        let entry = |interrupted, is_exception| Discontinuity {
+            interrupted,
+            handler: 0xffff_ffff_8200_0000,
+            is_exception,
+        };
+        // The return has executed before an interrupt, and before an exception of another instruction.
+        for executed in [entry(RETURN_AT, false), entry(0x40_0000, true)] {
+            let mut tracker = returning();
+            tracker.forget_failed_return(0, executed);
+            assert!(tracker.executes_return(0), "{executed:?}");
+        }
+        let mut tracker = returning();
+        tracker.forget_failed_return(0, entry(RETURN_AT, true));
+        tracker.complete_return(0, [0; COUNTERS]);
+        assert_eq!(tracker.cpus[0].stack.context(), KernelContext::Interrupt(0xec));
     }
 }

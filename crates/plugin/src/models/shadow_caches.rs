@@ -11,7 +11,7 @@ use machine::{
     SystemModel, VirtualAddress,
 };
 
-use crate::models::accesses::Write;
+use crate::models::accesses::{ProcessorAccess, Write};
 use crate::models::counters::put_memory_counts;
 use crate::models::pages::Pages;
 use crate::models::translations::{self, Change};
@@ -20,6 +20,9 @@ use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
 /// The virtual and the physical address of an access.
 type Addresses = (VirtualAddress, PhysicalAddress);
+
+/// The address that accesses of no instruction have in place of the instruction's, as at the level `ooo`.
+const NO_INSTRUCTION: VirtualAddress = VirtualAddress(0);
 
 /// The line size of the caches of all sizes, in bytes.
 pub const CURVE_LINE_BYTES: u64 = 64;
@@ -104,22 +107,46 @@ impl ShadowCacheModels {
         }
         for span in [Some(spans.0), spans.1].into_iter().flatten() {
             let addresses = (span.virtual_address, span.physical);
-            self.request(cpu, AccessKind::Fetch, addresses, span.bytes);
+            self.request(cpu, AccessKind::Fetch, span.virtual_address, addresses, span.bytes);
         }
         self.vcpus[cpu].instructions += instructions;
     }
 
-    /// The vCPU has loaded or stored `bytes` bytes within one page.
+    /// The instruction at `pc` has loaded or stored `bytes` bytes within one page.
     #[inline]
-    pub(crate) fn data(&mut self, cpu: usize, write: bool, addresses: Addresses, bytes: u32) {
-        let kind = if write { AccessKind::Store } else { AccessKind::Load };
-        self.request(cpu, kind, addresses, bytes);
+    pub(crate) fn data(
+        &mut self,
+        cpu: usize,
+        write: bool,
+        pc: VirtualAddress,
+        addresses: Addresses,
+        bytes: u32,
+    ) {
+        self.request(cpu, data_kind(write), pc, addresses, bytes);
     }
 
-    /// The vCPU has accessed a device.
-    pub(crate) fn device(&mut self, cpu: usize, write: bool, virtual_address: VirtualAddress) {
-        let kind = if write { AccessKind::Store } else { AccessKind::Load };
-        let access = self.access(cpu, kind, (virtual_address, PhysicalAddress::default()), 1);
+    /// The vCPU enters a handler of the kernel, and makes `accesses` itself. They count for the kernel, not for the group
+    /// that the handler has interrupted.
+    pub(crate) fn enter_handler(&mut self, cpu: usize, accesses: &[ProcessorAccess]) {
+        if self.vcpus[cpu].group != Group::Kernel {
+            self.change_group(cpu, Group::Kernel);
+        }
+        for access in accesses {
+            let addresses = (access.virtual_address, access.physical);
+            self.data(cpu, access.write, NO_INSTRUCTION, addresses, access.bytes.into());
+        }
+    }
+
+    /// The instruction at `pc` has accessed a device.
+    pub(crate) fn device(
+        &mut self,
+        cpu: usize,
+        write: bool,
+        pc: VirtualAddress,
+        virtual_address: VirtualAddress,
+    ) {
+        let addresses = (virtual_address, PhysicalAddress::default());
+        let access = self.access(cpu, data_kind(write), pc, addresses, 1);
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access_device(&access);
         }
@@ -154,31 +181,30 @@ impl ShadowCacheModels {
         }
     }
 
-    /// An access as the memory system takes it. Executed instructions serve as its time.
+    /// An access by the instruction at `pc`, as the memory system takes it. Executed instructions serve as its time.
     fn access(
         &self,
         cpu: usize,
         kind: AccessKind,
+        pc: VirtualAddress,
         (virtual_address, physical): Addresses,
         bytes: u32,
     ) -> Access {
         let page = PageSize::in_linux(virtual_address);
         let start = Cycle(self.vcpus[cpu].instructions.0);
-        Access {
-            cpu,
-            kind,
-            virtual_address,
-            physical,
-            bytes: bytes.max(1),
-            pc: virtual_address,
-            page,
-            start,
-        }
+        Access { cpu, kind, virtual_address, physical, bytes: bytes.max(1), pc, page, start }
     }
 
     /// Passes an access to the caches of all models, and to the caches of all sizes.
-    fn request(&mut self, cpu: usize, kind: AccessKind, addresses: Addresses, bytes: u32) {
-        let access = self.access(cpu, kind, addresses, bytes);
+    fn request(
+        &mut self,
+        cpu: usize,
+        kind: AccessKind,
+        pc: VirtualAddress,
+        addresses: Addresses,
+        bytes: u32,
+    ) {
+        let access = self.access(cpu, kind, pc, addresses, bytes);
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access(&access);
         }
@@ -250,6 +276,10 @@ impl ShadowCacheModels {
     }
 }
 
+fn data_kind(write: bool) -> AccessKind {
+    if write { AccessKind::Store } else { AccessKind::Load }
+}
+
 /// The accesses and misses of a cache of one size.
 struct MissesOfSize {
     accesses: u64,
@@ -295,7 +325,7 @@ mod tests {
         for _ in 0..10 {
             (0..32).for_each(|line| {
                 let addresses = (VirtualAddress(line * 64), PhysicalAddress(line * 64));
-                shadow_caches.data(0, false, addresses, 8);
+                shadow_caches.data(0, false, VirtualAddress(0x40), addresses, 8);
             });
         }
         let point = |size_bytes| {
@@ -317,5 +347,53 @@ mod tests {
         assert_eq!(counts_of(Group::Kernel)[loads.unwrap()], 320);
         let user = counts_of(Group::User);
         assert_eq!((user[loads.unwrap()], user[fetches.unwrap()]), (0, 1));
+    }
+
+    fn count(shadow_caches: &mut ShadowCacheModels, group: Group, name: &str) -> u64 {
+        let rows = shadow_caches.rows(1);
+        let counts = rows.iter().find(|(row, _)| row.group == group).unwrap().1;
+        counts[(0..COUNTERS).find(|id| simrecord::counters::name(*id) == Some(name)).unwrap()]
+    }
+
+    /// The prefetcher of zen3's L1D knows an instruction by its address.
+    #[test]
+    fn strides_of_one_instruction_are_prefetched() {
+        let misses_of = |instruction_of: fn(u64) -> u64| {
+            let model = SystemModel::parse(include_str!("../../../../machines/zen3.toml")).unwrap();
+            let mut shadow_caches = ShadowCacheModels::new(&[model], false, 1);
+            shadow_caches.open_region();
+            (0..1_000).for_each(|line| {
+                let address = 0x10_0000 + line * 64;
+                let addresses = (VirtualAddress(address), PhysicalAddress(address));
+                let pc = VirtualAddress(instruction_of(line));
+                shadow_caches.data(0, false, pc, addresses, 8);
+                shadow_caches.vcpus[0].instructions += Instructions(100);
+            });
+            count(&mut shadow_caches, Group::Kernel, "l1d_load_misses")
+        };
+        let (of_one, of_many) = (misses_of(|_| 0x40), misses_of(|line| line * 64));
+        assert_eq!(of_many, 1_000, "no instruction has a stride");
+        assert!(of_one < 200, "{of_one} misses");
+    }
+
+    #[test]
+    fn accesses_of_an_entry_count_for_the_kernel() {
+        let model = SystemModel::parse(include_str!("../../../../machines/zen3.toml")).unwrap();
+        let mut shadow_caches = ShadowCacheModels::new(&[model], false, 1);
+        shadow_caches.open_region();
+        let (virtual_address, physical) = (VirtualAddress(0x1000), PhysicalAddress(0x1000));
+        let span = CodeSpan { virtual_address, physical, bytes: 4 };
+        shadow_caches.block(0, Group::User, Instructions(1), (span, None));
+        let gate = ProcessorAccess {
+            virtual_address: VirtualAddress(0x2000),
+            physical: PhysicalAddress(0x2000),
+            bytes: 8,
+            write: false,
+            depends_on_previous: false,
+        };
+        shadow_caches.enter_handler(0, &[gate]);
+        let loads =
+            [Group::User, Group::Kernel].map(|group| count(&mut shadow_caches, group, "loads"));
+        assert_eq!(loads, [0, 1]);
     }
 }

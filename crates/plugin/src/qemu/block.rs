@@ -117,14 +117,6 @@ pub(crate) struct ActionPoint {
     pub(crate) remaining: u32,
 }
 
-impl ActionPoint {
-    /// How many instructions of the block count for the context that starts at this point. A return instruction counts
-    /// for the context that it leaves.
-    pub(crate) fn remaining_after(&self) -> u32 {
-        self.remaining - u32::from(self.action.is_return())
-    }
-}
-
 /// The number of descriptions per allocation: 8 MiB of addresses for [`Block`]. The host provides memory at first use.
 const CHUNK_BLOCKS: usize = 1 << 17;
 

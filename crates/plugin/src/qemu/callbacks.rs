@@ -140,7 +140,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     }
     if point.action == Action::Marker {
         markers::execute(session, vcpu, point.remaining);
-    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
+    } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining) {
         let counts = moment.now;
         tracker.handle_action(vcpu as usize, point.action, point.address.0, moment);
         session.pass_on_tracked_event(vcpu);
@@ -206,13 +206,15 @@ extern "C" fn on_discontinuity(
     if session.cpus > 1 && cpu::running_vcpu() != vcpu {
         session.tracker.count_misplaced_interrupt();
     }
+    let entry = Discontinuity {
+        interrupted: interrupted_address,
+        handler: handler_address,
+        is_exception,
+    };
+    session.tracker.forget_failed_return(vcpu as usize, entry);
+    session.complete_return(vcpu);
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let counts = moment.now;
-        let entry = Discontinuity {
-            interrupted: interrupted_address,
-            handler: handler_address,
-            is_exception,
-        };
         let vector = tracker.enter_handler(vcpu as usize, entry, moment);
         session.pass_on_tracked_event(vcpu);
         session.models.enter_handler(vcpu, entry, &mut session.qemu);

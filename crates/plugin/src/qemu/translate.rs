@@ -139,16 +139,12 @@ fn trace(
     trace.translated(unsafe { &raw const (*kept_block).template }, code);
 }
 
-/// Registers callbacks that pass each access of the instructions to caches.
+/// Registers callbacks that pass each access of the instructions to caches. Their argument is the instruction's address.
 fn watch(session: &mut Session, instructions: &[Instruction], callbacks: AccessCallbacks) {
     for instruction in instructions {
-        session.qemu.on_memory(instruction.handle, READS, callbacks.on_load, std::ptr::null_mut());
-        session.qemu.on_memory(
-            instruction.handle,
-            WRITES,
-            callbacks.on_store,
-            std::ptr::null_mut(),
-        );
+        let address = std::ptr::without_provenance_mut(instruction.address.0 as usize);
+        session.qemu.on_memory(instruction.handle, READS, callbacks.on_load, address);
+        session.qemu.on_memory(instruction.handle, WRITES, callbacks.on_store, address);
     }
     watch_translations(session, instructions);
 }
@@ -249,21 +245,12 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             }
             _ => session.level.is_counting(),
         };
-        let action = instruction.action.filter(is_wanted);
-        // QEMU calls the callbacks in the order of registration, and counts must not decrease. A return charges its own
-        // instruction to the context that it leaves, so it comes after the annotations.
-        let annotations_come_last = !action.is_some_and(Action::is_return);
-        if !annotations_come_last {
-            annotations::watch(session, instruction.handle, instruction.address, remaining);
-        }
-        if let Some(action) = action {
+        if let Some(action) = instruction.action.filter(is_wanted) {
             let point = ActionPoint { action, address: instruction.address, remaining };
             let point = session.arena.keep_instruction(point);
             session.qemu.on_instruction(instruction.handle, on_point, point.cast_mut().cast());
         }
-        if annotations_come_last {
-            annotations::watch(session, instruction.handle, instruction.address, remaining);
-        }
+        annotations::watch(session, instruction.handle, instruction.address, remaining);
     }
 }
 

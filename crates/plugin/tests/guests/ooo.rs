@@ -14,11 +14,24 @@ mod ports;
 mod request;
 
 use std::arch::asm;
+use std::ffi::{c_int, c_void};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use request::Request;
+
+unsafe extern "C" {
+    fn mmap(
+        at: *mut c_void,
+        bytes: usize,
+        protection: c_int,
+        flags: c_int,
+        file: c_int,
+        offset: i64,
+    ) -> *mut c_void;
+    fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int;
+}
 
 const ITERATIONS: u64 = 2_000;
 const CHASE_ITERATIONS: u64 = 20;
@@ -46,6 +59,10 @@ fn measure(request: &Request) {
     marker::mark(marker::FULL, 0);
     // Contexts are known from the first return from the kernel on.
     drop(fs::read("/proc/uptime"));
+    if let Some(pages) = request.word("pages") {
+        strides_and_faults(pages);
+        return marker::mark(marker::END, 0);
+    }
     // Where the loops are in the period of a tick.
     dependent_adds(1 + 1_711 * request.word("delay").unwrap_or(0));
     noted(1, ITERATIONS, || dependent_adds(ITERATIONS));
@@ -206,6 +223,70 @@ fn with_spinners(chain: &[u64], spinners: usize) {
         marker::mark(marker::SNAPSHOT, 0);
         is_done.store(true, Ordering::Release);
     });
+}
+
+/// Stores and loads with a stride of a line, and first stores to `pages` new pages: one page fault each.
+fn strides_and_faults(pages: u64) {
+    const BYTES: u64 = 256 << 10;
+    const STRIDE: u64 = 64;
+    const PASSES: u64 = 8;
+    let mut array = vec![0_u8; BYTES as usize];
+    let start = array.as_mut_ptr();
+    let accesses = PASSES * BYTES / STRIDE;
+    noted(1, accesses, || (0..PASSES).for_each(|_| store_to_all(start, BYTES / STRIDE, STRIDE)));
+    noted(2, accesses, || (0..PASSES).for_each(|_| load_from_all(start, BYTES / STRIDE, STRIDE)));
+    noted(3, pages, || store_to_all(new_pages(pages), pages, PAGE_BYTES));
+    drop(array);
+}
+
+const PAGE_BYTES: u64 = 4_096;
+
+/// Memory of the process that is not mapped to pages yet, and will be in small pages.
+fn new_pages(pages: u64) -> *mut u8 {
+    const READ_AND_WRITE: c_int = 3;
+    const PRIVATE_AND_ANONYMOUS: c_int = 0x22;
+    const SMALL_PAGES_ONLY: c_int = 15;
+    let bytes = (pages * PAGE_BYTES) as usize;
+    // SAFETY: new memory, at an address that the kernel chooses.
+    unsafe {
+        let flags = (READ_AND_WRITE, PRIVATE_AND_ANONYMOUS);
+        let start = mmap(std::ptr::null_mut(), bytes, flags.0, flags.1, -1, 0);
+        assert!(start as isize != -1, "mmap: {}", std::io::Error::last_os_error());
+        let advised = madvise(start, bytes, SMALL_PAGES_ONLY);
+        assert_eq!(advised, 0, "madvise: {}", std::io::Error::last_os_error());
+        start.cast()
+    }
+}
+
+/// Stores a byte at each of `count` addresses. Loads nothing.
+#[inline(never)]
+fn store_to_all(start: *mut u8, count: u64, stride: u64) {
+    // SAFETY: the caller's memory has all these bytes.
+    unsafe {
+        asm!(
+            "2:", "mov byte ptr [{at}], 1", "add {at}, {stride}", "dec {count}", "jnz 2b",
+            at = inout(reg) start => _,
+            stride = in(reg) stride,
+            count = inout(reg) count => _,
+            options(nostack),
+        );
+    }
+}
+
+/// Loads a byte from each of `count` addresses.
+#[inline(never)]
+fn load_from_all(start: *const u8, count: u64, stride: u64) {
+    // SAFETY: the caller's memory has all these bytes.
+    unsafe {
+        asm!(
+            "2:", "movzx {loaded:e}, byte ptr [{at}]", "add {at}, {stride}", "dec {count}", "jnz 2b",
+            at = inout(reg) start => _,
+            loaded = out(reg) _,
+            stride = in(reg) stride,
+            count = inout(reg) count => _,
+            options(readonly, nostack),
+        );
+    }
 }
 
 /// Two threads add to the same number.

@@ -4,6 +4,7 @@
 
 mod annotations;
 mod boot;
+mod levels;
 mod machine;
 mod monitor;
 mod ooo;

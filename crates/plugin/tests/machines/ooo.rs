@@ -20,10 +20,10 @@ use simrecord::record::{Group, MissCurvePoint, MissKind, Record};
 /// The size of a loop, and the counts of all CPUs between the snapshots around it: in user mode, and in the kernel
 /// without its idle task.
 #[derive(Debug)]
-struct Used {
-    size: u64,
-    counts: Counts,
-    kernel: Counts,
+pub(super) struct Used {
+    pub(super) size: u64,
+    pub(super) counts: Counts,
+    pub(super) kernel: Counts,
 }
 
 impl Used {
@@ -32,7 +32,7 @@ impl Used {
     }
 }
 
-fn model(name: &str) -> PathBuf {
+pub(super) fn model(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     root.join(format!("machines/{name}.toml"))
 }
@@ -46,7 +46,13 @@ fn record_with(machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u
 }
 
 /// `request`: the guest's phase, and words for it.
-fn record_of(request: &str, machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u8> {
+pub(super) fn record_of(
+    request: &str,
+    machine: &Machine,
+    cpus: u32,
+    options: &str,
+    name: &str,
+) -> Vec<u8> {
     let out = machine.path(&format!("record-{cpus}-{name}"));
     let symbols = machine.path("symbol-list");
     let (path, symbols) = (out.display(), symbols.display());
@@ -65,16 +71,16 @@ fn sums(snapshot: &[CpuRegion], are: impl Fn(KernelContext) -> bool) -> Counts {
     sums
 }
 
-fn is_user(context: KernelContext) -> bool {
+pub(super) fn is_user(context: KernelContext) -> bool {
     matches!(context, KernelContext::User(_))
 }
 
-fn is_kernel(context: KernelContext) -> bool {
+pub(super) fn is_kernel(context: KernelContext) -> bool {
     !is_user(context) && context != KernelContext::Idle
 }
 
 /// The counts of each loop, by its number from 1, after a check that all sums close.
-fn loops(stream: &Stream) -> Vec<Used> {
+pub(super) fn loops(stream: &Stream) -> Vec<Used> {
     let cpus = stream.header.cpus as usize;
     let regions = parsed::parse(stream).unwrap().regions;
     regions.iter().for_each(contexts_add_up);
@@ -99,13 +105,13 @@ fn loops(stream: &Stream) -> Vec<Used> {
     loops
 }
 
-fn near(what: &str, measured: f64, expected: f64, ratio: f64) {
+pub(super) fn near(what: &str, measured: f64, expected: f64, ratio: f64) {
     let fits = (measured / expected - 1.0).abs() <= ratio;
     assert!(fits, "{what}: {measured}, expected {expected} within {ratio}");
 }
 
 /// A machine with the kernel's symbols, or `None` if QEMU or its kernel is missing.
-fn find() -> Option<Machine> {
+pub(super) fn find() -> Option<Machine> {
     let machine = Machine::find("tests/guests/ooo.rs", &[])?;
     machine.symbols();
     Some(machine)

@@ -162,11 +162,6 @@ impl Action {
             _ => 0,
         }
     }
-
-    /// Whether the instruction is a return: it still belongs to the context that it leaves.
-    pub fn is_return(self) -> bool {
-        matches!(self, Action::InterruptReturn | Action::SyscallReturn)
-    }
 }
 
 /// A symbol that the plugin uses.
