@@ -224,9 +224,9 @@ impl Session {
         });
     }
 
-    /// Ends the contexts that `vcpu` has left by a return from the kernel or from an interrupt, if it has executed one since
-    /// the last event. The return with its accesses belongs to the context that it leaves. Call it between two blocks,
-    /// before other events.
+    /// If `vcpu` has executed a return from the kernel or from an interrupt, ends the contexts that it has left. The return
+    /// and its accesses belong to the context that it leaves. Call it between two blocks, before the tracker gets another
+    /// event.
     pub(crate) fn complete_return(&mut self, vcpu: u32) {
         if self.tracker.executes_return(vcpu as usize) {
             let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(0));

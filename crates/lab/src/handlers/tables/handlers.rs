@@ -25,7 +25,7 @@ struct Times {
     /// Sum over all spans, ns. Unlike the sum of the distribution, it has spans shorter than the probe overhead as
     /// negative times. It can be negative itself, below the detection limit.
     total_ns: i64,
-    /// `total_ns` per span.
+    /// Mean time of a span, ns.
     mean: Option<f64>,
     /// The inflation of the variance of each of [`QUANTILES`], because spans depend on one another.
     inflations: [Option<Inflation>; QUANTILES.len()],

@@ -131,8 +131,8 @@ fn rows_of(condition: &ConditionSamples) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// A note of the time that all rows have too much: the sum over spans shorter than the probe overhead. `None` without
-/// such spans.
+/// A note of the time that all rows have too much, because they count spans shorter than the probe overhead as 0. `None`
+/// if no span is shorter.
 fn note_of_clamped_spans(measured: &[ConditionSamples]) -> Option<String> {
     let contexts = measured
         .iter()
@@ -163,4 +163,37 @@ pub fn victims(measured: &[ConditionSamples]) -> Table {
         ..display("who pays for interrupts, and who causes them")
     };
     columns().table(VICTIMS, doc, measured.iter().flat_map(rows_of)).displayed(display)
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::{Context, ContextKind};
+
+    use super::super::super::condition::Condition;
+    use super::super::super::sample::{ContextStats, Timing, WindowSample};
+    use super::super::super::victims::Victims;
+    use super::*;
+
+    #[test]
+    fn a_note_states_what_short_spans_add_to_the_rows() {
+        let notes_of = |kind, clamped_total_ns| {
+            let context = Context { kind, number: 0, name: "local_timer".to_owned() };
+            let stats = ContextStats {
+                clamped_total_ns,
+                ..ContextStats::new(0, context, Timing::Probes, 9)
+            };
+            let timing = WindowSample {
+                contexts: vec![stats],
+                victims: Some(Victims { by: "task".to_owned(), rows: Vec::new() }),
+                ..WindowSample::default()
+            };
+            let condition = Condition::Ambient;
+            victims(&[ConditionSamples { condition, timing, events: Vec::new() }]).display.notes
+        };
+        assert!(
+            notes_of(ContextKind::Vector, 1_500).iter().any(|note| note.contains(" 2 µs more "))
+        );
+        let plain = notes_of(ContextKind::Vector, 0);
+        assert_eq!(plain, notes_of(ContextKind::Work, 1_500), "work items have no victims");
+    }
 }
