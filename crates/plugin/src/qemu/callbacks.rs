@@ -206,11 +206,8 @@ extern "C" fn on_discontinuity(
     if session.cpus > 1 && cpu::running_vcpu() != vcpu {
         session.tracker.count_misplaced_interrupt();
     }
-    let entry = Discontinuity {
-        interrupted: interrupted_address,
-        handler: handler_address,
-        is_exception,
-    };
+    let entry =
+        Discontinuity { interrupted: interrupted_address, handler: handler_address, is_exception };
     session.tracker.forget_failed_return(vcpu as usize, entry);
     session.complete_return(vcpu);
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
