@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod affinity;
 mod amounts;
 pub mod compare;
 pub mod cpu_warnings;

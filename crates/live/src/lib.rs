@@ -25,6 +25,7 @@
 //! - [`nic`]: settings of one of the machine's network interfaces
 //! - [`stimulus`]: load and stimuli
 //! - [`host`]: facts about the machine
+//! - [`irq_lines`]: the interrupt lines that `irqlab affinity` places
 //! - [`journal`]: changes to undo when irqlab ends, or after it was killed
 //! - [`program_rights`]: capabilities of the programs that irqlab starts
 //!
@@ -40,6 +41,7 @@ pub mod echo;
 pub mod footprint;
 pub mod handlers;
 pub mod host;
+pub mod irq_lines;
 pub mod journal;
 pub mod kernels;
 pub mod marks;

@@ -18,6 +18,8 @@ pub const HZ: &str = "hz";
 
 /// The command line that repeats the run.
 pub const COMMAND_LINE: &str = "command_line";
+/// Identity of the boot in which a live run was measured (`/proc/sys/kernel/random/boot_id`).
+pub const BOOT_ID: &str = "boot_id";
 /// An object: for each condition by its label, what is known of its window.
 pub const CONDITIONS: &str = "conditions";
 /// In an object of [`CONDITIONS`]: the measured command's exit status as a shell reports it, 128 plus the signal's number if a

@@ -15,6 +15,7 @@ use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Stimulus, Victim
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
+use live::irq_lines::boot_id;
 use live::perf::PAPER_EVENTS;
 use live::stimulus::StimulusSettings;
 use live::window::WindowEnd;
@@ -352,6 +353,7 @@ fn run_live(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("handlers", &args.results)?;
     let mut context = open.context(run_host_block(&host), args.settings(args.warm_ups(None)));
     context.settings.insert("out".into(), json!(open.directory()));
+    context.settings.insert(keys::BOOT_ID.into(), json!(boot_id(&Root::default())));
     console::say_more("calibrating the probes");
     let mut bench = LiveBench::new(settings)?;
     measure(args, &open, context, &mut bench)

@@ -1,5 +1,6 @@
 //! One module for each verb of the command: its options, and `run`, which `main` calls.
 
+pub mod affinity;
 pub mod bench;
 pub mod compare;
 pub mod completions;

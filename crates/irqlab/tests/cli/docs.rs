@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use crate::support::Place;
 
 /// Verbs that are only parsed, each with the reason.
-const PARSED_ONLY: [(&str, &str); 13] = [
+const PARSED_ONLY: [(&str, &str); 14] = [
     ("handlers", "measures"),
+    ("affinity", "measures, and may change the machine"),
     ("noise", "measures"),
     ("wakeup", "measures"),
     ("footprint", "measures"),

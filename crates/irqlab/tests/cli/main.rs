@@ -4,6 +4,7 @@
 //! All tests are one program. A waiting test leaves the processor to others, and tests that measure take turns
 //! ([`support::alone`]).
 
+mod affinity;
 mod agreement;
 mod bench;
 mod compare;

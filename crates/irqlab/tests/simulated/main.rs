@@ -2,6 +2,7 @@
 //!
 //! All tests are one program, so that one machine runs per processor.
 
+mod affinity;
 mod bare;
 mod bench_kernel;
 mod block_trace;

@@ -18,10 +18,11 @@ const HOST_FACTS: [&str; 7] = [
 ];
 
 /// Settings that differ between any two runs, or are measured. `conditions` and `on_host` also hold measured values.
-const NOT_COMPARED: [&str; 14] = [
+const NOT_COMPARED: [&str; 15] = [
     "out",
     "on_host",
     keys::COMMAND_LINE,
+    keys::BOOT_ID,
     keys::CONDITIONS,
     "tsc_hz",
     keys::MEASURED_WINDOW_NS,

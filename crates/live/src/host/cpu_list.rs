@@ -55,6 +55,19 @@ pub fn parse_cpu_list(list: &str) -> Result<Vec<u32>, CpuListError> {
     Ok((0..).zip(present).filter_map(|(cpu, is_present)| is_present.then_some(cpu)).collect())
 }
 
+/// Parses a mask such as `00000001,80000000`, as in `/sys/class/net/*/queues/*/rps_cpus`: hexadecimal digits of 4 CPUs
+/// each, the highest first. `None` for other text.
+#[must_use]
+pub fn parse_cpu_mask(mask: &str) -> Option<Vec<u32>> {
+    let digits = mask.trim().bytes().rev().filter(|byte| *byte != b',');
+    let mut cpus = Vec::new();
+    for (position, byte) in (0u32..).zip(digits) {
+        let bits = char::from(byte).to_digit(16)?;
+        cpus.extend((0..4).filter(|bit| bits >> bit & 1 == 1).map(|bit| position * 4 + bit));
+    }
+    Some(cpus)
+}
+
 fn parse_cpu(number: &str, part: &str) -> Result<u32, CpuListError> {
     let number = number.trim();
     let syntax = || CpuListError::Syntax(part.to_owned());
@@ -72,6 +85,13 @@ fn parse_cpu(number: &str, part: &str) -> Result<u32, CpuListError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn masks_that_the_kernel_writes() {
+        assert_eq!(parse_cpu_mask("00000001,8000000c\n"), Some(vec![2, 3, 31, 32]));
+        assert_eq!(parse_cpu_mask("0"), Some(vec![]));
+        assert_eq!(parse_cpu_mask("0-3"), None);
+    }
 
     #[test]
     fn lists_that_the_kernel_writes() {

@@ -41,7 +41,7 @@ pub use cgroup::cgroup_limits;
 pub use clock::{ClockFacts, HypervisorFacts};
 pub use core_types::{CoreType, core_types};
 pub use cpu::{CpuFacts, CpuModel, CpuTopology, RateFacts, cpu_facts, rate_facts};
-pub use cpu_list::{CPU_MAX, CpuListError, format_cpu_list, parse_cpu_list};
+pub use cpu_list::{CPU_MAX, CpuListError, format_cpu_list, parse_cpu_list, parse_cpu_mask};
 pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts};
 pub use diagnosis::{Finding, Status, diagnose, remedy_for_tracing_rights};
 pub use guest_devices::{first_disk, has_paired_cards};

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{JournalError, Resource, VALUE_BYTES_MAX};
-use crate::host::{Root, online_cpus, parse_cpu_list};
+use crate::host::{Root, online_cpus, parse_cpu_list, parse_cpu_mask};
 use crate::nic::{self, Identity};
 
 /// Directories whose files may be restored.
@@ -166,7 +166,7 @@ impl Entry {
         }
         let cpus = match path.file_name().and_then(OsStr::to_str) {
             Some("smp_affinity_list") => parse_cpu_list(old_value).ok(),
-            Some("smp_affinity") => cpus_of_mask(old_value.trim()),
+            Some("smp_affinity") => parse_cpu_mask(old_value),
             _ => None,
         };
         let Some((cpus, online)) = cpus.zip(online_cpus(root)) else { return false };
@@ -220,18 +220,6 @@ fn is_setting(path: &Path) -> bool {
         path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     is_straight
         && SETTING_ROOTS.iter().any(|root| path.starts_with(root) && path != Path::new(root))
-}
-
-/// The CPUs of a mask such as `00000001,80000000`: hexadecimal digits of 4 CPUs each, the highest first. `None` for other
-/// text.
-fn cpus_of_mask(mask: &str) -> Option<Vec<u32>> {
-    let digits = mask.bytes().rev().filter(|byte| *byte != b',');
-    let mut cpus = Vec::new();
-    for (position, byte) in (0u32..).zip(digits) {
-        let bits = char::from(byte).to_digit(16)?;
-        cpus.extend((0..4).filter(|bit| bits >> bit & 1 == 1).map(|bit| position * 4 + bit));
-    }
-    Some(cpus)
 }
 
 /// Writes the old value into a setting's file.

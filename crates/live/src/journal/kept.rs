@@ -1,7 +1,9 @@
-//! Changes that `signal advise --apply` keeps after its process has ended, until `signal undo` restores them.
+//! Changes that stay after their process has ended: `signal advise --apply` keeps settings of an interface until
+//! `signal undo`, and `affinity --apply` keeps CPUs of interrupts until `affinity --undo`.
 //!
-//! A journal of kept changes has the name `kept-N.json`. Numbers ascend with time. Kept changes of an interface must be
-//! undone in the order of descending numbers: a later journal's old values are the values that an earlier one set.
+//! A journal of kept changes has the name `kept-N.json`. Numbers ascend with time. Kept changes of a subject must be
+//! undone in the order of descending numbers: a later journal's old values are the values that an earlier one set. A
+//! subject is one interface, or the CPUs of all interrupts.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,13 +22,56 @@ use crate::nic::Identity;
 const PREFIX: &str = "kept-";
 /// Largest number of journals of kept changes in a directory.
 const FILES_MAX: usize = 1000;
+/// The reason why no more changes are kept.
+const TOO_MANY: &str =
+    "there are too many changes to undo (irqlab signal undo, irqlab affinity --undo)";
 
-/// The interface with the kept changes, and a description of them.
+/// The subject of the kept changes, and a description of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Label {
-    interface: Identity,
+    /// The interface; `None` for the CPUs of interrupts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interface: Option<Identity>,
     /// Describes the changes to readers.
     what: String,
+}
+
+impl Label {
+    /// Whether another journal has changes of the same subject. Names of interfaces may change, so they are not compared.
+    fn has_subject_of(&self, other: &Label) -> bool {
+        match (&self.interface, &other.interface) {
+            (None, None) => true,
+            (Some(this), Some(other)) => is_same(this, other),
+            _ => false,
+        }
+    }
+}
+
+/// Whether two identities are of one interface, whatever its name.
+fn is_same(this: &Identity, other: &Identity) -> bool {
+    (this.index, &this.namespace) == (other.index, &other.namespace)
+}
+
+/// The kept changes to undo.
+#[derive(Clone, Copy, Debug)]
+enum Wanted<'a> {
+    AllInterfaces,
+    Interface(&'a Identity),
+    Interrupts,
+}
+
+impl Wanted<'_> {
+    fn of_interface(interface: Option<&Identity>) -> Wanted<'_> {
+        interface.map_or(Wanted::AllInterfaces, Wanted::Interface)
+    }
+
+    fn includes(self, label: &Label) -> bool {
+        match (self, &label.interface) {
+            (Wanted::AllInterfaces, Some(_)) | (Wanted::Interrupts, None) => true,
+            (Wanted::Interface(wanted), Some(interface)) => is_same(wanted, interface),
+            _ => false,
+        }
+    }
 }
 
 /// The outcome of undoing kept changes.
@@ -46,12 +91,23 @@ pub struct UndoReport {
 }
 
 impl Journal {
-    /// Keeps the changes: no replay undoes them, but [`undo_kept`] does. The decisive step is a single rename, so a
-    /// kill leaves either a journal that the next start replays, or a journal of kept changes.
+    /// Keeps the changes of an interface: no replay undoes them, but [`undo_kept`] does. The decisive step is a single
+    /// rename, so a kill leaves either a journal that the next start replays, or a journal of kept changes.
     ///
     /// Fails if there are too many journals of kept changes, or the file cannot be written. Then
     /// dropping the journal undoes all changes.
-    pub fn keep(mut self, interface: &Identity, what: &str) -> Result<(), JournalError> {
+    pub fn keep(self, interface: &Identity, what: &str) -> Result<(), JournalError> {
+        self.keep_as(Label { interface: Some(interface.clone()), what: what.to_owned() })
+    }
+
+    /// Like [`Journal::keep`], for the CPUs of interrupts: [`undo_kept_interrupts`] undoes them.
+    ///
+    /// Fails as [`Journal::keep`] does.
+    pub fn keep_interrupts(self, what: &str) -> Result<(), JournalError> {
+        self.keep_as(Label { interface: None, what: what.to_owned() })
+    }
+
+    fn keep_as(mut self, label: Label) -> Result<(), JournalError> {
         if self.contents.entries.is_empty() {
             return Ok(());
         }
@@ -59,9 +115,9 @@ impl Journal {
         let files = files_in(&directory);
         let refuse = |reason| JournalError::Refused { path: directory.clone(), reason };
         if files.len() >= FILES_MAX {
-            return Err(refuse("there are too many changes to undo (irqlab signal undo)"));
+            return Err(refuse(TOO_MANY));
         }
-        self.contents.kept = Some(Label { interface: interface.clone(), what: what.to_owned() });
+        self.contents.kept = Some(label);
         self.save()?;
         let next_number = files.last().map_or(1, |last| last.0.saturating_add(1));
         self.rename_to_first_free(&directory, next_number)?;
@@ -86,8 +142,7 @@ impl Journal {
                 }
             }
         }
-        let reason = "there are too many changes to undo (irqlab signal undo)";
-        Err(JournalError::Refused { path: directory.to_owned(), reason })
+        Err(JournalError::Refused { path: directory.to_owned(), reason: TOO_MANY })
     }
 }
 
@@ -104,22 +159,28 @@ fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
     files
 }
 
-/// Restores the settings that this user's processes changed and kept, the latest change first. With
+/// Restores the settings of interfaces that this user's processes changed and kept, the latest change first. With
 /// `interface`, restores only the settings of that interface.
 #[must_use]
 pub fn undo_kept(interface: Option<&Identity>) -> UndoReport {
-    let mut report = UndoReport::default();
-    for directory in dir::all_own() {
-        undo_in(&directory, interface, &mut report);
-    }
-    report
+    undo_in_all(&dir::all_own(), Wanted::of_interface(interface))
 }
 
 /// Like [`undo_kept`], for journals in `directory`.
 #[must_use]
 pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> UndoReport {
+    undo_in_all(&[directory.to_owned()], Wanted::of_interface(interface))
+}
+
+/// Restores the CPUs of interrupts that this user's processes changed and kept, the latest change first.
+#[must_use]
+pub fn undo_kept_interrupts() -> UndoReport {
+    undo_in_all(&dir::all_own(), Wanted::Interrupts)
+}
+
+fn undo_in_all(directories: &[PathBuf], wanted: Wanted<'_>) -> UndoReport {
     let mut report = UndoReport::default();
-    undo_in(directory, interface, &mut report);
+    directories.iter().for_each(|directory| undo_in(directory, wanted, &mut report));
     report
 }
 
@@ -146,9 +207,10 @@ pub fn kept_elsewhere(name: &str) -> Vec<String> {
             let contents = open(&path).ok().flatten().and_then(|file| read(&file).ok());
             let contents =
                 contents.filter(|contents| contents.is_of_this_boot().is_ok_and(|is| is));
-            let Some(label) = contents.and_then(|contents| contents.kept) else { continue };
-            if label.interface.name == name
-                && let Err(error) = label.interface.find()
+            let label = contents.and_then(|contents| contents.kept);
+            let Some(interface) = label.and_then(|label| label.interface) else { continue };
+            if interface.name == name
+                && let Err(error) = interface.find()
                 && !messages.contains(&error.to_string())
             {
                 messages.push(error.to_string());
@@ -159,7 +221,7 @@ pub fn kept_elsewhere(name: &str) -> Vec<String> {
 }
 
 /// Undoes the journals in `directory`, the latest one first, and adds to `report`.
-fn undo_in(directory: &Path, interface: Option<&Identity>, report: &mut UndoReport) {
+fn undo_in(directory: &Path, wanted: Wanted<'_>, report: &mut UndoReport) {
     let files = files_in(directory);
     if files.is_empty() {
         return;
@@ -169,7 +231,7 @@ fn undo_in(directory: &Path, interface: Option<&Identity>, report: &mut UndoRepo
         return report.failed.push(format!("changes in {shown} are not undone: it {reason}"));
     }
     for (_, path) in files.into_iter().rev() {
-        undo_file(&path, interface, report);
+        undo_file(&path, wanted, report);
     }
 }
 
@@ -191,9 +253,9 @@ fn read_kept(path: &Path) -> Result<Option<(Contents, Label)>, String> {
     }
 }
 
-/// Undoes a journal of kept changes, and before it all later journals of the same interface. Does nothing for a journal
-/// of another interface than `wanted`. `None`: every interface.
-fn undo_file(path: &Path, wanted: Option<&Identity>, report: &mut UndoReport) {
+/// Undoes a journal of kept changes, and before it all later journals of the same subject. Does nothing for a journal
+/// of another subject than `wanted`.
+fn undo_file(path: &Path, wanted: Wanted<'_>, report: &mut UndoReport) {
     let (contents, label) = match read_kept(path) {
         Ok(Some(found)) => found,
         Ok(None) => return,
@@ -206,14 +268,11 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, report: &mut UndoReport) {
             return report.failed.push(format!("{} is left as it is: {error}", label.what));
         }
     };
-    let is_wanted = wanted.is_none_or(|wanted| {
-        wanted.index == label.interface.index && wanted.namespace == label.interface.namespace
-    });
-    if !is_wanted {
-        let has_same_name = wanted.is_some_and(|wanted| wanted.name == label.interface.name);
-        if has_same_name
+    if !wanted.includes(&label) {
+        if let (Wanted::Interface(wanted), Some(interface)) = (wanted, &label.interface)
+            && wanted.name == interface.name
             && is_of_this_boot
-            && let Err(error) = label.interface.find()
+            && let Err(error) = interface.find()
         {
             report.elsewhere.push(error.to_string());
         }
@@ -223,11 +282,13 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, report: &mut UndoReport) {
         return remove(path, report);
     }
     // In another network namespace, the sysctls of the interface's namespace would seem not to exist.
-    match label.interface.find() {
-        Ok(Some(_)) => {}
-        Ok(None) => report.gone.push(label.interface.name.clone()),
-        Err(error) => {
-            return report.failed.push(format!("{} is left as it is: {error}", label.what));
+    if let Some(interface) = &label.interface {
+        match interface.find() {
+            Ok(Some(_)) => {}
+            Ok(None) => report.gone.push(interface.name.clone()),
+            Err(error) => {
+                return report.failed.push(format!("{} is left as it is: {error}", label.what));
+            }
         }
     }
     for _ in 0..FILES_MAX {
@@ -242,7 +303,7 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, report: &mut UndoReport) {
 }
 
 /// Locks the resources of a journal, undoes its entries, and adds the outcome to `report`. If there is a later journal
-/// of the same interface, undoes nothing, and returns the path of that journal.
+/// of the same subject, undoes nothing, and returns the path of that journal.
 fn undo_locked(
     path: &Path,
     label: &Label,
@@ -284,25 +345,81 @@ fn undo_locked(
     None
 }
 
-/// The latest journal of the interface in `label` among the journals after `path` in its directory. `None` if there is
+/// The latest journal of the subject in `label` among the journals after `path` in its directory. `None` if there is
 /// none, or if `path` no longer exists.
 fn later_journal(path: &Path, label: &Label) -> Option<PathBuf> {
     let files = files_in(path.parent()?);
     let position = files.iter().position(|(_, file)| file == path)?;
-    let is_of_interface = |file: &Path| {
-        read_kept(file).ok().flatten().is_some_and(|(_, file_label)| {
-            // Names may change, so they are not compared.
-            let (this, other) = (&label.interface, &file_label.interface);
-            (this.index, &this.namespace) == (other.index, &other.namespace)
-        })
+    let is_of_subject = |file: &Path| {
+        let read = read_kept(file).ok().flatten();
+        read.is_some_and(|(_, file_label)| label.has_subject_of(&file_label))
     };
     let mut later = files[position + 1..].iter().rev().map(|(_, file)| file);
-    later.find(|file| is_of_interface(file)).cloned()
+    later.find(|file| is_of_subject(file)).cloned()
 }
 
 /// Removes a journal that is no longer needed.
 fn remove(path: &Path, report: &mut UndoReport) {
     if let Err(error) = super::remove_if_exists(path) {
         report.failed.push(format!("{}: {error}", path.display()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+
+    use super::super::Resource;
+    use super::*;
+
+    /// A setting that each network namespace has separately.
+    const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+
+    /// Changes the setting, and keeps the change as one of interrupts.
+    fn change(directory: &Path, value: &str) {
+        let mut journal = Journal::open_in(directory).unwrap();
+        journal.lock(Resource::setting(Path::new(TTL))).unwrap();
+        journal.will_write(Path::new(TTL), ttl().trim()).unwrap();
+        std::fs::write(TTL, value).unwrap();
+        journal.keep_interrupts("the CPUs of interrupt lines").unwrap();
+    }
+
+    fn ttl() -> String {
+        std::fs::read_to_string(TTL).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn kept_changes_of_interrupts_are_undone_apart_from_those_of_interfaces() {
+        // SAFETY: only the network namespace of this thread changes.
+        let result =
+            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+        if let Err(error) = result {
+            return needs::not_run(needs::Need::Namespaces, error);
+        }
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("journal");
+        std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
+        let former = ttl();
+        change(&directory, "71");
+        change(&directory, "72");
+        assert_eq!(super::super::replay_dead_in(&directory), Vec::<String>::new());
+        assert_eq!(undo_kept_in(&directory, None), UndoReport::default());
+        assert_eq!(ttl(), "72", "neither a start nor `signal undo` restores it");
+        let undone = undo_in_all(std::slice::from_ref(&directory), Wanted::Interrupts);
+        assert_eq!((undone.journals, undone.failed), (2, Vec::new()));
+        assert_eq!(ttl(), former, "the earlier change is undone last");
+        let again = undo_in_all(std::slice::from_ref(&directory), Wanted::Interrupts);
+        assert_eq!(again, UndoReport::default());
+    }
+
+    /// Earlier versions wrote only changes of interfaces.
+    #[test]
+    fn labels_of_earlier_versions_have_an_interface() {
+        let interrupts = Label { interface: None, what: "lines".to_owned() };
+        let text = serde_json::to_string(&interrupts).unwrap();
+        assert_eq!(text, r#"{"what":"lines"}"#);
+        assert_eq!(serde_json::from_str::<Label>(&text).unwrap(), interrupts);
+        assert!(interrupts.has_subject_of(&interrupts) && Wanted::Interrupts.includes(&interrupts));
+        assert!(!Wanted::AllInterfaces.includes(&interrupts));
     }
 }

@@ -5,8 +5,9 @@
 //! the journal undoes the changes, the last one first, and removes the journal's file. After a SIGKILL the file
 //! remains. The next start of irqlab undoes its changes: the command calls [`replay_dead`] before it runs a verb.
 //!
-//! `signal advise --apply` keeps its changes ([`Journal::keep`]). Journals of kept changes have other names, which
-//! replays ignore; `signal undo` calls [`undo_kept`].
+//! `signal advise --apply` and `affinity --apply` keep their changes ([`Journal::keep`], [`Journal::keep_interrupts`]).
+//! Journals of kept changes have other names, which replays ignore; `signal undo` calls [`undo_kept`], and `affinity
+//! --undo` calls [`undo_kept_interrupts`].
 //!
 //! The file's format must stay readable: an irqlab of another version may have written the file. The fields of
 //! `Contents` and `Entry` are its keys.
@@ -43,7 +44,9 @@ use crate::nic::{Identity, Setting};
 
 pub use dir::default_dir;
 use entry::Entry;
-pub use kept::{UndoReport, kept_by_others, kept_elsewhere, undo_kept, undo_kept_in};
+pub use kept::{
+    UndoReport, kept_by_others, kept_elsewhere, undo_kept, undo_kept_in, undo_kept_interrupts,
+};
 pub use replay::{replay_dead, replay_dead_in};
 use resource::Locks;
 pub use resource::Resource;
@@ -95,7 +98,7 @@ struct Contents {
     /// `/proc/sys/kernel/random/boot_id` at the time of writing.
     boot_id: String,
     entries: Vec<Entry>,
-    /// The interface and a description, for changes that are kept after their process has ended.
+    /// The subject and a description, for changes that are kept after their process has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<kept::Label>,
 }

@@ -50,7 +50,7 @@ const fn verb(words: &'static str, output: Output, needs: Needs) -> Verb {
     Verb { words, output, needs }
 }
 
-pub const VERBS: [Verb; 23] = [
+pub const VERBS: [Verb; 24] = [
     verb("export GOLDEN --format openmetrics -o out", Output::Files("out"), Needs::Nothing),
     verb(
         "export GOLDEN --format openmetrics --force -o out",
@@ -76,6 +76,7 @@ pub const VERBS: [Verb; 23] = [
     verb("sim cache limit 5G", Output::Nothing, Needs::Nothing),
     verb("sim cache prune", Output::Nothing, Needs::Nothing),
     verb("handlers -d 20ms --events none --out run", Output::Run("run"), Needs::Bpf),
+    verb("affinity -d 20ms --out run", Output::Run("run"), Needs::Bpf),
     verb("noise -d 20ms --loop detour --out run", Output::Run("run"), Needs::Bpf),
     verb("wakeup -d 20ms --no-comparison --out run", Output::Run("run"), Needs::Bpf),
     verb("services --out run -- true", Output::Run("run"), Needs::Bpf),

@@ -1,0 +1,115 @@
+//! The device behind an interrupt line, its NUMA node, and the CPUs that the queues of its interface name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::host::{IrqAffinity, Root, parse_cpu_list, parse_cpu_mask};
+
+/// CPUs that are near to a line, and the source of this fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Near {
+    pub cpus: Vec<u32>,
+    /// In words, such as `NUMA node 1 of 0000:00:03.0`.
+    pub source: String,
+}
+
+/// A device's directory below the root, without the leading slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    directory: String,
+}
+
+/// The PCI devices by the numbers of their lines (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
+pub(super) fn devices(root: &Root) -> BTreeMap<u32, Device> {
+    const PCI: &str = "sys/bus/pci/devices";
+    let mut devices = BTreeMap::new();
+    for name in root.names(PCI).unwrap_or_default() {
+        let device = Device { directory: format!("{PCI}/{name}") };
+        let messages = root.names(format!("{}/msi_irqs", device.directory)).unwrap_or_default();
+        let mut numbers: Vec<u32> = messages.iter().filter_map(|name| name.parse().ok()).collect();
+        if numbers.is_empty() {
+            let line: Option<u32> = root.number(format!("{}/irq", device.directory));
+            numbers.extend(line.filter(|line| *line > 0));
+        }
+        for number in numbers {
+            devices.insert(number, device.clone());
+        }
+    }
+    devices
+}
+
+/// The device of a line: the PCI device that has the line's number; else the virtio device, or the interface, whose name
+/// is the start of the handler's name (`virtio0-input.0`, `eth0-rx-1`).
+pub(super) fn of_line(
+    root: &Root,
+    devices: &BTreeMap<u32, Device>,
+    line: &IrqAffinity,
+) -> Option<Device> {
+    if let Some(device) = devices.get(&line.number) {
+        return Some(device.clone());
+    }
+    line.actions.iter().find_map(|action| {
+        let name = action.split('-').next().filter(|name| !name.is_empty())?;
+        let places = [format!("sys/bus/virtio/devices/{name}"), format!("sys/class/net/{name}/device")];
+        let directory = places.into_iter().find(|place| root.exists(place))?;
+        Some(Device { directory })
+    })
+}
+
+impl Device {
+    /// The network interface of the device, or of the virtio device on it. `None` if it has none, or several.
+    pub(super) fn interface(&self, root: &Root) -> Option<String> {
+        let on_virtio = root.names(&self.directory).unwrap_or_default().into_iter();
+        let on_virtio = on_virtio
+            .filter(|name| name.starts_with("virtio"))
+            .map(|name| format!("{}/{name}/net", self.directory));
+        let places = [format!("{}/net", self.directory)].into_iter().chain(on_virtio);
+        let mut interfaces = places.flat_map(|place| root.names(place).unwrap_or_default());
+        let interface = interfaces.next()?;
+        interfaces.next().is_none().then_some(interface)
+    }
+
+    /// The online CPUs of the device's NUMA node. `None` if the device names no node, or the node has all online CPUs.
+    pub(super) fn node(&self, root: &Root, online: &[u32]) -> Option<Near> {
+        let node: u32 = root.number(format!("{}/numa_node", self.directory))?;
+        let list = root.text(format!("sys/devices/system/node/node{node}/cpulist"))?;
+        let mut cpus = parse_cpu_list(&list).ok()?;
+        cpus.retain(|cpu| online.contains(cpu));
+        let is_everywhere = online.iter().all(|cpu| cpus.contains(cpu));
+        let name = PathBuf::from(&self.directory);
+        let name = name.file_name()?.to_string_lossy().into_owned();
+        let source = format!("NUMA node {node} of {name}");
+        (!cpus.is_empty() && !is_everywhere).then_some(Near { cpus, source })
+    }
+}
+
+/// The CPUs in `rps_cpus` and `xps_cpus` of the queue that a line serves; of all queues, if the handler's name has no
+/// queue's number. `None` if they name no CPU. RPS processes received packets there; XPS has senders there.
+pub(super) fn users(root: &Root, interface: &str, actions: &[String]) -> Option<Near> {
+    let directory = format!("sys/class/net/{interface}/queues");
+    let queues = root.names(&directory)?;
+    let number = actions.iter().find_map(|action| {
+        let digits = action.len() - action.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        action[action.len() - digits..].parse::<u32>().ok()
+    });
+    let is_own = |queue: &&String| {
+        let of_queue = queue.rsplit('-').next().and_then(|text| text.parse::<u32>().ok());
+        number.is_some() && of_queue == number
+    };
+    let own: Vec<&String> = queues.iter().filter(is_own).collect();
+    let chosen = if own.is_empty() { queues.iter().collect() } else { own };
+    let (mut cpus, mut sources) = (Vec::new(), Vec::new());
+    for queue in chosen {
+        for file in ["rps_cpus", "xps_cpus"] {
+            let mask = root.word(format!("{directory}/{queue}/{file}"));
+            let Some(named) = mask.and_then(|mask| parse_cpu_mask(&mask)) else { continue };
+            if !named.is_empty() {
+                cpus.extend(named);
+                sources.push(format!("{file} of {interface} {queue}"));
+            }
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    (!cpus.is_empty()).then(|| Near { cpus, source: sources.join(", ") })
+}
