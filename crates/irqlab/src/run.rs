@@ -476,7 +476,7 @@ pub fn made_by() -> impl Iterator<Item = (String, Json)> {
 }
 
 /// Removes [`OUTPUT_OPTIONS`] and their values. Arguments after `--` stay: they belong to the measured command.
-fn without_output_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
+pub fn without_output_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let (mut kept, mut skips_value, mut is_after_dashes) = (Vec::new(), false, false);
     for argument in arguments {
         if std::mem::take(&mut skips_value) {

@@ -554,6 +554,7 @@ const WRITERS: [(&str, &[&str]); 5] = [
         "settings of the kernel",
         &[
             "live/src/footprint/route.rs",
+            "live/src/irq_lines/session.rs",
             "live/src/network/",
             "live/src/nic/",
             "live/src/selfbench/tracefs.rs",

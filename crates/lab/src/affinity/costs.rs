@@ -71,6 +71,8 @@ pub struct Costs {
     pub handlers: BTreeMap<(u32, u32), Load>,
     /// Time of the softirq NET_RX that belongs to each line, by number and CPU.
     pub softirqs: BTreeMap<(u32, u32), Load>,
+    /// The devices that NET_RX polled on each CPU, if they are several.
+    pub shared_softirqs: BTreeMap<u32, Vec<String>>,
     /// All interrupt time of each measured CPU.
     pub totals: BTreeMap<u32, Load>,
     /// The names of each line's handlers in the run.
@@ -80,7 +82,7 @@ pub struct Costs {
 /// Why a run has no costs of lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CostsError {
-    #[error("it is a run of {0}, not of handlers")]
+    #[error("it is a run of {0} (name a run of irqlab handlers)")]
     OtherExperiment(String),
     #[error("it was not measured on a live bench")]
     NotLive,
@@ -174,6 +176,9 @@ impl Costs {
         }
         let polls = run.table("napi").map(polls_by_cpu).unwrap_or_default();
         costs.softirqs = softirqs_of_lines(&net_rx, &polls, devices, &calls);
+        let several = polls.iter().filter(|(_, polls)| polls.len() > 1);
+        costs.shared_softirqs =
+            several.map(|(cpu, polls)| (*cpu, polls.keys().cloned().collect())).collect();
         Ok(costs)
     }
 
@@ -187,16 +192,14 @@ impl Costs {
     /// The time of a line on all CPUs: of its handlers and threads, and of its softirq.
     #[must_use]
     pub fn parts_of_line(&self, irq: u32) -> [Load; 2] {
-        [&self.handlers, &self.softirqs].map(|loads| {
-            self.cpus.iter().filter_map(|cpu| loads.get(&(irq, *cpu)).copied()).sum()
-        })
+        [&self.handlers, &self.softirqs]
+            .map(|loads| self.cpus.iter().filter_map(|cpu| loads.get(&(irq, *cpu)).copied()).sum())
     }
 
     /// The interrupt time of a CPU without these lines.
     #[must_use]
     pub fn fixed(&self, cpu: u32, lines: impl IntoIterator<Item = u32>) -> f64 {
-        let moving: f64 =
-            lines.into_iter().map(|irq| self.of_line(irq, cpu).ns_per_s).sum::<f64>();
+        let moving: f64 = lines.into_iter().map(|irq| self.of_line(irq, cpu).ns_per_s).sum::<f64>();
         let total = self.totals.get(&cpu).copied().unwrap_or_default();
         (total.ns_per_s - moving).max(0.0)
     }
@@ -312,8 +315,7 @@ mod tests {
             ("0", "softirq", 3, "NET_RX", 50, 0.08),
             ("0", "exception", 14, "page_fault", 50, 0.5),
         ];
-        let polls: [NapiRow; 3] =
-            [("all", "eth0", 9, 9), ("0", "eth0", 10, 20), ("0", "lo", 4, 6)];
+        let polls: [NapiRow; 3] = [("all", "eth0", 9, 9), ("0", "eth0", 10, 20), ("0", "lo", 4, 6)];
         let devices = DeviceLines::from([("eth0".to_owned(), vec![30, 31])]);
         let costs = Costs::of_run(&run(&rows, &polls), &devices).unwrap();
         let ns = |irq| costs.of_line(irq, 0).ns_per_s.round();
@@ -321,6 +323,7 @@ mod tests {
         assert_eq!([30, 31, 32].map(ns), [55e6, 35e6, 30e6]);
         assert_eq!(costs.totals[&0].ns_per_s.round(), 140e6, "without exceptions");
         assert_eq!(costs.fixed(0, [30, 31, 32]).round(), 20e6);
+        assert_eq!(costs.shared_softirqs[&0], ["eth0", "lo"]);
         assert_eq!(costs.totals[&1], Load::default(), "measured: no interrupt");
         assert_eq!(costs.names[&32], ["disk"]);
         assert_eq!(costs.parts_of_line(31).map(|load| load.ns_per_s.round()), [20e6, 15e6]);

@@ -149,7 +149,10 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .cost()
             .plus_minus("cost_ci95_ratio")
             .real(|line: &LineReport| line.cost().ratio()),
-        column("cost_ci95_ratio", &format!("{half_width} cost_ratio."))
+        column(
+            "cost_ci95_ratio",
+            &format!("{half_width} cost_ratio. It lacks the error of the estimate in softirq_ratio."),
+        )
             .detail()
             .real(|line: &LineReport| line.cost().ci95_ratio()),
         column("handler_ratio", "Self time of the line's handlers and threads, of one CPU's time.")
@@ -180,6 +183,7 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .uint(|line: &LineReport| line.target),
         column("reason", "Why the line moves or stays.")
             .priority(80)
+            .uncut()
             .text(|line: &LineReport| line.reason.clone()),
         column("near", "CPUs that the plan counts as near to the device or to the users of its data, with the source.")
             .detail()
@@ -198,7 +202,7 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .cost()
             .plus_minus("cost_after_ci95_ratio")
             .real(|line: &LineReport| Some(line.after.as_ref()?.cost.ratio())),
-        column("cost_after_ci95_ratio", &format!("{half_width} cost_after_ratio."))
+        column("cost_after_ci95_ratio", &format!("{half_width} cost_after_ratio, as cost_ci95_ratio."))
             .detail()
             .real(|line: &LineReport| Some(line.after.as_ref()?.cost.ci95_ratio())),
         column("is_listed", "Whether the line had interrupts in a window, or moves.").detail().bool(
@@ -233,7 +237,9 @@ pub fn affinity_table(report: &AffinityReport) -> Table {
         ],
         ..TableDisplay::default()
     };
-    line_columns(report.is_measured_again()).table("affinity", doc, &report.lines).displayed(display)
+    line_columns(report.is_measured_again())
+        .table("affinity", doc, &report.lines)
+        .displayed(display)
 }
 
 fn cpu_columns<'a>(report: &AffinityReport) -> Columns<'a, (CpuReport, [f64; 3])> {

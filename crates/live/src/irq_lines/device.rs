@@ -50,7 +50,8 @@ pub(super) fn of_line(
     }
     line.actions.iter().find_map(|action| {
         let name = action.split('-').next().filter(|name| !name.is_empty())?;
-        let places = [format!("sys/bus/virtio/devices/{name}"), format!("sys/class/net/{name}/device")];
+        let places =
+            [format!("sys/bus/virtio/devices/{name}"), format!("sys/class/net/{name}/device")];
         let directory = places.into_iter().find(|place| root.exists(place))?;
         Some(Device { directory })
     })

@@ -60,7 +60,9 @@ fn cpus_of_partitions(root: &Root, mount: &str) -> Vec<u32> {
         if depth < DEPTH_MAX {
             let names = root.names(&group).unwrap_or_default().into_iter();
             let paths = names.map(|name| format!("{group}/{name}"));
-            groups.extend(paths.filter(|path| root.path(path).is_dir()).map(|path| (path, depth + 1)));
+            groups.extend(
+                paths.filter(|path| root.path(path).is_dir()).map(|path| (path, depth + 1)),
+            );
         }
     }
     cpus

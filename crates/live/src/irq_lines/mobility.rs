@@ -36,9 +36,7 @@ impl Mobility {
             Mobility::Movable | Mobility::Unknown => None,
             Mobility::Managed => Some("cannot move: the kernel manages its CPUs"),
             Mobility::PerCpu => Some("cannot move: it belongs to one CPU"),
-            Mobility::Refused => {
-                Some("cannot move: the kernel refuses (managed, or of one CPU, or its controller cannot)")
-            }
+            Mobility::Refused => Some("cannot move: the kernel refuses"),
         }
     }
 }
@@ -105,7 +103,10 @@ mod tests {
             of_line(&root, 7)
         };
         assert_eq!(mobility("IRQD_ACTIVATED"), Mobility::Movable);
-        assert_eq!(mobility("IRQD_ACTIVATED\n            IRQD_AFFINITY_MANAGED"), Mobility::Managed);
+        assert_eq!(
+            mobility("IRQD_ACTIVATED\n            IRQD_AFFINITY_MANAGED"),
+            Mobility::Managed
+        );
         assert_eq!(mobility("IRQD_PER_CPU"), Mobility::PerCpu);
         assert_eq!(mobility("IRQD_NO_BALANCING"), Mobility::PerCpu);
         assert_eq!(of_line(&root, 8), Mobility::Unknown, "not this machine");

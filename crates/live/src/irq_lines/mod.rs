@@ -111,9 +111,11 @@ mod tests {
         assert_eq!((&users.cpus[..], &users.source[..]), (&[2, 3][..], "rps_cpus of eth0 rx-1"));
         assert_eq!(irq_lines(&root, &[2, 3]).unwrap()[0].node, None, "the node has all CPUs");
         assert_eq!(lines_of_interfaces(&lines)["eth0"], [24]);
-        for (process, name, command) in
-            [("7", "irqbalance", "/usr/sbin/irqbalance\0"), ("8", "irqbalance", ""), ("9", "x", "y")]
-        {
+        for (process, name, command) in [
+            ("7", "irqbalance", "/usr/sbin/irqbalance\0"),
+            ("8", "irqbalance", ""),
+            ("9", "x", "y"),
+        ] {
             write(&format!("proc/{process}/comm"), &format!("{name}\n"));
             write(&format!("proc/{process}/cmdline"), command);
         }

@@ -11,7 +11,8 @@ use crate::console;
 use crate::run::NothingSet;
 
 /// Remedy for missing rights to move lines.
-const RIGHTS: &str = "run it as root (the files in /proc/irq are root's, and /proc must be writable)";
+const RIGHTS: &str =
+    "run it as root (the files in /proc/irq are root's, and /proc must be writable)";
 
 /// What was done to the lines.
 pub struct Applied {

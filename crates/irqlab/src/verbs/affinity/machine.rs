@@ -51,15 +51,21 @@ impl Machine {
             Some(_) => usable_cpus(list)?,
             None => online.clone(),
         };
-        if let (Some(list), Some(cpu)) = (list, chosen.iter().find(|cpu| isolated.contains_key(cpu))) {
+        if let (Some(list), Some(cpu)) =
+            (list, chosen.iter().find(|cpu| isolated.contains_key(cpu)))
+        {
             let source = isolated[cpu].join(", ");
-            bail!(Usage(format!("-c {list}: CPU {cpu} is isolated ({source}), so it takes no lines")));
+            bail!(Usage(format!(
+                "-c {list}: CPU {cpu} is isolated ({source}), so it takes no lines"
+            )));
         }
         let usable: Vec<u32> =
             chosen.into_iter().filter(|cpu| !isolated.contains_key(cpu)).collect();
         if usable.is_empty() {
             let online = format_cpu_list(&online);
-            bail!(nothing(format!("all online CPUs ({online}) are isolated, so none may take lines")));
+            bail!(nothing(format!(
+                "all online CPUs ({online}) are isolated, so none may take lines"
+            )));
         }
         let Some(lines) = irq_lines(root, &online).filter(|lines| !lines.is_empty()) else {
             bail!(nothing("/proc/irq has no line with a handler".to_owned()));
@@ -232,6 +238,19 @@ impl Machine {
                 line.affinity.actions.join(",")
             ));
         }
+        for (cpu, devices) in &costs.shared_softirqs {
+            if self
+                .lines
+                .iter()
+                .any(|line| costs.softirqs.contains_key(&(line.affinity.number, *cpu)))
+            {
+                warnings.push(format!(
+                    "NET_RX on CPU {cpu} polls {}: its time is divided by polls and packets, which is wrong if their \
+                     packets cost different times",
+                    devices.join(", ")
+                ));
+            }
+        }
         if self.lines.iter().any(|line| line.mobility == Mobility::Unknown) {
             warnings.push(
                 "which lines the kernel lets move is not known: this user may not ask (run it as root)".to_owned(),
@@ -287,17 +306,47 @@ fn current_cpu(affinity: &IrqAffinity) -> Option<u32> {
 }
 
 fn run_line(line: &IrqLine, costs: &Costs) -> RunLine {
+    let actions = &line.affinity.actions;
     match costs.names.get(&line.affinity.number) {
-        Some(names) if !names.iter().any(|name| line.affinity.actions.contains(name)) => {
-            RunLine::Changed
-        }
+        Some(names) if !names.iter().any(|name| is_name_of(name, actions)) => RunLine::Changed,
         _ => RunLine::Known,
     }
 }
+
+/// Whether a run gives this name to a line with these handlers. Runs cut long names, and without BTF they join the names of a
+/// line's handlers.
+fn is_name_of(name: &str, actions: &[String]) -> bool {
+    let is_cut = name.len() >= CUT_NAME_BYTES_MIN;
+    let matches = |full: &str| full == name || is_cut && full.starts_with(name);
+    actions.iter().any(|action| matches(action)) || matches(&actions.join(","))
+}
+
+/// A name in a run with at least this length may be cut.
+const CUT_NAME_BYTES_MIN: usize = 28;
 
 /// The CPUs near a line with their sources; empty if none are known.
 fn near_text(line: &IrqLine) -> String {
     let texts = [&line.node, &line.users].into_iter().flatten();
     let texts = texts.map(|near| format!("CPUs {} ({})", format_cpu_list(&near.cpus), near.source));
     texts.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_runs_may_be_cut_or_joined() {
+        let actions =
+            ["ehci_hcd:usb1", "a_driver_with_a_name_of_many_characters"].map(str::to_owned);
+        for name in [
+            "ehci_hcd:usb1",
+            "a_driver_with_a_name_of_many_cha",
+            "ehci_hcd:usb1,a_driver_with_a_name_of_many_characters",
+            "ehci_hcd:usb1,a_driver_with_a_na",
+        ] {
+            assert!(is_name_of(name, &actions), "{name}");
+        }
+        assert!(!is_name_of("ehci_hcd", &actions) && !is_name_of("eth0", &actions));
+    }
 }

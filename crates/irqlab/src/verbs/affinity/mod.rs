@@ -26,7 +26,7 @@ use serde_json::{Map, Value as Json, json};
 use self::machine::Machine;
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{ResultArgs, Usage, duration, ns, percent};
-use crate::run::{NothingSet, OpenRun, STOPPED, made_by, stop_on_signals};
+use crate::run::{NothingSet, OpenRun, STOPPED, made_by, stop_on_signals, without_output_options};
 
 /// Where should interrupts run, by their measured cost?
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,7 @@ pub fn run(args: &AffinityArgs) -> anyhow::Result<ExitCode> {
     };
     let devices = lines_of_interfaces(&machine.lines);
     let costs = Costs::of_run(&first, &devices)
-        .map_err(|error| Usage(format!("{} has no costs: {error}", source(args))))?;
+        .map_err(|error| Usage(format!("{} has no costs of lines: {error}", source(args))))?;
     machine.check_cpus(&costs, &source(args))?;
     let problem = machine.problem(&costs, args.materiality);
     let placements = plan(&problem);
@@ -112,8 +112,7 @@ pub fn run(args: &AffinityArgs) -> anyhow::Result<ExitCode> {
         complete &= second.complete;
         let after = Costs::of_run(&second, &devices).context(undo)?;
         warnings.extend(machine.note_after(&root, &after, &in_force, &mut report));
-        warnings
-            .extend(second.warnings.iter().map(|warning| format!("measured again: {warning}")));
+        warnings.extend(second.warnings.iter().map(|warning| format!("measured again: {warning}")));
     }
     let run = record_of(args, &open, &machine, (report, complete, warnings));
     let exit = open.finish(&run, &[])?;
@@ -156,8 +155,7 @@ fn bench(machine: &Machine, duration: Duration, stop: Stop) -> anyhow::Result<Li
         )));
     }
     console::say_more("calibrating the probes");
-    let settings =
-        LiveSettings::new(machine.online.clone(), WindowEnd::Elapsed(duration), stop);
+    let settings = LiveSettings::new(machine.online.clone(), WindowEnd::Elapsed(duration), stop);
     Ok(LiveBench::new(settings)?)
 }
 
@@ -184,9 +182,9 @@ fn placements_in_force(
     changes: &[(u32, AppliedChange)],
 ) -> Vec<Placement> {
     let is_refused = |irq: u32| {
-        changes.iter().any(|(number, change)| {
-            *number == irq && matches!(change, AppliedChange::Refused(_))
-        })
+        changes
+            .iter()
+            .any(|(number, change)| *number == irq && matches!(change, AppliedChange::Refused(_)))
     };
     let in_force = placements.iter().map(|placement| match is_refused(placement.irq) {
         true => Placement { target: None, ..*placement },
@@ -264,13 +262,14 @@ fn say_next_step(
     is_moved: bool,
 ) -> anyhow::Result<()> {
     let planned = placements.iter().filter(|placement| placement.target.is_some()).count();
-    let lines = |count: usize| if count == 1 { "1 line".to_owned() } else { format!("{count} lines") };
+    let lines =
+        |count: usize| if count == 1 { "1 line".to_owned() } else { format!("{count} lines") };
     match (planned, is_moved) {
         (0, _) => console::say("no line needs to move"),
         (_, false) => console::say(&format!(
             "{} would move; to move and measure again: sudo irqlab affinity --apply{}",
             lines(planned),
-            args.cpus.as_ref().map(|list| format!(" -c {list}")).unwrap_or_default(),
+            given_options(),
         )),
         (_, true) if moved_count == 0 => {
             let reason = "the kernel refused all moves (table affinity has the reasons)".to_owned();
@@ -282,4 +281,15 @@ fn say_next_step(
         )),
     }
     Ok(())
+}
+
+/// The options of this call that determine the plan, to be given again with `--apply`. Empty if a word cannot be quoted.
+fn given_options() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut words = without_output_options(words);
+    if let Some(verb) = words.iter().position(|word| word == "affinity") {
+        words.remove(verb);
+    }
+    let line = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+    if line.is_empty() { line } else { format!(" {line}") }
 }
