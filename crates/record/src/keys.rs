@@ -18,7 +18,7 @@ pub const HZ: &str = "hz";
 
 /// The command line that repeats the run.
 pub const COMMAND_LINE: &str = "command_line";
-/// Identity of the boot in which a live run was measured (`/proc/sys/kernel/random/boot_id`).
+/// Identity of a live run's boot (`/proc/sys/kernel/random/boot_id`).
 pub const BOOT_ID: &str = "boot_id";
 /// An object: for each condition by its label, what is known of its window.
 pub const CONDITIONS: &str = "conditions";

@@ -12,7 +12,7 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/golde
 fn options_that_cannot_be_combined_and_runs_without_a_boot_are_refused() {
     check_refused(&["affinity", "--undo", "--apply"], "--apply");
     check_refused(&["affinity", "--undo", "--run", "x"], "--run");
-    check_refused(&["affinity", "--run", GOLDEN], "does not say in which boot it was measured");
+    check_refused(&["affinity", "--run", GOLDEN], "does not name its boot");
 }
 
 /// A user who may not move lines learns it before anything is measured.

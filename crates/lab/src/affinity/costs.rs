@@ -1,4 +1,4 @@
-//! What each interrupt line costs on each CPU, from the tables of a run of `handlers`.
+//! The cost of each interrupt line on each CPU, from the tables of a run of `handlers`.
 //!
 //! The cost of a line is the self time of its handlers and of its threads. The lines of a network device also have the
 //! time of the softirq NET_RX, which polls the device on the CPU of its interrupt: the softirq's time on a CPU is
@@ -65,7 +65,7 @@ pub type DeviceLines = BTreeMap<String, Vec<u32>>;
 /// The costs in one window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// The measured CPUs.
+    /// The CPUs that the run measured.
     pub cpus: Vec<u32>,
     /// Time of each line's handlers and threads, by number and CPU.
     pub handlers: BTreeMap<(u32, u32), Load>,
@@ -135,7 +135,7 @@ fn rows(table: &Table) -> impl Iterator<Item = (u32, Row<'_>)> {
 impl Costs {
     /// Reads the costs from a run of `handlers` with one condition. `devices`: the lines of network devices now.
     ///
-    /// Fails if the run is of another experiment or bench, lacks a table, or has several conditions.
+    /// Fails if the run has another experiment or bench, lacks a table, or has several conditions.
     pub fn of_run(run: &Run, devices: &DeviceLines) -> Result<Costs, CostsError> {
         if run.experiment != "handlers" {
             return Err(CostsError::OtherExperiment(run.experiment.clone()));
@@ -152,7 +152,7 @@ impl Costs {
         }
         let mut costs = Costs { cpus: measured_cpus(run)?, ..Costs::default() };
         costs.totals = costs.cpus.iter().map(|cpu| (*cpu, Load::default())).collect();
-        // By number and CPU: the calls of a line's handlers. By CPU: the time of NET_RX.
+        // The keys are a line's number and a CPU.
         let mut calls: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         let mut net_rx: BTreeMap<u32, Load> = BTreeMap::new();
         for (cpu, row) in rows(handlers) {
@@ -226,7 +226,7 @@ fn measured_cpus(run: &Run) -> Result<Vec<u32>, CostsError> {
 /// Largest number of CPUs of a machine; a limit for text that may come from another program.
 const CPUS_MAX: u32 = 1 << 16;
 
-/// By CPU and device: the polls plus the packets of a device. A poll without a packet costs time, too.
+/// Polls plus packets by CPU and device. A poll without a packet costs time, too.
 fn polls_by_cpu(napi: &Table) -> BTreeMap<u32, BTreeMap<String, f64>> {
     let mut polls: BTreeMap<u32, BTreeMap<String, f64>> = BTreeMap::new();
     for (cpu, row) in rows(napi) {

@@ -21,7 +21,7 @@ pub struct PlannedCpu {
     pub may_take_lines: bool,
 }
 
-/// A line to place.
+/// An interrupt line that the planner places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedLine {
     pub irq: u32,
@@ -42,7 +42,7 @@ pub struct PlannedLine {
 pub struct Problem {
     pub cpus: Vec<PlannedCpu>,
     pub lines: Vec<PlannedLine>,
-    /// Least improvement for which a line is moved, ns of CPU time per second. 0 counts as 1.
+    /// The planner moves no line for a smaller improvement, ns of CPU time per second. 0 counts as 1.
     pub materiality_ns_per_s: u64,
 }
 
@@ -55,9 +55,9 @@ pub enum Reason {
     MovesNear,
     /// Its CPU is busier than another.
     Balances,
-    /// It cannot be moved.
+    /// The kernel does not let it move.
     NotMovable,
-    /// No CPU may take it.
+    /// All CPUs are closed to lines.
     NoCpu,
     /// It costs less than the materiality.
     CostsTooLittle,
@@ -155,7 +155,7 @@ fn usable_cpus(problem: &Problem) -> BTreeSet<u32> {
     problem.cpus.iter().filter(|cpu| cpu.may_take_lines).map(|cpu| cpu.cpu).collect()
 }
 
-/// The usable CPUs near a line's device. Empty if its device is near none of them, or equally near to all.
+/// The usable CPUs near a line's device. Empty if no usable CPU is near, or all are equally near.
 fn near_targets(line: &PlannedLine, usable: &BTreeSet<u32>) -> BTreeSet<u32> {
     line.near.iter().filter(|cpu| usable.contains(cpu)).copied().collect()
 }
@@ -172,7 +172,7 @@ pub fn plan(problem: &Problem) -> Vec<Placement> {
 
 /// A line while the plan is made.
 struct State {
-    /// Where its cost is.
+    /// CPU and cost there, ns of CPU time per second.
     costs: Vec<(u32, u64)>,
     cost: u64,
     cpu: Option<u32>,
@@ -187,7 +187,7 @@ struct Planner<'a> {
     usable: BTreeSet<u32>,
     loads: BTreeMap<u32, u64>,
     states: Vec<State>,
-    /// Least improvement for which a line is moved.
+    /// See [`Problem::materiality_ns_per_s`]; at least 1.
     materiality: u64,
 }
 
@@ -240,8 +240,8 @@ impl<'a> Planner<'a> {
         let sources = self.states[line].costs.iter().map(|(cpu, _)| *cpu);
         let others: BTreeSet<u32> = sources.filter(|cpu| *cpu != target).collect();
         let before = others.iter().chain([&target]).map(|cpu| self.load(*cpu)).max()?;
-        let left = others.iter().map(|cpu| self.load(*cpu) - self.cost_on(line, *cpu));
-        let after = left.chain([self.load_with(line, target)]).max()?;
+        let remaining = others.iter().map(|cpu| self.load(*cpu) - self.cost_on(line, *cpu));
+        let after = remaining.chain([self.load_with(line, target)]).max()?;
         before.checked_sub(after)
     }
 

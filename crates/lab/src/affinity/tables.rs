@@ -5,7 +5,7 @@ use record::{Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
 use super::costs::Load;
 
-/// What a CPU is for.
+/// Whether a CPU takes interrupt lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuRole {
     TakesLines,
@@ -13,7 +13,7 @@ pub enum CpuRole {
     TakesNone(String),
 }
 
-/// What the kernel accepted.
+/// The kernel's answer to a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppliedChange {
     /// The mask is in force.

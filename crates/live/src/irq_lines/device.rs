@@ -52,7 +52,7 @@ pub(super) fn of_line(
         let name = action.split('-').next().filter(|name| !name.is_empty())?;
         let places =
             [format!("sys/bus/virtio/devices/{name}"), format!("sys/class/net/{name}/device")];
-        let directory = places.into_iter().find(|place| root.exists(place))?;
+        let directory = places.into_iter().find(|path| root.exists(path))?;
         Some(Device { directory })
     })
 }
@@ -65,7 +65,7 @@ impl Device {
             .filter(|name| name.starts_with("virtio"))
             .map(|name| format!("{}/{name}/net", self.directory));
         let places = [format!("{}/net", self.directory)].into_iter().chain(on_virtio);
-        let mut interfaces = places.flat_map(|place| root.names(place).unwrap_or_default());
+        let mut interfaces = places.flat_map(|path| root.names(path).unwrap_or_default());
         let interface = interfaces.next()?;
         interfaces.next().is_none().then_some(interface)
     }
@@ -93,12 +93,12 @@ pub(super) fn users(root: &Root, interface: &str, actions: &[String]) -> Option<
         let digits = action.len() - action.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         action[action.len() - digits..].parse::<u32>().ok()
     });
-    let is_own = |queue: &&String| {
+    let has_same_number = |queue: &&String| {
         let of_queue = queue.rsplit('-').next().and_then(|text| text.parse::<u32>().ok());
         number.is_some() && of_queue == number
     };
-    let own: Vec<&String> = queues.iter().filter(is_own).collect();
-    let chosen = if own.is_empty() { queues.iter().collect() } else { own };
+    let same_number: Vec<&String> = queues.iter().filter(has_same_number).collect();
+    let chosen = if same_number.is_empty() { queues.iter().collect() } else { same_number };
     let (mut cpus, mut sources) = (Vec::new(), Vec::new());
     for queue in chosen {
         for file in ["rps_cpus", "xps_cpus"] {

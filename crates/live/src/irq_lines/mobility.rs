@@ -75,7 +75,7 @@ fn by_refusal(irq: u32) -> Mobility {
 
 /// Whether this process may write the CPUs of lines. `irqs`: numbers of lines.
 ///
-/// Fails with the kernel's error if it may write none of them.
+/// Fails with the kernel's error if no file can be opened.
 pub fn has_rights(irqs: impl IntoIterator<Item = u32>) -> std::io::Result<()> {
     let mut result = Ok(());
     for irq in irqs {

@@ -24,7 +24,7 @@ pub struct IrqLine {
     pub interface: Option<String>,
     /// The CPUs of the device's NUMA node; `None` if the machine does not name a node, or the node has all CPUs.
     pub node: Option<Near>,
-    /// The CPUs to which the settings of the interface's queue give work of the line; `None` if they name none.
+    /// The CPUs that the settings of the interface's queue name; `None` if the settings name no CPU.
     pub users: Option<Near>,
 }
 

@@ -47,7 +47,7 @@ impl Label {
     }
 }
 
-/// Whether two identities are of one interface, whatever its name.
+/// Whether two identities describe one interface. Its name may have changed.
 fn is_same(this: &Identity, other: &Identity) -> bool {
     (this.index, &this.namespace) == (other.index, &other.namespace)
 }

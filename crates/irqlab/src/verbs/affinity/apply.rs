@@ -14,7 +14,7 @@ use crate::run::NothingSet;
 const RIGHTS: &str =
     "run it as root (the files in /proc/irq are root's, and /proc must be writable)";
 
-/// What was done to the lines.
+/// The outcome of moving lines.
 pub struct Applied {
     /// The lines of the plan, by number.
     pub changes: Vec<(u32, AppliedChange)>,

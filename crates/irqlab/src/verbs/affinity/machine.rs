@@ -25,7 +25,7 @@ pub struct Machine {
     pub irqbalance: Vec<u32>,
 }
 
-/// Whether a line's handlers in a run are those that it has now.
+/// Compares a line's handlers in a run with its present handlers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunLine {
     /// The line had no interrupt in the run, or has the handlers of the run.
@@ -74,7 +74,7 @@ impl Machine {
         Ok(Machine { online, lines, usable, isolated, irqbalance })
     }
 
-    /// Checks that the costs are of all online CPUs. `source`: the source of the costs, in words.
+    /// Checks that the costs include all online CPUs. `source`: the source of the costs, in words.
     pub fn check_cpus(&self, costs: &Costs, source: &str) -> Result<(), Usage> {
         match self.online.iter().find(|cpu| !costs.cpus.contains(cpu)) {
             Some(cpu) => Err(Usage(format!(
@@ -112,7 +112,7 @@ impl Machine {
             near: cpus_of(&line.node).unwrap_or_default(),
             preferred: cpus_of(&line.users).unwrap_or_default(),
         });
-        // The fixed load has the costs of these lines already.
+        // The fixed load already includes the costs of unmovable lines.
         let unmovable = fixed_lines.map(|line| PlannedLine {
             irq: line.affinity.number,
             costs: Vec::new(),
@@ -313,8 +313,8 @@ fn run_line(line: &IrqLine, costs: &Costs) -> RunLine {
     }
 }
 
-/// Whether a run gives this name to a line with these handlers. Runs cut long names, and without BTF they join the names of a
-/// line's handlers.
+/// Whether a run gives this name to a line with these handlers. Runs cut long names. Without BTF, a run joins the names
+/// of all handlers of a line.
 fn is_name_of(name: &str, actions: &[String]) -> bool {
     let is_cut = name.len() >= CUT_NAME_BYTES_MIN;
     let matches = |full: &str| full == name || is_cut && full.starts_with(name);

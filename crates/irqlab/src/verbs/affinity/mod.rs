@@ -71,17 +71,17 @@ pub fn run(args: &AffinityArgs) -> anyhow::Result<ExitCode> {
         return apply::undo();
     }
     let root = Root::default();
-    let given = args.run.as_deref().map(run_of_this_boot).transpose()?;
+    let stored_run = args.run.as_deref().map(run_of_this_boot).transpose()?;
     let machine = Machine::read(&root, args.cpus.as_deref())?;
     if args.apply {
         apply::check_rights(&machine.lines)?;
     }
     let open = OpenRun::new("affinity", &args.results)?;
-    let mut bench = match &given {
+    let mut bench = match &stored_run {
         Some(_) if !args.apply => None,
         _ => Some(bench(&machine, args.duration, stop_on_signals()?)?),
     };
-    let first = match (given, &mut bench) {
+    let first = match (stored_run, &mut bench) {
         (Some(run), _) => run,
         (None, Some(bench)) => measure(bench)?,
         (None, None) => bail!("there is no bench to measure with"),
@@ -116,7 +116,7 @@ pub fn run(args: &AffinityArgs) -> anyhow::Result<ExitCode> {
     }
     let run = record_of(args, &open, &machine, (report, complete, warnings));
     let exit = open.finish(&run, &[])?;
-    say_next_step(args, &placements, moved_count, is_moved)?;
+    say_next_step(&placements, moved_count, is_moved)?;
     Ok(exit)
 }
 
@@ -132,7 +132,7 @@ fn run_of_this_boot(path: &Path) -> anyhow::Result<Run> {
              those of other devices here ({again})"
         ))),
         None => bail!(Usage(format!(
-            "{shown} does not say in which boot it was measured, as live runs of irqlab handlers do ({again})"
+            "{shown} does not name its boot, as live runs of irqlab handlers do ({again})"
         ))),
     }
 }
@@ -186,14 +186,14 @@ fn placements_in_force(
             .iter()
             .any(|(number, change)| *number == irq && matches!(change, AppliedChange::Refused(_)))
     };
-    let in_force = placements.iter().map(|placement| match is_refused(placement.irq) {
-        true => Placement { target: None, ..*placement },
-        false => *placement,
+    let in_force = placements.iter().map(|placement| Placement {
+        target: placement.target.filter(|_| !is_refused(placement.irq)),
+        ..*placement
     });
     in_force.collect()
 }
 
-/// Adds to the report of the placements in force what was planned, and what the kernel did.
+/// Adds the plan and the kernel's answers to the report of the placements in force.
 fn restore_plan(
     report: &mut AffinityReport,
     placements: &[Placement],
@@ -252,11 +252,10 @@ fn record_of(
     }
 }
 
-/// Says what was done, and the command that continues.
+/// Prints the outcome and the command that continues.
 ///
 /// Fails with [`NothingSet`] if lines were to be moved, and the kernel refused all moves.
 fn say_next_step(
-    args: &AffinityArgs,
     placements: &[Placement],
     moved_count: usize,
     is_moved: bool,
@@ -285,11 +284,13 @@ fn say_next_step(
 
 /// The options of this call that determine the plan, to be given again with `--apply`. Empty if a word cannot be quoted.
 fn given_options() -> String {
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let mut words = without_output_options(words);
-    if let Some(verb) = words.iter().position(|word| word == "affinity") {
-        words.remove(verb);
+    let arguments =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let mut arguments = without_output_options(arguments);
+    if let Some(verb) = arguments.iter().position(|argument| argument == "affinity") {
+        arguments.remove(verb);
     }
-    let line = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+    arguments.retain(|argument| argument != "--apply");
+    let line = shlex::try_join(arguments.iter().map(String::as_str)).unwrap_or_default();
     if line.is_empty() { line } else { format!(" {line}") }
 }
