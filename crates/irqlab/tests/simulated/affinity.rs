@@ -135,7 +135,7 @@ fn isolation_and_irqbalance_are_seen_and_runs_of_another_boot_refused() {
                   irqlab affinity -q --run costs > /dev/null; echo SAME $?; \
                   sed -i 's/\"boot_id\": *\"[^\"]*\"/\"boot_id\":\"another\"/' costs/manifest.json; \
                   irqlab affinity --run costs 2>&1; echo OTHER $?";
-    let machine = ["--vcpus", "2", "--append", "quiet isolcpus=1"];
+    let machine = ["--vcpus", "2", "--append", "isolcpus=1"];
     let ended = in_guest(&workspace, &machine, script);
     let out = &ended.out;
     let run = run_between(out, ["RUN", "END"]);
