@@ -78,7 +78,8 @@ impl Machine {
     pub fn check_cpus(&self, costs: &Costs, source: &str) -> Result<(), Usage> {
         match self.online.iter().find(|cpu| !costs.cpus.contains(cpu)) {
             Some(cpu) => Err(Usage(format!(
-                "{source} has no costs of CPU {cpu}: it measured CPUs {}, and all online CPUs are needed ({})",
+                "{source} has no costs of CPU {cpu}: it measured CPUs {}, and all online CPUs are needed (measure them: \
+                 sudo irqlab handlers -c {})",
                 format_cpu_list(&costs.cpus),
                 format_cpu_list(&self.online)
             ))),
