@@ -25,6 +25,7 @@ mod quantiles;
 pub mod services;
 pub mod signal;
 pub mod targets;
+pub mod timeline;
 pub mod wakeup;
 pub mod wall_clock;
 pub mod words;

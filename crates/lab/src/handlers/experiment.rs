@@ -1,7 +1,7 @@
 //! The plan of the experiment `handlers`: measures its conditions on a bench, and reports the tables. The command
 //! (`irqlab/src/verbs`) makes the plan, and chooses the bench.
 
-use record::keys;
+use record::{Table, keys};
 use serde_json::{Map, Value as Json, json};
 
 use super::bench::{HandlersBench, Pass, ProbeOverhead};
@@ -12,6 +12,7 @@ use super::samples::{ConditionSamples, Samples};
 use super::{storm, tables};
 use crate::cpu_warnings::CpuWarnings;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
+use crate::timeline;
 
 /// The conditions to measure.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +73,9 @@ impl Experiment for Plan {
         }
         if conditions.iter().any(|condition| condition.timing.victims.is_some()) {
             tables.push(tables::victims(conditions));
+        }
+        if conditions.iter().any(|condition| condition.timing.timeline.is_some()) {
+            tables.push(timeline(conditions));
         }
         // Causes come before counts of events.
         tables.extend(tables::misses(conditions));
@@ -153,10 +157,20 @@ fn measure_passes(
     Ok(MeasuredPasses { samples, missing, failed })
 }
 
+/// Table `timeline` of the timing windows.
+fn timeline(measured: &[ConditionSamples]) -> Table {
+    let labels: Vec<String> = measured.iter().map(|samples| samples.condition.label()).collect();
+    let timelines = measured.iter().map(|samples| samples.timing.timeline.as_deref());
+    let labelled = labels.iter().map(String::as_str).zip(timelines);
+    timeline::table::table(labelled.filter_map(|(label, timeline)| Some((label, timeline?))))
+}
+
 /// The settings of each condition that only the bench knows: files, interfaces, threads and their CPUs.
 fn conditions_in_force(measured: &[ConditionSamples]) -> Json {
     let facts = |samples: &ConditionSamples| {
-        (samples.condition.label(), Json::Object(samples.timing.facts.clone()))
+        let mut facts = samples.timing.facts.clone();
+        facts.extend(samples.timing.timeline.iter().flat_map(|timeline| timeline.facts()));
+        (samples.condition.label(), Json::Object(facts))
     };
     Json::Object(measured.iter().map(facts).collect())
 }
@@ -171,7 +185,15 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
             hotplug
                 .chain(window.cpu_warnings.iter().cloned())
                 .for_each(|warning| cpu_warnings.add(&label, warning));
-            warnings.extend(window.warnings.iter().map(|warning| format!("{label}: {warning}")));
+            let of_timeline = window.timeline.iter().flat_map(|timeline| timeline.warnings());
+            warnings.extend(
+                window
+                    .warnings
+                    .iter()
+                    .cloned()
+                    .chain(of_timeline)
+                    .map(|warning| format!("{label}: {warning}")),
+            );
             if window.lost() > 0 {
                 warnings.push(format!(
                     "{label}: {} events were lost; counts and totals do not include them",

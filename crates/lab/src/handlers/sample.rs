@@ -1,6 +1,8 @@
 //! One window of one condition, as a bench reports it. `live/src/handlers/convert.rs` and `sim/src/handlers/convert.rs`
 //! make these samples; the tables of `handlers`, the papers and `irqlab watch` read them.
 
+use std::sync::Arc;
+
 use attribution::{Context, ContextKind};
 use serde::{Deserialize, Serialize};
 use stats::{Batches, Distribution, JointBatch};
@@ -11,6 +13,7 @@ use super::victims::Victims;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::services::ServicesSample;
+use crate::timeline::Timeline;
 
 /// The source of a context's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,6 +265,8 @@ pub struct WindowSample {
     pub senders: Option<Vec<SenderStats>>,
     /// Who pays for interrupts and who causes them. `None` if it was not measured.
     pub victims: Option<Victims>,
+    /// Single events of the window. `None` if they were not recorded.
+    pub timeline: Option<Arc<Timeline>>,
     /// Whether a request to stop or a limit ended the window early.
     pub interrupted: bool,
     /// Whether the window ended early because it had measured enough (`--until`).
