@@ -29,6 +29,8 @@ const HANDLER_STRUCTS: [&str; 13] = [
     "victim_key",
     "victim_cell",
 ];
+/// Structures of `handlers.bpf.c` with single events that this crate reads or writes.
+const TRACE_STRUCTS: [&str; 2] = ["trace_cpu", "trace_event"];
 /// Structures of `noise.bpf.c` that this crate reads or writes.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 /// Structures of `services.bpf.c` that this crate reads or writes.
@@ -53,9 +55,11 @@ fn main() -> Result<()> {
             .clang_args(arguments.chain(extra.iter().copied()))
             .build()
     };
-    // Twice for kernels with BTF, the second time with sums by victim (bpf/victims.h), and once for kernels without.
+    // Three times for kernels with BTF, also with sums by victim (bpf/victims.h) or with single events (bpf/trace.h), and
+    // once for kernels without.
     compile("bpf/handlers.bpf.c", "handlers.btf.o", &[])?;
     compile("bpf/handlers.bpf.c", "handlers.victims.o", &["-DIRQLAB_VICTIMS"])?;
+    compile("bpf/handlers.bpf.c", "handlers.trace.o", &["-DIRQLAB_TRACE"])?;
     compile("bpf/handlers.bpf.c", "handlers.raw.o", &["-DIRQLAB_NO_BTF"])?;
     // The probes of the other experiments need BTF, so each source has only one object.
     compile("bpf/noise.bpf.c", "noise.o", &[])?;
@@ -63,6 +67,7 @@ fn main() -> Result<()> {
     compile("bpf/caller.bpf.c", "caller.o", &[])?;
     let mut layout = String::new();
     write_structs(&out.join("handlers.victims.o"), &HANDLER_STRUCTS, &mut layout)?;
+    write_structs(&out.join("handlers.trace.o"), &TRACE_STRUCTS, &mut layout)?;
     write_structs(&out.join("noise.o"), &NOISE_STRUCTS, &mut layout)?;
     write_structs(&out.join("services.o"), &SERVICE_STRUCTS, &mut layout)?;
     write_structs(&out.join("caller.o"), &CALLER_STRUCTS, &mut layout)?;

@@ -237,6 +237,34 @@ pub fn any_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| wrong())
 }
 
+/// Returns a parser of sizes from `min` to `max` bytes, both included: `65536B`, `64KiB`, `1.5MiB`, `1GiB`.
+pub fn size_between(
+    min: u64,
+    max: u64,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let units = [("KiB", 1_u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+        let with_unit = |(unit, bytes): (&str, u64)| {
+            let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+            (number.is_finite() && number >= 0.0).then_some(number * bytes as f64)
+        };
+        let bytes = units.into_iter().find_map(with_unit);
+        let bytes = bytes.ok_or("write a number and a unit (B, KiB, MiB, GiB), as in 64MiB")?;
+        if (min as f64..=max as f64).contains(&bytes) {
+            return Ok(bytes as u64);
+        }
+        Err(format!("allowed: {} to {}", size_text(min), size_text(max)))
+    }
+}
+
+/// A size in the largest unit in which it is a whole number.
+pub fn size_text(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let whole = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0);
+    let (unit, name) = whole.unwrap_or((1, "B"));
+    format!("{}{name}", bytes / unit)
+}
+
 /// Converts to nanoseconds, at most `u64::MAX`.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

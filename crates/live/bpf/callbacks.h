@@ -316,6 +316,10 @@ static __always_inline void suspend_work(struct cpu_state *cpu, u32 worker, u64 
 		parts->clamped_ns += span.clamped_ns;
 		parts->descendants += span.descendants;
 		parts->is_waiting = 1;
+#ifdef IRQLAB_TRACE
+		write_trace(trace_what(TRACE_PART, KEY_WORK), span.end_ns - span.raw_ns, span.end_ns, 0,
+			    parts->function);
+#endif
 	} else {
 		cpu->unattributed++;
 	}

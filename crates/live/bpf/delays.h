@@ -163,6 +163,10 @@ TRACEPOINT("softirq_entry") int softirq_delay_ends(u64 *ctx)
 			softirq->next_ns = 0;
 			softirq->runs_before = runs;
 		}
+#ifdef IRQLAB_TRACE
+		if (is_joined)
+			write_trace(trace_what(TRACE_RAISE, number), first_ns, now_ns, 0, 0);
+#endif
 		if (is_joined)
 			count_delay(cpu, KEY_DELAY_SOFTIRQ + number, now_ns - first_ns, now_ns);
 		else

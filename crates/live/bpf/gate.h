@@ -50,6 +50,9 @@ static __always_inline void close_window(struct cpu_state *cpu)
 {
 	show_window(false);
 	cpu->disarmed_ns = bpf_ktime_get_ns();
+#ifdef IRQLAB_TRACE
+	end_trace(cpu->disarmed_ns);
+#endif
 	cpu->armed = 0;
 	read_kernel_counters(cpu->kernel_disarmed);
 }
@@ -65,6 +68,9 @@ SEC("raw_tp") int gate(u64 *ctx)
 		cpu->depth = 0;
 		read_kernel_counters(cpu->kernel_armed);
 		cpu->armed_ns = bpf_ktime_get_ns();
+#ifdef IRQLAB_TRACE
+		start_trace(cpu->armed_ns);
+#endif
 		cpu->armed = cfg.set;
 		show_window(true);
 	} else if (cpu->armed == cfg.set) {

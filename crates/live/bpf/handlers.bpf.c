@@ -2,8 +2,8 @@
 /*
  * Probes at the entry and exit of every interrupt context with tracepoints.
  *
- * Compiled three times: as tp_btf programs; with IRQLAB_VICTIMS as tp_btf programs that also sum times by victim and
- * cause (victims.h); and with IRQLAB_NO_BTF as raw_tp programs for a kernel without type information, in which names of
+ * Compiled four times: as tp_btf programs; with IRQLAB_VICTIMS as tp_btf programs that also sum times by victim and
+ * cause (victims.h); with IRQLAB_TRACE as tp_btf programs that also keep single events (trace.h); and with IRQLAB_NO_BTF as raw_tp programs for a kernel without type information, in which names of
  * actions and NAPI devices cannot be read.
  *
  * Every program is optional ("?"): the loader selects the programs whose tracepoints the kernel
@@ -209,6 +209,9 @@ TRACEPOINT("nmi_handler") int nmi_handled(u64 *ctx)
 	if (row) {
 		add_value(row, spent_ns, now_ns, cpu->armed_ns);
 		count_in_histogram(row, spent_ns);
+#ifdef IRQLAB_TRACE
+		write_trace(trace_what(TRACE_SPAN, KEY_NMI), now_ns - spent_ns, now_ns, spent_ns, 0);
+#endif
 	}
 	end_probe_run(cpu, &run, &events);
 	return 0;
@@ -316,6 +319,9 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 
 	if (key)
 		leave_thread(key, from);
+#ifdef IRQLAB_TRACE
+	trace_switch(from);
+#endif
 	key = key_of_thread(to);
 	cpu = key ? armed_cpu() : 0;
 	if (cpu && !is_open(cpu, key))

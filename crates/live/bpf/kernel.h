@@ -64,7 +64,13 @@ struct kernel_stat { /* include/linux/kernel_stat.h: what /proc/softirqs prints 
 } RELOCATED;
 
 /* kernel/sched/sched.h: the pointers from the current task to its CPU's run queue */
+#ifdef IRQLAB_TRACE
+struct rq {
+	unsigned int nr_running;
+} RELOCATED;
+#else
 struct rq;
+#endif
 
 struct cfs_rq {
 	struct rq *rq;

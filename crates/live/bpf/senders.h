@@ -45,7 +45,7 @@ struct call_id {
 struct queued_call {
 	u64 queued_ns;
 	u32 calls; /* number of calls that were seen without a run; the kernel has at most two */
-	u32 unused;
+	u32 sender_cpu; /* for traces only */
 	struct party party; /* of the sender, for its victims */
 	struct sender_key sender;
 };
@@ -264,6 +264,9 @@ static __always_inline void note_queued(struct call_id *id, struct sender_key *k
 	if (earlier && key->event == SENDER_CALL + CSD_ASYNC)
 		call.calls = 2;
 	call.sender = *key;
+#ifdef IRQLAB_TRACE
+	call.sender_cpu = bpf_get_smp_processor_id();
+#endif
 	name_sending_party(&call.party, key);
 	if (SUMS_VICTIMS && key->event == SENDER_CALL + CSD_WAKEUP)
 		note_wakeup(id->target, &call.party);
@@ -334,6 +337,15 @@ static __always_inline u64 take_queued(struct call_id *id, u64 function, u64 las
 	return queued_ns;
 }
 
+#ifdef IRQLAB_TRACE
+static __always_inline u32 sender_cpu_of(struct call_id *id)
+{
+	struct queued_call *call = bpf_map_lookup_elem(&queued_calls, id);
+
+	return call ? call->sender_cpu : 0;
+}
+#endif
+
 TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns(), queued_ns;
@@ -346,6 +358,9 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 	struct events events;
 	struct probe_run run;
 	u32 zero = 0;
+#ifdef IRQLAB_TRACE
+	u32 sender_cpu;
+#endif
 
 	/* Without a csd, the kernel calls the function for its own CPU. */
 	if (!id.csd)
@@ -353,6 +368,9 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 	running = bpf_map_lookup_elem(&running_calls, &zero);
 	if (!running)
 		return 0;
+#ifdef IRQLAB_TRACE
+	sender_cpu = sender_cpu_of(&id);
+#endif
 	/* On a CPU that is not measured, too: a later run must not be joined to this call. */
 	queued_ns = take_queued(&id, ctx[0], running->last_wakeup_ns, &key, &party);
 	if (csd_type(id.csd) == CSD_WAKEUP) {
@@ -376,6 +394,10 @@ TRACEPOINTS("csd_function_entry") int call_starts(u64 *ctx)
 		__builtin_memset(key.task, 0, sizeof(key.task));
 		name_cgroup(&party, 0);
 	}
+#ifdef IRQLAB_TRACE
+	if (queued_ns)
+		write_trace(trace_what(TRACE_CALL, sender_cpu), queued_ns, now_ns, ctx[0], 0);
+#endif
 	if (SUMS_VICTIMS)
 		add_cause(causes_of_innermost(cpu, KEY_OF_call_function, KEY_OF_call_function_single),
 			  &party);
@@ -457,6 +479,10 @@ TRACEPOINT("ipi_send_cpu") int interrupt_sent(u64 *ctx)
 	start_sender_run(cpu, &run, &events, now_ns);
 	name_sender(&key, cpu, SENDER_IPI, ctx[2], ctx[1]);
 	count_sent(cpu, &key, 1, target);
+#ifdef IRQLAB_TRACE
+	if (cpu && !key.function)
+		write_trace(trace_what(TRACE_SEND, target), now_ns, now_ns, 0, 0);
+#endif
 	if (SUMS_VICTIMS && !key.function) {
 		name_sending_party(&party, &key);
 		note_reschedule(target, &party, now_ns);

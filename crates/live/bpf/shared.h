@@ -171,6 +171,30 @@ struct victim_cell {
 	__u64 self_ns;
 };
 
+/* The single events of one CPU. */
+struct trace_cpu {
+	__u64 written; /* number of events since the window opened */
+	__u32 base; /* the CPU's first entry of the map `trace_events` */
+	__u32 events_max; /* its number of entries; 0: the CPU is not measured */
+	__u64 task_since_ns; /* when the current task got the CPU, or the window opened */
+	__u64 timed; /* number of events whose writing was timed */
+	__u64 timed_ns; /* their time */
+	__u32 runnable; /* tasks that could run here at task_since_ns, or TRACE_RUNNABLE_UNKNOWN */
+	__u32 unused;
+};
+
+/*
+ * A single event. The words of a span are its self time and the object of its row; of a task, its name; of a call, the
+ * function.
+ */
+struct trace_event {
+	__u64 start_ns; /* of a request: when it was made */
+	__u64 end_ns; /* of a request: when it was served; TRACE_SEND: when it was made */
+	__u64 words[2];
+	__u32 key; /* of a span: its key; of a task: its number; of a raise: the softirq; of a call: the CPU of the sender; of a send: the target */
+	__u32 event; /* TRACE_SPAN and so on; of a task, from bit TRACE_TYPE_BITS on the number of tasks that could run */
+};
+
 #define BATCHES_IN_SECTION (BATCHES / SECTIONS)
 
 _Static_assert(BATCHES * EVENTS_MAX <= HISTOGRAM_SLOTS, "the sums of events have no place");

@@ -212,7 +212,7 @@ struct closed_span {
 	u32 descendants;
 	u32 position;
 	u32 closed; /* cpu->closed after it was taken off the stack */
-#ifdef IRQLAB_VICTIMS
+#if defined(IRQLAB_VICTIMS) || defined(IRQLAB_TRACE)
 	u32 counted; /* its row has its time */
 #endif
 	struct probe_run run; /* this program, in the parent span */
@@ -331,7 +331,7 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 	 * Sets all fields, because the compiler may move undefined values, which the verifier
 	 * refuses.
 	 */
-#ifdef IRQLAB_VICTIMS
+#if defined(IRQLAB_VICTIMS) || defined(IRQLAB_TRACE)
 	span->counted = 0;
 #endif
 	span->run.frame = 0;
@@ -439,6 +439,7 @@ static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_ru
 }
 
 #include "victims.h"
+#include "trace.h"
 
 /* Times the exit program of a span, and charges its time until now to the parent span. */
 static __always_inline void time_exit_probe(struct cpu_state *cpu, struct row *row,
@@ -472,6 +473,11 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 	charge_victim(cpu, row->key, span->position, span->end_ns - span->raw_ns, span->self_ns);
 	if (span->run.frame)
 		charge_probe_run(&span->run, 0, 0);
+#endif
+#ifdef IRQLAB_TRACE
+	/* After the timing, too. */
+	if (row && span->counted)
+		trace_span(cpu, row, span);
 #endif
 }
 
@@ -509,7 +515,7 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		nested->inclusive_time[slot_of_value(span->inclusive_ns)]++;
 	}
 	count_events(row, events, span->end_ns, cpu->armed_ns);
-#ifdef IRQLAB_VICTIMS
+#if defined(IRQLAB_VICTIMS) || defined(IRQLAB_TRACE)
 	span->counted = 1;
 #endif
 }

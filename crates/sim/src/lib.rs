@@ -57,6 +57,7 @@ pub mod services;
 pub mod setup;
 pub mod signal;
 mod text;
+mod timeline;
 pub mod wakeup;
 pub mod watch;
 pub mod workload;

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use lab::experiment::RunContext;
 use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::{Condition, HandlersBench, Load, Plan, Rate, Stimulus, VictimsBy};
+use lab::timeline;
 use live::bpf::Flavour;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
@@ -30,7 +31,7 @@ use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
-    usable_cpus,
+    size_between, size_text, usable_cpus,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
@@ -90,6 +91,7 @@ impl From<By> for VictimsBy {
   irqlab handlers --load idle,busy --rate low,high --stimulus disk,net
   irqlab handlers -- make -j2                              while a command runs
   irqlab handlers --by cgroup -d 10s                       who pays for interrupts, and who causes them
+  irqlab handlers --trace 64MiB --out run -d 2s            single spans, for irqlab export run --format perfetto
   irqlab handlers --on sim:zen3 -d 100ms --stimulus timer  in a simulated machine"))]
 pub struct HandlersArgs {
     /// Where to measure: live, sim or sim:MODEL
@@ -145,6 +147,12 @@ pub struct HandlersArgs {
     /// and for cgroup probes at completed requests and received packets. On sim: task only
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
+    /// Also keep single spans, the tasks below them and the arrows from raise to run and from sender to target, for table
+    /// timeline and export --format perfetto: the latest that fit into SIZE for each condition (64KiB to 80MiB, in all
+    /// at most 80MiB; an event takes 40 bytes). Also measures --delays and --senders. On live it costs time at each
+    /// span and task switch
+    #[arg(long, value_parser = size_between(timeline::BYTES_MIN, timeline::BYTES_MAX), value_name = "SIZE")]
+    trace: Option<u64>,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -221,6 +229,17 @@ impl HandlersArgs {
                 ));
             }
         }
+        if let Some(bytes) = self.trace {
+            let conditions = self.conditions()?.len() as u64;
+            if bytes.saturating_mul(conditions) > timeline::BYTES_MAX {
+                bail!(Usage(format!(
+                    "--trace {} for each of {conditions} conditions is more than {} in all: a run would have too many \
+                     rows (take fewer conditions, or less memory for each)",
+                    size_text(bytes),
+                    size_text(timeline::BYTES_MAX)
+                )));
+            }
+        }
         if self.callbacks && self.misses {
             let reason = "with --misses, services have the time of the functions in them";
             bail!(Usage(format!("--callbacks and --misses cannot be combined: {reason}")));
@@ -241,6 +260,7 @@ impl HandlersArgs {
         // The command determines the length of its window.
         let has_window_of_time = self.command.is_empty();
         let duration_ns = has_window_of_time.then(|| ns(self.duration));
+        let trace = self.trace.map(|bytes| ("trace_bytes", json!(bytes)));
         let settings = [
             ("version", json!(crate::VERSION)),
             ("duration_ns", json!(duration_ns)),
@@ -255,11 +275,22 @@ impl HandlersArgs {
             ("command", json!(self.command)),
             ("misses", json!(self.misses)),
             ("callbacks", json!(self.callbacks)),
-            ("delays", json!(self.delays)),
-            ("senders", json!(self.senders)),
+            ("delays", json!(self.has_delays())),
+            ("senders", json!(self.has_senders())),
             ("by", json!(self.by.map(|by| VictimsBy::from(by).label()))),
         ];
-        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let settings = settings.into_iter().chain(trace);
+        settings.map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Whether delays are measured. The arrows of a timeline come from them.
+    fn has_delays(&self) -> bool {
+        self.delays || self.trace.is_some()
+    }
+
+    /// Whether senders are measured. The arrows of a timeline come from them.
+    fn has_senders(&self) -> bool {
+        self.senders || self.trace.is_some()
     }
 
     /// Whether a model decides how guest time advances: `--on sim:MODEL`.
@@ -392,6 +423,11 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
             "--by and --events cannot be combined on live: measure one after the other".to_owned()
         ));
     }
+    if args.by.is_some() && args.trace.is_some() {
+        bail!(Usage(
+            "--by and --trace cannot be combined on live: measure one after the other".to_owned()
+        ));
+    }
     let mut settings = LiveSettings::new(cpus, window_end, stop_on_signals()?);
     if let Some(list) = &args.housekeeping {
         settings.housekeeping = usable_cpus(Some(list))?;
@@ -399,8 +435,9 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     settings.warm_up = args.warm_ups(None).usual;
     settings.events = live_events(args, host);
     settings.callbacks = args.callbacks;
-    settings.delays = args.delays;
-    settings.senders = args.senders;
+    settings.delays = args.has_delays();
+    settings.senders = args.has_senders();
+    settings.trace_bytes_max = args.trace;
     settings.victims = args.by.map(VictimsBy::from);
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
@@ -460,8 +497,8 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         services,
         misses,
         callbacks: args.callbacks,
-        delays: args.delays,
-        transitions: args.by.is_some(),
+        delays: args.has_delays(),
+        transitions: args.by.is_some() || args.trace.is_some(),
         until,
         user,
         ..args.simulated.watch(model)
@@ -481,7 +518,9 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         request,
         low_rate_warm_up_ns: ns(warm_ups.at_low_rate),
         events: args.events.clone(),
-        senders: args.senders,
+        senders: args.has_senders(),
+        victims: args.by.is_some(),
+        trace_bytes_max: args.trace,
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });

@@ -13,7 +13,7 @@ use attribution::Context;
 use serde_json::{Value as Json, json};
 
 /// Bytes of an event in the memory that `--trace` bounds. The live bench's programs write events of this size.
-pub const EVENT_BYTES: u64 = 48;
+pub const EVENT_BYTES: u64 = 40;
 /// Smallest memory for the events of a window, bytes.
 pub const BYTES_MIN: u64 = 64 << 10;
 /// Largest memory for the events of all windows of a run, bytes: 2,097,152 events. A reader of runs accepts no more rows.

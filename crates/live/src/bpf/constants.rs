@@ -82,6 +82,23 @@ shared_constants! {
     /// A victim: all cells of a context that found no free entry.
     PARTY_OTHERS: u32 = 4;
 
+    /// A single event: a counted span.
+    TRACE_SPAN: u32 = 1;
+    /// A single event: a part of a work item's span that ended with a task switch.
+    TRACE_PART: u32 = 2;
+    /// A single event: a task had the CPU.
+    TRACE_TASK: u32 = 3;
+    /// A single event: a softirq was raised, and runs now.
+    TRACE_RAISE: u32 = 4;
+    /// A single event: a function call was queued, and runs now.
+    TRACE_CALL: u32 = 5;
+    /// A single event: a reschedule interrupt was sent.
+    TRACE_SEND: u32 = 6;
+    /// Bits of a type. The bits from here on belong to the type.
+    TRACE_TYPE_BITS: u32 = 8;
+    /// The number of tasks that could run is not known.
+    TRACE_RUNNABLE_UNKNOWN: u32 = 0x00ff_ffff;
+
     /// Lowest bits of a key's word in `cpu_state`: the key's row, or 0 for no row.
     ROW_BITS: u32 = 7;
     /// The other bits of a key's word: the time that a probe pair adds inside a span, in units of 2^-this ns.

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod object;
 pub mod programs;
 pub mod rows;
+pub mod trace;
 
 pub use caller::CallerProgram;
 pub use object::{
@@ -20,6 +21,7 @@ pub use object::{
     known_tracepoints,
 };
 pub use rows::{KnownContexts, RowLayout};
+pub use trace::TraceLayout;
 
 use lab::experiment::BenchError;
 

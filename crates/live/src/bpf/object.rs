@@ -34,11 +34,13 @@ use super::programs::{
     CPU_LEAVES, WORK_QUEUE_PROGRAM, WORK_RESUME_PROGRAM, follower, is_of_senders,
 };
 use super::rows::RowLayout;
+use super::trace::{TraceLayout, TracedCpu};
 use crate::host::KernelFacts;
 
-/// `handlers.bpf.c`, compiled for each [`Flavour`], and for sums by victim (build.rs).
+/// `handlers.bpf.c`, compiled for each [`Flavour`], for sums by victim, and for single events (build.rs).
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITH_VICTIMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.victims.o"));
+static WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.trace.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
 
 /// How the programs are attached.
@@ -176,6 +178,8 @@ pub struct Probes {
     has_senders: bool,
     /// Whether the programs sum times by victim and cause.
     has_victims: bool,
+    /// Where the single events of each CPU are; `None` if the programs keep none.
+    trace: Option<TraceLayout>,
 }
 
 /// Keeps a program attached until it is dropped.
@@ -314,7 +318,16 @@ impl Probes {
     /// old kernel that lacks a feature of the programs. Other errors are [`BpfError::Failed`], with the
     /// message of the verifier or of libbpf.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
+        Probes::load_with(spec, None)
+    }
+
+    /// Loads the programs like [`Probes::load`]. With a layout, they also keep single events. Such programs have new maps,
+    /// need type information, and sum no times by victim.
+    ///
+    /// Fails as [`Probes::load`] does.
+    pub fn load_with(spec: &LoadSpec<'_>, trace: Option<TraceLayout>) -> Result<Self, BpfError> {
         let bytes = match spec.flavour {
+            Flavour::Btf if trace.is_some() => WITH_TRACE,
             Flavour::Btf if spec.config.victims != 0 => WITH_VICTIMS,
             Flavour::Btf => WITH_BTF,
             Flavour::Raw => WITHOUT_BTF,
@@ -329,6 +342,9 @@ impl Probes {
             Maps::Shared(lender) => &lender.rows,
         };
         configure(&mut open, &config, rows, spec.programs)?;
+        if let Some(trace) = &trace {
+            trace.configure(&mut open)?;
+        }
         if let Maps::Shared(lender) = spec.maps {
             lender.lend_maps(&mut open)?;
         }
@@ -348,6 +364,7 @@ impl Probes {
             rows: rows.clone(),
             has_senders: spec.programs.iter().any(|program| is_of_senders(program)),
             has_victims: spec.config.victims != 0,
+            trace,
         };
         if matches!(spec.maps, Maps::New(_)) {
             probes.clear()?; // writes the position of each CPU's rows into its state
@@ -367,7 +384,7 @@ impl Probes {
         Ok(())
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
+    pub(super) fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
         map_of(&self.object, name)
     }
 
@@ -519,7 +536,7 @@ impl Probes {
     }
 
     /// Reads the value of each possible CPU at `slot` of a per-CPU map.
-    fn read_per_cpu(&self, map: &str, slot: u32) -> Result<Vec<Vec<u8>>, BpfError> {
+    pub(super) fn read_per_cpu(&self, map: &str, slot: u32) -> Result<Vec<Vec<u8>>, BpfError> {
         self.map(map)?
             .lookup_percpu(slot.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure(&format!("reading {map}"), &error))?
@@ -596,6 +613,9 @@ impl Probes {
         if self.has_victims {
             self.clear_victims()?;
         }
+        if let Some(trace) = &self.trace {
+            trace.clear(self)?;
+        }
         Ok(())
     }
 
@@ -619,6 +639,13 @@ impl Probes {
     /// Fails if the kernel refuses.
     pub fn victims(&self) -> Result<Vec<(VictimKey, VictimCell)>, BpfError> {
         if self.has_victims { self.entries("victim_cells") } else { Ok(Vec::new()) }
+    }
+
+    /// Reads the single events of each measured CPU. Empty if the programs keep none.
+    ///
+    /// Fails if the kernel refuses.
+    pub fn traced(&self) -> Result<Vec<TracedCpu>, BpfError> {
+        self.trace.as_ref().map_or(Ok(Vec::new()), |trace| trace.read(self))
     }
 
     /// Reads all entries of a hash map.
@@ -674,7 +701,7 @@ impl Probes {
     }
 
     /// Writes the value of each possible CPU at slot 0 of a per-CPU map.
-    fn write_each(&self, map: &str, values: &[Vec<u8>]) -> Result<(), BpfError> {
+    pub(super) fn write_each(&self, map: &str, values: &[Vec<u8>]) -> Result<(), BpfError> {
         self.map(map)?
             .update_percpu(0u32.as_bytes(), values, MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
@@ -752,7 +779,7 @@ fn is_os_error(error: &libbpf_rs::Error, number: i32) -> bool {
 }
 
 /// The error for a value of `map` that is missing or too short.
-fn too_short(map: &str) -> BpfError {
+pub(super) fn too_short(map: &str) -> BpfError {
     BpfError::Failed(format!("reading the BPF map {map} failed: a value is missing or too short"))
 }
 

@@ -8,7 +8,7 @@
 //! gates, read the files, read the maps.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use attribution::{ContextKey, ContextKind};
@@ -20,6 +20,7 @@ use lab::handlers::{
     unmeasured_delays, unmeasured_of_senders,
 };
 use lab::keys;
+use lab::timeline;
 use serde_json::{Map, json};
 
 use super::agreement::{
@@ -31,6 +32,7 @@ use super::passes::{LoadedPass, has_probe};
 use super::senders::{RunOverhead, SenderFunctions, probe_runs, senders_of};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
+use super::trace::timeline_of;
 use super::victims::{ChosenVictims, Naming, victims_of, warning_of_sums};
 use super::window_cpus::WindowCpus;
 use crate::bpf::kernel_counters::percpu_offsets;
@@ -40,7 +42,8 @@ use crate::bpf::programs::{
     choose, choose_callbacks, choose_delays, choose_senders, context_of_program, is_of_causes,
     is_of_delays, is_of_senders,
 };
-use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout};
+use crate::bpf::trace::TracedCpu;
+use crate::bpf::{CountedRow, Flavour, KnownContexts, Maps, RowLayout, TraceLayout};
 use crate::clock::FrequencyMeasurement;
 use crate::host::cpu_facts;
 use crate::host::{
@@ -191,7 +194,7 @@ impl LiveBench {
         if calibration.is_empty() {
             return Err(BenchError::nothing_measurable("no CPU to measure"));
         }
-        let load = |programs, config| {
+        let load = |programs, config, trace| {
             let pass = (pass, calibration, events);
             // All passes count in the maps of the first one.
             let mut contexts = known_contexts(&self.root, &self.settings.cpus);
@@ -204,7 +207,7 @@ impl LiveBench {
             let rows = RowLayout::for_contexts(&contexts);
             let first = self.passes.first().map(|first| Maps::Shared(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
-            LoadedPass::load(self.flavour, config, &self.settings.cpus, maps, programs, pass)
+            LoadedPass::load(self.flavour, config, &self.settings.cpus, maps, programs, trace, pass)
                 .map_err(BenchError::from)
         };
         if let Some(first) = self.passes.first() {
@@ -212,12 +215,21 @@ impl LiveBench {
                 !is_of_delays(program) && !is_of_senders(program) && !is_of_causes(program)
             };
             let programs = first.programs.iter().filter(is_of_all_passes);
-            return load(programs.cloned().collect(), Config::default());
+            return load(programs.cloned().collect(), Config::default(), None);
         }
         // If /proc hides kernel threads, IRQ threads may exist.
         let may_have_threads =
             !kernel_threads_are_visible(&self.root) || !irq_threads(&self.root).is_empty();
-        let mut chosen = choose(self.flavour, may_have_threads);
+        let mut trace = None;
+        match trace_layout(&self.settings, self.flavour) {
+            Some(Ok(layout)) => trace = Some(layout),
+            Some(Err(reason)) => {
+                self.absent.push(Absence::new(timeline::table::NAME, "single events", reason));
+            }
+            None => {}
+        }
+        // The program of threads also records which task has a CPU.
+        let mut chosen = choose(self.flavour, may_have_threads || trace.is_some());
         if self.settings.callbacks {
             let is_realtime = kernel_facts(&self.root).preemption.realtime == Some(true);
             chosen.add_callbacks(choose_callbacks(self.flavour, is_realtime));
@@ -240,7 +252,7 @@ impl LiveBench {
                 self.absent.extend(unmeasured_of_senders());
             }
         }
-        let mut loaded = load(chosen.programs, victims.config)?;
+        let mut loaded = load(chosen.programs, victims.config, trace)?;
         self.absent.push(Absence::new(
             HANDLERS,
             "exceptions other than page faults",
@@ -559,6 +571,27 @@ impl LiveBench {
         Ok(())
     }
 
+    /// Adds the single events to the sample of a timing window.
+    fn add_timeline(
+        &self,
+        loaded: &LoadedPass,
+        rows: &[CountedRow],
+        sample: &mut WindowSample,
+    ) -> Result<(), BenchError> {
+        let Some(bytes_max) = self.settings.trace_bytes_max else { return Ok(()) };
+        let traced = loaded.probes.traced()?;
+        if traced.is_empty() {
+            return Ok(());
+        }
+        let written = |cpu: &TracedCpu| cpu.lost + cpu.events.len() as u64;
+        let events: u64 = traced.iter().map(written).sum();
+        let timeline = timeline_of(traced, rows, &sample.windows, &self.root, bytes_max);
+        let cost_ns = timeline.event_cost_ns.unwrap_or(0.0) * events as f64;
+        sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + cost_ns as u64);
+        sample.timeline = Some(Arc::new(timeline));
+        Ok(())
+    }
+
     /// Reads the maps after a window, and adds to the sample: the counts, the CPUs without a window, and the comparison
     /// with the kernel's counts.
     fn collect(
@@ -576,6 +609,7 @@ impl LiveBench {
         self.add_counts(loaded, event_overheads, (&states, &rows), &cpus.measured, sample);
         self.add_senders(loaded, sample)?;
         self.add_victims(loaded, sample)?;
+        self.add_timeline(loaded, &rows, sample)?;
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
         let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &cpus.measured {
@@ -604,6 +638,21 @@ impl LiveBench {
         sample.warnings.extend(errors.warnings());
         Ok(())
     }
+}
+
+/// Where single events are kept, or the reason why none can be kept. `None` if they were not requested.
+fn trace_layout(
+    settings: &LiveSettings,
+    flavour: Flavour,
+) -> Option<Result<TraceLayout, &'static str>> {
+    let bytes_max = settings.trace_bytes_max?;
+    Some(match flavour {
+        Flavour::Raw => Err("this kernel has no type information"),
+        Flavour::Btf if settings.victims.is_some() => {
+            Err("the programs that sum times by victim keep no events")
+        }
+        Flavour::Btf => Ok(TraceLayout::new(&settings.cpus, bytes_max)),
+    })
 }
 
 /// CPU time of this process, all threads, ns.

@@ -16,6 +16,7 @@ mod passes;
 mod senders;
 pub(crate) mod settings;
 pub(crate) mod stimuli;
+mod trace;
 mod victims;
 mod window_cpus;
 

@@ -13,7 +13,7 @@ use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::Config;
 use crate::bpf::memory::KernelMemory;
 use crate::bpf::programs::{CPU_LEAVES, HOTPLUG_TRACEPOINT};
-use crate::bpf::{Attached, BpfError, Flavour, LoadSpec, Maps, Probes, has_cookies};
+use crate::bpf::{Attached, BpfError, Flavour, LoadSpec, Maps, Probes, TraceLayout, has_cookies};
 use crate::perf::EventGroup;
 use crate::probe_overhead::events::EventCalibration;
 use crate::probe_overhead::{CoreCalibration, WarmOverhead};
@@ -50,13 +50,14 @@ impl Drop for Counting<'_> {
 
 impl LoadedPass {
     /// Loads `programs`, which count in `maps`. With events, the programs read the events on `cpus`. `config`: the
-    /// constants of victims.
+    /// constants of victims. `trace`: also keeps single events.
     pub(super) fn load(
         flavour: Flavour,
         config: Config,
         cpus: &[u32],
         maps: Maps<'_>,
         programs: Vec<String>,
+        trace: Option<TraceLayout>,
         (pass, warm, events): (Pass, Vec<CoreCalibration>, Option<EventGroup>),
     ) -> Result<Self, BpfError> {
         let names: Vec<&str> = programs.iter().map(String::as_str).collect();
@@ -67,7 +68,8 @@ impl LoadedPass {
             cookies: has_cookies().into(),
             ..config
         };
-        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &names })?;
+        let spec = LoadSpec { flavour, config, maps, programs: &names };
+        let probes = Probes::load_with(&spec, trace)?;
         events.as_ref().map_or(Ok(()), |group| group.hand_to(&probes, cpus))?;
         let maps = Maps::Shared(&probes);
         let calibration =

@@ -28,6 +28,8 @@ pub struct LiveSettings {
     pub delays: bool,
     /// Whether senders of function calls and interrupts to other CPUs are measured.
     pub senders: bool,
+    /// Memory for single events of a window, bytes; `None`: they are not recorded. Not together with victims.
+    pub trace_bytes_max: Option<u64>,
     /// The key of victims and causes; `None`: they are not measured.
     pub victims: Option<VictimsBy>,
     /// Largest number of victims, causes and contexts that are told apart.
@@ -72,6 +74,7 @@ impl LiveSettings {
             callbacks: false,
             delays: false,
             senders: false,
+            trace_bytes_max: None,
             victims: None,
             victim_cells_max: VICTIM_CELLS_MAX,
             peer: None,

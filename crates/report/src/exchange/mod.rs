@@ -10,6 +10,7 @@ mod hlog;
 mod metrics;
 mod openmetrics;
 mod perfetto;
+mod timeline;
 
 use std::error::Error;
 use std::fmt;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message;
 use record::{Run, Table, Value};
 
-use super::Unexported;
+use super::{Unexported, timeline};
 use crate::escape;
 use crate::row::Row;
 
@@ -108,39 +108,39 @@ const EXPLICIT_ORDER: i32 = 3;
 
 /// A row of the viewer: slices one after the other or within one another, or the values of a counter.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Track {
-    name: String,
+pub(super) struct Track {
+    pub(super) name: String,
     /// In any order.
-    slices: Vec<Slice>,
+    pub(super) slices: Vec<Slice>,
     /// A counter's values and their times, ns.
-    values: Vec<(u64, i64)>,
+    pub(super) values: Vec<(u64, i64)>,
     /// The unit of a counter, which has no slices. `None` for a track of slices.
-    unit: Option<&'static str>,
+    pub(super) unit: Option<&'static str>,
 }
 
 /// An interval of time. Times are in ns from the start of its group.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Slice {
-    name: String,
+pub(super) struct Slice {
+    pub(super) name: String,
     /// The kind of context, for which the viewer can search.
-    kind: String,
-    from_ns: u64,
-    length_ns: u64,
+    pub(super) kind: String,
+    pub(super) from_ns: u64,
+    pub(super) length_ns: u64,
     /// Further numbers, each with a name.
-    details: Vec<(&'static str, u64)>,
+    pub(super) details: Vec<(&'static str, u64)>,
     /// The arrow that starts at this slice, by its number in the trace.
-    starts_flow: Option<u64>,
-    /// The arrow that ends at this slice.
-    ends_flow: Option<u64>,
+    pub(super) starts_flow: Option<u64>,
+    /// The arrows that end at this slice.
+    pub(super) ends_flows: Vec<u64>,
 }
 
 /// Rows that are drawn together. All groups start at time 0 of the viewer.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Group {
+pub(super) struct Group {
     /// Name of the group, such as a CPU.
-    name: String,
+    pub(super) name: String,
     /// The rows, from above.
-    tracks: Vec<Track>,
+    pub(super) tracks: Vec<Track>,
 }
 
 /// The trace of a run: a group of tracks for each CPU and window, a track for each context.
@@ -152,6 +152,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
     let groups = [
         groups_of("trace", context_trace),
         groups_of("flight_record", flight_record),
+        groups_of("timeline", timeline::groups),
         groups_of("worst", worst_wakeups),
         run.table("detours").map(|table| sampled_detours(run, table)).unwrap_or_default(),
         groups_of("longest", |table| {
@@ -165,7 +166,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
     .concat();
     if groups.is_empty() {
         return Err(Unexported(format!(
-            "a run of {} has only sums, no single events with a time (noise, wakeup and footprint --trace have them)",
+            "a run of {} has only sums, no single events with a time (noise, wakeup, handlers --trace and footprint --trace have them)",
             escape::plain(&run.experiment)
         )));
     }
@@ -173,7 +174,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
 }
 
 /// A text or a whole number of a row. Empty if there is neither.
-fn text(row: &Row<'_>, column: &str) -> String {
+pub(super) fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         Value::Text(text) => text.clone(),
         Value::Uint(number) => number.to_string(),
@@ -181,7 +182,7 @@ fn text(row: &Row<'_>, column: &str) -> String {
     }
 }
 
-fn uint(row: &Row<'_>, column: &str) -> Option<u64> {
+pub(super) fn uint(row: &Row<'_>, column: &str) -> Option<u64> {
     match row.get(column) {
         Value::Uint(number) => Some(*number),
         _ => None,
@@ -265,7 +266,7 @@ fn flight_record(table: &Table) -> Vec<Group> {
             length_ns: uint(row, "length_ns")?,
             details: details(row, &["woken_cpu"]),
             starts_flow: arrow(&arrows.starts, "wake-up"),
-            ends_flow: arrow(&arrows.ends, "thread"),
+            ends_flows: arrow(&arrows.ends, "thread").into_iter().collect(),
             kind,
         })
     })
@@ -351,7 +352,7 @@ fn worst_parts(table: &Table) -> Vec<Group> {
 }
 
 /// The numbers of a row in these columns, with the columns' names. Leaves out absent numbers.
-fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> {
+pub(super) fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> {
     columns.iter().filter_map(|column| Some((*column, uint(row, column)?))).collect()
 }
 
@@ -625,7 +626,7 @@ impl Moment<'_> {
                     categories: vec![printable(&slice.kind)],
                     debug_annotations: slice.details.iter().map(annotation).collect(),
                     flow_ids: slice.starts_flow.into_iter().collect(),
-                    terminating_flow_ids: slice.ends_flow.into_iter().collect(),
+                    terminating_flow_ids: slice.ends_flows.clone(),
                     ..TrackEvent::default()
                 }
             }

@@ -16,6 +16,7 @@ use lab::handlers::{
     unmeasured_delays,
 };
 use lab::services::ServicesSample;
+use lab::timeline;
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
@@ -47,6 +48,10 @@ pub struct SimSettings {
     pub on_host: Map<String, Json>,
     /// Whether senders of interrupts were requested. The bench does not measure them, and says so.
     pub senders: bool,
+    /// Whether victims of interrupts were requested.
+    pub victims: bool,
+    /// Memory for single events of a condition, bytes. `None`: no timeline was requested.
+    pub trace_bytes_max: Option<u64>,
     /// How many conditions are measured at the same time.
     pub jobs: Jobs,
     /// Symbols and types of the guest's kernel, for the names in tables of misses.
@@ -94,13 +99,20 @@ impl SimBench {
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
         let has_delays = settings.guest.watch.delays;
-        let has_victims = settings.guest.watch.transitions;
+        let (has_victims, trace_bytes_max) = (settings.victims, settings.trace_bytes_max);
         let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
             on_host: settings.on_host.clone(),
             settings,
-            reading: Reading { clock_hz, events, has_delays, has_victims, has_model },
+            reading: Reading {
+                clock_hz,
+                events,
+                has_delays,
+                has_victims,
+                has_model,
+                trace_bytes_max,
+            },
             not_counted,
             last_sample: None,
             measured_ahead: BTreeMap::new(),
@@ -237,6 +249,10 @@ impl SimBench {
                 reason,
             ));
         }
+        if self.reading.trace_bytes_max.is_some() {
+            let reason = "the simulator does not follow who sends interrupts to other CPUs";
+            absent.push(Absence::new(timeline::table::NAME, "arrows from senders of IPIs", reason));
+        }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));
             let reason = match self.settings.guest.watch.model {
@@ -362,8 +378,8 @@ impl HandlersBench for SimBench {
         if pass > 0
             && let Some((_, sample)) = self.last_sample.take().filter(is_same)
         {
-            // The first pass has reported the warnings.
-            return Ok(WindowSample { warnings: Vec::new(), ..sample });
+            // The first pass has reported the warnings and the timeline.
+            return Ok(WindowSample { warnings: Vec::new(), timeline: None, ..sample });
         }
         let sample = self.measure_all(condition)?;
         self.last_sample = Some((condition, sample.clone()));

@@ -1,6 +1,7 @@
 //! Converts the accounting of a machine to a sample of the experiment `handlers`, as the live bench would make it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use attribution::{Context, KernelContext};
 use lab::cpu_warnings::CpuWarning;
@@ -20,6 +21,7 @@ use super::victims::victims_of;
 use crate::Symbols;
 use crate::accounting::{Accounting, ContextUse, CpuUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of};
+use crate::timeline::timeline_of;
 
 const NS_PER_S: u128 = 1_000_000_000;
 /// Why a CPU has no window.
@@ -40,6 +42,8 @@ pub(super) struct Reading {
     pub(super) has_victims: bool,
     /// Whether the machine has a model, so that all CPUs have one clock.
     pub(super) has_model: bool,
+    /// Memory for single events, bytes. `None`: no timeline was requested.
+    pub(super) trace_bytes_max: Option<u64>,
 }
 
 impl Reading {
@@ -108,6 +112,13 @@ pub(super) fn sample_of(
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
         let cpus = region.cpus.iter().filter(is_measured);
         sample.victims = Some(victims_of(cpus, accounting, |cycles| reading.ns(cycles)));
+    }
+    if let Some(bytes_max) = reading.trace_bytes_max {
+        let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
+        let cpus = region.cpus.iter().filter(is_measured);
+        let ns = |cycles| reading.ns(cycles);
+        let timeline = timeline_of(cpus, accounting, symbols, bytes_max, ns);
+        sample.timeline = Some(Arc::new(timeline));
     }
     Ok(sample)
 }
@@ -334,6 +345,7 @@ mod tests {
         has_delays: false,
         has_victims: false,
         has_model: false,
+        trace_bytes_max: None,
     };
 
     fn used(context: KernelContext) -> ContextUse {

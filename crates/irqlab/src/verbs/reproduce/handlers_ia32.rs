@@ -134,6 +134,8 @@ fn measure(
         on_host,
         kernel: (None, None),
         senders: false,
+        victims: false,
+        trace_bytes_max: None,
     };
     let mut bench = SimBench::new(settings);
     let mut measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;

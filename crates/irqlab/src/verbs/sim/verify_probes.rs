@@ -261,6 +261,8 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let bench = SimBench::new(SimSettings {
         kernel: (None, None),
         senders: false,
+        victims: false,
+        trace_bytes_max: None,
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
         guest: prepared.guest,
         low_rate_warm_up_ns: ns(args.warm_up),
