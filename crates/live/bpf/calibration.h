@@ -184,6 +184,14 @@ SEC("?raw_tp") int drive(u64 *ctx)
 	return 0;
 }
 
+#ifdef IRQLAB_TRACE
+/* Writes an event, for the test of the map's limits. ctx: type and key of a span, start, end, two words. */
+SEC("?raw_tp") int drive_trace(u64 *ctx)
+{
+	return write_trace(trace_what(TRACE_SPAN, ctx[0]), ctx[1], ctx[2], ctx[3], ctx[4]);
+}
+#endif
+
 #ifndef IRQLAB_NO_BTF
 /* Drives the notes of victims.h about calls without an event, for their test. ctx: operation, group that wakes, time in ns. */
 #define DRIVE_NOTE_WAKEUP 1

@@ -8,9 +8,11 @@ use attribution::ContextKey;
 use attribution::stack::{ClosedSpan, DEPTH_MAX, SpanStack};
 use live::bpf::layout::{
     BATCHES, Config, CpuOverheads, KEY_BENCH, KEY_IRQ, Learning, NestedTimes, OVERHEAD_UNIT_SHIFT,
-    RATIO_SHIFT, SECTION_SLOTS, SECTIONS, VICTIMS_BY_CGROUP,
+    RATIO_SHIFT, SECTION_SLOTS, SECTIONS, TRACE_SPAN, TraceEvent, VICTIMS_BY_CGROUP,
 };
-use live::bpf::{BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout};
+use live::bpf::{
+    BpfError, CountedRow, Flavour, KnownContexts, LoadSpec, Maps, Probes, RowLayout, TraceLayout,
+};
 use proptest::prelude::*;
 
 const CPU: u32 = 0;
@@ -646,4 +648,36 @@ fn calls_without_an_event_leave_the_cause_unknown_unless_it_is_certain() {
     assert!(may_contain_irq_work(400));
     assert!(may_contain_irq_work(500));
     assert!(!may_contain_irq_work(600));
+}
+
+/// A CPU keeps its latest events in the order in which they were written, and counts the earlier ones.
+#[test]
+fn a_full_trace_keeps_the_latest_events() {
+    let rows = RowLayout::same(&[CPU], 4);
+    let spec = LoadSpec {
+        flavour: Flavour::Btf,
+        config: Config::default(),
+        maps: Maps::New(&rows),
+        programs: &["drive_trace"],
+    };
+    let trace = TraceLayout::new(&[CPU], 5 * size_of::<TraceEvent>() as u64);
+    let Some(probes) = permitted(Probes::load_with(&spec, Some(trace))) else { return };
+    let write = |key: u64| {
+        let arguments = [key, 10 * key, 10 * key + 3, 7, 8];
+        probes.run_on(CPU, "drive_trace", arguments).expect("the program runs");
+    };
+    let traced = || {
+        let cpus = probes.traced().expect("events");
+        let keys: Vec<u32> = cpus[0].events.iter().map(|event| event.key).collect();
+        (keys, cpus[0].lost)
+    };
+    (1..=3).for_each(write);
+    assert_eq!(traced(), (vec![1, 2, 3], 0));
+    (4..=7).for_each(write);
+    assert_eq!(traced(), (vec![3, 4, 5, 6, 7], 2));
+    let event = probes.traced().expect("events")[0].events[0];
+    assert_eq!((event.event, event.start_ns, event.end_ns), (TRACE_SPAN, 30, 33));
+    assert_eq!(event.words, [7, 8]);
+    probes.clear().expect("clear");
+    assert_eq!(traced(), (vec![], 0));
 }

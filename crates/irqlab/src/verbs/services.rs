@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use lab::services::in_guest::ServicesRequest;
 use lab::services::{Plan, ServicesBench};
+use lab::timeline;
 use live::host::{Root, host_facts, run_host_block};
 use live::services::{LiveServices, LiveServicesSettings};
 use serde_json::{Map, Value as Json, json};
@@ -18,7 +19,9 @@ use sim::watch::Watch;
 use super::sim::rootfs;
 use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
-use crate::options::{Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus};
+use crate::options::{
+    Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus, size_between,
+};
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
@@ -50,6 +53,12 @@ pub struct ServicesArgs {
     /// belong to; needs a model, and simulates it with --detail ooo
     #[arg(long, help_heading = SIMULATED)]
     misses: bool,
+    /// Also keep single events, for table timeline and export --format perfetto: what ran on each CPU, nested, and an
+    /// arrow from the raise of each softirq to its run; the latest that fit into SIZE (64KiB to 80MiB; an event takes 40
+    /// bytes)
+    #[arg(long, value_parser = size_between(timeline::BYTES_MIN, timeline::BYTES_MAX), value_name = "SIZE",
+          help_heading = SIMULATED)]
+    trace: Option<u64>,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -87,7 +96,9 @@ impl ServicesArgs {
             ("verify", json!(self.verify)),
             ("misses", json!(self.misses)),
         ];
-        settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let trace = self.trace.map(|bytes| ("trace_bytes", json!(bytes)));
+        let settings = settings.into_iter().chain(trace);
+        settings.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// Refuses options that work only with a command, not with `--workload`.
@@ -130,6 +141,10 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
             "--workload needs a simulated machine: add --on sim or --on sim:MODEL".to_owned()
         ));
     }
+    if args.trace.is_some() {
+        let reason = "--trace needs a simulated machine: add --on sim or --on sim:MODEL (on live, handlers has it)";
+        bail!(Usage(reason.to_owned()));
+    }
     let host = host_facts(&Root::default());
     let open = OpenRun::new("services", &args.results)?;
     let mut context = open.context(run_host_block(&host), args.settings());
@@ -156,7 +171,16 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     };
     let open = OpenRun::new("services", &args.results)?;
     let (locks, misses) = (args.locks, args.misses);
-    let watch = Watch { services: true, locks, misses, ..args.simulated.watch(model) };
+    let has_trace = args.trace.is_some();
+    let watch = Watch {
+        services: true,
+        locks,
+        misses,
+        spans: has_trace,
+        transitions: has_trace,
+        delays: has_trace,
+        ..args.simulated.watch(model)
+    };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut settings = args.settings();
@@ -194,6 +218,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
         btf: prepared.facts.btf,
         guest: prepared.guest,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        trace_bytes_max: args.trace,
         label: args.workload.clone().unwrap_or_else(|| "command".to_owned()),
     });
     if args.simulated.dry_run {

@@ -1,29 +1,12 @@
 //! Runs in the formats of other programs. These programs' own readers read them back.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
-use crate::support::{CommandOutput, Place, absence, alone, can_measure, check_refused, rows};
+use crate::support::{Place, absence, alone, can_measure, check_refused, read_by, rows, timeline};
 use serde_json::Value as Json;
 
 /// A run that is part of the repository.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/golden/run-2");
-
-/// Reads a file with the reader of another program, and returns the content as JSON. Returns `None`, and prints
-/// the reason, if the reader is not installed.
-fn read_by(reader: &str, file: &Path) -> Option<Json> {
-    let Some(python) =
-        needs::tool("readers-1/bin/python").filter(|path| path.ends_with("bin/python"))
-    else {
-        needs::not_run(needs::Need::Readers, "tools/setup.sh installs them: need_readers");
-        return None;
-    };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(reader);
-    let ended = CommandOutput::of(Command::new(python).arg(script).arg(file));
-    ended.assert_code(0);
-    Some(ended.json())
-}
 
 /// The rows of a table of a run, from its JSON.
 fn table(workspace: &Place, run: &str, name: &str) -> Vec<Json> {
@@ -258,4 +241,28 @@ fn the_flight_record_and_the_worst_wake_ups_are_slices_and_arrows() {
     for arrow in trace["arrows"]["ends"].as_array().unwrap() {
         assert_eq!(arrow[1], "the measured thread");
     }
+}
+
+/// A live timeline adds up to table `handlers`, and the published schema reads its slices, arrows and counters.
+#[test]
+fn the_timeline_of_handlers_adds_up_to_its_table() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let workspace = Place::new();
+    let line = "handlers -q --callbacks --stimulus ipi --rate low -d 500ms --events none --trace 40MiB --out run";
+    workspace.run(&line.split_whitespace().collect::<Vec<_>>()).assert_code(0);
+    let run = workspace.run(&["show", "run", "--json"]).assert_code(0).json();
+    if let Some(reason) = absence(&run, "single events") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    let facts = &run["settings"]["conditions"]["idle/low/ipi"];
+    assert_eq!(facts["trace_lost_events"], 0, "{facts}");
+    assert!(facts["trace_event_cost_ns"].as_f64() > Some(0.0), "{facts}");
+    timeline::check_table(&run);
+    assert!(timeline::arrows(&run, "raise") > 0);
+    workspace.run(&["export", "run", "--format", "perfetto", "-o", "p"]).assert_code(0);
+    let Some(trace) = read_by("read_perfetto.py", &workspace.path().join("p")) else { return };
+    timeline::check_trace(&run, &trace);
 }

@@ -29,6 +29,7 @@ mod signal;
 mod support;
 mod sweep;
 mod threaded;
+mod timeline;
 mod user_functions;
 mod verify_probes;
 mod victims;

@@ -3,6 +3,8 @@
 // Each of the two test programs uses only a part of this module.
 #![allow(dead_code)]
 
+pub mod timeline;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,6 +14,21 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 pub const IRQLAB: &str = env!("CARGO_BIN_EXE_irqlab");
+
+/// Reads a file with the reader of another program, and returns the content as JSON. Returns `None`, and prints
+/// the reason, if the reader is not installed.
+pub fn read_by(reader: &str, file: &Path) -> Option<Json> {
+    let Some(python) =
+        needs::tool("readers-1/bin/python").filter(|path| path.ends_with("bin/python"))
+    else {
+        needs::not_run(needs::Need::Readers, "tools/setup.sh installs them: need_readers");
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(reader);
+    let ended = CommandOutput::of(Command::new(python).arg(script).arg(file));
+    ended.assert_code(0);
+    Some(ended.json())
+}
 
 static ALONE: Mutex<()> = Mutex::new(());
 

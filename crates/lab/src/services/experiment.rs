@@ -9,6 +9,7 @@ use super::sample::ServicesSample;
 use super::tables;
 use crate::cpu_warnings::CpuWarnings;
 use crate::experiment::{Bench, BenchError, Experiment, Measured, Progress, Report, Steps};
+use crate::timeline;
 
 /// Options of the measurement. The bench already knows the command.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +80,14 @@ impl Experiment for Plan {
         if self.histograms {
             tables.push(tables::histograms(window));
         }
-        let command = ("command".to_owned(), json!(window.facts));
+        let mut facts = window.facts.clone();
+        let mut warnings = window.warnings.clone();
+        if let Some(timeline) = &window.timeline {
+            tables.push(timeline::table::table([("command", &**timeline)]));
+            facts.extend(timeline.facts());
+            warnings.extend(timeline.warnings());
+        }
+        let command = ("command".to_owned(), json!(facts));
         let settings =
             Map::from_iter([(keys::CONDITIONS.to_owned(), json!(Map::from_iter([command])))]);
         let mut cpu_warnings = CpuWarnings::default();
@@ -91,7 +99,7 @@ impl Experiment for Plan {
             warnings: cpu_warnings
                 .lines()
                 .into_iter()
-                .chain(window.warnings.iter().cloned())
+                .chain(warnings)
                 .chain(tables::unknown_time(window))
                 .collect(),
             absent: tables::absent_columns(window),

@@ -1,6 +1,8 @@
 //! The result of a bench: each service with its counters and times, in one window. Times are in ticks of
 //! [`ServicesSample::ticks_hz`]. The live and the simulated bench make these samples; tables and papers read them.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
 
@@ -8,6 +10,7 @@ use super::class::Class;
 use super::counters::{CYCLES, DATA_STALL, FETCH_STALL};
 use super::misses::MissSample;
 use crate::cpu_warnings::CpuWarning;
+use crate::timeline::Timeline;
 
 /// Times of the completed requests of a service, in ticks of [`ServicesSample::ticks_hz`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -196,6 +199,8 @@ pub struct ServicesSample {
     pub profile: Vec<ProfileSlot>,
     /// Cache misses of services, or `None` if they were not measured.
     pub misses: Option<MissSample>,
+    /// Single events of the window. `None` if they were not recorded.
+    pub timeline: Option<Arc<Timeline>>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
     /// Services whose requests the kernel counts, too. Empty on a bench that observes all requests.

@@ -1,6 +1,7 @@
 //! [`SimServices`]: the simulated bench of the experiment `services`. It runs a command or a workload in one machine,
 //! and converts the record to a sample. Kernel services are system calls, faults and interrupts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lab::experiment::{Bench, BenchError, BenchFacts};
@@ -15,6 +16,7 @@ use crate::btf::Btf;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::machine_times::MachineTimes;
+use crate::timeline::timeline_of;
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, LoadedModule, Symbols};
@@ -40,6 +42,8 @@ pub struct SimServicesSettings {
     pub on_host: Map<String, Json>,
     /// The name of the machine, for progress.
     pub label: String,
+    /// Memory for single events, bytes. `None`: no timeline was requested.
+    pub trace_bytes_max: Option<u64>,
 }
 
 /// Notice for a run that ended early without the guest's response.
@@ -259,9 +263,19 @@ impl SimServices {
         let kernel = (symbols.as_deref(), settings.btf.as_ref());
         let watch = &settings.guest.watch;
         let sample = sample_of(&accounting, window.as_ref().ok(), kernel, self.clock_hz(), watch);
-        self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         let mut sample = sample.map_err(BenchError::Failed)?;
         sample.interrupted = was_cut;
+        if let Some((region, bytes_max)) = accounting.regions.first().zip(settings.trace_bytes_max) {
+            let clock_hz = u128::from(self.clock_hz().max(1));
+            let ns = |cycles| {
+                let ns = u128::from(cycles) * 1_000_000_000 / clock_hz;
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            };
+            let cpus = region.cpus.iter();
+            let timeline = timeline_of(cpus, &accounting, symbols.as_deref(), bytes_max, ns);
+            sample.timeline = Some(Arc::new(timeline));
+        }
+        self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         Ok(Some((sample, accounting)))
     }
 }

@@ -322,6 +322,7 @@ fn measure(
         ..Watch::default()
     };
     let mut bench = SimServices::new(SimServicesSettings {
+        trace_bytes_max: None,
         guest,
         work: Work::Workload(Box::new(workload.clone())),
         symbols: prepared.facts.symbols.clone(),
