@@ -15,17 +15,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attribution::context::SOFTIRQS;
-use attribution::{Context, KernelContext};
+use attribution::{Context, KernelContext, SYSCALL_32};
 use lab::noise::ContextName;
+use lab::services::syscall_name;
 use lab::timeline::{
     Activity, CpuEvents, EVENT_BYTES, Event, Request, RequestKind, Target, Timeline,
 };
 use simrecord::counters::TIME;
 use simrecord::record::DelayEvents;
 
+use crate::Symbols;
 use crate::accounting::{Accounting, ContextTransition, CpuUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of, source_name};
-use crate::Symbols;
 
 /// The timeline of these CPUs in `bytes_max` bytes. `ns` converts cycles. `symbols` name functions that timers, work items,
 /// tasklets and RCU call.
@@ -39,7 +40,8 @@ pub(crate) fn timeline_of<'a>(
     let opened = cpus.clone().filter_map(|cpu| cpu.transitions.first());
     let opened_tsc = opened.map(|first| first.tsc).min().unwrap_or(0);
     let share = bytes_max / EVENT_BYTES / cpus.clone().count().max(1) as u64;
-    let mut names = Names { accounting, symbols, contexts: BTreeMap::new(), others: BTreeMap::new() };
+    let mut names =
+        Names { accounting, symbols, contexts: BTreeMap::new(), others: BTreeMap::new() };
     let events = cpus.map(|cpu| {
         let clock = CpuClock { cpu, opened_tsc, ns: &ns };
         let mut events = Intervals::new(clock, &mut names).events();
@@ -100,11 +102,21 @@ impl Names<'_> {
     fn other(&mut self, context: KernelContext, task: KernelContext) -> (&'static str, Arc<str>) {
         let accounting = self.accounting;
         let name = || match source_name(context, task, accounting) {
-            ContextName::Other(kind, name) => (kind, name.into()),
+            ContextName::Other(kind, name) => (kind, syscall_of(context).unwrap_or(name).into()),
             ContextName::Task(name) => ("task", name.into()),
             ContextName::Context(context) => (context.kind.label(), context.name.into()),
         };
         self.others.entry((context, task)).or_insert_with(name).clone()
+    }
+}
+
+/// Name of a system call of 64-bit code.
+fn syscall_of(context: KernelContext) -> Option<String> {
+    match context {
+        KernelContext::Syscall(number) if number & SYSCALL_32 == 0 => {
+            Some(syscall_name(number as usize))
+        }
+        _ => None,
     }
 }
 
@@ -147,7 +159,15 @@ impl<'a, 'b> Intervals<'a, 'b> {
             spans.entry((span.context, span.ended_at_cycles)).or_default().push(span);
         }
         let switched_out = BTreeMap::new();
-        Intervals { clock, names, spans, task: None, stack: Vec::new(), switched_out, events: Vec::new() }
+        Intervals {
+            clock,
+            names,
+            spans,
+            task: None,
+            stack: Vec::new(),
+            switched_out,
+            events: Vec::new(),
+        }
     }
 
     fn events(mut self) -> CpuEvents {
@@ -277,8 +297,8 @@ impl<'a, 'b> Intervals<'a, 'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use simrecord::counters::{COUNTERS, Counts};
     use crate::accounting::DelayUse;
+    use simrecord::counters::{COUNTERS, Counts};
 
     const TASK: KernelContext = KernelContext::User(5);
     const VECTOR: KernelContext = KernelContext::Interrupt(0xec);
@@ -394,7 +414,8 @@ mod tests {
 
     #[test]
     fn an_arrow_reaches_from_the_raise_to_the_run() {
-        let delay = |context, events, at_cycles, cycles| DelayUse { context, events, at_cycles, cycles };
+        let delay =
+            |context, events, at_cycles, cycles| DelayUse { context, events, at_cycles, cycles };
         let cpu = CpuUse {
             used: used(50),
             transitions: vec![

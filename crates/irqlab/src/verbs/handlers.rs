@@ -149,8 +149,8 @@ pub struct HandlersArgs {
     by: Option<By>,
     /// Also keep single spans, the tasks below them and the arrows from raise to run and from sender to target, for table
     /// timeline and export --format perfetto: the latest that fit into SIZE for each condition (64KiB to 80MiB, in all
-    /// at most 80MiB; an event takes 40 bytes). Also measures --delays and --senders. On live it costs time at each
-    /// span and task switch
+    /// at most 80MiB; an event takes 40 bytes). Also measures --delays, and on live --senders. On live it costs time
+    /// at each span and task switch
     #[arg(long, value_parser = size_between(timeline::BYTES_MIN, timeline::BYTES_MAX), value_name = "SIZE")]
     trace: Option<u64>,
     /// Also record the histograms' buckets
@@ -288,9 +288,9 @@ impl HandlersArgs {
         self.delays || self.trace.is_some()
     }
 
-    /// Whether senders are measured. The arrows of a timeline come from them.
+    /// Whether senders are measured. The arrows of a live timeline come from them.
     fn has_senders(&self) -> bool {
-        self.senders || self.trace.is_some()
+        self.senders || (self.trace.is_some() && matches!(self.on, On::Live))
     }
 
     /// Whether a model decides how guest time advances: `--on sim:MODEL`.

@@ -1,5 +1,7 @@
 //! `--trace`: single events of simulated windows. Without QEMU the tests say so and pass.
 
+use serde_json::Value as Json;
+
 use crate::delays::{number, rows_with};
 use crate::support::{Place, can_simulate, read_by, rows, timeline};
 
@@ -25,9 +27,10 @@ fn the_timeline_adds_up_to_the_tables_and_is_the_same_each_time() {
     timeline::check_table(&run);
     let facts = &run["settings"]["conditions"]["idle/high/disk"];
     assert_eq!(facts["trace_lost_events"], 0, "{facts}");
-    let delays = rows(&run, "delays").iter().filter(|row| row["cpu"] == "all" && row["kind"] == "softirq");
+    let delays =
+        rows(&run, "delays").iter().filter(|row| row["cpu"] == "all" && row["kind"] == "softirq");
     let joined: u64 = delays.map(|row| row["count"].as_u64().expect("a count")).sum();
-    assert!(joined > 50, "{joined}");
+    assert!(joined > 10, "{joined}");
     assert_eq!(timeline::arrows(&run, "raise"), joined);
     let csv = |out: &str| {
         let directory = format!("{out}.csv");
@@ -61,7 +64,8 @@ fn a_full_timeline_keeps_the_latest_events_and_marks_the_gap() {
     assert!(!gaps.is_empty());
     for gap in gaps {
         let until_ns = number(gap, "length_ns");
-        let same_cpu = events.iter().filter(|row| row["cpu"] == gap["cpu"] && row["kind"] != "lost");
+        let same_cpu =
+            events.iter().filter(|row| row["cpu"] == gap["cpu"] && row["kind"] != "lost");
         let ends = same_cpu
             .filter(|row| row["to_event"].is_empty())
             .map(|row| number(row, "start_ns") + number(row, "length_ns"));
@@ -83,7 +87,9 @@ fn services_have_system_calls_between_tasks_and_interrupts() {
     let events = rows(&run, "timeline");
     timeline::check_nesting(events);
     let has = |kind: &str| events.iter().any(|row| row["kind"] == kind);
-    assert!(["task", "syscall", "vector", "exception"].into_iter().all(has), "{}", events.len());
+    assert!(["task", "vector", "exception"].into_iter().all(has), "{}", events.len());
+    let is_read = |row: &Json| row["kind"] == "syscall" && row["name"] == "getdents64";
+    assert!(events.iter().any(is_read), "ls reads a directory");
     workspace.run(&["export", "run", "--format", "perfetto", "-o", "p"]).assert_code(0);
     let Some(trace) = read_by("read_perfetto.py", &workspace.path().join("p")) else { return };
     timeline::check_trace(&run, &trace);

@@ -35,9 +35,8 @@ fn check_sums(timeline: &[Json], handlers: &[Json]) {
     // Page faults on the live bench, for example, have no times.
     let is_timed = |row: &&Json| row["timed_by"] != "none" && row["cpu"] != "all";
     let counted = handlers.iter().filter(is_timed).filter(|row| uint(row, "count") > 0);
-    let expected: BTreeMap<ContextOfCpu, (u64, u64)> = counted
-        .map(|row| (key(row), (uint(row, "count"), uint(row, "self_total_ns"))))
-        .collect();
+    let expected: BTreeMap<ContextOfCpu, (u64, u64)> =
+        counted.map(|row| (key(row), (uint(row, "count"), uint(row, "self_total_ns")))).collect();
     assert!(expected.len() > 3, "{expected:?}");
     assert_eq!(sums, expected);
 }
@@ -77,7 +76,9 @@ fn check_arrows(timeline: &[Json]) {
                 assert_eq!((&row["name"], &row["cpu"]), (&target["name"], &target["cpu"]));
             }
             "call" => assert!(text(&target["name"]).starts_with("call_function"), "{target}"),
-            "send" => assert_eq!((&target["name"], &target["kind"]), (&row["name"], &"vector".into())),
+            "send" => {
+                assert_eq!((&target["name"], &target["kind"]), (&row["name"], &"vector".into()))
+            }
             kind => panic!("an arrow from {kind}"),
         }
     }
@@ -92,9 +93,10 @@ pub fn arrows(run: &Json, kind: &str) -> u64 {
 /// Checks what the published schema reads from the exported trace: each row is a slice with its times, and each arrow has
 /// a start and an end.
 pub fn check_trace(run: &Json, trace: &Json) {
-    let place = |group: String, kind: String, name: String, start: u64, length: u64, self_ns: &Json| {
-        (group, kind, name, start, length, self_ns.as_u64())
-    };
+    let place =
+        |group: String, kind: String, name: String, start: u64, length: u64, self_ns: &Json| {
+            (group, kind, name, start, length, self_ns.as_u64())
+        };
     let mut expected: Vec<_> = rows(run, "timeline")
         .iter()
         .map(|row| {
@@ -116,7 +118,12 @@ pub fn check_trace(run: &Json, trace: &Json) {
         .collect();
     expected.sort();
     found.sort();
-    assert!(!found.is_empty() && found == expected, "{} slices, {} rows", found.len(), expected.len());
+    assert!(
+        !found.is_empty() && found == expected,
+        "{} slices, {} rows",
+        found.len(),
+        expected.len()
+    );
     let numbers = |side: &str| -> Vec<u64> {
         let arrows = trace["arrows"][side].as_array().expect("arrows");
         let mut numbers: Vec<u64> =

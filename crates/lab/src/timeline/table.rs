@@ -123,7 +123,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column("condition", "Condition: load/rate/stimulus, `ambient` (no load, no stimulus) or `command`.")
             .key()
             .text(|row: &Row<'_>| row.condition.to_owned()),
-        column("event", "Number of the row.").key().uint(|row: &Row<'_>| row.event),
+        column("event", "Number of the row.").uint(|row: &Row<'_>| row.event),
         column("cpu", "CPU of the event.").uint(Row::cpu),
         column("start_ns", "Start of the event, from the opening of the condition's first window.")
             .format(Format::Milliseconds)
@@ -201,7 +201,8 @@ mod tests {
             Arc::new(Context { kind: ContextKind::Softirq, number: 3, name: "NET_RX".to_owned() });
         let event = |start_ns, end_ns, activity| Event { cpu: 1, start_ns, end_ns, activity };
         let span = Activity::Span { context: Arc::clone(&context), self_ns: 9 };
-        let task = |name: Option<&str>, runnable| Activity::Task { name: name.map(Arc::from), runnable };
+        let task =
+            |name: Option<&str>, runnable| Activity::Task { name: name.map(Arc::from), runnable };
         let cpu = CpuEvents {
             cpu: 1,
             events: vec![

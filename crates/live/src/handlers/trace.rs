@@ -86,15 +86,13 @@ pub(super) fn timeline_of(
     let names = Names::new(rows, root, functions);
     let is_measured = |traced: &TracedCpu| windows.iter().any(|window| window.cpu == traced.cpu);
     let traced: Vec<TracedCpu> = traced.into_iter().filter(is_measured).collect();
-    let (timed, timed_ns) = traced.iter().fold((0, 0), |(timed, timed_ns), cpu| {
-        (timed + cpu.timed, timed_ns + cpu.timed_ns)
-    });
+    let (timed, timed_ns) = traced
+        .iter()
+        .fold((0, 0), |(timed, timed_ns), cpu| (timed + cpu.timed, timed_ns + cpu.timed_ns));
     let event_cost_ns = (timed > 0).then(|| timed_ns as f64 / timed as f64);
     let mut sends = Vec::new();
-    let mut cpus: Vec<CpuEvents> = traced
-        .into_iter()
-        .map(|cpu| events_of(cpu, opened_ns, &names, &mut sends))
-        .collect();
+    let mut cpus: Vec<CpuEvents> =
+        traced.into_iter().map(|cpu| events_of(cpu, opened_ns, &names, &mut sends)).collect();
     add_sends(&mut cpus, &sends);
     Timeline::new(cpus, bytes_max, event_cost_ns)
 }
@@ -147,7 +145,11 @@ fn events_of(traced: TracedCpu, opened_ns: u64, names: &Names, sends: &mut Vec<S
             }
             TRACE_TASK => {
                 let runnable = event.event >> TRACE_TYPE_BITS;
-                let name = || Arc::clone(task_names.entry(event.words).or_insert_with(|| task_name(event.words)));
+                let name = || {
+                    Arc::clone(
+                        task_names.entry(event.words).or_insert_with(|| task_name(event.words)),
+                    )
+                };
                 Activity::Task {
                     name: (event.key != 0).then(name),
                     runnable: (runnable != TRACE_RUNNABLE_UNKNOWN).then_some(runnable),
@@ -190,7 +192,8 @@ fn add_sends(cpus: &mut [CpuEvents], sends: &[Send]) {
         }
     }
     for send in sends {
-        let lost_until_ns = |cpu: &CpuEvents| cpu.cpu == send.target_cpu && send.at_ns < cpu.lost_until_ns;
+        let lost_until_ns =
+            |cpu: &CpuEvents| cpu.cpu == send.target_cpu && send.at_ns < cpu.lost_until_ns;
         if cpus.iter().any(lost_until_ns) {
             continue;
         }
@@ -218,9 +221,8 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        let context = |kind, number, name: &str| {
-            Arc::new(Context { kind, number, name: name.to_owned() })
-        };
+        let context =
+            |kind, number, name: &str| Arc::new(Context { kind, number, name: name.to_owned() });
         let known = [
             (KEY_SOFTIRQ + 3, context(ContextKind::Softirq, 3, "NET_RX")),
             (KEY_VECTOR + 1, context(ContextKind::Vector, 1, RESCHEDULE)),

@@ -98,7 +98,8 @@ impl CpuTracks {
 
     fn into_tracks(self) -> Vec<Track> {
         let rate = self.rate();
-        let slices = |name: &str, slices| Track { name: name.to_owned(), slices, ..Track::default() };
+        let slices =
+            |name: &str, slices| Track { name: name.to_owned(), slices, ..Track::default() };
         let counter = |name: &str, values, unit| Track {
             name: name.to_owned(),
             values,
@@ -176,10 +177,12 @@ mod tests {
             row(7, 1, (0, 1_000_000), "lost", [None, None]),
         ];
         let groups = groups(&table("timeline", &columns, rows));
-        let names = |group: &Group| {
-            group.tracks.iter().map(|track| track.name.clone()).collect::<Vec<_>>()
-        };
-        assert_eq!((&*groups[0].name, names(&groups[0])), ("CPU 0: timeline, idle", vec!["contexts".to_owned()]));
+        let names =
+            |group: &Group| group.tracks.iter().map(|track| track.name.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (&*groups[0].name, names(&groups[0])),
+            ("CPU 0: timeline, idle", vec!["contexts".to_owned()])
+        );
         let expected = ["contexts", "not complete", "interrupts per second", "runnable tasks"];
         assert_eq!(names(&groups[1]), expected);
         let [contexts, _, rate, runnable] = &groups[1].tracks[..] else { panic!("{groups:?}") };

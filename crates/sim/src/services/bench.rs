@@ -265,7 +265,8 @@ impl SimServices {
         let sample = sample_of(&accounting, window.as_ref().ok(), kernel, self.clock_hz(), watch);
         let mut sample = sample.map_err(BenchError::Failed)?;
         sample.interrupted = was_cut;
-        if let Some((region, bytes_max)) = accounting.regions.first().zip(settings.trace_bytes_max) {
+        if let Some((region, bytes_max)) = accounting.regions.first().zip(settings.trace_bytes_max)
+        {
             let clock_hz = u128::from(self.clock_hz().max(1));
             let ns = |cycles| {
                 let ns = u128::from(cycles) * 1_000_000_000 / clock_hz;
