@@ -257,11 +257,11 @@ pub fn size_between(
     }
 }
 
-/// A size in the largest unit in which it is a whole number.
+/// The size in its largest unit without a fraction.
 pub fn size_text(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let whole = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0);
-    let (unit, name) = whole.unwrap_or((1, "B"));
+    let largest = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0);
+    let (unit, name) = largest.unwrap_or((1, "B"));
     format!("{}{name}", bytes / unit)
 }
 

@@ -650,7 +650,7 @@ fn calls_without_an_event_leave_the_cause_unknown_unless_it_is_certain() {
     assert!(!may_contain_irq_work(600));
 }
 
-/// A CPU keeps its latest events in the order in which they were written, and counts the earlier ones.
+/// A CPU keeps its latest events, the oldest first, and counts the lost ones.
 #[test]
 fn a_full_trace_keeps_the_latest_events() {
     let rows = RowLayout::same(&[CPU], 4);

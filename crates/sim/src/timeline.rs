@@ -1,5 +1,5 @@
-//! The timeline of a simulated window (`--trace`): its transitions between contexts become nested intervals, its recorded
-//! spans mark those that the tables count, and its delays become arrows.
+//! The timeline of a simulated window (`--trace`). Transitions between contexts become nested intervals. Recorded spans tell
+//! which intervals the tables count. Delays become arrows.
 //!
 //! ```text
 //! transitions   task A | vector | softirq | vector | task A | task B
@@ -28,8 +28,8 @@ use crate::Symbols;
 use crate::accounting::{Accounting, ContextTransition, CpuUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of, source_name};
 
-/// The timeline of these CPUs in `bytes_max` bytes. `ns` converts cycles. `symbols` name functions that timers, work items,
-/// tasklets and RCU call.
+/// Makes a timeline of `cpus` with at most `bytes_max` bytes of events. `ns` converts cycles. `symbols` name the functions of
+/// timers, work items, tasklets and RCU.
 pub(crate) fn timeline_of<'a>(
     cpus: impl Iterator<Item = &'a CpuUse> + Clone,
     accounting: &Accounting,
@@ -99,7 +99,11 @@ impl Names<'_> {
     }
 
     /// Kind and name of any other context of a task.
-    fn other(&mut self, context: KernelContext, task: KernelContext) -> (&'static str, Arc<str>) {
+    fn other_name(
+        &mut self,
+        context: KernelContext,
+        task: KernelContext,
+    ) -> (&'static str, Arc<str>) {
         let accounting = self.accounting;
         let name = || match source_name(context, task, accounting) {
             ContextName::Other(kind, name) => (kind, syscall_of(context).unwrap_or(name).into()),
@@ -120,7 +124,7 @@ fn syscall_of(context: KernelContext) -> Option<String> {
     }
 }
 
-/// A task without the part of it that runs.
+/// The task, whether it runs in user mode or in the kernel.
 fn whole_task(task: KernelContext) -> KernelContext {
     match task {
         KernelContext::Task(pid) => KernelContext::User(pid),
@@ -207,7 +211,7 @@ impl<'a, 'b> Intervals<'a, 'b> {
         }
         let is_it = |open: &Open| open.context == change.context;
         match self.stack.iter().rposition(is_it) {
-            // The same context is on top again: either the one above it has ended, or one has started in it.
+            // A context follows the same context: one of the two has ended, or the second is nested in the first.
             Some(position) if position + 1 == self.stack.len() => {
                 if self.has_ended_span(change.context, at) {
                     self.close_down_to(position, at);
@@ -226,7 +230,7 @@ impl<'a, 'b> Intervals<'a, 'b> {
         self.spans.get(&(context, at)).is_some_and(|spans| !spans.is_empty())
     }
 
-    /// Divides the intervals of the task that is switched out, and goes on with those of the next task.
+    /// Ends the intervals of the old task, and opens those of the new task.
     fn switch_to(&mut self, task: KernelContext, at: u64) {
         let contexts = self.stack.iter().map(|open| open.context).collect();
         self.close_down_to(0, at);
@@ -243,7 +247,7 @@ impl<'a, 'b> Intervals<'a, 'b> {
         let Some(open) = self.task.take() else { return };
         let name = match open.context {
             KernelContext::Idle => None,
-            context => Some(self.names.other(context, context).1),
+            context => Some(self.names.other_name(context, context).1),
         };
         self.emit(open.start, at, Activity::Task { name, runnable: None });
     }
@@ -269,7 +273,7 @@ impl<'a, 'b> Intervals<'a, 'b> {
             (Some(context), None) => Activity::Part { context },
             (None, _) => {
                 let task = self.task.map_or(KernelContext::Unknown, |task| task.context);
-                let (kind, name) = self.names.other(open.context, task);
+                let (kind, name) = self.names.other_name(open.context, task);
                 Activity::Other(kind, name)
             }
         };
@@ -369,12 +373,12 @@ mod tests {
 
     #[test]
     fn a_span_that_a_task_switch_divides_is_counted_once() {
-        let other = KernelContext::Task(7);
+        let second_task = KernelContext::Task(7);
         let cpu = CpuUse {
             used: used(50),
             transitions: vec![
                 change(FAULT, TASK, 0),
-                change(other, other, 10),
+                change(second_task, second_task, 10),
                 change(FAULT, TASK, 30),
                 change(TASK, TASK, 40),
             ],

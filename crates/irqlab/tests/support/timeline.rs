@@ -25,7 +25,7 @@ pub fn check_table(run: &Json) {
     check_arrows(timeline);
 }
 
-/// Counts and self times of each context on each CPU are those of table `handlers`.
+/// Counts and self times of each context on each CPU equal table `handlers`.
 fn check_sums(timeline: &[Json], handlers: &[Json]) {
     let mut sums: BTreeMap<ContextOfCpu, (u64, u64)> = BTreeMap::new();
     for span in timeline.iter().filter(|row| row["count"] == 1) {
@@ -60,7 +60,7 @@ pub fn check_nesting(timeline: &[Json]) {
     }
 }
 
-/// Each arrow points at a span of what was requested, which has not ended before.
+/// Each arrow points at a span of the requested context. The span ends after the request.
 fn check_arrows(timeline: &[Json]) {
     for (position, row) in timeline.iter().enumerate() {
         assert_eq!(uint(row, "event"), position as u64 + 1);
@@ -90,10 +90,10 @@ pub fn arrows(run: &Json, kind: &str) -> u64 {
     rows(run, "timeline").iter().filter(is_arrow).count() as u64
 }
 
-/// Checks what the published schema reads from the exported trace: each row is a slice with its times, and each arrow has
-/// a start and an end.
+/// Checks an exported trace that the published schema has read: each row is a slice with its times, and each arrow starts
+/// and ends.
 pub fn check_trace(run: &Json, trace: &Json) {
-    let place =
+    let slice_key =
         |group: String, kind: String, name: String, start: u64, length: u64, self_ns: &Json| {
             (group, kind, name, start, length, self_ns.as_u64())
         };
@@ -103,7 +103,14 @@ pub fn check_trace(run: &Json, trace: &Json) {
             let group = format!("CPU {}: timeline, {}", row["cpu"], text(&row["condition"]));
             let (kind, name) = (text(&row["kind"]), text(&row["name"]));
             let name = if row["to_event"].is_null() { name } else { format!("{kind} {name}") };
-            place(group, kind, name, uint(row, "start_ns"), uint(row, "length_ns"), &row["self_ns"])
+            slice_key(
+                group,
+                kind,
+                name,
+                uint(row, "start_ns"),
+                uint(row, "length_ns"),
+                &row["self_ns"],
+            )
         })
         .collect();
     let slices = trace["slices"].as_array().expect("slices");
@@ -113,7 +120,7 @@ pub fn check_trace(run: &Json, trace: &Json) {
             let (start, length) = (uint(slice, "start_ns"), uint(slice, "length_ns"));
             let self_ns = &slice["details"]["self_ns"];
             let (kind, name) = (text(&slice["kinds"][0]), text(&slice["name"]));
-            place(text(&slice["group"]), kind, name, start, length, self_ns)
+            slice_key(text(&slice["group"]), kind, name, start, length, self_ns)
         })
         .collect();
     expected.sort();

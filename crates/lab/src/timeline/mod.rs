@@ -19,7 +19,7 @@ pub const BYTES_MIN: u64 = 64 << 10;
 /// Largest memory for the events of all windows of a run, bytes: 2,097,152 events. A reader of runs accepts no more rows.
 pub const BYTES_MAX: u64 = EVENT_BYTES << 21;
 
-/// What happened on a CPU.
+/// The activity of a CPU in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// A whole span of a context, or the last part of a span that a task switch divided. Table `handlers` counts it.
@@ -53,7 +53,7 @@ pub struct Event {
     pub activity: Activity,
 }
 
-/// What was requested: the begin of an arrow.
+/// Kind of a request, where an arrow begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A softirq was raised.
@@ -65,7 +65,7 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// The kind in tables.
+    /// Name of the kind in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl RequestKind {
     }
 }
 
-/// A request, and the time by which the requested span is found.
+/// A request, and the time at which a CPU serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub kind: RequestKind,
@@ -84,7 +84,7 @@ pub struct Request {
     pub cpu: u32,
     /// Time of the request, ns as in [`Event`].
     pub at_ns: u64,
-    /// What was requested: a softirq, a function or a vector.
+    /// Name of the requested softirq, function or vector.
     pub name: Arc<str>,
     /// The CPU that serves the request.
     pub target_cpu: u32,
@@ -135,7 +135,7 @@ impl CpuEvents {
         let ends = self.events.iter().map(|event| event.end_ns);
         let mut ends: Vec<u64> =
             ends.chain(self.requests.iter().map(|request| request.served_ns)).collect();
-        // All events of one time stay or go together: the bound holds, and what is kept has no gap.
+        // Events with the same end are dropped together, so that the kept events have no gap.
         let (_, last_lost_ns, _) = ends.select_nth_unstable(excess - 1);
         let last_lost_ns = *last_lost_ns;
         let before = self.events.len() + self.requests.len();
@@ -202,7 +202,7 @@ impl Timeline {
         self.gaps.iter().map(|gap| gap.lost).sum()
     }
 
-    /// What was kept, for the settings of a condition.
+    /// Numbers of kept and lost events, for the settings of a condition.
     #[must_use]
     pub fn facts(&self) -> [(String, Json); 4] {
         [

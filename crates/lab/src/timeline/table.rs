@@ -7,7 +7,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::{Activity, Arrow, Event, Gap, Timeline};
 
-/// Name of the table.
+/// The table's name.
 pub const NAME: &str = "timeline";
 /// Kind of the row of a time whose events had no room.
 pub const LOST: &str = "lost";
@@ -151,7 +151,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .text(Row::kind),
         column("number", "IRQ number, index of the vector or softirq number.")
             .uint(|row: &Row<'_>| row.context().map(|context| context.number)),
-        column("name", "Name of the context, task, or of what was requested.").text(Row::name),
+        column("name", "Name of the context, of the task, or of the requested softirq, function or vector.").text(Row::name),
         column(
             "count",
             "1: table handlers counts the span. 0: it does not, because this is an earlier part of a span that a task \

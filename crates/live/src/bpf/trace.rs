@@ -20,7 +20,7 @@ pub struct TraceLayout {
 #[derive(Clone, Debug)]
 pub struct TracedCpu {
     pub cpu: u32,
-    /// The kept events, in the order in which they were written.
+    /// The kept events, the oldest first.
     pub events: Vec<TraceEvent>,
     /// Number of earlier events, which had no room.
     pub lost: u64,

@@ -1,5 +1,5 @@
-//! The timeline of a live window: converts the single events of the BPF programs (`bpf/trace.h`) to those of the experiment
-//! (`lab::timeline`), and names them.
+//! The timeline of a live window: names the single events of the BPF programs (`bpf/trace.h`), and converts them to
+//! `lab::timeline`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_reschedule_interrupt_points_at_the_next_one_that_its_target_handles() {
         let reschedule = KEY_VECTOR + 1;
-        let sends = [1_010, 1_020, 1_150, 1_500].map(|at| event(TRACE_SEND, 1, at, at));
+        let sends = [1_010, 1_020, 1_150, 1_500].map(|at_ns| event(TRACE_SEND, 1, at_ns, at_ns));
         let spans = vec![
             event(TRACE_SPAN, reschedule, 1_100, 1_120),
             event(TRACE_SPAN, reschedule, 1_200, 1_220),

@@ -1,4 +1,4 @@
-//! Table `timeline` (`handlers --trace`) as tracks: for each CPU its nested contexts, what was lost, and counters.
+//! Table `timeline` (`handlers --trace`) as tracks: for each CPU nested contexts, gaps and counters.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub(super) fn groups(table: &Table) -> Vec<Group> {
     cpus.into_iter().map(group).collect()
 }
 
-/// The events of a CPU.
+/// Events and counters of one CPU.
 #[derive(Default)]
 struct CpuTracks {
     contexts: Vec<Slice>,
