@@ -1,8 +1,11 @@
 //! Runs in the formats of other programs. These programs' own readers read them back.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
-use crate::support::{Place, absence, alone, can_measure, check_refused, read_by, rows, timeline};
+use crate::support::{
+    CommandOutput, Place, absence, alone, can_measure, check_refused, read_by, rows, timeline,
+};
 use serde_json::Value as Json;
 
 /// A run that is part of the repository.

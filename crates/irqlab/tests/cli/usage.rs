@@ -33,7 +33,7 @@ fn sizes_of_a_timeline_that_cannot_be_kept_are_refused() {
     );
     check_refused(&["handlers", "--trace", "0MiB"], "allowed: 64KiB to 80MiB");
     check_refused(&["handlers", "--trace", "1000GiB"], "allowed: 64KiB to 80MiB");
-    check_refused(&["handlers", "--trace", "-1MiB"], "a number and a unit (B, KiB, MiB, GiB)");
+    check_refused(&["handlers", "--trace=-1MiB"], "a number and a unit (B, KiB, MiB, GiB)");
     check_refused(&["handlers", "--trace", "nanMiB"], "a number and a unit (B, KiB, MiB, GiB)");
     let both_rates = ["handlers", "--trace", "64MiB", "--stimulus", "ipi"];
     check_refused(&both_rates, "--trace 64MiB for each of 2 conditions is more than 80MiB in all");
