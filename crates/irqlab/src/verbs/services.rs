@@ -141,10 +141,6 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
             "--workload needs a simulated machine: add --on sim or --on sim:MODEL".to_owned()
         ));
     }
-    if args.trace.is_some() {
-        let reason = "--trace needs a simulated machine: add --on sim or --on sim:MODEL (on live, handlers has it)";
-        bail!(Usage(reason.to_owned()));
-    }
     let host = host_facts(&Root::default());
     let open = OpenRun::new("services", &args.results)?;
     let mut context = open.context(run_host_block(&host), args.settings());

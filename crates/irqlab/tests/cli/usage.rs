@@ -43,7 +43,7 @@ fn sizes_of_a_timeline_that_cannot_be_kept_are_refused() {
     );
     check_refused(
         &["services", "--trace", "1MiB", "--", "true"],
-        "--trace needs a simulated machine",
+        "--trace is for a simulated machine",
     );
     check_refused(&["noise", "--trace", "1MiB"], "unexpected argument '--trace'");
 }
