@@ -112,10 +112,9 @@ need_prometheus() {
     keep_tool prometheus unpack_prometheus
 }
 
-# Debian's Slurm, for tests: the files of its packages alone, because they start services. Packages of Slurm that are
-# installed here are unpacked, too. Other packages are unpacked if apt would add them.
-unpack_slurm() {
-    local packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge) package
+# unpack_packages PACKAGE...: the files of packages alone, without their scripts, and of the packages that apt would add.
+unpack_packages() {
+    local packages=("$@") package
     chmod 755 .
     apt-get install --simulate --no-install-recommends "${packages[@]}" >added || return 1
     mapfile -t packages < <({ printf '%s\n' "${packages[@]}" && sed -n 's/^Inst \([^ ]*\).*/\1/p' added; } | sort -u)
@@ -123,6 +122,12 @@ unpack_slurm() {
     apt-get download --quiet "${packages[@]}" || return 1
     for package in *.deb; do dpkg-deb -x "$package" . || return 1; done
     rm ./*.deb
+}
+
+# Debian's Slurm, for tests: the files of its packages alone, because they start services. Packages of Slurm that are
+# installed here are unpacked, too.
+unpack_slurm() {
+    unpack_packages slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 }
 
 has_slurm() {
@@ -161,6 +166,20 @@ need_openssh() {
     command -v dpkg-deb >/dev/null || return 1
     say "getting Debian's openssh-server into $tools_directory/openssh-1"
     keep_tool openssh-1 unpack_openssh || { as_root apt-get update --quiet && keep_tool openssh-1 unpack_openssh; }
+}
+
+# Debian's Open MPI, for tests: unpacked, so that it does not become the system's MPI.
+unpack_openmpi() {
+    unpack_packages openmpi-bin openmpi-common libopenmpi3
+}
+
+has_openmpi() { [ -x "$tools_directory/openmpi-1/usr/bin/orterun" ]; }
+
+need_openmpi() {
+    ! has_openmpi || return 0
+    command -v dpkg-deb >/dev/null || return 1
+    say "getting Debian's Open MPI into $tools_directory/openmpi-1"
+    keep_tool openmpi-1 unpack_openmpi || { as_root apt-get update --quiet && keep_tool openmpi-1 unpack_openmpi; }
 }
 
 # Others' readers of the formats that irqlab writes, for tests, in a Python environment of their own.

@@ -31,6 +31,8 @@ pub enum Need {
     Disk,
     /// Rights to create namespaces, with interfaces or mounts in them.
     Namespaces,
+    /// Debian's Open MPI, unpacked ([`cached_tool`]).
+    OpenMpi,
     /// The distribution's `perf` program.
     Perf,
     /// The processor's performance counters.
@@ -65,6 +67,7 @@ impl Need {
         (Need::Cpus, "cpus"),
         (Need::Disk, "disk"),
         (Need::Namespaces, "namespaces"),
+        (Need::OpenMpi, "openmpi"),
         (Need::Perf, "perf"),
         (Need::Pmu, "pmu"),
         (Need::Prometheus, "prometheus"),

@@ -13,6 +13,7 @@ pub mod handlers;
 pub mod machines;
 pub mod man;
 pub mod noise;
+mod noise_collective;
 mod noise_scale;
 pub mod report;
 pub mod reproduce;

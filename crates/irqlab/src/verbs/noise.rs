@@ -23,7 +23,7 @@ use sim::boot::Limits;
 use sim::noise::{SimNoise, SimNoiseSettings};
 use sim::watch::{StopRule, Until, Watch};
 
-use super::noise_scale;
+use super::{noise_collective, noise_scale};
 use crate::console::{self, Redraw};
 use crate::dry_run::print_plan;
 use crate::expected_time;
@@ -48,6 +48,7 @@ use crate::until::{NEEDS_MODEL, UntilArg};
   irqlab noise -c 1 -d 1h --on-threshold 1ms:stop    until a detour takes 1 ms
   irqlab noise -c 1 -d 10s -- dd if=/dev/sda of=/dev/null     while a command runs
   irqlab noise scale --run RUN              what a run's detours do to a parallel job
+  irqlab noise collective                   the same, measured: ranks that compute and meet at a barrier
   irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause"))]
 pub struct NoiseArgs {
     #[command(subcommand)]
@@ -151,6 +152,7 @@ pub struct NoiseArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum NoiseVerb {
+    Collective(noise_collective::CollectiveArgs),
     Scale(noise_scale::ScaleArgs),
 }
 
@@ -323,8 +325,10 @@ impl NoiseArgs {
 }
 
 pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
-    if let Some(NoiseVerb::Scale(args)) = &args.verb {
-        return noise_scale::run(args);
+    match &args.verb {
+        Some(NoiseVerb::Collective(args)) => return noise_collective::run(args),
+        Some(NoiseVerb::Scale(args)) => return noise_scale::run(args),
+        None => {}
     }
     args.check()?;
     match &args.on {

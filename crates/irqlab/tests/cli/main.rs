@@ -20,6 +20,7 @@ mod limits;
 mod memory;
 mod model;
 mod noise;
+mod noise_collective;
 mod output;
 mod outputs;
 mod process_limit;

@@ -9,6 +9,7 @@
 //! applies the detours of a run to a parallel job.
 
 pub mod bench;
+pub mod collective;
 pub mod experiment;
 pub mod in_guest;
 pub mod ledger;

@@ -8,6 +8,7 @@
 
 pub mod bench;
 mod body;
+pub mod collective;
 mod concurrent;
 mod entry_latency;
 mod external_counts;

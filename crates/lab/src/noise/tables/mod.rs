@@ -114,7 +114,7 @@ fn quanta_rows() -> TableDisplay {
 }
 
 /// Display hints of a table of single events. A terminal shows none of its rows: only pictures and programs use them.
-fn no_rows() -> TableDisplay {
+pub(super) fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }
 
