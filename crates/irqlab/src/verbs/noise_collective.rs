@@ -196,12 +196,9 @@ fn run_rank(
         return Ok(ExitCode::SUCCESS);
     }
     let open = OpenRun::new("collective", &args.results)?;
-    let seconds = ns(args.granularity) as f64 * args.steps as f64 / 1e9;
-    console::say(&format!(
-        "{} steps of {}: at least {seconds:.0} s",
-        args.steps,
-        console::rounded(args.granularity)
-    ));
+    let (work_us, steps) = (ns(args.granularity) / 1_000, args.steps);
+    let seconds = ns(args.granularity) as f64 * steps as f64 / 1e9;
+    console::say(&format!("{steps} steps of {work_us} us of work: at least {seconds:.1} s"));
     let gathered = measure(settings, connect)?.context("rank 0 has no samples")?;
     finish(args, host, &open, &gathered)
 }

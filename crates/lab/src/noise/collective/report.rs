@@ -69,18 +69,24 @@ pub fn run(
     })
 }
 
-/// The causes of ranks that recorded no kernel events, one entry for each reason.
+/// What ranks could not see of the causes, one entry for each reason: ranks without kernel events, and contexts whose events
+/// a kernel does not report.
 fn absences(ranks: &[Rank]) -> Vec<Absence> {
-    let mut reasons: Vec<(&str, Vec<usize>)> = Vec::new();
+    let mut reasons: Vec<(&str, &str, Vec<usize>)> = Vec::new();
     for (number, rank) in ranks.iter().enumerate() {
-        let Some(reason) = rank.sample.untraced.as_deref() else { continue };
-        match reasons.iter_mut().find(|(other, _)| *other == reason) {
-            Some((_, numbers)) => numbers.push(number),
-            None => reasons.push((reason, vec![number])),
+        let untraced =
+            rank.sample.untraced.as_deref().map(|reason| ("causes of the detours", reason));
+        let unseen = rank.sample.unseen_contexts.iter();
+        let unseen = unseen.map(|(context, reason)| (context.as_str(), reason.as_str()));
+        for (subject, reason) in untraced.into_iter().chain(unseen) {
+            match reasons.iter_mut().find(|(what, why, _)| (*what, *why) == (subject, reason)) {
+                Some((_, _, numbers)) => numbers.push(number),
+                None => reasons.push((subject, reason, vec![number])),
+            }
         }
     }
-    let absence = |(reason, numbers): (&str, Vec<usize>)| {
-        let subject = format!("causes of the detours of {}", listed(&numbers));
+    let absence = |(subject, reason, numbers): (&str, &str, Vec<usize>)| {
+        let subject = format!("{subject} of {}", listed(&numbers));
         Absence::new("collective_causes", subject, reason)
     };
     reasons.into_iter().map(absence).collect()
@@ -189,10 +195,12 @@ mod tests {
         let mut ranks = two_ranks();
         ranks.iter_mut().for_each(|rank| rank.sample.untraced = Some("no rights".to_owned()));
         ranks[1].sample.lost_detours = 3;
+        ranks[1].sample.unseen_contexts = vec![("vector x".to_owned(), "no tracepoint".to_owned())];
         let run = run_of(&ranks);
         assert!(run.absent.iter().any(|absence| {
             absence.what == "causes of the detours of ranks 0, 1" && absence.reason == "no rights"
         }));
+        assert!(run.absent.iter().any(|absence| absence.what == "vector x of rank 1"));
         assert!(run.warnings.iter().any(|warning| warning.starts_with("rank 1 lost 3 detours")));
     }
 

@@ -94,6 +94,8 @@ pub struct RankSample {
     pub lost_detours: u64,
     /// Number of kernel events that found no room.
     pub lost_events: u64,
+    /// Contexts whose events this rank's kernel cannot show, each with the reason.
+    pub unseen_contexts: Vec<(String, String)>,
     /// Things that a reader must know about this rank.
     pub warnings: Vec<String>,
 }

@@ -57,6 +57,7 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
         .shown_as("undisturbed", 88)
         .real(|(): &()| steps.undisturbed_ns),
         us("step_mean_ns", "Mean time of a step, from one last arrival to the next.")
+            .cost()
             .shown_as("mean", 95)
             .real(move |(): &()| mean_ns),
         us("step_p50_ns", "Median time of a step.").shown_as("p50", 70).uint(at(0.5)),
@@ -89,6 +90,7 @@ fn slowdown_columns<'a>(name: &str, doc: &str, priority: u8) -> Columns<'a, Esti
     let end = |end: &str| format!("{end} end of the 95 % interval; absent if it is unknown.");
     Columns::all([
         column(&format!("{name}_ratio"), doc)
+            .cost()
             .interval(IntervalColumns::bounds(&low, &high))
             .shown_as(name, priority)
             .real(|estimate: &Estimate| estimate.mean),

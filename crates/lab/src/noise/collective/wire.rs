@@ -17,11 +17,14 @@ pub const CAUSES_MAX: usize = 1_000;
 pub const TEXT_BYTES_MAX: usize = 512;
 /// Largest number of warnings of a rank.
 const WARNINGS_MAX: usize = 32;
+/// Largest number of contexts that a rank's kernel cannot show.
+const UNSEEN_MAX: usize = 64;
 
 /// Largest size of an encoded sample with this number of steps, bytes.
 #[must_use]
 pub fn bytes_max(steps: usize) -> usize {
-    const OTHERS: usize = (CAUSES_MAX * 2 + WARNINGS_MAX + 4) * (TEXT_BYTES_MAX + 8) + 4_096;
+    const OTHERS: usize =
+        (CAUSES_MAX * 2 + UNSEEN_MAX * 2 + WARNINGS_MAX + 4) * (TEXT_BYTES_MAX + 8) + 4_096;
     steps.min(STEPS_MAX) * 24 + INTERRUPTIONS_MAX * 17 + PARTS_MAX * 10 + OTHERS
 }
 
@@ -58,6 +61,12 @@ pub fn encode(sample: &RankSample) -> Vec<u8> {
     text(&mut out, sample.untraced.as_deref().unwrap_or_default());
     number(&mut out, sample.lost_detours);
     number(&mut out, sample.lost_events);
+    let unseen = &sample.unseen_contexts[..sample.unseen_contexts.len().min(UNSEEN_MAX)];
+    number(&mut out, unseen.len() as u64);
+    for (context, reason) in unseen {
+        text(&mut out, context);
+        text(&mut out, reason);
+    }
     let warnings = &sample.warnings[..sample.warnings.len().min(WARNINGS_MAX)];
     number(&mut out, warnings.len() as u64);
     warnings.iter().for_each(|warning| text(&mut out, warning));
@@ -116,6 +125,10 @@ pub fn decode(bytes: &[u8], steps: usize) -> Result<RankSample, String> {
     let is_untraced = reader.number()? != 0;
     let reason = reader.text()?;
     let [lost_detours, lost_events] = [reader.number()?, reader.number()?];
+    let mut unseen_contexts = Vec::new();
+    for _ in 0..reader.count(UNSEEN_MAX, 16)? {
+        unseen_contexts.push((reader.text()?, reader.text()?));
+    }
     let mut warnings = Vec::new();
     for _ in 0..reader.count(WARNINGS_MAX, 8)? {
         warnings.push(reader.text()?);
@@ -134,6 +147,7 @@ pub fn decode(bytes: &[u8], steps: usize) -> Result<RankSample, String> {
         untraced,
         lost_detours,
         lost_events,
+        unseen_contexts,
         warnings,
     };
     sample.check()?;
@@ -201,6 +215,7 @@ mod tests {
             untraced: Some("no rights".to_owned()),
             lost_detours: 1,
             lost_events: 2,
+            unseen_contexts: vec![("vector x".to_owned(), "no tracepoint".to_owned())],
             warnings: vec!["a warning".to_owned()],
         }
     }

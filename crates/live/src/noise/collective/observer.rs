@@ -109,19 +109,14 @@ struct Observer {
     lost_marks: u64,
     /// Marks that the probes had lost before the job.
     lost_before: u64,
-    warnings: Vec<String>,
 }
 
 impl Observer {
     fn new(settings: RankSettings, clock: ClockResolution) -> Result<Observer, BenchError> {
-        let mut warnings = Vec::new();
         let (mut probes, mut untraced, mut entry_latency) = (None, None, 0);
         if settings.trace {
             match MarkProbes::load() {
                 Ok(loaded) => {
-                    for (context, reason) in &loaded.absent {
-                        warnings.push(format!("no causes of kind {context}: {reason}"));
-                    }
                     entry_latency = entry_latency_ns(&loaded, settings.cpu)?.unwrap_or(0);
                     probes = Some(loaded);
                 }
@@ -145,7 +140,6 @@ impl Observer {
             lost_detours: 0,
             lost_marks: 0,
             lost_before: 0,
-            warnings,
         })
     }
 
@@ -269,7 +263,7 @@ impl Observer {
         let mut interruptions = Interruptions::new(marks, &names, parameters);
         interruptions.add_all(&times, &gaps);
         let lost = self.probes.as_ref().map(MarkProbes::lost).transpose()?.unwrap_or(0);
-        let mut warnings = self.warnings.clone();
+        let mut warnings = Vec::new();
         if !measured.stayed_on_cpu {
             warnings
                 .push("the kernel moved it to another CPU (did its CPU go offline?)".to_owned());
@@ -284,6 +278,11 @@ impl Observer {
             bare_latency_ns: measured.bare_latency_ns,
             untraced: self.untraced.clone(),
             lost_events: self.lost_marks + lost.saturating_sub(self.lost_before),
+            unseen_contexts: self
+                .probes
+                .as_ref()
+                .map(|probes| probes.absent.clone())
+                .unwrap_or_default(),
             warnings,
         })
     }
