@@ -160,11 +160,11 @@ pub fn run(args: &CollectiveArgs) -> anyhow::Result<ExitCode> {
     match Role::choose(args, environment.as_ref())? {
         Role::Local => run_local(args, &host, &cpus, &housekeeping),
         Role::Tcp { rank, rank_count } => {
-            let place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
-            run_tcp(args, &host, place, rank, rank_count)
+            let rank_place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
+            run_tcp(args, &host, rank_place, rank, rank_count)
         }
         Role::Mpi { rank } => {
-            let place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
+            let rank_place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
             let (file, limit) = (args.mpi_library.clone(), args.limit);
             let connect: Connect = Box::new(move || {
                 let mpi = Mpi::start(file.as_deref(), limit)?;
@@ -177,7 +177,7 @@ pub fn run(args: &CollectiveArgs) -> anyhow::Result<ExitCode> {
                 }
                 Ok(Box::new(mpi) as Box<dyn Transport>)
             });
-            run_rank(args, &host, place, rank, connect)
+            run_rank(args, &host, rank_place, rank, connect)
         }
     }
 }
@@ -251,8 +251,8 @@ fn run_local(
         let tcp = Tcp::accept(job, &listener, watch)?;
         Ok(Box::new(tcp) as Box<dyn Transport>)
     });
-    let place = places.into_iter().next().context("no rank")?;
-    let exit = run_rank(args, host, place, 0, connect);
+    let first = places.into_iter().next().context("no rank")?;
+    let exit = run_rank(args, host, first, 0, connect);
     ranks.end(exit.is_ok());
     exit
 }

@@ -293,7 +293,7 @@ fn ranks_of_mpirun_meet_by_the_systems_mpi() {
     }
 }
 
-/// An MPI library that says what MPICH says of itself. It aborts the process if anything else of it is called.
+/// An MPI library with the version text of MPICH. Its other functions abort the process.
 const FOREIGN_MPI: &str = "#include <stdlib.h>\n#include <string.h>\n\
     int MPI_Get_library_version(char *text, int *length) {\n\
     strcpy(text, \"MPICH Version:\\t4.0.2\\nMPICH Release date:\\tunknown\\n\"); *length = (int)strlen(text); return 0; }\n\

@@ -1,4 +1,4 @@
-//! Which rank this process is, and on which CPU it runs: from the options and the launcher's variables.
+//! Determines the rank of this process and its CPU, from the options and the launcher's variables.
 
 use live::host::process_cpus;
 
@@ -17,12 +17,12 @@ const LAUNCHERS: [[&str; 4]; 3] = [
     ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"],
 ];
 
-/// What the launcher of this process says.
+/// The rank that the launcher gives to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Environment {
     pub rank: u32,
     pub rank_count: u32,
-    /// Number of this rank among those of this host, if known.
+    /// Number of this rank among the ranks of its host, if known.
     local_rank: Option<u32>,
     /// Number of ranks on this host, if known.
     local_count: Option<u32>,
@@ -43,7 +43,7 @@ impl Environment {
     }
 }
 
-/// What this process does.
+/// The task of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It starts all ranks on this machine.
@@ -88,8 +88,8 @@ impl Role {
             return Ok(Role::Local);
         }
         let rank = args.rank.or(launcher.map(|launcher| launcher.rank));
-        let given = args.ranks.and_then(|count| u32::try_from(count).ok());
-        let rank_count = given.or(launcher.map(|launcher| launcher.rank_count));
+        let requested_count = args.ranks.and_then(|count| u32::try_from(count).ok());
+        let rank_count = requested_count.or(launcher.map(|launcher| launcher.rank_count));
         let (Some(rank), Some(rank_count)) = (rank, rank_count) else {
             return Err(Usage(
                 "--root needs --rank and --ranks, or a launcher that sets them (mpirun, srun)"
@@ -131,21 +131,21 @@ impl Place {
     pub fn of_local_ranks(cpus: &[u32], housekeeping: &[u32], count: u32) -> Vec<Place> {
         let used = &cpus[..cpus.len().min(count as usize)];
         let housekeeping = observer_cpus(used, housekeeping);
-        let place = |rank: u32| Place {
+        let rank_place = |rank: u32| Place {
             cpu: cpus[rank as usize % cpus.len()],
             housekeeping: housekeeping.clone(),
         };
-        (0..count).map(place).collect()
+        (0..count).map(rank_place).collect()
     }
 }
 
-/// The CPUs of `-H`, else those of this process without a rank.
+/// The CPUs of `-H`. Without `-H`, the CPUs of this process that have no rank.
 fn observer_cpus(used: &[u32], housekeeping: &[u32]) -> Vec<u32> {
     if !housekeeping.is_empty() {
         return housekeeping.to_vec();
     }
-    let own = process_cpus().started_with.iter().copied();
-    own.filter(|cpu| !used.contains(cpu)).collect()
+    let usable_cpus = process_cpus().started_with.iter().copied();
+    usable_cpus.filter(|cpu| !used.contains(cpu)).collect()
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn each_rank_of_a_host_has_a_cpu_of_its_own() {
-        let place = |local_rank, cpus: &[u32]| {
+        let cpu_of = |local_rank, cpus: &[u32]| {
             let environment = Environment {
                 rank: 9,
                 rank_count: 10,
@@ -226,9 +226,9 @@ mod tests {
             };
             Place::choose(cpus, &[7], Some(&environment), 9).cpu
         };
-        assert_eq!([place(0, &[4, 5]), place(1, &[4, 5])], [4, 5]);
+        assert_eq!([cpu_of(0, &[4, 5]), cpu_of(1, &[4, 5])], [4, 5]);
         // The launcher has bound each process to one CPU.
-        assert_eq!([place(0, &[4]), place(1, &[5])], [4, 5]);
+        assert_eq!([cpu_of(0, &[4]), cpu_of(1, &[5])], [4, 5]);
         let cpus: Vec<u32> =
             Place::of_local_ranks(&[0, 1], &[7], 3).iter().map(|place| place.cpu).collect();
         assert_eq!(cpus, [0, 1, 0]);

@@ -24,7 +24,7 @@ pub struct LocalRanks(Arc<Mutex<Vec<(u32, Child)>>>);
 impl LocalRanks {
     /// Starts a rank for each place but the first, which is this process's.
     ///
-    /// Fails if a process cannot be started. Those that were started then end.
+    /// Fails if a process cannot be started. The started processes then end.
     pub fn start(
         args: &CollectiveArgs,
         places: &[Place],
@@ -77,7 +77,7 @@ impl LocalRanks {
         }
     }
 
-    /// Waits until all ranks have ended, and kills those that do not. After a failure of rank 0 they have less time.
+    /// Waits until all ranks have ended, and kills ranks that do not end. After a failure of rank 0 they have less time.
     pub fn end(&self, has_succeeded: bool) {
         let time = if has_succeeded { END_TIME } else { END_TIME / 5 };
         let deadline = Instant::now() + time;
