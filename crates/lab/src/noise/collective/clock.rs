@@ -1,7 +1,7 @@
 //! Compares the clock of a rank with that of rank 0, by exchanges of messages before and after the job.
 //!
 //! Rank 0 sends a message, the rank answers with the time on its clock, and rank 0 receives the answer. The rank read its
-//! clock at some time between sending and receiving, so the middle of these two is wrong by at most half of the round
+//! clock at some time between sending and receiving, so the middle of both times is wrong by at most half of the round
 //! trip. The exchange with the shortest round trip has the smallest bound. Between the two estimates the clocks are
 //! assumed to drift at a constant rate.
 

@@ -94,7 +94,8 @@ pub fn compare(ranks: &[Rank], steps: &Steps) -> Result<Vec<Comparison>, String>
 /// The detours of a rank's computations, as if the computations had followed one another.
 fn trace(number: usize, rank: &Rank) -> Trace {
     let sample = &rank.sample;
-    let mut found = sample.interruptions.iter().filter(|one| !one.in_collective).peekable();
+    let mut found =
+        sample.interruptions.iter().filter(|interruption| !interruption.in_collective).peekable();
     let (mut detours, mut own_ns, mut max_ns) = (Vec::new(), 0_u64, 0);
     for times in &sample.times {
         // Time in detours of this computation so far.
@@ -174,11 +175,11 @@ mod tests {
         let steps = find(&ranks).unwrap();
         assert_eq!(steps.undisturbed_ns, (WORK_NS + LATENCY_NS) as f64);
         let comparisons = compare(&ranks, &steps).unwrap();
-        let independent = comparisons.iter().find(|one| !one.coscheduled).unwrap();
+        let independent = comparisons.iter().find(|row| !row.coscheduled).unwrap();
         assert_eq!(independent.verdict(), "within", "{independent:?}");
         // 1 - 0.8 * 0.8 of the steps take 200 us longer.
         assert!((independent.measured.mean / (0.36 * 200.0 / 1_010.0) - 1.0).abs() < 0.1);
-        let coscheduled = comparisons.iter().find(|one| one.coscheduled).unwrap();
+        let coscheduled = comparisons.iter().find(|row| row.coscheduled).unwrap();
         assert_eq!(coscheduled.verdict(), "above", "{coscheduled:?}");
     }
 

@@ -7,7 +7,7 @@ use super::sample::{Operation, Rank};
 use super::steps::{Steps, find};
 use super::{model, tables};
 
-/// What the ranks did.
+/// Description of the job.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub operation: Operation,
@@ -69,7 +69,7 @@ pub fn run(
     })
 }
 
-/// What ranks could not see of the causes, one entry for each reason: ranks without kernel events, and contexts whose events
+/// The causes that ranks could not see, one entry for each reason: ranks without kernel events, and contexts whose events
 /// a kernel does not report.
 fn absences(ranks: &[Rank]) -> Vec<Absence> {
     let mut reasons: Vec<(&str, &str, Vec<usize>)> = Vec::new();
@@ -140,9 +140,9 @@ fn own_warnings(ranks: &[Rank], steps: &Steps) -> Vec<String> {
 
 /// Whether another rank runs on the same CPU of the same host.
 fn shares_cpu(ranks: &[Rank], number: usize) -> bool {
-    let place = |rank: &Rank| (rank.sample.host.clone(), rank.sample.cpu);
-    let own = place(&ranks[number]);
-    ranks.iter().enumerate().any(|(other, rank)| other != number && place(rank) == own)
+    let host_and_cpu = |rank: &Rank| (rank.sample.host.clone(), rank.sample.cpu);
+    let shared = host_and_cpu(&ranks[number]);
+    ranks.iter().enumerate().any(|(other, rank)| other != number && host_and_cpu(rank) == shared)
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
         let number = |column: &str| table.get(first, column).unwrap().number().unwrap();
         assert_eq!((number("rank"), number("cpu"), number("step")), (1.0, 1.0, 2.0));
         assert_eq!((number("length_ns"), number("largest_ns")), (1_410.0, 250.0));
-        // 300 ns more than the undisturbed step, of which the kernel's events explain 250.
+        // 300 ns more than the undisturbed step, and the kernel's events explain 250 ns.
         assert_eq!((number("attributed_ns"), number("remainder_ns")), (250.0, 50.0));
         assert_eq!(table.rows().len(), 2);
     }

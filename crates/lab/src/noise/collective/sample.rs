@@ -108,7 +108,7 @@ pub struct Rank {
 }
 
 impl RankSample {
-    /// Checks what a rank cannot have measured: times that do not ascend, interruptions outside of their step or with
+    /// Checks for results that a rank cannot have measured: times that do not ascend, interruptions outside of their step or with
     /// unknown causes.
     ///
     /// Fails with the first contradiction.

@@ -391,7 +391,7 @@ pub(super) mod tests {
     #[test]
     fn activity_while_others_work_delays_nobody() {
         let mut ranks = two_ranks();
-        // Rank 0 arrives last, while rank 1 is in its interrupt, of which the time until 3,570 remains.
+        // Rank 0 arrives last, while rank 1 is in its interrupt, which lasts until 3,570.
         ranks[0].sample.times[2].arrival_ns = 3_560;
         let steps = find(&ranks).unwrap();
         assert_eq!((steps.steps[1].rank, steps.steps[2].rank), (0, 1));

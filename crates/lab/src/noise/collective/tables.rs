@@ -31,7 +31,7 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
     let works = steps.ranks.iter().map(|rank| rank.work_p50_ns).fold(0.0, f64::max);
     let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
     let lengths = &lengths;
-    let at = |share: f64| move |(): &()| quantile(lengths, share);
+    let percentile = |share: f64| move |(): &()| quantile(lengths, share);
     let columns = Columns::all([
         column("operation", "The collective operation: barrier or allreduce (of 8 bytes).")
             .key()
@@ -60,10 +60,10 @@ pub fn collectives(ranks: &[Rank], steps: &Steps, job: &Job, measured: Estimate)
             .cost()
             .shown_as("mean", 95)
             .real(move |(): &()| mean_ns),
-        us("step_p50_ns", "Median time of a step.").shown_as("p50", 70).uint(at(0.5)),
-        us("step_p90_ns", "90th percentile of the time of a step.").shown_as("p90", 60).uint(at(0.9)),
-        us("step_p99_ns", "99th percentile of the time of a step.").shown_as("p99", 75).uint(at(0.99)),
-        us("step_max_ns", "Longest time of a step.").shown_as("max", 76).uint(at(1.0)),
+        us("step_p50_ns", "Median time of a step.").shown_as("p50", 70).uint(percentile(0.5)),
+        us("step_p90_ns", "90th percentile of the time of a step.").shown_as("p90", 60).uint(percentile(0.9)),
+        us("step_p99_ns", "99th percentile of the time of a step.").shown_as("p99", 75).uint(percentile(0.99)),
+        us("step_max_ns", "Longest time of a step.").shown_as("max", 76).uint(percentile(1.0)),
         slowdown_columns("slowdown", "step_mean_ns over undisturbed_ns, minus 1.", 98)
             .of(move |(): &()| measured),
         column(
@@ -134,7 +134,7 @@ pub fn causes(ranks: &[Rank], steps: &Steps) -> Table {
             times.total_ns = times.total_ns.saturating_add(length_ns);
         };
         for (cause, length_ns) in step.detours.iter().chain(&step.activity) {
-            add(words(&causes[usize::from(*cause)]), *length_ns as i64);
+            add(kind_and_name(&causes[usize::from(*cause)]), *length_ns as i64);
         }
         add(IN_COLLECTIVE, (step.transport_ns() as f64 - steps.transport_ns).round() as i64);
         add(IN_COMPUTATION, (step.work_ns() as f64 - undisturbed_work_ns).round() as i64);
@@ -195,7 +195,7 @@ fn lost_ns(steps: &Steps) -> f64 {
     steps.steps.iter().map(|step| step.length_ns as f64 - steps.undisturbed_ns).sum()
 }
 
-fn words(cause: &Cause) -> (&str, &str) {
+fn kind_and_name(cause: &Cause) -> (&str, &str) {
     (&cause.kind, &cause.name)
 }
 
@@ -215,7 +215,7 @@ impl Longest<'_> {
         parts.map(|(cause, length_ns)| (&causes[usize::from(*cause)], *length_ns)).collect()
     }
 
-    /// The largest cause: of those that kernel events name, if there are any.
+    /// The largest cause that a kernel event names. Without such a cause, the largest cause.
     fn largest(&self) -> Option<(&Cause, u64)> {
         self.parts().into_iter().max_by_key(|(cause, length_ns)| (cause.is_named, *length_ns))
     }

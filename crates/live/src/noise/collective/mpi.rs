@@ -1,7 +1,7 @@
 //! Ranks that are connected by the system's MPI library, which is loaded at run time: irqlab is not linked with it.
 //!
 //! Only the ABI of Open MPI 4 is known here. Its predefined handles are addresses of data symbols such as
-//! `ompi_mpi_comm_world`; those of MPICH and its relatives are integers. The library names itself by
+//! `ompi_mpi_comm_world`; the handles of MPICH and its relatives are integers. The library names itself by
 //! `MPI_Get_library_version`, which may be called before `MPI_Init`, so another library is refused before anything else
 //! is called.
 
@@ -13,7 +13,7 @@ use lab::noise::collective::Operation;
 
 use super::transport::{Transport, expected_sum, out_of_step};
 
-/// Names of the library that are tried, in this order. The others only serve to name what is installed.
+/// Names of the library, in the order of attempts. The last three find an MPI that is refused by its name.
 const LIBRARIES: [&str; 4] = ["libmpi.so.40", "libmpi.so", "libmpich.so.12", "libmpi.so.12"];
 /// How the version text of a supported library begins.
 const SUPPORTED: &str = "Open MPI v4.";
@@ -21,7 +21,7 @@ const SUPPORTED: &str = "Open MPI v4.";
 const VERSION_BYTES: usize = 16_384;
 /// `MPI_THREAD_FUNNELED` of Open MPI: only the thread that initialises the library calls it.
 const THREAD_FUNNELED: c_int = 1;
-/// Tag of the messages.
+/// The tag that marks the messages of irqlab.
 const TAG: c_int = 52;
 /// Number of busy attempts between two looks at the clock.
 const BUSY_ATTEMPTS: u32 = 256;
@@ -171,7 +171,7 @@ fn symbol(name: &str, handle: Handle, symbol: &CStr) -> Result<Handle, BenchErro
     Ok(address)
 }
 
-/// What the library says of itself: the first line.
+/// The first line of the library's version text.
 fn library_version(name: &str, handle: Handle) -> Result<String, BenchError> {
     let address = symbol(name, handle, c"MPI_Get_library_version")?;
     // SAFETY: every MPI library since MPI 3 has this function with these arguments.
@@ -190,7 +190,7 @@ fn library_version(name: &str, handle: Handle) -> Result<String, BenchError> {
 
 impl Library {
     fn find(name: &str, handle: Handle) -> Result<Library, BenchError> {
-        // SAFETY: the types are those of the functions in Open MPI 4's mpi.h, whose handles are pointers. A pointer to a
+        // SAFETY: the types are those of the functions in Open MPI 4's mpi.h, with pointers as handles. A pointer to a
         // function has the size of a pointer to data on all systems with dlsym.
         macro_rules! function {
             ($symbol:literal) => {
@@ -333,7 +333,7 @@ impl Transport for Mpi {
     fn abort(&mut self, _reason: &str) {}
 
     fn finish(&mut self) -> Result<(), BenchError> {
-        // SAFETY: this thread initialised the library, and calls nothing of it afterwards.
+        // SAFETY: this thread initialised the library, and calls none of its functions afterwards.
         check("MPI_Finalize", unsafe { (self.library.finalize)() })
     }
 }

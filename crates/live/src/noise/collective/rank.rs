@@ -69,7 +69,7 @@ struct Welcome {
     waits_busily: bool,
 }
 
-/// What the rank's thread needs.
+/// The state of the rank's thread.
 pub(super) struct RankThread {
     pub cpu: u32,
     pub host: String,
@@ -86,17 +86,17 @@ pub(super) struct RankThread {
     pub replies: Receiver<Reply>,
 }
 
-/// What the rank's thread tells the observer.
+/// A message of the rank's thread to the observer.
 pub(super) enum Event {
     /// The rank has joined the job. `thread`: the number of its thread in marks.
     Joined { thread: u32 },
-    /// The job is measured.
+    /// The rank has executed all steps.
     Measured(Measured),
     /// All is done. Rank 0 has the samples of all ranks.
     Done(Result<Option<Gathered>, BenchError>),
 }
 
-/// What the observer tells the rank's thread.
+/// A message of the observer to the rank's thread.
 pub(super) enum Reply {
     /// The rank's thread is announced to the probes.
     Go,
@@ -111,7 +111,7 @@ pub(super) struct Measured {
     pub stayed_on_cpu: bool,
 }
 
-/// What rank 0 gets.
+/// The samples of all ranks, which rank 0 has after the job.
 pub struct Gathered {
     /// The sample and the clock of each rank.
     pub ranks: Vec<lab::noise::collective::sample::Rank>,
@@ -143,7 +143,6 @@ impl RankThread {
         // After MPI has started its own threads, which need not share this CPU.
         pin(self.cpu).map_err(|error| failed(error.to_string()))?;
         let waits_busily = if is_root { self.welcome(transport)? } else { self.hello(transport)? };
-        transport.set_busy_waits(waits_busily);
         let number = loop_thread(self.caller.as_deref())?;
         self.tell(Event::Joined { thread: number })?;
         match self.replies.recv() {
@@ -152,11 +151,14 @@ impl RankThread {
         }
         let computation = self.warm_up();
         self.barrier(transport, 0)?;
+        // A busy real-time thread may delay the preparations of other CPUs for long. Now all ranks are prepared.
+        transport.set_busy_waits(waits_busily);
         let bare_latency_ns = self.bare(transport)?;
         let before = self.exchange_clocks(transport, 1)?;
         let times = self.job(transport, computation)?;
         let stayed_on_cpu = is_pinned_to(self.cpu);
         let after = self.exchange_clocks(transport, 2)?;
+        transport.set_busy_waits(false);
         self.tell(Event::Measured(Measured { times, bare_latency_ns, stayed_on_cpu }))?;
         let sample = match self.replies.recv() {
             Ok(Reply::Sample(sample)) => *sample,
@@ -258,7 +260,7 @@ impl RankThread {
         Ok((median as f64 * 1e9 / self.clock.hz).round() as u64)
     }
 
-    /// The time of the kernel's clock, in which all samples are, ns.
+    /// The kernel's clock, ns. All samples use this clock.
     fn time_ns(&self) -> u64 {
         self.kernel_clock.from_process_ns(monotonic_ns())
     }

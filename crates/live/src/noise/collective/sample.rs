@@ -157,7 +157,7 @@ mod tests {
         let kinds: Vec<(u64, bool, u64)> = found
             .found
             .iter()
-            .map(|one| (one.start_ns, one.in_collective, one.length_ns()))
+            .map(|found| (found.start_ns, found.in_collective, found.length_ns()))
             .collect();
         assert_eq!(kinds, [(1_000, true, 200), (1_290, false, 230)]);
         let named_ns = |interruption: &Interruption| {
