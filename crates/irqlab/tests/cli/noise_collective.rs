@@ -100,7 +100,7 @@ fn what_disturbs_one_rank_is_named_with_rank_and_cpu() {
     let _alone = alone();
     let workspace = Place::new();
     let hog = Hog::start(1);
-    let options = ["--ranks", "2", "-c", "0,1", "--steps", "2000", "--longest", "2000"];
+    let options = ["--ranks", "2", "-c", "0,1", "--steps", "600", "--longest", "600"];
     let run = json(&workspace, &options);
     drop(hog);
     let absences = run["absent"].as_array().expect("a list");
@@ -119,10 +119,15 @@ fn what_disturbs_one_rank_is_named_with_rank_and_cpu() {
         "{causes:?}"
     );
     assert!(of_hog.iter().all(|row| row["rank"] != 0), "{of_hog:?}");
+    // On a busy machine other tasks may take more of a step, so each cause of a step counts, not only the largest.
+    let parts = rows(&run, "collective_longest_parts");
+    let disturbed: Vec<&Json> =
+        parts.iter().filter(|row| names_hog(row, "name")).map(|row| &row["position"]).collect();
     let longest = rows(&run, "collective_longest");
-    let of_hog: Vec<&Json> = longest.iter().filter(|row| names_hog(row, "largest_name")).collect();
-    assert!(!of_hog.is_empty());
-    assert!(of_hog.iter().all(|row| row["rank"] == 1 && row["cpu"] == 1), "{of_hog:?}");
+    let steps: Vec<&Json> =
+        longest.iter().filter(|row| disturbed.contains(&&row["position"])).collect();
+    assert!(!steps.is_empty() && steps.len() == disturbed.len(), "{disturbed:?}");
+    assert!(steps.iter().all(|row| row["rank"] == 1 && row["cpu"] == 1), "{steps:?}");
 }
 
 #[test]
@@ -221,8 +226,14 @@ fn survivor_of_a_kill(killed: usize) -> CommandOutput {
     let [zero, one] = ranks;
     let survivor = output(if killed == 0 { one } else { zero });
     assert_eq!(survivor.out, "");
-    let runs = workspace.path().join("irqlab-runs");
-    assert!(!runs.exists(), "an unfinished job leaves no run");
+    // A rank 0 that is killed leaves the empty directory of runs.
+    let runs =
+        std::fs::read_dir(workspace.path().join("irqlab-runs")).into_iter().flatten().flatten();
+    let finished: Vec<_> = runs
+        .map(|run| run.file_name())
+        .filter(|name| !name.to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(finished.is_empty(), "an unfinished job leaves no run: {finished:?}");
     survivor
 }
 
