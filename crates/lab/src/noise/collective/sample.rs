@@ -128,11 +128,8 @@ impl RankSample {
         }
         let mut last_ns = 0;
         for interruption in &self.interruptions {
-            let lengths = interruption.parts.iter().map(|(_, length_ns)| *length_ns);
-            let end_ns = lengths
-                .fold(Some(interruption.start_ns), |sum: Option<u64>, length_ns| {
-                    sum?.checked_add(length_ns)
-                });
+            let mut lengths = interruption.parts.iter().map(|(_, length_ns)| *length_ns);
+            let end_ns = lengths.try_fold(interruption.start_ns, u64::checked_add);
             let Some(end_ns) = end_ns else {
                 return Err("an interruption is longer than any clock".to_owned());
             };

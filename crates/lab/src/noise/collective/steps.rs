@@ -5,6 +5,9 @@ use stats::median;
 
 use super::sample::{Cause, Rank, StepTimes};
 
+/// Times by cause: the position in [`super::RankSample::causes`], and the time, ns.
+pub type Parts = Vec<(u16, u64)>;
+
 /// A computation and the collective after it: from the last arrival at the collective before to the last arrival at this
 /// one. All other fields are about the rank that arrived last.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,9 +28,9 @@ pub struct Step {
     pub release_ns: i64,
     pub computation_ns: u64,
     /// Time in detours of the computation by cause, ns.
-    pub detours: Vec<(u16, u64)>,
+    pub detours: Parts,
     /// Time of kernel events in `release_ns` by cause, ns.
-    pub activity: Vec<(u16, u64)>,
+    pub activity: Parts,
 }
 
 impl Step {
@@ -182,8 +185,8 @@ fn step(
     number: usize,
     before: &Arrival,
     last: &Arrival,
-    detours: Vec<(u16, u64)>,
-    activity: Vec<(u16, u64)>,
+    detours: Parts,
+    activity: Parts,
 ) -> Step {
     let times = rank.sample.times[number];
     let computation_ns = times.arrival_ns - times.start_ns;
@@ -222,11 +225,7 @@ impl<'a> Cursor<'a> {
     /// Reads the interruptions until the rank arrives at the collective of this step. Returns the detours of the
     /// computation by cause, and the kernel's activity between `released_ns` on the clock of rank 0 and the start of the
     /// computation. `released_ns` is `None` if nobody needs the causes.
-    fn advance(
-        &mut self,
-        number: usize,
-        released_ns: Option<i128>,
-    ) -> (Vec<(u16, u64)>, Vec<(u16, u64)>) {
+    fn advance(&mut self, number: usize, released_ns: Option<i128>) -> (Parts, Parts) {
         let rank = self.rank;
         let times = rank.sample.times[number];
         let (mut detours, mut activity, mut detours_ns) = (Vec::new(), Vec::new(), 0_u64);
@@ -259,7 +258,7 @@ impl<'a> Cursor<'a> {
         interruption: &super::sample::Interruption,
         released_ns: i128,
         times: StepTimes,
-        activity: &mut Vec<(u16, u64)>,
+        activity: &mut Parts,
     ) {
         let mut at_ns = interruption.start_ns;
         for &(cause, length_ns) in &interruption.parts {
@@ -285,7 +284,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Adds the time of a cause to the sums of causes.
-fn add_part(sums: &mut Vec<(u16, u64)>, (cause, length_ns): (u16, u64)) {
+fn add_part(sums: &mut Parts, (cause, length_ns): (u16, u64)) {
     match sums.iter_mut().find(|(other, _)| *other == cause) {
         Some((_, sum_ns)) => *sum_ns = sum_ns.saturating_add(length_ns),
         None => sums.push((cause, length_ns)),
