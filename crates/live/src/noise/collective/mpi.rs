@@ -171,12 +171,21 @@ fn symbol(name: &str, handle: Handle, symbol: &CStr) -> Result<Handle, BenchErro
     Ok(address)
 }
 
+/// The function with this name.
+///
+/// # Safety
+/// `F` must be the type of a pointer to this function.
+unsafe fn function<F: Copy>(name: &str, handle: Handle, function: &CStr) -> Result<F, BenchError> {
+    let address = symbol(name, handle, function)?;
+    // SAFETY: by the caller's promise, `F` is a pointer to this function. dlsym(3) returns such pointers as addresses.
+    Ok(unsafe { std::mem::transmute_copy::<Handle, F>(&address) })
+}
+
 /// The first line of the library's version text.
 fn library_version(name: &str, handle: Handle) -> Result<String, BenchError> {
-    let address = symbol(name, handle, c"MPI_Get_library_version")?;
     // SAFETY: every MPI library since MPI 3 has this function with these arguments.
     let version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
-        unsafe { std::mem::transmute(address) };
+        unsafe { function(name, handle, c"MPI_Get_library_version")? };
     let (mut text, mut length) = (vec![0_u8; VERSION_BYTES], 0);
     // SAFETY: the room is larger than any library's MPI_MAX_LIBRARY_VERSION_STRING.
     let code = unsafe { version(text.as_mut_ptr().cast(), &raw mut length) };
@@ -190,31 +199,27 @@ fn library_version(name: &str, handle: Handle) -> Result<String, BenchError> {
 
 impl Library {
     fn find(name: &str, handle: Handle) -> Result<Library, BenchError> {
-        // SAFETY: the types are those of the functions in Open MPI 4's mpi.h, with pointers as handles. A pointer to a
-        // function has the size of a pointer to data on all systems with dlsym.
-        macro_rules! function {
-            ($symbol:literal) => {
-                unsafe { std::mem::transmute(symbol(name, handle, $symbol)?) }
-            };
+        // SAFETY: the fields have the types of the functions in Open MPI 4's mpi.h, with pointers as handles.
+        unsafe {
+            Ok(Library {
+                init_thread: function(name, handle, c"MPI_Init_thread")?,
+                finalize: function(name, handle, c"MPI_Finalize")?,
+                comm_rank: function(name, handle, c"MPI_Comm_rank")?,
+                comm_size: function(name, handle, c"MPI_Comm_size")?,
+                set_errhandler: function(name, handle, c"MPI_Comm_set_errhandler")?,
+                barrier: function(name, handle, c"MPI_Barrier")?,
+                allreduce: function(name, handle, c"MPI_Allreduce")?,
+                send: function(name, handle, c"MPI_Send")?,
+                receive: function(name, handle, c"MPI_Recv")?,
+                probe: function(name, handle, c"MPI_Iprobe")?,
+                count: function(name, handle, c"MPI_Get_count")?,
+                world: symbol(name, handle, c"ompi_mpi_comm_world")?,
+                byte: symbol(name, handle, c"ompi_mpi_byte")?,
+                unsigned: symbol(name, handle, c"ompi_mpi_uint64_t")?,
+                sum: symbol(name, handle, c"ompi_mpi_op_sum")?,
+                errors_return: symbol(name, handle, c"ompi_mpi_errors_return")?,
+            })
         }
-        Ok(Library {
-            init_thread: function!(c"MPI_Init_thread"),
-            finalize: function!(c"MPI_Finalize"),
-            comm_rank: function!(c"MPI_Comm_rank"),
-            comm_size: function!(c"MPI_Comm_size"),
-            set_errhandler: function!(c"MPI_Comm_set_errhandler"),
-            barrier: function!(c"MPI_Barrier"),
-            allreduce: function!(c"MPI_Allreduce"),
-            send: function!(c"MPI_Send"),
-            receive: function!(c"MPI_Recv"),
-            probe: function!(c"MPI_Iprobe"),
-            count: function!(c"MPI_Get_count"),
-            world: symbol(name, handle, c"ompi_mpi_comm_world")?,
-            byte: symbol(name, handle, c"ompi_mpi_byte")?,
-            unsigned: symbol(name, handle, c"ompi_mpi_uint64_t")?,
-            sum: symbol(name, handle, c"ompi_mpi_op_sum")?,
-            errors_return: symbol(name, handle, c"ompi_mpi_errors_return")?,
-        })
     }
 }
 
