@@ -1,7 +1,6 @@
 //! `irqlab noise collective` as a user runs it: ranks by TCP and by MPI, on loopback. No assertion is on a time.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
