@@ -61,7 +61,7 @@ pub enum Need {
 
 impl Need {
     /// The needs' names in [`VARIABLE`].
-    const NAMES: [(Need, &str); 18] = [
+    const NAMES: [(Need, &str); 19] = [
         (Need::Bpf, "bpf"),
         (Need::Browser, "browser"),
         (Need::Cpus, "cpus"),
