@@ -260,7 +260,7 @@ pub fn size_between(
 /// The size in its largest unit without a fraction.
 pub fn size_text(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let largest = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0);
+    let largest = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit));
     let (unit, name) = largest.unwrap_or((1, "B"));
     format!("{}{name}", bytes / unit)
 }

@@ -210,18 +210,17 @@ impl<'a, 'b> Intervals<'a, 'b> {
             return self.close_down_to(0, at);
         }
         let is_it = |open: &Open| open.context == change.context;
-        match self.stack.iter().rposition(is_it) {
+        if let Some(position) = self.stack.iter().rposition(is_it) {
+            if position + 1 < self.stack.len() {
+                return self.close_down_to(position + 1, at);
+            }
             // A context follows the same context: one of the two has ended, or the second is nested in the first.
-            Some(position) if position + 1 == self.stack.len() => {
-                if self.has_ended_span(change.context, at) {
-                    self.close_down_to(position, at);
-                    if self.stack.last().is_some_and(is_it) {
-                        return;
-                    }
+            if self.has_ended_span(change.context, at) {
+                self.close_down_to(position, at);
+                if self.stack.last().is_some_and(is_it) {
+                    return;
                 }
             }
-            Some(position) => return self.close_down_to(position + 1, at),
-            None => {}
         }
         self.stack.push(Open { context: change.context, start: at });
     }

@@ -233,8 +233,9 @@ impl Timeline {
 /// Joins each request to the span that serves it: the one of its target that contains the time of service, or else the next
 /// one, because the time may be read just before the span starts. `events` are sorted by CPU and start.
 fn joined(requests: Vec<Request>, events: &[Event]) -> Vec<Arrow> {
-    // The spans of each target that a request names, by CPU, in order of start.
-    let mut by_target: Vec<(Target, BTreeMap<(u32, u64), usize>)> = Vec::new();
+    /// Positions of events, by CPU and start.
+    type Positions = BTreeMap<(u32, u64), usize>;
+    let mut by_target: Vec<(Target, Positions)> = Vec::new();
     for request in &requests {
         if by_target.iter().any(|(target, _)| *target == request.target) {
             continue;

@@ -251,7 +251,11 @@ impl SimBench {
         }
         if self.reading.trace_bytes_max.is_some() {
             let reason = "the simulator does not follow who sends interrupts to other CPUs";
-            absent.push(Absence::new(timeline::table::NAME, "arrows from senders of IPIs", reason));
+            absences.push(Absence::new(
+                timeline::table::NAME,
+                "arrows from senders of IPIs",
+                reason,
+            ));
         }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));
