@@ -380,7 +380,7 @@ impl Forecast {
         (host > 0.0 && guest_s > 0.0).then(|| guest_s / host)
     }
 
-    /// Returns the time until the last machine has ended, if [`Forecast::at_once`] machines run at the same time and further
+    /// Returns the time until the last machine has ended, if `at_once` machines run at the same time and further
     /// machines take the mean time of those so far. `None` while it is unknown.
     #[must_use]
     pub fn time_left(&self, now: Instant) -> Option<TimeLeft> {

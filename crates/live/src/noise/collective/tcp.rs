@@ -2,7 +2,7 @@
 //!
 //! A rank that connects sends a fixed number of bytes with the job's token. Rank 0 reads nothing else of a connection
 //! whose token is wrong, and closes it. A message is its length and its bytes. A collective sends one number of 8 bytes
-//! to rank 0, which answers with the sum. Instead of a length or a sum, [`ABORT`] ends the job: a text with the reason
+//! to rank 0, which answers with the sum. Instead of a length or a sum, `ABORT` ends the job: a text with the reason
 //! follows.
 //!
 //! The connection is not encrypted.
