@@ -148,9 +148,9 @@ pub struct HandlersArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
     /// Also keep single spans, the tasks below them and the arrows from raise to run and from sender to target, for table
-    /// timeline and export --format perfetto: the latest that fit into SIZE for each condition (64KiB to 80MiB, in all
-    /// at most 80MiB; an event takes 40 bytes). Also measures --delays, and on live --senders. On live it costs time
-    /// at each span and task switch
+    /// timeline and export --format perfetto. SIZE (64KiB to 80MiB, at most 80MiB for all conditions) holds the latest
+    /// events, 40 bytes each. Also measures --delays, and on live --senders. On live it costs time at each span and task
+    /// switch, and cannot be combined with --by
     #[arg(long, value_parser = size_between(timeline::BYTES_MIN, timeline::BYTES_MAX), value_name = "SIZE")]
     trace: Option<u64>,
     /// Also record the histograms' buckets

@@ -46,7 +46,12 @@ Without a launcher, this command starts the ranks itself, one for each CPU. Unde
 rank, and the ranks use the system's MPI. With --root they use TCP: rank 0 listens at that address, which all ranks must
 reach. Only ranks with the same IRQLAB_TOKEN join; the connection is not encrypted. The options of rank 0 hold for all
 ranks, and rank 0 writes the run. Start at most one rank for each CPU: ranks that share a CPU wait for each other's time
-slices.")]
+slices.
+
+Causes need the rights of probes (irqlab doctor names them); without them, detours have no causes.
+
+Exit codes: 0 done; 1 failed, or a rank died, hung or has another version of irqlab; 2 the command line is wrong;
+4 nothing can be measured here, or the MPI library cannot be used; 5 done, but events were lost.")]
 pub struct CollectiveArgs {
     /// The collective: barrier, or allreduce of 8 bytes
     #[arg(long, default_value = "barrier", value_name = "NAME")]
@@ -54,10 +59,10 @@ pub struct CollectiveArgs {
     /// Work of each rank between two collectives; 10us to 1s
     #[arg(long, value_parser = duration_between("10us", "1s"), default_value = "1ms", value_name = "TIME")]
     granularity: Duration,
-    /// How often the ranks compute and meet
+    /// How often the ranks compute and meet; 10 to 999999
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=999_999), default_value_t = 10_000, value_name = "N")]
     steps: u64,
-    /// Shortest gap in the computation that counts as a detour
+    /// Shortest gap in the computation that counts as a detour; 100ns to 1ms
     #[arg(long, value_parser = duration_between("100ns", "1ms"), default_value = "1us", value_name = "TIME")]
     threshold: Duration,
     /// How many of the longest steps are listed: 1 to 10000
@@ -72,7 +77,7 @@ pub struct CollectiveArgs {
     /// CPUs for irqlab's own threads [default: those without a rank; if there are none, each shares its rank's CPU]
     #[arg(short = 'H', long, value_name = "LIST")]
     housekeeping: Option<String>,
-    /// Number of ranks. Without --root, this command starts them on this machine [default: one for each CPU, or the number
+    /// Number of ranks, 2 to 4096. Without --root, this command starts them on this machine [default: one for each CPU, or the number
     /// that the launcher gives]
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=RANKS_MAX), value_name = "N")]
     ranks: Option<u64>,

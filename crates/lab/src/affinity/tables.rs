@@ -145,7 +145,7 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .key()
             .text(|line: &LineReport| line.name.clone()),
         column("cost_ratio", "Cost of the line: handler_ratio plus softirq_ratio, of one CPU's time.")
-            .shown_as("CPU", 99)
+            .shown_as("cost", 99)
             .cost()
             .plus_minus("cost_ci95_ratio")
             .real(|line: &LineReport| line.cost().ratio()),
@@ -198,7 +198,7 @@ fn line_columns<'a>(is_measured_again: bool) -> Columns<'a, LineReport> {
             .shown_as("ran on", after(84))
             .text(|line: &LineReport| line.after.as_ref()?.effective.clone()),
         column("cost_after_ratio", "cost_ratio in the second measurement.")
-            .shown_as("CPU after", after(97))
+            .shown_as("cost after", after(97))
             .cost()
             .plus_minus("cost_after_ci95_ratio")
             .real(|line: &LineReport| Some(line.after.as_ref()?.cost.ratio())),
@@ -228,7 +228,7 @@ pub fn affinity_table(report: &AffinityReport) -> Table {
             others: "of lines without an interrupt in the window".to_owned(),
         }),
         notes: vec![
-            "CPU: self time of the handlers and threads, and an estimated part of NET_RX, of one CPU's time; \
+            "cost: self time of the handlers and threads, and an estimated part of NET_RX, of one CPU's time; \
              {settings.cost_source}"
                 .to_owned(),
             "a line moves off a CPU that takes no lines; or to its device's NUMA node or for balance, if that gains \

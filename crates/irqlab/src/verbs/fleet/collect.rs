@@ -42,11 +42,11 @@ const FAILED: u8 = 1;
 #[command(after_help = "Examples:
   irqlab fleet collect hosts.txt -o monday -- noise -d 10s
   irqlab fleet collect hosts.txt -o monday --irqlab /opt/irqlab -- handlers -d 10s
-  sinfo --noheader --Node --format=%N | irqlab fleet collect --stdin -o monday --via srun -- noise -d 10s
+  sinfo --noheader --Node --format=%N | sort -u | irqlab fleet collect --stdin -o monday --via srun -- noise -d 10s
 
-Each host needs irqlab of this version, and the rights to measure. A host that is unreachable, has another
-version or fails is stated, and the others are kept. The same command line again takes only the hosts that are
-missing. ssh must reach the hosts without a question: keys and known hosts are in your configuration of ssh.
+Each host needs irqlab of this version, and the rights to measure. If a host is unreachable, has another version
+or fails, irqlab names it and goes on with the others. The same command line again measures only the hosts that are
+not done. ssh must reach the hosts without a question: keys and known hosts are in your configuration of ssh.
 
 Exit codes: 0 all listed hosts are done; 1 a host is not done, or Ctrl-C stopped the collection; 2 the command
 line or the list of hosts is wrong, or DIR belongs to another command.")]
@@ -232,7 +232,7 @@ fn note(
         _ => String::new(),
     };
     let line = format!(
-        "{} of {count}: {host}: {state}; {} not done{forecast}",
+        "{} of {count}: {host}: {state}; {} without a run{forecast}",
         progress.ended, progress.failed
     );
     if is_done {

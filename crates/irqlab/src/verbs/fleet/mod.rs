@@ -14,7 +14,7 @@ use clap::Command;
 
 use crate::options::Usage;
 
-/// One command on each of many hosts, by ssh or srun: runs gathered, outliers and their settings named
+/// Measure one command on many hosts by ssh, srun or kubectl; find outliers and the settings that differ there
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   irqlab fleet collect hosts.txt -o monday -- noise -d 10s
