@@ -46,6 +46,8 @@ pub struct ThresholdWatch {
     acted: u32,
     worst: Option<OverThreshold>,
     ends_window: bool,
+    /// Whether the window is over, so that no length can end it any more.
+    is_window_over: bool,
     recorder: Option<FlightRecorder>,
 }
 
@@ -94,8 +96,9 @@ impl ThresholdWatch {
         let Some(thresholds) = self.thresholds else { return };
         let length_ns = longest.length_ns;
         let reaches = |threshold: Option<u64>| threshold.is_some_and(|ns| length_ns >= ns);
-        self.ends_window |= reaches(thresholds.stop_ns);
-        if (reaches(thresholds.keep_record_ns) || reaches(thresholds.stop_ns))
+        let ends_window = !self.is_window_over && reaches(thresholds.stop_ns);
+        self.ends_window |= ends_window;
+        if (reaches(thresholds.keep_record_ns) || ends_window)
             && let Some(recorder) = &mut self.recorder
         {
             recorder.freeze_at(longest.end_ns);
@@ -121,6 +124,11 @@ impl ThresholdWatch {
         if let Some(on_threshold) = &mut self.on_threshold {
             on_threshold(over);
         }
+    }
+
+    /// The window is over, or is about to end for another reason. Lengths that are taken later do not end it.
+    pub fn note_end_of_window(&mut self) {
+        self.is_window_over = true;
     }
 
     /// Whether a length was long enough to end the window.
@@ -245,5 +253,22 @@ mod tests {
         };
         assert_eq!(record_of(100), ((1_050, 1_200), 2, true));
         assert_eq!(record_of(99), ((1_450, 1_600), 1, false));
+    }
+
+    #[test]
+    fn a_length_that_is_taken_after_the_window_does_not_end_it() {
+        let stop = Thresholds {
+            counted_ns: 100,
+            stop_ns: Some(100),
+            act_within_ns: None,
+            keep_record_ns: None,
+        };
+        let (mut watch, _) = watch(stop);
+        watch.set_recorder(FlightRecorder::new(150, &[3]));
+        watch.note_end_of_window();
+        take_at(&mut watch, 300, 1_200);
+        assert!(!watch.ends_window());
+        assert_eq!(watch.worst_length().map(|over| over.length_ns), Some(300));
+        assert!(!watch.take_recorder(1_600).unwrap().is_frozen());
     }
 }

@@ -251,6 +251,9 @@ pub fn collect(
             *companion = companion.take().map(Companion::released);
             is_ending |= companion.as_mut().is_some_and(|companion| companion.status().is_err());
         }
+        if is_ending || runners.iter().all(Runner::is_over) {
+            watch.note_end_of_window();
+        }
         poll_once(runners, joins, clocks, probes, watch)?;
         is_ending |= watch.ends_window();
         if is_ending {
@@ -263,6 +266,7 @@ pub fn collect(
     if let Some(probes) = probes {
         runners.iter().try_for_each(|runner| probes.announce(runner.cpu, 0))?;
     }
+    watch.note_end_of_window();
     // The first poll empties the rings, the second processes the records that waited for their marks.
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1));

@@ -288,7 +288,7 @@ impl LiveWakeup {
             let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
         let interrupted = outcome? == WaitOutcome::Stopped;
-        // The last wake-ups have not been taken yet. They cannot end a window that is over.
+        // Wake-ups that are taken later do not end a window that is over.
         let ended_by_threshold = observer.watch.ends_window();
         let Observer { joins, readings, schedules, kernel_clock, stopped_ns, .. } = observer;
         let numbers: Vec<(u32, u32)> =
@@ -589,8 +589,12 @@ impl Observer<'_> {
             {
                 self.stop_threads();
             }
+            if self.stopped_ns.is_some() || self.threads.iter().all(MeasuredThread::is_over) {
+                self.watch.note_end_of_window();
+            }
             self.poll_once()?;
         }
+        self.watch.note_end_of_window();
         Ok(outcome)
     }
 
