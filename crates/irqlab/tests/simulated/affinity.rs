@@ -106,9 +106,11 @@ fn lines_return_after_a_kill() {
         return;
     }
     let script = "masks BEFORE; irqlab handlers -q -d 50ms --events none --out costs > /dev/null; \
-                  irqlab affinity -q -c 0 --run costs --apply -d 1h > /dev/null 2>&1 & \
-                  moving=$!; until grep -qx 0 /proc/irq/*/smp_affinity_list; do sleep 0.01; done; \
-                  masks MOVED; kill -9 $moving; wait $moving; \
+                  before=\"$(cat /proc/irq/*/smp_affinity_list)\"; \
+                  irqlab affinity -q -c 0 --run costs --apply -d 1h > /tmp/log 2>&1 & \
+                  moving=$!; \
+                  while [ \"$(cat /proc/irq/*/smp_affinity_list)\" = \"$before\" ] && kill -0 $moving; do sleep 0.01; done; \
+                  masks MOVED; kill -9 $moving; wait $moving; cat /tmp/log; \
                   irqlab affinity --undo; echo CODE $?; masks UNDONE; irqlab affinity --undo";
     let ended = in_guest(&workspace, &["--vcpus", "2"], script);
     let out = &ended.out;
