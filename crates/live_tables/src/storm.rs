@@ -51,8 +51,8 @@ fn window(storm: &Storm) -> Table {
 #[derive(Default)]
 struct Spans {
     count: u64,
-    /// Sum of the self times.
-    self_ns: u64,
+    /// Sum of the self times, ns. Spans shorter than the probe overhead are negative in it.
+    self_ns: i64,
 }
 
 /// Table `contexts`: the interrupts and softirqs that were counted, summed over all CPUs.
@@ -62,7 +62,7 @@ fn contexts(storm: &Storm) -> Table {
     for stats in storm.sample.contexts.iter().filter(is_timed) {
         let sum = sums.entry(&stats.context).or_default();
         sum.count += stats.count;
-        sum.self_ns += stats.own.sum;
+        sum.self_ns = sum.self_ns.saturating_add(stats.self_total_ns());
     }
     type Row<'a> = (&'a Context, Spans);
     let seconds = storm.sample.length_ns() as f64 / 1e9;
@@ -73,7 +73,7 @@ fn contexts(storm: &Storm) -> Table {
         column("count", "Spans on all CPUs together.").uint(|(_, spans): &Row<'_>| spans.count),
         column("rate_hz", "Spans per second.")
             .real(|(_, spans): &Row<'_>| spans.count as f64 / seconds),
-        column("mean_ns", "Mean self time.")
+        column("mean_ns", "Mean self time. A mean below the detection limit may be negative.")
             .real(|(_, spans): &Row<'_>| spans.self_ns as f64 / spans.count as f64),
     ]);
     columns.table("contexts", "Interrupts and softirqs that were counted.", sums)
