@@ -124,10 +124,13 @@ impl CpuTracks {
         let lost_until_ns = self.lost.iter().map(|slice| slice.length_ns).max().unwrap_or(0);
         let length_ns = self.end_ns.saturating_sub(lost_until_ns);
         let interval_ns = (length_ns / RATE_VALUES_MAX).max(RATE_INTERVAL_MIN_NS);
-        let mut counts = vec![0_u64; (length_ns / interval_ns) as usize + 1];
+        // The last interval is not complete, so it has no rate.
+        let mut counts = vec![0_u64; (length_ns / interval_ns) as usize];
         for start_ns in &self.interrupts {
-            if let Some(since_ns) = start_ns.checked_sub(lost_until_ns) {
-                counts[(since_ns / interval_ns) as usize] += 1;
+            if let Some(since_ns) = start_ns.checked_sub(lost_until_ns)
+                && let Some(count) = counts.get_mut((since_ns / interval_ns) as usize)
+            {
+                *count += 1;
             }
         }
         let value = |(interval, count): (u64, u64)| {
@@ -194,6 +197,8 @@ mod tests {
         let counts: Vec<_> = rate.values.iter().filter(|(_, value)| *value > 0).collect();
         assert_eq!(counts, [&(2_000_000, 1_000), &(3_000_000, 1_000)]);
         assert_eq!(rate.values[0], (1_000_000, 0));
+        // The trace ends with a complete interval: an incomplete one has no rate.
+        assert_eq!(rate.values.last(), Some(&(8_000_000, 0)));
         assert_eq!(runnable.values, [(0, 2)]);
     }
 }
