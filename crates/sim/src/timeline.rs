@@ -221,6 +221,10 @@ impl<'a, 'b> Intervals<'a, 'b> {
                     return;
                 }
             }
+        } else if matches!(change.context, KernelContext::Syscall(_)) {
+            // A system call starts in user mode. So it was below the contexts on top, which came with the task from another
+            // CPU and have ended.
+            self.close_down_to(0, at);
         }
         self.stack.push(Open { context: change.context, start: at });
     }
@@ -438,5 +442,22 @@ mod tests {
         let [arrow] = &timeline.arrows[..] else { panic!("{:?}", timeline.arrows) };
         let target = &timeline.events[arrow.target];
         assert_eq!((arrow.request.at_ns, target.start_ns, target.end_ns), (10, 40, 80));
+    }
+
+    #[test]
+    fn a_system_call_is_not_within_a_context_that_came_from_another_cpu() {
+        let cpu = CpuUse {
+            used: used(50),
+            transitions: vec![
+                change(FAULT, TASK, 0),
+                change(KernelContext::Syscall(0), TASK, 10),
+                change(TASK, TASK, 30),
+            ],
+            ..CpuUse::default()
+        };
+        let intervals = events(&cpu).into_iter().map(|(start, end, name, _)| (start, end, name));
+        let expected = [(0, 100, "make"), (0, 20, "page_fault"), (20, 60, "read")];
+        let expected = expected.map(|(start, end, name)| (start, end, name.to_owned()));
+        assert_eq!(intervals.collect::<Vec<_>>(), expected);
     }
 }
