@@ -57,7 +57,9 @@ impl CloseTime {
                     latest_ns = next_check_ns(latest_ns);
                 }
                 self.next = if is_enough() {
-                    Next::Close { check_ns: latest_ns, close_ns: latest_ns / 2 * 3 }
+                    // Rounded down, the first close would be 2 ns too early.
+                    let close_ns = (latest_ns / 2 * 3).max(EARLY_END_NS_MIN);
+                    Next::Close { check_ns: latest_ns, close_ns }
                 } else {
                     Next::Check(next_check_ns(latest_ns))
                 };
