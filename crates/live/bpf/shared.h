@@ -88,8 +88,8 @@ struct row {
 	__u64 max_at_ns;
 	__u64 nested_count; /* number of spans with spans inside */
 	/*
-	 * Inclusive minus self time of the spans with spans inside, modulo 2^64: a span with a shorter
-	 * one than its probe overhead inside has less than 0.
+	 * Inclusive minus self time of the spans with spans inside, plus their missing self time, modulo
+	 * 2^64: a span with a shorter one than its probe overhead inside has less than 0.
 	 */
 	__u64 nested_extra;
 	__u64 nested_max; /* largest inclusive time of the spans with spans inside */

@@ -506,7 +506,8 @@ static __always_inline void count_span(struct cpu_state *cpu, struct row *row,
 		count_in_histogram(row, span->self_ns);
 	} else {
 		row->nested_count++;
-		row->nested_extra += span->inclusive_ns - span->self_ns;
+		/* The missing self time is subtracted from both totals, but no inclusive time is missing here. */
+		row->nested_extra += span->inclusive_ns - span->self_ns + span->clamped_ns;
 		if (span->inclusive_ns >= row->nested_max) {
 			row->nested_max = span->inclusive_ns;
 			row->nested_max_at_ns = span->end_ns;

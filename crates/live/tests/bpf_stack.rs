@@ -360,6 +360,25 @@ fn a_span_around_one_shorter_than_its_overhead_has_no_larger_self_time() {
     assert_eq!((row.sum, row.inclusive_sum_ns()), (3_000 - 10 - 40, 3_000 - 10 - 40));
 }
 
+/// The nested span leaves less self time than the overhead. This missing self time is no missing inclusive time.
+#[test]
+fn the_inclusive_total_of_a_clamped_span_lacks_nothing() {
+    let Some(probes) = load(Flavour::Btf, 32, &["drive"]) else { return };
+    let overheads = CpuOverheads { in_span_ns: 40, ..CpuOverheads::default() };
+    probes.clear_for(overheads).expect("clear");
+    probes.open_gate(CPU).expect("gate");
+    let t = probes.states().expect("states")[CPU as usize].armed_ns;
+    for (operation, key, at) in
+        [(ENTER, 32, 0), (ENTER, 64, 10), (EXIT, 64, 990), (EXIT, 32, 1_000)]
+    {
+        drive(&probes, operation, key, t + at);
+    }
+    let row = rows(&probes).into_iter().find(|row| row.key == 32).expect("row");
+    assert!(row.sum == 0 && row.clamped == 1 && row.clamped_ns > 0, "{}", row.clamped_ns);
+    // The only span, so its inclusive time is the total.
+    assert_eq!(row.inclusive_sum_ns() - row.clamped_ns, row.nested_max);
+}
+
 /// The subtracted overhead follows the exit program's own time, by the configured share.
 #[test]
 fn timed_exit_programs_correct_the_overhead() {

@@ -105,7 +105,8 @@ impl CpuState {
 }
 
 impl Row {
-    /// Sum of the spans' inclusive times, ns. At least the sum of their self times.
+    /// Sum of the spans' inclusive times, ns, plus the missing self time of spans around others. At least the sum of their
+    /// self times.
     #[must_use]
     pub fn inclusive_sum_ns(&self) -> u64 {
         self.sum.saturating_add(self.nested_extra)
