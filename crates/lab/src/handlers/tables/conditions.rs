@@ -62,7 +62,8 @@ fn columns<'a>() -> Columns<'a, ConditionSamples> {
         .uint(|row: &ConditionSamples| row.timing.length_ns()),
         column(
             "ended_by",
-            "What ended the window: `time`, `command`, `enough` (--until), or `stop`: a request to stop, or a limit.",
+            "What ended the window: `time` (-d; tables of noise and wakeup call it `length`), `command`, `enough` (--until), or \
+             `stop`: a request to stop, or a limit.",
         )
         .shown_as("ended by", 35)
         .text(|row: &ConditionSamples| ended_by(row)),
