@@ -25,7 +25,7 @@ pub enum Activity {
     /// A whole span of a context, or the last part of a span that a task switch divided. Table `handlers` counts it.
     Span {
         context: Arc<Context>,
-        /// Self time of the whole span as table `handlers` adds it up, ns.
+        /// Self time of the whole span, ns. On the live bench 0 for a span shorter than the probe overhead.
         self_ns: u64,
     },
     /// A part of a span that table `handlers` does not count: it began before the window, had not ended when the window

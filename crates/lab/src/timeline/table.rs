@@ -137,8 +137,8 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .uint(Row::length_ns),
         column(
             "self_ns",
-            "Self time of the whole span, as table handlers adds it up: without nested spans, and on live without the \
-             probes' overhead.",
+            "Self time of the whole span: without nested spans, and on live without the probes' overhead. A span shorter than \
+             that overhead has 0 here, and a negative time in the total of table handlers.",
         )
         .format(Format::Microseconds)
         .uint(Row::self_ns),
