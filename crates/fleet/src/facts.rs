@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::Run;
 use serde_json::Value as Json;
 
-/// Facts of a run by name, as in `kernel` or `boot_options.mitigations`. A list of words has a fact for each word.
+/// Facts of a run by name, as in `kernel` or `boot_options.mitigations`. A list of words has a fact for each word,
+/// and a list of objects one for each part of each object.
 pub type Facts = BTreeMap<String, String>;
 
 /// Starts of names that are measurements, moments or places, and no settings.
-const MEASURED: [&str; 24] = [
+const MEASURED: [&str; 25] = [
     "broken",
     "clock_rate",
     "clock_step",
@@ -31,10 +32,13 @@ const MEASURED: [&str; 24] = [
     "threshold_ns",
     "time_limit",
     "tsc_hz",
+    "tsc_khz",
     "uptime",
     "version",
     "windows",
 ];
+/// Numbers that are settings, though they need not be whole.
+const REAL_SETTINGS: [&str; 1] = ["cpu_quota_cpus"];
 /// The value of a fact that is a word of a list.
 const PRESENT: &str = "yes";
 /// The value of a fact that a run does not state.
@@ -84,8 +88,14 @@ fn add(facts: &mut Facts, name: &str, value: &Json, depth_max: usize) {
             }
             return;
         }
-        // A number that is not whole is measured.
-        Json::Number(number) if number.is_f64() => return,
+        Json::Array(parts) if depth_max > 0 && parts.iter().any(Json::is_object) => {
+            for (number, part) in parts.iter().enumerate() {
+                add(facts, &format!("{name}.{number}"), part, depth_max - 1);
+            }
+            return;
+        }
+        // Another number that is not whole is measured.
+        Json::Number(number) if number.is_f64() && !REAL_SETTINGS.contains(&name) => return,
         Json::String(text) => text.clone(),
         value => value.to_string(),
     };
@@ -150,5 +160,18 @@ mod tests {
         );
         assert!(!first.contains_key("steal") && !first.contains_key("peer"));
         assert!(differing_facts(&first, &first).is_empty());
+    }
+
+    #[test]
+    fn limits_of_cpu_time_and_caches_are_settings() {
+        let host = |quota: f64, size_bytes: u64| {
+            facts(serde_json::json!({
+                "cpu_quota_cpus": quota,
+                "caches": [{"level": 1}, {"level": 3, "size_bytes": size_bytes}]
+            }))
+        };
+        let differing = differing_facts(&host(1.5, 7), &host(2.0, 9));
+        let names: Vec<&str> = differing.iter().map(|fact| fact.name.as_str()).collect();
+        assert_eq!(names, ["caches.1.size_bytes", "cpu_quota_cpus"]);
     }
 }

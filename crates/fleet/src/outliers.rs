@@ -5,6 +5,7 @@ use stats::median::median;
 /// Least number of hosts. With fewer, the median absolute deviation says little.
 pub const HOSTS_MIN: usize = 5;
 /// A host whose score is beyond this number is an outlier (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993).
+/// Fleets of equal hosts have one by chance, too: docs/fleet.md has the probabilities.
 pub const OUTLIER_SCORE: f64 = 3.5;
 /// Makes the median absolute deviation of a normal distribution its standard deviation.
 const NORMAL_SCALE: f64 = 1.4826;

@@ -37,8 +37,8 @@ const RANKS_MAX: u64 = 4_096;
 #[command(after_help = "Examples:
   irqlab noise collective                                      a rank on each CPU of this machine
   irqlab noise collective --ranks 2 -c 0,1 --granularity 1ms --steps 10000
-  mpirun -n 64 irqlab noise collective --operation allreduce   with Open MPI 4
-  srun -n 64 irqlab noise collective                           the same, under Slurm
+  mpirun -n 64 --bind-to core irqlab noise collective --operation allreduce   with Open MPI 4
+  srun -n 64 --cpu-bind=cores irqlab noise collective          the same, under Slurm
   export IRQLAB_TOKEN=$(openssl rand -hex 16)                  without MPI, by TCP:
   srun -n 64 --export=ALL irqlab noise collective --root node1:7052
 
@@ -46,7 +46,7 @@ Without a launcher, this command starts the ranks itself, one for each CPU. Unde
 rank, and the ranks use the system's MPI. With --root they use TCP: rank 0 listens at that address, which all ranks must
 reach. Only ranks with the same IRQLAB_TOKEN join; the connection is not encrypted. The options of rank 0 hold for all
 ranks, and rank 0 writes the run. Start at most one rank for each CPU: ranks that share a CPU wait for each other's time
-slices.
+slices. Have the launcher bind each rank to a core: otherwise two ranks may get the same CPU.
 
 Causes need the rights of probes (irqlab doctor names them); without them, detours have no causes.
 
@@ -77,6 +77,9 @@ pub struct CollectiveArgs {
     /// CPUs for irqlab's own threads [default: those without a rank; if there are none, each shares its rank's CPU]
     #[arg(short = 'H', long, value_name = "LIST")]
     housekeeping: Option<String>,
+    /// The observer shares the rank's CPU: irqlab starts ranks with this option if all CPUs have ranks
+    #[arg(long, hide = true, conflicts_with = "housekeeping")]
+    shares_cpu: bool,
     /// Number of ranks, 2 to 4096. Without --root, this command starts them on this machine [default: one for each CPU, or the number
     /// that the launcher gives]
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=RANKS_MAX), value_name = "N")]
@@ -165,19 +168,24 @@ pub fn run(args: &CollectiveArgs) -> anyhow::Result<ExitCode> {
     match Role::choose(args, environment.as_ref())? {
         Role::Local => run_local(args, &host, &cpus, &housekeeping),
         Role::Tcp { rank, rank_count } => {
-            let rank_place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
+            let mut rank_place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
+            if args.shares_cpu {
+                rank_place.housekeeping.clear();
+            }
             run_tcp(args, &host, rank_place, rank, rank_count)
         }
-        Role::Mpi { rank } => {
+        Role::Mpi { rank, rank_count } => {
             let rank_place = Place::choose(&cpus, &housekeeping, environment.as_ref(), rank);
             let (file, limit) = (args.mpi_library.clone(), args.limit);
             let connect: Connect = Box::new(move || {
                 let mpi = Mpi::start(file.as_deref(), limit)?;
-                if mpi.rank() != rank {
+                if (mpi.rank(), mpi.rank_count()) != (rank, rank_count) {
                     return Err(BenchError::Failed(format!(
-                        "MPI calls this process rank {}, and its launcher calls it rank {rank}: the library is not that of \
-                         the launcher (name it with --mpi-library)",
-                        mpi.rank()
+                        "MPI calls this process rank {} of {}, and its launcher calls it rank {rank} of {rank_count}: the \
+                         launcher did not start this MPI (mpirun, srun --mpi=pmix or --mpi-library fits them; --ranks N \
+                         starts ranks here; --transport tcp needs no MPI)",
+                        mpi.rank(),
+                        mpi.rank_count()
                     )));
                 }
                 Ok(Box::new(mpi) as Box<dyn Transport>)

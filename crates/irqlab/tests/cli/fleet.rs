@@ -16,8 +16,8 @@ use crate::support::{
     signal, wait_until,
 };
 
-/// A program that executes the script of a host instead of a connection.
-const SSH: &str = "#!/bin/sh\ncase \"$*\" in *'-O exit'*) exit 0 ;; esac\nwhile [ \"$1\" != -- ]; do shift; done\n\
+/// A program that executes the script of a host instead of a connection. It demands the option that keeps ssh from forwarding ports.
+const SSH: &str = "#!/bin/sh\ncase \"$*\" in *'-O exit'*) exit 0 ;; *ClearAllForwardings=yes*) ;; *) exit 98 ;; esac\nwhile [ \"$1\" != -- ]; do shift; done\n\
     exec sh \"$FLEET/$2.sh\" \"$3\"\n";
 /// The command that the hosts measure.
 const MEASURED: [&str; 4] = ["--", "noise", "-d", "1s"];
@@ -255,11 +255,11 @@ fn streams_that_are_not_a_run_leave_none() {
     hosts.add_answering("empty", 0, b"");
     hosts.add_answering("failing", 0, b"end {\"exit_code\":4,\"reason\":null,\"log_end\":\"irqlab: no rights\\u001b[31m\\nremedy\\n\",\"archive_bytes\":null}\n");
     hosts.add("endless", "while :; do echo welcome; done\n");
-    hosts.add("silent", "sleep 60\n");
+    hosts.add("silent", "exec sleep 60\n");
     let incomplete = Run { complete: false, ..noise_run(0.1, "", &[]) };
     hosts.add_run("incomplete", 0, &incomplete);
     hosts.add_run("good", 0, &noise_run(0.1, "", &[]));
-    let ended = hosts.collect(&["--connect-limit", "2s"]);
+    let ended = hosts.collect(&["--connect-limit", "10s"]);
     ended.assert_code(1).assert_says("done: 1 of 11 hosts; 1 unreachable; 9 failed");
     for (host, reason) in [
         ("cut", "the archive of the run is cut"),
@@ -270,7 +270,7 @@ fn streams_that_are_not_a_run_leave_none() {
         ("empty", "the host closed the connection"),
         ("failing", "exit code 4 there: no rights"),
         ("endless", "something else than irqlab"),
-        ("silent", "no answer within 2 s"),
+        ("silent", "no answer within 10 s"),
         ("incomplete", "its run is incomplete"),
     ] {
         let record = hosts.record(host);

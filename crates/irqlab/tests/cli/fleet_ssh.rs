@@ -1,4 +1,4 @@
-//! A fleet of real hosts: sshds on loopback addresses, with a load during three of the measurements.
+//! A fleet of real hosts: sshds on loopback addresses, with a load during two of the measurements.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,15 +12,16 @@ use crate::support::{
 
 /// Makes the hosts, and collects from them twice.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fleet/hosts.sh");
-/// Number of hosts with an sshd, and of hosts at the same time. The manual has the figures of 64 hosts.
-const HOSTS: [&str; 2] = ["12", "8"];
+/// Number of hosts with an sshd, of hosts at the same time, and the duration of a measurement. The manual has the figures
+/// of 64 hosts.
+const HOSTS: [&str; 3] = ["9", "8", "500ms"];
 /// Time after which the test gives up, seconds. All processes of the namespaces are killed then.
-const GIVE_UP_S: &str = "550";
+const GIVE_UP_S: &str = "240";
 /// The namespaces of the hosts, besides that of the mounts, as options of `unshare`.
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 #[test]
-fn of_twelve_hosts_the_three_with_a_load_are_found() {
+fn of_nine_hosts_the_two_with_a_load_are_found() {
     let Some(sshd) = needs::cached_tool("openssh-1/usr/sbin/sshd") else {
         needs::not_run(
             needs::Need::Sshd,
@@ -51,7 +52,7 @@ fn of_twelve_hosts_the_three_with_a_load_are_found() {
         let rows = hosts.iter().filter(|row| row["state"] == state);
         rows.map(|row| row["host"].as_str().expect("a name")).collect()
     };
-    assert_eq!(of_state("done").len(), 11, "{hosts:?}");
+    assert_eq!(of_state("done").len(), 8, "{hosts:?}");
     assert_eq!(of_state("refused-version"), [read("older.txt").trim()]);
     assert_eq!(of_state("unreachable"), [read("absent.txt").trim()]);
     assert!(of_state("failed").is_empty(), "{hosts:?}");
@@ -62,9 +63,9 @@ fn of_twelve_hosts_the_three_with_a_load_are_found() {
     let mut figures: Vec<&Json> = rows(&report, "handlers_self_cpu_ratio").iter().collect();
     let score = |row: &Json| row["robust_z"].as_f64().expect("a score");
     figures.sort_by(|first, second| score(second).total_cmp(&score(first)));
-    assert!(figures[..3].iter().all(|row| row["is_outlier"] == true), "{figures:?}");
+    assert!(figures[..2].iter().all(|row| row["is_outlier"] == true), "{figures:?}");
     let mut found: Vec<&str> =
-        figures[..3].iter().map(|row| row["host"].as_str().expect("a name")).collect();
+        figures[..2].iter().map(|row| row["host"].as_str().expect("a name")).collect();
     found.sort_unstable();
     let loaded = read("loaded.txt");
     let mut loaded: Vec<&str> = loaded.lines().collect();
@@ -73,7 +74,7 @@ fn of_twelve_hosts_the_three_with_a_load_are_found() {
 
     assert_eq!((read("code.txt").trim(), read("second-code.txt").trim()), ("1", "1"));
     let second = read("second.txt");
-    assert!(second.contains("11 of 13 hosts are done already"), "{second}");
+    assert!(second.contains("8 of 10 hosts are done already"), "{second}");
     assert_eq!(read("left.txt"), "", "nothing is left on the hosts");
     assert!(read("fleet.html").contains("irqlab fleet report"));
 }

@@ -103,6 +103,32 @@ fn programs_that_irqlab_starts_have_none_of_its_capabilities() {
     }
 }
 
+/// The file of irqlab has a capability. The code of an MPI library of any user would have it, too.
+#[test]
+fn an_irqlab_whose_file_has_capabilities_loads_no_mpi_library() {
+    if !can_measure_as_root() {
+        return;
+    }
+    let workspace = Place::new();
+    let (program, work) = for_any_user(&workspace);
+    // As setcap writes it: version 2 with the effective bit, CAP_PERFMON (number 38) is permitted, nothing is inheritable.
+    let words: [u32; 5] = [0x0200_0001, 0, 0, 1 << (38 - 32), 0];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let flags = rustix::fs::XattrFlags::empty();
+    if let Err(error) = rustix::fs::setxattr(&program, "security.capability", &value, flags) {
+        return needs::not_run(needs::Need::Root, format!("files with capabilities: {error}"));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+    command.args(["noise", "collective", "--transport", "mpi", "--mpi-library", "/nowhere.so"]);
+    command.envs([("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")]);
+    let ended = CommandOutput::of(command.current_dir(&work));
+    ended
+        .assert_code(4)
+        .assert_says("irqlab's file has capabilities")
+        .assert_says("--transport tcp");
+}
+
 /// Root neither executes nor reads files that another user could have changed.
 #[test]
 fn a_cache_of_another_user_is_not_used() {

@@ -1,16 +1,16 @@
 #!/bin/sh
-# hosts.sh IRQLAB SSHD COUNT JOBS: a fleet of COUNT hosts, each an sshd with an address, a key and a directory of its own.
-# Collects from them, JOBS at a time, and leaves the fleet's directory and its report in the working directory.
+# hosts.sh IRQLAB SSHD COUNT JOBS DURATION: a fleet of COUNT hosts, each an sshd with an address, a key and a directory of
+# its own. Collects from them, JOBS at a time, each for DURATION, and leaves the fleet's directory and its report in the working directory.
 #
 # All hosts share this machine's kernel and CPUs. So they wait for one another with the measurement, and not with the
-# connection. On three hosts, a load runs during the measurement: it sends datagrams to a port that nobody reads. One host
-# has an older irqlab. One more host has no sshd.
+# connection. On two hosts (three of 12 and more), a load runs during the measurement: it sends datagrams to a port that
+# nobody reads. One host has an older irqlab. One more host has no sshd.
 #
 # A test starts it as root in namespaces of its own for mounts, processes and the network. So no port, no process and no
 # file of the machine is touched, and all daemons end with the script. SSHD: the directory with Debian's openssh-server,
 # unpacked.
 set -eu
-irqlab=$1 sshd=$2 count=$3 jobs=$4
+irqlab=$1 sshd=$2 count=$3 jobs=$4 duration=$5
 work=$PWD
 older=127.0.0.$((count + 1))
 absent=127.0.0.$((count + 2))
@@ -93,7 +93,7 @@ CONF
     echo "[$address]:2222 $(cut -d' ' -f1-2 host_key.pub)" >>known_hosts
 done
 echo "$absent" >>hosts.txt
-for number in 2 $((count / 2)) $((count - 1)); do
+for number in 2 $((count - 1)) $([ "$count" -lt 12 ] || echo $((count / 2))); do
     touch "$work/host$number/loaded"
     echo "127.0.0.$((number + 1))" >>loaded.txt
 done
@@ -116,13 +116,13 @@ done
 code=0
 started=$(date +%s)
 "$irqlab" fleet collect hosts.txt -o fleet --jobs "$jobs" -F ssh_config --irqlab irqlab --connect-limit 10m \
-    -- handlers -d 1s || code=$?
+    -- handlers -d "$duration" || code=$?
 echo "$code" >code.txt
 echo "collected in $(($(date +%s) - started)) s" >&2
 # The second time, only the hosts that are missing are tried.
 code=0
 "$irqlab" fleet collect hosts.txt -o fleet --jobs "$jobs" -F ssh_config --irqlab irqlab --connect-limit 10m \
-    -- handlers -d 1s 2>second.txt || code=$?
+    -- handlers -d "$duration" 2>second.txt || code=$?
 echo "$code" >second-code.txt
 "$irqlab" fleet report fleet --json >report.json
 "$irqlab" fleet report fleet -o fleet.html >report.txt

@@ -17,6 +17,8 @@ use report::shell_word;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
+use super::one_host;
+
 /// How hosts are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Via {
@@ -114,7 +116,9 @@ impl Transport<'_> {
             Via::Ssh => {
                 self.add_ssh_options(&mut command, index);
                 let connect = format!("ConnectTimeout={seconds}");
-                for option in ["BatchMode=yes", &connect, "ServerAliveInterval=15"] {
+                for option in
+                    ["BatchMode=yes", &connect, "ServerAliveInterval=15", "ClearAllForwardings=yes"]
+                {
                     command.args(["-o", option]);
                 }
                 // No terminal, and nothing of this machine is forwarded to the host.
@@ -123,7 +127,9 @@ impl Transport<'_> {
                 command.arg(words.collect::<Vec<_>>().join(" "));
             }
             Via::Srun => {
-                let minutes = self.limit.as_secs().div_ceil(60) + 1;
+                // A large run needs longer on its way, but most need seconds.
+                let limit = self.limit + one_host::END_LIMIT + one_host::TRANSFER_LIMIT;
+                let minutes = limit.as_secs().div_ceil(60);
                 command.args(["--nodes=1", "--ntasks=1", "--quiet"]);
                 command.arg(format!("--nodelist={host}")).arg(format!("--immediate={seconds}"));
                 command.arg(format!("--time={minutes}")).arg("--").args(words);

@@ -28,6 +28,8 @@ use crate::run::stop_on_signals;
 const LOG_END_BYTES: u64 = 4 << 10;
 const LOG: &str = "log.txt";
 const RUN: &str = "run";
+/// Time that the measurement has to end after a stop. The collector waits longer.
+const KILL_AFTER: Duration = Duration::from_secs(45);
 
 pub fn run() -> anyhow::Result<ExitCode> {
     let as_file = |descriptor: io::Result<OwnedFd>| descriptor.map(File::from);
@@ -104,6 +106,12 @@ fn measure(request: &Request, directory: &NewDirectory, stop: &Stop) -> anyhow::
         if end == ChildEnd::Stopped {
             // Fails only if it has ended since.
             let _ = pidfd_send_signal(task, Signal::TERM);
+            let Ok(task) = task.try_clone_to_owned() else { return };
+            // Without the thread, this process waits for the measurement without a limit.
+            let _ = spawn_thread("killer", move || {
+                std::thread::sleep(KILL_AFTER);
+                let _ = pidfd_send_signal(&task, Signal::KILL); // fails if it has ended
+            });
         }
     })
     .context("cannot wait for irqlab")?;

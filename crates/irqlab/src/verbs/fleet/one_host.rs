@@ -20,9 +20,9 @@ const ROUND_TRIPS: u32 = 8;
 /// Time limit of an answer that needs no measurement.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Time that a host may take to end a measurement that has reached its limit, and to send the end of its log.
-const END_LIMIT: Duration = Duration::from_secs(60);
-/// Time limit of a run on its way.
-const TRANSFER_LIMIT: Duration = Duration::from_secs(600);
+pub const END_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit of a run on its way. A second more is allowed for each MiB.
+pub const TRANSFER_LIMIT: Duration = Duration::from_secs(600);
 /// Maximum length of a reason, characters.
 const REASON_CHARS_MAX: usize = 300;
 
@@ -120,7 +120,11 @@ impl OneHost<'_> {
         let (mut round_trips, start) = (Vec::new(), Instant::now());
         for _ in 0..ROUND_TRIPS {
             allow(&mut side, ANSWER_LIMIT);
-            let clocks = || (utc_ns(), ns(start.elapsed()));
+            // First the clock that nobody sets: the round trip then contains the reading of the other clock.
+            let clocks = || {
+                let elapsed_ns = ns(start.elapsed());
+                (utc_ns(), elapsed_ns)
+            };
             round_trips.push(side.round_trip(clocks).map_err(Trouble::Connection)?);
         }
         record.set_clock(ClockOffset::of(&round_trips));
@@ -145,7 +149,8 @@ impl OneHost<'_> {
         let Some(bytes) = ended.archive_bytes else {
             return failed("irqlab left no run there".to_owned());
         };
-        allow(&mut side, TRANSFER_LIMIT);
+        let size_time = Duration::from_secs(bytes.min(self.size_max) >> 20);
+        allow(&mut side, TRANSFER_LIMIT + size_time);
         let (directory, name) = new_host.directory();
         side.receive(bytes, self.size_max, directory, name).map_err(|error| match error {
             FleetError::Host(reason) => Trouble::Host(reason),

@@ -54,6 +54,7 @@ pub enum Role {
     },
     Mpi {
         rank: u32,
+        rank_count: u32,
     },
 }
 
@@ -79,7 +80,7 @@ impl Role {
                         .to_owned(),
                 )
             })?;
-            return Ok(Role::Mpi { rank: launcher.rank });
+            return Ok(Role::Mpi { rank: launcher.rank, rank_count: launcher.rank_count });
         }
         if args.mpi_library.is_some() {
             return Err(Usage("--mpi-library is for --transport mpi".to_owned()));
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn options_and_launcher_decide_what_a_process_does() {
         assert_eq!(role("", None).unwrap(), Role::Local);
-        assert_eq!(role("", launcher(1, 4)).unwrap(), Role::Mpi { rank: 1 });
+        assert_eq!(role("", launcher(1, 4)).unwrap(), Role::Mpi { rank: 1, rank_count: 4 });
         // A batch script of Slurm is a task of its own; ranks that are asked for are started here.
         assert_eq!(role("--ranks 2", launcher(0, 4)).unwrap(), Role::Local);
         assert_eq!(role("", launcher(0, 1)).unwrap(), Role::Local);

@@ -38,15 +38,13 @@ impl LocalRanks {
             let mut command = Command::new(&program);
             command
                 .args(["noise", "collective", "--root", address, "--ranks", &rank_count])
-                .args(["--rank", &rank.to_string(), "-c", &place.cpu.to_string()])
+                .args(["--rank", &rank.to_string()])
+                .args(place_options(place))
                 .args(["--limit", &format!("{}s", args.limit.as_secs())])
                 .args(args.no_trace.then_some("--no-trace"))
                 .env(TOKEN, token)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null());
-            if !place.housekeeping.is_empty() {
-                command.args(["-H", &format_cpu_list(&place.housekeeping)]);
-            }
             end_with_this_thread(&mut command);
             program_rights::give_to_helper(&mut command);
             let child = command.spawn();
@@ -92,6 +90,17 @@ impl LocalRanks {
     }
 }
 
+/// The options with the CPUs of a rank and its observer. A rank does not know the CPUs of the other ranks.
+fn place_options(place: &Place) -> Vec<String> {
+    let mut options = vec!["-c".to_owned(), place.cpu.to_string()];
+    if place.housekeeping.is_empty() {
+        options.push("--shares-cpu".to_owned());
+    } else {
+        options.extend(["-H".to_owned(), format_cpu_list(&place.housekeeping)]);
+    }
+    options
+}
+
 /// A token that nobody can guess.
 ///
 /// Fails if the kernel gives no random bytes.
@@ -105,4 +114,19 @@ pub fn random_token() -> anyhow::Result<String> {
         let _ = write!(token, "{byte:02x}"); // writing to a String never fails
     });
     Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_observer_of_a_rank_never_runs_on_the_cpu_of_another() {
+        let options = |housekeeping: &[u32]| {
+            place_options(&Place { cpu: 3, housekeeping: housekeeping.to_vec() }).join(" ")
+        };
+        assert_eq!(options(&[0, 1, 7]), "-c 3 -H 0-1,7");
+        // Without an option, the rank would take all CPUs but its own for its observer.
+        assert_eq!(options(&[]), "-c 3 --shares-cpu");
+    }
 }

@@ -4,8 +4,14 @@
 //! clock at some time between sending and receiving, so the middle of both times is wrong by at most half of the round
 //! trip. The exchange with the shortest round trip has the smallest bound. Between the two estimates the clocks are
 //! assumed to drift at a constant rate.
+//!
+//! Ranks on one kernel have one clock. The exchange then only checks that.
 
 use super::sample::TIME_NS_MAX;
+
+/// Assumed largest error when two processes convert the counter to the clock that they share, ns: each interpolates between
+/// readings of both.
+const SHARED_BOUND_NS: u64 = 500;
 
 /// One exchange of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +31,7 @@ pub struct Offset {
     pub root_ns: u64,
     /// Time on the clock of the rank, ns.
     pub remote_ns: u64,
-    /// Largest error of the pair, ns: half of the round trip, rounded up.
+    /// Largest error of the pair, ns: half of the round trip, rounded up. Less for a shared clock.
     pub bound_ns: u64,
 }
 
@@ -49,6 +55,17 @@ impl Offset {
     pub fn difference_ns(&self) -> i128 {
         i128::from(self.remote_ns) - i128::from(self.root_ns)
     }
+
+    /// Whether the clocks may show the same time.
+    fn allows_equal_clocks(&self) -> bool {
+        self.difference_ns().unsigned_abs() <= u128::from(self.bound_ns)
+    }
+
+    /// The estimate for a rank with the clock of rank 0.
+    fn of_equal_clocks(self) -> Offset {
+        let bound_ns = self.bound_ns.min(SHARED_BOUND_NS);
+        Offset { remote_ns: self.root_ns, bound_ns, ..self }
+    }
 }
 
 /// The clock of a rank, compared with that of rank 0.
@@ -68,6 +85,17 @@ impl ClockOfRank {
         let advanced = after.root_ns > before.root_ns && after.remote_ns > before.remote_ns;
         let is_in_range = after.root_ns.max(after.remote_ns) <= TIME_NS_MAX;
         (advanced && is_in_range).then_some(ClockOfRank { estimates: Some((before, after)) })
+    }
+
+    /// The clock of a rank that says that it has the clock of rank 0. If an exchange contradicts that, as for copies of one
+    /// virtual machine, this is [`ClockOfRank::new`].
+    #[must_use]
+    pub fn shared(before: Offset, after: Offset) -> Option<ClockOfRank> {
+        if before.allows_equal_clocks() && after.allows_equal_clocks() {
+            ClockOfRank::new(before.of_equal_clocks(), after.of_equal_clocks())
+        } else {
+            ClockOfRank::new(before, after)
+        }
     }
 
     /// Time on the clock of rank 0 at a time on this clock, ns.
@@ -131,6 +159,22 @@ mod tests {
         assert_eq!(ClockOfRank::new(offset, offset), None);
         let later = Offset { root_ns: 9, ..offset };
         assert_eq!(ClockOfRank::new(offset, later), None);
+    }
+
+    #[test]
+    fn a_shared_clock_has_no_offset_unless_an_exchange_contradicts_it() {
+        let offset = |root_ns, ahead_ns: u64| Offset {
+            root_ns,
+            remote_ns: root_ns + ahead_ns,
+            bound_ns: 5_000,
+        };
+        let shared = ClockOfRank::shared(offset(100, 3), offset(90_000, 4_000)).unwrap();
+        assert_eq!((shared.offset_ns(), shared.drift_ns()), (0, 0));
+        assert_eq!((shared.bound_ns(), shared.to_root_ns(777)), (SHARED_BOUND_NS, 777));
+        for (before_ns, after_ns) in [(10_000, 3), (3, 10_000)] {
+            let (before, after) = (offset(100, before_ns), offset(90_000, after_ns));
+            assert_eq!(ClockOfRank::shared(before, after), ClockOfRank::new(before, after));
+        }
     }
 
     proptest! {

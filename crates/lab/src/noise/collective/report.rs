@@ -111,7 +111,7 @@ fn own_warnings(ranks: &[Rank], steps: &Steps) -> Vec<String> {
     if !on_one_cpu.is_empty() {
         warnings.push(format!(
             "{} share CPUs with other ranks: they wait for each other's time slices, so the times say nothing about noise \
-             (start at most one rank for each CPU)",
+             (start at most one rank for each CPU, and bind each rank to a core: mpirun --bind-to core, srun --cpu-bind=cores)",
             listed(&on_one_cpu)
         ));
     }

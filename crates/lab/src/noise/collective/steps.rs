@@ -1,6 +1,8 @@
 //! Finds the rank that delayed each step, and splits the step's time: the collective's own time, the computation, and
 //! the interruptions with their causes.
 
+use std::collections::BTreeMap;
+
 use stats::median;
 
 use super::sample::{Cause, Rank, StepTimes};
@@ -29,7 +31,7 @@ pub struct Step {
     pub computation_ns: u64,
     /// Time in detours of the computation by cause, ns.
     pub detours: Parts,
-    /// Time of kernel events in `release_ns` by cause, ns.
+    /// Time of kernel events in `release_ns` by cause, ns, without the activity that most steps have.
     pub activity: Parts,
 }
 
@@ -124,6 +126,7 @@ pub fn find(ranks: &[Rank]) -> Option<Steps> {
         total.late_ns = total.late_ns.saturating_add(step.lateness_ns);
         total.late_max_ns = total.late_max_ns.max(step.lateness_ns);
     }
+    leave_usual_activity(ranks, &mut steps);
     let undisturbed_ns = median_of(steps.iter().map(Step::without_causes_ns))?;
     let transport_ns = median_of(steps.iter().map(Step::transport_ns))?;
     Some(Steps { steps, ranks: totals, undisturbed_ns, transport_ns, impossible_count })
@@ -133,6 +136,43 @@ fn median_of(times_ns: impl Iterator<Item = i64>) -> Option<f64> {
     let mut sorted: Vec<f64> = times_ns.map(|time_ns| time_ns as f64).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     median(&sorted)
+}
+
+/// Takes the kernel's activity that most steps have out of the steps' activity. The messages of the collective themselves
+/// cause it (NET_RX by TCP), so it belongs to the time of the collective. The length that is taken out is a cause's median
+/// over all steps.
+fn leave_usual_activity(ranks: &[Rank], steps: &mut [Step]) {
+    let count = steps.len();
+    let mut lengths: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+    for step in steps.iter() {
+        for (cause, length_ns) in &step.activity {
+            lengths.entry(name_of(ranks, step.rank, *cause)).or_default().push(*length_ns);
+        }
+    }
+    let usual_ns = |mut lengths: Vec<u64>| {
+        lengths.sort_unstable();
+        // Steps without the cause have 0 ns of it.
+        let absent = count.saturating_sub(lengths.len());
+        let middle = (count.saturating_sub(1) / 2).checked_sub(absent)?;
+        lengths.get(middle).copied()
+    };
+    let usual: BTreeMap<(&str, &str), u64> = lengths
+        .into_iter()
+        .filter_map(|(name, lengths)| Some((name, usual_ns(lengths)?)))
+        .collect();
+    for step in steps {
+        for (cause, length_ns) in &mut step.activity {
+            let usual_ns = usual.get(&name_of(ranks, step.rank, *cause)).copied().unwrap_or(0);
+            *length_ns = length_ns.saturating_sub(usual_ns);
+        }
+        step.activity.retain(|(_, length_ns)| *length_ns > 0);
+    }
+}
+
+/// Kind and name of a rank's cause.
+fn name_of(ranks: &[Rank], rank: usize, cause: u16) -> (&str, &str) {
+    let cause = &ranks[rank].sample.causes[usize::from(cause)];
+    (&cause.kind, &cause.name)
 }
 
 /// The last arrival at a collective.
@@ -396,6 +436,23 @@ pub(super) mod tests {
         assert_eq!((steps.steps[1].rank, steps.steps[2].rank), (0, 1));
         assert_eq!(steps.steps[2].activity, [(0, 10)]);
         assert_eq!(steps.steps[2].transport_ns(), 100);
+    }
+
+    #[test]
+    fn activity_that_most_steps_have_belongs_to_the_collective() {
+        let mut ranks = two_ranks();
+        let message = |at_ns: u64| Interruption {
+            start_ns: 10_000_000_000 + at_ns,
+            in_collective: true,
+            parts: vec![(0, 40), (1, 20)],
+        };
+        ranks[1].sample.interruptions.splice(0..0, [message(1_010), message(2_120)]);
+        // The last one takes 10 ns more than the others.
+        ranks[1].sample.interruptions[3].parts[0].1 = 50;
+        let steps = find(&ranks).unwrap();
+        assert_eq!((steps.undisturbed_ns, steps.transport_ns), (1_110.0, 100.0));
+        let activity: Vec<Parts> = steps.steps.iter().map(|step| step.activity.clone()).collect();
+        assert_eq!(activity, [vec![], vec![], vec![(0, 10)]]);
     }
 
     #[test]

@@ -385,7 +385,7 @@ pub fn ranks(ranks: &[Rank], steps: &Steps) -> Table {
             .int(move |row: &RankRow<'_>| signed(row.rank.clock.offset_ns())),
         us(
             "clock_bound_ns",
-            "Largest error of clock_offset_ns: half of the shortest round trip of a message.",
+            "Largest error of clock_offset_ns: half of the shortest round trip of a message. At most 500 ns is assumed for ranks on one kernel, which have one clock.",
         )
         .shown_as("±", 49)
         .uint(|row: &RankRow<'_>| row.rank.clock.bound_ns()),

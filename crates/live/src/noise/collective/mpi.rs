@@ -77,8 +77,18 @@ fn unavailable(reason: String, remedy: Option<&str>) -> BenchError {
 impl Mpi {
     /// Loads the library, `file` or the system's, and initialises it.
     ///
-    /// Fails without a library, with a library other than Open MPI 4, or if it cannot be initialised.
+    /// Fails without a library, with a library other than Open MPI 4, or if it cannot be initialised. Also fails if this
+    /// process has rights that its user does not have.
     pub fn start(file: Option<&str>, limit: Duration) -> Result<Mpi, BenchError> {
+        // SAFETY: getauxval reads a number that the kernel gave this process when it started.
+        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+            return Err(unavailable(
+                "irqlab's file has capabilities (setcap), and code of an MPI library would have them, too".to_owned(),
+                Some(
+                    "use --transport tcp, or an irqlab whose file has no capabilities (root needs none)",
+                ),
+            ));
+        }
         let (name, handle) = open(file)?;
         let version = library_version(&name, handle)?;
         if !version.starts_with(SUPPORTED) {

@@ -14,7 +14,7 @@ use rustix::thread::sched_setaffinity;
 use super::rank::{Event, Gathered, JobPlan, Measured, RankThread, Reply, rank_main};
 use super::sample::Interruptions;
 use super::transport::Connect;
-use crate::clock::{ClockMap, ClockResolution};
+use crate::clock::{ClockMap, ClockResolution, KernelClock};
 use crate::host::Root;
 use crate::marks::MarkProbes;
 use crate::noise::entry_latency::entry_latency_ns;
@@ -92,6 +92,16 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Identifies this process's clock: the boot of the kernel, the time namespace, and the difference that irqlab takes out.
+/// `None` if the boot is unknown.
+fn clock_id(kernel_clock: KernelClock) -> Option<String> {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    // Kernels before 5.6 have no time namespaces.
+    let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    let offset_ns = kernel_clock.offset_ns();
+    Some(format!("{} {} {offset_ns}", boot_id.trim(), namespace.display()))
+}
+
 struct Observer {
     settings: RankSettings,
     clock: ClockResolution,
@@ -144,13 +154,16 @@ impl Observer {
     }
 
     fn rank_thread(&self, events: Sender<Event>, replies: Receiver<Reply>) -> RankThread {
+        let kernel_clock = self.probes.as_ref().map(MarkProbes::kernel_clock).unwrap_or_default();
         RankThread {
             cpu: self.settings.cpu,
             host: host_name(),
             version: self.settings.version.clone(),
+            clock_id: clock_id(kernel_clock),
+            shares_clock: Vec::new(),
             plan: self.settings.plan.clone(),
             clock: self.clock,
-            kernel_clock: self.probes.as_ref().map(MarkProbes::kernel_clock).unwrap_or_default(),
+            kernel_clock,
             caller: self.probes.as_ref().map(MarkProbes::caller),
             ring: Arc::clone(&self.ring),
             progress: Arc::clone(&self.progress),
@@ -263,6 +276,7 @@ impl Observer {
         let mut interruptions = Interruptions::new(marks, &names, parameters);
         interruptions.add_all(&times, &gaps);
         let lost = self.probes.as_ref().map(MarkProbes::lost).transpose()?.unwrap_or(0);
+        let interruptions_lost = interruptions.lost_activities;
         let mut warnings = Vec::new();
         if !measured.stayed_on_cpu {
             warnings
@@ -277,7 +291,9 @@ impl Observer {
             interruptions: interruptions.found,
             bare_latency_ns: measured.bare_latency_ns,
             untraced: self.untraced.clone(),
-            lost_events: self.lost_marks + lost.saturating_sub(self.lost_before),
+            lost_events: self.lost_marks
+                + interruptions_lost
+                + lost.saturating_sub(self.lost_before),
             unseen_contexts: self
                 .probes
                 .as_ref()

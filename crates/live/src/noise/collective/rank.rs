@@ -59,6 +59,8 @@ struct Hello {
     version: String,
     host: String,
     cpu: u32,
+    #[serde(default)]
+    clock_id: Option<String>,
 }
 
 /// The answer of rank 0: the job.
@@ -74,6 +76,10 @@ pub(super) struct RankThread {
     pub cpu: u32,
     pub host: String,
     pub version: String,
+    /// Ranks with the same text have the same clock. `None` if that cannot be known.
+    pub clock_id: Option<String>,
+    /// For each rank, whether it has the clock of rank 0. Filled by rank 0.
+    pub shares_clock: Vec<bool>,
     /// The plan of rank 0. Other ranks get it from rank 0.
     pub plan: JobPlan,
     pub clock: ClockResolution,
@@ -184,7 +190,12 @@ impl RankThread {
 
     /// Introduces this rank to rank 0, and takes the plan. Returns whether waits are busy.
     fn hello(&mut self, transport: &mut dyn Transport) -> Result<bool, BenchError> {
-        let hello = Hello { version: self.version.clone(), host: self.host.clone(), cpu: self.cpu };
+        let hello = Hello {
+            version: self.version.clone(),
+            host: self.host.clone(),
+            cpu: self.cpu,
+            clock_id: self.clock_id.clone(),
+        };
         transport.send(0, &to_json(&hello)?)?;
         let welcome: Welcome = from_json(&transport.receive(0, SMALL_BYTES_MAX)?, 0)?;
         self.advance();
@@ -203,6 +214,7 @@ impl RankThread {
             return Err(failed(format!("--steps: allowed for {count} ranks: at most {steps_max}")));
         }
         let mut places = vec![(self.host.clone(), self.cpu)];
+        self.shares_clock = vec![true];
         for rank in 1..count {
             let hello: Hello = from_json(&transport.receive(rank, SMALL_BYTES_MAX)?, rank)?;
             self.advance();
@@ -214,6 +226,8 @@ impl RankThread {
                     self.version
                 )));
             }
+            let shares_clock = self.clock_id.is_some() && hello.clock_id == self.clock_id;
+            self.shares_clock.push(shares_clock);
             places.push((hello.host, hello.cpu));
         }
         places.sort_unstable();
@@ -343,7 +357,13 @@ impl RankThread {
             })?;
             let clock = Offset::best(before)
                 .zip(Offset::best(after))
-                .and_then(|(before, after)| ClockOfRank::new(before, after))
+                .and_then(|(before, after)| {
+                    if self.shares_clock.get(rank as usize) == Some(&true) {
+                        ClockOfRank::shared(before, after)
+                    } else {
+                        ClockOfRank::new(before, after)
+                    }
+                })
                 .ok_or_else(|| failed(format!("the clock of rank {rank} does not advance")))?;
             ranks.push(lab::noise::collective::sample::Rank { sample, clock });
         }

@@ -21,6 +21,8 @@ pub(super) struct Interruptions<'a> {
     part_count: usize,
     /// Number of detours that found no room.
     pub lost: u64,
+    /// Number of activities in collectives that found no room.
+    pub lost_activities: u64,
     /// A buffer for [`split`].
     parts: Vec<(Part, u64)>,
 }
@@ -42,6 +44,7 @@ impl<'a> Interruptions<'a> {
             found: Vec::new(),
             part_count: 0,
             lost: 0,
+            lost_activities: 0,
             parts: Vec::new(),
         }
     }
@@ -98,7 +101,11 @@ impl<'a> Interruptions<'a> {
         let has_room =
             self.found.len() < INTERRUPTIONS_MAX && self.part_count + self.parts.len() <= PARTS_MAX;
         if !has_room {
-            self.lost += u64::from(!in_collective);
+            if in_collective {
+                self.lost_activities += 1;
+            } else {
+                self.lost += 1;
+            }
             return;
         }
         let parts = std::mem::take(&mut self.parts);
@@ -176,6 +183,17 @@ mod tests {
         let mut found = Interruptions::new(Some(&marks), &names, AttributionParameters::default());
         found.add_all(&STEPS, &[]);
         assert_eq!(found.found, []);
+    }
+
+    #[test]
+    fn detours_and_activity_without_room_are_counted() {
+        let marks = [(1_050, What::SwitchTo(0)), (1_150, What::SwitchBack)]
+            .map(|(at_ns, what)| Mark { at_ns, what });
+        let names = names();
+        let mut found = Interruptions::new(Some(&marks), &names, AttributionParameters::default());
+        found.part_count = PARTS_MAX;
+        found.add_all(&STEPS, &[Gap { start_ns: 1_290, end_ns: 1_520 }]);
+        assert_eq!((found.found.len(), found.lost, found.lost_activities), (0, 1, 1));
     }
 
     #[test]

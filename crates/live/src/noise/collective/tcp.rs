@@ -175,16 +175,16 @@ impl Tcp {
     /// Fails if the address is wrong, or nobody accepts the connection within the job's time limit.
     pub fn connect(job: TcpJob, root: &str) -> Result<Tcp, BenchError> {
         let deadline = Instant::now() + job.limit;
-        let address = addresses(root)?;
+        let addresses = addresses(root)?;
         let stream = loop {
             let time_left = deadline.saturating_duration_since(Instant::now());
             let wait = time_left.clamp(Duration::from_millis(1), Duration::from_secs(2));
-            match TcpStream::connect_timeout(&address, wait) {
+            match connect_to_any(&addresses, wait) {
                 Ok(stream) => break stream,
-                Err(error) if time_left.is_zero() => {
+                Err(reason) if time_left.is_zero() => {
                     let rank = job.rank;
                     return Err(failed(format!(
-                        "rank {rank} could not connect to rank 0 at {root}: {error} (is rank 0 started, and --root right?)"
+                        "rank {rank} could not connect to rank 0 at {root}: {reason} (is rank 0 started, and --root right?)"
                     )));
                 }
                 Err(_) => std::thread::sleep(RETRY * 10),
@@ -376,11 +376,26 @@ impl Transport for Tcp {
     }
 }
 
-/// The first address of a host and port.
-fn addresses(root: &str) -> Result<SocketAddr, BenchError> {
+/// The addresses of a host and port.
+fn addresses(root: &str) -> Result<Vec<SocketAddr>, BenchError> {
     let wrong = |reason: String| failed(format!("--root {root}: {reason}"));
-    let mut found = root.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
-    found.next().ok_or_else(|| wrong("this host has no address".to_owned()))
+    let found: Vec<SocketAddr> =
+        root.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
+    if found.is_empty() { Err(wrong("this host has no address".to_owned())) } else { Ok(found) }
+}
+
+/// Connects to the first address that accepts, and waits at most `wait` for each. Fails with the reason of the last one.
+fn connect_to_any(addresses: &[SocketAddr], wait: Duration) -> Result<TcpStream, String> {
+    let mut reason = "nobody listens".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(address, wait) {
+            // On loopback, a port at which nobody listens can be connected with itself.
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {}
+            Ok(stream) => return Ok(stream),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(reason)
 }
 
 /// Sets the options of a connection: small messages leave at once, and both directions block.

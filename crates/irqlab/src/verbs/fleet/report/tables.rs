@@ -121,7 +121,8 @@ fn figures_table(name: &str, hosts: &[Host], analysis: &Analysis) -> Table {
     ]);
     let note = match &analysis.scores {
         Ok(scores) => format!(
-            "median {}; outlier: more than {OUTLIER_SCORE} × {} from it (1.4826 times the median absolute deviation)",
+            "median {}; outlier: more than {OUTLIER_SCORE} × {} from it (1.4826 times the median absolute deviation); equal hosts \
+             have an outlier by chance in one of five fleets of 5 hosts and one of ten of 24, more often if figures are skewed",
             text_of(analysis, scores.median),
             text_of(analysis, scores.deviation)
         ),

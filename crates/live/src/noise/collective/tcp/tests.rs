@@ -167,3 +167,15 @@ fn waiting_ends_when_the_caller_knows_that_nobody_comes() {
     let error = Tcp::accept(job(0, 2, LONG), &listener, gone).err().unwrap().to_string();
     assert_eq!(error, "rank 1 could not be started");
 }
+
+#[test]
+fn each_address_of_rank_0_is_tried() {
+    let (closed, closed_address) = listener();
+    drop(closed);
+    let (listener, address) = listener();
+    let addresses = [closed_address, address].map(|address| address.parse().unwrap());
+    let stream = connect_to_any(&addresses, LONG).unwrap();
+    assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
+    let (_, peer) = listener.accept().unwrap();
+    assert_eq!(peer, stream.local_addr().unwrap());
+}
