@@ -786,11 +786,11 @@ fn add_flags(decoded: &X86, registers: &mut UsedRegisters) {
     if is_repeated_comparison(decoded) {
         registers.read.push(Register::FLAGS);
     }
-    // An instruction that keeps the zero flag writes the carry alone, and the overflow flag at most. Few instructions read
-    // the overflow flag, so `rcl` by one counts as if it wrote all flags.
+    // An instruction that keeps the zero flag writes the carry alone, and the overflow flag at most. Almost no program
+    // reads the overflow flag of a rotation.
     let defined = modified & !decoded.rflags_undefined();
     if modified & RflagsBits::CF != 0 {
-        let writes_others = defined & FLAGS_BUT_CARRY != 0 || modified & RflagsBits::ZF != 0;
+        let writes_others = modified & RflagsBits::ZF != 0;
         registers.written.push(if writes_others { Register::FLAGS } else { Register::CARRY });
     } else if modified & FLAGS_BUT_CARRY != 0 {
         registers.written.push(Register::FLAGS_BUT_CARRY);
@@ -968,6 +968,15 @@ fn execution_unit(
     match decoded.mnemonic() {
         Mnemonic::Imul | Mnemonic::Mul | Mnemonic::Mulx => Some(Unit::Multiply),
         Mnemonic::Div | Mnemonic::Idiv => Some(Unit::Divide),
+        // From memory, they have no vector register as operand.
+        Mnemonic::Cvtsd2si
+        | Mnemonic::Cvttsd2si
+        | Mnemonic::Cvtss2si
+        | Mnemonic::Cvttss2si
+        | Mnemonic::Vcvtsd2si
+        | Mnemonic::Vcvttsd2si
+        | Mnemonic::Vcvtss2si
+        | Mnemonic::Vcvttss2si => Some(Unit::FloatAdd),
         // A prefetch takes a load unit, and nothing waits for it.
         _ if is_prefetch(decoded.mnemonic()) => Some(Unit::Load),
         _ if accesses_memory && only_moves => None,
@@ -1319,10 +1328,11 @@ mod tests {
         assert_eq!(decode(&[0x74, 0x10]).reads(), [but_carry]); // je
         assert_eq!(decode(&[0x77, 0x10]).reads(), [FLAGS, but_carry]); // ja
         assert!(decode(&[0xfa]).writes().is_empty()); // cli
-        let carry_alone: [&[u8]; 5] = [
+        let carry_alone: [&[u8]; 6] = [
             &[0xf9],                               // stc
             &[0x48, 0x0f, 0xa3, 0xd8],             // bt %rbx, %rax
             &[0x48, 0xc1, 0xc0, 0x03],             // rol $3, %rax
+            &[0x48, 0xd1, 0xc0],                   // rol $1, %rax
             &[0x48, 0xc1, 0xd0, 0x03],             // rcl $3, %rax
             &[0x66, 0x48, 0x0f, 0x38, 0xf6, 0xc3], // adcx %rbx, %rax
         ];
@@ -1397,7 +1407,7 @@ mod tests {
     #[test]
     fn operations_with_latencies_of_their_own_are_recognised() {
         use crate::core::Operation as Own;
-        let expected: [(&[u8], Own); 20] = [
+        let expected: [(&[u8], Own); 27] = [
             (&[0x66, 0x0f, 0x3a, 0x44, 0xc1, 0], Own::Aes), // pclmulqdq $0, %xmm1, %xmm0
             (&[0xf3, 0x48, 0x0f, 0xb8, 0xc0], Own::PopulationCount),
             (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
@@ -1418,16 +1428,27 @@ mod tests {
             (&[0x66, 0x0f, 0x3a, 0x63, 0xc1, 0], Own::StringCompare), // pcmpistri $0, %xmm1, %xmm0
             (&[0xc4, 0xe2, 0x75, 0x36, 0xc2], Own::LanePermute), // vpermd %ymm2, %ymm1, %ymm0
             (&[0xc4, 0xe3, 0x7d, 0x39, 0xc1, 1], Own::LaneMove), // vextracti128 $1, %ymm0, %xmm1
+            (&[0xf2, 0x48, 0x0f, 0x2c, 0x07], Own::Convert), // cvttsd2si (%rdi), %rax
+            (&[0x66, 0x0f, 0x70, 0xc1, 1], Own::SimpleShuffle), // pshufd $1, %xmm1, %xmm0
+            (&[0x66, 0x0f, 0x60, 0xc1], Own::SimpleShuffle), // punpcklbw %xmm1, %xmm0
+            (&[0xc4, 0xe3, 0x79, 0x04, 0xc1, 1], Own::SimpleShuffle), // vpermilps $1, %xmm1, %xmm0
+            (&[0xc4, 0xe3, 0x7d, 0x4c, 0xc1, 0x20], Own::VariableBlend), // vpblendvb, four operands
+            (&[0xc4, 0xe3, 0x7d, 0x38, 0xc1, 1], Own::LaneWiden), // vinserti128 $1, %xmm1, %ymm0, %ymm0
+            (&[0xc4, 0xe2, 0x7d, 0x30, 0x07], Own::LaneWiden),    // vpmovzxbw (%rdi), %ymm0
         ];
         for (bytes, own) in expected {
             assert!(decode(bytes).takes_latency_of(own), "{bytes:02x?}");
         }
-        // div %rcx, lea 8(%rax), vfmadd231pd, pshufd $1, %xmm1, %xmm0
-        let others: [&[u8]; 4] = [
+        // div %rcx, lea 8(%rax), vfmadd231pd, pshufb %xmm1, %xmm0, vpermilps %xmm2, %xmm1, %xmm0,
+        // pblendvb %xmm0, %xmm1, %xmm0, vinserti128 $1, (%rdi), %ymm0, %ymm0
+        let others: [&[u8]; 7] = [
             &[0x48, 0xf7, 0xf1],
             &[0x48, 0x8d, 0x40, 0x08],
             &[0xc4, 0xe2, 0xed, 0xb8, 0xc1],
-            &[0x66, 0x0f, 0x70, 0xc1, 1],
+            &[0x66, 0x0f, 0x38, 0x00, 0xc1],
+            &[0xc4, 0xe2, 0x71, 0x0c, 0xc2],
+            &[0x66, 0x0f, 0x38, 0x10, 0xc1],
+            &[0xc4, 0xe3, 0x7d, 0x38, 0x07, 1],
         ];
         // vbroadcastss (%rdi), %ymm0 only loads.
         assert_eq!(decode(&[0xc4, 0xe2, 0x7d, 0x18, 0x07]).unit, None);

@@ -118,6 +118,21 @@ fn aliases() -> Vec<u64> {
     pages.flat_map(|page| (0..4).map(move |line| page * 32 + line)).collect()
 }
 
+/// Numbers of places in pairs of pages with the same physical page. In the first page of a pair, virtual and physical
+/// addresses select the same set of a cache whose ways have four pages, and in the second page they select different sets.
+fn pairs_of_pages() -> Vec<[u64; 2]> {
+    const PAGES: u64 = 125;
+    let pages = |number: u64| (place(number * 32).0 >> 12, physical(place(number * 32)).0 >> 12);
+    let is_same_set = |number: &u64| pages(*number).0 % 4 == pages(*number).1 % 4;
+    let first = (0..PAGES).filter(is_same_set);
+    let pair = |number: u64| {
+        let alias = (0..PAGES)
+            .find(|alias| pages(*alias).1 == pages(number).1 && !is_same_set(alias))?;
+        Some([number * 32, alias * 32])
+    };
+    first.filter_map(pair).take(2).collect()
+}
+
 /// The memory accesses of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -484,6 +499,16 @@ fn codes() -> impl Strategy<Value = Vec<Code>> {
     prop::collection::vec(code, 1..8)
 }
 
+/// Blocks of two lines or more in pages with the same physical page.
+fn codes_in_pairs_of_pages() -> impl Strategy<Value = Vec<Code>> {
+    let number = (prop::sample::select(pairs_of_pages()), 0usize..2, 0u64..3);
+    let number = number.prop_map(|(pages, page, line)| pages[page] + line);
+    let block = (number, prop::collection::vec(kind(), 17..24));
+    let block =
+        block.prop_map(|(number, kinds)| Code { place: number, kinds, repeated: None, stride: 0 });
+    prop::collection::vec(block, 4..8)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
@@ -525,7 +550,7 @@ proptest! {
     #[test]
     fn warming_of_a_virtually_indexed_l1i_on_fast_paths_equals_lookups_one_by_one(
         which in 0..MACHINES.len(),
-        codes in codes(),
+        codes in codes_in_pairs_of_pages(),
         steps in prop::collection::vec(step(), 1..250),
     ) {
         let mut model = with_large_ways(which);

@@ -82,7 +82,7 @@ impl InOrderCore {
             earliest: ReadyTime::default(),
             all_done: ReadyTime::default(),
             all_loaded: ReadyTime::default(),
-            loads: EntryQueue::new(model.data.load_entries),
+            loads: EntryQueue::new(model.data.load_entries.unwrap_or(1)),
         })
     }
 

@@ -143,20 +143,27 @@ pub enum Operation {
     AesKey,
     /// `sha1nexte`, `sha1msg1`, `sha256msg1` and the like.
     ShaMessage,
+    /// Shuffles within 128 bits that the instruction or its constant selects, such as `pshufd` and `punpcklbw`.
+    SimpleShuffle,
+    /// Blends by a mask in a fourth register, such as `vpblendvb`.
+    VariableBlend,
 }
 
 /// The number of kinds of [`Operation`].
-pub(super) const OPERATIONS: usize = 36;
+pub(super) const OPERATIONS: usize = 38;
 
 /// The operations that may occupy their unit for another time than the unit's other operations. The order is that of
 /// [`OperationLatencies::intervals`](super::OperationLatencies).
-pub(super) const OPERATIONS_WITH_INTERVAL: [Operation; 6] = [
+pub(super) const OPERATIONS_WITH_INTERVAL: [Operation; 9] = [
     Operation::FloatRoot,
     Operation::FloatFlags,
     Operation::StringCompare,
     Operation::DotProduct,
     Operation::DotProductDouble,
     Operation::HorizontalAdd,
+    Operation::VectorMultiply32,
+    Operation::Sha,
+    Operation::VariableBlend,
 ];
 
 /// The effect of an instruction other than reading and writing registers and memory.
@@ -595,10 +602,9 @@ impl Instruction {
         self.flags & FUSED != 0
     }
 
-    /// The number of the operation in [`OPERATIONS_WITH_INTERVAL`]. `None` for another instruction.
-    #[inline]
-    pub(super) fn interval_number(&self) -> Option<usize> {
-        OPERATIONS_WITH_INTERVAL.iter().position(|operation| self.is_operation(*operation))
+    /// Whether the instruction may occupy its unit for another time than other operations of the unit.
+    fn may_have_interval(&self) -> bool {
+        OPERATIONS_WITH_INTERVAL.iter().any(|operation| self.is_operation(*operation))
     }
 
     /// Whether the instruction is this operation.
@@ -736,7 +742,7 @@ impl Instruction {
         if self.repeats() {
             return Class::Repetition;
         }
-        if self.special != Special::None || self.streams() || self.interval_number().is_some() {
+        if self.special != Special::None || self.streams() || self.may_have_interval() {
             return Class::Any;
         }
         match (self.loads(), self.stores()) {

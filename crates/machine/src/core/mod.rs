@@ -347,7 +347,7 @@ impl Latencies {
             operations,
             specials,
             split_lock: single.split_lock_cycles.unwrap_or(0).into(),
-            forward: model.data.forward_cycles.into(),
+            forward: model.data.forward_cycles.unwrap_or(0).into(),
             interrupt: events.interrupt_cycles.into(),
             interrupt_drains_stores: events.interrupt_drains_stores,
         }

@@ -315,6 +315,8 @@ pub struct OperationLatencies {
     pub aes_cycles: Option<u32>,
     /// SHA rounds, such as `sha256rnds2`.
     pub sha_cycles: Option<u32>,
+    /// Cycles that a SHA round occupies its unit. `None`: the interval of the unit. Only cores with a window have it.
+    pub sha_interval_cycles: Option<u32>,
     /// `pcmpistri`, `pcmpistrm`, `pcmpestri`, `pcmpestrm`.
     pub string_compare_cycles: Option<u32>,
     /// Cycles that `pcmpistri` and the like occupy their unit. `None`: the interval of the unit. Only cores with a window
@@ -344,6 +346,8 @@ pub struct OperationLatencies {
     pub reciprocal_cycles: Option<u32>,
     /// `pmulld`. `None`: `vector_multiply_cycles`.
     pub vector_multiply32_cycles: Option<u32>,
+    /// Cycles that `pmulld` occupies its unit. `None`: the interval of a multiplication. Only cores with a window have it.
+    pub vector_multiply32_interval_cycles: Option<u32>,
     /// `ptest`, `vtestps`, `vtestpd`.
     pub vector_test_cycles: Option<u32>,
     /// Moves between halves of 256 bits: `vperm2i128`, `vextracti128` and the like.
@@ -358,6 +362,12 @@ pub struct OperationLatencies {
     pub aes_key_cycles: Option<u32>,
     /// `sha1nexte`, `sha1msg1`, `sha256msg1` and the like. `None`: `sha_cycles`.
     pub sha_message_cycles: Option<u32>,
+    /// Shuffles within 128 bits that the instruction or its constant selects, such as `pshufd` and `punpcklbw`.
+    pub shuffle_simple_cycles: Option<u32>,
+    /// Blends by a mask in a fourth register, such as `vpblendvb`. Blends of SSE take the latency of `vector`.
+    pub variable_blend_cycles: Option<u32>,
+    /// Cycles that such a blend occupies its unit. `None`: the interval of the unit. Only cores with a window have it.
+    pub variable_blend_interval_cycles: Option<u32>,
 }
 
 impl OperationLatencies {
@@ -409,6 +419,8 @@ impl OperationLatencies {
             ("vector_compare64_cycles", self.vector_compare64_cycles, Unit::Vector),
             ("aes_key_cycles", self.aes_key_cycles.or(self.aes_cycles), Unit::Shuffle),
             ("sha_message_cycles", self.sha_message_cycles.or(self.sha_cycles), Unit::Shuffle),
+            ("shuffle_simple_cycles", self.shuffle_simple_cycles, Unit::Shuffle),
+            ("variable_blend_cycles", self.variable_blend_cycles, Unit::Vector),
         ]
     }
 
@@ -423,6 +435,9 @@ impl OperationLatencies {
             ("dot_product_interval_cycles", self.dot_product_interval_cycles),
             ("dot_product_interval_cycles", self.dot_product_interval_cycles),
             ("horizontal_add_interval_cycles", self.horizontal_add_interval_cycles),
+            ("vector_multiply32_interval_cycles", self.vector_multiply32_interval_cycles),
+            ("sha_interval_cycles", self.sha_interval_cycles),
+            ("variable_blend_interval_cycles", self.variable_blend_interval_cycles),
         ]
     }
 }
@@ -432,16 +447,16 @@ impl OperationLatencies {
 #[serde(deny_unknown_fields)]
 pub struct DataModel {
     /// Entries of the load queue: loads that have entered and not retired. In an in-order core, loads whose data has not
-    /// arrived. A multithreaded core has no limit: 0.
+    /// arrived. `None` only in a multithreaded core, which has no limit.
     #[serde(default)]
-    pub load_entries: u32,
+    pub load_entries: Option<u32>,
     /// Entries of the store queue: stores that have entered and not drained to the cache.
     pub store_entries: u32,
     /// Line fill buffers: maximum number of outstanding misses.
     pub mshrs: u32,
-    /// Latency of store-to-load forwarding. A multithreaded core forwards nothing.
+    /// Latency of store-to-load forwarding. `None` only in a multithreaded core, which forwards nothing.
     #[serde(default)]
-    pub forward_cycles: u32,
+    pub forward_cycles: Option<u32>,
     /// Latency of forwarding into a vector register. `None`: `forward_cycles`.
     #[serde(default)]
     pub forward_vector_cycles: Option<u32>,
@@ -867,7 +882,7 @@ impl CoreModel {
                 load_entries: self.data.load_entries,
                 store_entries: self.data.store_entries,
                 mshrs: self.data.mshrs,
-                forward_cycles: self.data.forward_cycles.min(1),
+                forward_cycles: self.data.forward_cycles.map(|cycles| cycles.min(1)),
                 forward_vector_cycles: None,
                 forward_wide_cycles: None,
                 forward_again_cycles: 0,
@@ -911,12 +926,25 @@ impl CoreModel {
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         let field = |field: &str| format!("{name}.{field}");
         in_range(field("width"), self.width, 1, WIDTH_MAX)?;
-        let issue_width_max = if self.window.is_some() { WIDTH_MAX } else { self.width };
-        in_range(field("issue_width"), self.issue_width(), 1, issue_width_max)?;
+        in_range(field("issue_width"), self.issue_width(), 1, WIDTH_MAX)?;
+        if self.window.is_none() && self.issue_width() > self.width {
+            let problem = "exceeds width, which limits a core without a window: leave it out";
+            return refuse(field("issue_width"), problem);
+        }
         self.check_front(&field("front"))?;
         for (unit, model) in self.units.all() {
             let field = |part: &str| format!("{name}.units.{unit}.{part}");
-            in_range(field("count"), model.count, 1, self.units_max(&model))?;
+            in_range(field("count"), model.count, 1, WIDTH_MAX)?;
+            let count_max = self.units_max(&model);
+            if model.count > count_max {
+                let limit = if model.interval_cycles > 1 {
+                    "a core without a window has one unit of a kind with interval_cycles above 1"
+                } else {
+                    "a core without a window uses at most width"
+                };
+                let problem = format!("{} has no effect: {limit}. Set {count_max}", model.count);
+                return refuse(field("count"), problem);
+            }
             in_range(field("latency_cycles"), model.latency_cycles, 1, LATENCY_MAX)?;
             in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
         }
@@ -934,12 +962,15 @@ impl CoreModel {
             let field = format!("{name}.units.of.{operation}");
             in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
         }
-        if self.threads.is_none() {
-            in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
-        }
+        let needs = |part: &str, value: Option<u32>, minimum: u32, maximum: u32| match value {
+            Some(value) => in_range(field(part), value, minimum, maximum),
+            None if self.threads.is_some() => Ok(()),
+            None => refuse(field(part), "is missing"),
+        };
+        needs("data.load_entries", self.data.load_entries, 1, WINDOW_MAX)?;
+        needs("data.forward_cycles", self.data.forward_cycles, 0, LATENCY_MAX)?;
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
         in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
-        in_range(field("data.forward_cycles"), self.data.forward_cycles, 0, LATENCY_MAX)?;
         let data = &self.data;
         let vector = data.forward_vector_cycles.unwrap_or(0);
         in_range(field("data.forward_vector_cycles"), vector, 0, LATENCY_MAX)?;
@@ -962,7 +993,7 @@ impl CoreModel {
         in_range(field("data.vector_stores"), data.vector_stores.unwrap_or(1), 1, WIDTH_MAX)?;
         if let Some(strings) = &self.strings {
             if self.window.is_none() {
-                return refuse(field("strings"), "is for cores with a window");
+                return refuse(field("strings"), "is for cores with a window: leave it out");
             }
             strings.check(&field("strings"))?;
         }
@@ -1077,11 +1108,12 @@ impl CoreModel {
             ("data.alias_cycles", data.alias_cycles > 0),
             ("events.of.clflush_cycles", costs.clflush_cycles.is_some()),
             ("events.of.sfence_cycles", costs.sfence_cycles.is_some()),
-            ("units.store.latency_cycles", self.units.store.latency_cycles > 1),
         ];
         if self.window.is_none() {
-            let problem = "is for cores with a window";
+            let problem = "is for cores with a window: leave it out";
             refuse_stated(name, &needs_window, problem)?;
+            let store = [("units.store.latency_cycles", self.units.store.latency_cycles > 1)];
+            refuse_stated(name, &store, "must be 1 on a core without a window")?;
             let intervals = latencies.intervals().map(|(field, cycles)| (field, cycles.is_some()));
             refuse_stated(&format!("{name}.units.of"), &intervals, problem)?;
         }
@@ -1096,8 +1128,8 @@ impl CoreModel {
         };
         let needs_one_thread = [
             ("issue_width", self.issue_width.is_some()),
-            ("data.load_entries", data.load_entries > 0),
-            ("data.forward_cycles", data.forward_cycles > 0),
+            ("data.load_entries", data.load_entries.is_some()),
+            ("data.forward_cycles", data.forward_cycles.is_some()),
             ("front.queue_entries", front.queue_entries.is_some()),
             ("front.taken_ends_cycle", front.taken_ends_cycle),
             ("front.return_cycles", front.return_cycles > 0),
@@ -1109,11 +1141,12 @@ impl CoreModel {
             ("events.of.split_lock_cycles", self.events.of.split_lock_cycles.is_some()),
         ];
         if self.threads.is_some() {
-            refuse_stated(name, &needs_one_thread, "is for cores without threads")?;
+            refuse_stated(name, &needs_one_thread, "is for cores without threads: leave it out")?;
         }
         let fetches_one = self.width == 1 && front.decoded.is_none();
         let taken_ends = front.taken_ends_cycle && fetches_one;
-        refuse_if("front.taken_ends_cycle", taken_ends, "is for cores with a width of 2 or more")?;
+        let problem = "is for cores with a width of 2 or more: leave it out";
+        refuse_if("front.taken_ends_cycle", taken_ends, problem)?;
         let has_tage = matches!(predictor.direction, DirectionModel::Tage(_));
         let overruled = front.overruled_cycles > 0 && !has_tage;
         refuse_if("front.overruled_cycles", overruled, "needs predictor.direction.tage")?;

@@ -3,7 +3,7 @@
 //! There are about a thousand such instructions, so the start of the mnemonic decides. The first class of the list that
 //! fits counts.
 
-use iced_x86::{Instruction as X86, Register as X86Register};
+use iced_x86::{Instruction as X86, OpKind, Register as X86Register};
 
 use super::{crosses_register_kinds, mnemonic_text};
 use crate::core::{Operation, Unit};
@@ -23,6 +23,12 @@ enum Operands {
     BothKinds,
     /// A register of 256 bits or more.
     Wide,
+    /// A register of 256 bits or more, and no memory.
+    WideRegisters,
+    /// An immediate operand.
+    Constant,
+    /// Four operands, as blends with VEX codes have: the mask is one of them.
+    Four,
 }
 
 /// The start of mnemonics in lower case, without the V of vector extensions, and the class of such instructions.
@@ -50,6 +56,13 @@ const CLASSES: &[ClassRow] = &[
         Operands::Any,
         Unit::FloatAdd,
         Some(Operation::FloatFlags),
+    ),
+    // To a general register, also from memory.
+    (
+        &["cvtsd2si", "cvttsd2si", "cvtss2si", "cvttss2si"],
+        Operands::Any,
+        Unit::FloatAdd,
+        Some(Operation::Convert),
     ),
     (&["cvt"], Operands::BothKinds, Unit::FloatAdd, Some(Operation::Convert)),
     (&["cvt"], Operands::Any, Unit::FloatAdd, Some(Operation::VectorConvert)),
@@ -86,11 +99,27 @@ const CLASSES: &[ClassRow] = &[
         Some(Operation::LanePermute),
     ),
     (
-        &["insertf128", "inserti128", "broadcast", "pbroadcast", "pmovsx", "pmovzx"],
+        &["insertf128", "inserti128"],
+        Operands::WideRegisters,
+        Unit::Shuffle,
+        Some(Operation::LaneWiden),
+    ),
+    // From memory: a load of both halves, and a blend.
+    (&["insertf128", "inserti128"], Operands::Wide, Unit::Vector, None),
+    (
+        &["broadcast", "pbroadcast", "pmovsx", "pmovzx"],
         Operands::Wide,
         Unit::Shuffle,
         Some(Operation::LaneWiden),
     ),
+    (&["blendv", "pblendv"], Operands::Four, Unit::Vector, Some(Operation::VariableBlend)),
+    (
+        &["pshufd", "pshufl", "pshufh", "shufp", "punpck", "unpck"],
+        Operands::Any,
+        Unit::Shuffle,
+        Some(Operation::SimpleShuffle),
+    ),
+    (&["permil"], Operands::Constant, Unit::Shuffle, Some(Operation::SimpleShuffle)),
     (
         &[
             "pshuf",
@@ -106,6 +135,8 @@ const CLASSES: &[ClassRow] = &[
             "pbroadcast",
             "pmovsx",
             "pmovzx",
+            "psrldq",
+            "pslldq",
         ],
         Operands::Any,
         Unit::Shuffle,
@@ -132,9 +163,22 @@ fn has_operands(decoded: &X86, operands: Operands) -> bool {
     match operands {
         Operands::Any => true,
         Operands::BothKinds => crosses_register_kinds(decoded),
-        Operands::Wide => (0..decoded.op_count()).any(|operand| {
-            let register = decoded.op_register(operand);
-            register != X86Register::None && register.is_vector_register() && register.size() > 16
-        }),
+        Operands::Wide => has_wide_register(decoded),
+        Operands::WideRegisters => {
+            has_wide_register(decoded) && !has_operand_of(decoded, OpKind::Memory)
+        }
+        Operands::Constant => has_operand_of(decoded, OpKind::Immediate8),
+        Operands::Four => decoded.op_count() == 4,
     }
+}
+
+fn has_wide_register(decoded: &X86) -> bool {
+    (0..decoded.op_count()).any(|operand| {
+        let register = decoded.op_register(operand);
+        register != X86Register::None && register.is_vector_register() && register.size() > 16
+    })
+}
+
+fn has_operand_of(decoded: &X86, kind: OpKind) -> bool {
+    (0..decoded.op_count()).any(|operand| decoded.op_kind(operand) == kind)
 }

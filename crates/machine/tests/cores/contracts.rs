@@ -120,7 +120,7 @@ fn contract_8_a_full_scheduler_stops_what_is_behind_a_miss() {
 #[test]
 fn contract_9_a_load_takes_the_value_of_a_store_before_it() {
     let mut model = plain();
-    model.data.forward_cycles = 3;
+    model.data.forward_cycles = Some(3);
     model.units.load.latency_cycles = 4;
     // Value, store, load: the multiplication is done after 10, and the value 3 later.
     let forwarded = [operation(Unit::Multiply, 0, 0), store(15, 0, 0x1000), load(1, 15, 0x1000)];

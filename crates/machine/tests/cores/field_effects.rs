@@ -48,7 +48,7 @@ const UNITS: [Unit; 12] = [
     Unit::FloatAdd,
 ];
 
-const OPERATIONS: [(Unit, Operation); 36] = [
+const OPERATIONS: [(Unit, Operation); 38] = [
     (Unit::Shift, Operation::LeaThree),
     (Unit::Integer, Operation::BitCount),
     (Unit::Integer, Operation::BitScan),
@@ -85,6 +85,8 @@ const OPERATIONS: [(Unit, Operation); 36] = [
     (Unit::Vector, Operation::VectorCompare64),
     (Unit::Shuffle, Operation::AesKey),
     (Unit::Shuffle, Operation::ShaMessage),
+    (Unit::Shuffle, Operation::SimpleShuffle),
+    (Unit::Vector, Operation::VariableBlend),
 ];
 
 const SPECIALS: [Special; 22] = [

@@ -26,7 +26,7 @@ fn two_wide() -> CoreModel {
     model.front.queue_entries = Some(8);
     model.units.integer.count = 2;
     model.data.blocking = false;
-    (model.data.mshrs, model.data.store_entries, model.data.load_entries) = (4, 8, 64);
+    (model.data.mshrs, model.data.store_entries, model.data.load_entries) = (4, 8, Some(64));
     model
 }
 
@@ -226,7 +226,7 @@ fn contract_11_no_more_loads_miss_at_a_time_than_there_are_fill_buffers() {
 #[test]
 fn contract_12_a_load_waits_for_an_entry_of_the_load_queue() {
     let mut model = two_wide();
-    (model.data.load_entries, model.data.mshrs) = (4, 64);
+    (model.data.load_entries, model.data.mshrs) = (Some(4), 64);
     let counts = run(&model, &repeat(40, |number| load(number % 8, 15, FAR + 64 * number)), 100);
     // The data of a load arrives 101 cycles after its issue. The last load is the fourth of the tenth group.
     assert_eq!(counts.cycles, 9 * 101 + 3 + 1, "{counts:?}");
@@ -390,8 +390,8 @@ proptest! {
         (front.queue_entries, front.taken_ends_cycle) = (Some(queue_entries), taken_ends_cycle);
         (core_model.units.load.count, core_model.units.store.count) = (count, count);
         let data = &mut core_model.data;
-        (data.load_entries, data.store_entries, data.mshrs) = (entries, entries, mshrs);
-        data.forward_cycles = forward_cycles;
+        (data.load_entries, data.store_entries, data.mshrs) = (Some(entries), entries, mshrs);
+        data.forward_cycles = Some(forward_cycles);
         let mut system_model = SystemModel::parse(R4400).expect("a good model");
         system_model.core = Some(core_model.clone());
         prop_assert!(system_model.blocking().is_ok());

@@ -2,7 +2,8 @@
 //!
 //! Figures: scheduling models of LLVM 19 (`llvm-mca -instruction-tables`, processors `znver3`, `znver4` and
 //! `sapphirerapids`), and for single instructions uops.info, or OSACA's data of a Zen 4. Sources of the models' own fields
-//! are next to them in `machines/*.toml`. One field serves several instructions, so figures may be missed by a little.
+//! are next to them in `machines/*.toml`: most fields have their values from the same figures, so the test checks that
+//! decoder and core apply them. One field serves several instructions: `MISSED` lists the figures that a model misses.
 
 use crate::kernels::{ZEN3, ZEN4, code, thousandths};
 
@@ -42,8 +43,8 @@ const LATENCIES: &[(&str, &[u8], [u64; 3])] = &[
     ("pmulld %xmm0,%xmm0", &[0x66, 0x0f, 0x38, 0x40, 0xc0], [3, 3, 10]),
     ("pmuludq %xmm0,%xmm0", &[0x66, 0x0f, 0xf4, 0xc0], [3, 3, 5]),
     ("pmaddwd %xmm0,%xmm0", &[0x66, 0x0f, 0xf5, 0xc0], [3, 3, 5]),
-    ("pcmpistrm $0,%xmm0,%xmm0", &[0x66, 0x0f, 0x3a, 0x62, 0xc0, 0x00], [6, 6, 11]),
-    ("pcmpestrm $0,%xmm0,%xmm0", &[0x66, 0x0f, 0x3a, 0x60, 0xc0, 0x00], [6, 6, 11]),
+    ("pcmpistrm $0,%xmm0,%xmm0", &[0x66, 0x0f, 0x3a, 0x62, 0xc0, 0x00], [6, 7, 11]),
+    ("pcmpestrm $0,%xmm0,%xmm0", &[0x66, 0x0f, 0x3a, 0x60, 0xc0, 0x00], [6, 7, 11]),
     ("pcmpgtq %xmm1,%xmm0", &[0x66, 0x0f, 0x38, 0x37, 0xc1], [1, 2, 3]),
     ("pcmpeqd %xmm1,%xmm0", &[0x66, 0x0f, 0x76, 0xc1], [1, 1, 1]),
     ("paddd %xmm0,%xmm0", &[0x66, 0x0f, 0xfe, 0xc0], [1, 1, 1]),
@@ -51,15 +52,41 @@ const LATENCIES: &[(&str, &[u8], [u64; 3])] = &[
     ("vpermq $1,%ymm0,%ymm0", &[0xc4, 0xe3, 0xfd, 0x00, 0xc0, 0x01], [6, 4, 3]),
     ("vpermps %ymm0,%ymm0,%ymm0", &[0xc4, 0xe2, 0x7d, 0x16, 0xc0], [7, 4, 3]),
     ("vperm2i128 $1,%ymm0,%ymm0,%ymm0", &[0xc4, 0xe3, 0x7d, 0x46, 0xc0, 0x01], [3, 3, 3]),
-    ("vextracti128 $1,%ymm0,%xmm0", &[0xc4, 0xe3, 0x7d, 0x39, 0xc0, 0x01], [4, 3, 3]),
+    ("vextracti128 $1,%ymm0,%xmm0", &[0xc4, 0xe3, 0x7d, 0x39, 0xc0, 0x01], [4, 4, 3]),
     ("vinserti128 $1,%xmm0,%ymm0,%ymm0", &[0xc4, 0xe3, 0x7d, 0x38, 0xc0, 0x01], [2, 1, 3]),
     ("vpbroadcastd %xmm0,%ymm0", &[0xc4, 0xe2, 0x7d, 0x58, 0xc0], [2, 1, 3]),
+    ("pshufd $1,%xmm0,%xmm0", &[0x66, 0x0f, 0x70, 0xc0, 0x01], [1, 1, 1]),
+    ("punpckldq %xmm0,%xmm0", &[0x66, 0x0f, 0x62, 0xc0], [1, 1, 1]),
+    ("pshufb %xmm0,%xmm0", &[0x66, 0x0f, 0x38, 0x00, 0xc0], [1, 2, 1]),
+    ("psrldq $1,%xmm0", &[0x66, 0x0f, 0x73, 0xd8, 0x01], [1, 2, 1]),
+    ("vpblendvb %xmm0,%xmm0,%xmm0,%xmm0", &[0xc4, 0xe3, 0x79, 0x4c, 0xc0, 0x00], [1, 1, 3]),
     ("aesenc %xmm0,%xmm0", &[0x66, 0x0f, 0x38, 0xdc, 0xc0], [4, 4, 3]),
     ("aesimc %xmm0,%xmm0", &[0x66, 0x0f, 0x38, 0xdb, 0xc0], [4, 4, 8]),
     ("pclmulqdq $1,%xmm0,%xmm0", &[0x66, 0x0f, 0x3a, 0x44, 0xc0, 0x01], [4, 4, 3]),
     ("sha256rnds2 %xmm0,%xmm1,%xmm1", &[0x0f, 0x38, 0xcb, 0xc9], [4, 4, 4]),
     ("sha256msg1 %xmm0,%xmm0", &[0x0f, 0x38, 0xcc, 0xc0], [2, 2, 5]),
     ("sha1msg2 %xmm0,%xmm0", &[0x0f, 0x38, 0xca, 0xc0], [1, 1, 6]),
+];
+
+/// The model, the instruction and its cycles, where a model has one field for instructions with different latencies.
+const MISSED: &[(&str, &str, u64)] = &[
+    ("zen3", "mpsadbw $1,%xmm0,%xmm0", 3),
+    ("zen3", "vpermd %ymm0,%ymm0,%ymm0", 6),
+    ("zen3", "vpermps %ymm0,%ymm0,%ymm0", 6),
+    ("zen3", "vextracti128 $1,%ymm0,%xmm0", 3),
+    ("zen3", "vinserti128 $1,%xmm0,%ymm0,%ymm0", 1),
+    ("zen3", "vpbroadcastd %xmm0,%ymm0", 1),
+    ("zen3", "sha1msg2 %xmm0,%xmm0", 2),
+    ("zen4", "mpsadbw $1,%xmm0,%xmm0", 3),
+    ("zen4", "pcmpistrm $0,%xmm0,%xmm0", 6),
+    ("zen4", "pcmpestrm $0,%xmm0,%xmm0", 6),
+    ("zen4", "vextracti128 $1,%ymm0,%xmm0", 3),
+    ("zen4", "sha1msg2 %xmm0,%xmm0", 2),
+    ("emerald-rapids", "mpsadbw $1,%xmm0,%xmm0", 3),
+    ("emerald-rapids", "phminposuw %xmm0,%xmm0", 3),
+    ("emerald-rapids", "cvtdq2ps %xmm0,%xmm0", 5),
+    ("emerald-rapids", "aesimc %xmm0,%xmm0", 7),
+    ("emerald-rapids", "sha1msg2 %xmm0,%xmm0", 5),
 ];
 
 #[test]
@@ -71,8 +98,12 @@ fn a_chain_of_an_instruction_takes_its_published_latency() {
         for (instruction, bytes, latencies) in LATENCIES {
             let (cycles, published) =
                 (thousandths(text, &code(&[bytes])), latencies[index] * 1_000);
-            if cycles.abs_diff(published) > 1_100.max(published / 6) {
-                wrong.push(format!("{name}: {instruction}: {cycles}, published {published}"));
+            let missed = MISSED.iter().find(|row| (row.0, row.1) == (name, *instruction));
+            let expected = missed.map_or(published, |row| row.2 * 1_000);
+            if cycles.abs_diff(expected) > 100 {
+                wrong.push(format!(
+                    "{name}: {instruction}: {cycles}, expected {expected}, published {published}"
+                ));
             }
         }
     }
@@ -87,16 +118,24 @@ fn independent_instructions_take_their_published_throughput() {
     let copy: &[u8] = &[0x0f, 0x28, 0xc2]; // movaps %xmm2, %xmm0
     let dot: &[u8] = &[0x66, 0x0f, 0x3a, 0x40, 0xc1, 0x01];
     let horizontal: &[u8] = &[0xf2, 0x0f, 0x7c, 0xc1]; // haddps %xmm1, %xmm0
-    let kernels: [(&[&[u8]], [u64; 3]); 3] = [
-        (&[compare], [2_000, 2_000, 3_000]),
-        (&[copy, dot], [4_000, 4_000, 1_670]),
-        (&[copy, horizontal], [2_000, 2_000, 2_000]),
+    let multiply: &[u8] = &[0x66, 0x0f, 0x38, 0x40, 0xc1]; // pmulld %xmm1, %xmm0
+    let blend: &[u8] = &[0xc4, 0xe3, 0x71, 0x4c, 0xc2, 0x30]; // vpblendvb %xmm3, %xmm2, %xmm1, %xmm0
+    let sha_copy: &[u8] = &[0x0f, 0x28, 0xca]; // movaps %xmm2, %xmm1
+    let sha: &[u8] = &[0x0f, 0x38, 0xcb, 0xcb]; // sha256rnds2 %xmm0, %xmm3, %xmm1
+    let kernels: [(&[&[u8]], [Option<u64>; 3]); 6] = [
+        (&[compare], [Some(2_000), Some(2_000), Some(3_000)]),
+        (&[copy, dot], [Some(4_000), Some(4_000), Some(1_670)]),
+        (&[copy, horizontal], [Some(2_000), Some(2_000), Some(2_000)]),
+        (&[copy, multiply], [Some(500), Some(500), Some(1_000)]),
+        (&[blend], [Some(250), Some(250), Some(1_000)]),
+        (&[sha_copy, sha], [Some(2_000), Some(2_000), None]), // no source for Intel's cores
     ];
     for (index, text) in [ZEN3, ZEN4, EMERALD_RAPIDS].into_iter().enumerate() {
         for (body, published) in &kernels {
+            let Some(published) = published[index] else { continue };
             let cycles = thousandths(text, &code(body));
-            let distance = cycles.abs_diff(published[index]);
-            assert!(distance * 6 <= published[index], "{index}: {body:02x?}: {cycles}");
+            let distance = cycles.abs_diff(published);
+            assert!(distance * 6 <= published, "{index}: {body:02x?}: {cycles}");
         }
     }
 }

@@ -25,8 +25,8 @@ pub fn any_core() -> impl Strategy<Value = CoreModel> {
             let mut model = model(ALL[which].1);
             (model.units.integer, model.units.multiply) = (units.0, units.1);
             (model.units.divide, model.units.load, model.units.store) = (units.2, units.3, units.4);
-            (model.data.load_entries, model.data.store_entries) = (data.0, data.1);
-            (model.data.mshrs, model.data.forward_cycles) = (data.2, data.3);
+            (model.data.load_entries, model.data.store_entries) = (Some(data.0), data.1);
+            (model.data.mshrs, model.data.forward_cycles) = (data.2, Some(data.3));
             model.front.follows_stack = follows_stack;
             if let Some(ports) = &mut model.units.ports {
                 let integer = &mut model.units.integer;
@@ -44,7 +44,7 @@ pub fn any_core() -> impl Strategy<Value = CoreModel> {
                 model.units.store.latency_cycles = 1;
             }
             if model.threads.is_some() {
-                (model.data.load_entries, model.data.forward_cycles) = (0, 0);
+                (model.data.load_entries, model.data.forward_cycles) = (None, None);
             }
             if let Some(of_it) = &mut model.window {
                 of_it.reorder_entries = model.width + window.0;
@@ -98,7 +98,7 @@ fn slower(model: &CoreModel, seed: u64, (unit, more, far_cycles): (usize, u32, u
     let (mut of_unit, mut of_branch, mut of_event) = (model.clone(), model.clone(), model.clone());
     units(&mut of_unit)[unit].latency_cycles += more;
     // Forwarding from a store is no faster than a load.
-    of_unit.data.forward_cycles = of_unit.units.load.latency_cycles;
+    of_unit.data.forward_cycles = Some(of_unit.units.load.latency_cycles);
     of_branch.front.mispredict_cycles += more;
     of_event.events.serialise_cycles += more;
     of_event.events.interrupt_cycles += more;
@@ -134,7 +134,7 @@ proptest! {
         seed: u64, unit in 0usize..10, more in 1u32..50, far_cycles in 0u64..200,
     ) {
         let mut model = without_choice();
-        model.data.forward_cycles = model.units.load.latency_cycles;
+        model.data.forward_cycles = Some(model.units.load.latency_cycles);
         let [as_it_is, slower @ ..] = slower(&model, seed, (unit, more, far_cycles));
         prop_assert!(slower.iter().all(|cycles| *cycles >= as_it_is), "{} {:?}", as_it_is, slower);
     }
@@ -146,7 +146,7 @@ proptest! {
     ) {
         let (_, text) = ALL.iter().find(|(name, _)| *name == which).expect("a name");
         let mut model = model(text);
-        model.data.forward_cycles = model.units.load.latency_cycles;
+        model.data.forward_cycles = Some(model.units.load.latency_cycles);
         let [as_it_is, slower @ ..] = slower(&model, seed, (unit, more, far_cycles));
         prop_assert!(slower.iter().all(|cycles| *cycles >= as_it_is), "{} {:?}", as_it_is, slower);
     }

@@ -113,7 +113,7 @@ fn a_field_without_an_effect_on_the_kind_of_core_is_refused() {
             let error = SystemModel::parse(&text).expect_err(stated);
             assert_eq!(
                 (error.field, &*error.problem),
-                (path.clone(), "is for cores with a window")
+                (path.clone(), "is for cores with a window: leave it out")
             );
         }
     };
@@ -148,6 +148,9 @@ fn a_field_without_an_effect_on_the_kind_of_core_is_refused() {
         "string_compare_interval",
         "dot_product_interval",
         "horizontal_add_interval",
+        "vector_multiply32_interval",
+        "sha_interval",
+        "variable_blend_interval",
     ] {
         refused_in_order("[core.units.of]", &format!("{field}_cycles = 90"));
     }
@@ -190,23 +193,54 @@ fn a_field_without_the_field_that_it_needs_is_refused() {
         ("[core.front]", "return_cycles = 1"),
         ("[core.data]", "load_entries = 1"),
         ("[core.data]", "forward_cycles = 3"),
+        ("[core.data]", "forward_cycles = 0"),
     ] {
         let (field, _) = stated.split_once(" = ").expect("a field and a value");
         assert_eq!(
             refused(t1, table, &format!("{table}\n{stated}")),
-            format!("{}.{field}: is for cores without threads", table.trim_matches(['[', ']']))
+            format!(
+                "{}.{field}: is for cores without threads: leave it out",
+                table.trim_matches(['[', ']'])
+            )
         );
     }
     let (_, r4400) = ALL.iter().find(|(name, _)| *name == "r4400-1994").expect("it is there");
     assert_eq!(
         refused(r4400, "[core.front]", "[core.front]\ntaken_ends_cycle = true"),
-        "core.front.taken_ends_cycle: is for cores with a width of 2 or more"
+        "core.front.taken_ends_cycle: is for cores with a width of 2 or more: leave it out"
     );
     assert_eq!(
         refused(r4400, "issue_width = 1", "issue_width = 2"),
-        "core.issue_width: 2 is not in 1..=1"
+        "core.issue_width: exceeds width, which limits a core without a window: leave it out"
     );
-    assert_eq!(refused(MXS, "queue_entries = 4", ""), "core.front.queue_entries: is missing");
+    for (field, stated) in [
+        ("core.front.queue_entries", "queue_entries = 4"),
+        ("core.data.load_entries", "load_entries = 32"),
+        ("core.data.forward_cycles", "forward_cycles = 2"),
+    ] {
+        assert_eq!(refused(MXS, stated, ""), format!("{field}: is missing"));
+    }
+}
+
+#[test]
+fn units_without_an_effect_are_refused_with_the_value_to_set() {
+    let (_, r4400) = ALL.iter().find(|(name, _)| *name == "r4400-1994").expect("it is there");
+    assert_eq!(
+        refused(
+            r4400,
+            "store = { count = 1, latency_cycles = 1",
+            "store = { count = 1, latency_cycles = 3"
+        ),
+        "core.units.store.latency_cycles: must be 1 on a core without a window"
+    );
+    assert_eq!(
+        refused(r4400, "integer = { count = 1", "integer = { count = 2"),
+        "core.units.integer.count: 2 has no effect: a core without a window uses at most width. Set 1"
+    );
+    assert_eq!(
+        refused(r4400, "divide = { count = 1", "divide = { count = 16"),
+        "core.units.divide.count: 16 is not in 1..=15"
+    );
 }
 
 #[test]

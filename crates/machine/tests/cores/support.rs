@@ -25,9 +25,9 @@ pub fn plain() -> CoreModel {
     model.front.btb_miss_cycles = 0;
     model.front.taken_ends_cycle = false;
     model.data.mshrs = 64;
-    model.data.load_entries = 512;
+    model.data.load_entries = Some(512);
     model.data.store_entries = 512;
-    model.data.forward_cycles = 1;
+    model.data.forward_cycles = Some(1);
     model.units.load.latency_cycles = 1;
     model.units.load.count = 4;
     model.units.store.count = 4;

@@ -20,7 +20,8 @@ mod warming;
 use super::forwarding::Forwarding;
 use super::front_end::InstructionTimes;
 use super::instruction::{
-    Class, Instruction, OPERATIONS_WITH_INTERVAL, REGISTERS, Register, Template, register_index,
+    Class, Instruction, OPERATIONS_WITH_INTERVAL, REGISTERS, Register, Template, UNITS,
+    register_index,
 };
 use super::load_banks::LoadBanks;
 use super::model::{CoreModel, WindowModel};
@@ -29,7 +30,7 @@ use super::single_thread::{CommonParts, SingleThreadCore};
 use super::stages::{EntryQueue, WidthLimiter};
 use super::store_buffer::StoreBuffer;
 use super::strings::Strings;
-use super::{Access, Accesses, ExecutedBlock, Memory};
+use super::{Access, Accesses, ExecutedBlock, LATENCIES, Memory};
 use crate::counts::Instructions;
 use crate::cycle::Cycle;
 pub use warming::Warmed;
@@ -61,8 +62,8 @@ pub struct OutOfOrderCore {
     /// Latencies of loads, by [`Instruction::load_form`].
     load_latencies: [u64; 4],
     forwarding: Option<Box<Forwarding>>,
-    /// For each of [`OPERATIONS_WITH_INTERVAL`], the cycles that it occupies its unit. `None`: the interval of the unit.
-    operation_intervals: [Option<u32>; OPERATIONS_WITH_INTERVAL.len()],
+    /// Cycles that an operation occupies its unit, by the number of its latency. `None`: the interval of the unit.
+    operation_intervals: [Option<u32>; LATENCIES],
     /// Latency of forwarding into a vector register, cycles.
     forward_vector: u64,
     /// Latency of forwarding more than 16 bytes, cycles.
@@ -87,6 +88,16 @@ pub struct OutOfOrderCore {
     warmed: Instructions,
 }
 
+/// Cycles that each operation occupies its unit, by the number of its latency. `None`: the interval of the unit.
+fn operation_intervals(model: &CoreModel) -> [Option<u32>; LATENCIES] {
+    let mut intervals = [None; LATENCIES];
+    for (operation, (_, cycles)) in OPERATIONS_WITH_INTERVAL.iter().zip(model.units.of.intervals())
+    {
+        intervals[UNITS + *operation as usize] = cycles;
+    }
+    intervals
+}
+
 impl OutOfOrderCore {
     /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
     /// or `None` if the model executes in order. `data_line_bytes` is the line size of its L1D, a
@@ -94,7 +105,7 @@ impl OutOfOrderCore {
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
         let window: &WindowModel = model.window.as_ref()?;
-        let forward = u64::from(model.data.forward_cycles);
+        let forward = u64::from(model.data.forward_cycles.unwrap_or(0));
         let forward_vector = model.data.forward_vector_cycles.map_or(forward, u64::from);
         let stores = StoreBuffer::new(model.data.store_entries, model.units.store.count)
             .one_line_per_cycle(model.data.stores_one_line_per_cycle, model.data.stores_any_of_line)
@@ -125,7 +136,7 @@ impl OutOfOrderCore {
                 )
             }),
             forwarding: Forwarding::new(model),
-            operation_intervals: model.units.of.intervals().map(|(_, cycles)| cycles),
+            operation_intervals: operation_intervals(model),
             forward_vector,
             forward_wide: model.data.forward_wide_cycles.map_or(forward_vector, u64::from),
             forward_again: model.data.forward_again_cycles.into(),
@@ -133,7 +144,7 @@ impl OutOfOrderCore {
             entering: WidthLimiter::new(model.width),
             ports: PortScheduler::new(model),
             reorder: EntryQueue::new(window.reorder_entries),
-            loads: EntryQueue::new(model.data.load_entries),
+            loads: EntryQueue::new(model.data.load_entries.unwrap_or(1)),
             unresolved: vec![Cycle::START; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([Cycle::START; REGISTERS]),
             addresses_known: Cycle::START,

@@ -9,7 +9,7 @@ use super::store::StoreTimes;
 use crate::core::front_end::{Fetched, InstructionTimes};
 use crate::core::instruction::{Instruction, REGISTERS, Special, Template, register_index};
 use crate::core::retirement::{CycleRange, StallCauses};
-use crate::core::{Access, Memory};
+use crate::core::{Access, LATENCIES, Memory};
 use crate::cycle::Cycle;
 
 /// The ready times of the registers that an instruction reads.
@@ -209,7 +209,7 @@ impl OutOfOrderCore {
 
     /// Cycles that an instruction occupies its unit. `None`: the interval of the unit.
     fn single_interval(&self, instruction: &Instruction) -> Option<u32> {
-        self.operation_intervals[instruction.interval_number()?]
+        self.operation_intervals[usize::from(instruction.latency) % LATENCIES]
     }
 
     /// Sets the ready time of an instruction's results to `executed`, and of the registers that it changes as a
