@@ -126,8 +126,8 @@ fn pairs_of_pages() -> Vec<[u64; 2]> {
     let is_same_set = |number: &u64| pages(*number).0 % 4 == pages(*number).1 % 4;
     let first = (0..PAGES).filter(is_same_set);
     let pair = |number: u64| {
-        let alias = (0..PAGES)
-            .find(|alias| pages(*alias).1 == pages(number).1 && !is_same_set(alias))?;
+        let alias =
+            (0..PAGES).find(|alias| pages(*alias).1 == pages(number).1 && !is_same_set(alias))?;
         Some([number * 32, alias * 32])
     };
     first.filter_map(pair).take(2).collect()
