@@ -110,6 +110,9 @@ fn a_chain_of_an_instruction_takes_its_published_latency() {
     assert!(wrong.is_empty(), "thousandths of a cycle: {wrong:#?}");
 }
 
+/// Instructions, and the thousandths of a cycle that they take on each processor. `None`: no source has a figure.
+type Throughput<'a> = (&'a [&'a [u8]], [Option<u64>; 3]);
+
 /// Operations that occupy their unit for several cycles: one in so many cycles, in thousandths.
 #[test]
 fn independent_instructions_take_their_published_throughput() {
@@ -122,7 +125,7 @@ fn independent_instructions_take_their_published_throughput() {
     let blend: &[u8] = &[0xc4, 0xe3, 0x71, 0x4c, 0xc2, 0x30]; // vpblendvb %xmm3, %xmm2, %xmm1, %xmm0
     let sha_copy: &[u8] = &[0x0f, 0x28, 0xca]; // movaps %xmm2, %xmm1
     let sha: &[u8] = &[0x0f, 0x38, 0xcb, 0xcb]; // sha256rnds2 %xmm0, %xmm3, %xmm1
-    let kernels: [(&[&[u8]], [Option<u64>; 3]); 6] = [
+    let kernels: [Throughput<'_>; 6] = [
         (&[compare], [Some(2_000), Some(2_000), Some(3_000)]),
         (&[copy, dot], [Some(4_000), Some(4_000), Some(1_670)]),
         (&[copy, horizontal], [Some(2_000), Some(2_000), Some(2_000)]),
