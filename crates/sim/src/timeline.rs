@@ -203,13 +203,17 @@ impl<'a, 'b> Intervals<'a, 'b> {
 
     fn apply(&mut self, change: &ContextTransition) {
         let (at, task) = (change.at_cycles, whole_task(change.task));
+        let is_it = |open: &Open| open.context == change.context;
         if self.task.is_none_or(|open| open.context != task) {
             self.switch_to(task, at);
+            // The task goes on in the context in which it was switched out.
+            if self.stack.last().is_some_and(is_it) {
+                return;
+            }
         }
         if whole_task(change.context) == task {
             return self.close_down_to(0, at);
         }
-        let is_it = |open: &Open| open.context == change.context;
         if let Some(position) = self.stack.iter().rposition(is_it) {
             if position + 1 < self.stack.len() {
                 return self.close_down_to(position + 1, at);

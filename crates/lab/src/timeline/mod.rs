@@ -190,6 +190,8 @@ impl Timeline {
             events.extend(cpu.events);
             requests.extend(cpu.requests);
         }
+        // Both benches write an event at its end, so of two events with the same times the outer one comes later.
+        events.reverse();
         events.sort_by_key(|event| (event.cpu, event.start_ns, u64::MAX - event.end_ns));
         requests.sort_by_key(|request| (request.cpu, request.at_ns));
         let arrows = joined(requests, &events);
