@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, PreEscaped, html};
 use record::Run;
 
-use super::sweep::{absences, answers_section};
+use super::sweep::{absences, answers_section, footer, text_of};
 use super::{SCRIPT, head, tables, theme};
 use crate::escape::plain;
 
@@ -57,16 +57,10 @@ pub fn fleet_page(page: FleetPage<'_>) -> String {
                         (absences(report))
                     }
                 }
-                footer {
-                    p {
-                        "Made by " code { (plain(command)) } " from the runs of the fleet alone. "
-                        "A dash (–) is a number that was not measured; it is never zero."
-                    }
-                }
+                (footer(command, "fleet"))
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     };
-    // HTML does not allow these two characters, but a name may contain them.
-    document.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+    text_of(document)
 }

@@ -109,18 +109,29 @@ fn document(
                         (absences(report))
                     }
                 }
-                footer {
-                    p {
-                        "Made by " code { (plain(command)) } " from the runs of the sweep alone. "
-                        "A dash (–) is a number that was not measured; it is never zero."
-                    }
-                }
+                (footer(command, "sweep"))
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     };
-    // HTML does not allow these two characters, but a file name may contain them.
-    markup.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+    text_of(markup)
+}
+
+/// How the page was made. `source`: what has the runs, `sweep` or `fleet`.
+pub(super) fn footer(command: &str, source: &str) -> Markup {
+    html! {
+        footer {
+            p {
+                "Made by " code { (plain(command)) } " from the runs of the " (source) " alone. "
+                "A dash (–) is a number that was not measured; it is never zero."
+            }
+        }
+    }
+}
+
+/// The text of a page, with a replacement for two characters that HTML does not allow, but names may contain.
+pub(super) fn text_of(page: Markup) -> String {
+    page.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 /// The links to the sections, and the choice of colours.
