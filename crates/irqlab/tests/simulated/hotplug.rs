@@ -205,7 +205,8 @@ fn a_cpu_that_goes_offline_is_measured_until_then() {
     filled_until_it_left(&run(&ended.out, "footprint"));
 }
 
-/// The first window loses no CPU, and no event: a softirq that is preempted loses its end.
+/// The first window loses no CPU. A softirq that is preempted loses its end, and is counted: when one is preempted depends on
+/// the program's length, so a few may be.
 const REAL_TIME_SCRIPT: &str = "\
 irqlab services -q --out whole -- $sh \"ls -lR /proc/sys > /dev/null\" > /dev/null; run whole
 irqlab services -q --out served -- $sh \". /tmp/interrupted; echo 0 > $c\" > /dev/null; run served; on
@@ -226,7 +227,8 @@ fn a_kernel_with_preempt_rt_measures_a_cpu_until_then_too() {
     let complete = run(&ended.out, "whole");
     assert!(complete["host"].to_string().contains("-rt-"), "{}", complete["host"]);
     assert_eq!(complete["complete"], true);
-    assert_eq!(complete["observer"]["events_lost"], 0);
+    let observed = |key: &str| complete["observer"][key].as_u64().expect(key);
+    assert!(observed("events_lost") * 100 <= observed("events"), "{}", complete["observer"]);
     assert_eq!(complete["warnings"], serde_json::json!([]), "{complete}");
     assert!(rows(&complete, "agreement").iter().all(|line| line["agrees"] == true), "{complete}");
     served_until_it_left(&run(&ended.out, "served"));

@@ -14,7 +14,7 @@ fn times_of_victims_add_up_and_nothing_else_changes() {
         return;
     }
     let run = |options: &[&str], table: &str| {
-        let line = "handlers --on sim -q --load idle --rate high --stimulus disk -d 50ms \
+        let line = "handlers --on sim -q --load busy --rate high --stimulus disk -d 50ms \
                     --disk virtio-blk,latency=100us --format csv --table";
         let words = line.split_whitespace().chain([table]).chain(options.iter().copied());
         let run = workspace.run(&words.collect::<Vec<_>>());
