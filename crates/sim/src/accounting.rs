@@ -33,6 +33,10 @@ use crate::{Result, SimError};
 pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
+/// Why a record without all rows is not used.
+const RECORD_FULL: &str =
+    "there are more spans or markers than a record has room for (choose a shorter window)";
+
 /// The label of a CPU's warnings. It is empty because these warnings do not name a region.
 const ALL_REGIONS: &str = "";
 
@@ -319,8 +323,16 @@ impl Accounting {
     /// reason is in [`Accounting::broken`].
     ///
     /// Fails when records contradict each other: rows of a region that was not opened, CPUs that the machine does not have,
-    /// contexts that do not exist.
+    /// contexts that do not exist. Fails with [`RECORD_FULL`] if they only seem to, because the record had no room for the
+    /// rows of regions, which come last.
     pub(crate) fn of_record(stream: &Stream) -> Result<Accounting> {
+        match Accounting::of_consistent_record(stream) {
+            Err(_) if stream.end.truncated => Err(bad(RECORD_FULL)),
+            result => result,
+        }
+    }
+
+    fn of_consistent_record(stream: &Stream) -> Result<Accounting> {
         let has_feature = |feature: u32| stream.header.features & feature != 0;
         let parsed =
             parse(stream).map_err(|position| bad(&format!("record {position} does not fit")))?;
@@ -344,8 +356,7 @@ impl Accounting {
             ..Accounting::default()
         };
         if stream.end.truncated {
-            let reason = "there are more spans or markers than a record has room for (choose a shorter window)";
-            accounting.broken.push(reason.to_owned());
+            accounting.broken.push(RECORD_FULL.to_owned());
         }
         (accounting.shadow_caches, accounting.miss_curves) = shadow_caches(&parsed);
         accounting.misses = misses(&parsed);
@@ -971,6 +982,15 @@ mod tests {
         let code = context.code();
         let inside = at_close;
         Record::KernelCount(KernelCount { cpu: 0, region: 1, at_close, code, value, inside })
+    }
+
+    #[test]
+    fn a_record_without_room_for_the_rows_of_its_regions_is_full_and_not_contradictory() {
+        let mut stream = stream(1, vec![span(0, KernelContext::Idle)]);
+        let reason = |stream: &Stream| Accounting::of_record(stream).unwrap_err().to_string();
+        assert!(reason(&stream).ends_with("belongs to no region"), "{}", reason(&stream));
+        stream.end.truncated = true;
+        assert!(reason(&stream).ends_with(RECORD_FULL), "{}", reason(&stream));
     }
 
     #[test]

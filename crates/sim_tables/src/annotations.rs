@@ -94,7 +94,7 @@ fn key_columns<'a>() -> Columns<'a, Place> {
 /// Returns the column of the address of a place.
 fn address_column<'a>() -> Columns<'a, Place> {
     column("address", "Its address, where there is one.")
-        .text(|place: &Place| place.address.map(|address| format!("{address:#x}")))
+        .text(|row: &Place| row.address.map(|address| format!("{address:#x}")))
 }
 
 /// Returns the table `annotations`: a row for all CPUs and a row for each CPU.
@@ -102,7 +102,7 @@ fn hits(annotations: &Annotations, accounting: &Accounting) -> Table {
     // Without a model a cycle is an instruction.
     let has_model = accounting.has_model();
     let cycles = move |row: &spans::Row, cycles: fn(&ContextUse) -> u64| {
-        row.used.as_ref().filter(|_| has_model).map(cycles)
+        has_model.then_some(row.used.as_ref()?).map(cycles)
     };
     let columns = key_columns().of_ref(|row: &spans::Row| &row.place).and([
         address_column().of_ref(|row: &spans::Row| &row.place),

@@ -189,11 +189,11 @@ fn places<'a>(
     counts: impl Iterator<Item = &'a MissCount>,
     name_of: &dyn Fn(u64) -> String,
 ) -> Table {
-    let columns = key_columns().of(|place: &Place| (place.region, place.cache)).and([
-        column(title, "Place of the access.").key().text(|place: &Place| place.name.clone()),
-        column("misses", "Misses there.").uint(|place: &Place| place.count),
+    let columns = key_columns().of(|row: &Place| (row.region, row.cache)).and([
+        column(title, "Place of the access.").key().text(|row: &Place| row.name.clone()),
+        column("misses", "Misses there.").uint(|row: &Place| row.count),
         column("share_ratio", "misses over all misses of the cache with a known place.")
-            .real(|place: &Place| place.count as f64 / place.sum as f64),
+            .real(|row: &Place| row.count as f64 / row.sum as f64),
     ]);
     let mut rows = Vec::new();
     let mut places_by_cache: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();

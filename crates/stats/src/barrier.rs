@@ -64,16 +64,16 @@ pub struct Delays {
     cpus: Vec<Vec<Sums>>,
 }
 
-/// Sums over pieces. A piece whose delay is between two values of the grid is divided between them, so that the mean is
-/// unchanged.
+/// Sums over pieces. A piece whose delay is between two values of the grid is divided between them, so
+/// that the mean is unchanged.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     /// Length of the starts at work, by delay.
     at_work: Vec<f64>,
     /// Number of detours, by the delay of a start at the detour's beginning, which is the longest.
     detours: Vec<f64>,
-    /// Number of detours, by the shortest delay of a start in the detour if it began during the wait. `values.len()`
-    /// numbers for each wait.
+    /// Number of detours, by the shortest delay of a start in the detour if it began during the wait.
+    /// `values.len()` numbers for each wait.
     shortest_in_detour: Vec<f64>,
     /// By wait: the number of detours that are at least as long as the wait, times the wait.
     in_longer_detours: Vec<f64>,
@@ -229,8 +229,8 @@ impl Resamples {
     }
 }
 
-/// The grid of delays: 0, a geometric series from the longest delay to somewhat below the shortest, and the exact delays if
-/// they are few.
+/// The grid of delays: 0, a geometric series from the longest delay to somewhat below the shortest, and the
+/// exact delays if they are few.
 fn values_of(cpus: &[Vec<Piece>]) -> Vec<f64> {
     let pieces = || cpus.iter().flatten().filter(|piece| piece.weight > 0);
     let largest_delay =
@@ -487,8 +487,8 @@ impl Node {
         (Distribution { above, from_next }, mean)
     }
 
-    /// By value: how long the other nodes wait if the largest delay is this value, and if it is between this value and the
-    /// next.
+    /// By value: how long the other nodes wait if the largest delay is this value, and if it is
+    /// between this value and the next.
     fn next_waits(&self, barrier_ns: f64) -> Vec<[Position; 2]> {
         let wait = |value: f64, index: usize| {
             Position::of(barrier_ns + (value - self.means_up_to[index]).max(0.0), &self.waits)
@@ -517,8 +517,8 @@ impl Node {
     }
 }
 
-/// The probability that at least one of `number` independent delays is above a value, if each is above it with
-/// `probability`.
+/// The probability that at least one of `number` independent delays is above a value, if each is
+/// above it with `probability`.
 fn exceedance(probability: f64, number: f64) -> f64 {
     if number == 0.0 || probability == 0.0 {
         0.0
@@ -579,8 +579,8 @@ impl Slowest {
         self.mean
     }
 
-    /// The delay, in ns, that the slowest node does not exceed with `probability`, which is between 0 and 1, both
-    /// excluded.
+    /// The delay, in ns, that the slowest node does not exceed with `probability`, which is
+    /// between 0 and 1, both excluded.
     #[must_use]
     pub fn quantile(&self, probability: f64) -> f64 {
         let exceeded = 1.0 - probability;

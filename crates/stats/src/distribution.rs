@@ -131,8 +131,8 @@ impl Distribution {
         self.histogram.quantile(per_100k).map(|value| value.min(self.peak.value))
     }
 
-    /// The factor by which the quantile's variance exceeds the variance of independent values. `None` if the sections
-    /// do not determine it.
+    /// The factor by which the quantile's variance exceeds the variance of independent values. `None` if the
+    /// sections do not determine it.
     #[must_use]
     pub fn quantile_inflation(&self, per_100k: u32) -> Option<Inflation> {
         inflation_at(&self.sections, self.histogram.quantile_slot(per_100k)?)

@@ -1,8 +1,7 @@
 //! A log-linear histogram with a fixed layout: 16 buckets per power of two.
 //!
-//! The BPF programs of the live bench count into equal slots (`slot_of_value` in
-//! `crates/live/bpf/distribution_slots.h`). Both must change together: a test of the live bench compares them slot by
-//! slot.
+//! The BPF programs of the live bench count into equal slots (`slot_of_value` in `crates/live/bpf/distribution_slots.h`).
+//! Both must change together: a test of the live bench compares them slot by slot.
 //!
 //! Each value below 32 has a bucket. A bucket of larger values is at most 1/16 of its lower bound wide. Therefore any
 //! value in a bucket has a relative error of at most 1/16. The midpoint, which quantiles report, has at most 1/32.

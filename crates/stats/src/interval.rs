@@ -2,9 +2,8 @@
 //!
 //! Interrupts come in bursts, so their costs are not independent: an interval from the sample variance is too narrow. A
 //! bench therefore divides a window into batches of equal length in time. The interval comes from the spread of the
-//! batches (non-overlapping batch means, ratio estimator: Law & Kelton, Simulation Modeling and Analysis, ch. 9;
-//! Cochran, Sampling Techniques, ch. 6). Tests on streams with a known mean (`coverage.rs`) check how often intervals
-//! contain it.
+//! batches (non-overlapping batch means, ratio estimator: Law & Kelton, Simulation Modeling and Analysis, ch. 9; Cochran,
+//! Sampling Techniques, ch. 6). Tests on streams with a known mean (`coverage.rs`) check how often intervals contain it.
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
 
@@ -61,8 +60,8 @@ pub struct Batches<C = Batch> {
 }
 
 impl<C: Cell> Batches<C> {
-    /// Empty batches that cover a window of `length`: at most `number_max`, and as short as this allows. Panics if
-    /// `number_max` is 0.
+    /// Empty batches that cover a window of `length`: at most `number_max`, and as short as this allows.
+    /// Panics if `number_max` is 0.
     #[must_use]
     pub fn covering(length: u64, number_max: u64) -> Self {
         assert!(number_max > 0, "no batch covers a window");
@@ -84,8 +83,8 @@ impl<C: Cell> Batches<C> {
         }
     }
 
-    /// Adds another stream's batches of the same window. Shorter batches are first merged to the length of the longer
-    /// ones.
+    /// Adds another stream's batches of the same window. Shorter batches are first merged to the
+    /// length of the longer ones.
     pub fn merge(&mut self, other: &Self) {
         let mut added = other.clone();
         self.fold_to(added.shift);
@@ -247,9 +246,9 @@ impl Interval {
         self.mean.abs() <= self.half_width
     }
 
-    /// The ratio of two means from different windows, as if they were independent: the squares of the relative half
-    /// widths add up (delta method: Cochran, Sampling Techniques, ch. 6). `None` if 0 lies in the interval of the
-    /// denominator.
+    /// The ratio of two means from different windows, as if they were independent: the squares of the
+    /// relative half widths add up (delta method: Cochran, Sampling Techniques, ch. 6). `None` if 0 lies in
+    /// the interval of the denominator.
     #[must_use]
     pub fn over(&self, denominator: &Interval) -> Option<Interval> {
         if denominator.holds_zero() {
@@ -358,8 +357,8 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
     Some(Interval { mean, half_width, degrees_of_freedom, drift, method })
 }
 
-/// About this number of parts of a window are compared with its single batches for the drift. With few batches, there
-/// are 2 to 11 parts.
+/// About this number of parts of a window are compared with its single batches for the drift. With few
+/// batches, there are 2 to 11 parts.
 const DRIFT_PARTS: usize = 8;
 
 /// Number of batches in a part of a window with `batches` batches, for the drift.
@@ -367,9 +366,8 @@ fn batches_of_part(batches: usize) -> usize {
     (batches / DRIFT_PARTS).max(2)
 }
 
-/// Degrees of freedom of the drift's variance: the number of parts minus 1, at least 1. The number of parts follows
-/// from the degrees of freedom of the batches' mean. It is a lower bound, because merging reduces these degrees of
-/// freedom.
+/// Degrees of freedom of the drift's variance: the number of parts minus 1, at least 1. The number of parts follows from
+/// the degrees of freedom of the batches' mean. It is a lower bound, because merging reduces these degrees of freedom.
 fn drift_freedom(degrees_of_freedom: f64) -> f64 {
     let batches = degrees_of_freedom as usize;
     let parts = batches / batches_of_part(batches);

@@ -29,8 +29,7 @@ impl<T> Largest<T> {
         Largest { limit, offered: 0, kept: BinaryHeap::new() }
     }
 
-    /// Offers the next item of the stream. `make` is called only if the item is kept, because making it can be
-    /// expensive.
+    /// Offers the next item of the stream. `make` is called only if the item is kept, because making it can be expensive.
     pub fn offer(&mut self, size: u64, make: impl FnOnce() -> T) {
         let number = self.offered;
         self.offered += 1;
@@ -53,8 +52,8 @@ impl<T> Largest<T> {
 }
 
 impl<T> Ord for Ranked<T> {
-    /// Larger sizes come first, and earlier items among equal sizes. Therefore the maximum of the heap is the item to
-    /// replace.
+    /// Larger sizes come first, and earlier items among equal sizes. Therefore the maximum of the
+    /// heap is the item to replace.
     fn cmp(&self, other: &Self) -> Ordering {
         other.size.cmp(&self.size).then(self.number.cmp(&other.number))
     }

@@ -1,5 +1,5 @@
-//! Periods in a stream of events. `noise` searches the detours of a CPU for clocks, such as the timer tick (table
-//! `periods`).
+//! Periods in a stream of events. `noise` searches the detours of a CPU for clocks, such as the
+//! timer tick (table `periods`).
 //!
 //! If events follow a clock with period P, their phases are concentrated. The phase is the fraction of P at which an
 //! event comes. Phases are treated as unit vectors. The length of their mean is the mean resultant length R: 1 if all
@@ -41,8 +41,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Length of the part of a stream that the search covers, from the first event, ns. The search ignores later
-    /// events.
+    /// Length of the part of a stream that the search covers, from the first event, ns. The search ignores later events.
     #[must_use]
     pub fn covered_ns(&self) -> u64 {
         let periods = CELLS_MAX as u64 / 2 / CELLS_PER_PERIOD_MIN;
@@ -243,8 +242,8 @@ impl Stream {
         peaks.into_iter().map(|(hz, _)| hz).collect()
     }
 
-    /// The frequency with the largest strength near `hz`, and this strength. Steps uphill, and halves the step at the
-    /// top.
+    /// The frequency with the largest strength near `hz`, and this strength. Steps uphill, and
+    /// halves the step at the top.
     fn refine(&self, hz: f64) -> (f64, f64) {
         let (mut best, mut step) = ((hz, self.strength(hz)), 0.25 / self.length_s);
         while step > 1e-2 / self.length_s {

@@ -1,8 +1,7 @@
 //! Random numbers that depend only on the seed, on any machine. A run that names its seed can therefore be repeated.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). For samples, orders and
-/// incompressible data, but not for secrets. The constants are the published ones: other constants change every
-/// sequence.
+/// incompressible data, but not for secrets. The constants are the published ones: other constants change every sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(u64);
 

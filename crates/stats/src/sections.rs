@@ -1,12 +1,12 @@
 //! Histograms of the sections of a window, and the uncertainty of quantiles that follows from them. Tables of
 //! `handlers` use it for the intervals of quantiles.
 //!
-//! An interval of a quantile from the order of the values alone assumes independent values. Spans of interrupts are not
-//! independent: they come in bursts, and their costs drift. The share of values below a limit therefore differs between
-//! the sections of the window. The size of these differences determines how much wider the interval must be (the
-//! variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of simulation output,
-//! Operations Research 30, 1982; quantiles: Bahadur, A note on quantiles in large samples, Annals of Mathematical
-//! Statistics 37, 1966).
+//! An interval of a quantile from the order of the values alone assumes independent values. Spans of interrupts are
+//! not independent: they come in bursts, and their costs drift. The share of values below a limit therefore differs
+//! between the sections of the window. The size of these differences determines how much wider the interval must be
+//! (the variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of simulation
+//! output, Operations Research 30, 1982; quantiles: Bahadur, A note on quantiles in large samples, Annals of
+//! Mathematical Statistics 37, 1966).
 
 use crate::histogram::SLOTS;
 use crate::interval::{Batches, Cell, IntervalMethod, ratio_from_batches};
@@ -45,8 +45,8 @@ pub type Sections = Batches<SectionCounts>;
 /// How much a quantile's variance exceeds the variance for independent values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inflation {
-    /// The variance of the share of values below the quantile, divided by this variance for independent values. At
-    /// least 1.
+    /// The variance of the share of values below the quantile, divided by this variance for
+    /// independent values. At least 1.
     pub variance_ratio: f64,
     /// The variance of this share between windows because of slow changes ([`crate::interval::drift`]), divided by the
     /// variance for independent values.

@@ -8,8 +8,8 @@ use crate::fourier::power;
 
 /// Maximum number of samples in a segment. It limits the number of frequencies.
 pub const SEGMENT_MAX: usize = 1 << 13;
-/// A series is divided into about this number of segments, unless they would be longer than [`SEGMENT_MAX`] or shorter
-/// than [`SEGMENT_MIN`].
+/// A series is divided into about this number of segments, unless they would be longer than [`SEGMENT_MAX`] or
+/// shorter than [`SEGMENT_MIN`].
 const SEGMENTS: usize = 8;
 /// Minimum number of samples in a segment, and in a series.
 pub const SEGMENT_MIN: usize = 16;

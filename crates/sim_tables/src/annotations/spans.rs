@@ -44,7 +44,7 @@ fn rows_of_region(annotations: &Annotations, region: &[RegionAnnotation<'_>]) ->
     let mut rows = Vec::new();
     for in_region in region {
         let spans = distinct_spans(in_region.annotation);
-        let mut own = spans.iter().copied().filter(|span| !is_shared(span));
+        let mut unshared = spans.iter().copied().filter(|span| !is_shared(span));
         let place = Place::of_annotation(in_region.region, in_region.annotation);
         let mut place_rows = PlaceRows {
             annotations,
@@ -54,10 +54,10 @@ fn rows_of_region(annotations: &Annotations, region: &[RegionAnnotation<'_>]) ->
             refused: Some(in_region.used.refused)
                 .filter(|refused| *refused > 0 || !spans.is_empty()),
         };
-        rows.extend(place_rows.with_span(own.next()));
+        rows.extend(place_rows.with_span(unshared.next()));
         // The number of refused spans belongs to the place.
         place_rows.refused = None;
-        rows.extend(own.flat_map(|span| place_rows.with_span(Some(span))));
+        rows.extend(unshared.flat_map(|span| place_rows.with_span(Some(span))));
     }
     for (span, places) in starters.iter().filter(|(span, _)| is_shared(span)) {
         rows.extend(PlaceRows::of_all(annotations, places).with_span(Some(*span)));
