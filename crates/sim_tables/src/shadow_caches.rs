@@ -47,7 +47,9 @@ fn caches(models: &[String], accounting: &Accounting) -> Table {
         context_column().of_ref(|row: &ShadowCacheUse| &row.group),
     ])
     .and(counters);
-    let doc = "Misses that the caches of other models would have had with the same accesses.";
+    let doc = "Misses that the caches of other models would have had with the same accesses. fetches, loads and stores \
+               are those of this run, an access for each block and each repetition of a string instruction. A core of \
+               the model makes fewer if it caches decoded instructions or executes strings by the line.";
     columns.table("shadow_caches", doc, &accounting.shadow_caches)
 }
 
@@ -70,7 +72,8 @@ fn curves(accounting: &Accounting) -> Table {
             (point.accesses > 0).then(|| point.misses as f64 / point.accesses as f64)
         }),
     ]);
-    let doc = "Miss curves: misses of fully associative LRU caches, by their size.";
+    let doc = "Miss curves: misses of fully associative LRU caches, by their size. Each CPU has a cache of its own; rows are \
+               sums over the CPUs. Writes of other CPUs and of devices remove no lines.";
     columns.table("miss_curves", doc, &accounting.miss_curves)
 }
 

@@ -62,8 +62,8 @@ struct Vcpu {
 
 pub(crate) struct ShadowCacheModels {
     hierarchies: Vec<Hierarchy>,
-    /// Miss curves of instructions and of data, if requested.
-    curves: Option<Box<[Distances; 2]>>,
+    /// For each CPU, the distances of its instructions and of its data. Empty without miss curves.
+    curves: Vec<[Distances; 2]>,
     vcpus: Vec<Vcpu>,
 }
 
@@ -88,7 +88,9 @@ impl ShadowCacheModels {
         };
         ShadowCacheModels {
             hierarchies: models.iter().map(hierarchy).collect(),
-            curves: curves.then(|| Box::new([distances(), distances()])),
+            curves: (0..if curves { cpus } else { 0 })
+                .map(|_| [distances(), distances()])
+                .collect(),
             vcpus: (0..cpus).map(|_| vcpu()).collect(),
         }
     }
@@ -208,7 +210,7 @@ impl ShadowCacheModels {
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access(&access);
         }
-        if let Some(curves) = &mut self.curves {
+        if let Some(curves) = self.curves.get_mut(cpu) {
             let group = self.vcpus[cpu].group;
             let stream = usize::from(kind != AccessKind::Fetch);
             curves[stream].access(group, addresses.1, bytes.max(1).into());
@@ -239,7 +241,7 @@ impl ShadowCacheModels {
     pub(crate) fn open_region(&mut self) {
         (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         self.hierarchies.iter_mut().for_each(|hierarchy| hierarchy.sums = [[0; COUNTERS]; GROUPS]);
-        for distances in self.curves.iter_mut().flat_map(|curves| curves.iter_mut()) {
+        for distances in self.curves.iter_mut().flatten() {
             distances.buckets = [[0; BUCKETS]; GROUPS];
         }
     }
@@ -259,20 +261,29 @@ impl ShadowCacheModels {
         rows.collect()
     }
 
-    /// The misses of caches of all sizes in the region so far.
+    /// The misses of caches of all sizes in the region so far, added up over the CPUs: each CPU has a cache of its own.
     pub(crate) fn points(&self, region: u32) -> Vec<MissCurvePoint> {
-        let streams = [AccessStream::Instructions, AccessStream::Data];
-        let curves = self.curves.iter().flat_map(|curves| curves.iter()).zip(streams);
-        let points = curves.flat_map(|(distances, stream)| {
-            Group::ALL.into_iter().flat_map(move |group| {
-                SIZES.map(move |size| {
-                    let MissesOfSize { accesses, misses } = distances.misses(group, size);
+        let mut points = Vec::new();
+        if self.curves.is_empty() {
+            return points;
+        }
+        for (position, stream) in
+            [AccessStream::Instructions, AccessStream::Data].into_iter().enumerate()
+        {
+            for group in Group::ALL {
+                points.extend(SIZES.map(|size| {
+                    let (mut accesses, mut misses) = (0, 0);
+                    for curves in &self.curves {
+                        let cpu_misses = curves[position].misses(group, size);
+                        accesses += cpu_misses.accesses;
+                        misses += cpu_misses.misses;
+                    }
                     let size_bytes = 1 << size;
                     MissCurvePoint { region, group, stream, size_bytes, accesses, misses }
-                })
-            })
-        });
-        points.collect()
+                }));
+            }
+        }
+        points
     }
 }
 
@@ -347,6 +358,24 @@ mod tests {
         assert_eq!(counts_of(Group::Kernel)[loads.unwrap()], 320);
         let user = counts_of(Group::User);
         assert_eq!((user[loads.unwrap()], user[fetches.unwrap()]), (0, 1));
+    }
+
+    #[test]
+    fn each_cpu_has_a_cache_of_each_size() {
+        let mut shadow_caches = ShadowCacheModels::new(&[], true, 2);
+        shadow_caches.open_region();
+        // 16 lines of each CPU, 1 KiB, round and round.
+        for round in 0..10 * 16 {
+            for cpu in 0..2 {
+                let address = (cpu as u64 * 16 + round % 16) * 64;
+                let addresses = (VirtualAddress(address), PhysicalAddress(address));
+                shadow_caches.data(cpu, false, VirtualAddress(0x40), addresses, 8);
+            }
+        }
+        let points = shadow_caches.points(1);
+        let smallest = points.iter().find(|point| point.accesses > 0).unwrap();
+        assert_eq!(smallest.size_bytes, 1024);
+        assert_eq!((smallest.accesses, smallest.misses), (320, 32));
     }
 
     fn count(shadow_caches: &mut ShadowCacheModels, group: Group, name: &str) -> u64 {

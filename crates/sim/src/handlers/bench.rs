@@ -33,6 +33,9 @@ use crate::services::{self, KernelNames};
 use crate::watch::{Detail, User};
 use crate::{Accounting, LoadedModule, Symbols};
 
+/// Frequency of the time-stamp counter that QEMU shows to the guest of a model.
+const GUEST_TSC_HZ: f64 = 1e9;
+
 /// The settings of a [`SimBench`].
 pub struct SimSettings {
     /// The machine. The bench starts another one for each condition.
@@ -353,7 +356,7 @@ impl HandlersBench for SimBench {
     fn probe_overhead(&self) -> ProbeOverhead {
         let model = self.settings.guest.watch.model.as_ref();
         ProbeOverhead {
-            tsc_hz: model.map(|model| model.model.clock_hz as f64),
+            tsc_hz: model.map(|_| GUEST_TSC_HZ),
             events: vec![Vec::new(), vec![0.0; self.reading.events.len()]],
             ..ProbeOverhead::default()
         }
