@@ -26,7 +26,8 @@ pub fn arrange(program: Command) -> Command {
 /// Arranges the help of a verb, and of the verbs below it.
 fn arrange_verb(mut command: Command) -> Command {
     if let Some(text) = command.get_after_help() {
-        let mut text = arranged(&text.to_string());
+        // It has no styles. A search for them would double the time that a debug build takes to start.
+        let mut text = arranged(&text.ansi().to_string());
         if measures_command(&command) && text.contains("Exit codes:") {
             text += COMMAND_CODES;
         }

@@ -61,7 +61,7 @@ fn a_kernel_without_events_of_senders_has_victims_without_causes() {
     }
     let inside = "mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && \
                   group=$(printf '/sys/fs/cgroup/a\\033b') && mkdir \"$group\" && echo $$ > \"$group/cgroup.procs\" && \
-                  irqlab handlers --by cgroup --load busy --rate low --stimulus timer -d 1s --events none && \
+                  irqlab handlers --by cgroup --load busy --rate low --stimulus timer -d 200ms --events none && \
                   echo THE METHODS && irqlab handlers --by cgroup --load busy --rate low --stimulus timer -d 100ms \
                   --events none --format csv --table victims";
     let machine = ["sim", "boot", "-q", "--with-irqlab", "--", inside];
