@@ -9,6 +9,7 @@ use crate::escape::plain;
 use crate::grid::Grid;
 use crate::human::{self, Quantity};
 use crate::late_cause::{Class, LargestPart, time_ns};
+use crate::picture::{largest_function_of, wait_of};
 use crate::row::{Row, possible_extremes};
 use crate::schemes::{self, comparable_rows, figure, is_contaminated};
 use crate::winner::{Extreme, Figure};
@@ -133,8 +134,15 @@ fn handlers(run: &Run) -> Option<Answer> {
     let rivals_sentence = rivals(&possible_maxima, share_of_cpu, context);
     let predicate = if rivals_sentence.is_some() { "has the largest share" } else { "costs most" };
     let rivals_sentence = rivals_sentence.unwrap_or_default();
+    let function =
+        largest_function_of(table, &row).map_or(String::new(), |text| format!(" {text}."));
+    let wait = run.table("delays").and_then(|delays| wait_of(delays, &row));
+    let wait = wait.map_or(String::new(), |text| {
+        format!(" Half of all runs of {} wait {text}.", row.text_with_prefix("name"))
+    });
     let fact = format!(
-        "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals_sentence}",
+        "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).\
+         {rivals_sentence}{function}{wait}",
         human::percent(share),
         human::number(rate_hz),
         row.value_text("self_mean_ns"),
@@ -964,6 +972,40 @@ mod tests {
         let close = fact(Some(9e-5), Some(1e-5));
         assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
         assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");
+    }
+
+    #[test]
+    fn the_costliest_context_comes_with_its_largest_function_and_its_delays() {
+        let names = ["condition", "cpu", "kind", "name"].map(|name| (name, Kind::Text));
+        let keys = |kind: &str, name: &str| ["ambient", "all", kind, name].map(Value::from);
+        let figures = ["count", "rate_hz", "self_mean_ns", "self_total_ns", "self_cpu_ratio"];
+        let columns: Vec<(&str, Kind)> =
+            names.into_iter().chain(figures.map(|name| (name, Kind::Real))).collect();
+        let context = |kind: &str, name: &str, mean_ns: f64| -> Vec<Value> {
+            let figures = [100.0, 100.0, mean_ns, 100.0 * mean_ns, mean_ns / 1e7];
+            keys(kind, name).into_iter().chain(figures.map(Value::from)).collect()
+        };
+        let fact = |rows: Vec<Vec<Value>>| {
+            let figures = ["count", "delay_p50_ns", "delay_p99_ns"].map(|name| (name, Kind::Uint));
+            let delay_columns: Vec<(&str, Kind)> = names.into_iter().chain(figures).collect();
+            let delays = keys("softirq", "TIMER").into_iter();
+            let delays = delays.chain([100_u64, 1_000, 9_000].map(Value::from)).collect();
+            let tables = vec![
+                table("handlers", &columns, rows),
+                table("delays", &delay_columns, vec![delays]),
+            ];
+            summarize(&Run { experiment: "handlers".to_owned(), ..run_of(tables) }).fact
+        };
+        let timers = fact(vec![
+            context("softirq", "TIMER", 6e3),
+            context("timer", "a_timer", 3e3),
+            context("timer", "b_timer", 1e3),
+        ]);
+        let says = "a_timer takes 30.0 % of the time of TIMER and its functions. Half of all runs of TIMER wait \
+                    1.00 µs or less, one in 100 more than 9.00 µs.";
+        assert!(timers.ends_with(says), "{timers}");
+        let disk = fact(vec![context("softirq", "BLOCK", 6e3), context("timer", "a_timer", 3e3)]);
+        assert!(!disk.contains("a_timer") && !disk.contains("wait"), "{disk}");
     }
 
     #[test]

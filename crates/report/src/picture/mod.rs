@@ -25,6 +25,7 @@ mod wakeup;
 use record::{Part, Run, Table};
 
 use crate::row::Row;
+pub(crate) use handlers::{largest_function_of, wait_of};
 pub use palette::colours_css;
 pub use sheet::{NARROW, Sheet, Undrawn, WIDTH};
 pub(crate) use sweep::{Drawn, heat_map, over_axis};
@@ -48,12 +49,14 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures in the order of a page: name, tables, and the function that draws the picture.
-const KINDS: [(&str, &[&str], Draw); 28] = [
+const KINDS: [(&str, &[&str], Draw); 30] = [
     ("changes", &["differences"], changes::changes),
     ("findings", &["findings"], findings::findings),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
     ("efficiency", &["ratios"], handlers::efficiency),
+    ("callbacks", &["handlers"], handlers::callbacks),
+    ("delays", &["delays"], handlers::delays),
     ("victims", &["victims"], handlers::victims),
     ("timeline", &["detours", "longest", "lost_time"], noise::timeline),
     ("repetitions", &["fwq_quanta"], noise::repetitions),

@@ -1,13 +1,17 @@
 //! Pictures of `handlers`: what each interrupt context costs, how long it takes, and how well it runs.
 
+mod callbacks;
 mod costs;
+mod delays;
 mod distribution;
 mod efficiency;
 mod victims;
 
 use record::{Table, Value};
 
+pub use callbacks::{callbacks, largest_function_of};
 pub use costs::costs;
+pub use delays::{delays, wait_of};
 pub use distribution::distribution;
 pub use efficiency::efficiency;
 pub use victims::victims;
