@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use attribution::ContextKind;
 use record::interval::{Bounds, Ends, Freedom};
 use record::{Column, IntervalColumns, Role, Run, Table, Value};
 use stats::IntervalMethod;
@@ -14,6 +15,7 @@ use super::decision::Distances;
 use super::estimates::EstimateSource;
 use super::series::Repeats;
 use super::windows::{RunWindows, WindowLengths, is_total};
+use crate::handlers::DELAYS;
 use crate::quantiles::WIDE_TAIL;
 
 /// Degrees of freedom of an interval whose table has no column for them. This is the smallest possible number: that of
@@ -175,6 +177,8 @@ pub struct Pair<'a> {
     /// quantile whose table has no figures of the window's sections, for a mean whose table has neither degrees of
     /// freedom nor drift, and for a mean of a row in either run that says so.
     pub assumes_independence: bool,
+    /// See [`waits_for_the_scheduler`].
+    pub waits_for_the_scheduler: bool,
     /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
     pub is_estimate: bool,
     /// Whether both rows have the same value in each figure. A repeatable run and its repetition have such rows: quantiles
@@ -268,6 +272,13 @@ pub(super) fn assumes_independence(table: &Table, row: &[Value], column: &Column
     let row_method = method.and_then(|name| table.get(row, name));
     let is_independent = row_method == Some(&Value::from(IntervalMethod::Independent.label()));
     is_independent || column_assumes_independence(column)
+}
+
+/// Whether `row` is the delay of work items. It ends when the scheduler runs a worker thread, so other work on the
+/// machine decides it. Between runs of the same thing, the mean of this row differed by a factor of 11.
+pub(super) fn waits_for_the_scheduler(table: &Table, row: &[Value]) -> bool {
+    let work = Value::from(ContextKind::Work.label());
+    table.name == DELAYS && table.get(row, "kind") == Some(&work)
 }
 
 /// The figure of `row` in a column, with the intervals that the column links to. `None` if the cell is empty or no
@@ -754,6 +765,10 @@ impl<'a> BothRuns<'a, '_> {
                         .iter()
                         .flatten()
                         .any(Cell::assumes_independence),
+                    waits_for_the_scheduler: [cell, new_cell]
+                        .iter()
+                        .flatten()
+                        .any(|cell| waits_for_the_scheduler(cell.table, cell.row)),
                     is_estimate: is_estimate(&self.base, cell, base)
                         || is_estimate(&self.new, new_cell, new),
                     has_equal_rows,

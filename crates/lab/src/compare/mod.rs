@@ -108,7 +108,7 @@ pub enum Method {
     /// Not judged: a cell has no interval.
     NoInterval,
     /// Not judged, because each side has only one run. The row takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time,
-    /// or the figure is a quantile or a mean whose interval assumes independent values.
+    /// the figure is a delay of work items, or it is a quantile or a mean whose interval assumes independent values.
     OneRun,
     /// Not judged: the figures are totals over windows of different lengths.
     Windows,
@@ -250,7 +250,8 @@ impl Comparison<'_> {
         (count > 0).then(|| {
             format!(
                 "{count} figures that a rule names change from run to run by more than their intervals: rows below {} % \
-                 of CPU time, and figures whose intervals assume independent values (give several runs on each side)",
+                 of CPU time, delays of work items, and figures whose intervals assume independent values (give several \
+                 runs on each side)",
                 100.0 * CPU_SHARE_MIN_RATIO
             )
         })
@@ -410,10 +411,11 @@ pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
 pub const FEW_SPANS: u64 = 30;
 
 /// Whether the row of a pair takes enough CPU time to be judged by one run on each side. If the row's table has no
-/// shares of CPU time, the share of the row's context counts, from another table. True if no table has one.
+/// shares of CPU time, the share of the row's context counts, from another table. True if no table has one, unless the
+/// row is the delay of work items.
 fn is_leading(pair: &Pair<'_>) -> bool {
     let share = pair.cpu_share.or(pair.context_share);
-    share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
+    share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO) && !pair.waits_for_the_scheduler
 }
 
 /// Whether the figure changes from run to run by more than its interval, so that several runs are needed to judge it.

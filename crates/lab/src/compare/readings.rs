@@ -11,7 +11,7 @@ use record::{Column, Run, Table, Value};
 use super::buckets::row_fingerprint;
 use super::cells::{
     ContextFacts, Figure, Pair, assumes_independence, context_name, cpu_share_column, figure,
-    sole_condition, span_count,
+    sole_condition, span_count, waits_for_the_scheduler,
 };
 use super::estimates::EstimateSource;
 use super::run_totals::clock_ghz;
@@ -34,6 +34,8 @@ pub struct Reading {
     clock_ghz: Option<f64>,
     /// Whether the interval follows from the values of one window as if they were independent.
     assumes_independence: bool,
+    /// See [`waits_for_the_scheduler`].
+    waits_for_the_scheduler: bool,
     /// The row's event of the processor. `None` if its table has no such key.
     event: Option<String>,
     /// See [`row_fingerprint`].
@@ -86,6 +88,7 @@ impl Reading {
             span_count: span_count(table, row).or(context_spans),
             clock_ghz: clock_ghz(run),
             assumes_independence: assumes_independence(table, row, column),
+            waits_for_the_scheduler: waits_for_the_scheduler(table, row),
             event,
             row_fingerprint: row_fingerprint(table, row),
             window,
@@ -97,7 +100,8 @@ impl Reading {
     pub fn needs_runs(&self) -> bool {
         let share = self.cpu_share.or(self.context_share);
         let is_small = share.is_some_and(|share| share < CPU_SHARE_MIN_RATIO);
-        !self.is_repeatable && (self.assumes_independence || is_small)
+        let has_wide_spread = self.assumes_independence || self.waits_for_the_scheduler;
+        !self.is_repeatable && (has_wide_spread || is_small)
     }
 
     #[must_use]
@@ -146,6 +150,7 @@ pub fn changes(
             context_share: larger(base.context_share, new.context_share),
             span_count: base.span_count.into_iter().chain(new.span_count).min(),
             assumes_independence: base.assumes_independence || new.assumes_independence,
+            waits_for_the_scheduler: base.waits_for_the_scheduler || new.waits_for_the_scheduler,
             is_estimate: base.is_estimate || new.is_estimate,
             has_equal_rows: base.row_fingerprint == new.row_fingerprint,
             repeats: None,

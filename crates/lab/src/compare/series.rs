@@ -155,6 +155,7 @@ impl<'a> Collected<'a> {
         pair.span_count = pair.span_count.into_iter().chain(other.span_count).min();
         pair.is_estimate |= other.is_estimate;
         pair.assumes_independence |= other.assumes_independence;
+        pair.waits_for_the_scheduler |= other.waits_for_the_scheduler;
         pair.has_equal_rows &= other.has_equal_rows;
         pair.windows =
             pair.windows.into_iter().chain(other.windows).reduce(WindowLengths::more_different);

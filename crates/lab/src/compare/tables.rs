@@ -311,8 +311,8 @@ fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String>
     if unjudged > 0 {
         notes.push(format!(
             "{unjudged} figures are not judged by one run on each side, of rows below {} % \
-             of CPU time or with an interval that assumes independent values: they change from \
-             run to run; give several runs on each side",
+             of CPU time, of delays of work items, or with an interval that assumes independent \
+             values: they change from run to run; give several runs on each side",
             100.0 * CPU_SHARE_MIN_RATIO
         ));
     }

@@ -683,6 +683,39 @@ fn one_run_on_each_side_does_not_judge_rows_that_other_work_decides() {
     assert!(ruled.warnings.iter().any(|text| text.contains("rows below 1 %")));
 }
 
+#[test]
+fn one_run_does_not_judge_delays_that_end_when_the_scheduler_runs_a_thread() {
+    let run = |start: &str, delay_ns: f64| {
+        let mut run = run_with_shares(100.0, 100.0, start);
+        let columns = vec![
+            Column::new("kind", Kind::Text, "").key(),
+            Column::new("name", Kind::Text, "").key(),
+            mean_of_batches("delay_mean_ns", "delay_mean_ci95_ns", "delay_mean_ci95_dof"),
+            Column::new("delay_mean_ci95_ns", Kind::Real, "").detail(),
+            Column::new("delay_mean_ci95_dof", Kind::Uint, "").detail(),
+        ];
+        let mut table = Table::new("delays", "", columns);
+        for (kind, name) in [("softirq", "timer"), ("work", "(all)")] {
+            let figures = [delay_ns.into(), (0.001 * delay_ns).into(), BATCHES_FREEDOM.into()];
+            table.push([Value::from(kind), name.into()].into_iter().chain(figures).collect());
+        }
+        run.tables.push(table);
+        run
+    };
+    let (base, new) = (run("1", 100.0), run("2", 1_100.0));
+    let judged = |found: &Comparison<'_>, row: &str| {
+        let is_row = |difference: &&Difference<'_>| difference.row_name() == row;
+        let difference = found.differences.iter().find(is_row).unwrap();
+        (difference.verdict, difference.method)
+    };
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(judged(&found, "softirq timer"), (Verdict::Worse, Method::Intervals));
+    assert_eq!(judged(&found, "work (all)"), (Verdict::Undecided, Method::OneRun));
+    let ruled = compare(&base, &new, &plan(&["delays[kind=work].delay_mean_ns>+5%"])).unwrap();
+    assert_eq!(ruled.outcomes[0].ruling, Ruling::Broken);
+    assert!(ruled.warnings.iter().any(|text| text.contains("delays of work items")));
+}
+
 /// A table without shares of CPU time, whose rows are the contexts of `run_with_shares`, with narrow intervals. Rows:
 /// context, CPU, instructions per span.
 fn table_of_events(rows: &[(&str, &str, f64)]) -> Table {
