@@ -53,6 +53,28 @@ fn what_makes_no_sense_is_refused() {
     check_refused(&no_program, "there is no program");
 }
 
+/// The timer's softirq, or another, runs in each second of a CPU that is not isolated.
+#[test]
+fn delays_have_a_table_if_they_are_asked_for() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let workspace = Place::new();
+    let watch = ["watch", "--once", "-i", "1s", "--json"];
+    let without = workspace.run(&watch).assert_code(0).json();
+    assert!(without["tables"].get("delays").is_none(), "{without}");
+    let run = workspace.run(&[&watch[..], &["--delays"]].concat()).assert_code(0).json();
+    let sums = || rows(&run, "delays").iter().filter(|row| row["cpu"] == "all");
+    assert!(sums().count() > 0, "{run}");
+    for row in sums().filter(|row| row["count"].as_u64() > Some(0)) {
+        let [mean, max] = ["delay_mean_ns", "delay_max_ns"].map(|name| row[name].as_f64());
+        assert!(mean > Some(0.0) && max >= mean, "{row}");
+    }
+    let absent = run["absent"].as_array().expect("a list");
+    assert!(absent.iter().any(|absence| absence["table"] == "delays"), "{run}");
+}
+
 /// Every CPU that executes irqlab takes interrupts of its timer, and no line has a rate of a billion.
 #[test]
 fn an_alert_has_a_row_a_command_and_an_exit_code() {

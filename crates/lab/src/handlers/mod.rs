@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod condition;
+pub mod delay_rates;
 mod delays;
 pub mod experiment;
 mod hotplug;

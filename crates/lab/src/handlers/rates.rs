@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use attribution::Context;
 use stats::Distribution;
 
+use super::delay_rates::{self, DelayRates};
 use super::sample::{ContextStats, CpuWindow, Timing, WindowSample, probe_overhead_error};
 
 /// The rates of the interval between two readings.
@@ -21,6 +22,8 @@ pub struct Rates {
     /// Each context on all CPUs together and then on each CPU, in the order of tables. A context that did not occur in
     /// the interval has a count of 0.
     pub contexts: Vec<ContextRates>,
+    /// The delays of softirqs and work items; `None` if they are not measured.
+    pub delays: Option<Vec<DelayRates>>,
     /// Events lost in the interval: the kernel dropped them, or they had no room in a map.
     pub lost_count: u64,
     /// CPU time of the probes, measured in situ, over the CPU time of all CPUs. `None` if
@@ -87,7 +90,7 @@ impl SelfTimes {
 }
 
 /// Totals of one context since the window opened, on one CPU or on all CPUs.
-struct Total {
+pub(super) struct Total {
     timing: Timing,
     count: u64,
     self_total_ns: i64,
@@ -104,20 +107,32 @@ fn totals(reading: &WindowSample) -> Totals<'_> {
     let mut totals = Totals::new();
     for stats in &reading.contexts {
         for cpu in [None, Some(stats.cpu)] {
-            let empty = || Total {
-                timing: stats.timing,
-                count: 0,
-                self_total_ns: 0,
-                overhead_total_ns: 0,
-                self_times: Distribution::default(),
-            };
-            totals.entry((&stats.context, cpu)).or_insert_with(empty).add(stats);
+            let total = totals.entry((&stats.context, cpu));
+            total.or_insert_with(|| Total::new(stats.timing)).add(stats);
         }
     }
     totals
 }
 
 impl Total {
+    pub(super) fn new(timing: Timing) -> Total {
+        Total {
+            timing,
+            count: 0,
+            self_total_ns: 0,
+            overhead_total_ns: 0,
+            self_times: Distribution::default(),
+        }
+    }
+
+    /// Adds times from which nothing is subtracted.
+    pub(super) fn add_times(&mut self, times: &Distribution) {
+        self.count += times.count;
+        let sum = i64::try_from(times.sum).unwrap_or(i64::MAX);
+        self.self_total_ns = self.self_total_ns.saturating_add(sum);
+        self.self_times.merge(times);
+    }
+
     fn add(&mut self, stats: &ContextStats) {
         self.count += stats.count;
         self.self_total_ns = self.self_total_ns.saturating_add(stats.self_total_ns());
@@ -139,24 +154,23 @@ impl Rates {
         let cpu_time_ns: u64 = cpu_intervals.values().map(|interval| interval.length_ns).sum();
         let length_ns = mean_interval_ns(cpu_intervals.values());
         let totals_before = before.map(totals).unwrap_or_default();
+        // On a CPU that was offline all the time nothing was measured: its rates are not 0.
+        let interval_of = |cpu: Option<u32>| match cpu {
+            None => Some(Interval { cpu_time_ns, length_ns, start_ns: None, warm_overhead_ns }),
+            Some(number) => {
+                let interval = cpu_intervals.get(&number);
+                let interval = interval.filter(|interval| interval.length_ns > 0)?;
+                Some(Interval {
+                    cpu_time_ns: interval.length_ns,
+                    length_ns: interval.length_ns,
+                    start_ns: interval.start_ns,
+                    warm_overhead_ns,
+                })
+            }
+        };
         let mut contexts = Vec::new();
         for ((context, cpu), total) in totals(after) {
-            // On a CPU that was offline all the time nothing was measured: its rates are not 0.
-            let interval = match cpu {
-                None => Interval { cpu_time_ns, length_ns, start_ns: None, warm_overhead_ns },
-                Some(number) => {
-                    let interval = cpu_intervals.get(&number);
-                    let Some(interval) = interval.filter(|interval| interval.length_ns > 0) else {
-                        continue;
-                    };
-                    Interval {
-                        cpu_time_ns: interval.length_ns,
-                        length_ns: interval.length_ns,
-                        start_ns: interval.start_ns,
-                        warm_overhead_ns,
-                    }
-                }
-            };
+            let Some(interval) = interval_of(cpu) else { continue };
             let total_before = totals_before.get(&(context, cpu));
             contexts.push(interval.rates((context, cpu), total_before, &total));
         }
@@ -173,6 +187,7 @@ impl Rates {
             length_ns,
             cpus: cpu_rates.map(|(cpu, interval)| interval.cpu_rates(*cpu, &contexts)).collect(),
             contexts,
+            delays: delay_rates::between(before, after, interval_of),
             lost_count: after.lost().saturating_sub(value_before(WindowSample::lost)),
             probe_ratio: probe_ns.and_then(|ns| ratio(ns, cpu_time_ns)),
             process_ratio: process_ns.and_then(|ns| ratio(ns, length_ns)),
@@ -239,7 +254,7 @@ fn cpu_intervals(
 }
 
 /// The interval between two readings, on one CPU or on all CPUs together.
-struct Interval {
+pub(super) struct Interval {
     /// Sum of the interval's lengths over the CPUs, ns.
     cpu_time_ns: u64,
     /// Mean length of the interval over the CPUs, ns.
@@ -252,7 +267,7 @@ struct Interval {
 impl Interval {
     /// The rates of a context from its totals at the start (`before`) and at the end of the interval. Without `before`,
     /// the totals were 0.
-    fn rates(
+    pub(super) fn rates(
         &self,
         (context, cpu): (&Context, Option<u32>),
         before: Option<&Total>,

@@ -25,12 +25,14 @@ pub struct Column {
 
 /// Index of the column `NAME` in [`COLUMNS`]. It gets the width that remains.
 const NAME: usize = 2;
+/// Index of the column in [`COLUMNS`] that is shown only if delays are measured.
+const DELAY: usize = 8;
 /// Index of the column with the history in [`COLUMNS`].
-const HISTORY: usize = 8;
+const HISTORY: usize = 9;
 /// Rank of the column that sorts the rows, whatever its own rank is.
 const SORTED_RANK: u8 = 2;
 
-const COLUMNS: [Column; 9] = {
+const COLUMNS: [Column; 10] = {
     const fn column(
         title: &'static str,
         sort: Option<Sort>,
@@ -62,6 +64,7 @@ const COLUMNS: [Column; 9] = {
         column("PEAK", Some(Sort::Peak), (Alignment::Right, 7, 8), |_, row| {
             time(row.times.and_then(|times| times.max_since_open_ns))
         }),
+        column("DELAY", None, (Alignment::Right, 7, 5), delay),
         // The history is drawn when its width is known.
         column("RATE", None, (Alignment::Left, HISTORY_BARS, 9), |_, _| String::new()),
     ]
@@ -83,9 +86,11 @@ pub fn shown_columns(state: &State, rows: &[&ContextRates], width: u16) -> Vec<S
         .into_iter()
         .enumerate()
         .skip(first)
+        .filter(|(index, _)| *index != DELAY || state.rates.delays.is_some())
         .map(|(index, column)| (index, with_texts(column, index, state, rows)))
         .collect();
-    columns[HISTORY - first].1.width += width.saturating_sub(100).min(50);
+    let history = columns.iter_mut().filter(|(index, _)| *index == HISTORY);
+    history.for_each(|(_, shown)| shown.width += width.saturating_sub(100).min(50));
     let is_sorted = |column: &Column| column.sort == Some(state.sort);
     columns.sort_by_key(|(_, shown)| {
         if is_sorted(&shown.column) {
@@ -163,6 +168,13 @@ fn mean(times: SelfTimes) -> String {
     }
 }
 
+/// The mean delay of the row's softirq in the interval. Other contexts have none.
+fn delay(state: &State, row: &ContextRates) -> String {
+    let mut delays = state.rates.delays.iter().flatten();
+    let found = delays.find(|delays| delays.cpu == row.cpu && delays.context == row.context);
+    found.and_then(|delays| delays.mean_ns).map_or_else(absent_text, human::ns)
+}
+
 fn time(ns: Option<u64>) -> String {
     ns.map_or_else(absent_text, |ns| human::ns(ns as f64))
 }
@@ -216,6 +228,8 @@ mod tests {
     use super::super::state::tests::{context, rates};
     use super::*;
     use attribution::ContextKind;
+    use lab::handlers::delay_rates::DelayRates;
+    use lab::handlers::{DelayMethod, Rates};
 
     /// The titles, and the cells of the first row, of a terminal with this width.
     fn columns(state: &State, width: u16) -> (Vec<&'static str>, Vec<String>) {
@@ -250,6 +264,35 @@ mod tests {
         assert_eq!(titles(46), "NAME RATE/s CPU % MAX");
         assert_eq!(titles(38), "NAME RATE/s CPU %");
         assert_eq!(titles(5), "NAME");
+    }
+
+    #[test]
+    fn a_softirq_has_its_mean_delay_if_delays_are_measured() {
+        let row = context(None, (ContextKind::Softirq, "BLOCK"), 9.0, Some((0.1, 900)));
+        let delays = DelayRates {
+            cpu: None,
+            context: row.context.clone(),
+            method: DelayMethod { begins: "raise", ends: "run", not_seen: "nothing" },
+            count: 9,
+            rate_hz: 9.0,
+            mean_ns: Some(1_350.0),
+            p99_ns: None,
+            max_ns: Some(2_000),
+            max_since_open_ns: Some(2_000),
+            unjoined_end_count: 0,
+        };
+        let mut state = State::default();
+        let irq = context(None, (ContextKind::HardIrq, "eth0"), 9.0, Some((0.05, 900)));
+        let all = Rates { contexts: vec![row, irq], ..Rates::default() };
+        state.update(Rates { delays: Some(vec![delays]), ..all.clone() });
+        let rows = state.rows();
+        let shown = shown_columns(&state, &rows, 100);
+        let column = shown.iter().find(|shown| shown.column.title == "DELAY").expect("a column");
+        assert_eq!(column.texts, ["1.35 µs", "–"]);
+        state.update(all);
+        let rows = state.rows();
+        let shown = shown_columns(&state, &rows, 100);
+        assert!(shown.iter().all(|shown| shown.column.title != "DELAY"));
     }
 
     #[test]

@@ -77,8 +77,22 @@ struct Row {
 
 impl Row {
     fn labels(&self) -> Vec<(&str, &str)> {
-        self.labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
+        borrowed(&self.labels)
     }
+}
+
+fn borrowed<'l>(labels: &'l [(&'static str, String)]) -> Vec<(&'l str, &'l str)> {
+    labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
+/// The labels of a context on a CPU; without a CPU, of its series over all CPUs.
+fn labels(context: &Context, cpu: Option<u32>) -> Vec<(&'static str, String)> {
+    let context = [
+        ("kind", context.kind.label().to_owned()),
+        ("name", context.name.clone()),
+        ("number", context.number.to_string()),
+    ];
+    cpu.map(|cpu| ("cpu", cpu.to_string())).into_iter().chain(context).collect()
 }
 
 /// The rows of a reading, sorted by context and CPU.
@@ -86,24 +100,63 @@ fn rows(series: SeriesOfContexts, reading: &WindowSample) -> Vec<Row> {
     let mut rows: BTreeMap<(&Context, Option<u32>), Row> = BTreeMap::new();
     for stats in &reading.contexts {
         let cpu = (series == SeriesOfContexts::PerCpu).then_some(stats.cpu);
-        let labels = || {
-            let context = [
-                ("kind", stats.context.kind.label().to_owned()),
-                ("name", stats.context.name.clone()),
-                ("number", stats.context.number.to_string()),
-            ];
-            cpu.map(|cpu| ("cpu", cpu.to_string())).into_iter().chain(context).collect()
-        };
         let row = rows.entry((&stats.context, cpu)).or_insert_with(|| Row {
             timing: stats.timing,
             count: 0,
             self_times: Distribution::default(),
-            labels: labels(),
+            labels: labels(&stats.context, cpu),
         });
         row.count += stats.count;
         row.self_times.merge(&stats.own);
     }
     rows.into_values().collect()
+}
+
+/// A row of the delays: a softirq, or all work items, on a CPU or over all CPUs.
+struct DelayRow {
+    delays: Distribution,
+    unjoined_end_count: u64,
+    labels: Vec<(&'static str, String)>,
+}
+
+/// The delays of a reading, sorted by context and CPU. Empty if they are not measured.
+fn delay_rows(series: SeriesOfContexts, reading: &WindowSample) -> Vec<DelayRow> {
+    let mut rows: BTreeMap<(&Context, Option<u32>), DelayRow> = BTreeMap::new();
+    for stats in reading.delays.iter().flatten() {
+        let cpu = (series == SeriesOfContexts::PerCpu).then_some(stats.cpu);
+        let row = rows.entry((&stats.context, cpu)).or_insert_with(|| DelayRow {
+            delays: Distribution::default(),
+            unjoined_end_count: 0,
+            labels: labels(&stats.context, cpu),
+        });
+        row.delays.merge(&stats.delays);
+        row.unjoined_end_count += stats.unjoined_end_count;
+    }
+    rows.into_values().collect()
+}
+
+/// Adds three families with a sample for each row of the delays. Adds none without rows.
+fn add_delay_metrics(metrics: &mut Metrics, rows: &[DelayRow]) {
+    if rows.is_empty() {
+        return;
+    }
+    let seconds = Some("seconds");
+    let help = "Time from the raise of a softirq, or the queueing of a work item, to its run.";
+    let mut delays = metrics.family("irqlab_delay_seconds", MetricKind::Histogram, seconds, help);
+    for row in rows {
+        delays.histogram(&borrowed(&row.labels), &buckets(&row.delays));
+    }
+    let help = "The longest delay since the probes were attached.";
+    let mut longest = metrics.family("irqlab_delay_max_seconds", MetricKind::Gauge, seconds, help);
+    for row in rows.iter().filter(|row| row.delays.count > 0) {
+        longest.sample(&borrowed(&row.labels), row.delays.peak.value as f64 / 1e9);
+    }
+    let help = "Runs without a delay: no begin can be joined to them.";
+    let mut unjoined =
+        metrics.family("irqlab_delay_unjoined_runs", MetricKind::Counter, None, help);
+    for row in rows {
+        unjoined.sample(&borrowed(&row.labels), row.unjoined_end_count as f64);
+    }
 }
 
 /// The metrics of a reading.
@@ -140,6 +193,7 @@ pub fn metrics(
     for row in rows.iter().filter(|row| row.timing == Timing::Packets) {
         packets.sample(&row.labels(), row.self_times.sum as f64);
     }
+    add_delay_metrics(&mut metrics, &delay_rows(constants.series, reading));
     metrics.finish()
 }
 
@@ -221,7 +275,7 @@ fn buckets(times: &Distribution) -> Buckets {
 mod tests {
     use super::*;
     use attribution::ContextKind;
-    use lab::handlers::ContextStats;
+    use lab::handlers::{ContextStats, DelayMethod, DelayStats};
 
     fn stats(kind: ContextKind, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
         let mut times = Distribution::default();
@@ -266,6 +320,45 @@ mod tests {
         assert!(
             per_cpu.contains(&format!("irqlab_context_events_total{{cpu=\"255\",{labels}}} 1.0\n"))
         );
+    }
+
+    #[test]
+    fn delays_have_series_only_if_they_are_measured() {
+        let delays_of = |cpu, values: &[u64]| {
+            let mut delays = Distribution::default();
+            values.iter().for_each(|value| delays.record(*value, 0));
+            DelayStats {
+                cpu,
+                context: Context {
+                    kind: ContextKind::Softirq,
+                    number: 3,
+                    name: "NET_RX".to_owned(),
+                },
+                method: DelayMethod { begins: "raise", ends: "run", not_seen: "nothing" },
+                delays,
+                unjoined_end_count: 2,
+                unjoined_begin_count: 0,
+            }
+        };
+        let text = |delays: Option<Vec<DelayStats>>, series| {
+            let constants = Constants { series, ..Constants::default() };
+            let reading = WindowSample { delays, ..WindowSample::default() };
+            metrics(Exposition::Prometheus, &constants, &reading, &AlertCounts::default())
+        };
+        let measured = || Some(vec![delays_of(0, &[300, 5_000]), delays_of(1, &[900])]);
+        let without = text(None, SeriesOfContexts::OverAllCpus);
+        let summed = text(measured(), SeriesOfContexts::OverAllCpus);
+        assert_eq!(series_count(&summed), series_count(&without) + 17);
+        let labels = "kind=\"softirq\",name=\"NET_RX\",number=\"3\"";
+        for line in [
+            format!("irqlab_delay_seconds_bucket{{{labels},le=\"1.023e-06\"}} 2"),
+            format!("irqlab_delay_seconds_count{{{labels}}} 3"),
+            format!("irqlab_delay_unjoined_runs_total{{{labels}}} 4.0"),
+        ] {
+            assert!(summed.lines().any(|found| found == line), "{line}\n{summed}");
+        }
+        let per_cpu = text(measured(), SeriesOfContexts::PerCpu);
+        assert_eq!(series_count(&per_cpu), series_count(&without) + 2 * 17);
     }
 
     #[test]

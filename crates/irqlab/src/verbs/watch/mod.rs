@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use lab::cpu_warnings::CpuWarnings;
 use lab::experiment::Bench;
-use lab::handlers::{HandlersBench, Rates, WindowSample};
+use lab::handlers::{DELAYS, HandlersBench, Rates, WindowSample};
 use live::handlers::{LiveBench, LiveSettings, OpenWindow};
 use live::host::{Root, host_facts, run_host_block};
 use live::window::{Stop, WaitOutcome, WindowEnd, wait};
@@ -55,8 +55,8 @@ const RETRY: Duration = Duration::from_millis(100);
   irqlab watch --once -i 5s --alert 'any.cpu > 20%'   exit code 3 if a context takes more
 
 Number of metrics' series, at most: 6, 1 for each CPU, 17 for each interrupt, softirq and vector, 2 for each NAPI
-instance, 1 for each kind of page fault, and 2 for each rule of --alert. With --per-cpu, each context has these on
-each CPU.
+instance, 1 for each kind of page fault, and 2 for each rule of --alert; with --delays also 17 for each softirq, and 17
+for work items. With --per-cpu, each context has these on each CPU.
 
 Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 the command line is wrong; 4 nothing
 can be measured here; with --once also 5: events were lost; with --once or --duration also 3: an alert
@@ -81,6 +81,9 @@ pub struct WatchArgs {
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, conflicts_with = "once",
           default_missing_value = "127.0.0.1:9464")]
     listen: Option<SocketAddr>,
+    /// Also how long softirqs and work items wait for their run
+    #[arg(long)]
+    delays: bool,
     /// Metrics of each context on each CPU [default: over all CPUs]
     #[arg(long, requires = "listen")]
     per_cpu: bool,
@@ -156,7 +159,9 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let listener = args.listen.map(TcpListener::bind).transpose().with_context(cannot_listen)?;
     let stop = stop_on_signals()?;
     console::say_more("calibrating the probes");
-    let settings = LiveSettings::new(cpus, WindowEnd::Elapsed(args.interval), stop.clone());
+    let until = WindowEnd::Elapsed(args.interval);
+    let settings =
+        LiveSettings { delays: args.delays, ..LiveSettings::new(cpus, until, stop.clone()) };
     let bench = LiveBench::new(settings).map_err(with_remedy_for_rights)?;
     if stop.is_requested() {
         bail!(STOPPED);
@@ -444,7 +449,12 @@ impl Watch {
                 .chain(reading.hotplug_absences())
                 .map(in_table_rates)
                 .collect(),
-            tables: self.alert_table().into_iter().chain([rates.table()]).collect(),
+            tables: self
+                .alert_table()
+                .into_iter()
+                .chain([rates.table()])
+                .chain(rates.delay_table())
+                .collect(),
         }
     }
 }
@@ -456,7 +466,10 @@ fn hotplug_warnings(reading: &WindowSample) -> Vec<String> {
     warnings.lines()
 }
 
-/// Attributes an absence of the bench to this verb's table, `rates`.
+/// Attributes an absence of the bench to this verb's table, `rates`. Table `delays` has the bench's name.
 fn in_table_rates(absence: Absence) -> Absence {
+    if absence.table == DELAYS {
+        return absence;
+    }
     Absence { table: "rates".to_owned(), ..absence }
 }

@@ -289,6 +289,7 @@ pub mod tests {
             length_ns: 1_000_000_000,
             cpus: vec![cpu(0), cpu(1)],
             contexts,
+            delays: None,
             lost_count: 0,
             probe_ratio: Some(0.0123),
             process_ratio: Some(0.0004),

@@ -1,8 +1,10 @@
-//! Table `rates`: rate and CPU time of each context in the interval between two readings. `irqlab watch` prints it for
-//! programs. Users' programs read the columns: names and order must not change.
+//! Table `rates`: rate and CPU time of each context in the interval between two readings; table `delays`: how long work
+//! waited. `irqlab watch` prints them for programs. Users' programs read the columns: names and order must not change.
 
 use record::{Columns, Format, RowFilter, Table, TableDisplay, column};
 
+use super::super::delay_rates::DelayRates;
+use super::super::delays::DELAYS;
 use super::super::rates::{ContextRates, Rates};
 use super::{context_columns, cpu_column};
 
@@ -72,7 +74,72 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
     ])
 }
 
+fn delay_columns<'a>() -> Columns<'a, DelayRates> {
+    let time = |name, doc| column(name, doc).format(Format::Microseconds).cost();
+    Columns::all([
+        cpu_column().of_ref(|delays: &DelayRates| &delays.cpu),
+        context_columns().of_ref(|delays: &DelayRates| &delays.context),
+        column("count", "Delays that ended in the interval, on the row's CPU.")
+            .priority(60)
+            .uint(|delays: &DelayRates| delays.count),
+        column("rate_hz", "count per second.")
+            .priority(70)
+            .real(|delays: &DelayRates| delays.rate_hz),
+        time("delay_mean_ns", "Mean delay. Nothing is subtracted for probes.")
+            .shown_as("mean", 90)
+            .real(|delays: &DelayRates| delays.mean_ns),
+        time(
+            "delay_p99_ns",
+            "99th percentile of the delays; within 1/16; absent below 100 delays.",
+        )
+        .shown_as("p99", 80)
+        .uint(|delays: &DelayRates| delays.p99_ns),
+        time(
+            "delay_max_ns",
+            "The longest delay of the interval: exact if no earlier delay of the window was longer, otherwise at most \
+             1/16 too long.",
+        )
+        .shown_as("max", 85)
+        .uint(|delays: &DelayRates| delays.max_ns),
+        time("delay_max_since_open_ns", "The longest delay since the window opened; exact.")
+            .detail()
+            .uint(|delays: &DelayRates| delays.max_since_open_ns),
+        column(
+            "unjoined_end_count",
+            "Runs without a delay: no event in the window that can be joined to the run began it. No other column \
+             includes them.",
+        )
+        .shown_as("unjoined", 50)
+        .uint(|delays: &DelayRates| delays.unjoined_end_count),
+        column("begins", "The event that begins the delay.")
+            .detail()
+            .text(|delays: &DelayRates| delays.method.begins),
+        column("ends", "The event that ends the delay.")
+            .detail()
+            .text(|delays: &DelayRates| delays.method.ends),
+    ])
+}
+
 impl Rates {
+    /// Table `delays`: a row for each kind of work that ran in the interval, on all CPUs together and on each CPU. `None`
+    /// if delays are not measured.
+    #[must_use]
+    pub fn delay_table(&self) -> Option<Table> {
+        let ran = |delays: &&DelayRates| delays.count > 0 || delays.unjoined_end_count > 0;
+        let rows = self.delays.as_ref()?.iter().filter(ran);
+        let doc = "One row per softirq, and one for all work items, that ran in the interval, and CPU, and one for the \
+                   sum over the CPUs (`all`).";
+        let display = TableDisplay {
+            title: "time from the raise of a softirq, or the queueing of a work item, to its run"
+                .to_owned(),
+            sort_by: Some("count".to_owned()),
+            filter: Some(RowFilter::sums_over_cpus()),
+            rows_max: Some(record::limits::ROWS_MAX),
+            ..TableDisplay::default()
+        };
+        Some(delay_columns().table(DELAYS, doc, rows).displayed(display))
+    }
+
     /// Table `rates`: a row for each context that occurred in the interval, on all CPUs together and on each CPU.
     #[must_use]
     pub fn table(&self) -> Table {

@@ -1,5 +1,5 @@
 //! The picture `callbacks` of `handlers --callbacks`: the time of the timer interrupt and of softirqs, divided among the
-//! functions that they call. Each panel has a parent's time, and a bar for each part of it.
+//! functions that they call. A panel has a bar for each function of a context, and a bar for the context itself.
 
 use std::cmp::Ordering;
 
@@ -61,9 +61,8 @@ struct Part {
 /// The time of a family's parents in a condition, and its parts.
 struct Division {
     condition: String,
-    /// The parents' names. Without a parent, the functions' name.
-    whole: String,
-    /// What is known of the parents.
+    /// The parents' names; without a parent, the functions' name.
+    divided_name: String,
     certainty: Certainty,
     /// The largest first; then the parents' self time.
     parts: Vec<Part>,
@@ -152,18 +151,18 @@ fn division(table: &Table, condition: &str, family: &Family) -> Option<Division>
     if parts.is_empty() {
         return None;
     }
-    let mut whole = family.name_without_parent.to_owned();
+    let mut divided_name = family.name_without_parent.to_owned();
     if certainty != Certainty::NoParent {
         let names: Vec<String> = parents.iter().map(|row| text(row, "name")).collect();
-        whole = names.join(" and ");
+        divided_name = names.join(" and ");
         below_limit += parents.iter().filter(|row| is_below_limit(row)).count();
         let itself = |row: &&Row<'_>| part(row, format!("{} itself", text(row, "name")), GREY);
         parts.extend(parents.iter().filter_map(itself));
     }
-    Some(Division { condition: condition.to_owned(), whole, certainty, parts, below_limit })
+    Some(Division { condition: condition.to_owned(), divided_name, certainty, parts, below_limit })
 }
 
-/// The bars of a division: each part's share of the whole.
+/// The bars of a division: each part's share of the divided time.
 fn bars(division: &Division) -> Vec<Bar> {
     let whole_ns = division.time_ns();
     let bar = |part: &Part| {
@@ -185,7 +184,10 @@ fn finding(division: &Division) -> Option<String> {
     let functions =
         if division.certainty == Certainty::NoParent { "" } else { " and its functions" };
     let share = human::percent(function.time_ns / division.time_ns());
-    Some(format!("{} takes {share} of the time of {}{functions}", function.name, division.whole))
+    Some(format!(
+        "{} takes {share} of the time of {}{functions}",
+        function.name, division.divided_name
+    ))
 }
 
 /// The largest function's share of the time of a context and its functions, in words. `None` if the table does not say
@@ -267,7 +269,7 @@ pub fn callbacks(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .map(|division| {
             let title = format!(
                 "{}: {}, {}",
-                division.whole,
+                division.divided_name,
                 human::ns(division.time_ns()),
                 panel_title(&division.condition)
             );

@@ -18,7 +18,7 @@ const LINE_HEIGHT: f64 = 26.0;
 /// Height of the parts of a panel above and below its lines, pixels.
 const FRAME_HEIGHT: f64 = 80.0;
 
-/// The figures of a line: column of table `delays`, name, and look of the mark. Later marks are drawn over earlier ones.
+/// The figures of a line: column of table `delays`, name, and look of the mark. The last mark is drawn over the others.
 const FIGURES: [(&str, &str, Look); 4] = [
     ("delay_max_ns", "longest", Look { colour: VERMILION, pattern: 3 }),
     ("delay_p99_ns", "p99", Look { colour: ORANGE, pattern: 1 }),
@@ -32,7 +32,7 @@ struct Line {
     /// The figures that the row has, ns, with their looks.
     figures: Vec<(f64, Look)>,
     /// All figures in words.
-    words: String,
+    hover_text: String,
 }
 
 /// A condition with its lines, those with most delays first.
@@ -65,13 +65,14 @@ fn line(row: &Row<'_>) -> Option<Line> {
     let known = || {
         FIGURES.iter().filter_map(|(column, figure, look)| Some((time(row, column)?, figure, look)))
     };
-    let words: Vec<String> =
+    let mut figure_texts: Vec<String> =
         known().map(|(time, figure, _)| format!("{figure} {}", human::ns(time))).collect();
+    figure_texts.reverse();
     let figures: Vec<(f64, Look)> = known().map(|(time, _, look)| (time, *look)).collect();
     let count = human::count(row.number("count").unwrap_or(0.0) as u64);
     let name = name(row);
-    let words = format!("{name}: {count} delays, {}", words.join(", "));
-    (!figures.is_empty()).then_some(Line { name, figures, words })
+    let hover_text = format!("{name}: count {count}, {}", figure_texts.join(", "));
+    (!figures.is_empty()).then_some(Line { name, figures, hover_text })
 }
 
 /// The finding: the delays of the work that was delayed most often. `None` if no row has a median.
@@ -125,7 +126,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, x: &Axis, name_room: f64) -> Resul
             chart.mark((*time, middle), *look, false)?;
         }
         let corners = [(axis_low, middle - 0.5), (axis_high, middle + 0.5)];
-        chart.hover(corners, line.words.clone(), None);
+        chart.hover(corners, line.hover_text.clone(), None);
     }
     Ok(())
 }
