@@ -157,7 +157,7 @@ pub fn delays(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if unjoined_runs > 0.0 {
         let unjoined_runs = human::count(unjoined_runs as u64);
         notes.push(format!(
-            "{unjoined_runs} runs have no delay, because their begin was not seen or is uncertain."
+            "Runs without a delay, because their begin was not seen or is uncertain: {unjoined_runs}."
         ));
     }
     notes.extend(not_drawn(
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn a_note_counts_the_runs_without_a_delay() {
-        let note = "8 runs have no delay, because their begin was not seen or is uncertain.";
+        let note = "Runs without a delay, because their begin was not seen or is uncertain: 8.";
         assert!(heading(&[WORK, NET_RX]).notes.iter().any(|text| text == note));
         let all_joined = Delays { unjoined: 0, ..NET_RX };
-        assert!(!heading(&[all_joined]).notes.iter().any(|text| text.contains("no delay")));
+        assert!(!heading(&[all_joined]).notes.iter().any(|text| text.contains("without a delay")));
     }
 }
