@@ -34,8 +34,18 @@ const TRACE_STRUCTS: [&str; 2] = ["trace_cpu", "trace_event"];
 /// Structures of `noise.bpf.c` that this crate reads or writes.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 /// Structures of `services.bpf.c` that this crate reads or writes.
-const SERVICE_STRUCTS: [&str; 5] =
-    ["service_config", "service_row", "service_rows", "service_span", "service_cpu"];
+const SERVICE_STRUCTS: [&str; 10] = [
+    "service_config",
+    "service_row",
+    "service_rows",
+    "service_span",
+    "service_cpu",
+    "lock_key",
+    "lock_row",
+    "lock_wait",
+    "lock_waits",
+    "lock_cpu",
+];
 /// Structures of `caller.bpf.c` that this crate reads or writes.
 const CALLER_STRUCTS: [&str; 1] = ["caller"];
 

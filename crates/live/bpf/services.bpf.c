@@ -667,3 +667,5 @@ TRACEPOINT("irq_handler_exit") int irq_out(void *ctx)
 	}
 
 VECTORS(VECTOR)
+
+#include "locks.h"

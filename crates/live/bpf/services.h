@@ -40,6 +40,9 @@ struct service_span {
 /* Set by the loader. */
 struct service_config {
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see kernel_counters.h; negative: not known */
+	__s32 cgroup_subsystem; /* the controller whose hierarchy of groups counts; negative: version 2 */
+	__s32 unused;
+	__u64 lock_functions[2 * LOCK_FUNCTIONS]; /* start and end of each range of functions that take locks */
 };
 
 /* The activity of a CPU, and its window. */
@@ -76,6 +79,54 @@ struct service_task {
 	__u64 woken_ns;
 	__u32 blocks; /* whether it left the CPU to wait */
 	__u32 unused;
+};
+
+/* Waits with equal keys share a row. */
+struct lock_key {
+	__u64 lock; /* address of the lock if it is a variable of the kernel or a module; else 0 */
+	__u64 place; /* return address of the outermost function that takes the lock; 0: not known */
+	__u64 cgroup; /* id of the waiting task's group; 0: an interrupt waits, or the group is not known */
+	__u32 service; /* the service's position */
+	__u32 flags; /* of the tracepoint; without LCB_F_SPIN if the lock is a mutex */
+};
+
+/* The ended waits of a key on one CPU: see locks.h. Times in ns. */
+struct lock_row {
+	struct lock_key key;
+	__u64 used;
+	__u64 ended;
+	__u64 interrupted; /* number of those that ended without the lock */
+	__u64 waited_ns;
+	__u64 waited_max_ns;
+	__u64 spun_ns; /* time of those in which the kernel says that the CPU spins */
+};
+
+/* A wait that has not ended. */
+struct lock_wait {
+	struct lock_key key;
+	__u64 lock; /* 0: it ended on a CPU whose window was not open */
+	__u64 start_ns;
+	__u64 phase_ns; /* when the kernel last said whether the CPU spins */
+	__u64 spun_ns;
+	__u32 spins;
+	__u32 unused;
+};
+
+/* Waits inside each other, the outermost first. */
+struct lock_waits {
+	__u32 depth;
+	__u32 unused;
+	struct lock_wait waits[LOCK_DEPTH];
+};
+
+/* The programs of locks on one CPU. */
+struct lock_cpu {
+	__u64 skipped; /* number of waits whose start or end came while a program of locks ran */
+	__u64 unmatched; /* number of ends of waits whose start was not seen */
+	__u32 active; /* which program runs; 0: none */
+	__u32 unused;
+	__u64 frames[LOCK_FRAMES]; /* return addresses of the kernel's stack */
+	struct lock_waits spinning;
 };
 
 #endif

@@ -25,6 +25,10 @@ pub const CONDITIONS: &str = "conditions";
 /// In an object of [`CONDITIONS`]: the measured command's exit status as a shell reports it, 128 plus the signal's number if a
 /// signal ended it.
 pub const COMMAND_STATUS: &str = "command_status";
+/// Number of waits for locks that had not ended when the window closed.
+pub const LOCK_WAITS_UNFINISHED_COUNT: &str = "lock_waits_unfinished_count";
+/// Number of ends of waits for locks whose start was not seen; most started before the window.
+pub const LOCK_WAITS_UNSTARTED_COUNT: &str = "lock_waits_unstarted_count";
 /// In an object of [`CONDITIONS`]: how the measured command ended, in words.
 pub const COMMAND_ENDED: &str = "command_ended";
 /// Number of CPUs and records whose results are not valid. Above 0, the run is broken.

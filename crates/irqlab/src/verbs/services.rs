@@ -30,6 +30,7 @@ use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes(&[EVENTS_LOST, STATUS_LIMIT], "Examples:
   irqlab services -- make -j2                               this machine, while the command runs
+  irqlab services --locks -- make -j2                       and who waits for which lock
   irqlab services --on sim -- 'ls -lR / > /dev/null'        counts of each service
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model
   irqlab services --on sim:r10000-1996 --workload progdev   gcc and make, set up once
@@ -46,8 +47,9 @@ pub struct ServicesArgs {
     /// Have the guest's kernel count its system calls as well; this slows the guest
     #[arg(long, help_heading = SIMULATED)]
     verify: bool,
-    /// Also record which places in the kernel take locks or wait for them; takes longer
-    #[arg(long, help_heading = SIMULATED)]
+    /// Also record which services and places in the kernel wait for locks; on sim also which take them, and the run takes
+    /// longer
+    #[arg(long)]
     locks: bool,
     /// Also record which lines each service misses in the model's caches, who evicted them, and what they
     /// belong to; needs a model, and simulates it with --detail ooo
@@ -95,6 +97,7 @@ impl ServicesArgs {
             ("warm_up_command", json!(self.warm_up_command)),
             ("verify", json!(self.verify)),
             ("misses", json!(self.misses)),
+            ("locks", json!(self.locks)),
         ];
         let trace = self.trace.map(|bytes| ("trace_bytes", json!(bytes)));
         let settings = settings.into_iter().chain(trace);
@@ -150,6 +153,7 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
         command: args.command.clone(),
         to_stderr: args.results.printing.format() != Format::Table,
         cpus: online_cpus()?,
+        locks: args.locks,
         stop: stop_on_signals()?,
     })?;
     measure(args, &open, context, &mut bench)

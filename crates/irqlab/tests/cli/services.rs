@@ -87,7 +87,6 @@ fn the_times_of_all_rows_add_up_to_that_of_the_cpus() {
 
 #[test]
 fn options_of_the_simulated_machine_are_refused_here() {
-    check_refused(&["services", "--locks", "--", "true"], "add --on sim");
     check_refused(&["services", "--verify", "--", "true"], "add --on sim");
     check_refused(&["services"], "CMD");
     check_refused(&["services", "--workload", "progdev"], "add --on sim");

@@ -75,6 +75,7 @@ impl Experiment for Plan {
         tables.extend((!window.profile.is_empty()).then(|| tables::profile(window)));
         if let Some(locks) = &window.locks {
             tables.extend([tables::locks(window, locks), tables::service_locks(window, locks)]);
+            tables.extend(tables::cgroup_locks(window, locks));
         }
         tables.extend(super::miss_tables(window));
         if self.histograms {

@@ -19,8 +19,8 @@ pub use bench::ServicesBench;
 pub use class::Class;
 pub use experiment::{Plan, Samples};
 pub use sample::{
-    Agreement, CpuTimes, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample,
-    TimePart, Times, Undelivered, WaitStats,
+    Agreement, CpuTimes, LockMethod, LockStats, LockWaiter, ProfileMode, ProfileSlot, ServiceStats,
+    ServicesSample, TimePart, Times, Undelivered, WaitStats,
 };
 pub use syscall_name::syscall_name;
 

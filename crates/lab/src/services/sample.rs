@@ -10,6 +10,7 @@ use super::class::Class;
 use super::counters::{CYCLES, DATA_STALL, FETCH_STALL};
 use super::misses::MissSample;
 use crate::cpu_warnings::CpuWarning;
+use crate::handlers::Cgroup;
 use crate::timeline::Timeline;
 
 /// Times of the completed requests of a service, in ticks of [`ServicesSample::ticks_hz`].
@@ -61,11 +62,49 @@ pub struct WaitStats {
     pub blocked_ticks: u64,
 }
 
+/// How a bench finds locks, and names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockMethod {
+    /// The bench sees each call of a function that takes a lock.
+    Calls,
+    /// The bench sees contended locks. The lock is a variable with a symbol.
+    WaitsBySymbol,
+    /// The bench sees contended locks. The lock has no symbol, and only the call site is known.
+    WaitsByCaller,
+}
+
+impl LockMethod {
+    /// The method in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            LockMethod::Calls => "calls of lock functions",
+            LockMethod::WaitsBySymbol => {
+                "tracepoints of contention; lock by symbol, place by the first caller outside lock functions"
+            }
+            LockMethod::WaitsByCaller => {
+                "tracepoints of contention; place by the first caller outside lock functions"
+            }
+        }
+    }
+}
+
+/// Whose waits a row counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockWaiter {
+    /// Tasks of a control group.
+    Cgroup(Cgroup),
+    /// Interrupts and softirqs, or tasks whose group is not known.
+    NoCgroup,
+}
+
 /// A call site in the kernel that takes locks of one kind and name, for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockStats {
     pub class: Class,
     pub service: String,
+    /// `None` if the bench does not know the control groups of tasks.
+    pub waiter: Option<LockWaiter>,
     pub kind: String,
     /// Whether a CPU that waits for the lock spins, rather than switching to another task.
     pub spins: bool,
@@ -73,15 +112,25 @@ pub struct LockStats {
     pub place: String,
     /// The name of the lock: its symbol, or its structure with the member or offset. `None` if it is not known.
     pub lock: Option<String>,
-    /// How often the call site takes a lock.
-    pub acquires: u64,
-    /// How often another context holds the lock when the call site takes it.
+    pub method: LockMethod,
+    /// How often the call site takes a lock. `None` if only contended locks are seen.
+    pub acquires: Option<u64>,
+    /// How often another context holds the lock when the call site takes it. If only waits are seen, the waits that ended.
     pub contended: u64,
+    /// How many of the ended waits ended without the lock. `None` if it is not known.
+    pub interrupted: Option<u64>,
+    /// How many waits had not ended when the window closed. No other field has them. `None` if it is not known.
+    pub unfinished: Option<u64>,
     /// Total time that the call site waits for the lock.
     pub waited_ticks: u64,
-    /// How often the release of a lock that the call site has taken was seen.
-    pub releases: u64,
-    /// Total time that the locks in `releases` were held. `None` if several can hold the lock at once.
+    /// The longest wait. `None` if it is not known.
+    pub waited_max_ticks: Option<u64>,
+    /// The part of the waited time in which the CPU spins. `None` if it is not known.
+    pub spun_ticks: Option<u64>,
+    /// How often the release of a lock that the call site has taken was seen. `None` if the bench sees no releases.
+    pub releases: Option<u64>,
+    /// Total time that the locks in `releases` were held. `None` if several can hold the lock at once, or if the bench
+    /// sees no releases.
     pub held_ticks: Option<u64>,
 }
 

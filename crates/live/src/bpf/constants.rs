@@ -188,4 +188,17 @@ shared_constants! {
     SERVICE_ROWS: usize = 256;
     /// Largest number of tasks whose system calls are followed at the same time.
     SERVICE_TASKS: usize = 32_768;
+
+    /// Number of rows of a CPU for waits for locks. A power of 2.
+    LOCK_ROWS: usize = 1_024;
+    /// Number of rows that are tried for a key of waits before the wait is lost.
+    LOCK_PROBES: usize = 16;
+    /// Largest number of tasks that wait for locks asleep at the same time.
+    LOCK_TASKS: usize = 16_384;
+    /// Largest number of waits inside each other. A power of 2.
+    LOCK_DEPTH: usize = 4;
+    /// Number of entries of the kernel's stack in which the caller of a lock function is looked for.
+    LOCK_FRAMES: usize = 12;
+    /// Largest number of ranges of functions that take locks.
+    LOCK_FUNCTIONS: usize = 32;
 }

@@ -23,3 +23,4 @@ mod window_cpus;
 pub use bench::LiveBench;
 pub use open_window::OpenWindow;
 pub use settings::LiveSettings;
+pub(crate) use victims::position_of_subsystem;

@@ -157,7 +157,7 @@ impl ChosenVictims {
 }
 
 /// The position of a controller in the kernel's `enum cgroup_subsys_id`.
-fn position_of_subsystem(name: &str) -> Option<i32> {
+pub(crate) fn position_of_subsystem(name: &str) -> Option<i32> {
     let btf = Btf::from_vmlinux().ok()?;
     let positions = btf.type_by_name::<Enum<'_>>("cgroup_subsys_id")?;
     let found = positions.iter().find(|member| member.name.is_some_and(|found| found == name))?;

@@ -21,6 +21,7 @@ pub mod interrupts;
 mod irq_threads;
 mod kernel;
 mod kernel_functions;
+mod kernel_symbols;
 mod limits;
 mod namespaces;
 mod online;
@@ -49,6 +50,7 @@ pub use interrupts::{InterruptLine, Interrupts};
 pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_visible};
 pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
 pub use kernel_functions::{KernelFunctions, OTHER_FUNCTIONS};
+pub(crate) use kernel_symbols::KernelSymbols;
 pub use limits::{LimitFacts, limit_facts};
 pub use namespaces::{
     NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, in_first_user_namespace,

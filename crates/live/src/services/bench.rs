@@ -13,7 +13,8 @@ use serde_json::{Map, json};
 use stats::{Distribution, LogLinear};
 
 use super::kernel_counts;
-use super::probes::ServiceProbes;
+use super::locks::LockReading;
+use super::probes::{LockProbes, ServiceProbes};
 use super::sums::{CpuTime, Reading, ServiceSums};
 use super::time_parts::{NOT_KNOWN, PROBES, closure, parts_of_cpu};
 use crate::bpf::layout::{
@@ -42,6 +43,8 @@ pub struct LiveServicesSettings {
     pub to_stderr: bool,
     /// The online CPUs. All of them are measured.
     pub cpus: Vec<u32>,
+    /// Whether to measure waits for locks, too.
+    pub locks: bool,
     /// The user's request to stop early.
     pub stop: Stop,
 }
@@ -70,10 +73,12 @@ impl LiveServices {
             Ok(median(rounds).unwrap_or(0.0))
         };
         let ns_without_probes = call_ns()?;
-        let probes = ServiceProbes::load(&settings.cpus).map_err(|error| match error.into() {
-            // Without its probes, this experiment has nothing to measure.
-            BenchError::Failed(reason) => BenchError::nothing_measurable(&reason),
-            other => other,
+        let probes = ServiceProbes::load(&settings.cpus, settings.locks).map_err(|error| {
+            match error.into() {
+                // Without its probes, this experiment has nothing to measure.
+                BenchError::Failed(reason) => BenchError::nothing_measurable(&reason),
+                other => other,
+            }
         })?;
         probes.open()?;
         let ns_with_probes = call_ns();
@@ -84,7 +89,12 @@ impl LiveServices {
     }
 
     /// Makes the sample. `files`: readings before the windows opened, and after they closed.
-    fn sample(&self, reading: &Reading, files: [&Files; 2]) -> ServicesSample {
+    fn sample(
+        &self,
+        reading: &Reading,
+        locks: Option<&LockReading>,
+        files: [&Files; 2],
+    ) -> ServicesSample {
         let online = online_cpus(&Root::default()).unwrap_or_default();
         let is_probed = |tracepoint: &str| {
             !self.probes.absent.iter().any(|absent| absent.starts_with(tracepoint))
@@ -99,6 +109,8 @@ impl LiveServices {
         let services = &reading.services;
         let ended = |sums: &ServiceSums| sums.completed + sums.unseen;
         let events: u64 = services.iter().map(|(_, sums)| sums.started + ended(sums)).sum();
+        let waits = locks.map_or(0, |locks| 2 * locks.ended() + locks.unfinished());
+        let events = events + waits + locks.map_or(0, |locks| locks.unmatched);
         let calls: u64 = services
             .iter()
             .filter(|(service, _)| *service < SERVICE_SYSCALLS)
@@ -122,7 +134,8 @@ impl LiveServices {
         let method = "at least: the larger of what the probes timed of themselves and system calls times the cost in a \
                       hot loop";
         observer.insert("cpu_share_method".into(), json!(method));
-        observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(reading.lost));
+        let lost = reading.lost + locks.map_or(0, |locks| locks.skipped);
+        observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(lost));
         ServicesSample {
             window_ticks,
             window_ns,
@@ -132,6 +145,9 @@ impl LiveServices {
             cpu_times: reading.cpus.iter().map(parts_of_cpu).collect(),
             agreement: std::iter::once(closure(&reading.cpus)).chain(counts).collect(),
             undelivered,
+            locks: locks
+                .zip(self.probes.locks.settings())
+                .map(|(locks, settings)| locks.stats(settings, &Root::default(), service_name)),
             observer,
             cpu_warnings: hotplug_warnings(reading, &self.settings.cpus, &online),
             ..ServicesSample::default()
@@ -158,6 +174,31 @@ impl LiveServices {
         rows.push(time_only(Class::Unknown, NOT_KNOWN, unplaced_ns + unknown_ns.unwrap_or(0)));
         rows.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
         rows
+    }
+}
+
+/// What a run with waits for locks lacks. Nothing if they were not asked for.
+fn absences_of_locks(locks: &LockProbes) -> Vec<Absence> {
+    let in_sim = |subject: &str, reason: &str| {
+        Absence::new("locks", subject, reason).with_remedy(Some("--on sim --locks"))
+    };
+    match locks {
+        LockProbes::NotAsked => Vec::new(),
+        LockProbes::Missing(names) => {
+            let names = names.join(" and ");
+            let reason =
+                format!("this kernel has no tracepoint {names}, which came with Linux 5.19");
+            vec![in_sim("waits for locks", &reason)]
+        }
+        LockProbes::Loaded(settings) => {
+            let acquires = in_sim(
+                "acquires without contention, and how long locks are held",
+                "the kernel's tracepoints mark only waits for contended locks",
+            );
+            let others = settings.absent.iter();
+            let others = others.map(|(what, reason)| Absence::new("locks", *what, reason.as_str()));
+            std::iter::once(acquires).chain(others).collect()
+        }
     }
 }
 
@@ -204,23 +245,10 @@ fn time_only(class: Class, name: &str, ns: u64) -> ServiceStats {
 /// The statistics of a service, given by its number in `bpf/services.bpf.c`. `None` if the number has no name.
 /// `times_faults`: the ends of page faults are seen.
 fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<ServiceStats> {
-    let (class, name) = match service {
-        SERVICE_USER => return Some(time_only(Class::User, "user", sums.self_ns)),
-        SERVICE_IDLE => return Some(time_only(Class::Idle, "idle", sums.self_ns)),
-        SERVICE_KERNEL_THREAD => {
-            return Some(time_only(Class::KernelThread, "all kernel threads", sums.self_ns));
-        }
-        SERVICE_UNKNOWN => return Some(time_only(Class::Unknown, NOT_KNOWN, sums.self_ns)),
-        SERVICE_IRQ => (Class::Irq, ALL_DEVICES.to_owned()),
-        SERVICE_FAULT_USER => (Class::Fault, "in user mode".to_owned()),
-        SERVICE_FAULT_KERNEL => (Class::Fault, "in the kernel".to_owned()),
-        SERVICE_SCHEDULER => (Class::Scheduler, "switch".to_owned()),
-        number if number < SERVICE_SYSCALLS => (Class::Syscall, syscall_name(number)),
-        number if number >= SERVICE_VECTOR => {
-            (Class::Interrupt, SYSTEM_VECTORS.get(number - SERVICE_VECTOR)?.name.to_owned())
-        }
-        number => (Class::Softirq, (*SOFTIRQS.get(number - SERVICE_SOFTIRQ)?).to_owned()),
-    };
+    let (class, name) = service_name(service)?;
+    if matches!(class, Class::User | Class::Idle | Class::KernelThread | Class::Unknown) {
+        return Some(time_only(class, &name, sums.self_ns));
+    }
     let is_timed = match class {
         Class::Scheduler => false,
         Class::Fault => times_faults,
@@ -245,6 +273,25 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
         requests: Some(sums.started),
         times: is_timed.then_some(times),
         counters: Vec::new(),
+    })
+}
+
+/// The class and name of a service, given by its number in `bpf/services.bpf.c`. `None` if the number has no name.
+fn service_name(service: usize) -> Option<(Class, String)> {
+    Some(match service {
+        SERVICE_USER => (Class::User, "user".to_owned()),
+        SERVICE_IDLE => (Class::Idle, "idle".to_owned()),
+        SERVICE_KERNEL_THREAD => (Class::KernelThread, "all kernel threads".to_owned()),
+        SERVICE_UNKNOWN => (Class::Unknown, NOT_KNOWN.to_owned()),
+        SERVICE_IRQ => (Class::Irq, ALL_DEVICES.to_owned()),
+        SERVICE_FAULT_USER => (Class::Fault, "in user mode".to_owned()),
+        SERVICE_FAULT_KERNEL => (Class::Fault, "in the kernel".to_owned()),
+        SERVICE_SCHEDULER => (Class::Scheduler, "switch".to_owned()),
+        number if number < SERVICE_SYSCALLS => (Class::Syscall, syscall_name(number)),
+        number if number >= SERVICE_VECTOR => {
+            (Class::Interrupt, SYSTEM_VECTORS.get(number - SERVICE_VECTOR)?.name.to_owned())
+        }
+        number => (Class::Softirq, (*SOFTIRQS.get(number - SERVICE_SOFTIRQ)?).to_owned()),
     })
 }
 
@@ -297,6 +344,7 @@ impl Bench for LiveServices {
                 ),
             )
         }));
+        absent.extend(absences_of_locks(&self.probes.locks));
         let missing = self.probes.absent.iter();
         absent.extend(
             missing
@@ -307,7 +355,13 @@ impl Bench for LiveServices {
             ("clock", json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)")),
             ("clock_hz", json!(1_000_000_000_u64)),
         ];
-        let method = "A/B on a pinned getppid loop, with all probes and without; not subtracted";
+        let mut method =
+            "A/B on a pinned getppid loop, with all probes and without; not subtracted".to_owned();
+        if self.probes.locks.settings().is_some() {
+            method.push_str(
+                "; the loop waits for no lock, so the time of the programs of locks is only in cpu_share_ratio",
+            );
+        }
         BenchFacts {
             bench: "live".to_owned(),
             settings: pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
@@ -342,12 +396,20 @@ impl ServicesBench for LiveServices {
             ));
         }
         let reading = self.probes.read()?;
-        let mut sample = self.sample(&reading, [&before, &after]);
+        let locks = self.probes.read_locks()?;
+        let mut sample = self.sample(&reading, locks.as_ref(), [&before, &after]);
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([
             (keys::COMMAND_ENDED.to_owned(), json!(status.to_string())),
             (keys::COMMAND_STATUS.to_owned(), json!(shell_status(status))),
         ]);
+        if let Some(locks) = &locks {
+            let counts = [
+                (keys::LOCK_WAITS_UNFINISHED_COUNT, locks.unfinished()),
+                (keys::LOCK_WAITS_UNSTARTED_COUNT, locks.unmatched),
+            ];
+            sample.facts.extend(counts.map(|(key, count)| (key.to_owned(), json!(count))));
+        }
         throttling.report(&Root::default(), &mut sample.facts, &mut sample.warnings);
         let failed = not_opened.iter().map(|(cpu, error)| (*cpu, "open", error));
         let failed = failed.chain(not_closed.iter().map(|(cpu, error)| (*cpu, "close", error)));

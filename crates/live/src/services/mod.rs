@@ -9,6 +9,7 @@ mod bench;
 mod fault_ends;
 pub mod in_guest;
 mod kernel_counts;
+mod locks;
 mod probes;
 mod sums;
 #[cfg(test)]

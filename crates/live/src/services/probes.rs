@@ -9,20 +9,27 @@ use rustix::thread::sched_setaffinity;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::fault_ends::FaultEnds;
+use super::locks::{LockReading, LockSettings};
 use super::sums::{CpuTime, Reading, ServiceSums};
 use crate::bpf::BpfError;
 use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::{
-    GATE_CLOSE, GATE_OPEN, SERVICE_ROWS, ServiceConfig, ServiceCpu, ServiceRow, ServiceRows,
+    GATE_CLOSE, GATE_OPEN, LOCK_FUNCTIONS, LOCK_ROWS, SERVICE_ROWS, ServiceConfig, ServiceCpu,
+    ServiceRow, ServiceRows,
 };
 use crate::bpf::object::{
     attach_all, failure, known_tracepoints, load_failure, map_of, open_with_btf, running_release,
 };
+use crate::host::Root;
 use crate::threads::affinity;
 use crate::window::{WindowEdge, leave_cpu};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.o"));
 
+/// The tracepoints of waits for locks.
+const LOCK_TRACEPOINTS: [&str; 2] = ["contention_begin", "contention_end"];
+/// The maps of the programs at [`LOCK_TRACEPOINTS`].
+const LOCK_MAPS: [&str; 3] = ["lock_rows", "lock_cpus", "lock_tasks"];
 /// Name of the program at the end of a page fault.
 const FAULT_HANDLED: &str = "fault_handled";
 
@@ -36,30 +43,77 @@ pub(super) struct ServiceProbes {
     cpus: Vec<u32>,
     /// Names of the tracepoints that this kernel does not have.
     pub(super) absent: Vec<String>,
+    pub(super) locks: LockProbes,
+}
+
+/// Whether the programs see waits for locks.
+pub(super) enum LockProbes {
+    NotAsked,
+    /// The kernel does not have these tracepoints.
+    Missing(Vec<String>),
+    Loaded(LockSettings),
+}
+
+impl LockProbes {
+    /// `known`: whether the kernel has a tracepoint.
+    fn choose(is_asked: bool, known: &HashMap<String, bool>) -> LockProbes {
+        if !is_asked {
+            return LockProbes::NotAsked;
+        }
+        let missing = LOCK_TRACEPOINTS.iter().filter(|name| known.get(**name) == Some(&false));
+        let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
+        if missing.is_empty() {
+            return LockProbes::Loaded(LockSettings::of_this_machine(&Root::default()));
+        }
+        LockProbes::Missing(missing)
+    }
+
+    pub(super) fn settings(&self) -> Option<&LockSettings> {
+        match self {
+            LockProbes::Loaded(settings) => Some(settings),
+            LockProbes::NotAsked | LockProbes::Missing(_) => None,
+        }
+    }
 }
 
 impl ServiceProbes {
-    /// Loads and attaches the programs whose tracepoints this kernel has.
+    /// Loads and attaches the programs whose tracepoints this kernel has. `with_locks`: also those of waits for locks.
     ///
     /// Fails with [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel
     /// without type information, or with libbpf's message.
-    pub(super) fn load(cpus: &[u32]) -> Result<ServiceProbes, BpfError> {
+    pub(super) fn load(cpus: &[u32], with_locks: bool) -> Result<ServiceProbes, BpfError> {
         let mut open = open_with_btf("irqlab_svc", OBJECT)?;
         let sections: Vec<String> =
             open.progs().filter_map(|program| tracepoint(program.section())).collect();
         let names: Vec<&str> = sections.iter().map(String::as_str).collect();
         let known: HashMap<String, bool> = known_tracepoints(&names).unwrap_or_default();
+        let locks = LockProbes::choose(with_locks, &known);
         let mut absent = Vec::new();
         for mut program in open.progs_mut() {
             let name = tracepoint(program.section());
+            if name.as_deref().is_some_and(|name| LOCK_TRACEPOINTS.contains(&name)) {
+                program.set_autoload(locks.settings().is_some());
+                continue;
+            }
             let missing = name.filter(|name| known.get(name) == Some(&false));
             program.set_autoload(missing.is_none());
             absent.extend(missing);
         }
-        let config = ServiceConfig { percpu_offsets: percpu_offsets() };
+        let config = ServiceConfig {
+            percpu_offsets: percpu_offsets(),
+            cgroup_subsystem: locks.settings().map_or(-1, |locks| locks.cgroup_subsystem),
+            unused: 0,
+            lock_functions: locks
+                .settings()
+                .map_or([0; 2 * LOCK_FUNCTIONS], |locks| locks.functions),
+        };
         for mut map in open.maps_mut() {
-            let is_config = map.name().to_string_lossy().ends_with(".rodata.config");
-            if is_config {
+            let name = map.name().to_string_lossy().into_owned();
+            if LOCK_MAPS.contains(&name.as_str()) {
+                let create = map.set_autocreate(locks.settings().is_some());
+                create.map_err(|error| failure(&format!("choosing {name}"), &error))?;
+            }
+            if name.ends_with(".rodata.config") {
                 let set = map.set_initial_value(config.as_bytes());
                 set.map_err(|error| failure("setting the programs' constants", &error))?;
             }
@@ -68,7 +122,7 @@ impl ServiceProbes {
         let links = attach_all(&object)?;
         let fault_ends =
             program(&object, FAULT_HANDLED).and_then(|program| FaultEnds::attach(&program, cpus));
-        Ok(ServiceProbes { object, _links: links, fault_ends, cpus: cpus.to_vec(), absent })
+        Ok(ServiceProbes { object, _links: links, fault_ends, cpus: cpus.to_vec(), absent, locks })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
@@ -150,7 +204,54 @@ impl ServiceProbes {
             // The task may have ended meanwhile.
             let _ = tasks.delete(&task);
         }
+        if self.locks.settings().is_some() { self.clear_locks() } else { Ok(()) }
+    }
+
+    /// Resets the waits for locks. The windows must be closed.
+    fn clear_locks(&self) -> Result<(), BpfError> {
+        let states = self.per_cpu("lock_cpus", 0)?;
+        let zeros: Vec<Vec<u8>> = states.iter().map(|bytes| vec![0; bytes.len()]).collect();
+        self.set_per_cpu("lock_cpus", 0, &zeros)?;
+        for index in 0..LOCK_ROWS as u32 {
+            let values = self.per_cpu("lock_rows", index)?;
+            if values.iter().flatten().any(|byte| *byte != 0) {
+                let zeros: Vec<Vec<u8>> = values.iter().map(|bytes| vec![0; bytes.len()]).collect();
+                self.set_per_cpu("lock_rows", index, &zeros)?;
+            }
+        }
+        let tasks = self.map("lock_tasks")?;
+        for task in tasks.keys().collect::<Vec<_>>() {
+            // Its wait may have ended meanwhile.
+            let _ = tasks.delete(&task);
+        }
         Ok(())
+    }
+
+    /// Reads all waits for locks. The windows must be closed. `None` if the programs do not see locks.
+    ///
+    /// Fails if the kernel refuses.
+    pub(super) fn read_locks(&self) -> Result<Option<LockReading>, BpfError> {
+        if self.locks.settings().is_none() {
+            return Ok(None);
+        }
+        let mut reading = LockReading::default();
+        for bytes in self.per_cpu("lock_cpus", 0)? {
+            reading.add_cpu(&parsed(&bytes, "lock_cpus")?);
+        }
+        for index in 0..LOCK_ROWS as u32 {
+            for bytes in self.per_cpu("lock_rows", index)? {
+                reading.add_row(&parsed(&bytes, "lock_rows")?);
+            }
+        }
+        let tasks = self.map("lock_tasks")?;
+        for task in tasks.keys() {
+            let waits = tasks.lookup(&task, MapFlags::ANY);
+            let waits = waits.map_err(|error| failure("reading lock_tasks", &error))?;
+            if let Some(bytes) = waits {
+                reading.add_unfinished(&parsed(&bytes, "lock_tasks")?);
+            }
+        }
+        Ok(Some(reading))
     }
 
     fn set_per_cpu(&self, map: &str, index: u32, values: &[Vec<u8>]) -> Result<(), BpfError> {

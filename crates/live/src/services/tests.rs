@@ -19,7 +19,7 @@ fn cpus() -> Vec<u32> {
 }
 
 fn loaded() -> Option<ServiceProbes> {
-    match ServiceProbes::load(&cpus()) {
+    match ServiceProbes::load(&cpus(), false) {
         Ok(probes) => Some(probes),
         Err(error) => {
             needs::not_run(needs::Need::Bpf, error.to_string());

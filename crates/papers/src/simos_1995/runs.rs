@@ -279,15 +279,16 @@ impl MachineRun {
         Some(rows.filter(|row| row.cache == cache && is_included(row)).map(count).sum())
     }
 
-    /// How many locks a service takes, and how many ticks it spins for locks. `None` if locks were not measured.
+    /// How many locks a service takes, and how many ticks it spins for locks. `None` if locks were not
+    /// measured, or if only waits were seen.
     fn service_locks(&self, service: &ServiceStats) -> Option<(u64, u64)> {
         let locks = self.sample.locks.as_ref()?.iter();
-        let service_locks =
+        let mut service_locks =
             locks.filter(|lock| (lock.class, &lock.service) == (service.class, &service.name));
-        Some(service_locks.fold((0, 0), |(acquires, spin_ticks), lock| {
+        service_locks.try_fold((0, 0), |(acquires, spin_ticks), lock| {
             let lock_spin_ticks = if lock.spins { lock.waited_ticks } else { 0 };
-            (acquires + lock.acquires, spin_ticks + lock_spin_ticks)
-        }))
+            Some((acquires + lock.acquires?, spin_ticks + lock_spin_ticks))
+        })
     }
 
     /// The sum of a cache's misses in `classes`, by user mode or by the kernel. 0 if misses were not classified.

@@ -3,7 +3,7 @@
 use lab::services::misses::{
     KeyedMisses, MissRow, MissSample, ServiceName, SharedLine, StructureName,
 };
-use lab::services::{Class, LockStats, ServiceStats, ServicesSample, Times};
+use lab::services::{Class, LockMethod, LockStats, ServiceStats, ServicesSample, Times};
 use record::{Table, Value};
 use stats::Distribution;
 
@@ -173,14 +173,20 @@ fn eight(mut run: MachineRun) -> MachineRun {
     let lock = |spins, acquires, waited_ticks| LockStats {
         class: Class::Syscall,
         service: "read".to_owned(),
+        waiter: None,
         kind: String::new(),
         spins,
         place: String::new(),
         lock: None,
-        acquires,
+        method: LockMethod::Calls,
+        acquires: Some(acquires),
         contended: 1,
+        interrupted: None,
+        unfinished: None,
         waited_ticks,
-        releases: 0,
+        waited_max_ticks: None,
+        spun_ticks: None,
+        releases: Some(0),
         held_ticks: None,
     };
     let read = run.sample.services.iter().find(|service| service.name == "read").unwrap();

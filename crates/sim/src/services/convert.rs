@@ -7,8 +7,8 @@ use attribution::{FaultKind, KernelContext, LockKind, Mode, SYSCALL_32};
 use lab::keys;
 use lab::services::in_guest::ServicesItem;
 use lab::services::{
-    Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
-    WaitStats,
+    Agreement, Class, LockMethod, LockStats, ProfileMode, ProfileSlot, ServiceStats,
+    ServicesSample, Times, WaitStats,
 };
 use plugin_interface::symbols::wait_name;
 use serde_json::{Map, json};
@@ -283,14 +283,20 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String
         Ok(LockStats {
             class,
             service,
+            waiter: None,
             kind: kind.label().to_owned(),
             spins: !kind.sleeps(),
             place: site_name(lock.return_to),
             lock: names.structure(lock.structure, lock.place, Some(lock.offset)).1,
-            acquires: lock.acquires,
+            method: LockMethod::Calls,
+            acquires: Some(lock.acquires),
             contended: lock.contended,
+            interrupted: None,
+            unfinished: None,
             waited_ticks: lock.waited,
-            releases: lock.releases,
+            waited_max_ticks: None,
+            spun_ticks: (!kind.sleeps()).then_some(lock.waited),
+            releases: Some(lock.releases),
             held_ticks: (!is_shared).then_some(lock.held),
         })
     };

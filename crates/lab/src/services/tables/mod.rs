@@ -16,7 +16,7 @@ pub(super) use absent::absent_columns;
 pub(super) use agreement::agreement;
 pub(super) use cpu_times::cpu_times;
 pub(super) use histograms::histograms;
-pub(super) use locks::{locks, service_locks};
+pub(super) use locks::{cgroup_locks, locks, service_locks};
 pub(super) use misses::misses;
 pub(super) use modes::modes;
 pub(super) use profile::profile;
@@ -104,10 +104,11 @@ pub(super) mod tests {
 
     use super::super::class::Class;
     use super::*;
+    use crate::handlers::Cgroup;
     use crate::services::misses::{
         KeyedMisses, MissRow, MissSample, MissWait, SharedLine, StructureName,
     };
-    use crate::services::sample::{Agreement, Times, WaitStats};
+    use crate::services::sample::{Agreement, LockMethod, LockStats, LockWaiter, Times, WaitStats};
 
     /// Two system calls, user mode and idle on one CPU of 1 GHz for 1,000 ticks.
     pub(in super::super) fn sample() -> ServicesSample {
@@ -284,55 +285,113 @@ pub(super) mod tests {
         assert!(warning(70).is_some_and(|warning| warning.contains(share)));
     }
 
-    #[test]
-    fn held_times_are_absent_if_no_release_was_seen() {
-        let lock = |releases, held_ticks| crate::services::sample::LockStats {
+    /// A lock of a simulated machine.
+    fn lock_of_calls() -> LockStats {
+        LockStats {
             class: Class::Syscall,
             service: "write".to_owned(),
+            waiter: None,
             kind: "mutex".to_owned(),
             spins: false,
             place: "pipe_write+0x10".to_owned(),
             lock: None,
-            acquires: 3,
-            contended: 0,
-            waited_ticks: 0,
-            releases,
-            held_ticks,
+            method: LockMethod::Calls,
+            acquires: Some(3),
+            contended: 1,
+            interrupted: None,
+            unfinished: None,
+            waited_ticks: 50,
+            waited_max_ticks: None,
+            spun_ticks: None,
+            releases: Some(2),
+            held_ticks: Some(70),
+        }
+    }
+
+    /// A lock of a live machine: only its waits are seen.
+    fn lock_of_waits(id: u64, waits: [u64; 3], times: [u64; 3]) -> LockStats {
+        let cgroup = Cgroup { id, path: Some(format!("/{id}")), container: None, no_path: "" };
+        let [contended, interrupted, unfinished] = waits;
+        let [waited_ticks, waited_max, spun] = times;
+        LockStats {
+            waiter: Some(LockWaiter::Cgroup(cgroup)),
+            method: LockMethod::WaitsByCaller,
+            acquires: None,
+            contended,
+            interrupted: Some(interrupted),
+            unfinished: Some(unfinished),
+            waited_ticks,
+            waited_max_ticks: Some(waited_max),
+            spun_ticks: Some(spun),
+            releases: None,
+            held_ticks: None,
+            ..lock_of_calls()
+        }
+    }
+
+    fn cells<const N: usize>(table: &record::Table, row: usize, names: [&str; N]) -> [Value; N] {
+        names.map(|name| table.get(&table.rows()[row], name).unwrap().clone())
+    }
+
+    #[test]
+    fn held_times_are_absent_if_no_release_was_seen() {
+        let held = |releases, held_ticks| {
+            let lock = LockStats { releases, held_ticks, ..lock_of_calls() };
+            cells(&locks(&sample(), &[lock]), 0, ["release_count", "held_total_ns", "held_mean_ns"])
         };
-        let cells = |lock| {
-            let table = locks(&sample(), &[lock]);
-            ["release_count", "held_total_ns", "held_mean_ns"]
-                .map(|column| table.get(&table.rows()[0], column).unwrap().clone())
-        };
-        assert_eq!(cells(lock(0, Some(0))), [0_u64.into(), Value::Absent, Value::Absent]);
-        assert_eq!(cells(lock(2, Some(70))), [2_u64.into(), Value::Real(70.0), Value::Real(35.0)]);
-        assert_eq!(cells(lock(2, None)), [2_u64.into(), Value::Absent, Value::Absent]);
+        assert_eq!(held(Some(0), Some(0)), [0_u64.into(), Value::Absent, Value::Absent]);
+        assert_eq!(held(Some(2), Some(70)), [2_u64.into(), Value::Real(70.0), Value::Real(35.0)]);
+        assert_eq!(held(Some(2), None), [2_u64.into(), Value::Absent, Value::Absent]);
+        assert_eq!(held(None, None), [Value::Absent, Value::Absent, Value::Absent]);
+    }
+
+    #[test]
+    fn waits_of_a_live_machine_add_up_and_what_is_not_seen_is_absent() {
+        let waits =
+            [lock_of_waits(1, [2, 1, 0], [300, 200, 10]), lock_of_waits(2, [1, 0, 1], [60, 60, 0])];
+        let by_place = locks(&sample(), &waits);
+        assert_eq!(by_place.rows().len(), 1);
+        let counts = ["contended_count", "interrupted_count", "unfinished_count"];
+        assert_eq!(cells(&by_place, 0, counts), [3_u64, 1, 1].map(Value::from));
+        let times = ["waited_total_ns", "waited_mean_ns", "waited_max_ns", "spinning_total_ns"];
+        assert_eq!(cells(&by_place, 0, times), [360.0, 120.0, 200.0, 10.0].map(Value::Real));
+        let unseen = ["acquire_count", "contended_ratio", "release_count", "held_total_ns"];
+        assert_eq!(cells(&by_place, 0, unseen), unseen.map(|_| Value::Absent));
+        let by_service = service_locks(&sample(), &waits);
+        let names = ["lock", "place", "acquires_per_request"];
+        let expected = [Value::Absent, "pipe_write+0x10".into(), Value::Absent];
+        assert_eq!(cells(&by_service, 0, names), expected);
+        let by_group = cgroup_locks(&sample(), &waits).unwrap();
+        let of_group = |row| cells(&by_group, row, ["cgroup", "contended_count"]);
+        assert_eq!(of_group(0), ["/1".into(), 2_u64.into()]);
+        assert_eq!(of_group(1), ["/2".into(), 1_u64.into()]);
+        assert!(cgroup_locks(&sample(), &[lock_of_calls()]).is_none());
+    }
+
+    #[test]
+    fn a_wait_that_never_ended_has_no_times() {
+        let table = locks(&sample(), &[lock_of_waits(1, [0, 0, 1], [0, 0, 0])]);
+        let times = ["waited_mean_ns", "waited_max_ns"];
+        assert_eq!(cells(&table, 0, times), [Value::Absent, Value::Absent]);
+        assert_eq!(cells(&table, 0, ["unfinished_count"]), [1_u64.into()]);
     }
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {
         let sample = sample();
-        let lock = crate::services::sample::LockStats {
-            class: Class::Syscall,
-            service: "write".to_owned(),
-            kind: "spin lock".to_owned(),
-            spins: true,
-            place: "pipe_write+0x10".to_owned(),
-            lock: None,
-            acquires: 3,
-            contended: 1,
-            waited_ticks: 50,
-            releases: 2,
-            held_ticks: Some(70),
-        };
+        let waited = [lock_of_waits(1, [1, 0, 0], [5, 5, 5])];
+        let called = [lock_of_calls()];
         for table in [
             services(&sample),
             modes(&sample),
             waits(&sample),
             agreement(&sample),
             histograms(&sample),
-            locks(&sample, std::slice::from_ref(&lock)),
-            service_locks(&sample, &[lock]),
+            locks(&sample, &called),
+            service_locks(&sample, &called),
+            locks(&sample, &waited),
+            service_locks(&sample, &waited),
+            cgroup_locks(&sample, &waited).unwrap(),
         ]
         .into_iter()
         .chain(misses(&sample, &missed()))
