@@ -390,3 +390,72 @@ fn a_command_in_a_root_file_system_has_its_services() {
     assert!(names.contains(&"execve") && names.contains(&"uname"), "{names:?}");
     missing.assert_code(1).assert_says("the region of interest failed in the guest with status 3");
 }
+
+/// One process holds the mutex of an open file's position while its read waits for an event, and another one waits for
+/// the mutex. The event comes when the kernel's state of the second one is D.
+const WAIT_FOR_A_MUTEX: &str = "\
+t=/sys/kernel/tracing; mount -t tracefs none $t 2> /dev/null
+exec 3< $t/trace_pipe
+read_one() { exec dd bs=1 count=1 of=/dev/null 2> /dev/null <&3; }
+in_state() { awk -v s=$2 '{ sub(/.*[)] /, \"\"); exit substr($0, 1, 1) != s }' /proc/$1/stat 2> /dev/null; }
+until_in() { tries=0; until in_state $1 $2 || [ $tries = 3000 ]; do tries=$((tries+1)); busybox sleep 0.01; done; }
+read_one & first=$!; until_in $first S
+read_one & second=$!; until_in $second D
+echo x > $t/trace_marker; wait $first; echo x > $t/trace_marker; wait $second
+";
+
+/// Waits of `read` for the mutex of a file's position, which ended: the sum of their count, and their rows.
+fn waits_for_positions(run: &Json) -> (u64, Vec<&Json>) {
+    let is_position = |row: &&Json| {
+        row["kind"] == "mutex"
+            && row["place"].as_str().is_some_and(|place| place.contains("fdget_pos+"))
+    };
+    let found: Vec<&Json> = rows(run, "locks").iter().filter(is_position).collect();
+    (found.iter().map(|row| uint(row, "contended_count")).sum(), found)
+}
+
+#[test]
+fn the_live_bench_of_a_guest_finds_the_waits_that_the_simulator_finds() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let simulated =
+        ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--locks", "--", WAIT_FOR_A_MUTEX];
+    let simulated = workspace.run(&simulated).assert_code(0).json();
+    let inside = format!(
+        "cat > /tmp/wait << 'end'\n{WAIT_FOR_A_MUTEX}end\n\
+         irqlab services -q --out of --locks -- /bin/busybox sh /tmp/wait > /dev/null; irqlab show of --json"
+    );
+    let boot = ["sim", "boot", "-q", "--with-irqlab", "--vcpus", "2", "--", &inside];
+    let console = workspace.run(&boot).assert_code(0).out;
+    let start = console.find("{").unwrap_or_else(|| panic!("{console}"));
+    let live: Json = serde_json::Deserializer::from_str(&console[start..])
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| panic!("{console}"))
+        .unwrap_or_else(|error| panic!("{error}: {console}"));
+    let (in_simulation, _) = waits_for_positions(&simulated);
+    let (measured, found) = waits_for_positions(&live);
+    assert_eq!((in_simulation, measured), (1, 1), "{live}");
+    let wait = found[0];
+    assert!(real(wait, "waited_total_ns") > 0.0, "{wait}");
+    assert_eq!(wait["waited_max_ns"], wait["waited_total_ns"], "{wait}");
+    assert_eq!((uint(wait, "interrupted_count"), uint(wait, "unfinished_count")), (0, 0));
+    for unseen in ["acquire_count", "contended_ratio", "held_total_ns", "release_count"] {
+        assert!(wait[unseen].is_null(), "{unseen}: {wait}");
+    }
+    // The other tables have the same waits.
+    let is_position = |row: &&Json| row["place"] == wait["place"];
+    let of_read: Vec<&Json> = rows(&live, "service_locks").iter().filter(is_position).collect();
+    assert_eq!(of_read.len(), 1, "{of_read:?}");
+    assert_eq!((&of_read[0]["class"], &of_read[0]["service"]), (&"syscall".into(), &"read".into()));
+    for table in ["service_locks", "cgroup_locks"] {
+        let sum = |table: &str| -> u64 {
+            rows(&live, table).iter().map(|row| uint(row, "contended_count")).sum()
+        };
+        assert_eq!(sum(table), sum("locks"), "{table}");
+    }
+    assert_eq!(live["observer"]["events_lost"], 0, "{}", live["observer"]);
+    assert!(live["absent"].to_string().contains("tracepoints mark only waits"), "{live}");
+}

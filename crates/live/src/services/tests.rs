@@ -7,6 +7,7 @@ use super::probes::ServiceProbes;
 use super::sums::{CpuTime, Reading};
 use super::time_parts::closure;
 use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_SYSCALL_32, SERVICE_USER};
+use crate::host::Root;
 use crate::spawn::spawn_scoped;
 use crate::syscall_loop::ns_per_call;
 use crate::threads::{CpuClock, pin};
@@ -381,4 +382,108 @@ fn measure_in_step(probes: &ServiceProbes, cpu: u32) -> (InStep, CpuTime) {
     let reading = probes.read().unwrap();
     assert_closes(&reading);
     (thread, reading.cpus.into_iter().find(|time| time.cpu == cpu).unwrap())
+}
+
+/// A tracefs instance of this test. Threads that read its `trace_pipe` by one descriptor wait for each other: the kernel
+/// holds the mutex of the file's position while a read waits for events.
+struct Instance {
+    directory: std::path::PathBuf,
+}
+
+impl Instance {
+    fn new() -> Option<Instance> {
+        let name = format!("irqlab_test_{}", std::process::id());
+        let directory = std::path::Path::new("/sys/kernel/tracing/instances").join(name);
+        match std::fs::create_dir(&directory) {
+            Ok(()) => Some(Instance { directory }),
+            Err(error) => {
+                needs::not_run(needs::Need::Other, format!("no tracefs instance: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Ends the wait of one reader.
+    fn write_marker(&self) {
+        std::fs::write(self.directory.join("trace_marker"), "x").unwrap();
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// Waits until threads of this process are in these states of /proc/PID/stat, in any order.
+fn wait_for_states(threads: &[i32], expected: &str) {
+    let state = |thread: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+        stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next()).unwrap_or('X')
+    };
+    let start = Instant::now();
+    loop {
+        let mut states: Vec<char> = threads.iter().map(state).collect();
+        states.sort_unstable();
+        if states.iter().copied().eq(expected.chars()) {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{states:?}, not {expected}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One thread reads, and two wait for the mutex. One of them gets it in the window, and the other still waits when the window
+/// closes.
+#[test]
+fn waits_for_a_mutex_have_their_service_place_and_end() {
+    let Some(instance) = Instance::new() else { return };
+    let probes = match ServiceProbes::load(&cpus(), true) {
+        Ok(probes) => probes,
+        Err(error) => return needs::not_run(needs::Need::Bpf, error.to_string()),
+    };
+    let Some(settings) = probes.locks.settings() else {
+        return needs::not_run(needs::Need::Other, "this kernel has no tracepoints of contention");
+    };
+    let pipe = std::fs::File::open(instance.directory.join("trace_pipe")).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let waits = std::thread::scope(|scope| {
+        let start_reader = || {
+            let (pipe, sender) = (&pipe, sender.clone());
+            let read = move || {
+                sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                rustix::io::read(pipe, &mut [0; 4_096]).unwrap();
+            };
+            spawn_scoped(scope, "reads", read).unwrap();
+            receiver.recv().unwrap()
+        };
+        let holder = start_reader();
+        wait_for_states(&[holder], "S");
+        probes.open().unwrap();
+        let waiters = [start_reader(), start_reader()];
+        wait_for_states(&waiters, "DD");
+        instance.write_marker();
+        wait_for_states(&waiters, "DS");
+        close(&probes);
+        let waits = probes.read_locks().unwrap().unwrap();
+        instance.write_marker();
+        wait_for_states(&waiters, "SX");
+        instance.write_marker();
+        waits
+    });
+    let stats = waits.stats(settings, &Root::default(), |service| {
+        Some((lab::services::Class::Syscall, service.to_string()))
+    });
+    let is_position = |lock: &&lab::services::LockStats| {
+        lock.service == "0" && lock.kind == "mutex" && lock.place.contains("fdget_pos")
+    };
+    let of_read: Vec<_> = stats.iter().filter(is_position).collect();
+    let ended: u64 = of_read.iter().map(|lock| lock.contended).sum();
+    let unfinished: u64 = of_read.iter().filter_map(|lock| lock.unfinished).sum();
+    assert!(ended >= 1 && unfinished >= 1, "{stats:?}");
+    let waited_ns: u64 = of_read.iter().map(|lock| lock.waited_ticks).sum();
+    let waited_max_ns = of_read.iter().filter_map(|lock| lock.waited_max_ticks).max();
+    assert!(waited_max_ns > Some(0) && waited_max_ns <= Some(waited_ns), "{of_read:?}");
+    probes.clear().unwrap();
+    assert!(probes.read_locks().unwrap().unwrap().waits.is_empty());
 }
