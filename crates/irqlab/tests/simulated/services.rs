@@ -420,8 +420,18 @@ fn the_live_bench_of_a_guest_finds_the_waits_that_the_simulator_finds() {
     if !can_simulate(&workspace) {
         return;
     }
-    let simulated =
-        ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--locks", "--", WAIT_FOR_A_MUTEX];
+    let simulated = [
+        "services",
+        "-q",
+        "--json",
+        "--on",
+        "sim",
+        "--vcpus",
+        "2",
+        "--locks",
+        "--",
+        WAIT_FOR_A_MUTEX,
+    ];
     let simulated = workspace.run(&simulated).assert_code(0).json();
     let inside = format!(
         "cat > /tmp/wait << 'end'\n{WAIT_FOR_A_MUTEX}end\n\

@@ -89,7 +89,7 @@ impl LockMethod {
     }
 }
 
-/// Whose waits a row counts.
+/// The tasks or interrupts that wait.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockWaiter {
     /// Tasks of a control group.
@@ -125,7 +125,7 @@ pub struct LockStats {
     pub waited_ticks: u64,
     /// The longest wait. `None` if it is not known.
     pub waited_max_ticks: Option<u64>,
-    /// The part of the waited time in which the CPU spins. `None` if it is not known.
+    /// Waiting time in which the CPU spins. `None` if it is not known.
     pub spun_ticks: Option<u64>,
     /// How often the release of a lock that the call site has taken was seen. `None` if the bench sees no releases.
     pub releases: Option<u64>,

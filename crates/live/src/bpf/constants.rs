@@ -197,7 +197,7 @@ shared_constants! {
     LOCK_TASKS: usize = 16_384;
     /// Largest number of waits inside each other. A power of 2.
     LOCK_DEPTH: usize = 4;
-    /// Number of entries of the kernel's stack in which the caller of a lock function is looked for.
+    /// Number of entries of the kernel's stack that are searched for the caller of a lock function.
     LOCK_FRAMES: usize = 12;
     /// Largest number of ranges of functions that take locks.
     LOCK_FUNCTIONS: usize = 32;

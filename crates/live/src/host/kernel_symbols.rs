@@ -100,8 +100,8 @@ impl KernelSymbols {
         self.lists_variables
     }
 
-    /// The function to which `return_address` returns, and the offset in it: `vfs_write+0x1c`. Without a known function,
-    /// the address.
+    /// The function of a return address, and the offset: `vfs_write+0x1c`. The address itself without a known
+    /// function.
     pub(crate) fn call_site(&self, return_address: u64) -> String {
         // A call may be the last instruction of a function that does not return.
         let called_before = return_address.saturating_sub(1);

@@ -177,7 +177,7 @@ impl LiveServices {
     }
 }
 
-/// What a run with waits for locks lacks. Nothing if they were not asked for.
+/// The numbers about locks that the run lacks. Empty without `--locks`.
 fn absences_of_locks(locks: &LockProbes) -> Vec<Absence> {
     let in_sim = |subject: &str, reason: &str| {
         Absence::new("locks", subject, reason).with_remedy(Some("--on sim --locks"))

@@ -405,7 +405,9 @@ impl Instance {
 
     /// Ends the wait of one reader.
     fn write_marker(&self) {
-        std::fs::write(self.directory.join("trace_marker"), "x").unwrap();
+        let marker = self.directory.join("trace_marker");
+        let marker = std::fs::OpenOptions::new().append(true).open(marker).unwrap();
+        rustix::io::write(&marker, b"x").unwrap();
     }
 }
 
@@ -433,8 +435,7 @@ fn wait_for_states(threads: &[i32], expected: &str) {
     }
 }
 
-/// One thread reads, and two wait for the mutex. One of them gets it in the window, and the other still waits when the window
-/// closes.
+/// One thread reads, and two wait for the mutex. In the window, the mutex is released once: one waiter gets it.
 #[test]
 fn waits_for_a_mutex_have_their_service_place_and_end() {
     let Some(instance) = Instance::new() else { return };
