@@ -464,6 +464,11 @@ impl<const N: usize> KernelStack<N> {
         self.frames.iter().any(|frame| is_wanted(frame.context))
     }
 
+    /// The innermost context that `is_wanted` accepts. `None` if no context of the CPU is accepted.
+    pub fn innermost(&self, is_wanted: impl Fn(KernelContext) -> bool) -> Option<KernelContext> {
+        self.frames.iter().rev().map(|frame| frame.context).find(|context| is_wanted(*context))
+    }
+
     /// The return address of the innermost open function: one that is followed as a context, or one that waits. `None` if
     /// no such function is open.
     #[must_use]

@@ -209,7 +209,8 @@ impl Session {
         if let Some(services) = services {
             services.collect(vcpu as usize, *task, stack);
         }
-        let (awaited_address, context) = (stack.awaits(), stack.context());
+        let context = stack.context();
+        let awaited_address = self.tracker.awaits(vcpu as usize);
         let executes_return = self.tracker.executes_return(vcpu as usize);
         if let Some(processors) = self.models.processors() {
             let (executing, ended, mut guest) =
@@ -267,6 +268,7 @@ impl Session {
             tracked.stack.open_region(*counts);
         }
         self.tracker.delays.open_region(self.cpus as usize);
+        self.tracker.senders.open_region(self.regions.number(), self.cpus as usize);
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
         (0..self.cpus).for_each(|vcpu| self.pass_on_tracked_event(vcpu));
@@ -277,6 +279,7 @@ impl Session {
         self.write_region(vcpu_counts);
         self.regions.close();
         self.tracker.delays.close_region();
+        self.tracker.senders.close_region();
         self.models.set_sampled_region(None);
         self.models.write_sampled(&mut self.writer);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(vcpu_counts) {

@@ -238,6 +238,8 @@ pub struct Options {
     pub callbacks: bool,
     /// Whether delays from raise or queueing to run are recorded.
     pub delays: bool,
+    /// Whether senders of function calls and interrupts are recorded.
+    pub senders: bool,
     /// When the first region of interest opens.
     pub roi: Roi,
     /// The file with the kernel's symbols: [`crate::symbols::KernelSymbols`] as text.
@@ -293,6 +295,7 @@ impl Default for Options {
             services: false,
             callbacks: false,
             delays: false,
+            senders: false,
             locks: false,
             roi: Roi::Marker,
             symbols: None,
@@ -362,7 +365,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 34] = [
+const ROWS: [Row; 35] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -446,6 +449,7 @@ const ROWS: [Row; 34] = [
         "off" => (false, false), "on" => (true, false), "locks" => (true, true)),
     words_row!("callbacks", "on or off", callbacks: "on" => true, "off" => false),
     words_row!("delays", "on or off", delays: "on" => true, "off" => false),
+    words_row!("senders", "on or off", senders: "on" => true, "off" => false),
     file_row!(symbols),
     file_row!(offsets),
     file_row!(annotate),

@@ -12,10 +12,10 @@ use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, Delay, ExecutedBlock, Hotplug, KernelCount,
-    LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, Record, Region,
-    SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals, ServiceWait,
-    ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Transition,
-    UserFunction, Value, Values,
+    LockCounts, Marker, MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, QueuedRun, Record,
+    Region, SampledPart, Sent, ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals,
+    ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction,
+    Transition, UserFunction, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -106,6 +106,9 @@ pub struct ParsedRecord {
     /// Self counters of the first spans. May be shorter than `spans`, or empty.
     pub span_counts: Vec<Counts>,
     pub delays: Vec<Delay>,
+    /// Function calls and interrupts that CPUs have sent, in the order of the record.
+    pub sent: Vec<Sent>,
+    pub queued_runs: Vec<QueuedRun>,
     pub transitions: Vec<Transition>,
     /// The blocks that a CPU started, if they were requested.
     pub executed_blocks: Vec<ExecutedBlock>,
@@ -163,6 +166,16 @@ impl ParsedRecord {
             Record::Counters(counters) => self.add_counters(counters)?,
             Record::Span(span) => self.spans.push(*span),
             Record::Delay(delay) => self.delays.push(*delay),
+            Record::Sent(sent) => {
+                KernelContext::from_code(sent.code)?;
+                self.sent.push(*sent);
+            }
+            Record::QueuedRun(run) => {
+                if run.sent as usize > self.sent.len() {
+                    return None;
+                }
+                self.queued_runs.push(*run);
+            }
             Record::Transition(transition) => self.transitions.push(*transition),
             Record::ExecutedBlock(block) => self.executed_blocks.push(*block),
             Record::KernelCount(count) => self.kernel_counts.push(*count),

@@ -18,7 +18,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 12;
+pub const FORMAT_VERSION: u32 = 13;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of [`ExecutedBlock`] records in a stream: a quarter of [`RECORDS_MAX`].
@@ -125,6 +125,10 @@ pub enum Record {
     Span(Span),
     /// The end of a delay, or an event of a delay that could not be joined.
     Delay(Delay),
+    /// A CPU has queued a function call for another CPU, or sends an interrupt.
+    Sent(Sent),
+    /// A CPU has called a function that another CPU had queued.
+    QueuedRun(QueuedRun),
     /// The context on top of a CPU's stack changed.
     Transition(Transition),
     /// A counter of the guest's kernel at the opening or closing of a region.
@@ -340,6 +344,81 @@ pub struct Delay {
     pub at: u64,
     /// Length of the delay. 0 unless both events were joined.
     pub cycles: u64,
+}
+
+numbered! {
+    /// What a CPU sends to another CPU, or to itself.
+    pub enum SentKind {
+        /// A function call whose sender does not wait.
+        AsynchronousCall = 0,
+        /// A function call whose sender waits until the function has returned.
+        SynchronousCall = 1,
+        /// Queued `irq_work`.
+        IrqWorkCall = 2,
+        /// A queued wake-up of a task.
+        WakeUpCall = 3,
+        /// The reschedule interrupt.
+        Reschedule = 4,
+        /// The interrupt for function calls of one CPU.
+        CallFunctionSingle = 5,
+        /// The interrupt for function calls, sent to several CPUs at once: each has a record.
+        CallFunction = 6,
+        /// The interrupt of `irq_work`, which a CPU sends to itself.
+        IrqWork = 7,
+    }
+}
+
+impl SentKind {
+    /// Whether this is a function call, and not an interrupt.
+    #[must_use]
+    pub fn is_call(self) -> bool {
+        (self as u64) < SentKind::Reschedule as u64
+    }
+}
+
+/// A function call that a CPU queues for another CPU, or an interrupt that it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The CPU that sends.
+    pub cpu: u32,
+    pub region: u32,
+    pub kind: SentKind,
+    /// The CPU that calls the function or takes the interrupt.
+    pub target: u32,
+    /// The address of the called function. 0 for interrupts and wake-ups.
+    pub function: u64,
+    /// An address in the function that sends. 0 if it is not known.
+    pub call_site: u64,
+    /// The task, interrupt or softirq that sends: [`attribution::KernelContext::code`].
+    pub code: u64,
+    /// Name of the task that sends, padded with zeros. Zeros for interrupts and softirqs.
+    pub comm: [u8; 16],
+    /// The time-stamp counter of the CPU that sends.
+    pub tsc: u64,
+}
+
+/// [`QueuedRun::cycles`] of a run whose end was not seen.
+pub const RUN_WITHOUT_END: u64 = u64::MAX;
+
+/// A run of a function that another CPU has queued. A run that wakes several tasks has a record for each, and the
+/// tasks share its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedRun {
+    /// The CPU that calls the function.
+    pub cpu: u32,
+    pub region: u32,
+    /// The position of the call's [`Sent`] record among these records of the stream, from 1. 0: the call is not known.
+    pub sent: u32,
+    /// The address of the called function. 0 for wake-ups.
+    pub function: u64,
+    /// When the function was called, in cycles on this CPU's time axis.
+    pub at: u64,
+    /// Cycles from the queueing of the call to the start of the function. 0 if the call is not known.
+    pub delay: u64,
+    /// Cycles of the run, or [`RUN_WITHOUT_END`].
+    pub cycles: u64,
+    /// The time-stamp counter of the CPU when the function was called.
+    pub tsc: u64,
 }
 
 /// A change of the context on top of a CPU's stack. Each CPU also has a transition at the opening of a region.

@@ -5,6 +5,8 @@
 //!   `task` reads what a task is and whether it waits. `memory_context` encodes a context for the memory system.
 //! - The guest's memory: `memory`.
 //! - Delays: `delays` joins the events that begin and end them.
+//! - Senders: `senders` joins the calls that CPUs queue for other CPUs to their runs, and `senders_of_guest` reads from
+//!   the guest who sends.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
 //!   writes its rows. `enough` decides when a region has measured enough, and `close_time` when it closes then.
 //! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
@@ -27,6 +29,8 @@ pub(crate) mod memory_context;
 pub(crate) mod misses;
 pub(crate) mod region_rows;
 pub(crate) mod regions;
+pub(crate) mod senders;
+pub(crate) mod senders_of_guest;
 pub(crate) mod service_misses;
 pub(crate) mod service_sums;
 pub(crate) mod services;

@@ -14,6 +14,7 @@ use attribution::{
 use crate::cpu;
 use crate::guest::delays::Delays;
 use crate::guest::irq::IrqLines;
+use crate::guest::senders::Senders;
 use crate::guest::service_misses::{EndedFault, Executing};
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::structures::{Guest, Structures};
@@ -110,6 +111,8 @@ pub(crate) struct Tracker {
     pub(crate) structures: Structures,
     /// Delays from raise or queueing to run.
     pub(crate) delays: Delays,
+    /// Function calls to other CPUs, and interrupts that CPUs send.
+    pub(crate) senders: Senders,
     /// Whether the functions that the kernel calls back have contexts.
     pub(crate) has_callback_contexts: bool,
     /// The offset of the mask of pending softirqs in a CPU's area. `None` before the first raise.
@@ -179,6 +182,7 @@ impl Tracker {
             services,
             structures,
             delays: Delays::default(),
+            senders: Senders::default(),
             has_callback_contexts: false,
             softirq_mask: None,
             names,
@@ -319,6 +323,16 @@ impl Tracker {
                     self.delays.queue_work(work, now[TIME], moment.common_cycles());
                 }
             }
+            Action::StartSending
+            | Action::AddToQueue
+            | Action::SendInterrupt(_)
+            | Action::CallQueued { .. }
+            | Action::RunIrqWork
+            | Action::WakeQueuedTasks => {
+                if self.senders.is_counting() {
+                    self.handle_sender(cpu, action, address, moment);
+                }
+            }
             Action::IrqLine => {
                 let description = moment.qemu.register_value(moment.registers.rdi);
                 self.cpus[cpu].irq = self.irqs.line_number(description, &self.offsets, moment.qemu);
@@ -421,6 +435,9 @@ impl Tracker {
     /// context, its wait for a lock, or the fault that it resolved, and starts the body of an interrupt after its probes.
     pub(crate) fn handle_return(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
         let stack_pointer = moment.rsp();
+        if self.senders.end_run(cpu, address, stack_pointer, moment.now[TIME]) {
+            return;
+        }
         let stack = &mut self.cpus[cpu].stack;
         let (context_before, depth_before) = (stack.context(), stack.depth());
         stack.at_return_address(address, stack_pointer, moment.now);
@@ -472,6 +489,13 @@ impl Tracker {
             position => PROBE_FIRST + position,
         });
         self.cpus[cpu].stack.enter_call(context, return_to, stack_pointer, moment.now);
+    }
+
+    /// The return address of the function that ends next on `cpu`: a context, a wait, or a function that another CPU has
+    /// queued. `None` if no such function runs.
+    pub(crate) fn awaits(&self, cpu: usize) -> Option<u64> {
+        let awaited = self.cpus[cpu].stack.awaits();
+        self.senders.awaits(cpu, awaited).or(awaited)
     }
 
     /// Reads the name of the task that runs on `cpu`. Does nothing if the memory cannot be read in the current mode.
@@ -574,7 +598,7 @@ impl Tracker {
 
     /// The process id of the task that runs on a CPU, or [`PID_UNKNOWN`]. Before the first switch that is seen, it comes from
     /// the kernel's pointer to the current task, which this also notes.
-    fn current_pid(&mut self, cpu: usize, moment: &mut Moment<'_>) -> u32 {
+    pub(super) fn current_pid(&mut self, cpu: usize, moment: &mut Moment<'_>) -> u32 {
         if self.cpus[cpu].task == 0
             && let Some(current_task_offset) = self.symbols.current_task
         {

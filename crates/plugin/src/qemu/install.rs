@@ -160,6 +160,9 @@ fn requested_symbols(options: &Options) -> Result<KernelSymbols, String> {
     if options.delays {
         symbols.follow_delays();
     }
+    if options.senders {
+        symbols.follow_senders();
+    }
     Ok(symbols)
 }
 
@@ -168,6 +171,9 @@ fn start_tracker(tracker: &mut Tracker, options: &Options) -> Spans {
     tracker.has_callback_contexts = options.callbacks;
     if options.delays {
         tracker.delays.record();
+    }
+    if options.senders {
+        tracker.senders.record();
     }
     let spans = Spans::new(options, tracker);
     if options.services {

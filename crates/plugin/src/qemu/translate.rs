@@ -190,6 +190,8 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
                 Some(Action::IrqCall { bytes })
             } else if let Some(raise) = kernel.raises_softirqs(address.0, &decoded) {
                 Some(raise)
+            } else if let Some(call) = kernel.calls_queued(address.0, &decoded, bytes) {
+                Some(call)
             } else if let Some((kind, register)) = kernel.called_callback(address.0, &decoded) {
                 Some(Action::CallbackCall { kind, register, bytes })
             } else {

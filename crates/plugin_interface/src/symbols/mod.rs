@@ -17,8 +17,9 @@ mod services;
 
 use crate::annotations::REGISTERS;
 use names::{
-    CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS,
-    PROBES, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS, THUNKS, gates,
+    CALL_QUEUE, CALLBACK_CALLERS, DELAY_POINTS, ENCODED_REGISTERS, ENTRY_LOOPS, IRQ_CALLERS,
+    OTHERS, POINTS, PROBES, QUEUED_CALL_CALLERS, SENDER_POINTS, SOFTIRQ_CALLERS, SOFTIRQ_RAISERS,
+    THUNKS, gates,
 };
 pub use needs::{Part, unmet_content};
 pub use offsets::{Offsets, RELEASE, release_number, wanted_members};
@@ -61,6 +62,19 @@ pub fn probe_name(position: u32) -> Option<&'static str> {
     PROBES.get(position as usize).copied()
 }
 
+/// An interrupt that a CPU sends to other CPUs or to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentInterrupt {
+    /// To the CPU in `edi`.
+    Reschedule,
+    /// To the CPU in `edi`.
+    CallFunctionSingle,
+    /// To the CPUs of the mask at the address in `rdi`.
+    CallFunction,
+    /// To the CPU itself.
+    IrqWork,
+}
+
 /// The plugin's action at an instruction, before the instruction executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -98,6 +112,23 @@ pub enum Action {
     },
     /// First instruction of the function that queues the work item in `rdx`.
     QueueWork,
+    /// First instruction of a function that queues calls for other CPUs. Only for senders, like the next five.
+    StartSending,
+    /// First instruction of the function that adds the element in `rdi` to the lock-free list with the head in `rdx`.
+    AddToQueue,
+    /// First instruction of a function that sends an interrupt.
+    SendInterrupt(SentInterrupt),
+    /// The instruction that calls a function which another CPU has queued. The function's argument is in `rdi`.
+    CallQueued {
+        /// The register with the function's address, by its position in [`REGISTERS`].
+        register: u8,
+        /// The length of the instruction.
+        bytes: u8,
+    },
+    /// First instruction of the function that executes the `irq_work` in `rdi`.
+    RunIrqWork,
+    /// First instruction of the function that wakes the tasks of the list in `rdi`.
+    WakeQueuedTasks,
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
     Probe(u8),
     /// `rdtsc` or `rdtscp`: reads the time-stamp counter.
@@ -151,10 +182,14 @@ impl Action {
     /// How many arguments of the function the plugin reads from registers at its first instruction.
     fn arguments(self) -> u8 {
         match self {
-            Action::QueueWork => 3,
+            Action::QueueWork | Action::AddToQueue => 3,
             // `WakeUp` reads the task and the states, `Switch` the two tasks.
             Action::WakeUp | Action::Switch => 2,
+            Action::SendInterrupt(SentInterrupt::IrqWork) => 0,
             Action::IrqLine
+            | Action::SendInterrupt(_)
+            | Action::RunIrqWork
+            | Action::WakeQueuedTasks
             | Action::Fault(FaultStep::Handle | FaultStep::FilePage)
             | Action::TakeLock(_)
             | Action::ContendLock { .. }
@@ -182,6 +217,7 @@ pub fn wanted_symbols() -> impl Iterator<Item = Wanted> {
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
     let callers = callers.chain(callback_callers).chain(SOFTIRQ_RAISERS);
     let callers = callers.chain(DELAY_POINTS.map(|point| point.0));
+    let callers = callers.chain(SENDER_POINTS.map(|point| point.0)).chain(QUEUED_CALL_CALLERS);
     let functions = points.chain(gates().map(|gate| gate.0)).chain(callers);
     let functions = functions.chain(services::wanted_functions()).chain(needs::UNFOLLOWED);
     let function = |name| Wanted { name, arguments: Some(arguments_of(name)) };
@@ -194,7 +230,7 @@ fn arguments_of(name: &str) -> u8 {
     if probe_name(WAKE_PROBE) == Some(name) {
         return 2;
     }
-    let mut points = POINTS.iter().chain(&DELAY_POINTS);
+    let mut points = POINTS.iter().chain(&DELAY_POINTS).chain(&SENDER_POINTS);
     let point = points.find(|point| point.0 == name).map(|point| point.1);
     let actions = [point, services::action_of(name), services::lock_action_of(name)];
     actions.into_iter().flatten().map(Action::arguments).max().unwrap_or(0)
@@ -223,6 +259,12 @@ pub struct KernelSymbols {
     follows_callbacks: bool,
     /// Further actions, for delays only. [`KernelSymbols::follow_delays`] moves them to `points`.
     delay_points: Vec<(u64, Action)>,
+    /// Further actions, for senders only. [`KernelSymbols::follow_senders`] moves them to `points`.
+    sender_points: Vec<(u64, Action)>,
+    /// The functions that call queued functions: start, and end (exclusive).
+    queued_call_callers: Vec<(u64, u64)>,
+    /// Whether calls of queued functions are followed.
+    follows_senders: bool,
     /// The functions that raise softirqs: start, and end (exclusive).
     softirq_raisers: Vec<(u64, u64)>,
     /// Whether raises of softirqs are followed.
@@ -233,6 +275,12 @@ pub struct KernelSymbols {
     pub kernel_counts: Option<KernelCountSymbols>,
     /// The offset of the pointer to the current task, in each CPU's per-CPU area.
     pub current_task: Option<u64>,
+    /// The offset of the count of nested interrupts, in each CPU's per-CPU area: kernels before 6.2 and from 6.15 on.
+    pub preempt_count: Option<u64>,
+    /// The offset of `pcpu_hot` in each CPU's per-CPU area, which has that count in the kernels in between.
+    pub hot_area: Option<u64>,
+    /// The offset of the head of the queue of function calls, in each CPU's per-CPU area.
+    pub call_queue: Option<u64>,
     /// The address of the table of the functions of system calls.
     pub syscall_table: Option<u64>,
 }
@@ -288,6 +336,12 @@ impl KernelSymbols {
             if let Some((_, action)) = DELAY_POINTS.iter().find(|point| point.0 == *name) {
                 kernel.delay_points.push((*address, *action));
             }
+            if let Some((_, action)) = SENDER_POINTS.iter().find(|point| point.0 == *name) {
+                kernel.sender_points.push((*address, *action));
+            }
+            if QUEUED_CALL_CALLERS.contains(name) {
+                kernel.queued_call_callers.push((*address, ends()));
+            }
             if SOFTIRQ_RAISERS.contains(name) {
                 kernel.softirq_raisers.push((*address, ends()));
             }
@@ -311,6 +365,9 @@ impl KernelSymbols {
             symbols.iter().find(|symbol| symbol.1 == wanted_name).map(|symbol| symbol.0)
         };
         kernel.current_task = find("current_task").or(find("pcpu_hot"));
+        kernel.preempt_count = find("__preempt_count");
+        kernel.hot_area = find("pcpu_hot");
+        kernel.call_queue = find(CALL_QUEUE);
         kernel.syscall_table = find(services::SYSCALL_TABLE);
         kernel.kernel_counts = find("__per_cpu_offset").map(|areas| KernelCountSymbols {
             areas,
@@ -400,6 +457,38 @@ impl KernelSymbols {
         self.points.dedup_by_key(|point| point.0);
     }
 
+    /// Follows calls of functions on other CPUs, from their queueing to their run, and the interrupts that CPUs send.
+    pub fn follow_senders(&mut self) {
+        self.follows_senders = true;
+        self.points.append(&mut self.sender_points);
+        self.points.sort_by_key(|point| point.0);
+        self.points.dedup_by_key(|point| point.0);
+    }
+
+    /// [`Action::CallQueued`], if the instruction at `address` calls a queued function. `bytes`: its length. `None` unless
+    /// senders are followed.
+    pub fn calls_queued(&self, address: u64, decoded: &Decoded, bytes: u8) -> Option<Action> {
+        if !self.follows_senders || !self.is_queued_call_caller(address) {
+            return None;
+        }
+        let register = self.called_register(decoded)?;
+        Some(Action::CallQueued { register, bytes })
+    }
+
+    /// Whether `address` is in a function that calls queued functions.
+    pub fn is_queued_call_caller(&self, address: u64) -> bool {
+        holds(&self.queued_call_callers, address)
+    }
+
+    /// The position in [`REGISTERS`] of the register with the address of the called function. `None` for other calls.
+    fn called_register(&self, decoded: &Decoded) -> Option<u8> {
+        let register = match decoded.called_register() {
+            Some(number) => ENCODED_REGISTERS.get(usize::from(number)).copied(),
+            None => self.called_thunk(decoded)?.rsplit('_').next(),
+        }?;
+        REGISTERS.iter().position(|name| *name == register).map(|position| position as u8)
+    }
+
     /// [`Action::RaiseSoftirqs`], if the instruction at `address` sets bits in the mask of pending softirqs. `None` unless
     /// raises are followed.
     pub fn raises_softirqs(&self, address: u64, decoded: &Decoded) -> Option<Action> {
@@ -421,12 +510,7 @@ impl KernelSymbols {
         let holds_address =
             |(start, end, _): &&(u64, u64, ContextKind)| (*start..*end).contains(&address);
         let (_, _, kind) = self.callback_callers.iter().find(holds_address)?;
-        let register = match decoded.called_register() {
-            Some(number) => ENCODED_REGISTERS.get(usize::from(number)).copied(),
-            None => self.called_thunk(decoded)?.rsplit('_').next(),
-        }?;
-        let position = REGISTERS.iter().position(|name| *name == register)?;
-        Some((*kind, position as u8))
+        Some((*kind, self.called_register(decoded)?))
     }
 
     /// Whether `address` is in a function that calls the handlers of softirqs.

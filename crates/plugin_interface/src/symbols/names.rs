@@ -4,7 +4,7 @@
 use attribution::context::SYSTEM_VECTORS;
 use attribution::{ContextKind, KernelContext, SYSCALL_32};
 
-use super::Action;
+use super::{Action, SentInterrupt};
 
 /// Functions at whose first instruction the plugin acts.
 pub(super) const POINTS: [(&str, Action); 23] = [
@@ -133,6 +133,26 @@ pub(super) const SOFTIRQ_RAISERS: [&str; 3] =
 /// Further functions at whose first instruction a delay begins.
 pub(super) const DELAY_POINTS: [(&str, Action); 1] = [("__queue_work", Action::QueueWork)];
 
+/// Functions that queue function calls for other CPUs, and functions that send interrupts to them. All call
+/// `llist_add_batch` to add a call to the queue of a CPU.
+pub(super) const SENDER_POINTS: [(&str, Action); 10] = [
+    ("generic_exec_single", Action::StartSending),
+    ("__smp_call_single_queue", Action::StartSending),
+    ("smp_call_function_many_cond", Action::StartSending),
+    ("llist_add_batch", Action::AddToQueue),
+    ("irq_work_single", Action::RunIrqWork),
+    ("sched_ttwu_pending", Action::WakeQueuedTasks),
+    ("native_smp_send_reschedule", Action::SendInterrupt(SentInterrupt::Reschedule)),
+    ("native_send_call_func_single_ipi", Action::SendInterrupt(SentInterrupt::CallFunctionSingle)),
+    ("native_send_call_func_ipi", Action::SendInterrupt(SentInterrupt::CallFunction)),
+    ("arch_irq_work_raise", Action::SendInterrupt(SentInterrupt::IrqWork)),
+];
+
+/// Functions that call the queued functions through a pointer. They call no other function through a register. The
+/// compiler can inline the first into the second.
+pub(super) const QUEUED_CALL_CALLERS: [&str; 2] =
+    ["__flush_smp_call_function_queue", "flush_smp_call_function_queue"];
+
 /// Registers of the processor, in the order of its encoding.
 pub(super) const ENCODED_REGISTERS: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
@@ -161,7 +181,7 @@ pub(super) const THUNKS: [&str; 16] = [
 ];
 
 /// Further symbols that the plugin uses: stubs of interrupts, and the kernel's data.
-pub(super) const OTHERS: [&str; 7] = [
+pub(super) const OTHERS: [&str; 9] = [
     "irq_entries_start",
     "spurious_entries_start",
     "current_task",
@@ -169,4 +189,9 @@ pub(super) const OTHERS: [&str; 7] = [
     "irq_stat",
     "kstat",
     "__per_cpu_offset",
+    "__preempt_count",
+    CALL_QUEUE,
 ];
+
+/// The head of the queue of function calls in each CPU's per-CPU area.
+pub(super) const CALL_QUEUE: &str = "call_single_queue";

@@ -14,10 +14,18 @@ pub enum Part {
     Callbacks,
     /// Delays from raise or queueing to run.
     Delays,
+    /// Senders of function calls and interrupts.
+    Senders,
     /// Services of the kernel.
     Services,
     /// Locks that services take.
     Locks,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Part; 6] =
+        [Part::Contexts, Part::Callbacks, Part::Delays, Part::Senders, Part::Services, Part::Locks];
 }
 
 /// A part of a recording needs at least one of the symbols `any_of`. Without all of them, it lacks the content `what`.
@@ -27,11 +35,14 @@ struct Need {
     any_of: &'static [&'static str],
 }
 
+/// The rows of queued function calls in the table of senders.
+const CALLS: &str = "function calls";
+
 const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -> Need {
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 33] = [
+const NEEDS: [Need; 45] = [
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,
@@ -60,6 +71,30 @@ const NEEDS: [Need; 33] = [
     need(Part::Delays, "delays of softirqs", &["__raise_softirq_irqoff"]),
     need(Part::Delays, "delays of work items", &["__queue_work"]),
     need(Part::Delays, "delays of work items", &["process_one_work"]),
+    need(Part::Senders, CALLS, &["llist_add_batch"]),
+    need(Part::Senders, CALLS, &["call_single_queue"]),
+    need(Part::Senders, CALLS, &["__per_cpu_offset"]),
+    need(
+        Part::Senders,
+        CALLS,
+        &["__flush_smp_call_function_queue", "flush_smp_call_function_queue"],
+    ),
+    need(
+        Part::Senders,
+        "call sites of function calls to one CPU",
+        &["generic_exec_single", "__smp_call_single_queue"],
+    ),
+    need(
+        Part::Senders,
+        "call sites of function calls to several CPUs",
+        &["smp_call_function_many_cond"],
+    ),
+    need(Part::Senders, "runs of irq_work that is queued to another CPU", &["irq_work_single"]),
+    need(Part::Senders, "runs of queued wake-ups", &["sched_ttwu_pending"]),
+    need(Part::Senders, "interrupts reschedule", &["native_smp_send_reschedule"]),
+    need(Part::Senders, "interrupts call_function_single", &["native_send_call_func_single_ipi"]),
+    need(Part::Senders, "interrupts call_function", &["native_send_call_func_ipi"]),
+    need(Part::Senders, "interrupts irq_work", &["arch_irq_work_raise"]),
     need(Part::Services, "names of system calls", &["sys_call_table"]),
     need(Part::Services, "the scheduler", &["__schedule"]),
     need(Part::Services, "ends of waits", &["try_to_wake_up"]),
@@ -131,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_a_function_is_said_to_lack_the_rows() {
-        for part in [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks] {
+        for part in Part::ALL {
             let has_all = |name: &str| !UNFOLLOWED.contains(&name);
             assert_eq!(unmet_content(part, has_all), []);
         }

@@ -45,6 +45,14 @@ offsets! {
     task_flags = "task_struct.flags";
     /// Offset of the pointer to the task's kernel stack.
     stack = "task_struct.stack";
+    /// Offset of the count of nested interrupts in `pcpu_hot`, 32 bits.
+    preempt_count = "pcpu_hot.preempt_count";
+    /// Offset of the flags of a queued function call, 32 bits.
+    call_flags = "__call_single_node.u_flags";
+    /// Offset of the function of a queued function call.
+    call_function = "__call_single_data.func";
+    /// Offset of the argument of the function of a queued function call.
+    call_info = "__call_single_data.info";
     /// Offset of the pointer to the operations of an area of user memory. The pointer is null without a file.
     vm_ops = "vm_area_struct.vm_ops";
     /// Offset of the flags of an area of user memory.

@@ -10,9 +10,10 @@ use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, Delay,
     DelayEvents, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName,
     KernelCount, LockCounts, MAGIC, Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot,
-    Record, RecordError, Region, SampledPart, ServiceBucket, ServiceMisses, ServiceRow,
-    ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind,
-    StructureName, SyscallFunction, Task, Transition, UserFunction, Value, Values, ValuesKind,
+    QueuedRun, Record, RecordError, Region, SampledPart, Sent, ServiceBucket, ServiceMisses,
+    ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span,
+    StructureKind, StructureName, SyscallFunction, Task, Transition, UserFunction, Value, Values,
+    ValuesKind,
 };
 use packed::NoticeRecord;
 
@@ -180,6 +181,7 @@ encodings! {
     33 Hotplug [cpu] (region state at);
     34 UserFunction [] (number part text);
     36 Delay [cpu] (region code events at cycles);
+    38 QueuedRun [cpu] (region sent function at delay cycles tsc);
     35 ExecutedBlock [cpu] (region address tsc cycles instructions l1_misses l2_misses);
 }
 
@@ -225,6 +227,8 @@ variants! {
     Counters(Counters),
     Span(Span),
     Delay(Delay),
+    Sent(Sent),
+    QueuedRun(QueuedRun),
     Transition(Transition),
     KernelCount(KernelCount),
     IrqName(IrqName),

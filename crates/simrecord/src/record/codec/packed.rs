@@ -5,8 +5,8 @@ use super::{Encoding, Field, Words};
 use crate::counters::COUNTERS;
 use crate::record::{
     CACHES, CPUS_MAX, Counters, CountersOf, Detail, End, FORMAT_VERSION, Header, KernelCount,
-    LockCounts, MAGIC, Marker, Notice, ProfileSlot, Roi, ServiceMissKind, ServiceMisses,
-    SharedMisses, StructureKind, TEXT_BYTES_MAX, Value,
+    LockCounts, MAGIC, Marker, Notice, ProfileSlot, Roi, Sent, SentKind, ServiceMissKind,
+    ServiceMisses, SharedMisses, StructureKind, TEXT_BYTES_MAX, Value,
 };
 
 /// Packs two numbers of 32 bits.
@@ -63,6 +63,34 @@ impl Encoding for Header {
             qemu: <[u8; 16]>::get(&words[4..6])?,
             features: words[6] as u32,
             counters: (words[6] >> 32) as u32,
+        })
+    }
+}
+
+impl Encoding for Sent {
+    const KIND: u32 = 37;
+
+    fn to_words(&self) -> (u32, Words) {
+        let Sent { cpu, region, kind, target, function, call_site, code, comm, tsc } = *self;
+        let place = pair(region, target << 8 | kind as u32);
+        let mut words = [place, function, call_site, code, 0, 0, tsc];
+        comm.put(&mut words[4..6]);
+        (cpu, words)
+    }
+
+    fn from_words(cpu: u32, words: &Words) -> Option<Sent> {
+        let [place, function, call_site, code, _, _, tsc] = *words;
+        let target = (place as u32) >> 8;
+        Some(Sent {
+            cpu,
+            region: (place >> 32) as u32,
+            kind: SentKind::from_number(place & 0xff)?,
+            target: ((target as usize) < CPUS_MAX).then_some(target)?,
+            function,
+            call_site,
+            code,
+            comm: <[u8; 16]>::get(&words[4..6])?,
+            tsc,
         })
     }
 }

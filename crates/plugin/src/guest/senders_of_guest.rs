@@ -1,0 +1,219 @@
+//! Reads from the guest what `senders` needs: the calls that CPUs queue and run, who sends, and from where.
+
+use attribution::KernelContext;
+use plugin_interface::symbols::{Action, SentInterrupt};
+use simrecord::counters::TIME;
+use simrecord::record::{CPUS_MAX, Sent, SentKind};
+
+use crate::guest::senders::{CALL_LOCKED, CallFrame, Instant, Queued, RunOf, call_kind};
+use crate::guest::tracker::{Moment, Tracker};
+
+/// Bits of the kernel's count of nested interrupts (include/linux/preempt.h). The other bits of the field of softirqs
+/// count how often they are prohibited.
+const IN_SOFTIRQ: u32 = 1 << 8;
+const IN_INTERRUPT: u32 = 0xff << 16;
+
+/// The most tasks that a run wakes. The wake-ups of further tasks are not joined.
+const WAKE_UPS_MAX: usize = 4_096;
+
+impl Tracker {
+    /// Handles an event of a sender, or of the CPU that runs its call.
+    pub(super) fn handle_sender(
+        &mut self,
+        cpu: usize,
+        action: Action,
+        address: u64,
+        mut moment: Moment<'_>,
+    ) {
+        match action {
+            Action::StartSending => {
+                let stack_pointer = moment.rsp();
+                if let Some(return_to) = moment.word(stack_pointer) {
+                    self.senders.start_sending(cpu, stack_pointer, return_to);
+                }
+            }
+            Action::AddToQueue => self.queue_call(cpu, &mut moment),
+            Action::SendInterrupt(interrupt) => self.send_interrupt(cpu, interrupt, &mut moment),
+            Action::CallQueued { register, bytes } => {
+                let function = moment.registers.named[usize::from(register)]
+                    .map_or(0, |register| moment.qemu.register_value(register));
+                let info = moment.qemu.register_value(moment.registers.rdi);
+                let frame = CallFrame {
+                    return_to: address.wrapping_add(u64::from(bytes)),
+                    stack_pointer: moment.rsp(),
+                    awaited_before: self.cpus[cpu].stack.awaits(),
+                };
+                self.start_run(cpu, &RunOf::Function { function, info }, frame, &mut moment);
+            }
+            Action::RunIrqWork => {
+                let Some(frame) = self.frame_at_start(cpu, &mut moment) else { return };
+                // Other callers execute the work that its own CPU has queued.
+                if self.symbols.is_queued_call_caller(frame.return_to) {
+                    let work = moment.qemu.register_value(moment.registers.rdi);
+                    self.start_run(cpu, &RunOf::IrqWork(work), frame, &mut moment);
+                }
+            }
+            Action::WakeQueuedTasks => {
+                let Some(frame) = self.frame_at_start(cpu, &mut moment) else { return };
+                let wake_ups = queued_wake_ups(&mut moment);
+                self.start_run(cpu, &RunOf::WakeUps(wake_ups), frame, &mut moment);
+            }
+            _ => {}
+        }
+    }
+
+    /// A CPU adds an element to a list. If the list is the queue of calls of a CPU, the element is a call.
+    fn queue_call(&mut self, cpu: usize, moment: &mut Moment<'_>) {
+        let head = moment.qemu.register_value(moment.registers.rdx);
+        let Some(target) = self.target_of_queue(head, moment) else { return };
+        let call = moment.qemu.register_value(moment.registers.rdi);
+        let member = |offset: Option<u64>| offset.map(|offset| call.wrapping_add(offset));
+        let flags = member(self.offsets.call_flags).and_then(|flags| moment.half_word(flags));
+        let Some(kind) = flags.map(call_kind) else { return };
+        let (function, info) = match kind {
+            SentKind::WakeUpCall => (0, 0),
+            _ => {
+                let function = member(self.offsets.call_function);
+                let info = member(self.offsets.call_info);
+                let mut word = |address: Option<u64>| address.and_then(|at| moment.word(at));
+                let Some(function) = word(function) else { return };
+                (function, word(info).unwrap_or(0))
+            }
+        };
+        let call_site = self.senders.call_site(cpu, moment.rsp());
+        let sent = self.sent_by(cpu, kind, target, moment);
+        let sent = Sent { function, call_site: call_site.unwrap_or(0), ..sent };
+        let queued = Queued { address: call, info, common: moment.common_cycles() };
+        self.senders.send(sent, Some(queued));
+    }
+
+    /// The CPU whose queue of calls has its head at this address. `None` if the list is no such queue.
+    fn target_of_queue(&self, head: u64, moment: &mut Moment<'_>) -> Option<u32> {
+        let area = head.wrapping_sub(self.symbols.call_queue?);
+        let areas = self.symbols.kernel_counts?.areas;
+        // Areas are aligned to pages, and most other lists are not at the offset of the queue.
+        if area % 4_096 != 0 {
+            return None;
+        }
+        (0..self.cpus.len() as u32)
+            .find(|cpu| moment.word(areas.wrapping_add(8 * u64::from(*cpu))) == Some(area))
+    }
+
+    fn send_interrupt(&mut self, cpu: usize, interrupt: SentInterrupt, moment: &mut Moment<'_>) {
+        let argument = moment.qemu.register_value(moment.registers.rdi);
+        let (kind, targets) = match interrupt {
+            SentInterrupt::Reschedule => (SentKind::Reschedule, 1 << (argument % 64)),
+            SentInterrupt::CallFunctionSingle => {
+                (SentKind::CallFunctionSingle, 1 << (argument % 64))
+            }
+            SentInterrupt::CallFunction => {
+                (SentKind::CallFunction, moment.word(argument).unwrap_or(0))
+            }
+            SentInterrupt::IrqWork => (SentKind::IrqWork, 1 << cpu),
+        };
+        let stack_pointer = moment.rsp();
+        let call_site = self.senders.call_site(cpu, stack_pointer);
+        let call_site = call_site.or_else(|| moment.word(stack_pointer)).unwrap_or(0);
+        let targets: u64 = targets;
+        let is_target = |target: &u32| targets >> target & 1 != 0;
+        for target in (0..self.cpus.len().min(CPUS_MAX) as u32).filter(is_target) {
+            let sent = self.sent_by(cpu, kind, target, moment);
+            self.senders.send(Sent { call_site, ..sent }, None);
+        }
+    }
+
+    /// The record of what `cpu` sends now, without function and call site.
+    fn sent_by(
+        &mut self,
+        cpu: usize,
+        kind: SentKind,
+        target: u32,
+        moment: &mut Moment<'_>,
+    ) -> Sent {
+        let sender = self
+            .interrupt_that_sends(cpu, moment)
+            .unwrap_or_else(|| KernelContext::Task(self.current_pid(cpu, moment)));
+        let comm = match sender {
+            KernelContext::Task(_) => {
+                let task = self.cpus[cpu].task;
+                let comm = self.offsets.comm.filter(|_| task != 0);
+                comm.and_then(|comm| moment.qemu.memory(task.wrapping_add(comm)))
+            }
+            _ => None,
+        };
+        Sent {
+            cpu: cpu as u32,
+            region: 0,
+            kind,
+            target,
+            function: 0,
+            call_site: 0,
+            code: sender.code(),
+            comm: comm.unwrap_or([0; 16]),
+            tsc: moment.clock.tsc_at(moment.vcpu, &moment.now),
+        }
+    }
+
+    /// The interrupt or softirq that a CPU handles now; `None` in a task. The kernel's own count says which of the three
+    /// it is: a task may continue before an interrupt has returned. The stack of contexts says which interrupt it is.
+    fn interrupt_that_sends(&self, cpu: usize, moment: &mut Moment<'_>) -> Option<KernelContext> {
+        let hot_area = self.symbols.hot_area.zip(self.offsets.preempt_count);
+        let offset =
+            hot_area.map(|(area, offset)| area.wrapping_add(offset)).or(self.symbols.preempt_count);
+        let area = moment.qemu.register_value(moment.registers.gs_base);
+        let count = offset.and_then(|offset| moment.half_word(area.wrapping_add(offset)));
+        let stack = &self.cpus[cpu].stack;
+        let is_interrupt = |context| {
+            matches!(
+                context,
+                KernelContext::Interrupt(_) | KernelContext::Irq(_) | KernelContext::Nmi
+            )
+        };
+        let is_softirq = |context| matches!(context, KernelContext::Softirq(_));
+        match count {
+            Some(count) if count & IN_INTERRUPT != 0 => {
+                Some(stack.innermost(is_interrupt).unwrap_or(KernelContext::Unknown))
+            }
+            Some(count) if count & IN_SOFTIRQ != 0 => {
+                Some(stack.innermost(is_softirq).unwrap_or(KernelContext::Unknown))
+            }
+            Some(_) => None,
+            None => stack.innermost(|context| is_interrupt(context) || is_softirq(context)),
+        }
+    }
+
+    /// The frame of the function that starts now. `None` if the stack cannot be read.
+    fn frame_at_start(&self, cpu: usize, moment: &mut Moment<'_>) -> Option<CallFrame> {
+        let stack_pointer = moment.rsp();
+        Some(CallFrame {
+            return_to: moment.word(stack_pointer)?,
+            // The return pops the return address.
+            stack_pointer: stack_pointer.wrapping_add(8),
+            awaited_before: self.cpus[cpu].stack.awaits(),
+        })
+    }
+
+    fn start_run(&mut self, cpu: usize, run: &RunOf, frame: CallFrame, moment: &mut Moment<'_>) {
+        let start = Instant {
+            at: moment.now[TIME],
+            common: moment.common_cycles(),
+            tsc: moment.clock.tsc_at(moment.vcpu, &moment.now),
+        };
+        let flags = self.offsets.call_flags.unwrap_or(0);
+        let is_locked = |call: u64| {
+            moment.half_word(call.wrapping_add(flags)).is_some_and(|flags| flags & CALL_LOCKED != 0)
+        };
+        self.senders.start_run(cpu, run, frame, start, is_locked);
+    }
+}
+
+/// The addresses of the wake-ups in the list in `rdi`.
+fn queued_wake_ups(moment: &mut Moment<'_>) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    let mut next = moment.qemu.register_value(moment.registers.rdi);
+    while next != 0 && addresses.len() < WAKE_UPS_MAX {
+        addresses.push(next);
+        next = moment.word(next).unwrap_or(0);
+    }
+    addresses
+}
