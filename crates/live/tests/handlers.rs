@@ -11,8 +11,8 @@ use attribution::ContextKind;
 use lab::experiment::{Absence, Bench, BenchError};
 use lab::handlers::{
     CallType, Condition, ContextStats, DELAYS, DelayStats, HandlersBench, Load, Rate, SENDERS,
-    Sender, SenderEvent, SenderStats, Stimulus, Timing, WindowSample, unmeasured_delays,
-    unmeasured_of_senders,
+    Sender, SenderEvent, SenderMethod, SenderStats, Stimulus, Timing, WindowSample,
+    unmeasured_delays, unmeasured_of_senders,
 };
 use live::bpf::Flavour;
 use live::bpf::layout::EVENTS_MAX;
@@ -673,7 +673,7 @@ fn senders_are_those_that_perf_counts() {
         needs::not_run(needs::Need::Other, "this kernel has no tracepoints of function calls");
         return;
     }
-    assert_eq!(absent, unmeasured_of_senders());
+    assert_eq!(absent, unmeasured_of_senders(SenderMethod::Probes));
     let names = ["csd/csd_queue_cpu", "ipi/ipi_send_cpu", "csd/csd_function_exit"];
     let counters: Option<Vec<_>> =
         names.iter().map(|name| TracepointCounter::open(name, &cpus)).collect();

@@ -6,6 +6,7 @@
 //! [`Accounting::broken`] says why the numbers of a record cannot be trusted. Callers must not use them then.
 
 mod sampled;
+mod senders;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use simrecord::record::{
 use crate::text::printable;
 use crate::{Result, SimError};
 pub use sampled::{SampledCycles, WARMING_ERROR};
+pub use senders::{QueuedRunUse, SendersUse, SentUse};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
 /// Why a record without all rows is not used.
@@ -99,6 +101,8 @@ pub struct RegionUse {
     pub had_enough: bool,
     /// Counters of each context in each sampled unit. Empty if nothing was sampled.
     pub sampled: Vec<SampledPartUse>,
+    /// Function calls and interrupts that CPUs have sent, and runs of queued functions, if they were requested.
+    pub senders: SendersUse,
 }
 
 impl RegionUse {
@@ -378,6 +382,7 @@ impl Accounting {
             };
             accounting.cpu_mut(delay.region, delay.cpu)?.delays.push(delay_use);
         }
+        accounting.add_senders(&parsed.sent, &parsed.queued_runs)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_blocks(&parsed.executed_blocks)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;

@@ -93,6 +93,7 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
         // A few callbacks more for each tick: they change no forecast.
         callbacks: _,
         delays: _,
+        senders: _,
         roi,
         vcpu_slice,
         check,

@@ -1,5 +1,5 @@
 //! The timeline of a simulated window (`--trace`). Transitions between contexts become nested intervals. Recorded spans tell
-//! which intervals the tables count. Delays become arrows.
+//! which intervals the tables count. Delays and function calls to other CPUs become arrows.
 //!
 //! ```text
 //! transitions   task A | vector | softirq | vector | task A | task B
@@ -25,13 +25,19 @@ use simrecord::counters::TIME;
 use simrecord::record::DelayEvents;
 
 use crate::Symbols;
-use crate::accounting::{Accounting, ContextTransition, CpuUse, SpanUse};
+use crate::accounting::{Accounting, ContextTransition, CpuUse, SendersUse, SentUse, SpanUse};
 use crate::contexts::{callback_of, context_of, irq_thread_of, source_name};
 
-/// Makes a timeline of `cpus` with at most `bytes_max` bytes of events. `ns` converts cycles. `symbols` name the functions of
+/// The first letters of the names of both vectors for function calls.
+const CALL_FUNCTION: &str = "call_function";
+/// The function that wakes the tasks whose wake-up another CPU has queued.
+const WAKE_UP_FUNCTION: &str = "sched_ttwu_pending";
+
+/// Makes a timeline of `cpus` with at most `bytes_max` bytes of events, with the calls of `senders`. `ns` converts cycles. `symbols` name the functions of
 /// timers, work items, tasklets and RCU.
 pub(crate) fn timeline_of<'a>(
     cpus: impl Iterator<Item = &'a CpuUse> + Clone,
+    senders: &SendersUse,
     accounting: &Accounting,
     symbols: Option<&Symbols>,
     bytes_max: u64,
@@ -45,10 +51,42 @@ pub(crate) fn timeline_of<'a>(
     let events = cpus.map(|cpu| {
         let clock = CpuClock { cpu, opened_tsc, ns: &ns };
         let mut events = Intervals::new(clock, &mut names).events();
+        let calls = senders.sent.iter().filter(|sent| sent.target == cpu.cpu);
+        events.requests.extend(calls.filter_map(|sent| call_of(sent, symbols, opened_tsc, &ns)));
         events.keep_latest(usize::try_from(share).unwrap_or(usize::MAX));
         events
     });
     Timeline::new(events.collect(), bytes_max, None)
+}
+
+/// The arrow of a function call from its queueing to its run; `None` for interrupts, and without a run. The clocks of two CPUs
+/// can differ by a time slice: a call is not queued after its run.
+fn call_of(
+    sent: &SentUse,
+    symbols: Option<&Symbols>,
+    opened_tsc: u64,
+    ns: impl Fn(u64) -> u64,
+) -> Option<Request> {
+    let run = sent.run?;
+    let served_ns = run.tsc.saturating_sub(opened_tsc);
+    Some(Request {
+        kind: RequestKind::Call,
+        cpu: sent.cpu,
+        at_ns: served_ns.saturating_sub(ns(run.delay_cycles)),
+        name: called_function(sent.function, symbols).into(),
+        target_cpu: sent.target,
+        served_ns,
+        target: Target::Vector(CALL_FUNCTION),
+    })
+}
+
+/// The name of the function of a queued call. A wake-up has no address.
+pub(crate) fn called_function(function: u64, symbols: Option<&Symbols>) -> String {
+    match symbols {
+        _ if function == 0 => WAKE_UP_FUNCTION.to_owned(),
+        Some(symbols) => symbols.code_name(function),
+        None => format!("{function:#x}"),
+    }
 }
 
 /// Converts times on the axis of a CPU to ns since the window opened, by the time-stamp counter, which all CPUs share.
@@ -330,8 +368,14 @@ mod tests {
     fn events(cpu: &CpuUse) -> Vec<(u64, u64, String, Option<u64>)> {
         let tasks = [(5, "make".to_owned()), (7, "cc1".to_owned())].into();
         let accounting = Accounting { tasks, ..Accounting::default() };
-        let timeline =
-            timeline_of([cpu].into_iter(), &accounting, None, 1 << 20, |cycles| cycles * 2);
+        let timeline = timeline_of(
+            [cpu].into_iter(),
+            &SendersUse::default(),
+            &accounting,
+            None,
+            1 << 20,
+            |cycles| cycles * 2,
+        );
         let event = |event: &Event| {
             let (name, self_ns) = match &event.activity {
                 Activity::Span { context, self_ns } => (context.name.clone(), Some(*self_ns)),
@@ -442,7 +486,14 @@ mod tests {
             ..CpuUse::default()
         };
         let record = Accounting::default();
-        let timeline = timeline_of([&cpu].into_iter(), &record, None, 1 << 20, |cycles| cycles * 2);
+        let timeline = timeline_of(
+            [&cpu].into_iter(),
+            &SendersUse::default(),
+            &record,
+            None,
+            1 << 20,
+            |cycles| cycles * 2,
+        );
         let [arrow] = &timeline.arrows[..] else { panic!("{:?}", timeline.arrows) };
         let target = &timeline.events[arrow.target];
         assert_eq!((arrow.request.at_ns, target.start_ns, target.end_ns), (10, 40, 80));

@@ -149,7 +149,7 @@ pub struct HandlersArgs {
     by: Option<By>,
     /// Also keep single spans, the tasks below them and the arrows from raise to run and from sender to target, for table
     /// timeline and export --format perfetto. SIZE (64KiB to 80MiB, at most 80MiB for all conditions) holds the latest
-    /// events, 40 bytes each. Also measures --delays, and on live --senders. On live it costs time at each span and task
+    /// events, 40 bytes each. Also measures --delays and --senders. On live it costs time at each span and task
     /// switch, and cannot be combined with --by
     #[arg(long, value_parser = size_between(timeline::BYTES_MIN, timeline::BYTES_MAX), value_name = "SIZE")]
     trace: Option<u64>,
@@ -288,9 +288,9 @@ impl HandlersArgs {
         self.delays || self.trace.is_some()
     }
 
-    /// Whether senders are measured. The arrows of a live timeline come from them.
+    /// Whether senders are measured. The arrows of a timeline come from them.
     fn has_senders(&self) -> bool {
-        self.senders || (self.trace.is_some() && matches!(self.on, On::Live))
+        self.senders || self.trace.is_some()
     }
 
     /// Whether a model decides how guest time advances: `--on sim:MODEL`.
@@ -498,6 +498,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         misses,
         callbacks: args.callbacks,
         delays: args.has_delays(),
+        senders: args.has_senders(),
         transitions: args.by.is_some() || args.trace.is_some(),
         until,
         user,
@@ -518,7 +519,6 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         request,
         low_rate_warm_up_ns: ns(warm_ups.at_low_rate),
         events: args.events.clone(),
-        senders: args.has_senders(),
         victims: args.by.is_some(),
         trace_bytes_max: args.trace,
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),

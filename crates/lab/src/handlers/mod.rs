@@ -31,7 +31,7 @@ pub use sample::{
 };
 pub use samples::{ConditionSamples, Samples};
 pub use senders::{
-    CallType, SENDERS, Sender, SenderCounts, SenderEvent, SenderKey, SenderStats,
+    CallType, SENDERS, Sender, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
     unmeasured_of_senders,
 };
 #[cfg(test)]

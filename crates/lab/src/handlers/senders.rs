@@ -8,21 +8,30 @@ use crate::experiment::Absence;
 /// The name of the table.
 pub const SENDERS: &str = "senders";
 
-/// Facts about senders that no bench measures, each with the reason.
+/// Facts about senders that a bench does not measure, each with the reason.
 #[must_use]
-pub fn unmeasured_of_senders() -> Vec<Absence> {
-    [
-        (
-            "the wait of a sender for all targets of a call together",
-            "no event says which queued calls belong to one call of several CPUs; completion_mean_ns is for each target",
-        ),
-        (
-            "runs of irq_work that is queued to another CPU",
-            "the kernel has no event for them",
-        ),
-    ]
-    .map(|(subject, reason)| Absence::new(SENDERS, subject, reason))
-    .to_vec()
+pub fn unmeasured_of_senders(method: SenderMethod) -> Vec<Absence> {
+    let wait = (
+        "the wait of a sender for all targets of a call together",
+        "no event says which queued calls belong to one call of several CPUs; completion_mean_ns is for each target",
+    );
+    let irq_work =
+        ("runs of irq_work that is queued to another CPU", "the kernel has no event for them");
+    let unmeasured = match method {
+        SenderMethod::Probes => vec![wait, irq_work],
+        SenderMethod::Simulator => vec![wait],
+    };
+    let absence = |(subject, reason)| Absence::new(SENDERS, subject, reason);
+    unmeasured.into_iter().map(absence).collect()
+}
+
+/// How a bench measures senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderMethod {
+    /// By programs at the kernel's tracepoints. Their overhead is subtracted from the runs.
+    Probes,
+    /// By a simulator that sees the kernel's functions. Nothing is subtracted.
+    Simulator,
 }
 
 /// The action of a sender; the action of the target if the sender is not known.
@@ -49,7 +58,14 @@ impl SenderEvent {
 
     /// How the row is measured, in words for the table.
     #[must_use]
-    pub fn method(&self) -> &'static str {
+    pub fn method(&self, method: SenderMethod) -> &'static str {
+        match method {
+            SenderMethod::Probes => self.events_of_probes(),
+            SenderMethod::Simulator => self.events_of_simulator(),
+        }
+    }
+
+    fn events_of_probes(&self) -> &'static str {
         match self {
             SenderEvent::Call(CallType::IrqWork) => {
                 "csd_queue_cpu; the kernel has no event for the run"
@@ -64,6 +80,32 @@ impl SenderEvent {
             SenderEvent::Interrupt(_) => "ipi_send_cpu or ipi_send_cpumask; no run is joined",
             SenderEvent::UnjoinedRun => {
                 "csd_function_entry and csd_function_exit without a csd_queue_cpu that can be joined"
+            }
+        }
+    }
+
+    fn events_of_simulator(&self) -> &'static str {
+        match self {
+            SenderEvent::Call(CallType::IrqWork) => {
+                "the simulator sees llist_add_batch add the call to the target's call_single_queue, and irq_work_single \
+                 there run it, joined by address"
+            }
+            SenderEvent::Call(CallType::WakeUp) => {
+                "the simulator sees llist_add_batch add the call to the target's call_single_queue, and \
+                 sched_ttwu_pending there wake the task, joined by address; the tasks that a run wakes share its time \
+                 equally"
+            }
+            SenderEvent::Call(_) => {
+                "the simulator sees llist_add_batch add the call to the target's call_single_queue, and \
+                 __flush_smp_call_function_queue there call the function until it returns, joined by function, argument \
+                 and order"
+            }
+            SenderEvent::Interrupt(_) => {
+                "the simulator sees the function that sends the interrupt (native_smp_send_reschedule, \
+                 native_send_call_func_single_ipi, native_send_call_func_ipi, arch_irq_work_raise); no run is joined"
+            }
+            SenderEvent::UnjoinedRun => {
+                "the simulator sees a run without a call that was queued in the window"
             }
         }
     }
@@ -197,4 +239,5 @@ impl SenderCounts {
 pub struct SenderStats {
     pub key: SenderKey,
     pub counts: SenderCounts,
+    pub method: SenderMethod,
 }

@@ -16,8 +16,8 @@ use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{
-    Condition, DELAYS, HandlersBench, Party, Pass, ProbeOverhead, SENDERS, VICTIMS, WindowSample,
-    unmeasured_delays, unmeasured_of_senders,
+    Condition, DELAYS, HandlersBench, Party, Pass, ProbeOverhead, SENDERS, SenderMethod, VICTIMS,
+    WindowSample, unmeasured_delays, unmeasured_of_senders,
 };
 use lab::keys;
 use lab::timeline;
@@ -249,7 +249,7 @@ impl LiveBench {
             let senders = choose_senders(self.flavour, &percpu_offsets(), cpus);
             absent_senders = chosen.add_senders(senders);
             if absent_senders.is_empty() && self.settings.senders {
-                self.absent.extend(unmeasured_of_senders());
+                self.absent.extend(unmeasured_of_senders(SenderMethod::Probes));
             }
         }
         let mut loaded = load(chosen.programs, victims.config, trace)?;

@@ -8,7 +8,7 @@ use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
 use lab::handlers::sample::probe_overhead_error;
 use lab::handlers::{
-    CallType, ContextStats, Sender, SenderCounts, SenderEvent, SenderKey, SenderStats,
+    CallType, ContextStats, Sender, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
 };
 
 use crate::bpf::layout::{
@@ -80,7 +80,10 @@ pub(super) fn senders_of(
         let Some(key) = key_of(key, functions, &irq_name) else { continue };
         by_key.entry(key).or_default().add(&counts_of(row, overhead));
     }
-    by_key.into_iter().map(|(key, counts)| SenderStats { key, counts }).collect()
+    by_key
+        .into_iter()
+        .map(|(key, counts)| SenderStats { key, counts, method: SenderMethod::Probes })
+        .collect()
 }
 
 /// The key of a row in the tables, from its key in the BPF map. `None` for an event that this version does not know.

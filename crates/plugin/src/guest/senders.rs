@@ -155,12 +155,14 @@ impl Senders {
         sites[0] = Site { stack_pointer, return_to };
     }
 
-    /// The return address of the function that sends and has called the function which starts now. `None`: no
-    /// function that sends has called it.
+    /// The return address of the function that sends and has called the function which starts now, or has ended with a
+    /// jump to it (tail call). `None`: no function that sends has called it.
+    ///
+    /// The latest entry on a stack is that of the caller, because functions that send call the function directly.
     pub(crate) fn call_site(&self, cpu: usize, stack_pointer: u64) -> Option<u64> {
         let is_caller = |site: &&Site| {
             let distance = site.stack_pointer.wrapping_sub(stack_pointer);
-            (1..=FRAME_BYTES_MAX).contains(&distance)
+            distance <= FRAME_BYTES_MAX
         };
         self.cpus.get(cpu)?.sites.iter().find(is_caller).map(|site| site.return_to)
     }
@@ -215,6 +217,10 @@ impl Senders {
         for position in positions.into_iter().rev() {
             let call = waiting.remove(position);
             calls.insert(0, (call.sent, start.common.saturating_sub(call.queued_at)));
+        }
+        if let RunOf::WakeUps(addresses) = run {
+            // Wake-ups that were queued before the region have their share of the run.
+            calls.resize(addresses.len().max(calls.len()), (0, 0));
         }
         let CallFrame { return_to, stack_pointer, awaited_before } = frame;
         let running =
@@ -423,7 +429,8 @@ mod tests {
         senders.start_sending(0, 0x4100, 0xb);
         assert_eq!(senders.call_site(0, 0x80c0), Some(0xa));
         assert_eq!(senders.call_site(0, 0x40c0), Some(0xb));
-        assert_eq!(senders.call_site(0, 0x4100), None, "the function itself");
+        assert_eq!(senders.call_site(0, 0x4100), Some(0xb), "a tail call");
+        assert_eq!(senders.call_site(0, 0x4108), None, "above the function");
         assert_eq!(senders.call_site(1, 0x40c0), None);
     }
 }

@@ -112,7 +112,11 @@ impl Tracker {
             SentInterrupt::IrqWork => (SentKind::IrqWork, 1 << cpu),
         };
         let stack_pointer = moment.rsp();
-        let call_site = self.senders.call_site(cpu, stack_pointer);
+        // Only the interrupts for calls are sent by functions that queue calls.
+        let call_site = match interrupt {
+            SentInterrupt::Reschedule | SentInterrupt::IrqWork => None,
+            _ => self.senders.call_site(cpu, stack_pointer),
+        };
         let call_site = call_site.or_else(|| moment.word(stack_pointer)).unwrap_or(0);
         let targets: u64 = targets;
         let is_target = |target: &u32| targets >> target & 1 != 0;

@@ -12,8 +12,8 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{
-    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, SENDERS, Stimulus, WindowSample,
-    unmeasured_delays,
+    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, SenderMethod, Stimulus,
+    WindowSample, unmeasured_delays, unmeasured_of_senders,
 };
 use lab::services::ServicesSample;
 use lab::timeline;
@@ -49,8 +49,6 @@ pub struct SimSettings {
     /// Facts that hold for this host or this moment only. They are under one key of the settings, because all
     /// other settings stay the same when the run is repeated.
     pub on_host: Map<String, Json>,
-    /// Whether senders of interrupts were requested. The bench does not measure them, and says so.
-    pub senders: bool,
     /// Whether victims of interrupts were requested.
     pub victims: bool,
     /// Memory for single events of a condition, bytes. `None`: no timeline was requested.
@@ -102,6 +100,7 @@ impl SimBench {
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
         let has_delays = settings.guest.watch.delays;
+        let has_senders = settings.guest.watch.senders && settings.guest.kernel_files.has_symbols();
         let (has_victims, trace_bytes_max) = (settings.victims, settings.trace_bytes_max);
         let has_model = model.is_some();
         let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
@@ -112,6 +111,7 @@ impl SimBench {
                 clock_hz,
                 events,
                 has_delays,
+                has_senders,
                 has_victims,
                 has_model,
                 trace_bytes_max,
@@ -244,19 +244,14 @@ impl SimBench {
         if self.reading.has_victims {
             absences.extend(absent_of_victims());
         }
-        if self.settings.senders {
-            let reason = "the simulator does not follow the kernel's queues of function calls";
-            absences.push(Absence::new(
-                SENDERS,
-                "senders of function calls and interrupts",
-                reason,
-            ));
+        if guest.watch.senders {
+            absences.extend(unmeasured_of_senders(SenderMethod::Simulator));
         }
         if self.reading.trace_bytes_max.is_some() {
-            let reason = "the simulator does not follow who sends interrupts to other CPUs";
+            let reason = "the simulator sees who sends them, but not which interrupt serves them";
             absences.push(Absence::new(
                 timeline::table::NAME,
-                "arrows from senders of IPIs",
+                "arrows from senders of reschedule interrupts",
                 reason,
             ));
         }

@@ -17,6 +17,7 @@ use stats::{Batches, Distribution, JointBatch};
 
 use super::agreement::lines_of;
 use super::events::Event;
+use super::senders::{SenderNames, senders_of};
 use super::victims::victims_of;
 use crate::Symbols;
 use crate::accounting::{Accounting, ContextUse, CpuUse, SpanUse};
@@ -38,6 +39,8 @@ pub(super) struct Reading {
     pub(super) events: Vec<Event>,
     /// Whether delays were recorded.
     pub(super) has_delays: bool,
+    /// Whether senders of function calls and interrupts were recorded.
+    pub(super) has_senders: bool,
     /// Whether the tasks that interrupts interrupt were recorded.
     pub(super) has_victims: bool,
     /// Whether the machine has a model, so that all CPUs have one clock.
@@ -109,6 +112,12 @@ pub(super) fn sample_of(
             None => add_cpu(&mut sample, cpu, accounting, reading, symbols, length_ns),
         }
     }
+    if reading.has_senders {
+        let is_measured = |cpu| sample.windows.iter().any(|window| window.cpu == cpu);
+        let names = SenderNames { accounting, symbols };
+        let ns = |cycles| reading.ns(cycles);
+        sample.senders = Some(senders_of(&region.senders, &names, is_measured, ns));
+    }
     if reading.has_victims {
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
         let cpus = region.cpus.iter().filter(is_measured);
@@ -118,7 +127,7 @@ pub(super) fn sample_of(
         let is_measured = |cpu: &&CpuUse| sample.windows.iter().any(|window| window.cpu == cpu.cpu);
         let cpus = region.cpus.iter().filter(is_measured);
         let ns = |cycles| reading.ns(cycles);
-        let timeline = timeline_of(cpus, accounting, symbols, bytes_max, ns);
+        let timeline = timeline_of(cpus, &region.senders, accounting, symbols, bytes_max, ns);
         sample.timeline = Some(Arc::new(timeline));
     }
     Ok(sample)

@@ -5,6 +5,7 @@ pub(crate) mod agreement;
 mod bench;
 mod convert;
 mod events;
+mod senders;
 mod verify;
 mod victims;
 

@@ -273,7 +273,8 @@ impl SimServices {
                 u64::try_from(ns).unwrap_or(u64::MAX)
             };
             let cpus = region.cpus.iter();
-            let timeline = timeline_of(cpus, &accounting, symbols.as_deref(), bytes_max, ns);
+            let timeline =
+                timeline_of(cpus, &region.senders, &accounting, symbols.as_deref(), bytes_max, ns);
             sample.timeline = Some(Arc::new(timeline));
         }
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));

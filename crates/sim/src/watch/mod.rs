@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use lab::experiment::Absence;
-use lab::handlers::DELAYS;
+use lab::handlers::{DELAYS, SENDERS};
 use outputs::Existing;
 
 pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
@@ -86,6 +86,8 @@ pub struct Watch {
     pub callbacks: bool,
     /// Whether delays from raise or queueing to run are recorded.
     pub delays: bool,
+    /// Whether senders of function calls and interrupts are recorded.
+    pub senders: bool,
     /// Event that opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -149,6 +151,7 @@ impl Default for Watch {
             locks: false,
             callbacks: false,
             delays: false,
+            senders: false,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
@@ -218,16 +221,22 @@ fn unmet_parts_of(list: &str) -> Vec<UnmetPart> {
         let unmet = plugin_interface::symbols::unmet_content(part, |name| names.contains(name));
         unmet.into_iter().map(move |(result, reason)| UnmetPart { part, result, reason })
     };
-    [Part::Contexts, Part::Callbacks, Part::Delays, Part::Services, Part::Locks]
-        .into_iter()
-        .flat_map(absences)
-        .collect()
+    Part::ALL.into_iter().flat_map(absences).collect()
 }
+
+/// Reasons for results that need symbols or types.
+const NO_SYMBOLS: &str = "this kernel has no symbols (CONFIG_KALLSYMS)";
+const NO_TYPES: &str = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
 
 impl KernelFiles {
     /// Returns no files, for a machine whose contexts are not needed.
     pub(crate) fn nothing() -> KernelFiles {
         KernelFiles { symbols: None, offsets: None, unmet_parts: Vec::new() }
+    }
+
+    /// Whether the functions of the kernel are known.
+    pub(crate) fn has_symbols(&self) -> bool {
+        self.symbols.is_some()
     }
 
     /// Lists the recorded results that this kernel cannot provide, as absences from `table`.
@@ -237,24 +246,40 @@ impl KernelFiles {
             Part::Contexts => true,
             Part::Callbacks => watch.callbacks,
             Part::Delays => watch.delays,
+            Part::Senders => watch.senders,
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
         let unmet = self.unmet_parts.iter().filter(|unmet| is_recorded(&unmet.part)).map(|unmet| {
-            let table = if unmet.part == Part::Delays { DELAYS } else { table };
+            let table = match unmet.part {
+                Part::Delays => DELAYS,
+                Part::Senders => SENDERS,
+                _ => table,
+            };
             Absence::new(table, &unmet.result, &unmet.reason)
         });
         let without_files = self.missing_without_files().into_iter();
         without_files
             .map(|(result, reason)| Absence::new(table, result, reason))
+            .chain(self.senders_without_files(watch))
             .chain(unmet)
             .collect()
     }
 
+    /// Returns the senders that are missing if the kernel has no symbols or no types, with the reason.
+    fn senders_without_files(&self, watch: &Watch) -> Option<Absence> {
+        let (subject, reason) = match (&self.symbols, &self.offsets) {
+            _ if !watch.senders => return None,
+            (None, _) => ("senders of function calls and interrupts", NO_SYMBOLS),
+            (Some(_), None) => ("function calls, and names of tasks", NO_TYPES),
+            (Some(_), Some(_)) => return None,
+        };
+        Some(Absence::new(SENDERS, subject, reason))
+    }
+
     /// Returns the results that are missing if the kernel has no symbols or no types, with the reasons.
     fn missing_without_files(&self) -> Vec<(&'static str, &'static str)> {
-        let no_symbols = "this kernel has no symbols (CONFIG_KALLSYMS)";
-        let no_types = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
+        let (no_symbols, no_types) = (NO_SYMBOLS, NO_TYPES);
         match (&self.symbols, &self.offsets) {
             (None, _) => vec![("contexts: the rows of all handlers, and agreement", no_symbols)],
             (Some(_), None) => vec![
@@ -377,6 +402,7 @@ impl Recording {
             locks: watch.services && watch.locks,
             callbacks: watch.callbacks,
             delays: watch.delays,
+            senders: watch.senders,
             model: watch.model.as_ref().map(|model| model.path.clone()),
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
             curves: watch.miss_curves,

@@ -133,7 +133,6 @@ fn measure(
         events,
         on_host,
         kernel: (None, None),
-        senders: false,
         victims: false,
         trace_bytes_max: None,
     };

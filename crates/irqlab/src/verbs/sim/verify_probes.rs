@@ -260,7 +260,6 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let host = prepared.host();
     let bench = SimBench::new(SimSettings {
         kernel: (None, None),
-        senders: false,
         victims: false,
         trace_bytes_max: None,
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),

@@ -4,7 +4,9 @@
 use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::samples::ConditionSamples;
-use super::super::senders::{SENDERS, SenderCounts, SenderEvent, SenderKey, SenderStats};
+use super::super::senders::{
+    SENDERS, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
+};
 use super::{condition_column, display, rate_hz};
 use crate::cpu_warnings::format_cpu_list;
 
@@ -13,6 +15,7 @@ struct Row<'a> {
     condition: String,
     key: &'a SenderKey,
     counts: &'a SenderCounts,
+    method: SenderMethod,
     /// Mean length of the window on the measured CPUs, ns.
     window_ns: u64,
     /// Sum of the window's lengths over the measured CPUs, ns.
@@ -26,6 +29,12 @@ impl Row<'_> {
 
     fn has_runs(&self) -> bool {
         self.counts.run_count > 0
+    }
+
+    /// An overhead that was subtracted from the runs, or its error. `None` where nothing is subtracted.
+    fn overhead(&self, overhead: impl Fn(&SenderCounts) -> u64) -> Option<u64> {
+        let has_overhead = self.has_runs() && self.method == SenderMethod::Probes;
+        has_overhead.then(|| overhead(self.counts))
     }
 
     fn run_mean_ns(&self) -> Option<f64> {
@@ -157,25 +166,27 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .real(Row::run_mean_ns),
         column(
             "run_mean_error_ns",
-            "Error of the subtracted overhead. It is no confidence interval of the mean.",
+            "Error of the subtracted overhead. It is no confidence interval of the mean. Absent where nothing is \
+             subtracted.",
         )
         .detail()
-        .uint(|row: &Row<'_>| row.has_runs().then_some(row.counts.overhead_error_ns)),
+        .uint(|row: &Row<'_>| row.overhead(|counts| counts.overhead_error_ns)),
         column(
             "run_mean_below_limit",
             "Whether run_mean_ns is below the detection limit, run_mean_error_ns. It may then be negative.",
         )
         .detail()
         .bool(|row: &Row<'_>| {
-            row.run_mean_ns().map(|mean| mean <= row.counts.overhead_error_ns as f64)
+            let error_ns = row.overhead(|counts| counts.overhead_error_ns)?;
+            row.run_mean_ns().map(|mean| mean <= error_ns as f64)
         }),
         column(
             "probe_overhead_mean_ns",
             "The overhead that is subtracted from each run: that of a span of vector call_function_single in this \
-             window, or in warm caches if there was none.",
+             window, or in warm caches if there was none. Absent where nothing is subtracted.",
         )
         .detail()
-        .uint(|row: &Row<'_>| row.has_runs().then_some(row.counts.overhead_mean_ns)),
+        .uint(|row: &Row<'_>| row.overhead(|counts| counts.overhead_mean_ns)),
         column("run_max_ns", "The longest run.")
             .shown_as("max", 70)
             .format(Format::Microseconds)
@@ -249,7 +260,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .text(|row: &Row<'_>| cpu_list(&row.counts.target_cpus)),
         column("method", "The events of which the row is made.")
             .detail()
-            .text(|row: &Row<'_>| row.key.event.method()),
+            .text(|row: &Row<'_>| row.key.event.method(row.method)),
     ])
 }
 
@@ -257,10 +268,11 @@ fn rows_of(condition: &ConditionSamples) -> impl Iterator<Item = Row<'_>> {
     let timing = &condition.timing;
     let (window_ns, cpu_time_ns) = (timing.length_ns(), timing.cpu_time_ns());
     let rows = timing.senders.iter().flatten();
-    rows.map(move |SenderStats { key, counts }| Row {
+    rows.map(move |SenderStats { key, counts, method }| Row {
         condition: condition.condition.label(),
         key,
         counts,
+        method: *method,
         window_ns,
         cpu_time_ns,
     })
@@ -299,7 +311,7 @@ mod tests {
             sender: Sender::Task("munmapper".to_owned()),
             call_site: Some("on_each_cpu_cond_mask".to_owned()),
         };
-        SenderStats { key, counts }
+        SenderStats { key, counts, method: SenderMethod::Probes }
     }
 
     #[test]
