@@ -5,10 +5,11 @@ use simrecord::counters::COUNTERS;
 use simrecord::parsed::parse;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
-    AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, Check, ContextRow, Counters,
-    CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug, HotplugState,
-    IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError,
-    Region, Roi, ShadowCaches, Span, Task, Transition, UserFunction, Value, Values, ValuesKind,
+    AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, CPUS_MAX, Check, ContextRow,
+    Counters, CountersOf, Detail, End, ExecutedBlock, FORMAT_VERSION, Group, Header, Hotplug,
+    HotplugState, IrqName, KernelCount, Marker, MissCount, MissCurvePoint, MissKind, Notice,
+    QueuedRun, Record, RecordError, Region, Roi, Sent, SentKind, ShadowCaches, Span, Task,
+    Transition, UserFunction, Value, Values, ValuesKind,
 };
 
 const HEADER: Header = Header {
@@ -49,6 +50,30 @@ fn caches() -> impl Strategy<Value = Record> {
                     accesses,
                     misses,
                 })
+            }
+        ),
+    ]
+}
+
+/// Records of senders.
+fn senders() -> impl Strategy<Value = Record> {
+    let cpu = 0..CPUS_MAX as u32;
+    prop_oneof![
+        (
+            (cpu.clone(), cpu.clone(), 0..SentKind::ALL.len()),
+            any::<(u32, [u8; 16])>(),
+            any::<[u64; 4]>()
+        )
+            .prop_map(|((cpu, target, kind), (region, comm), numbers)| {
+                let [function, call_site, code, tsc] = numbers;
+                let kind = SentKind::ALL[kind];
+                let sent = Sent { cpu, region, kind, target, function, call_site, code, comm, tsc };
+                Record::Sent(sent)
+            }),
+        (cpu, any::<(u32, u32)>(), any::<[u64; 5]>()).prop_map(
+            |(cpu, (region, sent), [function, at, delay, cycles, tsc])| {
+                let run = QueuedRun { cpu, region, sent, function, at, delay, cycles, tsc };
+                Record::QueuedRun(run)
             }
         ),
     ]
@@ -96,6 +121,7 @@ fn record() -> impl Strategy<Value = Record> {
         )),
         any::<(u64, u64)>().prop_map(|(counted, icount)| Record::Check(Check { counted, icount })),
         caches(),
+        senders(),
         (cpu.clone(), 0..COUNTERS as u32, any::<[u64; COUNTERS_PER_RECORD]>()).prop_map(
             |(cpu, first, mut values)| {
                 values.iter_mut().skip(COUNTERS - first as usize).for_each(|value| *value = 0);

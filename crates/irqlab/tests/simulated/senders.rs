@@ -28,7 +28,7 @@ fn calls_of<'a>(run: &'a Json, function: &str) -> Vec<&'a Json> {
 /// Further calls of the program: the kernel may flush its memory on the other CPU when the program starts or ends.
 const FURTHER: u64 = 10;
 
-/// Each planted call has its run, its sender and its times. A call is not queued while CPU 1 runs another task for a
+/// Each planted call has its run, its sender, its times, and an arrow in the timeline. A call is not queued while CPU 1 runs another task for a
 /// moment, so there may be a few less than system calls.
 #[test]
 fn each_planted_call_is_joined_to_its_run() {
@@ -36,7 +36,7 @@ fn each_planted_call_is_joined_to_its_run() {
     if !can_simulate(&workspace) {
         return;
     }
-    let run = run_program(&workspace, &["--senders"]);
+    let run = run_program(&workspace, &["--senders", "--trace", "1MiB"]);
     for (function, site, planted) in [
         ("ipi_mb", "membarrier_private_expedited", CALLS),
         ("flush_tlb_func", "on_each_cpu_cond_mask", UNMAPS),
@@ -55,6 +55,16 @@ fn each_planted_call_is_joined_to_its_run() {
         assert!(call["run_mean_ns"].as_f64() > Some(0.0), "{call}");
         assert!(call["completion_mean_ns"].as_f64() > call["run_mean_ns"].as_f64(), "{call}");
         assert!(call["probe_overhead_mean_ns"].is_null(), "nothing is subtracted: {call}");
+    }
+    // Each call has an arrow to the vector that executes it.
+    let events = rows(&run, "timeline");
+    let calls: Vec<&Json> =
+        events.iter().filter(|row| row["kind"] == "call" && row["name"] == "ipi_mb").collect();
+    assert_eq!(calls.len() as u64, uint(calls_of(&run, "ipi_mb")[0], "count"));
+    for call in calls {
+        let target = events.iter().find(|row| row["event"] == call["to_event"]).expect("a target");
+        assert_eq!(target["name"], "call_function_single", "{call}");
+        assert_eq!((uint(call, "cpu"), uint(target, "cpu")), (0, 1), "{call}");
     }
     // A call that is queued while no other call waits has its own interrupt.
     let interrupts: u64 = rows(&run, "senders")
