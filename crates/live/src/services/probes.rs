@@ -51,7 +51,7 @@ pub(super) enum LockProbes {
     NotAsked,
     /// The kernel does not have these tracepoints.
     Missing(Vec<String>),
-    Loaded(LockSettings),
+    Loaded(Box<LockSettings>),
 }
 
 impl LockProbes {
@@ -63,14 +63,15 @@ impl LockProbes {
         let missing = LOCK_TRACEPOINTS.iter().filter(|name| known.get(**name) == Some(&false));
         let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
         if missing.is_empty() {
-            return LockProbes::Loaded(LockSettings::of_this_machine(&Root::default()));
+            let settings = LockSettings::of_this_machine(&Root::default());
+            return LockProbes::Loaded(Box::new(settings));
         }
         LockProbes::Missing(missing)
     }
 
     pub(super) fn settings(&self) -> Option<&LockSettings> {
         match self {
-            LockProbes::Loaded(settings) => Some(settings),
+            LockProbes::Loaded(settings) => Some(settings.as_ref()),
             LockProbes::NotAsked | LockProbes::Missing(_) => None,
         }
     }
