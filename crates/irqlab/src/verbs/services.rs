@@ -179,7 +179,6 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
         spans: has_trace,
         transitions: has_trace,
         delays: has_trace,
-        senders: has_trace,
         ..args.simulated.watch(model)
     };
     let stop = stop_on_signals()?;

@@ -248,12 +248,13 @@ impl SimBench {
             absences.extend(unmeasured_of_senders(SenderMethod::Simulator));
         }
         if self.reading.trace_bytes_max.is_some() {
+            let absent = |what, reason| Absence::new(timeline::table::NAME, what, reason);
+            if !guest.watch.senders {
+                let reason = "senders are not followed (--senders)";
+                absences.push(absent("arrows from senders of function calls", reason));
+            }
             let reason = "the simulator sees who sends them, but not which interrupt serves them";
-            absences.push(Absence::new(
-                timeline::table::NAME,
-                "arrows from senders of reschedule interrupts",
-                reason,
-            ));
+            absences.push(absent("arrows from senders of reschedule interrupts", reason));
         }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));
