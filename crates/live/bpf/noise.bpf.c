@@ -12,12 +12,17 @@
 #include "kernel.h"
 #include "noise.h"
 
+const volatile struct noise_config cfg SEC(".rodata.config") = {};
+
+#include "kernel_counters.h"
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /*
- * Keeps the record's type in the BTF, because the build script generates its Rust type from there.
+ * Keeps the types of the records in the BTF, because the build script generates their Rust types from there.
  */
 const struct noise_switch *switch_record __attribute__((unused));
+const struct noise_waker *waker_record __attribute__((unused));
 
 /* CO-RE ignores ___ and the rest of the name. */
 struct task_struct___of_noise {
@@ -52,6 +57,8 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } lost SEC(".maps");
+
+#include "wakers.h"
 
 static __always_inline struct noise_cpu *loop_here(u32 cpu)
 {
@@ -98,38 +105,52 @@ static __always_inline int mark(u32 what, u32 key, u64 value)
 	return loop_here(cpu) ? mark_of(at_ns, cpu, what, key, value) : 0;
 }
 
+static __always_inline int enter(u32 key)
+{
+	mark(MARK_ENTER, key, 0);
+	note_entry(key);
+	return 0;
+}
+
+static __always_inline int leave(u32 key)
+{
+	mark(MARK_LEAVE, key, 0);
+	note_exit(key);
+	return 0;
+}
+
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
 
 #define VECTOR(position, vector)                                                                   \
 	TRACEPOINT(#vector "_entry") int vector##_in(void *ctx)                                    \
 	{                                                                                          \
-		return mark(MARK_ENTER, KEY_VECTOR + position, 0);                                 \
+		return enter(KEY_VECTOR + position);                                                \
 	}                                                                                          \
 	TRACEPOINT(#vector "_exit") int vector##_out(void *ctx)                                    \
 	{                                                                                          \
-		return mark(MARK_LEAVE, KEY_VECTOR + position, 0);                                 \
+		return leave(KEY_VECTOR + position);                                                \
 	}
 
 VECTORS(VECTOR)
 
 TRACEPOINT("softirq_entry") int softirq_in(u64 *ctx)
 {
-	return mark(MARK_ENTER, KEY_SOFTIRQ + ((u32)ctx[0] & 15), 0);
+	return enter(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
 }
 
 TRACEPOINT("softirq_exit") int softirq_out(u64 *ctx)
 {
-	return mark(MARK_LEAVE, KEY_SOFTIRQ + ((u32)ctx[0] & 15), 0);
+	return leave(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
 }
 
 TRACEPOINT("irq_handler_entry") int irq_handler_in(u64 *ctx)
 {
-	return mark(MARK_ENTER, KEY_IRQ + (u32)ctx[0], 0);
+	return enter(KEY_IRQ + (u32)ctx[0]);
 }
 
 TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 {
-	return mark(MARK_LEAVE, KEY_IRQ + (u32)ctx[0], 0);
+	return leave(KEY_IRQ + (u32)ctx[0]);
 }
 
 /* The kernel times each NMI handler and passes its duration. */
@@ -168,6 +189,7 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	struct noise_switch *record;
 	u32 pid;
 
+	note_switch((void *)ctx[1], (bool)ctx[0]);
 	if (!here)
 		return 0;
 	pid = BPF_CORE_READ(next, pid);
@@ -186,15 +208,62 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	return 0;
 }
 
-TRACEPOINT("sched_waking") int waking(u64 *ctx)
+/*
+ * One record for each step of a chain, each with the time of the thread's own wake-up: it shows which steps belong
+ * together. The first step is this wake-up.
+ */
+static __always_inline void mark_wakers(u32 cpu, struct waker_chain *chain)
+{
+	struct noise_waker *record;
+	u32 step;
+
+	for (step = 0; step < WAKERS_MAX; step++) {
+		if (step >= chain->count)
+			break;
+		record = reserve(sizeof(*record));
+		if (!record)
+			break;
+		record->waker = chain->steps[step];
+		record->mark.at_ns = chain->steps[0].at_ns;
+		record->mark.cpu = cpu;
+		record->mark.what = MARK_WAKER;
+		record->mark.key = record->waker.key;
+		record->mark.value = step;
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+}
+
+/*
+ * Called at the wake-up of any task. The chain of a measured thread goes to user space, and that of another task into the
+ * map: the task may wake a measured thread later.
+ */
+static __always_inline int woken(struct task_struct___of_noise *task)
 {
 	u64 at_ns = bpf_ktime_get_ns();
-	struct task_struct___of_noise *woken = (void *)ctx[0];
-	u32 thread = BPF_CORE_READ(woken, pid);
+	u32 thread = BPF_CORE_READ(task, pid);
 	u32 *cpu = bpf_map_lookup_elem(&sleepers, &thread);
+	struct waker_chain chain = {};
 
-	if (!cpu)
+	if (cpu)
+		mark_of(at_ns, *cpu, MARK_WAKE, (u32)bpf_get_current_pid_tgid(),
+			bpf_get_smp_processor_id());
+	if (!cfg.follows_wakers)
 		return 0;
-	return mark_of(at_ns, *cpu, MARK_WAKE, (u32)bpf_get_current_pid_tgid(),
-		       bpf_get_smp_processor_id());
+	find_wakers(&chain, at_ns);
+	if (cpu)
+		mark_wakers(*cpu, &chain);
+	else
+		bpf_map_update_elem(&wakings, &thread, &chain, BPF_ANY);
+	return 0;
+}
+
+TRACEPOINT("sched_waking") int waking(u64 *ctx)
+{
+	return woken((void *)ctx[0]);
+}
+
+/* A new task's first wake-up. Its creator wakes it. It replaces the entry of an earlier task with this number. */
+TRACEPOINT("sched_wakeup_new") int waking_new(u64 *ctx)
+{
+	return woken((void *)ctx[0]);
 }

@@ -63,6 +63,7 @@ fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
         return needs::not_run(needs::Need::Bpf, reason);
     }
     check_wakeup_sums(&run);
+    check_chains(&run, |first| first["kind"] != "task");
     assert_eq!(run["observer"]["compared_pairs"], 16, "{}", run["observer"]);
     let shown = workspace.run(&["show", "run", "--json"]);
     assert_eq!(shown.assert_code(0).json(), run);
@@ -70,6 +71,29 @@ fn every_period_is_counted_and_the_parts_of_each_wake_up_add_up() {
     let page = std::fs::read_to_string(workspace.path().join("report.html")).unwrap();
     assert!(page.contains("The worst wake-up was "), "the answer");
     workspace.run(&["export", "run", "--format", "hlog", "-o", "late.hlog"]).assert_code(0);
+}
+
+/// Each chain of wakers begins with a waker that satisfies `is_expected`, goes back in time, and says why it ends.
+fn check_chains(run: &Json, is_expected: impl Fn(&Json) -> bool) {
+    if let Some(reason) = absence(run, "who woke the threads") {
+        return needs::not_run(needs::Need::Bpf, reason);
+    }
+    let worst = rows(run, "worst");
+    let steps = rows(run, "wakers");
+    let mut chains = 0;
+    for row in worst.iter().filter(|row| !row["wakers"].is_null()) {
+        let is_of_row = |step: &&Json| step["cpu"] == row["cpu"] && step["rank"] == row["rank"];
+        let chain: Vec<&Json> = steps.iter().filter(is_of_row).collect();
+        assert!((1..=4).contains(&chain.len()), "{row}");
+        assert!(is_expected(chain[0]), "{}", chain[0]);
+        assert_eq!(uint(chain[0], "before_ns"), 0, "{}", chain[0]);
+        let before: Vec<u64> = chain.iter().map(|step| uint(step, "before_ns")).collect();
+        assert!(before.is_sorted(), "{before:?}");
+        let ends = chain.iter().filter(|step| !step["chain_end"].is_null()).count();
+        assert_eq!((ends, chain[chain.len() - 1]["chain_end"].is_null()), (1, false), "{chain:?}");
+        chains += 1;
+    }
+    assert!(chains > 0, "{worst:?}");
 }
 
 /// Every period of the window is in one column. The first stage is on the waker's CPU, and no timer is a cause.
@@ -100,6 +124,9 @@ fn a_thread_that_another_thread_wakes_has_parts_that_add_up_from_the_sending_on(
         let causes = rows(&run, "causes");
         assert!(causes.iter().all(|row| row["stage"] != "expiry"), "{causes:?}");
         assert!(causes.iter().all(|row| row["class"] != "late timer"), "{causes:?}");
+        let is_waker_thread =
+            |first: &Json| first["kind"] == "task" && first["name"] == "irqlab-waker";
+        check_chains(&run, is_waker_thread);
         let is_waker = |row: &&Json| row["stage"] == "waking" && row["name"] == "the waker";
         assert!(causes.iter().any(|row| is_waker(&row)), "{causes:?}");
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use stats::median;
 
 use super::sample::{ProbeCost, WakeupSample};
-use super::tables;
+use super::{tables, wakers_table};
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
 use crate::expected_time::ExpectedTime;
@@ -175,6 +175,7 @@ impl Experiment for Plan {
             tables::worst_functions(window),
             tables::distribution(window),
             tables::worst_parts(window),
+            wakers_table::wakers(window),
         ];
         let mut settings = window.facts.clone();
         let mut warnings = warnings(window);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use stats::{Distribution, Largest};
 
 use super::split::{CpuState, Part, Wakeup};
+use super::wakers::Waker;
 use crate::exceedances::Exceedances;
 use crate::noise::ledger::merge_equal_parts;
 use crate::noise::{KeepDetours, Mark};
@@ -22,6 +23,9 @@ pub struct WholeWakeup {
     pub parts: Vec<(Part, u64)>,
     /// The sums of all later parts, by cause. Together with `parts` they add up to the lateness.
     pub later: Vec<(Part, u64)>,
+    /// Who woke the thread, who woke that waker, and so on. Empty if no event shows it, and for a thread that was not
+    /// asleep.
+    pub wakers: Vec<Waker>,
 }
 
 impl WholeWakeup {
@@ -90,37 +94,50 @@ impl WakeupLedger {
         marks.iter().for_each(|mark| self.state.apply(mark.what));
     }
 
-    /// Adds a wake-up with the marks in it, which must be in the order of time.
-    pub fn add(&mut self, wakeup: Wakeup, marks: &[Mark]) {
-        self.add_with(wakeup, |state, parts| state.split(wakeup, marks, parts));
+    /// Adds a wake-up with the marks in it, which must be in the order of time, and with its chain of wakers.
+    pub fn add(&mut self, wakeup: Wakeup, marks: &[Mark], wakers: &[Waker]) {
+        self.add_with(wakeup, wakers, |state, parts| state.split(wakeup, marks, parts));
     }
 
     /// Adds a wake-up that a waker sent, with the marks of the waker's CPU and of the thread's CPU in it, both in the
-    /// order of time.
-    pub fn add_sent(&mut self, wakeup: Wakeup, waker_marks: &[Mark], marks: &[Mark]) {
-        self.add_with(wakeup, |state, parts| state.split_sent(wakeup, waker_marks, marks, parts));
+    /// order of time, and with its chain of wakers.
+    pub fn add_sent(
+        &mut self,
+        wakeup: Wakeup,
+        waker_marks: &[Mark],
+        marks: &[Mark],
+        wakers: &[Waker],
+    ) {
+        self.add_with(wakeup, wakers, |state, parts| {
+            state.split_sent(wakeup, waker_marks, marks, parts)
+        });
     }
 
     /// Adds a wake-up. `split` appends the wake-up's parts, and returns whether the marks show them.
     fn add_with(
         &mut self,
         wakeup: Wakeup,
+        wakers: &[Waker],
         split: impl FnOnce(&mut CpuState, &mut Vec<(Part, u64)>) -> bool,
     ) {
         let mut parts = std::mem::take(&mut self.parts_buffer);
         parts.clear();
         let is_seen = split(&mut self.state, &mut parts);
         self.unseen += u64::from(!is_seen);
-        self.add_split(wakeup, &mut parts);
+        self.add_whole(wakeup, &mut parts, wakers);
         self.parts_buffer = parts;
     }
 
     /// Adds a wake-up with its parts in the order of time. Leaves the parts in another order.
     pub fn add_split(&mut self, wakeup: Wakeup, parts: &mut Vec<(Part, u64)>) {
+        self.add_whole(wakeup, parts, &[]);
+    }
+
+    fn add_whole(&mut self, wakeup: Wakeup, parts: &mut Vec<(Part, u64)>, wakers: &[Waker]) {
         if parts.iter().map(|part| part.1).sum::<u64>() != wakeup.late_ns() {
             self.unbalanced += 1;
         }
-        self.keep(wakeup, parts);
+        self.keep(wakeup, parts, wakers);
         merge_equal_parts(parts);
         for &(part, length_ns) in parts.iter() {
             self.parts.entry(part).or_default().record(length_ns, wakeup.due_ns);
@@ -129,10 +146,10 @@ impl WakeupLedger {
 
     /// Adds a wake-up without tracing.
     pub fn add_bare(&mut self, wakeup: Wakeup) {
-        self.keep(wakeup, &[]);
+        self.keep(wakeup, &[], &[]);
     }
 
-    fn keep(&mut self, wakeup: Wakeup, parts: &[(Part, u64)]) {
+    fn keep(&mut self, wakeup: Wakeup, parts: &[(Part, u64)], wakers: &[Waker]) {
         self.late.record(wakeup.late_ns(), wakeup.due_ns);
         if self.first_late_ns.len() < FIRST_MAX {
             self.first_late_ns.push(wakeup.late_ns());
@@ -143,7 +160,7 @@ impl WakeupLedger {
             let (parts, later_parts) = parts.split_at(parts.len().min(self.keep.parts_max));
             let mut later = later_parts.to_vec();
             merge_equal_parts(&mut later);
-            WholeWakeup { wakeup, parts: parts.to_vec(), later }
+            WholeWakeup { wakeup, parts: parts.to_vec(), later, wakers: wakers.to_vec() }
         });
     }
 }
@@ -172,7 +189,7 @@ mod tests {
                 mark(due_ns + 2_000, What::Leave(1)),
                 mark(switch_ns, What::SwitchBack),
             ];
-            ledger.add(Wakeup { due_ns, woke_ns: switch_ns + 300 }, &marks);
+            ledger.add(Wakeup { due_ns, woke_ns: switch_ns + 300 }, &marks, &[]);
             ledger.apply_marks(&[mark(switch_ns + 800, What::SwitchTo(4))]);
         }
         assert_eq!((ledger.late.count, ledger.unbalanced), (30_000, 0));
@@ -196,7 +213,7 @@ mod tests {
                 mark(100 + number * 7, what)
             })
             .collect();
-        ledger.add(Wakeup { due_ns: 0, woke_ns: 10_000 }, &marks);
+        ledger.add(Wakeup { due_ns: 0, woke_ns: 10_000 }, &marks, &[]);
         let worst = ledger.worst.sorted()[0];
         assert_eq!((worst.parts.len(), worst.later.len()), (16, 2));
         let kept: u64 = worst.parts.iter().chain(&worst.later).map(|part| part.1).sum();

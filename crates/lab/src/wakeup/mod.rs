@@ -6,7 +6,8 @@
 //! thread.
 //!
 //! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `ledger`
-//! sums up the wake-ups of a CPU, `sample` has the results, and `tables` makes the tables. `probe_check` compares the live
+//! sums up the wake-ups of a CPU, `wakers` has the chains of wakers of the worst
+//! ones, `sample` has the results, and `tables` makes the tables. `probe_check` compares the live
 //! bench with exact values.
 
 pub mod experiment;
@@ -17,6 +18,8 @@ pub mod sample;
 pub mod split;
 mod tables;
 mod wake_by;
+pub mod wakers;
+mod wakers_table;
 
 pub use experiment::{Plan, WakeupBench, WakeupSamples};
 pub use ledger::WakeupLedger;
@@ -27,3 +30,4 @@ pub use sample::{
 pub use split::{CpuState, Part, Running, Stage, Wakeup};
 pub use tables::Class;
 pub use wake_by::{WakeBy, shared_waker_warning};
+pub use wakers::Waker;

@@ -10,6 +10,7 @@ use super::sample::{
     CpuWakeups, FunctionTime, NOT_RECORDED, OTHER_FUNCTIONS, SeedOutcome, WakeupSample,
 };
 use super::split::{Part, Running, Stage};
+use super::wakers::chain_text;
 use crate::flight_table::Marked;
 use crate::noise::{ContextName, IDLE};
 use crate::quantiles::{interval_columns, interval_link};
@@ -105,8 +106,8 @@ fn is_idle(task: u32, names: &[ContextName]) -> bool {
 
 /// The thread of a CPU, with the sample of its window.
 #[derive(Clone, Copy)]
-struct Thread<'a> {
-    sample: &'a WakeupSample,
+pub(super) struct Thread<'a> {
+    pub(super) sample: &'a WakeupSample,
     cpu: &'a CpuWakeups,
 }
 
@@ -146,7 +147,7 @@ fn cpu_column<'a>() -> Columns<'a, u32> {
     column("cpu", "CPU that the thread ran on.").priority(100).key().uint(|cpu: &u32| *cpu)
 }
 
-fn us_column(name: &str, doc: &str) -> Column {
+pub(super) fn us_column(name: &str, doc: &str) -> Column {
     column(name, doc).format(Format::Microseconds)
 }
 
@@ -156,7 +157,7 @@ fn all_rows() -> TableDisplay {
 }
 
 /// Display hints of a table of which a terminal shows no row: only pictures and programs use it.
-fn no_rows() -> TableDisplay {
+pub(super) fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }
 
@@ -453,16 +454,16 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
 
 /// A row of table `worst`: one of the worst wake-ups of a CPU.
 #[derive(Clone, Copy)]
-struct Worst<'a> {
-    thread: Thread<'a>,
+pub(super) struct Worst<'a> {
+    pub(super) thread: Thread<'a>,
     /// 1 for the worst wake-up of the CPU.
     rank: u64,
-    whole: &'a WholeWakeup,
+    pub(super) whole: &'a WholeWakeup,
 }
 
 impl<'a> Worst<'a> {
     /// The worst wake-ups of all CPUs, in the order of CPUs and ranks.
-    fn all(sample: &'a WakeupSample) -> impl Iterator<Item = Worst<'a>> {
+    pub(super) fn all(sample: &'a WakeupSample) -> impl Iterator<Item = Worst<'a>> {
         Thread::all(sample).flat_map(|thread| {
             let ranked = (1..).zip(thread.cpu.ledger.worst.sorted());
             ranked.map(move |(rank, whole)| Worst { thread, rank, whole })
@@ -492,7 +493,7 @@ impl<'a> Worst<'a> {
 }
 
 /// The columns that identify a wake-up.
-fn key_columns<'a>() -> Columns<'a, Worst<'a>> {
+pub(super) fn key_columns<'a>() -> Columns<'a, Worst<'a>> {
     Columns::all([
         cpu_column().of(|row: &Worst<'_>| row.thread.cpu.cpu),
         column("rank", "1: the worst wake-up of the CPU, 2: the next.")
@@ -546,7 +547,17 @@ pub(super) fn worst_table(sample: &WakeupSample) -> Table {
                 .uint(|row: &Worst<'_>| row.whole.largest_part().map(|main| main.1)),
         ])
         .and(class_columns)
-        .and([column("part_count", "Rows of the wake-up in table worst_parts.")
+        .and([
+            column(
+                "wakers",
+                "Who woke the thread, then after each < who woke that waker, by the kernel's events at that time: a task with \
+                 its number, an interrupt, or a softirq with the task in which it ran. An interrupt ends the chain, and so \
+                 does a softirq in a task that was not woken for it. `not seen`: no event shows who woke the last waker. \
+                 Absent without such events, on sim, and if the thread was not asleep. Table wakers has the same in columns.",
+            )
+            .shown_as("woken by", 50)
+            .text(|row: &Worst<'_>| chain_text(&row.whole.wakers, &row.thread.sample.names)),
+            column("part_count", "Rows of the wake-up in table worst_parts.")
             .detail()
             .uint(|row: &Worst<'_>| row.whole.parts.len() + row.whole.later.len()),
             column(
@@ -892,19 +903,21 @@ pub(super) fn distribution(sample: &WakeupSample) -> Table {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::Map;
 
     use super::super::experiment::{Plan, WakeupSamples};
     use super::super::ledger::WakeupLedger;
     use super::super::sample::NamedPart;
     use super::super::split::Wakeup;
+    use super::super::wakers::Waker;
     use super::*;
     use crate::experiment::Experiment;
     use crate::noise::{KeepDetours, Mark, What};
     use crate::wall_clock::WallClock;
 
-    fn sample() -> WakeupSample {
+    /// 50,000 wake-ups of the thread on CPU 3, which a task on CPU 0 woke.
+    pub(in crate::wakeup) fn sample() -> WakeupSample {
         let mut ledger = WakeupLedger::new(KeepDetours::new(3, 1, 0));
         for number in 1..=50_000_u64 {
             let due_ns = number * 1_000_000;
@@ -916,7 +929,15 @@ mod tests {
                 (2_000 + number % 5_000, What::SwitchBack),
             ];
             let marks = marks.map(|(at_ns, what)| Mark { at_ns: due_ns + at_ns, what });
-            ledger.add(Wakeup { due_ns, woke_ns: due_ns + 2_400 + number % 5_000 }, &marks);
+            let wakers = [
+                Waker { at_ns: due_ns + 600, cpu: 0, task: 2, pid: 77, context: None },
+                Waker { at_ns: due_ns - 400, cpu: 0, task: 1, pid: 0, context: Some(0) },
+            ];
+            ledger.add(
+                Wakeup { due_ns, woke_ns: due_ns + 2_400 + number % 5_000 },
+                &marks,
+                &wakers,
+            );
             ledger.apply_marks(&[Mark { at_ns: due_ns + 20_000, what: What::SwitchTo(1) }]);
         }
         let tasks = ["local_timer", "idle", "hog"].map(|name| ContextName::Task(name.to_owned()));
@@ -972,7 +993,7 @@ mod tests {
     fn no_wake_up_is_later_than_the_last_bucket_of_the_histogram() {
         let mut sample = sample();
         let (due_ns, late_ns) = (60_000_000_000, 60_000_000_000);
-        sample.cpus[0].ledger.add(Wakeup { due_ns, woke_ns: due_ns + late_ns }, &[]);
+        sample.cpus[0].ledger.add(Wakeup { due_ns, woke_ns: due_ns + late_ns }, &[], &[]);
         let table = distribution(&sample);
         let last = table.rows().last().unwrap();
         let cell = |name: &str| table.get(last, name).cloned();

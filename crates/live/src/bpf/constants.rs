@@ -153,6 +153,12 @@ shared_constants! {
     MARK_SWITCH_BACK: u16 = 6;
     /// A mark: the measured thread is woken.
     MARK_WAKE: u16 = 7;
+    /// A step of the chain of wakers that ends with the last wake-up of this CPU's measured thread.
+    MARK_WAKER: u16 = 8;
+    /// Largest number of steps of a chain of wakers.
+    WAKERS_MAX: usize = 4;
+    /// Number of tasks whose chains of wakers are kept.
+    WOKEN_TASKS_MAX: u32 = 16_384;
     /// Bytes of a task's name (`TASK_COMM_LEN`).
     TASK_NAME_BYTES: usize = 16;
 

@@ -13,10 +13,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lab::noise::{ContextName, Mark};
+use lab::wakeup::Waker;
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use zerocopy::IntoBytes;
 
 use self::decode::Decoder;
+use crate::bpf::kernel_counters::percpu_offsets;
+use crate::bpf::layout::{NoiseConfig, OFFSET_PREEMPT, OFFSET_RUNQUEUES, WOKEN_TASKS_MAX};
 use crate::bpf::object::{
     attach_all, failure, load_failure, map_of, open_with_btf, running_release,
 };
@@ -33,13 +36,18 @@ const RING_BYTES: u32 = 16 << 20;
 const SWITCH_PROGRAM: &str = "switched";
 /// Name of the program at wake-ups of measured threads.
 const WAKE_PROGRAM: &str = "waking";
+/// Name of the program at first wake-ups of new tasks. Only chains of wakers need it.
+const FIRST_WAKE_PROGRAM: &str = "waking_new";
+/// Why there are no chains of wakers.
+const NO_PREEMPTION_COUNT: &str = "the kernel's type information does not say where the kernel counts interrupts, so an \
+                                   interrupt that wakes cannot be told from a task";
 
 /// The events that have marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Contexts, task switches and page faults.
     Interruptions,
-    /// The same, and wake-ups of the measured threads.
+    /// Also wake-ups of the measured threads, with their chains of wakers.
     WakeUps,
 }
 
@@ -62,6 +70,8 @@ pub struct MarkProbes {
     object: Object,
     /// Contexts that these probes cannot see, each with the reason.
     pub absent: Vec<(String, String)>,
+    /// Why wake-ups have no chains of wakers. `None` if they have.
+    pub why_no_chains: Option<&'static str>,
 }
 
 impl MarkProbes {
@@ -78,10 +88,21 @@ impl MarkProbes {
         let mut open = open_with_btf("irqlab_noise", OBJECT)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
+        let percpu_offsets = percpu_offsets();
+        let has_count =
+            [OFFSET_PREEMPT, OFFSET_RUNQUEUES].iter().all(|place| percpu_offsets[*place] >= 0);
+        let follows_wakers = scope == Scope::WakeUps && has_count;
+        let config = NoiseConfig { percpu_offsets, follows_wakers: follows_wakers.into() };
         for mut map in open.maps_mut() {
             let entries = match map.name().to_string_lossy().as_ref() {
                 "marks" => RING_BYTES,
                 "loops" | "sleepers" => cpus as u32,
+                "wakings" if follows_wakers => WOKEN_TASKS_MAX,
+                name if name.ends_with(".rodata.config") => {
+                    let set = map.set_initial_value(config.as_bytes());
+                    set.map_err(|error| failure("setting the programs' constants", &error))?;
+                    continue;
+                }
                 _ => continue,
             };
             map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
@@ -91,6 +112,7 @@ impl MarkProbes {
         let is_wanted = |name: &str| {
             name == SWITCH_PROGRAM
                 || (name == WAKE_PROGRAM && scope == Scope::WakeUps)
+                || (name == FIRST_WAKE_PROGRAM && follows_wakers)
                 || chosen.programs.iter().any(|program| program == name)
         };
         for mut program in open.progs_mut() {
@@ -105,7 +127,16 @@ impl MarkProbes {
         let absent = chosen.absent.into_iter().filter(|(context, _)| context != "napi").collect();
         let caller = Arc::new(CallerProgram::load()?);
         let kernel_clock = KernelClock::find(&Root::default(), &caller)?;
-        Ok(MarkProbes { caller, kernel_clock, ring, inbox, _links: links, object, absent })
+        Ok(MarkProbes {
+            caller,
+            kernel_clock,
+            ring,
+            inbox,
+            _links: links,
+            object,
+            absent,
+            why_no_chains: (!has_count).then_some(NO_PREEMPTION_COUNT),
+        })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
@@ -159,6 +190,13 @@ impl MarkProbes {
     pub fn take(&self) -> Result<Vec<(u32, Mark)>, BpfError> {
         self.ring.consume().map_err(|error| failure("reading marks", &error))?;
         Ok(std::mem::take(&mut self.inbox.borrow_mut().marks))
+    }
+
+    /// Takes the chains of wakers of the marks that [`MarkProbes::take`] has taken, in the order of time, each with the CPU
+    /// of the thread that was woken. Needs [`Scope::WakeUps`].
+    #[must_use]
+    pub fn take_chains(&self) -> Vec<(u32, Vec<Waker>)> {
+        std::mem::take(&mut self.inbox.borrow_mut().decoder.chains)
     }
 
     /// Number of marks dropped so far because the ring was full, and of records that could not be decoded.

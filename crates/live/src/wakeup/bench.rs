@@ -52,8 +52,8 @@ const POLL_MAX: Duration = Duration::from_millis(100);
 const POLL_ON_MEASURED_CPU_MAX: Duration = Duration::from_secs(1);
 /// Marks of all CPUs that may gather between two polls: a quarter of what their ring holds.
 const MARKS_PER_POLL: u64 = 100_000;
-/// Marks of a wake-up on a CPU without other work, rounded up.
-const MARKS_PER_WAKEUP: u64 = 8;
+/// Marks of a wake-up on a CPU without other work, rounded up. The records of its chain of wakers are longer than marks.
+const MARKS_PER_WAKEUP: u64 = 12;
 /// Number in marks of no thread: a CPU of wakers has marks of all switches, also of those to a waker.
 const NO_THREAD: u32 = u32::MAX;
 /// Capacity of a thread's ring, in polls, and its limits in wake-ups.
@@ -130,6 +130,9 @@ impl LiveWakeup {
             Ok(probes) => {
                 for (context, reason) in &probes.absent {
                     self.absent.push(Absence::new("causes", context, reason));
+                }
+                if let Some(reason) = probes.why_no_chains {
+                    self.absent.push(Absence::new("wakers", "who woke the threads", reason));
                 }
                 self.probes = Some(probes);
             }
@@ -494,6 +497,7 @@ impl Observer<'_> {
         self.joins = self.schedules.iter().map(join).collect();
         if let Some(probes) = self.probes {
             probes.take()?; // Discards the marks of an earlier window.
+            drop(probes.take_chains());
             if let Some(cpu) = self.waker_cpu() {
                 probes.announce(cpu, NO_THREAD)?;
             }
@@ -622,12 +626,15 @@ impl Observer<'_> {
             self.threads.iter().enumerate().map(&mut drained).collect();
         self.readings = readings;
         let marks = self.probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
+        let chains = self.probes.map(MarkProbes::take_chains).unwrap_or_default();
         self.watch.record(&marks);
         let waker_cpu = self.waker_cpu();
         let threads = self.threads.iter().zip(over);
         for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
             let of_waker = marks.iter().filter(|(cpu, _)| Some(*cpu) == waker_cpu);
             join.take_waker_marks(of_waker.map(|(_, mark)| *mark));
+            let chains_of_cpu = chains.iter().filter(|(cpu, _)| *cpu == thread.cpu);
+            join.take_chains(chains_of_cpu.map(|(_, chain)| chain.clone()));
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
             join.advance(of_cpu.map(|(_, mark)| *mark), wakeups, is_over);
             let names = || self.probes.map(|probes| probes.names(self.root)).unwrap_or_default();

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use lab::noise::Mark;
-use lab::wakeup::{Wakeup, WakeupLedger};
+use lab::wakeup::wakers::take_chain;
+use lab::wakeup::{Waker, Wakeup, WakeupLedger};
 
 /// Marks of a CPU arrive out of order by less than this, ns: an interrupt's marks may come before a mark that the
 /// interrupt delayed.
@@ -37,6 +38,8 @@ pub struct Join {
     marks: VecDeque<Mark>,
     /// Marks of the waker's CPU that the ledger does not need yet, by time. `None` if a timer wakes the thread.
     waker_marks: Option<VecDeque<Mark>>,
+    /// Chains of wakers of the thread that no wake-up has taken, by time.
+    chains: VecDeque<Vec<Waker>>,
     /// The earliest time at which the next wake-up can be due, ns.
     next_due_ns: u64,
     due_grid: DueGrid,
@@ -50,6 +53,9 @@ pub struct Join {
 
 /// Maximum number of marks that are kept of a CPU. A thread that gets no CPU time for seconds may have more in one wake-up.
 const MARKS_MAX: usize = 1 << 22;
+
+/// Maximum number of chains of wakers that wait for their wake-up. A thread is woken once in most wake-ups.
+const CHAINS_MAX: usize = 1 << 19;
 
 /// After this many polls, a wake-up no longer waits for a later mark of its CPU.
 const POLLS_MAX: u32 = 3;
@@ -69,6 +75,7 @@ impl Join {
             waiting: VecDeque::new(),
             marks: VecDeque::new(),
             waker_marks: has_waker.then(VecDeque::new),
+            chains: VecDeque::new(),
             next_due_ns: window_ns,
             due_grid,
             window_ns,
@@ -93,6 +100,14 @@ impl Join {
         waker_marks.drain(..excess);
         self.dropped += excess as u64;
         waker_marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
+    }
+
+    /// Takes new chains of wakers of this CPU's thread, in the order of time. Call it before [`Join::advance`] gets the
+    /// marks of the same time.
+    pub fn take_chains(&mut self, chains: impl Iterator<Item = Vec<Waker>>) {
+        self.chains.extend(chains);
+        let excess = self.chains.len().saturating_sub(CHAINS_MAX);
+        self.chains.drain(..excess);
     }
 
     /// Takes the new wake-ups and the new marks of this CPU. Adds the wake-ups whose marks have all arrived to the ledger:
@@ -146,11 +161,12 @@ impl Join {
         }
         self.pass_until(wakeup.due_ns);
         let marks = take_until(&mut self.marks, wakeup.woke_ns);
+        let wakers = take_chain(&mut self.chains, wakeup);
         match &mut self.waker_marks {
-            None => self.ledger.add(wakeup, &marks),
+            None => self.ledger.add(wakeup, &marks, &wakers),
             Some(waker_marks) => {
                 let waker_marks = take_until(waker_marks, wakeup.woke_ns);
-                self.ledger.add_sent(wakeup, &waker_marks, &marks);
+                self.ledger.add_sent(wakeup, &waker_marks, &marks, &wakers);
             }
         }
     }
