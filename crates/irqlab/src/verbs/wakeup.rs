@@ -43,6 +43,7 @@ use crate::threshold::{Threshold, conclude};
   irqlab wakeup -d 1h --on-threshold 1ms:stop    until a thread is 1 ms late
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends
   irqlab wakeup --wake-by futex             how late a thread runs that another thread wakes
+  irqlab wakeup --wake-by packet            how late a thread runs that a packet wakes
   irqlab wakeup --on sim:zen3               in a simulated machine: each cycle has its cause
   irqlab wakeup --on sim:zen3 --load busy --stimulus net --seeds 200    the worst case of 200 machines"))]
 pub struct WakeupArgs {
@@ -69,8 +70,9 @@ pub struct WakeupArgs {
     /// How the threads, or their wakers, sleep until they are due: nanosleep (clock_nanosleep) or timerfd
     #[arg(long, default_value = "nanosleep", value_name = "HOW")]
     wait: Wait,
-    /// What wakes the threads: timer (each thread sleeps until it is due), or futex or eventfd (another thread, the waker,
-    /// sleeps until then and wakes it; the lateness begins when the waker reads the clock)
+    /// What wakes the threads: timer (each thread sleeps until it is due), or futex, eventfd or packet (another thread, the
+    /// waker, sleeps until then and wakes it, with packet by a UDP packet over loopback; the lateness begins when the waker
+    /// reads the clock)
     #[arg(long, default_value = "timer", value_name = "HOW")]
     wake_by: WakeBy,
     /// CPU of the wakers, one for each thread [default: one that is not measured]
@@ -266,7 +268,9 @@ impl WakeupArgs {
     ) -> Result<Option<u32>, Usage> {
         if !self.wake_by.has_waker() {
             return match self.waker_cpu {
-                Some(_) => Err(Usage("--waker-cpu needs --wake-by futex or eventfd".to_owned())),
+                Some(_) => {
+                    Err(Usage("--waker-cpu needs --wake-by futex, eventfd or packet".to_owned()))
+                }
                 None => Ok(None),
             };
         }

@@ -70,7 +70,8 @@ fn wake_ups_that_another_cpu_sends_are_exact_and_the_same_again() {
     if !can_simulate(&workspace) {
         return;
     }
-    for (wake_by, vcpus, waker_cpu) in [("futex", "2", 0), ("eventfd", "1", 0)] {
+    for (wake_by, vcpus, waker_cpu) in [("futex", "2", 0), ("eventfd", "1", 0), ("packet", "2", 0)]
+    {
         let measured = |out: &str| {
             let arguments = ["wakeup", "-q", "--json", "--on", "sim:zen3", "--vcpus", vcpus];
             let options = ["-p", "500us", "-d", "20ms", "--keep-worst", "40", "--wake-by", wake_by];

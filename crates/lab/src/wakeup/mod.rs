@@ -2,8 +2,8 @@
 //!
 //! A thread on each CPU sleeps until a time, and reads the clock when it runs again. A bench returns the due time and
 //! the time of that reading, and the kernel's events between them. This module splits each wake-up into its causes. With
-//! [`WakeBy::Futex`] and [`WakeBy::Eventfd`], another thread, the waker, sleeps until that time and wakes the measured
-//! thread.
+//! [`WakeBy::Futex`], [`WakeBy::Eventfd`] and [`WakeBy::Packet`], another thread, the waker, sleeps until that time and
+//! wakes the measured thread.
 //!
 //! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `ledger`
 //! sums up the wake-ups of a CPU, `wakers` has the chains of wakers of the worst

@@ -16,10 +16,12 @@ pub enum WakeBy {
     Futex,
     /// Another thread, with a write to an eventfd(2).
     Eventfd,
+    /// Another thread, with a UDP packet over the loopback interface.
+    Packet,
 }
 
 impl WakeBy {
-    const ALL: [WakeBy; 3] = [WakeBy::Timer, WakeBy::Futex, WakeBy::Eventfd];
+    const ALL: [WakeBy; 4] = [WakeBy::Timer, WakeBy::Futex, WakeBy::Eventfd, WakeBy::Packet];
 
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -27,6 +29,7 @@ impl WakeBy {
             WakeBy::Timer => "timer",
             WakeBy::Futex => "futex",
             WakeBy::Eventfd => "eventfd",
+            WakeBy::Packet => "packet",
         }
     }
 
@@ -44,7 +47,7 @@ impl FromStr for WakeBy {
         WakeBy::ALL
             .into_iter()
             .find(|wake_by| wake_by.word() == text)
-            .ok_or_else(|| "allowed: timer, futex, eventfd".to_owned())
+            .ok_or_else(|| "allowed: timer, futex, eventfd, packet".to_owned())
     }
 }
 

@@ -18,4 +18,5 @@ mod sysfs;
 pub use cards::{CardIrqs, card_facts, irqs_of};
 pub use icmp::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
 pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, NEAR, Pair, index_of};
+pub use rtnetlink::Rtnetlink;
 pub use sysfs::{PrivateSysfs, mask};

@@ -1,7 +1,8 @@
-//! The channel through which a waker wakes its measured thread: a private futex or an eventfd, and the times at which the
-//! waker sent its signals.
+//! The channel through which a waker wakes its measured thread: a private futex, an eventfd or a pair of UDP sockets,
+//! and the times at which the waker sent its signals.
 
 use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -21,6 +22,24 @@ enum Sleep {
     /// The number of signals so far.
     Futex(AtomicU32),
     Eventfd(OwnedFd),
+    Packets(PacketPair),
+}
+
+/// Two UDP sockets of the loopback interface, each connected to the other: nobody else can send a packet to them.
+struct PacketPair {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+impl PacketPair {
+    /// Fails if the loopback interface is down.
+    fn new() -> io::Result<PacketPair> {
+        let [sender, receiver] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
+        let (sender, receiver) = (sender?, receiver?);
+        sender.connect(receiver.local_addr()?)?;
+        receiver.connect(sender.local_addr()?)?;
+        Ok(PacketPair { sender, receiver })
+    }
 }
 
 /// Signals that the measured thread takes together.
@@ -45,10 +64,11 @@ pub(super) struct WakeChannel {
 }
 
 impl WakeChannel {
-    /// Fails if the kernel has no eventfd left.
+    /// Fails if the kernel has no eventfd left, or if the loopback interface is down.
     pub(super) fn new(wake_by: WakeBy) -> io::Result<WakeChannel> {
         let sleep = match wake_by {
             WakeBy::Eventfd => Sleep::Eventfd(eventfd(0, EventfdFlags::CLOEXEC)?),
+            WakeBy::Packet => Sleep::Packets(PacketPair::new()?),
             WakeBy::Futex | WakeBy::Timer => Sleep::Futex(AtomicU32::new(0)),
         };
         let (signals, is_closed) = (Ring::new(SIGNALS_MAX), AtomicBool::new(false));
@@ -74,6 +94,9 @@ impl WakeChannel {
             }
             Sleep::Eventfd(event) => {
                 rustix::io::write(event, &1_u64.to_ne_bytes())?;
+            }
+            Sleep::Packets(PacketPair { sender, .. }) => {
+                sender.send(&1_u64.to_ne_bytes())?;
             }
         }
         Ok(())
@@ -103,6 +126,15 @@ impl WakeChannel {
                     match rustix::io::read(event, &mut signals) {
                         Err(Errno::INTR) => {}
                         result => return Ok(result.map(drop)?),
+                    }
+                }
+            }
+            Sleep::Packets(PacketPair { receiver, .. }) => {
+                let mut packet = [0; 8];
+                loop {
+                    match receiver.recv(&mut packet) {
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        result => return result.map(drop),
                     }
                 }
             }

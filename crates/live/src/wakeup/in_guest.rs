@@ -14,7 +14,7 @@ use lab::noise::{ContextName, KeepDetours};
 use lab::wakeup::in_guest::{
     ProbedWindow, RECORDS_MAX, ThreadRun, WakerRun, WakeupItem, WakeupRequest, part_record,
 };
-use lab::wakeup::{ThreadReadings, WakeupBench, WakeupSample};
+use lab::wakeup::{ThreadReadings, WakeBy, WakeupBench, WakeupSample};
 use stats::Random;
 
 use super::bench::LiveWakeup;
@@ -28,11 +28,15 @@ use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
 use crate::handlers::stimuli::Stimuli;
 use crate::host::{Root, guest_cpus, has_paired_cards, last_level_cache_bytes};
+use crate::network::{Rtnetlink, index_of};
 use crate::threads::LockedMemory;
 use crate::window::{BenchPhase, OnStop, Stop, WindowEdge, WindowEnd};
 
 /// The longest wait before the load and before the window, ns: two ticks at 100 Hz, the lowest frequency of Linux' tick.
 const WAIT_NS: u64 = 20_000_000;
+
+/// Name of the loopback interface.
+const LOOPBACK: &str = "lo";
 
 /// The phases that a seed chooses. Without a seed all of them are 0.
 struct Phases(Option<Random>);
@@ -186,6 +190,13 @@ fn start_stimuli(
     Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))
 }
 
+/// Brings up the loopback interface of the guest, which is down after the boot.
+fn bring_up_loopback() -> Result<(), BenchError> {
+    let failed = |error| BenchError::Failed(format!("the guest's loopback interface: {error}"));
+    let index = index_of(LOOPBACK).map_err(failed)?;
+    Rtnetlink::open().and_then(|netlink| netlink.set_up(index)).map_err(failed)
+}
+
 /// A waker that has not ended. [`add_waker_counts`] sets its counts.
 fn waker_run(waker: &Waker) -> WakerRun {
     WakerRun {
@@ -227,6 +238,9 @@ pub fn execute(
     let policy: Policy = request.policy.parse().map_err(BenchError::Failed)?;
     let wait = request.wait.parse().map_err(BenchError::Failed)?;
     let period_ns = request.period_ns.max(1);
+    if request.wake_by == WakeBy::Packet {
+        bring_up_loopback()?;
+    }
     let waker = WakerPlace::choose(request.wake_by, request.waker_cpu, policy, &cpus);
     let start = |&cpu: &u32| {
         let ring_records = RECORDS_MAX;

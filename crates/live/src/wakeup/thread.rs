@@ -114,7 +114,13 @@ impl MeasuredThread {
         caller: Option<Arc<CallerProgram>>,
     ) -> Result<MeasuredThread, BenchError> {
         let ring = Arc::new(Ring::new(config.ring_records));
-        let no_channel = |error| BenchError::Failed(format!("a channel from the waker: {error}"));
+        let no_channel = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => BenchError::Unavailable {
+                reason: format!("packets to this machine itself: {error}"),
+                remedy: Some("ip link set lo up".to_owned()),
+            },
+            _ => BenchError::Failed(format!("a channel from the waker: {error}")),
+        };
         let from_waker = config.waker.map(|place| WakeChannel::new(place.wake_by)).transpose();
         let from_waker = from_waker.map_err(no_channel)?.map(Arc::new);
         let waker = config.waker.zip(from_waker.clone()).map(|(place, to_thread)| {
@@ -435,7 +441,7 @@ mod tests {
     #[test]
     fn every_period_of_a_waker_is_a_wake_up_or_has_a_reason_why_not() {
         let cpus = &process_cpus().permitted;
-        for wake_by in [WakeBy::Futex, WakeBy::Eventfd] {
+        for wake_by in [WakeBy::Futex, WakeBy::Eventfd, WakeBy::Packet] {
             for cpu in [cpus[0], cpus[cpus.len() - 1]] {
                 let waker = WakerPlace { cpu, policy: Policy::Idle, wake_by };
                 let times = [5_000_000, 7_500_000, 60_000_000];

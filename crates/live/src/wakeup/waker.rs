@@ -1,4 +1,4 @@
-//! The thread that wakes a measured thread, with `--wake-by futex` and `eventfd`. It sleeps until a due time, reads the
+//! The thread that wakes a measured thread, with `--wake-by futex`, `eventfd` and `packet`. It sleeps until a due time, reads the
 //! clock, and wakes the measured thread. A waker that is late itself does not make the measured thread late: the lateness
 //! begins when the waker reads the clock.
 
