@@ -438,7 +438,9 @@ fn the_live_bench_of_a_guest_finds_the_waits_that_the_simulator_finds() {
          irqlab services -q --out of --locks -- /bin/busybox sh /tmp/wait > /dev/null; irqlab show of --json"
     );
     let boot = ["sim", "boot", "-q", "--with-irqlab", "--vcpus", "2", "--", &inside];
-    let console = workspace.run(&boot).assert_code(0).out;
+    let ended = workspace.run(&boot);
+    ended.assert_code(0);
+    let console = ended.out;
     let start = console.find("{").unwrap_or_else(|| panic!("{console}"));
     let live: Json = serde_json::Deserializer::from_str(&console[start..])
         .into_iter()

@@ -354,6 +354,7 @@ mod tests {
         events: Vec::new(),
         has_delays: false,
         has_victims: false,
+        has_senders: false,
         has_model: false,
         trace_bytes_max: None,
     };

@@ -282,7 +282,7 @@ pub fn callbacks(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 
 #[cfg(test)]
 mod tests {
-    use record::{Column, Columns, column};
+    use record::{Columns, column};
 
     use super::*;
     use crate::picture::sheet::{NARROW, WIDTH};
