@@ -18,6 +18,7 @@ mod facts;
 mod groups;
 mod hosts;
 mod outliers;
+mod rank_test;
 
 pub use archive::{ArchiveFile, FILES_MAX, archive_bytes, files_of_run, receive_run, send_run};
 pub use clock::{ClockOffset, RoundTrip};
@@ -27,3 +28,4 @@ pub use facts::{DifferingFact, Facts, differing_facts, facts_of, varying_facts};
 pub use groups::{GROUP_MIN, GroupComparison, GroupVerdict, compare_groups};
 pub use hosts::{HOST_LIST_BYTES_MAX, HOSTS_MAX, check_host, parse_hosts};
 pub use outliers::{HOSTS_MIN, OUTLIER_SCORE, RobustScores, Unscored, robust_scores};
+pub use rank_test::PValueMethod;

@@ -1,6 +1,8 @@
 //! The report of a fleet as a run with tables, and its answers as sentences.
 
-use ::fleet::{ClockOffset, FleetDirectory, GROUP_MIN, GroupVerdict, HostState, OUTLIER_SCORE};
+use ::fleet::{
+    ClockOffset, FleetDirectory, GROUP_MIN, GroupVerdict, HostState, OUTLIER_SCORE, PValueMethod,
+};
 use record::{Absence, Column, Columns, Run, SCHEMA, Table, TableDisplay, Value, column};
 use report::human;
 use serde_json::Map;
@@ -184,6 +186,9 @@ fn groups_table(name: &str, analysis: &Analysis) -> Table {
         column("verdict", "Whether the figures of the two sides differ.")
             .priority(90)
             .text(|group: &Group| verdict_word(group.comparison.verdict)),
+        column("method", "How p was computed: exact (from all arrangements of the hosts), random arrangements, or normal approximation.")
+            .priority(50)
+            .text(|group: &Group| group.comparison.method.map(PValueMethod::label)),
     ]);
     let note = format!(
         "test of Mann and Whitney, two-sided, with the correction of Bonferroni for {} comparisons; a side needs {GROUP_MIN} \
