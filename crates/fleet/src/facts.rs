@@ -10,11 +10,13 @@ use serde_json::Value as Json;
 pub type Facts = BTreeMap<String, String>;
 
 /// Starts of names that are measurements, moments or places, and no settings.
-const MEASURED: [&str; 25] = [
+const MEASURED: [&str; 29] = [
+    "boot_id",
     "broken",
     "clock_rate",
     "clock_step",
     "command_line",
+    "command_started_after",
     "conditions",
     "cpu_quota_throttled",
     "entry_latency",
@@ -35,7 +37,9 @@ const MEASURED: [&str; 25] = [
     "tsc_khz",
     "uptime",
     "version",
+    "window_start",
     "windows",
+    "worst_",
 ];
 /// Numbers that are settings, though they need not be whole.
 const REAL_SETTINGS: [&str; 1] = ["cpu_quota_cpus"];
@@ -160,6 +164,31 @@ mod tests {
         );
         assert!(!first.contains_key("steal") && !first.contains_key("peer"));
         assert!(differing_facts(&first, &first).is_empty());
+    }
+
+    /// A live run of `wakeup` states when its window opened, since the boot. No two hosts agree in it.
+    #[test]
+    fn a_moment_and_a_boot_are_no_settings() {
+        let run = |moment_ns: u64, boot: &str, window_ns: u64| Run {
+            schema: record::SCHEMA.to_owned(),
+            experiment: "wakeup".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: serde_json::Map::new(),
+            settings: serde_json::Map::from_iter([
+                ("window_start_monotonic_ns".to_owned(), moment_ns.into()),
+                ("boot_id".to_owned(), boot.into()),
+                ("window_ns".to_owned(), window_ns.into()),
+            ]),
+            observer: serde_json::Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: Vec::new(),
+        };
+        let first = facts_of(&run(45_633_234_596_510, "a", 1));
+        assert!(differing_facts(&first, &facts_of(&run(7, "b", 1))).is_empty());
+        assert_eq!(differing_facts(&first, &facts_of(&run(7, "b", 2))).len(), 1);
     }
 
     #[test]
