@@ -43,7 +43,7 @@ pub struct Analysis {
     pub groups: Vec<Group>,
     /// Number of groups with enough hosts on both sides. It multiplies their probabilities.
     pub comparisons: usize,
-    /// `None` with fewer than two hosts.
+    /// `None` if all hosts with a figure have the same figure.
     pub extremes: Option<Extremes>,
 }
 
@@ -156,7 +156,8 @@ fn extremes(hosts: &[Host], positions: &[usize], figures: &[f64], role: Role) ->
     let order = |first: &usize, second: &usize| figures[*first].total_cmp(&figures[*second]);
     let lowest = (0..figures.len()).min_by(order)?;
     let highest = (0..figures.len()).max_by(order)?;
-    if lowest == highest {
+    // With one host, or with equal figures, no host is the best one.
+    if figures[lowest] == figures[highest] {
         return None;
     }
     let (best, worst) = if role == Role::Benefit { (highest, lowest) } else { (lowest, highest) };
@@ -164,4 +165,20 @@ fn extremes(hosts: &[Host], positions: &[usize], figures: &[f64], role: Role) ->
     let differing = differing_facts(facts(best), facts(worst));
     let has_direction = matches!(role, Role::Cost | Role::Benefit);
     Some(Extremes { best, worst, differing, has_direction })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::host;
+    use super::*;
+
+    #[test]
+    fn hosts_with_one_figure_have_no_best_and_no_worst() {
+        let mut hosts = ["h0", "h1", "h2"].map(host);
+        hosts[2].facts.insert("kernel".to_owned(), "6.12".to_owned());
+        let found = |figures: &[f64]| extremes(&hosts, &[0, 1, 2], figures, Role::Cost);
+        assert!(found(&[0.454; 3]).is_none());
+        let extremes = found(&[0.454, 0.2, 0.9]).unwrap();
+        assert_eq!((extremes.best, extremes.worst, extremes.differing.len()), (1, 2, 1));
+    }
 }

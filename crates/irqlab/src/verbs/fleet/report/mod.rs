@@ -197,3 +197,25 @@ fn command(args: &ReportArgs) -> String {
         args.metrics.iter().map(|metric| format!(" --metric {}", shell_word(&metric.to_string())));
     format!("irqlab fleet report {path}{}", metrics.collect::<String>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host that is done, without figures and facts.
+    pub fn host(name: &str) -> Host {
+        let record = HostRecord {
+            host: name.to_owned(),
+            state: HostState::Done,
+            reason: None,
+            exit_code: Some(0),
+            version: None,
+            address: None,
+            clock: None,
+            clock_method: None,
+            started_utc: String::new(),
+            log_end: String::new(),
+        };
+        Host { record, figures: Vec::new(), facts: Facts::new() }
+    }
+}
