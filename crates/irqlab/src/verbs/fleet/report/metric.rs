@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use record::{Column, Role, Run, Table, Value, column};
+use record::{Absence, Column, Role, Run, Table, Value, column};
 use report::escape::plain;
 
 use super::super::super::sweep::report::selection::{chosen_column, key_text, keys};
@@ -167,6 +167,14 @@ impl Metric {
         self.combined(&numbers, table)
     }
 
+    /// Whether an absence concerns the metric: its column or rows of its table, and not another column.
+    pub fn lacks(&self, run: &Run, absence: &Absence) -> bool {
+        let is_other_column = run.table(&self.table).is_some_and(|table| {
+            absence.what != self.column && table.column(&absence.what).is_some()
+        });
+        absence.table == self.table && !is_other_column
+    }
+
     fn combined(&self, numbers: &[f64], table: &Table) -> Result<f64, String> {
         let sum: f64 = numbers.iter().sum();
         match self.combination {
@@ -223,44 +231,11 @@ impl Metric {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::run_of_table;
     use super::*;
-    use record::{Columns, RowFilter, TableDisplay};
-
-    struct Row(&'static str, &'static str, f64);
-
-    fn run() -> Run {
-        let columns = Columns::all([
-            column("cpu", "CPU.").key().text(|row: &Row| row.0),
-            column("name", "Name.").key().text(|row: &Row| row.1),
-            column("self_cpu_ratio", "Share.").cost().real(|row: &Row| row.2),
-        ]);
-        let rows = [
-            Row("all", "timer", 0.01),
-            Row("all", "net", 0.02),
-            Row("0", "net", 0.5),
-            Row("all", "page_fault", f64::NAN),
-        ];
-        let filter = Some(RowFilter::sums_over_cpus());
-        let table = columns
-            .table("handlers", "Handlers.", rows)
-            .displayed(TableDisplay { filter, ..TableDisplay::default() });
-        Run {
-            schema: record::SCHEMA.to_owned(),
-            experiment: "handlers".to_owned(),
-            bench: "live".to_owned(),
-            started_utc: String::new(),
-            complete: true,
-            host: serde_json::Map::new(),
-            settings: serde_json::Map::new(),
-            observer: serde_json::Map::new(),
-            warnings: Vec::new(),
-            absent: Vec::new(),
-            tables: vec![table],
-        }
-    }
 
     fn figure(text: &str) -> Result<f64, String> {
-        text.parse::<Metric>().unwrap().figure(&run())
+        text.parse::<Metric>().unwrap().figure(&run_of_table())
     }
 
     #[test]
@@ -287,10 +262,10 @@ mod tests {
             assert_eq!(text.parse::<Metric>().unwrap().to_string(), text);
         }
         let unknown: Metric = "sum:handlers.self_cpu_rato".parse().unwrap();
-        let Usage(what) = unknown.check(&run()).unwrap_err();
+        let Usage(what) = unknown.check(&run_of_table()).unwrap_err();
         assert!(what.contains("near: self_cpu_ratio"), "{what}");
         let no_key: Metric = "handlers[kind=irq].self_cpu_ratio".parse().unwrap();
-        let Usage(what) = no_key.check(&run()).unwrap_err();
+        let Usage(what) = no_key.check(&run_of_table()).unwrap_err();
         assert!(what.contains("its keys: cpu, name"), "{what}");
     }
 
@@ -299,6 +274,9 @@ mod tests {
         for (_, texts) in DEFAULTS {
             texts.iter().for_each(|text| drop(text.parse::<Metric>().unwrap()));
         }
-        assert_eq!(Metric::defaults(&run()).unwrap()[0].to_string(), "sum:handlers.self_cpu_ratio");
+        assert_eq!(
+            Metric::defaults(&run_of_table()).unwrap()[0].to_string(),
+            "sum:handlers.self_cpu_ratio"
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! `irqlab fleet report`: outliers among the hosts, groups of hosts by kernel, microcode and settings, and what differs
 //! between the best and the worst host.
 //!
-//! `metric` chooses a figure of each run. This file reads the runs one after the other and keeps only figures and facts.
-//! `analysis` judges them, `tables` makes the tables, and `report` prints them and makes the page.
+//! `metric` chooses a figure of each run. This file reads the runs one after the other and keeps only figures, facts and
+//! what the runs say against their figures (`host_warnings`). `analysis` judges them, `tables` makes the tables, and `report` prints them and makes the page.
 
 mod analysis;
+mod host_warnings;
 mod metric;
 mod tables;
 
@@ -17,6 +18,7 @@ use record::{Part, Run};
 use report::{FleetPage, fleet_page, shell_word};
 
 use self::analysis::Analysis;
+use self::host_warnings::Caveats;
 use self::metric::Metric;
 use super::super::sweep::print_with_answers;
 use super::usage;
@@ -64,6 +66,8 @@ struct Host {
     /// The figure of each metric, or why it is absent.
     figures: Vec<Result<f64, String>>,
     facts: Facts,
+    /// What its run says against its own figures.
+    caveats: Caveats,
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -148,20 +152,22 @@ fn read_hosts(
         if stop.is_requested() {
             bail!("stopped; nothing was written");
         }
-        let absent = |reason: &str| (vec![Err(reason.to_owned()); metrics.len()], Facts::new());
-        let (figures, facts) = match record.state {
+        let absent = |reason: &str| {
+            (vec![Err(reason.to_owned()); metrics.len()], Facts::new(), Caveats::default())
+        };
+        let (figures, facts, caveats) = match record.state {
             HostState::Done => match read_run(&fleet.run_path(&record.host), metrics) {
                 Ok(run) if run.experiment == first.experiment => {
                     started_utc = started_utc.min(run.started_utc.clone());
                     let figures = metrics.iter().map(|metric| metric.figure(&run)).collect();
-                    (figures, facts_of(&run))
+                    (figures, facts_of(&run), Caveats::of_run(&run, metrics))
                 }
                 Ok(run) => absent(&format!("its run has the experiment {}", run.experiment)),
                 Err(error) => absent(&format!("its run cannot be read: {error}")),
             },
             state => absent(record.reason.as_deref().unwrap_or(state.word())),
         };
-        hosts.push(Host { record, figures, facts });
+        hosts.push(Host { record, figures, facts, caveats });
     }
     Ok((hosts, started_utc))
 }
@@ -201,6 +207,7 @@ fn command(args: &ReportArgs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::{Columns, RowFilter, TableDisplay, column};
 
     /// A host that is done, without figures and facts.
     pub fn host(name: &str) -> Host {
@@ -216,6 +223,41 @@ mod tests {
             started_utc: String::new(),
             log_end: String::new(),
         };
-        Host { record, figures: Vec::new(), facts: Facts::new() }
+        let (figures, facts, caveats) = (Vec::new(), Facts::new(), Caveats::default());
+        Host { record, figures, facts, caveats }
+    }
+
+    struct Row(&'static str, &'static str, f64);
+
+    /// A run of `handlers` with one table.
+    pub fn run_of_table() -> Run {
+        let columns = Columns::all([
+            column("cpu", "CPU.").key().text(|row: &Row| row.0),
+            column("name", "Name.").key().text(|row: &Row| row.1),
+            column("self_cpu_ratio", "Share.").cost().real(|row: &Row| row.2),
+        ]);
+        let rows = [
+            Row("all", "timer", 0.01),
+            Row("all", "net", 0.02),
+            Row("0", "net", 0.5),
+            Row("all", "page_fault", f64::NAN),
+        ];
+        let filter = Some(RowFilter::sums_over_cpus());
+        let table = columns
+            .table("handlers", "Handlers.", rows)
+            .displayed(TableDisplay { filter, ..TableDisplay::default() });
+        Run {
+            schema: record::SCHEMA.to_owned(),
+            experiment: "handlers".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: serde_json::Map::new(),
+            settings: serde_json::Map::new(),
+            observer: serde_json::Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![table],
+        }
     }
 }

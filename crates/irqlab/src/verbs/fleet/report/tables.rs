@@ -10,6 +10,7 @@ use serde_json::Map;
 use super::super::collect::clock_text;
 use super::Host;
 use super::analysis::{Analysis, Extremes, Group};
+use super::host_warnings;
 
 /// Number of rows of a table on the terminal, unless all are asked for.
 const ROWS_MAX: u64 = 20;
@@ -264,6 +265,14 @@ fn hosts_table(hosts: &[Host]) -> Table {
             .wrapped()
             .priority(90)
             .text(|host: &&Host| host.record.reason.clone()),
+        column("warning_count", "Warnings of its run, also an early end and lost events.")
+            .detail()
+            .uint(|host: &&Host| {
+                (host.record.state == HostState::Done).then(|| host.caveats.count())
+            }),
+        column("events_lost_count", "Events that its run lost. Absent if the run does not say.")
+            .detail()
+            .uint(|host: &&Host| host.caveats.events_lost_count),
         column("exit_code", "Exit code of irqlab on the host.")
             .detail()
             .int(|host: &&Host| host.record.exit_code.map(i64::from)),
@@ -319,10 +328,11 @@ fn warnings(fleet: &FleetDirectory, hosts: &[Host]) -> Vec<String> {
     }) {
         warnings.push("the runs come from several versions of irqlab".to_owned());
     }
+    warnings.extend(host_warnings::lines(hosts));
     warnings
 }
 
-/// The hosts without a figure, with the reasons.
+/// The hosts without a figure, and the absent parts of the metrics' tables, with the reasons.
 fn absences(hosts: &[Host], analyses: &[Analysis]) -> Vec<Absence> {
     let mut absences: Vec<Absence> = Vec::new();
     for (index, analysis) in analyses.iter().enumerate() {
@@ -340,6 +350,7 @@ fn absences(hosts: &[Host], analyses: &[Analysis]) -> Vec<Absence> {
             absences.push(Absence::new(table, what, "see --json"));
         }
     }
+    absences.extend(host_warnings::absences(hosts));
     absences
 }
 
@@ -372,7 +383,7 @@ fn states_sentence(hosts: &[Host]) -> String {
 }
 
 /// Names with commas between them, at most [`NAMED_MAX`].
-fn listed(names: &[impl AsRef<str>]) -> String {
+pub fn listed(names: &[impl AsRef<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMED_MAX).map(AsRef::as_ref).collect();
     match names.len().saturating_sub(NAMED_MAX) {
         0 => shown.join(", "),
