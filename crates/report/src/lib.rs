@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bound;
 mod displaced;
 pub mod escape;
 mod exchange;
@@ -23,6 +24,7 @@ mod terminal;
 mod winner;
 mod words;
 
+pub use bound::{Bound, bound};
 pub use exchange::{
     Buckets, Exposition, Family, Folded, Labels, MetricKind, Metrics, RunMetrics, Unexported,
     folded, hlog, metrics, perfetto, weights,

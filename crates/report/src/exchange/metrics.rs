@@ -11,11 +11,12 @@
 
 use std::collections::BTreeSet;
 
-use record::{Column, Combine, Kind, Role, Run, Table};
+use record::{Column, Kind, Role, Run, Table};
 
 use super::Unexported;
 use super::bucketed::{self, Bucketed, label};
 use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
+use crate::bound::sources;
 use crate::escape;
 use crate::export::is_sum;
 use crate::row::Row;
@@ -211,26 +212,6 @@ fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) 
         }
     }
     used_names.len()
-}
-
-/// The columns whose marks decide whether the numbers of `column` are measurements: the column itself, and those with
-/// the same quantity in another unit. For a column that describes intervals, such as half widths, these are the columns
-/// with the intervals.
-fn sources<'t>(table: &'t Table, column: &Column) -> Vec<&'t Column> {
-    fn quantity(column: &Column) -> Option<&str> {
-        column.name.rsplit_once('_').map(|(quantity, _)| quantity)
-    }
-    let is_source = |source: &&Column| {
-        let is_half_width = matches!(
-            &source.display.combine,
-            Some(Combine::PlusMinus(half_width)) if *half_width == column.name
-        );
-        let is_same = quantity(source).is_some() && quantity(source) == quantity(column);
-        let is_of_interval =
-            source.interval.iter().any(|interval| interval.columns().contains(&&*column.name));
-        source.name == column.name || is_same || is_half_width || is_of_interval
-    };
-    table.columns.iter().filter(is_source).collect()
 }
 
 /// The name of a label: the column's name, with a prefix if it has a special meaning in metrics, such as `le`.

@@ -39,6 +39,8 @@ pub struct Analysis {
     /// Positions of the hosts with a figure in the list of hosts.
     pub hosts: Vec<usize>,
     pub figures: Vec<f64>,
+    /// Rows of each host that are not in its figure, because they are bounds or below their detection limit.
+    pub left_out_counts: Vec<usize>,
     pub scores: Result<RobustScores, Unscored>,
     pub groups: Vec<Group>,
     /// Number of groups with enough hosts on both sides. It multiplies their probabilities.
@@ -51,11 +53,12 @@ impl Analysis {
     /// Analyses the metric with this index. `first`: a run with its table.
     pub fn new(metric: &Metric, index: usize, first: &Run, hosts: &[Host]) -> Analysis {
         let mut positions = Vec::new();
-        let mut figures = Vec::new();
+        let (mut figures, mut left_out_counts) = (Vec::new(), Vec::new());
         for (position, host) in hosts.iter().enumerate() {
             if let Ok(figure) = host.figures[index] {
                 positions.push(position);
-                figures.push(figure);
+                figures.push(figure.value);
+                left_out_counts.push(figure.left_out_count);
             }
         }
         let column = metric.figure_column(first);
@@ -67,6 +70,7 @@ impl Analysis {
             scores: robust_scores(&figures),
             hosts: positions,
             figures,
+            left_out_counts,
             groups,
             comparisons,
             extremes,

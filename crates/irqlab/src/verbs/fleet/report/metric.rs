@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use record::{Absence, Column, Role, Run, Table, Value, column};
+use report::Bound;
 use report::escape::plain;
 
 use super::super::super::sweep::report::selection::{chosen_column, key_text, keys};
@@ -35,6 +36,14 @@ const DEFAULTS: [(&str, &[&str]); 3] = [
 ];
 /// The key column that differs between runs with different load or stimulus. Rows of two conditions are not combined.
 const CONDITION: &str = "condition";
+
+/// The figure of one host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostFigure {
+    pub value: f64,
+    /// Rows that are not in the figure, because they are bounds or below their detection limit.
+    pub left_out_count: usize,
+}
 
 /// One figure of each host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +152,7 @@ impl Metric {
     }
 
     /// The figure of a run, or why it has none.
-    pub fn figure(&self, run: &Run) -> Result<f64, String> {
+    pub fn figure(&self, run: &Run) -> Result<HostFigure, String> {
         let Some(table) = run.table(&self.table) else {
             return Err(format!("its run has no table {}", self.table));
         };
@@ -151,9 +160,17 @@ impl Metric {
             return Err(format!("its run has no column {}.{}", self.table, self.column));
         };
         let rows: Vec<&[Value]> = self.rows_of(table);
-        // A row without a number was counted and not measured: it is no zero.
-        let numbers: Vec<f64> = rows.iter().filter_map(|row| row[index].number()).collect();
-        if numbers.is_empty() {
+        let column = &table.columns[index];
+        let (mut numbers, mut bounds) = (Vec::new(), Vec::new());
+        for row in &rows {
+            // A row without a number was counted and not measured: it is no zero.
+            let Some(number) = row[index].number() else { continue };
+            match report::bound(table, row, column) {
+                Some(bound) => bounds.push(bound),
+                None => numbers.push(number),
+            }
+        }
+        if numbers.is_empty() && bounds.is_empty() {
             let absence = run.absent.iter().find(|absence| {
                 absence.table == self.table
                     && [&self.column, "all"].contains(&absence.what.as_str())
@@ -164,7 +181,8 @@ impl Metric {
                 None => "its run has no number there".to_owned(),
             });
         }
-        self.combined(&numbers, table)
+        let value = self.combined(&numbers, &bounds, table)?;
+        Ok(HostFigure { value, left_out_count: bounds.len() })
     }
 
     /// Whether an absence concerns the metric: its column or rows of its table, and not another column.
@@ -175,27 +193,41 @@ impl Metric {
         absence.table == self.table && !is_other_column
     }
 
-    fn combined(&self, numbers: &[f64], table: &Table) -> Result<f64, String> {
+    /// One figure of the measured numbers. Fails if a bound may be the figure.
+    fn combined(&self, numbers: &[f64], bounds: &[Bound], table: &Table) -> Result<f64, String> {
+        let count = numbers.len() + bounds.len();
+        if self.combination == Combination::Only && count > 1 {
+            let keys: Vec<&str> = keys(table).map(|(_, key)| key.name.as_str()).collect();
+            return Err(format!(
+                "{count} rows fit: write sum:, mean:, max: or min: before the metric, or choose a row as in \
+                 {}[KEY=VALUE].{} (keys: {})",
+                self.table,
+                self.column,
+                keys.join(", ")
+            ));
+        }
+        if numbers.is_empty() {
+            return Err(match bounds {
+                [only] => only.text.clone(),
+                _ => format!("all {count} rows are bounds or below their detection limit"),
+            });
+        }
         let sum: f64 = numbers.iter().sum();
-        match self.combination {
-            Combination::Sum => Ok(sum),
-            Combination::Mean => Ok(sum / numbers.len() as f64),
-            Combination::Max => Ok(numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
-            Combination::Min => Ok(numbers.iter().copied().fold(f64::INFINITY, f64::min)),
-            Combination::Only => match numbers {
-                [only] => Ok(*only),
-                _ => {
-                    let keys: Vec<&str> = keys(table).map(|(_, key)| key.name.as_str()).collect();
-                    Err(format!(
-                        "{} rows fit: write sum:, mean:, max: or min: before the metric, or choose a row as in \
-                         {}[KEY=VALUE].{} (keys: {})",
-                        numbers.len(),
-                        self.table,
-                        self.column,
-                        keys.join(", ")
-                    ))
-                }
-            },
+        let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+        let may_be_larger = bounds.iter().find(|bound| bound.high > max);
+        let may_be_smaller = bounds.iter().find(|bound| bound.low < min);
+        match (self.combination, may_be_larger, may_be_smaller) {
+            (Combination::Only | Combination::Sum, ..) => Ok(sum),
+            (Combination::Mean, ..) => Ok(sum / numbers.len() as f64),
+            (Combination::Max, Some(bound), _) => {
+                Err(format!("the row that may be the largest is {}", bound.text))
+            }
+            (Combination::Max, None, _) => Ok(max),
+            (Combination::Min, _, Some(bound)) => {
+                Err(format!("the row that may be the smallest is {}", bound.text))
+            }
+            (Combination::Min, _, None) => Ok(min),
         }
     }
 
@@ -221,7 +253,14 @@ impl Metric {
             table.columns.iter().find(|column| column.name == self.column).cloned()
         });
         let mut figure = known.unwrap_or_else(|| column(&self.column, ""));
-        figure.doc = format!("{self}, of the rows that have a number. {}", figure.doc);
+        figure.doc = format!(
+            "{self}, of the rows that have a number above their detection limit. {}",
+            figure.doc
+        );
+        // The figure stands without the interval that the title of the runs' column names.
+        if let Some((title, _)) = figure.display.title.split_once(" ±") {
+            figure.display.title = title.to_owned();
+        }
         if figure.role == Role::Key {
             figure.role = Role::Figure;
         }
@@ -233,9 +272,48 @@ impl Metric {
 mod tests {
     use super::super::tests::run_of_table;
     use super::*;
+    use record::Columns;
 
     fn figure(text: &str) -> Result<f64, String> {
-        text.parse::<Metric>().unwrap().figure(&run_of_table())
+        let figure = text.parse::<Metric>().unwrap().figure(&run_of_table())?;
+        assert_eq!(figure.left_out_count, 0);
+        Ok(figure.value)
+    }
+
+    /// A run with means of reschedule interrupts: a measured one on CPU 0, and one below its limit on CPU 1.
+    fn run_with_a_bound() -> Run {
+        struct Row(&'static str, f64, bool);
+        let columns = Columns::all([
+            column("cpu", "CPU.").key().text(|row: &Row| row.0),
+            column("self_mean_ns", "Mean.")
+                .shown_as("mean ± ci95", 90)
+                .plus_minus("self_mean_ci95_ns")
+                .below_limit("self_mean_below_limit")
+                .cost()
+                .real(|row: &Row| row.1),
+            column("self_mean_ci95_ns", "Half width.").real(|_: &Row| 2_290.0),
+            column("self_mean_below_limit", "Whether it is.").bool(|row: &Row| row.2),
+        ]);
+        let rows = [Row("0", 9_000.0, false), Row("1", -1_060.0, true)];
+        Run { tables: vec![columns.table("handlers", "Handlers.", rows)], ..run_of_table() }
+    }
+
+    #[test]
+    fn a_row_below_its_detection_limit_is_no_figure() {
+        let figure = |text: &str| text.parse::<Metric>().unwrap().figure(&run_with_a_bound());
+        let below = figure("handlers[cpu=1].self_mean_ns").unwrap_err();
+        assert_eq!(below, "below the detection limit (< 1.23 µs)");
+        let measured = figure("handlers[cpu=0].self_mean_ns").unwrap();
+        assert_eq!((measured.value, measured.left_out_count), (9_000.0, 0));
+        for combination in ["sum", "mean", "max"] {
+            let figure = figure(&format!("{combination}:handlers.self_mean_ns")).unwrap();
+            assert_eq!((figure.value, figure.left_out_count), (9_000.0, 1), "{combination}");
+        }
+        let smallest = figure("min:handlers.self_mean_ns").unwrap_err();
+        assert!(smallest.contains("may be the smallest is below"), "{smallest}");
+        assert!(figure("handlers.self_mean_ns").unwrap_err().contains("2 rows fit"));
+        let metric: Metric = "handlers.self_mean_ns".parse().unwrap();
+        assert_eq!(metric.figure_column(&run_with_a_bound()).display.title, "mean");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use report::{FleetPage, fleet_page, shell_word};
 
 use self::analysis::Analysis;
 use self::host_warnings::Caveats;
-use self::metric::Metric;
+use self::metric::{HostFigure, Metric};
 use super::super::sweep::print_with_answers;
 use super::usage;
 use crate::console;
@@ -64,7 +64,7 @@ pub struct ReportArgs {
 struct Host {
     record: HostRecord,
     /// The figure of each metric, or why it is absent.
-    figures: Vec<Result<f64, String>>,
+    figures: Vec<Result<HostFigure, String>>,
     facts: Facts,
     /// What its run says against its own figures.
     caveats: Caveats,

@@ -111,6 +111,9 @@ fn figures_table(name: &str, hosts: &[Host], analysis: &Analysis) -> Table {
             .priority(100)
             .text(|position: &usize| host(position).record.host.clone()),
         figure.real(|position: &usize| analysis.figures[*position]),
+        column("left_out_count", "Rows that are not in the figure, because they are bounds or below their detection limit.")
+            .detail()
+            .uint(|position: &usize| analysis.left_out_counts[*position]),
         column("robust_z", "Distance from the median of all hosts, divided by 1.4826 times the median absolute deviation.")
             .shown_as("robust z", 90)
             .real(|position: &usize| scores.map(|scores| scores.scores[*position])),
@@ -133,11 +136,23 @@ fn figures_table(name: &str, hosts: &[Host], analysis: &Analysis) -> Table {
     };
     let display = TableDisplay {
         title: format!("{} of each host, the most extreme first", analysis.metric),
-        notes: vec![escaped(&note)],
+        notes: std::iter::once(escaped(&note)).chain(left_out_note(analysis)).collect(),
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
     columns.table(name, "One figure of each host, and its robust score.", order).displayed(display)
+}
+
+/// Says how many rows are not in the figures. `None` if all rows are.
+fn left_out_note(analysis: &Analysis) -> Option<String> {
+    let host_count = analysis.left_out_counts.iter().filter(|count| **count > 0).count();
+    let row_max = analysis.left_out_counts.iter().max()?;
+    (host_count > 0).then(|| {
+        format!(
+            "rows that are bounds or below their detection limit are left out: up to {row_max} rows on each of {host_count} hosts \
+             (column left_out_count)"
+        )
+    })
 }
 
 /// Notes are templates: braces in them are doubled.
