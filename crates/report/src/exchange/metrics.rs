@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use record::{Column, Kind, Role, Run, Table};
 
 use super::Unexported;
-use super::bucketed::{self, Bucketed, label};
+use super::bucketed::{self, Bucketed, Histogram, label};
 use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
 use crate::bound::sources;
 use crate::escape;
@@ -242,9 +242,13 @@ fn add_histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
         };
         let help = &bucketed.table.doc;
         let mut family = metrics.family(&name, MetricKind::Histogram, unit, help);
-        for histogram in
-            bucketed.histograms.iter().filter(|histogram| histogram.quantity == **quantity)
-        {
+        let histograms: Vec<&Histogram> = bucketed
+            .histograms
+            .iter()
+            .filter(|histogram| histogram.quantity == **quantity)
+            .collect();
+        let bounds = common_bounds(&histograms);
+        for histogram in histograms {
             let names: Vec<(String, &str)> = histogram
                 .labels
                 .iter()
@@ -252,16 +256,30 @@ fn add_histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
                 .collect();
             let pairs: Vec<(&str, &str)> =
                 names.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-            let mut cumulative = 0_u64;
-            let up_to = histogram.buckets.iter().map(|bucket| {
-                cumulative = cumulative.saturating_add(bucket.count);
-                (bucket.max as f64 / divisor, cumulative)
-            });
-            let up_to: Vec<(f64, u64)> = up_to.collect();
-            family.histogram(&pairs, &Buckets { up_to, count: cumulative, sum: None });
+            let (mut count, mut buckets) = (0_u64, histogram.buckets.iter().peekable());
+            let mut up_to = Vec::with_capacity(bounds.len());
+            for bound in &bounds {
+                while let Some(bucket) = buckets.next_if(|bucket| bucket.max <= *bound) {
+                    count = count.saturating_add(bucket.count);
+                }
+                up_to.push((*bound as f64 / divisor, count));
+            }
+            family.histogram(&pairs, &Buckets { up_to, count, sum: None });
         }
     }
     quantities.len()
+}
+
+/// The upper bounds at which each of the histograms has an exact count, ascending: the largest values of all their buckets,
+/// without those inside a bucket of another histogram. All series of a family need the same bounds, because Prometheus adds
+/// only buckets with equal bounds, and a sum that lacks some series gives wrong quantiles.
+fn common_bounds(histograms: &[&Histogram]) -> Vec<u64> {
+    let buckets = || histograms.iter().flat_map(|histogram| &histogram.buckets);
+    let bounds: BTreeSet<u64> = buckets().map(|bucket| bucket.max).collect();
+    // The last bucket of a histogram may end at its largest value, inside the bucket of another one.
+    let inside: BTreeSet<u64> =
+        buckets().flat_map(|bucket| bounds.range(bucket.min..bucket.max)).copied().collect();
+    bounds.difference(&inside).copied().collect()
 }
 
 #[cfg(test)]
@@ -354,5 +372,46 @@ mod tests {
         let mut parts = table("handlers", &columns, rows().split_off(1));
         parts.display.filter = Some(RowFilter::sums_over_cpus());
         assert_eq!(samples(parts).len(), 2);
+    }
+
+    /// Prometheus adds up the series of a family by `le`. Three CPUs with values at 1 µs, 10 µs and 1 ms.
+    #[test]
+    fn buckets_of_several_series_add_up() {
+        let columns = [
+            ("cpu", Kind::Text),
+            ("bucket_min_ns", Kind::Uint),
+            ("bucket_max_ns", Kind::Uint),
+            ("count", Kind::Uint),
+        ];
+        let row = |cpu: &str, min: u64, max: u64, count: u64| {
+            vec![cpu.into(), min.into(), max.into(), count.into()]
+        };
+        // The bucket of CPU 2 ends at its largest value, inside a bucket of CPU 1.
+        let rows = vec![
+            row("0", 992, 1_023, 100),
+            row("1", 9_728, 10_239, 60),
+            row("1", 983_040, 1_015_807, 40),
+            row("2", 983_040, 1_000_000, 100),
+        ];
+        let text = metrics(
+            &run_of(vec![table("detour_histogram", &columns, rows)]),
+            Exposition::Prometheus,
+            None,
+        )
+        .unwrap()
+        .text;
+        let counts = |cpu: &str| -> Vec<(String, u64)> {
+            let start = format!("irqlab_detour_seconds_bucket{{cpu=\"{cpu}\",le=\"");
+            let lines = text.lines().filter_map(|line| line.strip_prefix(&start));
+            let pairs = lines.map(|rest| rest.split_once("\"} ").expect("a bound and a count"));
+            pairs.map(|(bound, count)| (bound.to_owned(), count.parse().unwrap())).collect()
+        };
+        let bounds = ["1.023e-06", "1.0239e-05", "0.001015807", "+Inf"];
+        let expected = |counts: [u64; 4]| -> Vec<(String, u64)> {
+            bounds.iter().map(|bound| (*bound).to_owned()).zip(counts).collect()
+        };
+        assert_eq!(counts("0"), expected([100, 100, 100, 100]), "{text}");
+        assert_eq!(counts("1"), expected([0, 60, 100, 100]), "{text}");
+        assert_eq!(counts("2"), expected([0, 0, 100, 100]), "{text}");
     }
 }
