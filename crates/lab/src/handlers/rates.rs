@@ -42,7 +42,8 @@ pub struct CpuRates {
     /// IRQs, vectors and NMIs per second. Softirqs and polls are not included, because they run within or after
     /// an interrupt. Exceptions are not included either.
     pub interrupt_rate_hz: f64,
-    /// Self time of all timed contexts over the interval's length.
+    /// Self time of all timed contexts over the interval's length. Shares below the detection limit are included, so it can
+    /// be negative.
     pub self_ratio: f64,
 }
 
@@ -64,8 +65,12 @@ pub struct ContextRates {
 /// Self times of a context in the interval. The times per span are `None` if no span ended in the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SelfTimes {
-    /// Self time of all spans over the CPU time of the row's CPUs.
+    /// Self time of all spans over the CPU time of the row's CPUs: `count` times the mean. Can be negative below the
+    /// detection limit.
     pub cpu_ratio: f64,
+    /// Half width of the 95 % confidence interval of `cpu_ratio`, by the probe overhead that was subtracted. `None` for
+    /// times without probe overhead.
+    pub cpu_error_ratio: Option<f64>,
     /// Mean per span; the probe overhead is subtracted.
     pub mean_ns: Option<f64>,
     /// Half width of the 95 % confidence interval of the probe overhead that was subtracted from a span. `None` for times
@@ -86,6 +91,13 @@ impl SelfTimes {
     pub fn mean_bound_ns(&self) -> Option<f64> {
         let (mean, limit) = self.mean_ns.zip(self.overhead_error_ns)?;
         (mean <= limit).then_some(mean + limit)
+    }
+
+    /// The upper bound of a share of CPU time below the detection limit. `None` if the share is above it.
+    #[must_use]
+    pub fn cpu_bound_ratio(&self) -> Option<f64> {
+        self.mean_bound_ns()?;
+        Some(self.cpu_ratio + self.cpu_error_ratio?)
     }
 }
 
@@ -290,8 +302,6 @@ impl Interval {
     fn times(&self, count: u64, before: Option<&Total>, after: &Total) -> SelfTimes {
         let total_before = before.map_or(0, |before| before.self_total_ns);
         let total = after.self_total_ns.saturating_sub(total_before);
-        let sum_before = before.map_or(0, |before| before.self_times.sum);
-        let sum = after.self_times.sum.saturating_sub(sum_before);
         let histogram = match before {
             Some(before) => after.self_times.histogram.since(&before.self_times.histogram),
             None => after.self_times.histogram.clone(),
@@ -309,12 +319,11 @@ impl Interval {
         let buckets = histogram.filled_up_to(peak.value);
         let bucket_max = buckets.last().map(|(_, high, _)| high.min(peak.value));
         let max_ns = if is_new_peak { Some(peak.value) } else { bucket_max };
+        let ratio = |ns: f64| if self.cpu_time_ns > 0 { ns / self.cpu_time_ns as f64 } else { 0.0 };
         SelfTimes {
-            cpu_ratio: if self.cpu_time_ns > 0 {
-                sum as f64 / self.cpu_time_ns as f64
-            } else {
-                0.0
-            },
+            // Not the sum of the distribution: there, a span shorter than its probe overhead counts as 0.
+            cpu_ratio: ratio(total as f64),
+            cpu_error_ratio: overhead_error_ns.map(|error_ns| ratio(error_ns * count as f64)),
             mean_ns: has_spans.then(|| total as f64 / count as f64),
             overhead_error_ns,
             p99_ns: histogram.quantile(99_000).map(|value| value.min(peak.value)),
@@ -395,6 +404,23 @@ mod tests {
         };
         // A quarter of the overhead is the detection limit.
         assert_eq!((bound(&[20, 24]), bound(&[30, 40])), (Some(22.0 + 25.0), None));
+    }
+
+    /// Two spans of 200 ns, and two that were 150 ns shorter than their overhead: 0 in the distribution.
+    #[test]
+    fn a_share_of_cpu_time_is_the_count_times_the_mean() {
+        let with_short_spans = ContextStats {
+            probe_overhead_total_ns: 4 * 400,
+            clamped_count: 2,
+            clamped_total_ns: 2 * 150,
+            ..stats(0, "disk", Timing::Probes, &[200, 200, 0, 0])
+        };
+        let rates = Rates::between(None, &reading(1_000, vec![with_short_spans]), 400);
+        let times = find(&rates, Some(0), "disk").times.unwrap();
+        assert_eq!((times.mean_ns, times.cpu_ratio), (Some(25.0), 0.1));
+        assert_eq!(times.mean_bound_ns(), Some(125.0));
+        assert_eq!(times.cpu_bound_ratio(), Some(0.1 + 0.4));
+        assert_eq!(rates.cpus[0].self_ratio, 0.1);
     }
 
     #[test]

@@ -53,7 +53,7 @@ const COLUMNS: [Column; 10] = {
             short_rate(row.rate_hz)
         }),
         column("CPU %", Some(Sort::Share), (Alignment::Right, 6, 4), |_, row| {
-            row.times.map_or_else(absent_text, |times| percent(times.cpu_ratio))
+            row.times.map_or_else(absent_text, cpu_share)
         }),
         column("MEAN", Some(Sort::Mean), (Alignment::Right, 7, 6), |_, row| {
             row.times.map_or_else(absent_text, mean)
@@ -173,6 +173,15 @@ fn delay(state: &State, row: &ContextRates) -> String {
     let mut delays = state.rates.delays.iter().flatten();
     let found = delays.find(|delays| delays.cpu == row.cpu && delays.context == row.context);
     found.and_then(|delays| delays.mean_ns).map_or_else(absent_text, human::ns)
+}
+
+/// The share of CPU time in percent, or with `<` the upper bound of a share below the detection limit.
+fn cpu_share(times: SelfTimes) -> String {
+    match times.cpu_bound_ratio() {
+        Some(bound) if bound > 0.0 => format!("<{}", percent(bound)),
+        Some(_) => "< limit".to_owned(),
+        None => percent(times.cpu_ratio),
+    }
 }
 
 fn time(ns: Option<u64>) -> String {
@@ -337,6 +346,15 @@ mod tests {
         assert_eq!(
             [-12.0, 15.0, 200.0].map(|ns| mean(times(ns))),
             ["<8.00 ns", "<35.0 ns", "200 ns"]
+        );
+        let share = |mean_ns: f64| SelfTimes {
+            cpu_ratio: mean_ns / 1e3,
+            cpu_error_ratio: Some(0.02),
+            ..times(mean_ns)
+        };
+        assert_eq!(
+            [-12.0, 15.0, 200.0, -30.0].map(|ns| cpu_share(share(ns))),
+            ["<0.800", "<3.50", "20.0", "< limit"]
         );
     }
 

@@ -2,9 +2,10 @@
 //! of a scrape. The names, labels and units of the metrics are public: dashboards use them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use attribution::Context;
-use lab::handlers::{Timing, WindowSample};
+use lab::handlers::{ContextStats, Timing, WindowSample};
 use report::{Buckets, Exposition, MetricKind, Metrics};
 use stats::Distribution;
 
@@ -19,6 +20,13 @@ pub enum SeriesOfContexts {
     OverAllCpus,
     /// A set for each CPU, with the label `cpu`.
     PerCpu,
+}
+
+impl SeriesOfContexts {
+    /// The CPU of the series to which statistics belong; `None` for the series over all CPUs.
+    fn cpu(self, stats: &ContextStats) -> Option<u32> {
+        (self == SeriesOfContexts::PerCpu).then_some(stats.cpu)
+    }
 }
 
 /// Facts that do not change while the window is open.
@@ -95,11 +103,62 @@ fn labels(context: &Context, cpu: Option<u32>) -> Vec<(&'static str, String)> {
     cpu.map(|cpu| ("cpu", cpu.to_string())).into_iter().chain(context).collect()
 }
 
+/// A context, and its CPU; `None` for the series over all CPUs.
+type RowKey = (Context, Option<u32>);
+
+/// The CPU time of each row as a counter: the largest total of its self times so far, ns. The total falls when a span is
+/// shorter than its probe overhead, but a counter must not fall: Prometheus takes a smaller value for a restart, and counts
+/// all of it again.
+#[derive(Clone, Debug, Default)]
+pub struct SelfTimeCounters(BTreeMap<RowKey, u64>);
+
+impl SelfTimeCounters {
+    fn add(&mut self, series: SeriesOfContexts, reading: &WindowSample) {
+        let mut totals_ns: BTreeMap<RowKey, i64> = BTreeMap::new();
+        for stats in &reading.contexts {
+            let key = (stats.context.clone(), series.cpu(stats));
+            let total_ns = totals_ns.entry(key).or_default();
+            *total_ns = total_ns.saturating_add(stats.self_total_ns());
+        }
+        for (key, total_ns) in totals_ns {
+            let counter_ns = self.0.entry(key).or_default();
+            *counter_ns = u64::try_from(total_ns).unwrap_or(0).max(*counter_ns);
+        }
+    }
+
+    fn seconds(&self, (context, cpu): (&Context, Option<u32>)) -> f64 {
+        self.0.get(&(context.clone(), cpu)).copied().unwrap_or(0) as f64 / 1e9
+    }
+}
+
+/// What a scrape sees: a reading, and the counters up to it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    reading: Arc<WindowSample>,
+    self_times: SelfTimeCounters,
+}
+
+impl Snapshot {
+    /// The snapshot of a further reading. `before`: the snapshot of the reading before; `None` for the first one.
+    pub fn new(
+        before: Option<&Snapshot>,
+        series: SeriesOfContexts,
+        reading: Arc<WindowSample>,
+    ) -> Snapshot {
+        let mut self_times = before.map(|before| before.self_times.clone()).unwrap_or_default();
+        self_times.add(series, &reading);
+        Snapshot { reading, self_times }
+    }
+}
+
 /// The rows of a reading, sorted by context and CPU.
-fn rows(series: SeriesOfContexts, reading: &WindowSample) -> Vec<Row> {
+fn rows(
+    series: SeriesOfContexts,
+    reading: &WindowSample,
+) -> BTreeMap<(&Context, Option<u32>), Row> {
     let mut rows: BTreeMap<(&Context, Option<u32>), Row> = BTreeMap::new();
     for stats in &reading.contexts {
-        let cpu = (series == SeriesOfContexts::PerCpu).then_some(stats.cpu);
+        let cpu = series.cpu(stats);
         let row = rows.entry((&stats.context, cpu)).or_insert_with(|| Row {
             timing: stats.timing,
             count: 0,
@@ -109,7 +168,7 @@ fn rows(series: SeriesOfContexts, reading: &WindowSample) -> Vec<Row> {
         row.count += stats.count;
         row.self_times.merge(&stats.own);
     }
-    rows.into_values().collect()
+    rows
 }
 
 /// A row of the delays: a softirq, or all work items, on a CPU or over all CPUs.
@@ -144,7 +203,8 @@ fn add_delay_metrics(metrics: &mut Metrics, rows: &[DelayRow]) {
     let help = "Time from the raise of a softirq, or the queueing of a work item, to its run.";
     let mut delays = metrics.family("irqlab_delay_seconds", MetricKind::Histogram, seconds, help);
     for row in rows {
-        delays.histogram(&borrowed(&row.labels), &buckets(&row.delays));
+        delays
+            .histogram(&borrowed(&row.labels), &buckets(&row.delays, row.delays.sum as f64 / 1e9));
     }
     let help = "The longest delay since the probes were attached.";
     let mut longest = metrics.family("irqlab_delay_max_seconds", MetricKind::Gauge, seconds, help);
@@ -163,34 +223,36 @@ fn add_delay_metrics(metrics: &mut Metrics, rows: &[DelayRow]) {
 pub fn metrics(
     format: Exposition,
     constants: &Constants,
-    reading: &WindowSample,
+    snapshot: &Snapshot,
     alerts: &AlertCounts,
 ) -> String {
+    let reading = &*snapshot.reading;
     let mut metrics = Metrics::new(format);
     add_measurement_metrics(&mut metrics, constants, reading);
     add_alert_metrics(&mut metrics, alerts);
     let rows = rows(constants.series, reading);
     let help = "Interrupts, softirqs, polls and page faults: spans that ended, or counted events.";
     let mut events = metrics.family("irqlab_context_events", MetricKind::Counter, None, help);
-    rows.iter().for_each(|row| events.sample(&row.labels(), row.count as f64));
+    rows.values().for_each(|row| events.sample(&row.labels(), row.count as f64));
     let has_times = |row: &&Row| !matches!(row.timing, Timing::CountOnly | Timing::Packets);
     let seconds = Some("seconds");
     let help =
         "Self time of each span, without the contexts nested within it and without the probes.";
     let mut times =
         metrics.family("irqlab_context_self_seconds", MetricKind::Histogram, seconds, help);
-    for row in rows.iter().filter(has_times) {
-        times.histogram(&row.labels(), &buckets(&row.self_times));
+    for (key, row) in rows.iter().filter(|(_, row)| has_times(row)) {
+        let sum_seconds = snapshot.self_times.seconds(*key);
+        times.histogram(&row.labels(), &buckets(&row.self_times, sum_seconds));
     }
     let help = "The longest self time of a span since the probes were attached.";
     let mut longest =
         metrics.family("irqlab_context_self_max_seconds", MetricKind::Gauge, seconds, help);
-    for row in rows.iter().filter(has_times).filter(|row| row.count > 0) {
+    for row in rows.values().filter(has_times).filter(|row| row.count > 0) {
         longest.sample(&row.labels(), row.self_times.peak.value as f64 / 1e9);
     }
     let help = "Packets that polls handled, by NAPI instance.";
     let mut packets = metrics.family("irqlab_napi_packets", MetricKind::Counter, None, help);
-    for row in rows.iter().filter(|row| row.timing == Timing::Packets) {
+    for row in rows.values().filter(|row| row.timing == Timing::Packets) {
         packets.sample(&row.labels(), row.self_times.sum as f64);
     }
     add_delay_metrics(&mut metrics, &delay_rows(constants.series, reading));
@@ -257,25 +319,22 @@ fn add_measurement_metrics(metrics: &mut Metrics, constants: &Constants, reading
     }
 }
 
-/// The distribution as cumulative buckets, in seconds.
-fn buckets(times: &Distribution) -> Buckets {
+/// The distribution as cumulative buckets, in seconds. `sum_seconds`: the sum of the times. For self times, the distribution's
+/// own sum is too large, because it has 0 for spans that are shorter than their probe overhead.
+fn buckets(times: &Distribution, sum_seconds: f64) -> Buckets {
     let bound = |bits: u32| (1_u64 << bits, ((1_u64 << bits) - 1) as f64 / 1e9);
     let up_to =
         BOUND_BITS.map(bound).map(|(limit_ns, seconds)| (seconds, times.histogram.below(limit_ns)));
     // Not `times.count`: a span that ended while its row was read may be in the count and not in the histogram, or
     // the reverse. Prometheus requires that the count equals the last bucket.
-    Buckets {
-        up_to: up_to.to_vec(),
-        count: times.histogram.total(),
-        sum: Some(times.sum as f64 / 1e9),
-    }
+    Buckets { up_to: up_to.to_vec(), count: times.histogram.total(), sum: Some(sum_seconds) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use attribution::ContextKind;
-    use lab::handlers::{ContextStats, DelayMethod, DelayStats};
+    use lab::handlers::{DelayMethod, DelayStats};
 
     fn stats(kind: ContextKind, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
         let mut times = Distribution::default();
@@ -300,16 +359,17 @@ mod tests {
             contexts.into_iter().map(move |stats| ContextStats { cpu, ..stats })
         };
         let contexts = (0..256).flat_map(on_cpu).collect();
-        let reading = WindowSample { contexts, ..WindowSample::default() };
+        let reading = Arc::new(WindowSample { contexts, ..WindowSample::default() });
         let text = |series| {
             let constants = Constants { series, ..Constants::default() };
-            metrics(Exposition::Prometheus, &constants, &reading, &AlertCounts::default())
+            let snapshot = Snapshot::new(None, series, Arc::clone(&reading));
+            metrics(Exposition::Prometheus, &constants, &snapshot, &AlertCounts::default())
         };
         let summed = text(SeriesOfContexts::OverAllCpus);
         let without_contexts = series_count(&metrics(
             Exposition::Prometheus,
             &Constants::default(),
-            &WindowSample::default(),
+            &Snapshot::new(None, SeriesOfContexts::OverAllCpus, Arc::default()),
             &AlertCounts::default(),
         ));
         assert_eq!(series_count(&summed), without_contexts + 17 + 2 + 1);
@@ -343,7 +403,8 @@ mod tests {
         let text = |delays: Option<Vec<DelayStats>>, series| {
             let constants = Constants { series, ..Constants::default() };
             let reading = WindowSample { delays, ..WindowSample::default() };
-            metrics(Exposition::Prometheus, &constants, &reading, &AlertCounts::default())
+            let snapshot = Snapshot::new(None, series, Arc::new(reading));
+            metrics(Exposition::Prometheus, &constants, &snapshot, &AlertCounts::default())
         };
         let measured = || Some(vec![delays_of(0, &[300, 5_000]), delays_of(1, &[900])]);
         let without = text(None, SeriesOfContexts::OverAllCpus);
@@ -370,7 +431,8 @@ mod tests {
         let rule = "irq[name=a].rate > 5".to_owned();
         let alerts =
             AlertCounts { rules: vec![RuleCounts { rule, fired_count: 7, firing_contexts: 2 }] };
-        let text = metrics(Exposition::OpenMetrics, &Constants::default(), &reading, &alerts);
+        let snapshot = Snapshot::new(None, SeriesOfContexts::OverAllCpus, Arc::new(reading));
+        let text = metrics(Exposition::OpenMetrics, &Constants::default(), &snapshot, &alerts);
         let labels = "kind=\"irq\",name=\"a\\\"b\",number=\"7\"";
         for line in [
             "irqlab_alert_firing_contexts{rule=\"irq[name=a].rate > 5\"} 2.0".to_owned(),
@@ -384,5 +446,33 @@ mod tests {
             assert_eq!(text.lines().filter(|found| **found == line).count(), 1, "{line}\n{text}");
         }
         assert!(!text.contains("self_seconds_bucket{kind=\"exception\""), "{text}");
+    }
+
+    /// Two spans of 300 ns, and short ones that lack 50 ns each after the overhead is subtracted.
+    #[test]
+    fn the_sum_of_self_times_counts_short_spans_as_negative_and_never_falls() {
+        let snapshot = |before: Option<&Snapshot>, short: u64| {
+            let values = [[300; 2].to_vec(), vec![0; short as usize]].concat();
+            let stats = ContextStats {
+                clamped_count: short,
+                clamped_total_ns: 50 * short,
+                ..stats(ContextKind::HardIrq, "eth0", Timing::Probes, &values)
+            };
+            let reading = WindowSample { contexts: vec![stats], ..WindowSample::default() };
+            Snapshot::new(before, SeriesOfContexts::OverAllCpus, Arc::new(reading))
+        };
+        let sum = |snapshot: &Snapshot| -> String {
+            let (constants, alerts) = (Constants::default(), AlertCounts::default());
+            let text = metrics(Exposition::Prometheus, &constants, snapshot, &alerts);
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("irqlab_context_self_seconds_sum"));
+            line.and_then(|line| line.split_once("} ")).expect("a sum").1.to_owned()
+        };
+        let first = snapshot(None, 4);
+        assert_eq!(sum(&first), "4.0e-07");
+        let second = snapshot(Some(&first), 6);
+        assert_eq!(sum(&second), "4.0e-07", "300 ns would look like a restart");
+        assert_eq!(sum(&snapshot(Some(&second), 1)), "5.5e-07");
+        assert_eq!(sum(&snapshot(None, 40)), "0.0");
     }
 }

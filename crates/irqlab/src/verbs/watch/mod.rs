@@ -32,7 +32,7 @@ use serde_json::{Map, Value as Json, json};
 
 use self::alert::{Alerts, Change, Rule};
 use self::commands::Commands;
-use self::metrics::{AlertCounts, Constants, SeriesOfContexts};
+use self::metrics::{AlertCounts, Constants, SeriesOfContexts, Snapshot};
 use self::server::{Page, Server};
 use self::throttled::Throttled;
 use crate::console;
@@ -169,7 +169,8 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let host = run_host_block(&host_facts(&Root::default()));
     let constants = constants(&bench, &host, args.series());
     let window = OpenWindow::open(bench)?;
-    let last = Mutex::new(Arc::new(window.read()?));
+    let first = Snapshot::new(None, args.series(), Arc::new(window.read()?));
+    let last = Mutex::new(Arc::new(first));
     let alerts = Alerts::new(&args.alert);
     let counts = Mutex::new(Arc::new(AlertCounts::of(&alerts)));
     let published = Arc::new(Published { constants, last, counts });
@@ -216,14 +217,18 @@ fn constants(bench: &LiveBench, host: &Map<String, Json>, series: SeriesOfContex
 /// The last reading, which scrapers get.
 struct Published {
     constants: Constants,
-    last: Mutex<Arc<WindowSample>>,
+    last: Mutex<Arc<Snapshot>>,
     /// State of the alerts at the end of the last interval.
     counts: Mutex<Arc<AlertCounts>>,
 }
 
 impl Published {
     fn publish(&self, reading: Arc<WindowSample>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = Arc::clone(&last());
+        // Only the reading thread publishes, so no other snapshot comes in between.
+        let snapshot = Snapshot::new(Some(&before), self.constants.series, reading);
+        *last() = Arc::new(snapshot);
     }
 }
 

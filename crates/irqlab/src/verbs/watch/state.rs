@@ -42,7 +42,7 @@ impl Sort {
     fn compare(self, a: &ContextRates, b: &ContextRates) -> Ordering {
         let largest_first = |key: fn(&ContextRates) -> f64| key(b).total_cmp(&key(a));
         match self {
-            Sort::Share => largest_first(|row| row.times.map_or(-1.0, |times| times.cpu_ratio)),
+            Sort::Share => largest_first(|row| row.times.map_or(f64::MIN, |times| times.cpu_ratio)),
             Sort::Rate => largest_first(|row| row.rate_hz),
             Sort::Mean => {
                 largest_first(|row| row.times.and_then(|times| times.mean_ns).unwrap_or(f64::MIN))
@@ -254,6 +254,7 @@ pub mod tests {
             rate_hz,
             times: times.map(|(cpu_ratio, max_ns)| SelfTimes {
                 cpu_ratio,
+                cpu_error_ratio: Some(cpu_ratio / 100.0),
                 mean_ns: Some(max_ns as f64 / 4.0),
                 overhead_error_ns: Some(100.0),
                 p99_ns: Some(max_ns / 2),

@@ -30,7 +30,8 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
             .real(|rates: &ContextRates| rates.rate_hz),
         column(
             "self_cpu_ratio",
-            "Share of the CPU time of the row's CPUs: self time, without nested spans.",
+            "Share of the CPU time of the row's CPUs: self time, without nested spans. count times self_mean_ns; below \
+             the detection limit if that is.",
         )
         .shown_as("CPU", 85)
         .cpu_share()
