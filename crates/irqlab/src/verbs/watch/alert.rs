@@ -39,15 +39,20 @@ impl Figure {
         ("max", Figure::Max),
     ];
 
-    /// The figure of a context. `None` if it was not measured, or if no span ended.
-    fn value_in(self, rates: &ContextRates) -> Option<f64> {
+    /// The figure of a context. `None` if it was not measured, or if no span ended. Also `None` below the detection limit if
+    /// there is no upper bound above 0.
+    fn measured(self, rates: &ContextRates) -> Option<Measured> {
         let times = rates.times;
+        let bounded = |value: Option<f64>, bound: Option<f64>| match bound {
+            Some(bound) => (bound > 0.0).then_some(Measured { value: bound, is_upper_bound: true }),
+            None => value.map(Measured::exact),
+        };
         match self {
-            Figure::Rate => Some(rates.rate_hz),
-            Figure::CpuShare => times.map(|times| times.cpu_ratio),
-            Figure::Mean => times?.mean_ns,
-            Figure::P99 => times?.p99_ns.map(|p99| p99 as f64),
-            Figure::Max => times?.max_ns.map(|max| max as f64),
+            Figure::Rate => Some(Measured::exact(rates.rate_hz)),
+            Figure::CpuShare => bounded(Some(times?.cpu_ratio), times?.cpu_bound_ratio()),
+            Figure::Mean => bounded(times?.mean_ns, times?.mean_bound_ns()),
+            Figure::P99 => times?.p99_ns.map(|p99| Measured::exact(p99 as f64)),
+            Figure::Max => times?.max_ns.map(|max| Measured::exact(max as f64)),
         }
     }
 
@@ -64,15 +69,30 @@ impl Figure {
         }
     }
 
-    /// A value in words, with its unit.
-    fn text(self, value: f64) -> String {
+    /// A figure in words, with its unit. An upper bound follows `<`.
+    fn text(self, Measured { value, is_upper_bound }: Measured) -> String {
+        let sign = if is_upper_bound { "<" } else { "" };
         match self {
             Figure::Rate => human::rate(value),
-            Figure::CpuShare => format!("{} of CPU time", human::percent(value)),
-            Figure::Mean => format!("{} in the mean", human::ns(value)),
+            Figure::CpuShare => format!("{sign}{} of CPU time", human::percent(value)),
+            Figure::Mean => format!("{sign}{} in the mean", human::ns(value)),
             Figure::P99 => format!("p99 {}", human::ns(value)),
             Figure::Max => format!("longest {}", human::ns(value)),
         }
+    }
+}
+
+/// A figure of a context in an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Measured {
+    value: f64,
+    /// Whether the figure is below the detection limit, and `value` is its upper bound.
+    is_upper_bound: bool,
+}
+
+impl Measured {
+    fn exact(value: f64) -> Measured {
+        Measured { value, is_upper_bound: false }
     }
 }
 
@@ -206,7 +226,7 @@ impl Rule {
 
     /// The figure of the rates, if the rule is about their context and the figure is beyond the limit. `None` also if
     /// the context has no such figure.
-    fn broken_by(&self, rates: &ContextRates) -> Option<f64> {
+    fn broken_by(&self, rates: &ContextRates) -> Option<Measured> {
         let Context { kind, number, name } = &rates.context;
         let is_about = self.cpus.include(rates.cpu)
             && self.kind.is_none_or(|wanted| wanted == *kind)
@@ -215,9 +235,14 @@ impl Rule {
         if !is_about {
             return None;
         }
-        let value = self.figure.value_in(rates)?;
-        let is_beyond = if self.is_upper { value > self.limit } else { value < self.limit };
-        is_beyond.then_some(value)
+        let measured = self.figure.measured(rates)?;
+        let is_beyond = if self.is_upper {
+            // An upper bound does not tell whether the figure is above any limit.
+            !measured.is_upper_bound && measured.value > self.limit
+        } else {
+            measured.value < self.limit
+        };
+        is_beyond.then_some(measured)
     }
 }
 
@@ -229,7 +254,7 @@ pub struct Breach {
     /// `None`: all CPUs together.
     cpu: Option<u32>,
     /// Its figure in the last interval.
-    value: f64,
+    measured: Measured,
     /// Time since the context started to break the rule, in whole intervals, ns.
     held_ns: u64,
     /// Whether `held_ns` has reached the rule's time.
@@ -245,7 +270,7 @@ impl Breach {
 
     /// The figure in words.
     pub fn value(&self) -> String {
-        self.rule.figure.text(self.value)
+        self.rule.figure.text(self.measured)
     }
 
     /// The rule as the user typed it.
@@ -314,7 +339,7 @@ impl Alerts {
         let mut changes = Vec::new();
         for (index, rule) in self.rules.iter().enumerate() {
             for context in &rates.contexts {
-                let Some(value) = rule.broken_by(context) else { continue };
+                let Some(measured) = rule.broken_by(context) else { continue };
                 let key = (index, context.context.clone(), context.cpu);
                 let (was_firing, held_ns) = before
                     .remove(&key)
@@ -324,7 +349,7 @@ impl Alerts {
                     rule: rule.clone(),
                     context: context.context.clone(),
                     cpu: context.cpu,
-                    value,
+                    measured,
                     held_ns,
                     // A measured interval may be a little shorter than `--interval`.
                     is_firing: held_ns.saturating_add(rates.length_ns / 20) >= rule.hold_ns,
@@ -369,8 +394,15 @@ impl Alerts {
                 "Its figure in the interval, in the unit of the rule's figure: rate per second, cpu as a part of \
                  CPU time, mean, p99 and max in ns.",
             )
+            .bound("is_upper_bound", "<")
             .detail()
-            .real(|breach: &&Breach| breach.value),
+            .real(|breach: &&Breach| breach.measured.value),
+            column(
+                "is_upper_bound",
+                "Whether value is an upper bound, because the figure is below the detection limit.",
+            )
+            .detail()
+            .bool(|breach: &&Breach| breach.measured.is_upper_bound),
             column("figure", "value, with its unit.")
                 .priority(85)
                 .text(|breach: &&Breach| breach.value()),
@@ -491,5 +523,41 @@ mod tests {
         assert!(
             matches!(&changes[..], [Change::Fired(breach)] if breach.rule() == "irq.mean > 1us")
         );
+    }
+
+    #[test]
+    fn a_figure_below_its_detection_limit_breaks_a_rule_only_by_its_upper_bound() {
+        let with_error = |mean_ns: f64| {
+            let mut rates = rates(1.0, Some(mean_ns));
+            for context in &mut rates.contexts {
+                let times = context.times.as_mut().unwrap();
+                (times.overhead_error_ns, times.cpu_error_ratio) = (Some(300.0), Some(0.02));
+            }
+            rates
+        };
+        let found = |text: &str, mean_ns: f64| -> Vec<String> {
+            let changes = Alerts::new(&[rule(text)]).update(&with_error(mean_ns));
+            let fired = changes.into_iter().map(|change| match change {
+                Change::Fired(breach) => breach.value(),
+                Change::Ended(breach) => panic!("{breach:?}"),
+            });
+            fired.collect()
+        };
+        // Below the limit, the mean may be 0: it is above nothing.
+        assert_eq!(found("irq.mean > 150ns", 200.0), [""; 0]);
+        assert_eq!(found("irq.mean > 150ns", 400.0), ["400 ns in the mean"]);
+        assert_eq!(found("irq.mean < 600ns", 200.0), ["<500 ns in the mean"]);
+        assert_eq!(found("irq.mean < 400ns", 200.0), [""; 0]);
+        assert_eq!(found("irq.mean < 1us", -34.9), ["<265 ns in the mean"]);
+        assert_eq!(found("irq.mean < 1us", -400.0), [""; 0]);
+        assert_eq!(found("irq.cpu > 5%", 200.0), [""; 0]);
+        assert_eq!(found("irq.cpu < 20%", 200.0), ["<12.0 % of CPU time"]);
+        assert_eq!(found("irq.cpu > 5%", 400.0), ["10.0 % of CPU time"]);
+        let mut alerts = Alerts::new(&[rule("irq.mean < 1us")]);
+        alerts.update(&with_error(200.0));
+        let table = alerts.table();
+        let flag = table.get(&table.rows()[0], "is_upper_bound");
+        assert_eq!(flag, Some(&record::Value::Bool(true)));
+        table.check_display().unwrap();
     }
 }
