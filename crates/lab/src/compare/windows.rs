@@ -189,14 +189,16 @@ fn window_of_pass(own: Option<Window>, of_condition: Option<Window>) -> Option<W
     Some(Window { length_ns: own.and_then(|window| window.length_ns), is_work })
 }
 
-/// The window of a run that has one for all rows, by its settings.
+/// The window of a run that has one for all rows, by its settings or its own measurement.
 fn whole_window(run: &Run) -> Option<Window> {
     let setting = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_f64);
+    let observed = |name: &str| run.observer.get(name).and_then(serde_json::Value::as_f64);
     let length_ns = match run.experiment.as_str() {
         // The window is a command or a workload.
         "services" => return None,
         "signal" => setting(LENGTH)? * setting("repetitions").unwrap_or(1.0),
-        "watch" => setting("interval_ns")?,
+        // An interval that was stopped is shorter than the setting.
+        "watch" => observed("length_ns")?,
         _ => setting("measured_window_ns")?,
     };
     Some(Window { length_ns: Some(length_ns), is_work: false })
@@ -240,5 +242,25 @@ mod tests {
         let lengths = WindowLengths { base_ns: Some(92.3e6), new_ns: Some(300e6) };
         assert!(lengths.differ());
         assert_eq!(lengths.text(), "92.3 ms and 300.0 ms");
+    }
+
+    /// Two runs of `watch -i 30s --once`, of which Ctrl-C ended the second one after 2.6 s.
+    #[test]
+    fn an_interval_of_watch_is_as_long_as_it_was_measured() {
+        let run = |length_ns: u64| {
+            let mut run =
+                super::super::tests::run_of_table("live", Table::new("rates", "", Vec::new()));
+            run.experiment = "watch".to_owned();
+            run.settings.insert("interval_ns".to_owned(), 30_000_000_000_u64.into());
+            run.observer.insert("length_ns".to_owned(), length_ns.into());
+            run
+        };
+        let window = |length_ns: u64| {
+            let run = run(length_ns);
+            RunWindows::of_run(&run).of_row(&run.tables[0], &[])
+        };
+        let lengths = WindowLengths::of_total(window(30_000_000_000), window(2_600_000_000));
+        assert_eq!(lengths.unwrap().text(), "30000.0 ms and 2600.0 ms");
+        assert!(lengths.unwrap().differ());
     }
 }
