@@ -23,7 +23,7 @@ pub enum SeriesOfContexts {
 }
 
 impl SeriesOfContexts {
-    /// The CPU of the series to which statistics belong; `None` for the series over all CPUs.
+    /// The label `cpu` of the series that includes `stats`; `None` for the series over all CPUs.
     fn cpu(self, stats: &ContextStats) -> Option<u32> {
         (self == SeriesOfContexts::PerCpu).then_some(stats.cpu)
     }
@@ -131,7 +131,7 @@ impl SelfTimeCounters {
     }
 }
 
-/// What a scrape sees: a reading, and the counters up to it.
+/// A reading for a scrape, with the counters at its end.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     reading: Arc<WindowSample>,

@@ -6,6 +6,7 @@
 mod alert;
 mod columns;
 mod commands;
+mod figure;
 mod metrics;
 mod screen;
 mod server;

@@ -1,4 +1,4 @@
-//! What the runs of the hosts say against their own figures: warnings, lost events, and an early end. The report has one
+//! Caveats in the runs of the hosts: warnings, lost events, and an early end. The report has one
 //! line for each kind of warning, with its hosts.
 
 use ::fleet::HostState;
@@ -12,7 +12,7 @@ use super::tables::listed;
 /// Number of kinds of warnings that the report prints. Table `hosts` has the number of warnings of each host.
 const KINDS_MAX: usize = 20;
 
-/// What a run says against its own figures.
+/// The reasons that a run itself gives to doubt its figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caveats {
     pub warnings: Vec<String>,
@@ -50,7 +50,7 @@ pub fn lines(hosts: &[Host]) -> Vec<String> {
     let early = names(hosts, |caveats| caveats.ended_early);
     if !early.is_empty() {
         lines.push(format!(
-            "{}: incomplete: the run ended early, or a CPU went offline; the figures are of the time until then",
+            "{}: incomplete: the run ended early, or a CPU went offline; the figures describe the time before that",
             listed(&early)
         ));
     }
@@ -90,7 +90,7 @@ pub fn lines(hosts: &[Host]) -> Vec<String> {
     lines
 }
 
-/// What the runs lack in the tables of the metrics, each with its hosts.
+/// The absent parts of the metrics' tables, each with its hosts.
 pub fn absences(hosts: &[Host]) -> Vec<Absence> {
     let mut absences: Vec<(&Absence, Vec<&str>)> = Vec::new();
     for host in hosts.iter().filter(|host| host.record.state == HostState::Done) {
@@ -114,7 +114,7 @@ fn names(hosts: &[Host], has_caveat: impl Fn(&Caveats) -> bool) -> Vec<&str> {
     found.map(|host| host.record.host.as_str()).collect()
 }
 
-/// The text with one sign for each number: warnings that differ only in their numbers are of one kind.
+/// Replaces each number by `#`. Warnings that differ only in their numbers are one kind.
 fn shape(text: &str) -> String {
     let mut shape = String::new();
     for character in text.chars() {

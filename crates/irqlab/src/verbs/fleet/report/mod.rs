@@ -2,7 +2,7 @@
 //! between the best and the worst host.
 //!
 //! `metric` chooses a figure of each run. This file reads the runs one after the other and keeps only figures, facts and
-//! what the runs say against their figures (`host_warnings`). `analysis` judges them, `tables` makes the tables, and `report` prints them and makes the page.
+//! caveats (`host_warnings`). `analysis` judges them, `tables` makes the tables, and `report` prints them and makes the page.
 
 mod analysis;
 mod host_warnings;
@@ -66,7 +66,7 @@ struct Host {
     /// The figure of each metric, or why it is absent.
     figures: Vec<Result<HostFigure, String>>,
     facts: Facts,
-    /// What its run says against its own figures.
+    /// The reasons that its run gives to doubt its figures.
     caveats: Caveats,
 }
 
