@@ -10,8 +10,8 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 use stats::random::Random;
 
-/// Maximum cost of the exact distribution: hosts times hosts of the smaller group times its largest sum of ranks. About a
-/// fifth of a second.
+/// Maximum cost of the exact distribution: the product of the number of hosts, the size of the smaller group, and its
+/// largest sum of ranks.
 const EXACT_COST_MAX: usize = 1 << 30;
 /// Least number of hosts in each group for the normal approximation.
 const NORMAL_MIN: usize = 30;
@@ -30,12 +30,12 @@ pub enum PValueMethod {
     /// From 20,000 to 200,000 random arrangements. The observed arrangement counts as a further one, so the test keeps its
     /// level (Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9, 2010).
     RandomArrangements,
-    /// By the normal distribution with mean and variance of all arrangements, with a correction for continuity.
+    /// From the normal distribution with mean and variance of all arrangements, with a correction for continuity.
     NormalApproximation,
 }
 
 impl PValueMethod {
-    /// The method in words.
+    /// The method as a text for tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use crate::row::Row;
 /// A number that is no measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// What is known, in words: `below the detection limit (< 1.23 µs)`, or `only a bound: ≥ 5.00 µs`.
+    /// Describes the bound: `below the detection limit (< 1.23 µs)`, or `only a bound: ≥ 5.00 µs`.
     pub text: String,
     /// Lower end of the values that the quantity may have; negative infinity if there is none.
     pub low: f64,

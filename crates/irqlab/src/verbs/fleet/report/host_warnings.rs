@@ -102,8 +102,14 @@ pub fn absences(hosts: &[Host]) -> Vec<Absence> {
             }
         }
     }
+    let done_count = hosts.iter().filter(|host| host.record.state == HostState::Done).count();
     let with_hosts = absences.iter().take(KINDS_MAX).map(|(absence, names)| {
-        let what = format!("{} on {}", absence.what, listed(names));
+        // An absence on all hosts needs no names.
+        let what = if names.len() == done_count {
+            absence.what.clone()
+        } else {
+            format!("{} on {}", absence.what, listed(names))
+        };
         Absence::new(absence.table.clone(), what, absence.reason.clone())
     });
     with_hosts.collect()
@@ -183,10 +189,10 @@ mod tests {
             run.absent.push(Absence::new(table, what, "no room"));
         }
         let metric: Metric = "sum:handlers.self_cpu_ratio".parse().unwrap();
-        let mut host = host("h0");
-        host.caveats = Caveats::of_run(&run, &[metric]);
-        assert_eq!((host.caveats.count(), host.caveats.events_lost_count), (2, Some(7)));
-        let found = absences(&[host]);
+        let mut h0 = host("h0");
+        h0.caveats = Caveats::of_run(&run, &[metric]);
+        assert_eq!((h0.caveats.count(), h0.caveats.events_lost_count), (2, Some(7)));
+        let found = absences(&[h0, host("h1")]);
         assert_eq!(found, [Absence::new("handlers", "disk on h0", "no room")]);
     }
 }
