@@ -30,16 +30,46 @@ pub struct Comparison {
     pub measured: Estimate,
 }
 
+/// How [`Comparison::verdict`] judges.
+pub const VERDICT_METHOD: &str = "95 % interval of the difference (MOVER)";
+
 impl Comparison {
-    /// Where the measured mean is: `within` the model's interval, `below` or `above` it. `not judged` if the interval has
-    /// no end on this side.
+    /// The measured mean minus the predicted one.
+    #[must_use]
+    pub fn difference(&self) -> f64 {
+        self.measured.mean - self.predicted.mean
+    }
+
+    /// The ends of the 95 % interval of [`Comparison::difference`]: the distances of both means from the ends of their
+    /// intervals, added as independent errors (MOVER, Zou and Donner 2008). Both come from the same detours, so the
+    /// interval is rather too wide. An end is `None` if one of the two intervals lacks it.
+    #[must_use]
+    pub fn difference_interval(&self) -> (Option<f64>, Option<f64>) {
+        let Comparison { predicted, measured, .. } = self;
+        let (Some((predicted_low, predicted_high)), Some((measured_low, measured_high))) =
+            (predicted.interval, measured.interval)
+        else {
+            return (None, None);
+        };
+        let distance = |estimate: &Estimate, end: f64| (end - estimate.mean).abs();
+        let low = predicted_high.map(|high| {
+            self.difference() - distance(measured, measured_low).hypot(distance(predicted, high))
+        });
+        let high = measured_high.map(|high| {
+            self.difference() + distance(measured, high).hypot(distance(predicted, predicted_low))
+        });
+        (low, high)
+    }
+
+    /// `within` if the interval of the difference contains 0: the measured mean and the predicted one agree within their
+    /// errors. `below` or `above` if the whole interval is. `not judged` if the interval lacks the end that decides.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
-        match self.predicted.interval {
-            Some((low, _)) if self.measured.mean < low => "below",
-            Some((_, Some(high))) if self.measured.mean > high => "above",
-            Some((_, Some(_))) => "within",
-            Some((_, None)) | None => "not judged",
+        match self.difference_interval() {
+            (_, Some(high)) if high < 0.0 => "below",
+            (Some(low), _) if low > 0.0 => "above",
+            (Some(_), Some(_)) => "within",
+            _ => "not judged",
         }
     }
 }
@@ -65,7 +95,8 @@ pub fn measured(steps: &Steps) -> Estimate {
 }
 
 /// The prediction of `noise scale` next to the measured slowdown: for detours at independent times, and for detours that all
-/// ranks have at the same times.
+/// ranks have at the same times. Both are delays over the undisturbed time of the job's steps. The model's own undisturbed
+/// time, granularity plus bare latency, lacks what the ranks' computations differ by.
 ///
 /// Fails with the reason if the model cannot be applied.
 pub fn compare(ranks: &[Rank], steps: &Steps) -> Result<Vec<Comparison>, String> {
@@ -84,11 +115,18 @@ pub fn compare(ranks: &[Rank], steps: &Steps) -> Result<Vec<Comparison>, String>
     let measured = measured(steps);
     let compare = |row: &scale::Row| Comparison {
         coscheduled: row.coscheduled,
-        predicted: Estimate { mean: row.slowdown_ratio, interval: row.interval },
+        predicted: predicted(row, steps.undisturbed_ns),
         is_lower_bound: row.is_lower_bound,
         measured,
     };
     Ok(rows.iter().map(compare).collect())
+}
+
+/// The model's slowdown, with the undisturbed time of the measured steps in place of the model's.
+fn predicted(row: &scale::Row, undisturbed_ns: f64) -> Estimate {
+    let factor = (row.granularity_ns + row.barrier_ns) as f64 / undisturbed_ns;
+    let interval = row.interval.map(|(low, high)| (low * factor, high.map(|high| high * factor)));
+    Estimate { mean: row.slowdown_ratio * factor, interval }
 }
 
 /// The detours of a rank's computations, as if the computations had followed one another.
@@ -137,8 +175,9 @@ mod tests {
     const WORK_NS: u64 = 1_000_000;
     const LATENCY_NS: u64 = 10_000;
 
-    /// Two ranks that replay random detours of 200 us, one in five computations on average, with an exact collective.
-    fn replayed(steps: usize) -> Vec<Rank> {
+    /// Two ranks that replay random detours of 200 us, one in five computations on average, with an exact collective
+    /// that takes `latency_ns` in the job, and [`LATENCY_NS`] alone.
+    fn replayed_with(latency_ns: u64, steps: usize) -> Vec<Rank> {
         let mut random = Random::new(7);
         let mut samples = [(); 2].map(|()| RankSample {
             causes: vec![cause(true, "task", "a")],
@@ -160,13 +199,49 @@ mod tests {
                 }
                 start_ns + WORK_NS + if has_detour { 200_000 } else { 0 }
             });
-            let leave_ns = arrivals[0].max(arrivals[1]) + LATENCY_NS;
+            let leave_ns = arrivals[0].max(arrivals[1]) + latency_ns;
             for (sample, arrival_ns) in samples.iter_mut().zip(arrivals) {
                 sample.times.push(StepTimes { start_ns, arrival_ns, leave_ns });
             }
             start_ns = leave_ns;
         }
         samples.into_iter().map(|sample| rank_ahead(0, 0, sample)).collect()
+    }
+
+    fn replayed(steps: usize) -> Vec<Rank> {
+        replayed_with(LATENCY_NS, steps)
+    }
+
+    /// Collectives of the job take 500 us longer than alone, so an undisturbed step is longer than the model's.
+    #[test]
+    fn prediction_and_measurement_are_over_the_same_undisturbed_time() {
+        let ranks = replayed_with(LATENCY_NS + 500_000, 4_000);
+        let steps = find(&ranks).unwrap();
+        let comparisons = compare(&ranks, &steps).unwrap();
+        let independent = comparisons.iter().find(|row| !row.coscheduled).unwrap();
+        let slowdown = 0.36 * 200.0 / 1_510.0;
+        for estimate in [independent.predicted, independent.measured] {
+            assert!((estimate.mean / slowdown - 1.0).abs() < 0.1, "{independent:?}");
+        }
+        assert_eq!(independent.verdict(), "within", "{independent:?}");
+    }
+
+    #[test]
+    fn the_verdict_takes_the_errors_of_both_means_into_account() {
+        let estimate = |low, mean, high| Estimate { mean, interval: Some((low, high)) };
+        let verdict = |predicted, measured| {
+            let (coscheduled, is_lower_bound) = (false, false);
+            Comparison { coscheduled, predicted, is_lower_bound, measured }.verdict()
+        };
+        let predicted = estimate(0.095, 0.10, Some(0.105));
+        assert_eq!(verdict(predicted, estimate(0.09, 0.11, Some(0.13))), "within");
+        assert_eq!(verdict(predicted, estimate(0.109, 0.11, Some(0.111))), "above");
+        assert_eq!(verdict(predicted, estimate(0.089, 0.09, Some(0.091))), "below");
+        let without_interval = Estimate { mean: 0.2, interval: None };
+        assert_eq!(verdict(predicted, without_interval), "not judged");
+        let without_end = estimate(0.095, 0.10, None);
+        assert_eq!(verdict(without_end, estimate(0.089, 0.09, Some(0.091))), "below");
+        assert_eq!(verdict(without_end, estimate(0.19, 0.2, Some(0.21))), "not judged");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::{Columns, Format, IntervalColumns, Table, TableDisplay, column};
 
-use super::model::{Comparison, Estimate};
+use super::model::{Comparison, Estimate, VERDICT_METHOD};
 use super::report::Job;
 use super::sample::{Cause, Rank};
 use super::steps::{RankTotals, Step, Steps};
@@ -418,19 +418,30 @@ pub fn model(comparisons: &[Comparison]) -> Table {
             .key()
             .shown_as("model", 100)
             .text(|row: &Comparison| if row.coscheduled { "coscheduled" } else { "independent" }),
-        slowdown_columns("predicted", "Mean slowdown that noise scale predicts from the detours of the ranks.", 99)
+        slowdown_columns("predicted", "Mean slowdown that noise scale predicts from the detours of the ranks, over undisturbed_ns of table collectives.", 99)
             .of(|row: &Comparison| row.predicted),
         slowdown_columns("measured", "Measured mean slowdown, as in table collectives.", 97)
             .of(|row: &Comparison| row.measured),
         column(
             "verdict",
-            "Where the measured mean is: within the model's interval, below or above it. not judged: the interval has no end there.",
+            "Where the measured mean is. within: the 95 % interval of its difference from the prediction contains 0; below, above: the whole interval is. not judged: the interval lacks the end that decides.",
         )
         .shown_as("the measured mean is", 98)
         .text(|row: &Comparison| row.verdict()),
         column("is_lower_bound", "Whether the prediction is a lower bound: detours longer than all measured ones would matter, or detours were lost.")
             .detail()
             .bool(|row: &Comparison| row.is_lower_bound),
+        column("difference_ratio", "measured_ratio minus predicted_ratio.")
+            .detail()
+            .interval(IntervalColumns::bounds("difference_ci95_low_ratio", "difference_ci95_high_ratio"))
+            .real(Comparison::difference),
+        column("difference_ci95_low_ratio", "Lower end of the 95 % interval of difference_ratio, from the intervals of both slowdowns; absent if one of them has no upper end.")
+            .detail()
+            .real(|row: &Comparison| row.difference_interval().0),
+        column("difference_ci95_high_ratio", "Upper end of the 95 % interval of difference_ratio.")
+            .detail()
+            .real(|row: &Comparison| row.difference_interval().1),
+        column("verdict_method", "How verdict judges.").detail().text(|_: &Comparison| VERDICT_METHOD),
     ]);
     let display = TableDisplay {
         title: "noise scale, applied to these ranks".to_owned(),
