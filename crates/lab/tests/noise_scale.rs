@@ -291,7 +291,27 @@ fn at_random_times_the_longest_detour_and_the_lost_time_are_exact() {
     run.tables[0] = noise;
     let trace = &traces(&run, None, None, 1).unwrap()[0];
     assert_eq!((trace.max_ns, trace.own_ns), (1_010, 1_000_000_000 - 3_010_000));
-    assert!(trace.detours.iter().all(|(_, length)| (1000..=1010).contains(length)));
+    let lengths = || trace.detours.iter().map(|(_, length_ns)| *length_ns);
+    assert_eq!((lengths().min(), lengths().max()), (Some(1_000), Some(1_010)));
+}
+
+/// A bucket with one detour does not shorten it to the bucket's lower end.
+#[test]
+fn at_random_times_a_single_detour_in_the_last_bucket_has_its_length() {
+    let mut run = measured(1_000_000_000, &[(50_000, 1000)], 3_000);
+    let names = ["cpu", "window_ns", "detour_count", "detour_max_ns", "lost_ns"];
+    let columns = names.map(|name| Column::new(name, Kind::Uint, "For a test.")).to_vec();
+    let mut noise = Table::new("noise", "For a test.", columns);
+    noise.push([2_u64, 1_000_000_000, 3_002, 41_468, 3_120_000].map(Value::from).to_vec());
+    run.tables[0] = noise;
+    let sizes = run.tables.iter_mut().find(|table| table.name == "detour_histogram").unwrap();
+    for (low_ns, high_ns) in [(32_768, 34_815), (40_960, 43_007)] {
+        sizes.push([2_u64, low_ns, high_ns, 1].map(Value::from).to_vec());
+    }
+    let trace = &traces(&run, None, None, 1).unwrap()[0];
+    let mut lengths: Vec<u64> = trace.detours.iter().map(|(_, length_ns)| *length_ns).collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths[3_000..], [32_768 + 2_047 / 2, 41_468]);
 }
 
 #[test]

@@ -341,9 +341,9 @@ fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, Scale
     Ok(rows)
 }
 
-/// A trace with the lengths of the histogram, in random order, at random times. Lengths in a bucket are spread evenly,
-/// so their sum differs slightly from the time in detours. `max_ns` is the exact length of the longest detour, and
-/// `lost_ns` the exact time in detours. Without these, the buckets' ends and middles are taken.
+/// A trace with the lengths of the histogram, in random order, at random times. Lengths in a bucket are spread evenly
+/// around its middle, so their sum differs slightly from the time in detours. `max_ns` is the exact length of the longest
+/// detour, and `lost_ns` the exact time in detours. Without these, the buckets' ends and middles are taken.
 fn at_random(
     cpu: u64,
     window_ns: u64,
@@ -367,8 +367,10 @@ fn at_random(
         let middle_ns = u128::from(*from_ns) + u128::from(to_ns - from_ns) / 2;
         sum_ns += middle_ns * u128::from(*number);
         while next < passed + number {
-            let share = (next - passed) as f64 / *number as f64;
-            lengths.push(from_ns + ((to_ns - from_ns) as f64 * share) as u64);
+            let share = ((next - passed) as f64 + 0.5) / *number as f64;
+            let is_longest = max_ns.is_some() && next + 1 == count;
+            let spread_ns = from_ns + ((to_ns - from_ns) as f64 * share) as u64;
+            lengths.push(if is_longest { *to_ns } else { spread_ns });
             next += stride;
         }
         passed += number;
