@@ -377,19 +377,30 @@ impl RoundTripWindow {
         self.sent.saturating_sub(self.round_trip.count)
     }
 
+    /// Requests that were lost: those without an answer, less those that a receiver which keeps up leaves under way at the
+    /// end of the window.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.unanswered().saturating_sub(self.under_way_without_overload().ceil() as u64)
+    }
+
+    /// Maximum number of requests that are under way at the end of a window without overload.
+    fn under_way_without_overload(&self) -> f64 {
+        waiting_without_overload(
+            self.point.scheme,
+            self.sent,
+            self.activity.window_ns,
+            &self.round_trip,
+        )
+    }
+
     /// Whether less than [`KEEPS_UP_RATIO`] of the requests were answered. Then the round trips are those of the
     /// answered requests alone, and their mean and quantiles say nothing about the others.
     ///
     /// Requests that are under way at the end of a window without overload count as answered.
     #[must_use]
     pub fn is_overloaded(&self) -> bool {
-        let waiting = waiting_without_overload(
-            self.point.scheme,
-            self.sent,
-            self.activity.window_ns,
-            &self.round_trip,
-        );
-        let under_way = (self.unanswered() as f64).min(waiting);
+        let under_way = (self.unanswered() as f64).min(self.under_way_without_overload());
         self.round_trip.count as f64 + under_way < KEEPS_UP_RATIO * self.sent as f64
     }
 }

@@ -2,7 +2,7 @@
 //! order of the columns are public.
 
 use record::{Column, Columns, Format, IntervalColumns, TableDisplay, column};
-use signalling::Scheme;
+use signalling::{LOST_RATIO_MAX, Scheme};
 use stats::Distribution;
 use stats::interval::{self, Interval};
 
@@ -218,24 +218,64 @@ pub(super) fn activity_columns<'a>() -> Columns<'a, Activities<'a>> {
     ])
 }
 
+/// The latencies of a window, and how many of its events have none because they were lost.
+pub(super) struct WindowLatency<'w> {
+    pub latency: &'w Distribution,
+    /// Events that were due.
+    pub offered: u64,
+    /// Events that were never handled.
+    pub lost: u64,
+}
+
 /// A latency in the windows of a point.
 pub(super) struct Latency {
     /// The mean of each repetition.
     means: Values,
     /// The latencies of all repetitions together.
     all: Distribution,
+    /// Share of the events of all repetitions that were lost.
+    pub lost_ratio: f64,
 }
 
 impl Latency {
     /// `windows` has one distribution for each repetition. If a distribution is empty, `means` is empty, but `all` has
     /// the latencies of the other repetitions.
-    pub fn from_windows<'w>(windows: impl Iterator<Item = &'w Distribution>) -> Latency {
-        let windows: Vec<&Distribution> = windows.collect();
+    pub fn from_windows<'w>(windows: impl Iterator<Item = WindowLatency<'w>>) -> Latency {
+        let windows: Vec<WindowLatency<'w>> = windows.collect();
         let mut all = Distribution::default();
-        windows.iter().for_each(|latency| all.merge(latency));
-        Latency { means: Values::from_windows(&windows, |latency| latency.mean()), all }
+        windows.iter().for_each(|window| all.merge(window.latency));
+        let offered: u64 = windows.iter().map(|window| window.offered).sum();
+        let lost: u64 = windows.iter().map(|window| window.lost).sum();
+        Latency {
+            means: Values::from_windows(&windows, |window| window.latency.mean()),
+            all,
+            lost_ratio: lost as f64 / offered.max(1) as f64,
+        }
+    }
+
+    /// Whether more events were lost than a scheme that keeps up may lose.
+    pub fn has_losses(&self) -> bool {
+        self.lost_ratio >= LOST_RATIO_MAX
+    }
+
+    /// The quantile of all events. Lost events count as later than all others. `None` if a lost event is the quantile.
+    fn quantile(&self, per_100k: u32) -> Option<u64> {
+        let per_100k_handled = f64::from(per_100k) / (1.0 - self.lost_ratio);
+        if per_100k_handled >= 100_000.0 {
+            return None;
+        }
+        self.all.quantile(per_100k_handled.round() as u32)
+    }
+
+    /// The maximum. `None` without events, or with more losses than a scheme that keeps up may have.
+    fn max(&self) -> Option<u64> {
+        (self.all.count > 0 && !self.has_losses()).then_some(self.all.peak.value)
     }
 }
+
+/// What the latencies of a row with losses are, for a warning.
+pub(super) const LATENCY_WITH_LOSSES: &str = "the mean is that of the others; the quantiles count lost ones as later than all others, and are absent where \
+     that leaves no figure, as is the maximum";
 
 /// Columns of a latency: mean and interval, quantiles, and maximum. Their names start with `stem`. `meaning` describes
 /// the latency in the columns' documentation.
@@ -245,14 +285,17 @@ pub(super) fn latency_columns<'a>(stem: &str, meaning: &str) -> Columns<'a, Late
     };
     let half_width_column = format!("{stem}_mean_ci95_ns");
     let quantile = |suffix, title, priority, word, per_100k| {
-        let doc = format!("The {word} of {meaning}, all repetitions together; exact within 1/16.");
+        let doc = format!(
+            "The {word} of {meaning}, all repetitions together; exact within 1/16. Lost events count as later than all \
+             others; absent if too many were lost for a figure."
+        );
         time(suffix, doc)
             .shown_as(title, priority)
             .cost()
-            .uint(move |latency: &Latency| latency.all.quantile(per_100k))
+            .uint(move |latency: &Latency| latency.quantile(per_100k))
     };
     Columns::all([
-        time("mean", format!("Mean of {meaning}."))
+        time("mean", format!("Mean of {meaning}, without lost events."))
             .shown_as(&format!("{stem} mean"), 90)
             .interval(over_repetitions(&half_width_column))
             .plus_minus(&half_width_column)
@@ -263,9 +306,12 @@ pub(super) fn latency_columns<'a>(stem: &str, meaning: &str) -> Columns<'a, Late
         quantile("p50", "p50", 94, "median", 50_000),
         quantile("p99", "p99", 92, "99th percentile", 99_000),
         quantile("p999", "p99.9", 70, "99.9th percentile", 99_900),
-        time("max", format!("Maximum of {meaning}."))
-            .shown_as("max", 80)
-            .uint(|latency: &Latency| (latency.all.count > 0).then_some(latency.all.peak.value)),
+        time(
+            "max",
+            format!("Maximum of {meaning}; absent if one event in 10,000 or more was lost."),
+        )
+        .shown_as("max", 80)
+        .uint(Latency::max),
     ])
 }
 

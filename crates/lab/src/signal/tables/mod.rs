@@ -234,6 +234,68 @@ mod tests {
         assert_eq!((overloaded_count, trips.rows().len()), (1, 3));
     }
 
+    /// The number in a cell, and `None` if the cell is absent.
+    fn number(table: &Table, row: &[record::Value], column: &str) -> Option<f64> {
+        table.get(row, column).expect(column).number()
+    }
+
+    /// Of 100,000 events, 1,900 were dropped. So the 98.1 % that were handled say nothing of the 99th percentile.
+    #[test]
+    fn lost_events_count_as_later_than_all_others() {
+        let mut latency = Distribution::default();
+        (1..=98_100).for_each(|number| latency.record(number, number));
+        let mut window = windows().remove(0);
+        (window.offered, window.delivered, window.dropped) = (100_000, 98_100, 1_900);
+        window.latency = latency;
+        let mut few_lost = window.clone();
+        few_lost.point.rate_hz = 7_000;
+        (few_lost.delivered, few_lost.dropped) = (99_950, 50);
+        let mut none_lost = few_lost.clone();
+        none_lost.point.rate_hz = 9_000;
+        (none_lost.delivered, none_lost.dropped) = (100_000, 0);
+        let rates = vec![window, few_lost, none_lost];
+        let warnings = warnings(&Samples { rates: rates.clone(), ..Samples::default() });
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        let start = "interrupt, load background, 1000 events/s (also at 1 higher rate): 1.90 % of the events were dropped";
+        assert!(warning.starts_with(start), "{warning}");
+        let (tables, _) = tables_and_absences(rates);
+        let rates = table(&tables, RATES);
+        let figures = |row: &[record::Value]| {
+            ["p50", "p99", "p999", "max"]
+                .map(|figure| number(rates, row, &format!("latency_{figure}_ns")).is_some())
+        };
+        let rows: Vec<[bool; 4]> = rates.rows().iter().map(|row| figures(row)).collect();
+        let [many, few, none] = rows[..] else { panic!("{rows:?}") };
+        assert_eq!(many, [true, false, false, false]);
+        assert_eq!(few, [true, true, true, false]);
+        assert_eq!(none, [true; 4]);
+        // The median of all events is the 50.97th percentile of those that were handled.
+        let median = number(rates, &rates.rows()[0], "latency_p50_ns").unwrap();
+        assert!((median / 50_000.0 - 1.0).abs() < 1.0 / 16.0, "{median}");
+    }
+
+    #[test]
+    fn lost_requests_count_as_later_than_all_others() {
+        let round_trips = vec![
+            round_trip_window("drain", 10_000, 9_810),
+            round_trip_window("spin", 10_000, 10_000),
+        ];
+        let samples = Samples { round_trips, ..Samples::default() };
+        let warnings = warnings(&samples);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.starts_with("round trips of drain, load idle: 1."), "{warning}");
+        let (tables, _) = all(&plan(Rig::Threads), &samples);
+        let trips = table(&tables, ROUND_TRIPS);
+        for row in trips.rows() {
+            let has_losses =
+                trips.get(row, "scheme") == Some(&record::Value::Text("drain".to_owned()));
+            assert!(number(trips, row, "round_trip_p50_ns").is_some());
+            for column in ["round_trip_p99_ns", "round_trip_max_ns"] {
+                assert_eq!(number(trips, row, column).is_none(), has_losses, "{column}");
+            }
+        }
+    }
+
     #[test]
     fn cpu_use_is_absent_with_its_reason_if_clocks_of_threads_leave_out_interrupts() {
         let mut rates = windows();

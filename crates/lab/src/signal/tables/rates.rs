@@ -8,7 +8,8 @@ use stats::Distribution;
 use super::super::sample::{BUSY_CONTROL, Load, RateWindow};
 use super::RATES;
 use super::columns::{
-    Activities, Latency, activity_columns, grouped, grouped_by_load, key_columns, latency_columns,
+    Activities, LATENCY_WITH_LOSSES, Latency, WindowLatency, activity_columns, grouped,
+    grouped_by_load, key_columns, latency_columns,
 };
 use super::fit::Model;
 use super::point::{Point, points};
@@ -36,18 +37,22 @@ impl Row<'_> {
         (delivered > 0).then(|| interrupts as f64 / delivered as f64)
     }
 
-    /// The latencies of the windows without overload. Empty if the point is overloaded.
-    fn latency(&self) -> Latency {
-        let windows = self.point.latency_windows();
-        Latency::from_windows(windows.into_iter().map(|window| &window.latency))
-    }
-
     /// The sender's lateness in all windows together.
     fn lateness(&self) -> Distribution {
         let mut lateness = Distribution::default();
         self.point.windows.iter().for_each(|window| lateness.merge(&window.lateness));
         lateness
     }
+}
+
+/// The latencies of the windows without overload. Empty if the point is overloaded.
+fn latency(point: &Point<'_>) -> Latency {
+    let windows = point.latency_windows().into_iter().map(|window| WindowLatency {
+        latency: &window.latency,
+        offered: window.offered,
+        lost: window.dropped,
+    });
+    Latency::from_windows(windows)
 }
 
 fn columns<'a>() -> Columns<'a, Row<'a>> {
@@ -75,7 +80,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         )
         .shown_as("contaminated", 56)
         .uint(|row: &Row<'_>| row.point.contaminated),
-        latency_columns("latency", meaning).of(|row: &Row<'_>| row.latency()),
+        latency_columns("latency", meaning).of(|row: &Row<'_>| latency(row.point)),
         activity_columns().of(|row: &Row<'_>| Activities {
             load: row.point.key.load,
             windows: row.point.windows.iter().map(|window| &window.activity).collect(),
@@ -229,11 +234,7 @@ fn overload_warnings(points: &[Point<'_>]) -> Vec<String> {
         let percent = |count: fn(&RateWindow) -> u64| {
             Some(format!("{:.1} %", 100.0 * lowest.share_of_offered(count)?))
         };
-        let further = match overloaded.len() - 1 {
-            0 => String::new(),
-            1 => " (also at 1 higher rate)".to_owned(),
-            count => format!(" (also at {count} higher rates)"),
-        };
+        let further = further(overloaded.len() - 1);
         let is_short = lowest.windows.iter().any(|window| window.is_short_for_scheme());
         let or_short = if is_short {
             ", or the window is shorter than four periods of the scheme's clock"
@@ -254,11 +255,44 @@ fn overload_warnings(points: &[Point<'_>]) -> Vec<String> {
     overloaded_points(points).into_iter().filter_map(warning).collect()
 }
 
-/// Warnings of contaminated and of overloaded rows.
+/// A warning for each scheme and load with points that lose events and are not overloaded. It has the share of the lowest
+/// of their rates.
+fn loss_warnings(points: &[Point<'_>]) -> Vec<String> {
+    let losing: Vec<(&Point<'_>, f64)> = points
+        .iter()
+        .map(|point| (point, latency(point)))
+        .filter(|(_, latency)| latency.has_losses())
+        .map(|(point, latency)| (point, latency.lost_ratio))
+        .collect();
+    let key = |(point, _): &(&Point<'_>, f64)| (point.key.load, point.key.scheme);
+    let warning = |((load, scheme), points): ((Load, Scheme), Vec<&(&Point<'_>, f64)>)| {
+        let (lowest, lost_ratio) = points[0];
+        format!(
+            "{scheme}, load {}, {} events/s{}: {:.2} % of the events were dropped. Of the latencies, {LATENCY_WITH_LOSSES}",
+            load.word(),
+            lowest.key.rate_hz,
+            further(points.len() - 1),
+            100.0 * lost_ratio
+        )
+    };
+    grouped(&losing, key).into_iter().map(warning).collect()
+}
+
+/// How many higher rates a warning is also about, in words.
+fn further(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => " (also at 1 higher rate)".to_owned(),
+        count => format!(" (also at {count} higher rates)"),
+    }
+}
+
+/// Warnings of contaminated rows, of overloaded rows, and of other rows that lose events.
 pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
     let points = points(windows);
     let mut warnings = contamination_warnings(windows, &points);
     warnings.extend(overload_warnings(&points));
+    warnings.extend(loss_warnings(&points));
     warnings
 }
 

@@ -7,7 +7,8 @@ use signalling::Scheme;
 use super::super::sample::{Load, RoundTripWindow, is_mostly_overloaded};
 use super::ROUND_TRIPS;
 use super::columns::{
-    Activities, Latency, activity_columns, grouped, grouped_by_load, key_columns, latency_columns,
+    Activities, LATENCY_WITH_LOSSES, Latency, WindowLatency, activity_columns, grouped,
+    grouped_by_load, key_columns, latency_columns,
 };
 
 /// A row: all windows with one load and scheme, with or without a bulk transfer.
@@ -42,7 +43,11 @@ impl Row<'_> {
         let is_row_overloaded = self.is_overloaded();
         let answered =
             self.windows.iter().filter(|window| !is_row_overloaded && !window.is_overloaded());
-        Latency::from_windows(answered.map(|window| &window.round_trip))
+        Latency::from_windows(answered.map(|window| WindowLatency {
+            latency: &window.round_trip,
+            offered: window.sent,
+            lost: window.lost(),
+        }))
     }
 
     /// The row in words, as in `drain, load idle, during a bulk transfer`.
@@ -132,8 +137,18 @@ pub(super) fn absences(windows: &[RoundTripWindow]) -> Vec<Absence> {
     rows(windows).iter().filter(|row| row.is_overloaded()).map(absence).collect()
 }
 
-/// A warning for each overloaded row, with its share of unanswered requests.
+/// A warning for each overloaded row, with its share of unanswered requests, and for each other row that loses requests.
 pub(super) fn warnings(windows: &[RoundTripWindow]) -> Vec<String> {
+    let loss_warning = |row: &Row<'_>| {
+        let round_trips = row.round_trips();
+        round_trips.has_losses().then(|| {
+            format!(
+                "round trips of {}: {:.2} % of the requests were lost. Of the round trips, {LATENCY_WITH_LOSSES}",
+                row.name(),
+                100.0 * round_trips.lost_ratio
+            )
+        })
+    };
     let warning = |row: &Row<'_>| {
         Some(format!(
             "round trips of {}: {:.1} % of the requests were not answered; mean and quantiles are absent \
@@ -143,5 +158,6 @@ pub(super) fn warnings(windows: &[RoundTripWindow]) -> Vec<String> {
         ))
     };
     let rows = rows(windows);
-    rows.iter().filter(|row| row.is_overloaded()).filter_map(warning).collect()
+    let overloaded = rows.iter().filter(|row| row.is_overloaded()).filter_map(warning);
+    overloaded.chain(rows.iter().filter_map(loss_warning)).collect()
 }
