@@ -42,9 +42,12 @@ pub fn keeps_up_with_rate(row: &Row<'_>) -> bool {
         && !loses("drops_ratio", LOST_RATIO_MAX_COMPUTED)
 }
 
-/// Whether all windows of a row are contaminated. Its figures then come from contaminated windows. If only some windows
-/// are, the table does not say whether the figures use them.
+/// Whether all windows of a row are contaminated. Its figures then come from contaminated windows. Tables of early versions
+/// have no column `is_contaminated`: a row with as many contaminated windows as it uses may then be contaminated.
 pub fn is_contaminated(row: &Row<'_>) -> bool {
+    if let Value::Bool(is_contaminated) = row.get("is_contaminated") {
+        return *is_contaminated;
+    }
     let windows = row.number("contaminated_count").zip(row.number("repetitions"));
     windows.is_some_and(|(contaminated, windows)| contaminated > 0.0 && contaminated >= windows)
 }

@@ -1,7 +1,7 @@
 //! Measured rows that costs are fitted to, from a CSV text or from a run. The verb `signal fit` reads them. The text
 //! may come from anyone, so amounts have limits. The names of the columns are public.
 
-use record::{Run, Table, Value};
+use record::{Run, Table, Value, keys};
 use signalling::{OBSERVATIONS_MAX, Observation, Scheme};
 
 use super::Load;
@@ -50,6 +50,23 @@ pub struct Observations {
     pub rows: Vec<Observation>,
     /// Names of unknown columns. Empty for a run.
     pub ignored: Vec<String>,
+    /// Number of rows of a run that were left out because they have only contaminated windows.
+    pub contaminated_count: usize,
+}
+
+impl Observations {
+    /// A warning if rows were left out because they have only contaminated windows.
+    #[must_use]
+    pub fn contamination_warning(&self) -> Option<String> {
+        let Observations { rows, contaminated_count, .. } = self;
+        (*contaminated_count > 0).then(|| {
+            format!(
+                "{contaminated_count} of {} rows {}: the fit leaves them out",
+                contaminated_count + rows.len(),
+                keys::ONLY_CONTAMINATED_WINDOWS
+            )
+        })
+    }
 }
 
 /// Reads the rows of a CSV text with a heading. Skips lines that start with `#`.
@@ -74,7 +91,7 @@ pub fn of_csv(text: &str) -> Result<Observations, String> {
         let row = row(&known_columns, &names, cell);
         rows.push(row.map_err(|error| format!("line {line}: {error}"))?);
     }
-    Ok(Observations { rows, ignored })
+    Ok(Observations { rows, ignored, contaminated_count: 0 })
 }
 
 /// Known columns, with their positions in the table.
@@ -151,7 +168,8 @@ fn row(
 
 /// Reads the rows of the first table of a run that has schemes, rates, and CPU use or latency.
 ///
-/// Fails if the run has no such table, if the table has too many rows, or if a row has an invalid value.
+/// Fails if the run has no such table, if the table has too many rows, if a row has an invalid value, or if all rows that
+/// the fit could use have only contaminated windows.
 pub fn of_run(run: &Run) -> Result<Observations, String> {
     let names = |table: &Table| -> Vec<String> {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
@@ -176,9 +194,13 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
         return Err("the run has no table with columns scheme, rate_hz and cpu_ratio".to_owned());
     };
     let names = names(table);
-    let mut rows = Vec::new();
+    let (mut rows, mut contaminated_count) = (Vec::new(), 0);
     for (row_number, cells) in (1..).zip(table.rows()) {
         if !is_usable(table, cells) {
+            continue;
+        }
+        if is_contaminated(table, cells) {
+            contaminated_count += 1;
             continue;
         }
         if rows.len() == OBSERVATIONS_MAX {
@@ -199,8 +221,31 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
         let row = row(&known_columns, &names, cell);
         rows.push(row.map_err(|error| format!("table {}, row {row_number}: {error}", table.name))?);
     }
+    if rows.is_empty() && contaminated_count > 0 {
+        return Err(format!(
+            "all {contaminated_count} rows of table {} that the fit could use {} (keep other work off both CPUs, and \
+             measure again)",
+            table.name,
+            keys::ONLY_CONTAMINATED_WINDOWS
+        ));
+    }
     // A run has many columns for other purposes, so ignored columns are not reported.
-    Ok(Observations { rows, ignored: Vec::new() })
+    Ok(Observations { rows, ignored: Vec::new(), contaminated_count })
+}
+
+/// Whether a row of a run has only contaminated windows. Tables of early versions have no column `is_contaminated`: a row
+/// with as many contaminated windows as it uses is then left out, too.
+fn is_contaminated(table: &Table, cells: &[Value]) -> bool {
+    let count = |column| match table.get(cells, column) {
+        Some(Value::Uint(count)) => Some(*count),
+        _ => None,
+    };
+    match table.get(cells, "is_contaminated") {
+        Some(Value::Bool(is_contaminated)) => *is_contaminated,
+        _ => count("contaminated_count").is_some_and(|contaminated| {
+            contaminated > 0 && Some(contaminated) >= count("repetitions")
+        }),
+    }
 }
 
 /// Whether the fit can use a row: latency and CPU use must come from the same windows. `signal run` measures CPU use
@@ -288,6 +333,42 @@ mod tests {
         let read = of_run(&run_of(columns, vec![row(975.0, false), row(500.0, true)])).unwrap();
         let [usable] = &read.rows[..] else { panic!("{:?}", read.rows) };
         assert_eq!((usable.rate_hz, usable.throughput_hz), (1000.0, None));
+    }
+
+    #[test]
+    fn contaminated_rows_of_a_run_are_left_out_with_a_warning() {
+        use record::{Column, Kind};
+        let columns = |flag: Option<Column>| {
+            let columns = [
+                Column::new("scheme", Kind::Text, "").key(),
+                Column::new("rate_hz", Kind::Real, ""),
+                Column::new("cpu_ratio", Kind::Real, ""),
+                Column::new("repetitions", Kind::Uint, ""),
+                Column::new("contaminated_count", Kind::Uint, ""),
+            ];
+            columns.into_iter().chain(flag).collect::<Vec<_>>()
+        };
+        let row = |rate_hz: f64, counts: [u64; 2], flag: Option<bool>| -> Vec<Value> {
+            let [repetitions, contaminated] = counts.map(Value::from);
+            let cells =
+                [Value::from("drain"), rate_hz.into(), 0.1.into(), repetitions, contaminated];
+            cells.into_iter().chain(flag.map(Value::Bool)).collect()
+        };
+        let flag = || Some(Column::new("is_contaminated", Kind::Bool, ""));
+        // Of four windows, two are contaminated and left out.
+        let rows = vec![row(1e3, [2, 2], Some(false)), row(2e3, [4, 4], Some(true))];
+        let read = of_run(&run_of(columns(flag()), rows)).unwrap();
+        let rates: Vec<f64> = read.rows.iter().map(|row| row.rate_hz).collect();
+        assert_eq!((rates, read.contaminated_count), (vec![1e3], 1));
+        let warning = read.contamination_warning().unwrap();
+        assert!(warning.starts_with("1 of 2 rows have only contaminated windows"), "{warning}");
+        // A table of an early version.
+        let rows = vec![row(1e3, [3, 1], None), row(2e3, [4, 4], None)];
+        let read = of_run(&run_of(columns(None), rows)).unwrap();
+        assert_eq!((read.rows.len(), read.contaminated_count), (1, 1));
+        let rows = vec![row(2e3, [4, 4], Some(true))];
+        let error = of_run(&run_of(columns(flag()), rows)).err().expect("refused");
+        assert!(error.starts_with("all 1 rows of table rates"), "{error}");
     }
 
     #[test]

@@ -84,7 +84,9 @@ fn usage(error: FitError) -> anyhow::Error {
 }
 
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
-    let Observations { rows, ignored } = observations::read(&args.data)?;
+    let observations = observations::read(&args.data)?;
+    let contamination_warning = observations.contamination_warning();
+    let Observations { rows, ignored, .. } = observations;
     let plan = FitPlan {
         hold_out_ratio: args.hold_out,
         poll_ns: args.poll_cost,
@@ -99,5 +101,6 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     if !ignored.is_empty() {
         computed.warnings.push(format!("ignored columns: {}", ignored.join(", ")));
     }
+    computed.warnings.extend(contamination_warning);
     open.finish(&run_of("signal-fit", &open, computed), &[])
 }

@@ -24,11 +24,14 @@ pub(super) struct Model {
     fit: Option<Fit>,
     /// The residual of each point, in the order of the points. `None` if the point is not part of the fit.
     residuals: Vec<Option<Residual>>,
+    /// Number of points with load `background` that the fit leaves out.
+    left_out: usize,
 }
 
-/// The observation that the fit uses for a point. `None` unless the load is `background`, which shows CPU use.
+/// The observation that the fit uses for a point. `None` unless the load is `background`, which shows CPU use, and for
+/// points without a window that is neither overloaded nor contaminated.
 fn observation(point: &Point<'_>) -> Option<Observation> {
-    if point.key.load != Load::Background || point.is_overloaded() {
+    if point.key.load != Load::Background || point.is_overloaded() || point.is_contaminated() {
         return None;
     }
     let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
@@ -48,7 +51,7 @@ fn observation(point: &Point<'_>) -> Option<Observation> {
 impl Model {
     /// Fits nothing, because the events are requests to a device. The absence has the reason.
     pub fn of_a_device(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
-        let model = Model { fit: None, residuals: vec![None; points.len()] };
+        let model = Model { fit: None, residuals: vec![None; points.len()], left_out: 0 };
         let reason = "the cost model has no time of a device";
         let absence = Absence::new(RATES, MODEL_FIGURES, reason);
         (model, if points.is_empty() { Vec::new() } else { vec![absence] })
@@ -58,9 +61,15 @@ impl Model {
     pub fn fitted(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
         let observations: Vec<Option<Observation>> = points.iter().map(observation).collect();
         let used: Vec<Observation> = observations.iter().flatten().copied().collect();
-        let without_fit = || Model { fit: None, residuals: vec![None; points.len()] };
+        let background_count =
+            points.iter().filter(|point| point.key.load == Load::Background).count();
+        let left_out = background_count - used.len();
+        let without_fit = || Model { fit: None, residuals: vec![None; points.len()], left_out };
         if used.is_empty() {
-            return (without_fit(), Vec::new());
+            let reason =
+                "all rows with load background are overloaded or have only contaminated windows";
+            let absence = (left_out > 0).then(|| Absence::new(RATES, MODEL_FIGURES, reason));
+            return (without_fit(), Vec::from_iter(absence));
         }
         match signalling::fit(&used, &Start::default()) {
             Ok(fit) => {
@@ -68,7 +77,7 @@ impl Model {
                 let residuals = observations
                     .iter()
                     .map(|observation| if observation.is_some() { fitted.next() } else { None });
-                (Model { residuals: residuals.collect(), fit: Some(fit) }, Vec::new())
+                (Model { residuals: residuals.collect(), fit: Some(fit), left_out }, Vec::new())
             }
             Err(error) => {
                 (without_fit(), vec![Absence::new(RATES, MODEL_FIGURES, error.to_string())])
@@ -90,7 +99,14 @@ impl Model {
             Some(format!("{symbol} = {:.2} us", estimate.value_ns / 1e3))
         });
         let costs: Vec<String> = costs.collect();
-        vec![format!("By the fit, {} (table costs).", costs.join(", "))]
+        let left_out = match self.left_out {
+            0 => String::new(),
+            1 => " It leaves out 1 row with overload or only contaminated windows.".to_owned(),
+            count => {
+                format!(" It leaves out {count} rows with overload or only contaminated windows.")
+            }
+        };
+        vec![format!("By the fit, {} (table costs).{left_out}", costs.join(", "))]
     }
 
     /// Mean latency, ns, and CPU use of a scheme at a rate. Each is `None` if no closed form holds.

@@ -296,6 +296,47 @@ mod tests {
         }
     }
 
+    /// The sender was late by 50 us in these windows, and the CPU seemed to be busy.
+    #[test]
+    fn the_fit_leaves_out_rows_with_only_contaminated_windows() {
+        let contaminate = |windows: &mut [RateWindow], rate_hz: u64| {
+            let at_rate = windows.iter_mut().filter(|window| window.point.rate_hz == rate_hz);
+            for window in at_rate {
+                window.lateness.record(50_000, 1);
+                window.activity.leftover.as_mut().unwrap().iterations = 100;
+            }
+        };
+        let costs = |rates: Vec<RateWindow>| {
+            let (tables, absent) = tables_and_absences(rates);
+            (table(&tables, "costs").rows().to_vec(), absent, tables)
+        };
+        let mut without_rate = windows();
+        without_rate.retain(|window| window.point.rate_hz != 20_000);
+        let mut disturbed = windows();
+        contaminate(&mut disturbed, 20_000);
+        let (expected, ..) = costs(without_rate);
+        let (fitted, _, tables) = costs(disturbed.clone());
+        assert!(!fitted.is_empty());
+        assert_eq!(fitted, expected);
+        let rates = table(&tables, RATES);
+        let left_out = "It leaves out 2 rows with overload or only contaminated windows";
+        assert!(rates.display.notes[0].contains(left_out), "{:?}", rates.display.notes);
+        for row in rates.rows() {
+            let is_contaminated = number(rates, row, "rate_hz") == Some(20_000.0);
+            assert_eq!(
+                rates.get(row, "is_contaminated"),
+                Some(&record::Value::Bool(is_contaminated))
+            );
+        }
+        for rate_hz in [1_000, 5_000] {
+            contaminate(&mut disturbed, rate_hz);
+        }
+        let (fitted, absent, _) = costs(disturbed);
+        assert!(fitted.is_empty());
+        let absence = absent.iter().find(|absence| absence.what.contains("costs")).unwrap();
+        assert!(absence.reason.contains("only contaminated windows"), "{absence:?}");
+    }
+
     #[test]
     fn cpu_use_is_absent_with_its_reason_if_clocks_of_threads_leave_out_interrupts() {
         let mut rates = windows();

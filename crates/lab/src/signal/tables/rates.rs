@@ -167,7 +167,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         column(
             "predicted_cpu_ratio",
             "CPU use by the model with the costs of table costs; absent where no closed form \
-             holds.",
+             holds, and in rows that the fit leaves out.",
         )
         .shown_as("CPU by model", 58)
         .real(|row: &Row<'_>| row.residual.and_then(|residual| residual.cpu_ratio)),
@@ -190,6 +190,13 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         )
         .detail()
         .real(|row: &Row<'_>| row.residual.and_then(|residual| residual.latency_error_ratio)),
+        column(
+            "is_contaminated",
+            "Whether all windows are contaminated. The figures are then those of contaminated windows, and the fit \
+             leaves out the row.",
+        )
+        .detail()
+        .bool(|row: &Row<'_>| row.point.is_contaminated()),
     ])
 }
 
