@@ -48,9 +48,15 @@ impl Statistic {
             .map_or("", |(_, label)| label)
     }
 
-    /// The 95 % interval of this statistic of an answer's latency, ns. The figure alone if the closed form gave it.
+    /// The 95 % interval of this statistic of an answer's latency, ns. The figure alone if the closed form gave it with
+    /// exact costs.
     #[must_use]
     pub fn interval(self, answer: &Answer) -> IntervalEnds {
+        answer.over_costs(|answer| self.interval_at_costs(answer))
+    }
+
+    /// [`Statistic::interval`] without the intervals of the costs.
+    fn interval_at_costs(self, answer: &Answer) -> IntervalEnds {
         let figure_ns = self.of(&answer.prediction);
         match (self, answer.intervals) {
             (_, None) => figure_ns.map(IntervalEnds::exact).unwrap_or_default(),
@@ -221,8 +227,16 @@ pub(crate) fn cpu(answer: &Answer) -> f64 {
     answer.prediction.utilisation_ratio
 }
 
-/// Half the width of the 95 % interval of the CPU use; 0 for a closed form, and a whole CPU if the simulation is too short
-/// to tell.
+/// The 95 % interval of the CPU use, with the intervals of the costs.
+pub(crate) fn cpu_interval(answer: &Answer) -> IntervalEnds {
+    answer.over_costs(|answer| {
+        let (ratio, half_width) = (cpu(answer), cpu_error(answer));
+        IntervalEnds { low: Some(ratio - half_width), high: Some(ratio + half_width) }
+    })
+}
+
+/// Half the width of the 95 % interval of the simulated CPU use, without the intervals of the costs, which all schemes
+/// share. 0 for a closed form, and a whole CPU if the simulation is too short to tell.
 pub(crate) fn cpu_error(answer: &Answer) -> f64 {
     answer.intervals.map_or(0.0, |intervals| intervals.cpu_half_width_ratio.unwrap_or(1.0))
 }
@@ -338,8 +352,16 @@ fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
 /// A scheme that loses this part of the events or more does not keep up.
 pub const LOST_RATIO_MAX: f64 = 1e-4;
 
-/// Whether the scheme loses less than one event in 10,000, by the interval of the lost part.
+/// Whether the scheme loses less than one event in 10,000, by the interval of the lost part. Undecided if the answers at
+/// the ends of the costs differ in that.
 pub(crate) fn decide_keeps_up(answer: &Answer) -> Decision {
+    let decision = decide_keeps_up_at_costs(answer);
+    let is_the_same = |end: &Answer| decide_keeps_up_at_costs(end) == decision;
+    if answer.at_cost_ends.iter().all(is_the_same) { decision } else { Decision::Undecided }
+}
+
+/// [`decide_keeps_up`] without the intervals of the costs.
+fn decide_keeps_up_at_costs(answer: &Answer) -> Decision {
     if answer.is_over_capacity {
         return Decision::No;
     }

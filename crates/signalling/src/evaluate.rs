@@ -24,12 +24,12 @@ impl Method {
     }
 }
 
-/// Whether a figure is within its limit, as far as the simulation can tell.
+/// Whether a figure is within its limit, as far as the simulation and the costs can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
     /// The whole 95 % interval is within the limit.
     Yes,
-    /// The limit lies in the interval: more events, or another limit, would decide.
+    /// The limit lies in the interval: more events, more precise costs, or another limit would decide.
     Undecided,
     /// The whole 95 % interval is beyond the limit.
     No,
@@ -47,6 +47,18 @@ impl IntervalEnds {
     #[must_use]
     pub fn exact(value: f64) -> IntervalEnds {
         IntervalEnds { low: Some(value), high: Some(value) }
+    }
+
+    /// The smallest interval that contains both. An end that either lacks is `None`.
+    #[must_use]
+    pub fn hull(self, other: IntervalEnds) -> IntervalEnds {
+        let both = |first: Option<f64>, second: Option<f64>, choose: fn(f64, f64) -> f64| {
+            first.zip(second).map(|(first, second)| choose(first, second))
+        };
+        IntervalEnds {
+            low: both(self.low, other.low, f64::min),
+            high: both(self.high, other.high, f64::max),
+        }
     }
 
     /// Whether the figure is at most `limit`.
@@ -77,6 +89,15 @@ pub struct SimulatedIntervals {
     pub lost_ratio: IntervalEnds,
 }
 
+impl Answer {
+    /// The interval of a figure, over the costs' intervals: contains `interval` of this answer, and of the answers at the
+    /// ends of the costs.
+    #[must_use]
+    pub fn over_costs(&self, interval: impl Fn(&Answer) -> IntervalEnds) -> IntervalEnds {
+        self.at_cost_ends.iter().map(&interval).fold(interval(self), IntervalEnds::hull)
+    }
+}
+
 /// A prediction and how it was computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -88,6 +109,9 @@ pub struct Answer {
     pub latency_half_width_ns: Option<f64>,
     /// The intervals of the other simulated figures. `None` for a closed form.
     pub intervals: Option<SimulatedIntervals>,
+    /// The answers with all costs at the lower ends of their intervals, and with all at the upper ends. Empty if the costs
+    /// are exact. [`evaluate`] leaves it empty.
+    pub at_cost_ends: Vec<Answer>,
     /// Why the simulation answered. `None`: the closed form answered.
     pub reason: Option<String>,
     /// Whether more events arrive than the scheme can handle, by its capacity or in the simulation. The latency then
@@ -126,6 +150,7 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
             method: Method::ClosedForm,
             latency_half_width_ns: None,
             intervals: None,
+            at_cost_ends: Vec::new(),
             reason,
             is_over_capacity,
         });
@@ -136,6 +161,7 @@ pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer
         method: Method::Simulation,
         latency_half_width_ns: simulated.latency_half_width_ns(),
         intervals: Some(simulated.intervals()),
+        at_cost_ends: Vec::new(),
         reason,
         is_over_capacity: is_over_capacity || simulated.fell_behind(),
     })

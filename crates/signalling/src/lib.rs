@@ -38,4 +38,4 @@ pub use simulate::{
     APPLICATION_SLICE_NS, Application, EVENTS_MAX, Simulated, Simulation, SimulationError, simulate,
 };
 pub use text::{TimeText, parse_time_ns};
-pub use verdict::{Demand, Verdict, evaluate_for_demand, judge};
+pub use verdict::{Demand, Verdict, evaluate_for_demand, evaluate_over_costs, judge};

@@ -4,8 +4,8 @@
 
 use record::{Columns, IntervalColumns, Table, TableDisplay, column};
 use signalling::{
-    Answer, Curve, Decision, Demand, RateRange, Scheme, Simulation, SimulationError, Statistic,
-    Verdict, crossovers, curves, evaluate, evaluate_for_demand, judge, regions,
+    Answer, Costs, Curve, Decision, Demand, RateRange, Scheme, Simulation, SimulationError,
+    Statistic, Verdict, crossovers, curves, evaluate, evaluate_over_costs, judge, regions,
 };
 
 use super::computed::{Computed, titled};
@@ -32,6 +32,8 @@ pub struct AdvicePlan<'a> {
     pub demand: Demand,
     /// Returns the events and the costs of a scheme at a rate, Hz.
     pub simulation: &'a dyn Fn(Scheme, u64) -> Simulation<'a>,
+    /// All costs at the lower ends of their intervals, and all at the upper ends. Empty for exact costs.
+    pub cost_ends: &'a [Costs],
     /// Returns the scheme that the interface runs if a scheme is requested, because drivers round. Without an
     /// interface, the requested scheme.
     pub in_force: &'a dyn Fn(Scheme) -> Scheme,
@@ -51,7 +53,7 @@ impl AdvicePlan<'_> {
     fn answer(&self, scheme: Scheme, rate_hz: u64) -> Result<Answer, SimulationError> {
         let simulates_all = self.demand.statistic != Statistic::Mean;
         let simulation = (self.simulation)(scheme, rate_hz);
-        evaluate_for_demand(&simulation, simulates_all, &self.demand)
+        evaluate_over_costs(&simulation, self.cost_ends, simulates_all, &self.demand)
     }
 
     fn curves(&self, schemes: &[Scheme]) -> Result<Vec<Curve>, SimulationError> {
@@ -86,7 +88,7 @@ impl AdvicePlan<'_> {
     pub fn report(&self, advice: &Advice) -> Result<Computed, SimulationError> {
         let Advice { verdicts, curves } = advice;
         let mut computed = Computed::default();
-        computed.warnings.extend(verdict_warning(verdicts));
+        computed.warnings.extend(verdict_warning(verdicts, !self.cost_ends.is_empty()));
         computed.tables.push(advice_table(verdicts));
         if self.rate.low_hz < self.rate.high_hz {
             computed.tables.push(self.crossovers(verdicts)?);
@@ -112,12 +114,20 @@ impl AdvicePlan<'_> {
     }
 }
 
-/// The remedy for an undecided limit.
-const UNDECIDED_REMEDY: &str = "simulate more events (--events), or change the limit";
+/// The remedy for an undecided limit. `has_cost_intervals`: the costs are known only within intervals.
+#[must_use]
+pub fn undecided_remedy(has_cost_intervals: bool) -> &'static str {
+    if has_cost_intervals {
+        "fit the costs to more rows, simulate more events (--events), or change the limit"
+    } else {
+        "simulate more events (--events), or change the limit"
+    }
+}
 
 /// A warning if no scheme is known to keep all limits, or if a cheaper scheme than the best may keep them. `None` if
 /// the best scheme is known to keep all limits and no cheaper one may, and without schemes.
-fn verdict_warning(verdicts: &[Verdict]) -> Option<String> {
+fn verdict_warning(verdicts: &[Verdict], has_cost_intervals: bool) -> Option<String> {
+    let remedy = undecided_remedy(has_cost_intervals);
     let best = verdicts.first()?;
     let scheme = best.scheme;
     match best.keeps_all() {
@@ -134,14 +144,19 @@ fn verdict_warning(verdicts: &[Verdict]) -> Option<String> {
             (!cheaper.is_empty()).then(|| {
                 format!(
                     "undecided: {} may keep all requested limits with less CPU than {scheme} \
-                     ({UNDECIDED_REMEDY})",
+                     ({remedy})",
                     cheaper.join(", ")
                 )
             })
         }
         Decision::Undecided => Some(format!(
-            "undecided: no scheme is known to keep all requested limits; {scheme} may keep them, but the \
-             simulation does not decide its {} ({UNDECIDED_REMEDY})",
+            "undecided: no scheme is known to keep all requested limits; {scheme} may keep them, but {} does not \
+             decide its {} ({remedy})",
+            if has_cost_intervals {
+                "the model, with the intervals of the costs,"
+            } else {
+                "the simulation"
+            },
             best.undecided_requirements().join(" and its ")
         )),
         Decision::No => Some(format!(
@@ -226,8 +241,9 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
         .bool(|row: &Ranked| decided(row.verdict.keeps_all())),
         column(
             "undecided",
-            "The requirements that the simulation does not decide, because the limit lies in the 95 % interval of the \
-             figure: loss, latency bound, CPU budget. Absent if all are decided.",
+            "The requirements that are not decided, because the limit lies in the 95 % interval of the figure: loss, \
+             latency bound, CPU budget. The interval has the error of the simulation, and the intervals of fitted \
+             costs. Absent if all are decided.",
         )
         .priority(98)
         .text(|row: &Ranked| {
@@ -241,8 +257,8 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
         .real(|row: &Ranked| row.verdict.cpu_max_ratio),
         column(
             "cpu_max_half_width_ratio",
-            "Half the width of the 95 % interval of cpu_max_ratio; absent for closed forms, and if the simulation is too \
-             short to tell.",
+            "Half the width of the 95 % interval of cpu_max_ratio, by the error of the simulation alone; absent for \
+             closed forms, and if the simulation is too short to tell.",
         )
         .detail()
         .real(|row: &Ranked| row.verdict.cpu_max_half_width_ratio),
@@ -265,7 +281,8 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
         column(
             "latency_max_ci95_low_ns",
             "Lower end of the 95 % interval of latency_max_ns. The interval of a simulated quantile includes the error \
-             of the histogram, up to 1/16. Both ends are the latency itself for a closed form.",
+             of the histogram, up to 1/16. Both ends are the latency itself for a closed form with stated costs. With \
+             fitted costs, the interval reaches from the lower ends of all costs to the upper ends.",
         )
         .title("latency ci95")
         .up_to("latency_max_ci95_high_ns")
@@ -309,6 +326,21 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
         column("method", "closed-form, or simulation if any rate was simulated.")
             .priority(40)
             .text(|row: &Ranked| row.verdict.method.label()),
+        column(
+            "cpu_max_ci95_low_ratio",
+            "Lower end of the 95 % interval of cpu_max_ratio, with the intervals of fitted costs: the largest CPU use \
+             with all costs at the lower ends of their intervals. Absent for stated costs, which have no interval.",
+        )
+        .title("cpu ci95")
+        .up_to("cpu_max_ci95_high_ratio")
+        .priority(97)
+        .real(|row: &Ranked| row.verdict.cpu_max_over_costs_ratio.map(|(low, _)| low)),
+        column(
+            "cpu_max_ci95_high_ratio",
+            "Upper end of the 95 % interval of cpu_max_ratio, with all costs at the upper ends of their intervals.",
+        )
+        .detail()
+        .real(|row: &Ranked| row.verdict.cpu_max_over_costs_ratio.map(|(_, high)| high)),
     ])
 }
 
@@ -355,6 +387,7 @@ mod tests {
             scheme: "coalesced:64,64us".parse().unwrap(),
             cpu_max_ratio: 0.1,
             cpu_max_half_width_ratio: None,
+            cpu_max_over_costs_ratio: None,
             cpu_ends_ratio: (0.1, 0.1),
             latency_max_ns: Some(1e5),
             latency_max_interval_ns: signalling::IntervalEnds::exact(1e5),
@@ -377,16 +410,18 @@ mod tests {
     #[test]
     fn an_undecided_scheme_has_a_warning_and_the_undecided_limit() {
         let undecided = verdict(Decision::Undecided);
-        let warning = verdict_warning(std::slice::from_ref(&undecided)).unwrap();
+        let warning = verdict_warning(std::slice::from_ref(&undecided), false).unwrap();
         assert!(warning.contains("does not decide its latency bound"), "{warning}");
         let table = advice_table(std::slice::from_ref(&undecided));
         let cell = |column| table.get(&table.rows()[0], column);
         assert_eq!(cell("undecided"), Some(&record::Value::from("latency bound")));
         assert_eq!(cell("keeps_all"), Some(&record::Value::Absent));
         let dearer = Verdict { cpu_max_ratio: 0.2, ..verdict(Decision::Yes) };
-        let warning = verdict_warning(&[dearer, undecided]).unwrap();
+        let warning = verdict_warning(&[dearer, undecided.clone()], false).unwrap();
         assert!(warning.contains("coalesced:64,64us may keep all"), "{warning}");
-        assert_eq!(verdict_warning(&[verdict(Decision::Yes)]), None);
+        assert_eq!(verdict_warning(&[verdict(Decision::Yes)], true), None);
+        let warning = verdict_warning(&[undecided], true).unwrap();
+        assert!(warning.contains("(fit the costs to more rows"), "{warning}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The costs of signalling in runs: read from tables of other runs, and written as settings. The verbs of `signal` take
 //! costs from runs of `handlers` and of `signal fit`.
 
-use record::{Run, Value};
+use record::{Run, Value, keys};
 use serde_json::{Map, Value as Json, json};
-use signalling::{Costs, Empirical, TimeText, Times};
+use signalling::{COST_MAX_NS, Costs, Empirical, Fit, TimeText, Times};
 
 /// A context of a run of `handlers`. Columns that the table lacks are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,7 @@ const COSTS_WITH_DEFAULTS: [(&str, &str); 4] =
     [("tick", "that of an interrupt"), ("yield", "0"), ("wake", "0"), ("fixed", "0")];
 
 /// A warning that names the costs for which `is_known` is false. `None` if all are known.
-#[must_use]
-pub fn undetermined_costs(is_known: impl Fn(&str) -> bool) -> Option<String> {
+fn undetermined_costs(is_known: impl Fn(&str) -> bool) -> Option<String> {
     let unknown = COSTS_WITH_DEFAULTS.iter().filter(|(cost, _)| !is_known(cost));
     let unknown: Vec<String> =
         unknown.map(|(cost, default)| format!("{cost} (taken as {default})")).collect();
@@ -112,21 +111,98 @@ pub fn undetermined_costs(is_known: impl Fn(&str) -> bool) -> Option<String> {
     })
 }
 
+/// Costs from a fit, for the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FittedCosts {
+    /// The values that explain the rows best.
+    pub costs: Costs,
+    /// All costs at the lower ends of their 95 % intervals, and all at the upper ends. A cost without an interval has its
+    /// value. Empty if no cost has an interval.
+    pub ends: Vec<Costs>,
+    /// Costs that the fit does not determine, costs without an interval, and doubts of the rows.
+    pub warnings: Vec<String>,
+}
+
+/// A cost of a fit: its value and its 95 % interval, ns.
+type ValueAndInterval = (f64, Option<(f64, f64)>);
+
+/// The names of the costs that a fit can determine.
+const FITTED_COSTS: [&str; 6] = ["interrupt", "tick", "event", "yield", "wake", "fixed"];
+
+impl FittedCosts {
+    /// The costs of a fit.
+    #[must_use]
+    pub fn from_fit(fit: &Fit) -> FittedCosts {
+        let estimate = |cost: &str| {
+            let estimate = fit.estimate(&format!("{cost}_ns"))?;
+            Some((estimate.value_ns, estimate.interval_ns))
+        };
+        FittedCosts::new(fit.costs(), estimate)
+    }
+
+    /// `costs` with the intervals that `estimate` returns by the name of a cost. `None`: the fit does not determine it.
+    fn new(costs: Costs, estimate: impl Fn(&str) -> Option<ValueAndInterval>) -> FittedCosts {
+        let interval = |cost: &str| estimate(cost).and_then(|(_, interval)| interval);
+        let without_interval: Vec<&str> = FITTED_COSTS
+            .into_iter()
+            .filter(|cost| matches!(estimate(cost), Some((_, None))))
+            .collect();
+        let mut warnings = Vec::from_iter(undetermined_costs(|cost| estimate(cost).is_some()));
+        if !without_interval.is_empty() {
+            warnings.push(format!(
+                "the fit has no interval of {}, which the rows explain best with 0: all limits are judged with this \
+                 value alone",
+                without_interval.join(", ")
+            ));
+        }
+        let has_interval = FITTED_COSTS.iter().any(|cost| interval(cost).is_some());
+        let ends = if has_interval {
+            [|(low, _): (f64, f64)| low, |(_, high): (f64, f64)| high]
+                .map(|end| costs_at(&costs, |cost| interval(cost).map(end)))
+                .to_vec()
+        } else {
+            Vec::new()
+        };
+        FittedCosts { costs, ends, warnings }
+    }
+}
+
+/// The costs with the values that `value_ns` returns by the name of a cost, ns. `None`: the cost stays.
+fn costs_at(costs: &Costs, value_ns: impl Fn(&str) -> Option<f64>) -> Costs {
+    let rounded = |cost: &str| value_ns(cost).map(|ns| (ns.round() as u64).min(COST_MAX_NS));
+    let times =
+        |cost: &str, times: &Times| rounded(cost).map_or_else(|| times.clone(), Times::Constant);
+    Costs {
+        interrupt: times("interrupt", &costs.interrupt),
+        tick: costs.tick.as_ref().map(|tick| times("tick", tick)),
+        event: rounded("event")
+            .map_or_else(|| costs.event.clone(), |ns| Times::Constant(ns.max(1))),
+        poll_ns: costs.poll_ns,
+        yield_ns: rounded("yield").unwrap_or(costs.yield_ns),
+        wake_ns: rounded("wake").unwrap_or(costs.wake_ns),
+        fixed_ns: rounded("fixed").unwrap_or(costs.fixed_ns),
+    }
+}
+
 /// The costs of a run with table `costs`, such as a run of `signal fit`. The costs of an interrupt and of an event are
-/// required; the others have defaults. Also returns a warning that names missing costs ([`undetermined_costs`]).
+/// required; the others have defaults. The warnings include those of the run about contaminated rows.
 ///
 /// Fails if the table lacks a cost, or the costs are out of range.
-pub fn costs_of_run(run: &Run) -> Result<(Costs, Option<String>), String> {
+pub fn costs_of_run(run: &Run) -> Result<FittedCosts, String> {
     let table = run.table("costs");
-    let value = |cost: &str| -> Option<u64> {
+    let estimate = |cost: &str| -> Option<ValueAndInterval> {
         let table = table?;
         let has_cost =
             |row: &&Vec<Value>| table.get(row, "cost") == Some(&Value::Text(cost.to_owned()));
-        match table.get(table.rows().iter().find(has_cost)?, "value_ns")? {
-            Value::Real(ns) if *ns >= 0.0 => Some(ns.round() as u64),
+        let row = table.rows().iter().find(has_cost)?;
+        let number = |column: &str| match table.get(row, column)? {
+            Value::Real(ns) if *ns >= 0.0 => Some(*ns),
             _ => None,
-        }
+        };
+        let interval_ns = number("ci95_low_ns").zip(number("ci95_high_ns"));
+        Some((number("value_ns")?, interval_ns))
     };
+    let value = |cost: &str| estimate(cost).map(|(ns, _)| ns.round() as u64);
     let required = |cost: &str| {
         let missing = || format!("the run's table costs has no {cost} (give a run of signal fit)");
         value(cost).ok_or_else(missing)
@@ -141,7 +217,11 @@ pub fn costs_of_run(run: &Run) -> Result<(Costs, Option<String>), String> {
         fixed_ns: value("fixed").unwrap_or(0),
     };
     costs.check().map_err(|error| error.to_string())?;
-    Ok((costs, undetermined_costs(|cost| value(cost).is_some())))
+    let mut fitted = FittedCosts::new(costs, estimate);
+    let is_about_windows = |warning: &&String| warning.contains(keys::ONLY_CONTAMINATED_WINDOWS);
+    let of_run = |warning: &String| format!("the run of the costs warns: {warning}");
+    fitted.warnings.extend(run.warnings.iter().filter(is_about_windows).map(of_run));
+    Ok(fitted)
 }
 
 /// The costs as settings of a run. The keys are public.
@@ -220,6 +300,57 @@ mod tests {
             absent: Vec::new(),
             tables: vec![table],
         }
+    }
+
+    /// A run of `signal fit` with table `costs`: cost, value, and interval, ns.
+    fn fit_run(rows: &[(&str, f64, Option<(f64, f64)>)]) -> Run {
+        let real = |name: &str| Column::new(name, Kind::Real, "Number.");
+        let columns = vec![
+            Column::new("cost", Kind::Text, "Text."),
+            real("value_ns"),
+            real("ci95_low_ns"),
+            real("ci95_high_ns"),
+        ];
+        let mut table = Table::new("costs", "Costs.", columns);
+        for (cost, value_ns, interval_ns) in rows {
+            let end = |end: Option<f64>| end.map_or(Value::Absent, Value::Real);
+            table.push(vec![
+                (*cost).into(),
+                Value::Real(*value_ns),
+                end(interval_ns.map(|(low, _)| low)),
+                end(interval_ns.map(|(_, high)| high)),
+            ]);
+        }
+        Run { tables: vec![table], ..run(&[]) }
+    }
+
+    #[test]
+    fn costs_of_a_fit_have_their_intervals() {
+        let run = fit_run(&[
+            ("interrupt", 0.0, None),
+            ("event", 41_300.0, Some((0.0, 98_000.0))),
+            ("fixed", 22_200_000.0, Some((5_080_000.0, 39_400_000.0))),
+            ("poll", 100.0, None),
+        ]);
+        let FittedCosts { costs, ends, warnings } = costs_of_run(&run).unwrap();
+        let costs_of =
+            |event_ns, fixed_ns| Costs { fixed_ns, yield_ns: 0, ..Costs::constant(0, event_ns) };
+        assert_eq!(costs, costs_of(41_300, 22_200_000));
+        assert_eq!(ends, [costs_of(1, 5_080_000), costs_of(98_000, 39_400_000)]);
+        let [undetermined, without_interval] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(undetermined.contains("wake (taken as 0)"), "{undetermined}");
+        assert!(without_interval.contains("no interval of interrupt,"), "{without_interval}");
+    }
+
+    #[test]
+    fn a_warning_about_contaminated_rows_comes_with_the_costs() {
+        let interval = Some((1.0, 2.0));
+        let mut run = fit_run(&[("interrupt", 1.5, interval), ("event", 1.5, interval)]);
+        run.warnings
+            .push(format!("9 of 9 rows of table rates {}", keys::ONLY_CONTAMINATED_WINDOWS));
+        let warnings = costs_of_run(&run).unwrap().warnings;
+        let last = warnings.last().unwrap();
+        assert!(last.starts_with("the run of the costs warns: 9 of 9 rows"), "{last}");
     }
 
     #[test]

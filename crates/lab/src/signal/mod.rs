@@ -21,11 +21,11 @@ mod sample;
 mod tables;
 mod text;
 
-pub use advice::{Advice, AdvicePlan, candidates};
+pub use advice::{Advice, AdvicePlan, candidates, undecided_remedy};
 pub use bench::SignalBench;
 pub use card_settings::{ChangedSetting, SettingLine, changed_setting_table, setting_line_table};
 pub use computed::Computed;
-pub use costs::{cost_settings, costs_of_run, self_times, undetermined_costs};
+pub use costs::{FittedCosts, cost_settings, costs_of_run, self_times};
 pub use fitting::{FitPlan, FittedRows};
 pub use model::ModelPlan;
 pub use plan::{Part, Plan, Window};

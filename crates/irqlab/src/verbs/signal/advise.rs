@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use lab::signal::{
-    AdvicePlan, Computed, candidates, cost_settings, costs_of_run, setting_line_table,
+    AdvicePlan, Computed, FittedCosts, candidates, cost_settings, costs_of_run, setting_line_table,
+    undecided_remedy,
 };
 use live::nic::scheme::{Abilities, Equivalent, equivalent};
 use record::{Absence, keys, read_run};
 use serde_json::json;
-use signalling::{Costs, Decision, Demand, RateRange, Scheme, Statistic, Verdict, parse_time_ns};
+use signalling::{Decision, Demand, RateRange, Scheme, Statistic, Verdict, parse_time_ns};
 
 use super::costs::CostArgs;
 use super::model::{LoadArgs, Schemes, schemes, statistic, usage};
@@ -85,9 +86,8 @@ fn per_cent(text: &str) -> Result<f64, String> {
     if number > 0.0 && number <= 100.0 { Ok(number / 100.0) } else { Err(wrong()) }
 }
 
-/// The costs of `--fit`: read from a run of `signal fit`, or fitted to measured rows. Also returns a warning about costs
-/// that were not determined.
-fn fitted_costs(path: &Path) -> anyhow::Result<(Costs, Option<String>)> {
+/// The costs of `--fit`: read from a run of `signal fit`, or fitted to measured rows.
+fn fitted_costs(path: &Path) -> anyhow::Result<FittedCosts> {
     if path.is_dir() {
         let run = read_run(path)?;
         if run.table("costs").is_some() {
@@ -100,9 +100,13 @@ fn fitted_costs(path: &Path) -> anyhow::Result<(Costs, Option<String>)> {
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let interface = args.nic.as_deref().map(nic::interface).transpose()?;
     let abilities = interface.as_ref().map(Abilities::of);
-    let (costs, cost_warning) = match &args.fit {
+    let FittedCosts { costs, ends: cost_ends, warnings: cost_warnings } = match &args.fit {
         Some(path) => fitted_costs(path)?,
-        None => (args.costs.costs()?, args.costs.assumed()),
+        None => FittedCosts {
+            costs: args.costs.costs()?,
+            ends: Vec::new(),
+            warnings: Vec::from_iter(args.costs.assumed()),
+        },
     };
     args.load.no_trace()?;
     let simulation =
@@ -111,7 +115,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let are_schemes_named = named.is_some();
     let mut candidate_schemes = named.unwrap_or_else(|| candidates(args.latency_bound));
     let mut computed = Computed::default();
-    computed.warnings.extend(cost_warning);
+    computed.warnings.extend(cost_warnings);
     if let Some(abilities) = &abilities {
         replace_by_linux_schemes(&mut candidate_schemes, are_schemes_named, &mut computed);
         if !are_schemes_named {
@@ -132,6 +136,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
             cpu_budget_ratio: args.cpu_budget,
         },
         simulation: &simulation,
+        cost_ends: &cost_ends,
         in_force: if abilities.is_some() { &in_linux } else { &std::convert::identity::<Scheme> },
     };
     let advice = plan.advise().map_err(usage)?;
@@ -162,7 +167,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let setting_lines = nic::lines(&name, &abilities, scheme, low_hz, args.load.has_quota(), &read);
     let mut applied = None;
     if args.apply {
-        check_decided(&verdicts[0])?;
+        check_decided(&verdicts[0], !cost_ends.is_empty())?;
         let is_kept = verdicts[0].keeps_all() == Decision::Yes;
         let set = apply::apply(interface, scheme, &setting_lines, is_kept)?;
         let in_force = set.scheme(scheme);
@@ -238,19 +243,20 @@ fn in_linux(scheme: Scheme) -> Scheme {
     equivalent(scheme).map_or(scheme, |equivalent| equivalent.scheme)
 }
 
-/// Checks that the simulation decides all limits of a scheme that is to be set.
+/// Checks that all limits of a scheme that is to be set are decided. `has_cost_intervals`: the costs are known only within
+/// intervals.
 ///
 /// Fails with [`NothingSet`] if a limit is undecided.
-fn check_decided(verdict: &Verdict) -> anyhow::Result<()> {
+fn check_decided(verdict: &Verdict, has_cost_intervals: bool) -> anyhow::Result<()> {
     if verdict.keeps_all() != Decision::Undecided {
         return Ok(());
     }
     let reason = format!(
-        "no scheme is known to keep all requested limits: the simulation does not decide the {} of {}",
+        "no scheme is known to keep all requested limits: the model does not decide the {} of {}",
         verdict.undecided_requirements().join(" and the "),
         verdict.scheme
     );
-    let remedy = Some("simulate more events (--events), or change the limit".to_owned());
+    let remedy = Some(undecided_remedy(has_cost_intervals).to_owned());
     bail!(NothingSet { reason, remedy })
 }
 
@@ -331,6 +337,7 @@ mod tests {
             scheme: "coalesced:64,64us".parse().unwrap(),
             cpu_max_ratio: 0.1,
             cpu_max_half_width_ratio: None,
+            cpu_max_over_costs_ratio: None,
             cpu_ends_ratio: (0.1, 0.1),
             latency_max_ns: Some(1e5),
             latency_max_interval_ns: signalling::IntervalEnds::exact(1e5),
@@ -356,9 +363,9 @@ mod tests {
     /// `--apply` acts on no verdict that more events could turn around.
     #[test]
     fn an_undecided_scheme_is_not_set() {
-        assert!(check_decided(&verdict(Decision::Yes)).is_ok());
+        assert!(check_decided(&verdict(Decision::Yes), false).is_ok());
         let undecided = verdict(Decision::Undecided);
-        let error = check_decided(&undecided).unwrap_err().to_string();
+        let error = check_decided(&undecided, false).unwrap_err().to_string();
         assert!(error.contains("the latency bound of coalesced:64,64us"), "{error}");
         let scheme = "coalesced:200,51us".parse().unwrap();
         assert!(check_rounded("eth0", scheme, &undecided).is_err());

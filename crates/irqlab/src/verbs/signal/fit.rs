@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use lab::signal::observations::Observations;
-use lab::signal::{FitPlan, undetermined_costs};
+use lab::signal::{FitPlan, FittedCosts};
 use serde_json::json;
-use signalling::{Costs, FitError, Start, fit, parse_time_ns};
+use signalling::{FitError, Start, fit, parse_time_ns};
 
 use super::{observations, run_of};
 use crate::options::{ResultArgs, Usage};
@@ -57,19 +57,15 @@ fn ratio(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| "allowed: from 0 to below 0.9".to_owned())
 }
 
-/// Fits the costs to the measured rows of a CSV file or a run, for `advise`. Also returns a warning about costs that the
-/// rows do not determine.
+/// Fits the costs to the measured rows of a CSV file or a run, for `advise`.
 ///
 /// Fails when the rows cannot be read or do not determine the costs.
-pub fn fitted(data: &Path) -> anyhow::Result<(Costs, Option<String>)> {
+pub fn fitted(data: &Path) -> anyhow::Result<FittedCosts> {
     let observations = observations::read(data)?;
     let fit = fit(&observations.rows, &Start::default()).map_err(usage)?;
-    let costs = fit.costs();
-    let is_known = |cost: &str| match cost {
-        "tick" => costs.tick.is_some(),
-        cost => fit.estimate(&format!("{cost}_ns")).is_some(),
-    };
-    Ok((fit.costs(), undetermined_costs(is_known)))
+    let mut fitted = FittedCosts::from_fit(&fit);
+    fitted.warnings.extend(observations.contamination_warning());
+    Ok(fitted)
 }
 
 /// Turns an error of a fit into an error of the command line: exit code 2.
