@@ -282,6 +282,13 @@ impl Observer {
             warnings
                 .push("the kernel moved it to another CPU (did its CPU go offline?)".to_owned());
         }
+        if interruptions.other_cause_count > 0 {
+            warnings.push(format!(
+                "it had too many causes: {} of them are together in \"causes without room\" (use fewer --steps, or keep \
+                 programs that start many tasks off its CPU)",
+                interruptions.other_cause_count
+            ));
+        }
         Ok(RankSample {
             host: host_name(),
             cpu: self.settings.cpu,

@@ -8,6 +8,12 @@ use lab::noise::{
     AttributionParameters, Class, ContextName, Gap, IDLE, Mark, Part, kind_and_name, split,
 };
 
+/// Number of places for causes that no kernel event names. There are fewer: the parts that are no context, and the idle
+/// task.
+const UNNAMED_CAUSES_MAX: usize = 16;
+/// Number of named causes of a rank that have a place of their own. One more place is for all others together.
+const NAMED_CAUSES_MAX: usize = CAUSES_MAX - UNNAMED_CAUSES_MAX - 1;
+
 /// Splits interruptions by the kernel's marks, and collects them.
 pub(super) struct Interruptions<'a> {
     /// In the order of time. Empty without tracing.
@@ -17,6 +23,12 @@ pub(super) struct Interruptions<'a> {
     names: &'a [ContextName],
     positions: BTreeMap<Part, u16>,
     pub causes: Vec<Cause>,
+    /// Number of named causes that have a place of their own.
+    named_count: usize,
+    /// The place of all further named causes. `None` if all causes have a place of their own.
+    others: Option<u16>,
+    /// Number of causes that share the place `others`.
+    pub other_cause_count: u64,
     pub found: Vec<Interruption>,
     part_count: usize,
     /// Number of detours that found no room.
@@ -41,6 +53,9 @@ impl<'a> Interruptions<'a> {
             names,
             positions: BTreeMap::new(),
             causes: Vec::new(),
+            named_count: 0,
+            others: None,
+            other_cause_count: 0,
             found: Vec::new(),
             part_count: 0,
             lost: 0,
@@ -116,22 +131,41 @@ impl<'a> Interruptions<'a> {
         self.parts = parts;
     }
 
-    /// The position of a cause. Causes beyond the limit share the last one.
+    /// The position of a cause. Named causes beyond [`NAMED_CAUSES_MAX`] share one place.
     fn position(&mut self, part: Part) -> u16 {
         if let Some(position) = self.positions.get(&part) {
             return *position;
         }
+        let position = if self.is_named(part) && self.named_count == NAMED_CAUSES_MAX {
+            self.position_of_others()
+        } else {
+            self.add(part)
+        };
+        self.positions.insert(part, position);
+        position
+    }
+
+    /// The place that named causes without room share.
+    fn position_of_others(&mut self) -> u16 {
+        self.other_cause_count += 1;
+        let causes = &mut self.causes;
+        *self.others.get_or_insert_with(|| {
+            let (kind, name) = ("other".to_owned(), "causes without room".to_owned());
+            causes.push(Cause { is_named: true, kind, name });
+            (causes.len() - 1) as u16
+        })
+    }
+
+    /// Adds a cause with a place of its own, and returns the place.
+    fn add(&mut self, part: Part) -> u16 {
         let (kind, name) = kind_and_name(part, self.names).map_or_else(
             || ("remainder".to_owned(), "without a name".to_owned()),
             |(kind, name)| (kind.to_owned(), name),
         );
         let is_named = self.is_named(part);
-        if self.causes.len() < CAUSES_MAX {
-            self.causes.push(Cause { is_named, kind, name });
-        }
-        let position = (self.causes.len() - 1) as u16;
-        self.positions.insert(part, position);
-        position
+        self.named_count += usize::from(is_named);
+        self.causes.push(Cause { is_named, kind, name });
+        (self.causes.len() - 1) as u16
     }
 }
 
@@ -194,6 +228,28 @@ mod tests {
         found.part_count = PARTS_MAX;
         found.add_all(&STEPS, &[Gap { start_ns: 1_290, end_ns: 1_520 }]);
         assert_eq!((found.found.len(), found.lost, found.lost_activities), (0, 1, 1));
+    }
+
+    /// The last task with a place of its own is not blamed for tasks that come later.
+    #[test]
+    fn causes_without_room_share_a_place_that_names_none() {
+        let count = CAUSES_MAX as u32 + 5;
+        let names: Vec<ContextName> =
+            (0..count).map(|number| ContextName::Task(format!("task{number}"))).collect();
+        let mut found = Interruptions::new(Some(&[]), &names, AttributionParameters::default());
+        let positions: Vec<u16> =
+            (0..count).map(|number| found.position(Part::Context(number))).collect();
+        for (number, position) in positions.iter().enumerate() {
+            let Cause { is_named, kind, name } = &found.causes[usize::from(*position)];
+            let own_name = (number < NAMED_CAUSES_MAX).then(|| format!("task{number}"));
+            let expected = own_name.as_deref().unwrap_or("causes without room");
+            assert!(*is_named && name == expected, "{number}: {kind} {name}");
+        }
+        assert_eq!(found.other_cause_count, u64::from(count) - NAMED_CAUSES_MAX as u64);
+        // Time without a name stays without a name.
+        let entry = found.position(Part::Entry);
+        assert!(!found.causes[usize::from(entry)].is_named);
+        assert!(found.causes.len() <= CAUSES_MAX, "{}", found.causes.len());
     }
 
     #[test]
