@@ -43,7 +43,7 @@ pub fn keeps_up_with_rate(row: &Row<'_>) -> bool {
 }
 
 /// Whether all windows of a row are contaminated. Its figures then come from contaminated windows. Tables of early versions
-/// have no column `is_contaminated`: a row with as many contaminated windows as it uses may then be contaminated.
+/// lack column `is_contaminated`. Equal counts of contaminated and used windows then count as contamination.
 pub fn is_contaminated(row: &Row<'_>) -> bool {
     if let Value::Bool(is_contaminated) = row.get("is_contaminated") {
         return *is_contaminated;

@@ -48,8 +48,8 @@ impl Statistic {
             .map_or("", |(_, label)| label)
     }
 
-    /// The 95 % interval of this statistic of an answer's latency, ns. The figure alone if the closed form gave it with
-    /// exact costs.
+    /// The 95 % interval of this statistic of an answer's latency, ns. Both ends are the figure itself for a closed form
+    /// with exact costs.
     #[must_use]
     pub fn interval(self, answer: &Answer) -> IntervalEnds {
         answer.over_costs(|answer| self.interval_at_costs(answer))

@@ -24,7 +24,7 @@ impl Method {
     }
 }
 
-/// Whether a figure is within its limit, as far as the simulation and the costs can tell.
+/// Whether a figure is within its limit, judged by the error of the simulation and the intervals of the costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
     /// The whole 95 % interval is within the limit.
@@ -90,8 +90,8 @@ pub struct SimulatedIntervals {
 }
 
 impl Answer {
-    /// The interval of a figure, over the costs' intervals: contains `interval` of this answer, and of the answers at the
-    /// ends of the costs.
+    /// The interval of a figure over the costs' intervals: the hull of `interval` for this answer and for
+    /// [`Answer::at_cost_ends`].
     #[must_use]
     pub fn over_costs(&self, interval: impl Fn(&Answer) -> IntervalEnds) -> IntervalEnds {
         self.at_cost_ends.iter().map(&interval).fold(interval(self), IntervalEnds::hull)

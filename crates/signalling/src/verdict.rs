@@ -317,8 +317,7 @@ mod tests {
         assert!(contained >= 17, "{contained} of 20 intervals contain the percentile");
     }
 
-    /// By the closed form, an event takes 5.3 us at 10,000 events/s, from 2.6 us to 10.9 us over the costs. A bound or
-    /// budget in these intervals is undecided.
+    /// The closed form (M/D/1) gives a latency of 5.1 us at 10,000 events/s, and 2.5 us to 10.6 us over the costs.
     #[test]
     fn costs_with_intervals_decide_only_what_holds_at_both_ends() {
         let simulation = simulated("interrupt", 10_000, 20_000, 1);

@@ -114,7 +114,7 @@ impl AdvicePlan<'_> {
     }
 }
 
-/// The remedy for an undecided limit. `has_cost_intervals`: the costs are known only within intervals.
+/// The remedy for an undecided limit. `has_cost_intervals`: fitted costs have intervals.
 #[must_use]
 pub fn undecided_remedy(has_cost_intervals: bool) -> &'static str {
     if has_cost_intervals {

@@ -130,7 +130,6 @@ type ValueAndInterval = (f64, Option<(f64, f64)>);
 const FITTED_COSTS: [&str; 6] = ["interrupt", "tick", "event", "yield", "wake", "fixed"];
 
 impl FittedCosts {
-    /// The costs of a fit.
     #[must_use]
     pub fn from_fit(fit: &Fit) -> FittedCosts {
         let estimate = |cost: &str| {
@@ -185,7 +184,7 @@ fn costs_at(costs: &Costs, value_ns: impl Fn(&str) -> Option<f64>) -> Costs {
 }
 
 /// The costs of a run with table `costs`, such as a run of `signal fit`. The costs of an interrupt and of an event are
-/// required; the others have defaults. The warnings include those of the run about contaminated rows.
+/// required; the others have defaults. The warnings include the run's warnings of contaminated rows.
 ///
 /// Fails if the table lacks a cost, or the costs are out of range.
 pub fn costs_of_run(run: &Run) -> Result<FittedCosts, String> {

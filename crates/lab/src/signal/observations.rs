@@ -233,8 +233,8 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
     Ok(Observations { rows, ignored: Vec::new(), contaminated_count })
 }
 
-/// Whether a row of a run has only contaminated windows. Tables of early versions have no column `is_contaminated`: a row
-/// with as many contaminated windows as it uses is then left out, too.
+/// Whether a row of a run has only contaminated windows. Tables of early versions lack column `is_contaminated`. Equal
+/// counts of contaminated and used windows then count as contamination.
 fn is_contaminated(table: &Table, cells: &[Value]) -> bool {
     let count = |column| match table.get(cells, column) {
         Some(Value::Uint(count)) => Some(*count),
@@ -355,7 +355,7 @@ mod tests {
             cells.into_iter().chain(flag.map(Value::Bool)).collect()
         };
         let flag = || Some(Column::new("is_contaminated", Kind::Bool, ""));
-        // Of four windows, two are contaminated and left out.
+        // Two of four windows are contaminated and left out.
         let rows = vec![row(1e3, [2, 2], Some(false)), row(2e3, [4, 4], Some(true))];
         let read = of_run(&run_of(columns(flag()), rows)).unwrap();
         let rates: Vec<f64> = read.rows.iter().map(|row| row.rate_hz).collect();

@@ -377,8 +377,7 @@ impl RoundTripWindow {
         self.sent.saturating_sub(self.round_trip.count)
     }
 
-    /// Requests that were lost: those without an answer, less those that a receiver which keeps up leaves under way at the
-    /// end of the window.
+    /// Number of lost requests: the unanswered requests minus [`Self::under_way_without_overload`].
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.unanswered().saturating_sub(self.under_way_without_overload().ceil() as u64)

@@ -243,8 +243,7 @@ fn in_linux(scheme: Scheme) -> Scheme {
     equivalent(scheme).map_or(scheme, |equivalent| equivalent.scheme)
 }
 
-/// Checks that all limits of a scheme that is to be set are decided. `has_cost_intervals`: the costs are known only within
-/// intervals.
+/// Checks that all limits of a scheme that is to be set are decided. `has_cost_intervals`: fitted costs have intervals.
 ///
 /// Fails with [`NothingSet`] if a limit is undecided.
 fn check_decided(verdict: &Verdict, has_cost_intervals: bool) -> anyhow::Result<()> {

@@ -273,7 +273,7 @@ impl Latency {
     }
 }
 
-/// What the latencies of a row with losses are, for a warning.
+/// Explains the latencies of a row with losses in a warning.
 pub(super) const LATENCY_WITH_LOSSES: &str = "the mean is that of the others; the quantiles count lost ones as later than all others, and are absent where \
      that leaves no figure, as is the maximum";
 

@@ -262,8 +262,8 @@ fn overload_warnings(points: &[Point<'_>]) -> Vec<String> {
     overloaded_points(points).into_iter().filter_map(warning).collect()
 }
 
-/// A warning for each scheme and load with points that lose events and are not overloaded. It has the share of the lowest
-/// of their rates.
+/// A warning for each scheme and load with points that lose events and are not overloaded. The warning states the lost
+/// share at the lowest rate.
 fn loss_warnings(points: &[Point<'_>]) -> Vec<String> {
     let losing: Vec<(&Point<'_>, f64)> = points
         .iter()

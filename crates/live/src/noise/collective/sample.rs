@@ -8,8 +8,7 @@ use lab::noise::{
     AttributionParameters, Class, ContextName, Gap, IDLE, Mark, Part, kind_and_name, split,
 };
 
-/// Number of places for causes that no kernel event names. There are fewer: the parts that are no context, and the idle
-/// task.
+/// Number of places for causes that no kernel event names: the idle task, and parts that are no context. These are fewer.
 const UNNAMED_CAUSES_MAX: usize = 16;
 /// Number of named causes of a rank that have a place of their own. One more place is for all others together.
 const NAMED_CAUSES_MAX: usize = CAUSES_MAX - UNNAMED_CAUSES_MAX - 1;
