@@ -302,7 +302,7 @@ mod tests {
     }
 
     /// A run of `signal fit` with table `costs`: cost, value, and interval, ns.
-    fn fit_run(rows: &[(&str, f64, Option<(f64, f64)>)]) -> Run {
+    fn fit_run(rows: &[(&str, ValueAndInterval)]) -> Run {
         let real = |name: &str| Column::new(name, Kind::Real, "Number.");
         let columns = vec![
             Column::new("cost", Kind::Text, "Text."),
@@ -311,7 +311,7 @@ mod tests {
             real("ci95_high_ns"),
         ];
         let mut table = Table::new("costs", "Costs.", columns);
-        for (cost, value_ns, interval_ns) in rows {
+        for (cost, (value_ns, interval_ns)) in rows {
             let end = |end: Option<f64>| end.map_or(Value::Absent, Value::Real);
             table.push(vec![
                 (*cost).into(),
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn costs_of_a_fit_have_their_intervals() {
         let run = fit_run(&[
-            ("interrupt", 0.0, None),
-            ("event", 41_300.0, Some((0.0, 98_000.0))),
-            ("fixed", 22_200_000.0, Some((5_080_000.0, 39_400_000.0))),
-            ("poll", 100.0, None),
+            ("interrupt", (0.0, None)),
+            ("event", (41_300.0, Some((0.0, 98_000.0)))),
+            ("fixed", (22_200_000.0, Some((5_080_000.0, 39_400_000.0)))),
+            ("poll", (100.0, None)),
         ]);
         let FittedCosts { costs, ends, warnings } = costs_of_run(&run).unwrap();
         let costs_of =
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_warning_about_contaminated_rows_comes_with_the_costs() {
         let interval = Some((1.0, 2.0));
-        let mut run = fit_run(&[("interrupt", 1.5, interval), ("event", 1.5, interval)]);
+        let mut run = fit_run(&[("interrupt", (1.5, interval)), ("event", (1.5, interval))]);
         run.warnings
             .push(format!("9 of 9 rows of table rates {}", keys::ONLY_CONTAMINATED_WINDOWS));
         let warnings = costs_of_run(&run).unwrap().warnings;
