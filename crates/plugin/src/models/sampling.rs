@@ -16,15 +16,15 @@ use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
 /// Fraction bits of a rate. A rate is a fixed-point number of cycles per used issue slot.
 const RATE_SHIFT: u32 = 16;
-/// A unit moves a rate by `1 / 2^RATE_WEIGHT_SHIFT` of its difference to the unit's own rate.
-const RATE_WEIGHT_SHIFT: i64 = 3;
+/// A rate follows from the issue slots of about `2^RATE_WEIGHT_SHIFT` units, the latest with the largest weight.
+const RATE_WEIGHT_SHIFT: u32 = 3;
 /// Between units, the clock takes `1 / 2^OVERLAP_SHIFT` of the latencies of memory accesses, because accesses overlap.
 /// The estimated rate absorbs the error of this constant. Without it, no time would pass while a program waits.
 const OVERLAP_SHIFT: u32 = 2;
 /// The least rate: no core has more than 16 issue slots per cycle.
 const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
-/// How many issue slots a unit must have used in a mode before it changes the rate of that mode.
-const RATE_SLOTS_MIN: u64 = 100;
+/// The weight of the rate that a mode has before its first unit, in issue slots.
+const FIRST_RATE_SLOTS: u64 = 500;
 
 /// The instruction of a vCPU, by its count, from which on a unit and its warming execute in detail.
 fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> Instructions {
@@ -97,9 +97,6 @@ struct Part {
     waited_cycles: u64,
 }
 
-/// Like [`RATE_SLOTS_MIN`], for the first unit of a mode.
-const FIRST_RATE_SLOTS_MIN: u64 = 500;
-
 /// In [`Scope::Kernel`], how many user instructions after kernel mode are executed in detail. They wait for code and
 /// data that the kernel has evicted, so the rate of user mode does not describe them.
 const AFTER_KERNEL: Instructions = Instructions(500);
@@ -144,6 +141,8 @@ pub(crate) struct Sampler {
     ended_parts: Vec<UnitPart>,
     /// Cycles per used issue slot by mode, without the time of overlapping waits. Fixed point: see [`RATE_SHIFT`].
     rates: [u64; 2],
+    /// The weight of each rate, in issue slots.
+    rate_slots: [u64; 2],
     /// Whether no unit has set the rate of each mode yet. A mode is executed in detail until a unit sets its rate.
     lacks_rate: [bool; 2],
     /// The fraction of a cycle that the last estimate has left over, as fixed point.
@@ -169,6 +168,7 @@ impl Sampler {
             waited_cycles: 0,
             ended_parts: Vec::new(),
             rates: [1 << RATE_SHIFT; 2],
+            rate_slots: [FIRST_RATE_SLOTS; 2],
             lacks_rate: [false; 2],
             cycle_fraction: 0,
         }
@@ -343,27 +343,42 @@ impl Sampler {
 
     /// Adapts the rates to the measured unit. `follows_kernel`: the unit has user instructions that directly follow
     /// kernel mode. Such instructions are never estimated, so the user rate ignores the unit.
+    ///
+    /// A unit counts by the slots that it has of a mode. Short pieces of kernel mode are often the first instructions
+    /// after an entry, which find cold caches: with the weight of long pieces, they would make the rate too high.
     fn adapt_rates(&mut self, follows_kernel: bool) {
-        for (mode, rate) in self.rates.iter_mut().enumerate().skip(usize::from(follows_kernel)) {
-            let is_user =
-                |code: u64| matches!(KernelContext::from_code(code), Some(KernelContext::User(_)));
-            let parts_of_mode = self.parts.iter().filter(|part| is_user(part.code) == (mode == 0));
-            let (mut cycles, mut slots) = (0_u64, 0);
-            for part in parts_of_mode {
-                let waited = part.waited_cycles >> OVERLAP_SHIFT;
-                cycles += part.counts[CYCLES].saturating_sub(waited);
-                slots += part.slots;
+        let unit_slots: u64 = self.parts.iter().map(|part| part.slots).sum();
+        // The edge of a region can cut a unit.
+        let rate_slots_max = unit_slots.max(self.sampling.unit) << RATE_WEIGHT_SHIFT;
+        for mode in usize::from(follows_kernel)..self.rates.len() {
+            let (cycles, slots) = self.measured_in(mode);
+            if self.lacks_rate[mode] {
+                if slots < FIRST_RATE_SLOTS {
+                    continue;
+                }
+                self.lacks_rate[mode] = false;
+                self.rate_slots[mode] = 0;
             }
-            let slots_min =
-                if self.lacks_rate[mode] { FIRST_RATE_SLOTS_MIN } else { RATE_SLOTS_MIN };
-            if slots >= slots_min {
-                let unit_rate = ((cycles << RATE_SHIFT) / slots).cast_signed();
-                let lacks_rate = std::mem::take(&mut self.lacks_rate[mode]);
-                let weight_shift = if lacks_rate { 0 } else { RATE_WEIGHT_SHIFT };
-                let difference = unit_rate - rate.cast_signed();
-                *rate = rate.saturating_add_signed(difference >> weight_shift).max(RATE_MIN);
+            let rate_slots = (self.rate_slots[mode] + slots).min(rate_slots_max);
+            if slots > 0 {
+                let rate = self.rates[mode];
+                let excess = (cycles << RATE_SHIFT).cast_signed() - (rate * slots).cast_signed();
+                let step = excess / rate_slots.cast_signed();
+                self.rates[mode] = rate.saturating_add_signed(step).max(RATE_MIN);
+                self.rate_slots[mode] = rate_slots;
             }
         }
+    }
+
+    /// The cycles of the measured unit in a mode, without the time of overlapping waits, and its issue slots.
+    fn measured_in(&self, mode: usize) -> (u64, u64) {
+        let is_user =
+            |code: u64| matches!(KernelContext::from_code(code), Some(KernelContext::User(_)));
+        let parts = self.parts.iter().filter(|part| is_user(part.code) == (mode != KERNEL));
+        parts.fold((0, 0), |(cycles, slots), part| {
+            let waited = part.waited_cycles >> OVERLAP_SHIFT;
+            (cycles + part.counts[CYCLES].saturating_sub(waited), slots + part.slots)
+        })
     }
 }
 
@@ -419,6 +434,45 @@ mod tests {
         assert_eq!(in_detail, 140 * 5 * 3);
         assert!(!sampler.choose_detail(VirtualAddress(u64::MAX), Instructions(5)));
         assert_eq!(sampler.estimate(100, 0, VirtualAddress(u64::MAX)), 300);
+    }
+
+    /// Measures a unit of `parts`: code of the context, issue slots, cycles.
+    fn measure_unit(sampler: &mut Sampler, parts: &[(u64, u64, u64)]) {
+        for &(code, slots, cycles) in parts {
+            let mut counts = [0; COUNTERS];
+            counts[CYCLES] = cycles;
+            sampler.parts.push(Part { code, counts, slots, waited_cycles: 0 });
+        }
+        sampler.adapt_rates(false);
+        sampler.parts.clear();
+    }
+
+    #[test]
+    fn a_rate_is_the_ratio_of_all_cycles_and_slots_and_not_the_mean_of_the_units_ratios() {
+        let sampling = Sampling { period: 10_000, unit: 1_000, ..SAMPLING };
+        let mut sampler = Sampler::new(sampling, 0);
+        let (user, kernel) = (KernelContext::User(7).code(), KernelContext::Syscall(1).code());
+        let mut mean_rate = 0.0;
+        for unit in 0..400 {
+            // Short pieces of kernel mode take 6 cycles per slot, and long ones 2.
+            measure_unit(&mut sampler, &[(kernel, 100, 600), (user, 900, 900)]);
+            measure_unit(&mut sampler, &[(kernel, 900, 1_800), (user, 100, 100)]);
+            if unit >= 300 {
+                mean_rate += sampler.rates[KERNEL] as f64 / f64::from(1 << RATE_SHIFT) / 100.0;
+            }
+        }
+        let ratio_of_sums = f64::from(600 + 1_800) / f64::from(100 + 900);
+        assert!((mean_rate / ratio_of_sums - 1.0).abs() < 0.05, "{mean_rate}");
+    }
+
+    #[test]
+    fn the_rate_before_the_first_unit_weighs_less_than_a_unit() {
+        let sampling = Sampling { period: 10_000, unit: 1_000, ..SAMPLING };
+        let mut sampler = Sampler::new(sampling, 0);
+        let kernel = KernelContext::Syscall(1).code();
+        measure_unit(&mut sampler, &[(kernel, 1_500, 6_000)]);
+        // 500 slots of 1 cycle, and 1,500 of 4.
+        assert_eq!(sampler.estimate(100, 0, VirtualAddress(u64::MAX)), 325);
     }
 
     #[test]
