@@ -106,12 +106,13 @@ impl LogLinear {
     /// [`VALUE_LIMIT`] or more.
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
-        let (low, high) = self.bucket_of(self.rank_of(per_100k)?)?;
+        let (low, high) = self.bucket_of(self.quantile_rank(per_100k)?)?;
         (high < VALUE_LIMIT - 1).then_some(low + (high - low) / 2)
     }
 
-    /// The rank of a quantile, from 1. `None` if there are too few values for it.
-    fn rank_of(&self, per_100k: u32) -> Option<u64> {
+    /// The rank of a quantile among the sorted values, from 1. `None` if there are too few values for it.
+    #[must_use]
+    pub fn quantile_rank(&self, per_100k: u32) -> Option<u64> {
         let total = self.total();
         if total == 0 || per_100k == 0 || per_100k > 100_000 {
             return None;
@@ -127,7 +128,7 @@ impl LogLinear {
     /// interval includes the whole buckets at both ends. An end that the values do not bound is `None`.
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
-        if self.rank_of(per_100k).is_none() {
+        if self.quantile_rank(per_100k).is_none() {
             return (None, None);
         }
         let (low, high) = quantile_ranks_95(self.total(), per_100k);
@@ -147,7 +148,8 @@ impl LogLinear {
     ) -> (Option<u64>, Option<u64>) {
         let total = self.total();
         let student_quantile = t_quantile(inflation.degrees_of_freedom as f64, tail);
-        let (Some(student_quantile), Some(_)) = (student_quantile, self.rank_of(per_100k)) else {
+        let (Some(student_quantile), Some(_)) = (student_quantile, self.quantile_rank(per_100k))
+        else {
             return (None, None);
         };
         // The inflation is only an estimate, so the interval must be wider: Student's quantile replaces the normal one.

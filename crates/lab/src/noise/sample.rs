@@ -3,6 +3,7 @@
 use attribution::{Context, ContextKind};
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
+use stats::interval::quantile_ranks_95;
 
 use super::ledger::GapLedger;
 use super::loops::Loop;
@@ -327,6 +328,59 @@ impl Fixed {
             self.first.push(quantum);
         }
     }
+
+    /// The minimum time of a quantum, ns. `None` without quanta.
+    #[must_use]
+    pub fn min_ns(&self) -> Option<u64> {
+        self.least_ns.iter().min().copied()
+    }
+
+    /// The quantile of the times at `per_100k` of 100,000, ns. Exact if all quanta are stored one by one. Otherwise it is
+    /// within 1/32, and neither below the shortest nor above the longest time. `None` with too few quanta.
+    #[must_use]
+    pub fn quantile(&self, per_100k: u32) -> Option<u64> {
+        let rank = self.times.histogram.quantile_rank(per_100k)?;
+        match self.sorted_times_ns() {
+            Some(times_ns) => time_of_rank(&times_ns, rank),
+            None => self.times.quantile(per_100k).map(|ns| self.at_least_min(ns)),
+        }
+    }
+
+    /// The 95 % interval of [`Fixed::quantile`], from the order of the times alone. An end that the times do not bound is
+    /// `None`.
+    #[must_use]
+    pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
+        let Some(times_ns) = self.sorted_times_ns() else {
+            let (low_ns, high_ns) = self.times.quantile_interval(per_100k);
+            return (low_ns.map(|ns| self.at_least_min(ns)), high_ns);
+        };
+        if self.times.histogram.quantile_rank(per_100k).is_none() {
+            return (None, None);
+        }
+        let (low, high) = quantile_ranks_95(self.times.count, per_100k);
+        let time_ns = |rank: Option<u64>| time_of_rank(&times_ns, rank?);
+        (time_ns(low), time_ns(high))
+    }
+
+    /// The times of all quanta in ascending order, ns. `None` if some quanta are not stored one by one.
+    fn sorted_times_ns(&self) -> Option<Vec<u64>> {
+        if self.first.len() as u64 != self.times.count {
+            return None;
+        }
+        let mut times_ns: Vec<u64> = self.first.iter().map(|quantum| quantum.time_ns).collect();
+        times_ns.sort_unstable();
+        Some(times_ns)
+    }
+
+    /// A time from the histogram, or the minimum time if the histogram's bucket reaches below it.
+    fn at_least_min(&self, time_ns: u64) -> u64 {
+        time_ns.max(self.min_ns().unwrap_or(0))
+    }
+}
+
+/// The time of a rank, from 1, among sorted times.
+fn time_of_rank(times_ns: &[u64], rank: u64) -> Option<u64> {
+    times_ns.get(usize::try_from(rank).ok()?.checked_sub(1)?).copied()
 }
 
 impl Slots {
@@ -387,6 +441,33 @@ mod tests {
         let cpus = vec![CpuNoise::new(0, 1_900, 50, slots()), CpuNoise::new(1, 23, 50, slots())];
         assert_eq!(NoiseSample::in_exact_clock(Loop::Ftq, cpus).opened_ns(), 23);
         assert_eq!(NoiseSample::in_exact_clock(Loop::Ftq, vec![]).opened_ns(), 0);
+    }
+
+    fn fixed_of(times_ns: impl IntoIterator<Item = u64>) -> Fixed {
+        let mut fixed = Fixed::default();
+        for (start_ns, time_ns) in (0..).zip(times_ns) {
+            fixed.add(Quantum::untraced(start_ns, time_ns), 100);
+        }
+        fixed
+    }
+
+    #[test]
+    fn quantiles_of_quanta_that_are_stored_one_by_one_are_exact() {
+        // The buckets of these times are 4,096 ns wide.
+        let slow_ns = [100_000, 100_004, 101_217, 104_373];
+        let fixed = fixed_of((99_997..100_000).cycle().take(76).chain(slow_ns));
+        assert_eq!((fixed.quantile(50_000), fixed.quantile(99_000)), (Some(99_998), None));
+        assert_eq!(fixed.quantile(90_000), Some(99_999));
+        assert_eq!(fixed.quantile(98_000), Some(101_217));
+        assert_eq!(fixed.quantile_interval(50_000), (Some(99_998), Some(99_998)));
+        assert_eq!(fixed.quantile_interval(99_000), (None, None));
+    }
+
+    #[test]
+    fn quantiles_from_the_histogram_are_not_below_the_shortest_quantum() {
+        let fixed = fixed_of(std::iter::repeat_n(101_000, QUANTA_MAX + 1));
+        assert_eq!(fixed.quantile(50_000), Some(101_000));
+        assert_eq!(fixed.quantile_interval(50_000), (Some(101_000), Some(101_000)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use record::{Columns, Format, Table, column};
 
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
 use super::{cpu_column, ended_by, ended_by_column, quanta_rows};
-use crate::quantiles::{interval_link, p50_p99_interval_columns};
+use crate::quantiles::{interval_columns, interval_link};
 
 /// A row of table `fwq`: the quanta of fixed work on one CPU.
 struct Quanta<'a> {
@@ -14,14 +14,9 @@ struct Quanta<'a> {
 }
 
 impl Quanta<'_> {
-    /// The shortest quantum, ns. `None` without quanta.
-    fn min_ns(&self) -> Option<u64> {
-        self.fixed.least_ns.iter().min().copied()
-    }
-
     /// The mean time of a quantum over the shortest time, minus 1. `None` without quanta, or if the shortest time is 0.
     fn slowdown_ratio(&self) -> Option<f64> {
-        let min_ns = self.min_ns().filter(|min_ns| *min_ns > 0)?;
+        let min_ns = self.fixed.min_ns().filter(|min_ns| *min_ns > 0)?;
         Some(self.fixed.times.mean()? / min_ns as f64 - 1.0)
     }
 }
@@ -29,6 +24,8 @@ impl Quanta<'_> {
 /// Table `fwq`: one row per CPU and window of the loop `fwq`.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
     let us_column = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let exactness =
+        "exact if table fwq_quanta has all quanta of the CPU, and otherwise within 1/16";
     let columns = Columns::all([
         cpu_column(100).of(|row: &Quanta<'_>| row.cpu.cpu),
         column("traced", "Whether irqlab traced the kernel's events in the window.")
@@ -43,7 +40,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
             .uint(|row: &Quanta<'_>| row.fixed.times.count),
         us_column("min_ns", "Shortest duration of a quantum, without interference; exact.")
             .priority(80)
-            .uint(|row: &Quanta<'_>| row.min_ns()),
+            .uint(|row: &Quanta<'_>| row.fixed.min_ns()),
         us_column("mean_ns", "Mean duration of a quantum.")
             .title("mean ± ci95")
             .plus_minus("mean_ci95_ns")
@@ -55,12 +52,12 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         )
         .detail()
         .real(|row: &Quanta<'_>| row.fixed.times.interval().map(|interval| interval.half_width)),
-        us_column("p50_ns", "Median duration; exact within 1/16.")
+        us_column("p50_ns", &format!("Median duration; {exactness}."))
             .interval(interval_link("p50_ns"))
-            .uint(|row: &Quanta<'_>| row.fixed.times.quantile(50_000)),
-        us_column("p99_ns", "99th percentile of the durations; exact within 1/16.")
+            .uint(|row: &Quanta<'_>| row.fixed.quantile(50_000)),
+        us_column("p99_ns", &format!("99th percentile of the durations; {exactness}."))
             .interval(interval_link("p99_ns"))
-            .uint(|row: &Quanta<'_>| row.fixed.times.quantile(99_000)),
+            .uint(|row: &Quanta<'_>| row.fixed.quantile(99_000)),
         us_column("max_ns", "Longest duration; exact.").priority(85).uint(|row: &Quanta<'_>| {
             (row.fixed.times.count > 0).then_some(row.fixed.times.peak.value)
         }),
@@ -80,7 +77,8 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("lost_record_count", "Quanta that were dropped because the buffer was full.")
             .detail()
             .uint(|row: &Quanta<'_>| row.cpu.lost_records),
-        p50_p99_interval_columns(["p50_ns", "p99_ns"]).of_ref(|row: &Quanta<'_>| &row.fixed.times),
+        interval_columns("p50_ns").of(|row: &Quanta<'_>| row.fixed.quantile_interval(50_000)),
+        interval_columns("p99_ns").of(|row: &Quanta<'_>| row.fixed.quantile_interval(99_000)),
     ]);
     let rows = samples.iter().flat_map(|sample| {
         sample.cpus.iter().filter_map(move |cpu| match &cpu.result {
