@@ -21,7 +21,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
 use sim::noise::{SimNoise, SimNoiseSettings};
-use sim::watch::{StopRule, Until, Watch};
+use sim::watch::{StopRule, Until, User, Watch};
 
 use super::{noise_collective, noise_scale};
 use crate::console::{self, Redraw};
@@ -408,6 +408,13 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let user = args.user_mode.choose(model.as_ref(), UserMode::Detailed)?;
+    if user == User::Sampled && args.loops() != [Loop::Detour] {
+        bail!(Usage(
+            "--user-mode sampled estimates the time of user mode, and the drift of the estimate would look like noise of \
+             the loops fwq and ftq; give --loop detour"
+                .to_owned()
+        ));
+    }
     let open = OpenRun::new("noise", &args.results)?;
     let until = args.until().map(|rule| until(args, rule));
     let watch = Watch { transitions: true, user, until, ..args.simulated.watch(model) };

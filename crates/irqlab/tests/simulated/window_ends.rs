@@ -155,6 +155,9 @@ fn rules_for_windows_and_samples_that_cannot_hold_are_refused() {
         ("handlers --on sim:r4400-1994 --user-mode sampled", "--user-mode sampled needs a model"),
         ("handlers --on sim:zen3 --misses --user-mode sampled", "cannot be combined"),
         ("noise --on sim --user-mode sampled", "--user-mode sampled needs a model"),
+        ("noise --on sim:zen3 --user-mode sampled", "give --loop detour"),
+        ("noise --on sim:zen3 --loop detour,fwq --user-mode sampled", "give --loop detour"),
+        ("noise --on sim:zen3 --loop ftq --user-mode sampled", "give --loop detour"),
     ] {
         check_refused(&line.split_whitespace().collect::<Vec<_>>(), says);
     }
