@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use record::{Columns, RowFilter, Table, TableDisplay, column};
-use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
+use record::{Absence, Columns, RowFilter, Table, TableDisplay, column};
+use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, MASK_DETAILED_CYCLES, TIME, name};
 use sim::{Accounting, ContextUse, CpuUse, KernelContext};
 
 use crate::REPETITIONS_COUNT;
@@ -142,6 +142,27 @@ fn model_counters(accounting: &Accounting) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Returns the columns that the table of a sampled run lacks. A run of level `ooo` has them.
+#[must_use]
+pub fn absences(accounting: &Accounting) -> Vec<Absence> {
+    if !accounting.is_sampled {
+        return Vec::new();
+    }
+    let absent_columns = |counter: usize| {
+        let reason = match counter {
+            CYCLES => {
+                "the core executed only samples in detail; table sampled_cycles has estimates"
+            }
+            _ => "the core executed only samples in detail; --detail ooo counts them",
+        };
+        let columns =
+            name(counter).map(|name| [format!("self_{name}"), format!("inclusive_{name}")]);
+        columns.into_iter().flatten().map(move |column| Absence::new("contexts", column, reason))
+    };
+    let is_absent = |counter: &usize| (MASK_DETAILED_CYCLES | 1 << CYCLES) & (1 << counter) != 0;
+    (0..COUNTERS).filter(is_absent).flat_map(absent_columns).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use record::Value;
@@ -185,6 +206,23 @@ mod tests {
         assert_eq!(modes, [Some("user"), Some("idle"), Some("kernel"), None]);
         let name = |number| Accounting::default().name_of(KernelContext::Syscall(number));
         assert_eq!([name(59), name(9_999)], ["syscall execve", "syscall 9999"]);
+    }
+
+    #[test]
+    fn a_sampled_run_names_the_columns_that_it_lacks() {
+        let everything = Accounting { counters: (1 << COUNTERS) - 1, ..Accounting::default() };
+        assert_eq!(absences(&everything), []);
+        let counters = everything.counters & !MASK_DETAILED_CYCLES;
+        let sampled = Accounting { counters, is_sampled: true, ..Accounting::default() };
+        let columns_of = |accounting: &Accounting| -> Vec<String> {
+            table(accounting).columns.iter().map(|column| column.name.clone()).collect()
+        };
+        let present = columns_of(&sampled);
+        let mut missing = columns_of(&everything);
+        missing.retain(|column| !present.contains(column));
+        let named: Vec<String> =
+            absences(&sampled).into_iter().map(|absence| absence.what).collect();
+        assert_eq!((named.len(), named), (18, missing));
     }
 
     #[test]

@@ -88,9 +88,28 @@ pub fn table(accounting: &Accounting) -> Option<Table> {
     Some(columns.table("sampled_cycles", doc, rows).displayed(display))
 }
 
+/// Returns a warning if the intervals of the table do not describe other executions of the same command.
+#[must_use]
+pub fn warning(accounting: &Accounting) -> Option<String> {
+    (accounting.is_sampled && accounting.cpus > 1).then(|| {
+        "sampled_cycles: with several vCPUs, the intervals describe this execution only; estimated times order the vCPUs \
+         differently from --detail ooo, whose cycles were in 86 % of the intervals, not in 95 %"
+            .to_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_of_several_vcpus_has_a_warning() {
+        let warning_with = |cpus: u32, is_sampled: bool| {
+            warning(&Accounting { cpus, is_sampled, ..Accounting::default() })
+        };
+        assert!(warning_with(2, true).is_some_and(|text| text.contains("this execution only")));
+        assert_eq!((warning_with(1, true), warning_with(2, false)), (None, None));
+    }
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {

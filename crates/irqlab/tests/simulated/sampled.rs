@@ -96,6 +96,8 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
         let column = format!("self_{counter}_cycles");
         assert!(rows(&unsampled, "contexts")[0].get(&column).is_some(), "{column}");
         assert!(rows(&first, "contexts")[0].get(&column).is_none(), "{column}");
+        let absent = first["absent"].as_array().expect("absences");
+        assert!(absent.iter().any(|absence| absence["what"] == column.as_str()), "{absent:?}");
     }
 
     // A sample that is too coarse is taken again.

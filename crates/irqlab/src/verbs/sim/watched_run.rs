@@ -22,7 +22,7 @@ pub fn watched_run(
     start: &Start,
     account: &Accounting,
 ) -> Run {
-    let absent = kernel_files.absences(watch, "contexts");
+    let absent = [kernel_files.absences(watch, "contexts"), contexts::absences(account)].concat();
     let mut cpu_warnings = CpuWarnings::default();
     for (number, region) in (1..).zip(&account.regions) {
         let label =
@@ -32,6 +32,10 @@ pub fn watched_run(
     }
     let mut observer = Map::new();
     observer.insert("instructions".into(), json!(account.instructions));
+    let sampling_warning = sampled::warning(account).into_iter().collect();
+    let warnings =
+        [cpu_warnings.lines(), sampling_warning, account.notices.clone(), account.broken.clone()]
+            .concat();
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "boot".to_owned(),
@@ -43,7 +47,7 @@ pub fn watched_run(
         host: simulated_host(machine, watch.model.as_ref()),
         settings: settings(qemu, machine, watch, start),
         observer,
-        warnings: [cpu_warnings.lines(), account.notices.clone(), account.broken.clone()].concat(),
+        warnings,
         absent,
         tables: sampled::table(account).into_iter().chain([contexts::table(account)]).collect(),
     }
