@@ -256,6 +256,7 @@ fn a_contended_lock_is_found_by_name() {
     let arguments =
         ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--locks", "--", &line];
     let run = workspace.run(&arguments).assert_code(0).json();
+    assert_eq!(run["settings"]["locks"], true);
     closes(&run);
     let contended = |row: &&Json| uint(row, "contended_count") > 10;
     let found: Vec<&Json> = rows(&run, "locks").iter().filter(contended).collect();
