@@ -244,7 +244,7 @@ mod tests {
             decoder.read(&bytes, |_, _| panic!("a waker is no mark"));
         }
         let waker = Waker { at_ns: 900, cpu: 0, task: 0, pid: 77, context: None };
-        let timer = Waker { at_ns: 700, cpu: 0, task: 2, pid: 0, context: Some(1) };
+        let timer = Waker { at_ns: 700, cpu: 0, task: 1, pid: 0, context: Some(2) };
         assert_eq!(decoder.chains[0], (1, vec![waker, timer]));
         let lengths: Vec<usize> = decoder.chains.iter().map(|(_, chain)| chain.len()).collect();
         assert_eq!(lengths, [2, 1, 1, 1]);
