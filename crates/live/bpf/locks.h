@@ -190,11 +190,13 @@ static __always_inline void start_wait(struct lock_waits *waits, struct lock_cpu
 	struct lock_wait *wait;
 
 	if (position && flags & LCB_F_MUTEX) {
-		/* The wait goes on: it spins at first, and then sleeps. */
+		/* The wait goes on: it spins and sleeps in turn. If it spins twice in a row, its end was not seen. */
 		wait = wait_at(waits, position - 1);
-		end_phase(wait, now_ns);
-		wait->spins = flags & LCB_F_SPIN;
-		return;
+		if (!wait->spins || !(flags & LCB_F_SPIN)) {
+			end_phase(wait, now_ns);
+			wait->spins = flags & LCB_F_SPIN;
+			return;
+		}
 	}
 	if (position) {
 		/* The end of an earlier wait was not seen, nor those of the waits inside it. */

@@ -77,7 +77,9 @@ fn each_planted_call_is_joined_to_its_run() {
         .filter(|row| row["name"] == "call_function_single" && row["cpu"] == "all")
         .map(|row| uint(row, "count"))
         .sum();
-    assert!(interrupts.abs_diff(handled) <= 1, "{interrupts} sent, {handled} handled");
+    // One may be sent before the window, and interrupts that are sent while one is pending merge.
+    assert!(handled <= interrupts + 1, "{interrupts} sent, {handled} handled");
+    assert!(handled * 100 >= interrupts * 95, "{interrupts} sent, {handled} handled");
 }
 
 /// Without a model, the guest does the same with the option: all other tables stay as they are.

@@ -177,7 +177,7 @@ pub struct Pair<'a> {
     /// quantile whose table has no figures of the window's sections, for a mean whose table has neither degrees of
     /// freedom nor drift, and for a mean of a row in either run that says so.
     pub assumes_independence: bool,
-    /// See [`waits_for_the_scheduler`].
+    /// Whether the row is the delay of work items, which end when the scheduler runs a worker thread.
     pub waits_for_the_scheduler: bool,
     /// Whether a figure is an estimate, though its run is repeatable: it follows from a sample or from random numbers.
     pub is_estimate: bool,

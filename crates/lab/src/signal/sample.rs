@@ -377,7 +377,7 @@ impl RoundTripWindow {
         self.sent.saturating_sub(self.round_trip.count)
     }
 
-    /// Number of lost requests: the unanswered requests minus [`Self::under_way_without_overload`].
+    /// Number of lost requests: the unanswered requests minus those under way at the end of a window without overload.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.unanswered().saturating_sub(self.under_way_without_overload().ceil() as u64)

@@ -406,8 +406,17 @@ impl Instance {
     /// Ends the wait of one reader.
     fn write_marker(&self) {
         let marker = self.directory.join("trace_marker");
-        let marker = std::fs::OpenOptions::new().append(true).open(marker).unwrap();
-        rustix::io::write(&marker, b"x").unwrap();
+        let marker = std::fs::OpenOptions::new().append(true).open(marker);
+        let _ = marker.map(|marker| rustix::io::write(&marker, b"x"));
+    }
+}
+
+/// Ends the waits of all three readers, also if the test panics.
+struct EndOfReaders<'a>(&'a Instance);
+
+impl Drop for EndOfReaders<'_> {
+    fn drop(&mut self) {
+        (0..3).for_each(|_| self.0.write_marker());
     }
 }
 
@@ -424,10 +433,13 @@ fn wait_for_states(threads: &[i32], expected: &str) {
         stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next()).unwrap_or('X')
     };
     let start = Instant::now();
+    let mut in_a_row = 0;
     loop {
         let mut states: Vec<char> = threads.iter().map(state).collect();
         states.sort_unstable();
-        if states.iter().copied().eq(expected.chars()) {
+        // A thread may be in a state for a moment, such as D in a page fault.
+        in_a_row = if states.iter().copied().eq(expected.chars()) { in_a_row + 1 } else { 0 };
+        if in_a_row == 5 {
             return;
         }
         assert!(start.elapsed() < Duration::from_secs(60), "{states:?}, not {expected}");
@@ -449,6 +461,7 @@ fn waits_for_a_mutex_have_their_service_place_and_end() {
     let pipe = std::fs::File::open(instance.directory.join("trace_pipe")).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     let waits = std::thread::scope(|scope| {
+        let _end = EndOfReaders(&instance);
         let start_reader = || {
             let (pipe, sender) = (&pipe, sender.clone());
             let read = move || {

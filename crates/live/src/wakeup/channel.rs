@@ -179,5 +179,9 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.is_closed.store(true, Ordering::Release);
         let _ = self.0.wake(); // A full eventfd wakes the thread, too.
+        // A packet may be dropped on its way.
+        if let Sleep::Packets(PacketPair { receiver, .. }) = &self.0.sleep {
+            let _ = rustix::net::shutdown(receiver, rustix::net::Shutdown::Both);
+        }
     }
 }

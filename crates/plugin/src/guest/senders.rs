@@ -89,8 +89,8 @@ struct SenderCpu {
 pub(crate) enum RunOf {
     /// The function of a call with this argument.
     Function { function: u64, info: u64 },
-    /// The `irq_work` at this address.
-    IrqWork(u64),
+    /// The `irq_work` at this address, with its function.
+    IrqWork { address: u64, function: u64 },
     /// The wake-ups with these addresses.
     WakeUps(Vec<u64>),
 }
@@ -206,8 +206,8 @@ impl Senders {
             RunOf::Function { function, info } => {
                 (*function, pick(waiting, (*function, *info), is_locked).into_iter().collect())
             }
-            RunOf::IrqWork(address) => {
-                (0, of_addresses(waiting, SentKind::IrqWorkCall, &[*address]))
+            RunOf::IrqWork { address, function } => {
+                (*function, of_addresses(waiting, SentKind::IrqWorkCall, &[*address]))
             }
             RunOf::WakeUps(addresses) => {
                 (0, of_addresses(waiting, SentKind::WakeUpCall, addresses))

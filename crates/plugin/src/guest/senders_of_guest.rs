@@ -49,8 +49,12 @@ impl Tracker {
                 let Some(frame) = self.frame_at_start(cpu, &mut moment) else { return };
                 // Other callers execute the work that its own CPU has queued.
                 if self.symbols.is_queued_call_caller(frame.return_to) {
-                    let work = moment.qemu.register_value(moment.registers.rdi);
-                    self.start_run(cpu, &RunOf::IrqWork(work), frame, &mut moment);
+                    let address = moment.qemu.register_value(moment.registers.rdi);
+                    let offset = self.offsets.call_function;
+                    let function =
+                        offset.and_then(|offset| moment.word(address.wrapping_add(offset)));
+                    let Some(function) = function else { return };
+                    self.start_run(cpu, &RunOf::IrqWork { address, function }, frame, &mut moment);
                 }
             }
             Action::WakeQueuedTasks => {

@@ -110,8 +110,8 @@ fn counts_of(run: &QueuedRunUse, ns: impl Fn(u64) -> u64) -> SenderCounts {
         run_max_ns: run_ns,
         delay_total_ns: delay_ns,
         delay_max_ns: delay_ns,
-        completion_total_ns: delay_ns + run_ns,
-        completion_max_ns: delay_ns + run_ns,
+        completion_total_ns: delay_ns.saturating_add(run_ns),
+        completion_max_ns: delay_ns.saturating_add(run_ns),
         ..SenderCounts::default()
     }
 }

@@ -200,9 +200,10 @@ pub(in super::super) fn locks(sample: &ServicesSample, locks: &[LockStats]) -> T
             .text(|((_, place, ..), _): &Row<'_>| (*place).to_owned()),
         column(
             "lock",
-            "The lock, if the call site takes only one lock and the lock has a name in the kernel.",
+            "The lock, if it has a name in the kernel and, on a simulated machine, if the call site takes only one lock.",
         )
         .priority(70)
+        .key()
         .text(|((_, _, lock, _), _): &Row<'_>| lock.map(str::to_owned)),
         sum_columns(sample).of_ref(|(_, sums): &Row<'_>| sums),
         method_column().of(|((.., method), _): &Row<'_>| *method),

@@ -97,6 +97,8 @@ pub fn absences(hosts: &[Host]) -> Vec<Absence> {
         for absence in &host.caveats.absent {
             let name = host.record.host.as_str();
             match absences.iter_mut().find(|(known, _)| *known == absence) {
+                // A run may have the same absence for several conditions.
+                Some((_, names)) if names.last() == Some(&name) => {}
                 Some((_, names)) => names.push(name),
                 None => absences.push((absence, vec![name])),
             }
