@@ -98,7 +98,7 @@ fn the_live_bench_of_wakeup_agrees_with_the_simulator() {
     // A timer can expire while the thread is still on its way to sleep: then only one of the sides may see an event.
     let is_awake = |row: &&Json| row["stage"] == "expiry" && row["name"] == "the measured thread";
     let awake: u64 = rows(&run, "causes").iter().filter(is_awake).map(|row| counts(row).1).sum();
-    assert!(awake <= 4, "{run}");
+    assert!(awake * 10 <= count, "{run}");
     assert!(counts(timer).0.abs_diff(counts(timer).1) <= awake, "{timer}");
     // No wake-up is joined with another one, and no clock with another time.
     let probe_ns = number(wakeups, "probe_cost_ns");
