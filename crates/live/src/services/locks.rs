@@ -52,6 +52,14 @@ impl LockSettings {
             let reason = "this kernel does not list its variables (CONFIG_KALLSYMS_ALL is not set)";
             absent.push(("names of locks", reason.to_owned()));
         }
+        if ranges.len() > LOCK_FUNCTIONS {
+            let reason = format!(
+                "this kernel has {} ranges of functions that take locks, and the programs know {LOCK_FUNCTIONS} of them: \
+                 a call site may be one of the others",
+                ranges.len()
+            );
+            absent.push(("some call sites of waits for locks", reason));
+        }
         if cgroup_subsystem.is_none() {
             let reason = "this kernel has no control groups, or its type information does not list their controllers";
             absent.push(("control groups of waits for locks", reason.to_owned()));

@@ -215,8 +215,13 @@ impl Metric {
         let sum: f64 = numbers.iter().sum();
         let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+        let has_no_end = bounds.iter().find(|bound| bound.high == f64::INFINITY);
         let may_be_larger = bounds.iter().find(|bound| bound.high > max);
         let may_be_smaller = bounds.iter().find(|bound| bound.low < min);
+        if let (Combination::Sum | Combination::Mean, Some(bound)) = (self.combination, has_no_end)
+        {
+            return Err(format!("a row is {}", bound.text));
+        }
         match (self.combination, may_be_larger, may_be_smaller) {
             (Combination::Only | Combination::Sum, ..) => Ok(sum),
             (Combination::Mean, ..) => Ok(sum / numbers.len() as f64),
@@ -314,6 +319,20 @@ mod tests {
         assert!(figure("handlers.self_mean_ns").unwrap_err().contains("2 rows fit"));
         let metric: Metric = "handlers.self_mean_ns".parse().unwrap();
         assert_eq!(metric.figure_column(&run_with_a_bound()).display.title, "mean");
+    }
+
+    /// Nobody knows how far the row is above its bound.
+    #[test]
+    fn a_row_with_a_lower_bound_has_no_sum_and_no_mean() {
+        let text = "only a bound: ≥ 5.00".to_owned();
+        let bounds = [Bound { text, low: 5.0, high: f64::INFINITY }];
+        let table = &run_of_table().tables[0];
+        for combination in ["sum", "mean"] {
+            let metric: Metric = format!("{combination}:handlers.self_mean_ns").parse().unwrap();
+            let error = metric.combined(&[1.1], &bounds, table).unwrap_err();
+            assert_eq!(error, "a row is only a bound: ≥ 5.00");
+            assert!(metric.combined(&[1.1], &[], table).is_ok());
+        }
     }
 
     #[test]
