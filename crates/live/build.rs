@@ -57,9 +57,13 @@ fn main() -> Result<()> {
     std::fs::write(out.join("keys.h"), attribution::key::c_header())?;
     std::fs::write(out.join("constants.h"), header()?)?;
     let include = format!("-I{}", out.display());
+    // The objects name their source files. Without the directory they are the same in each checkout.
+    let prefix = format!("-ffile-prefix-map={}=.", std::env::var("CARGO_MANIFEST_DIR")?);
+    let out_prefix = format!("-ffile-prefix-map={}=.", out.display());
     let compile = |source: &str, object: &str, extra: &[&str]| {
         let warnings = ["-Wall", "-Werror", "-Wno-unused-function"];
-        let arguments = ["-mcpu=v3", "-Ibpf", &include].into_iter().chain(warnings);
+        let paths = ["-Ibpf", &include, &prefix, &out_prefix];
+        let arguments = ["-mcpu=v3"].into_iter().chain(paths).chain(warnings);
         SkeletonBuilder::new()
             .source(source)
             .obj(out.join(object))

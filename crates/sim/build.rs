@@ -165,6 +165,24 @@ fn texts(directory: &Path, kind: &str) -> Result<String, Box<dyn Error>> {
     Ok(list + "]")
 }
 
+/// The compiler's flags for a product. Panics name source files without the directories of this machine. Where the code
+/// lies in the guest, and the simulated times with it, then does not depend on them.
+fn flags(product: &Product, crates: &Path) -> Result<String, String> {
+    let root = fs::canonicalize(crates.join("..")).map_err(|error| format!("no root: {error}"))?;
+    let cargo_home = match env::var_os("CARGO_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+    };
+    let mut flags = product.flags.to_owned();
+    for (directory, name) in [(root, "/irqlab"), (cargo_home, "/cargo")] {
+        if !flags.is_empty() {
+            flags.push('\x1f');
+        }
+        flags += &format!("--remap-path-prefix={}={name}", directory.display());
+    }
+    Ok(flags)
+}
+
 fn build(product: &Product, crates: &Path, out: &Path) -> Result<Vec<u8>, String> {
     let name = product.name;
     if env::var("IRQLAB_EMBED").as_deref() == Ok("none") {
@@ -182,11 +200,13 @@ fn build(product: &Product, crates: &Path, out: &Path) -> Result<Vec<u8>, String
         .arg(crates.join(name).join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_dir)
-        .env("CARGO_ENCODED_RUSTFLAGS", product.flags)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(product, crates)?)
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         // One unit: where functions and statics lie then depends on the program alone.
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", if name == "bare" { "1" } else { "16" })
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+        // An incremental build divides the code in another way.
+        .env("CARGO_INCREMENTAL", "0")
         // Clippy's and the like are for the workspace, not for this build.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CLIPPY_ARGS")

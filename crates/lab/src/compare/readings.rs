@@ -14,11 +14,10 @@ use super::cells::{
     sole_condition, span_count, waits_for_the_scheduler,
 };
 use super::estimates::EstimateSource;
+use super::judge::{Clocks, EVENT_KEY, Exactness, Judge, is_repeatable};
 use super::run_totals::clock_ghz;
 use super::windows::{RunWindows, Window, WindowLengths, is_total};
-use super::{
-    CPU_SHARE_MIN_RATIO, Clocks, EVENT_KEY, Exactness, Judge, Method, Plan, Verdict, is_repeatable,
-};
+use super::{CPU_SHARE_MIN_RATIO, Method, Plan, Verdict};
 
 /// A figure of a run, with the facts that decide how a change of it is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +168,7 @@ pub fn changes(
         let clock_pair = base.clock_ghz.zip(new.clock_ghz);
         let have_equal_clocks = clock_pair.is_none_or(|(base, new)| base == new);
         let clocks = if have_equal_clocks { Clocks::Same } else { Clocks::Differ };
-        let difference = Judge { clocks, ..judge }.judge(pair);
+        let difference = judge.with_clocks(clocks).judge(pair);
         Change {
             base: base.value(),
             difference: difference.change.unwrap_or(0.0),

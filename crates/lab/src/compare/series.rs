@@ -12,10 +12,11 @@ use std::collections::btree_map::Entry;
 use record::Run;
 use stats::interval::t_quantile;
 
+use super::CompareError;
 use super::cells::{Figure, LeftOutTable, Matched, Pair, PairCounts};
 use super::decision::Distances;
+use super::judge::Exactness;
 use super::windows::WindowLengths;
-use super::{CompareError, Exactness};
 
 /// Fewest pairs of runs from which an interval is computed.
 pub const PAIRS_MIN: usize = 3;

@@ -3,9 +3,10 @@
 
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
+use super::judge::Exactness;
 use super::{
-    CPU_SHARE_MIN_RATIO, Comparison, Difference, Exactness, LeftOutTable, Limit, Method, Outcome,
-    PairCounts, Rule, SelfTest, Verdict, row_name,
+    CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, PairCounts,
+    Rule, SelfTest, Verdict, row_name,
 };
 use super::{run_totals, totals};
 
