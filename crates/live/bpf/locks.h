@@ -263,7 +263,7 @@ TRACEPOINT("contention_begin") int lock_wait_in(u64 *ctx)
 	struct service_cpu *cpu = armed_cpu();
 	struct lock_cpu *locks = this_lock_cpu();
 	struct lock_waits *waits;
-	u64 now_ns;
+	u64 now_ns, interrupted;
 	u32 pid;
 
 	if (!cpu || !locks)
@@ -275,7 +275,7 @@ TRACEPOINT("contention_begin") int lock_wait_in(u64 *ctx)
 	}
 	locks->active = STARTS_WAIT;
 	barrier();
-	now_ns = program_starts(cpu);
+	now_ns = program_starts(cpu, &interrupted);
 	if (spins_to_the_end((u32)ctx[1])) {
 		start_wait(&locks->spinning, locks, cpu, ctx, now_ns);
 	} else {
@@ -290,7 +290,7 @@ TRACEPOINT("contention_begin") int lock_wait_in(u64 *ctx)
 		else
 			lose_waits(1);
 	}
-	program_ends(cpu);
+	program_ends(cpu, interrupted);
 	barrier();
 	locks->active = 0;
 	return 0;
@@ -303,7 +303,7 @@ TRACEPOINT("contention_end") int lock_wait_out(u64 *ctx)
 	u32 pid = (u32)bpf_get_current_pid_tgid(), position;
 	struct lock_waits *waits;
 	bool is_of_task = false;
-	u64 now_ns = 0;
+	u64 now_ns = 0, interrupted = 0;
 
 	if (!locks)
 		return 0;
@@ -314,7 +314,7 @@ TRACEPOINT("contention_end") int lock_wait_out(u64 *ctx)
 	locks->active = ENDS_WAIT;
 	barrier();
 	if (cpu)
-		now_ns = program_starts(cpu);
+		now_ns = program_starts(cpu, &interrupted);
 	/* A CPU that spins cannot end a wait that sleeps. The spin lock of a semaphore may have the semaphore's address. */
 	waits = &locks->spinning;
 	position = position_of_wait(waits, ctx[0]);
@@ -334,7 +334,7 @@ TRACEPOINT("contention_end") int lock_wait_out(u64 *ctx)
 		locks->unmatched++;
 	}
 	if (cpu)
-		program_ends(cpu);
+		program_ends(cpu, interrupted);
 	barrier();
 	locks->active = 0;
 	return 0;

@@ -5,9 +5,12 @@
  * the program's own. So all intervals of a CPU add up to its window, to the nanosecond.
  *
  * An IRQ may come between any two instructions of a program. The IRQ's programs restore `base` and
- * `depth`, and advance `since_ns`. An interval ends by an atomic exchange of `since_ns`, which
+ * `depth`, and advance `since`. An interval ends by an atomic exchange of `since`, which
  * fails if an IRQ came after the clock was read. Additions to sums are atomic too. Therefore no
  * nanosecond is counted twice or lost.
+ *
+ * `since` also says whether a program runs. So an IRQ that interrupts a program is known as one: it
+ * is outside of the latency of the service, and no nested time of it.
  */
 #ifndef IRQLAB_SERVICE_TIME_H
 #define IRQLAB_SERVICE_TIME_H
@@ -48,7 +51,7 @@ static __always_inline struct service_cpu *armed_cpu(void)
 {
 	struct service_cpu *cpu = this_cpu();
 
-	return cpu && *(volatile u64 *)&cpu->since_ns ? cpu : 0;
+	return cpu && *(volatile u64 *)&cpu->since ? cpu : 0;
 }
 
 static __always_inline void lose(void)
@@ -118,47 +121,73 @@ static __always_inline void add_self(struct service_cpu *cpu, u64 length_ns)
 		__sync_fetch_and_add(&cpu->unplaced_ns, length_ns);
 }
 
-/*
- * Ends the interval, returns the time and stores the interval's length. The length is 0 if the
- * window has closed, or if IRQs came at each try. In the latter case the interval continues
- * until the next program.
- */
-static __always_inline u64 end_interval(struct service_cpu *cpu, u64 *length_ns)
+/* The flag of `since` while one of these programs runs. */
+#define IN_PROGRAM 1
+
+static __always_inline u64 since_of(u64 start_ns, u64 in_program)
 {
-	u64 now_ns = 0, since_ns;
+	return start_ns << 1 | in_program;
+}
+
+/* Adds the interval from `since` to a time to its sum. */
+static __always_inline void add_interval(struct service_cpu *cpu, u64 since, u64 end_ns)
+{
+	u64 length_ns = end_ns - (since >> 1);
+
+	if (since & IN_PROGRAM)
+		__sync_fetch_and_add(&cpu->probes_ns, length_ns);
+	else
+		add_self(cpu, length_ns);
+}
+
+/*
+ * Ends the interval and returns the time. Stores the interval's `since`, which is 0 if no interval has ended: the
+ * window has closed, or IRQs came at each try. In the latter case the interval continues until the next program.
+ */
+static __always_inline u64 end_interval(struct service_cpu *cpu, u64 next_in_program, u64 *ended)
+{
+	u64 now_ns = 0, since;
 	u32 reading;
 
-	*length_ns = 0;
+	*ended = 0;
 #pragma unroll
 	for (reading = 0; reading < CLOCK_READINGS_MAX; reading++) {
-		since_ns = *(volatile u64 *)&cpu->since_ns;
+		since = *(volatile u64 *)&cpu->since;
 		now_ns = bpf_ktime_get_ns();
-		if (!since_ns)
+		if (!since)
 			break;
-		if (__sync_val_compare_and_swap(&cpu->since_ns, since_ns, now_ns) == since_ns) {
-			*length_ns = now_ns - since_ns;
+		if (__sync_val_compare_and_swap(&cpu->since, since,
+						since_of(now_ns, next_in_program)) == since) {
+			*ended = since;
 			break;
 		}
 	}
 	return now_ns;
 }
 
-/* Called at a program's start: the time until now belongs to the service. Returns the time. */
-static __always_inline u64 program_starts(struct service_cpu *cpu)
+/*
+ * Called at a program's start: the time until now belongs to the service, or to the program that an IRQ has
+ * interrupted. Returns the time. `interrupted` tells the two apart for program_ends: IN_PROGRAM or 0.
+ */
+static __always_inline u64 program_starts(struct service_cpu *cpu, u64 *interrupted)
 {
-	u64 length_ns, now_ns = end_interval(cpu, &length_ns);
+	u64 ended, now_ns = end_interval(cpu, IN_PROGRAM, &ended);
 
-	if (length_ns)
-		add_self(cpu, length_ns);
+	*interrupted = ended & IN_PROGRAM;
+	if (ended)
+		add_interval(cpu, ended, now_ns);
 	return now_ns;
 }
 
 /* Called at a program's end: the time since its start is its own. Returns the time. */
-static __always_inline u64 program_ends(struct service_cpu *cpu)
+static __always_inline u64 program_ends(struct service_cpu *cpu, u64 interrupted)
 {
-	u64 length_ns, now_ns = end_interval(cpu, &length_ns);
+	u64 ended, now_ns = end_interval(cpu, interrupted, &ended);
 
-	__sync_fetch_and_add(&cpu->probes_ns, length_ns);
+	if (ended)
+		__sync_fetch_and_add(&cpu->probes_ns, now_ns - (ended >> 1));
+	else if (!interrupted)
+		__sync_fetch_and_and(&cpu->since, ~(u64)IN_PROGRAM);
 	return now_ns;
 }
 

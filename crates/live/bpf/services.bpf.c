@@ -266,10 +266,10 @@ SEC("raw_tp") int gate(u64 *ctx)
 		read_kernel_counters(cpu->kernel_opened);
 		now_ns = bpf_ktime_get_ns();
 		cpu->opened_ns = now_ns;
-		cpu->since_ns = now_ns;
-	} else if (cpu->since_ns) {
-		add_self(cpu, now_ns - cpu->since_ns);
-		cpu->since_ns = 0;
+		cpu->since = since_of(now_ns, 0);
+	} else if (cpu->since) {
+		add_interval(cpu, cpu->since, now_ns);
+		cpu->since = 0;
 		cpu->closed_ns = now_ns;
 		read_kernel_counters(cpu->kernel_closed);
 	}
@@ -280,21 +280,22 @@ SEC("raw_tp") int gate(u64 *ctx)
 
 /*
  * Closes the window of a CPU that leaves: see gate.h. Interrupts are on here. One that comes after the clock is read
- * moves `since_ns` on, and the window ends there.
+ * moves `since` on, and the window ends there.
  */
 TRACEPOINT("cpuhp_enter") int cpu_leaves(u64 *ctx)
 {
 	u32 leaving = ctx[0];
 	s32 target = ctx[1], state = ctx[2];
 	struct service_cpu *cpu = armed_cpu();
-	u64 now_ns, since_ns;
+	u64 now_ns, since, since_ns;
 
 	if (!cpu || leaving != bpf_get_smp_processor_id() || target >= state)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
-	since_ns = __sync_lock_test_and_set(&cpu->since_ns, 0);
+	since = __sync_lock_test_and_set(&cpu->since, 0);
+	since_ns = since >> 1;
 	if (now_ns > since_ns)
-		add_self(cpu, now_ns - since_ns);
+		add_interval(cpu, since, now_ns);
 	cpu->closed_ns = now_ns > since_ns ? now_ns : since_ns;
 	read_kernel_counters(cpu->kernel_closed);
 	cpu->went_offline = 1;
@@ -305,11 +306,11 @@ TRACEPOINT("sys_enter") int syscall_in(u64 *ctx)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	u64 number = ctx[1], now_ns;
+	u64 number = ctx[1], now_ns, interrupted;
 
 	if (!cpu)
 		return 0;
-	program_starts(cpu);
+	program_starts(cpu, &interrupted);
 	drop_spans(cpu);
 	number = call_position(bpf_get_current_task_btf(), number);
 	count((u32)number);
@@ -320,7 +321,7 @@ TRACEPOINT("sys_enter") int syscall_in(u64 *ctx)
 		start_request(&task->call, (u32)number);
 	}
 	cpu->base = (u32)number;
-	now_ns = program_ends(cpu);
+	now_ns = program_ends(cpu, interrupted);
 	if (task)
 		task->call.entered_ns = now_ns;
 	return 0;
@@ -330,11 +331,11 @@ TRACEPOINT("sys_exit") int syscall_out(void *ctx)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	u64 now_ns;
+	u64 now_ns, interrupted;
 
 	if (!cpu)
 		return 0;
-	now_ns = program_starts(cpu);
+	now_ns = program_starts(cpu, &interrupted);
 	drop_spans(cpu);
 	task = current_task();
 	if (task) {
@@ -344,7 +345,7 @@ TRACEPOINT("sys_exit") int syscall_out(void *ctx)
 		task->call.service = 0;
 	}
 	cpu->base = SERVICE_USER;
-	program_ends(cpu);
+	program_ends(cpu, interrupted);
 	return 0;
 }
 
@@ -419,7 +420,7 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	struct task_struct *next = (void *)ctx[2];
 	struct task_struct___of_services *typed = (void *)next;
 	struct service_cpu *cpu = armed_cpu();
-	u64 now_ns;
+	u64 now_ns, interrupted;
 	u32 pid;
 
 	if (!cpu) {
@@ -428,14 +429,14 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 		bpf_map_delete_elem(&tasks, &pid);
 		return 0;
 	}
-	now_ns = program_starts(cpu);
+	now_ns = program_starts(cpu, &interrupted);
 	drop_spans(cpu);
 	count(SERVICE_SCHEDULER);
 	leave_cpu((void *)ctx[1], (bool)ctx[0], now_ns);
 	pid = BPF_CORE_READ(typed, pid);
 	cpu->base = service_of_any(next, pid, BPF_CORE_READ(typed, flags));
 	/* This program's time is no computation of the task that comes. */
-	now_ns = program_ends(cpu);
+	now_ns = program_ends(cpu, 0);
 	return_to_cpu(pid, now_ns);
 	return 0;
 }
@@ -461,7 +462,7 @@ static __noinline int fault_in(u32 service)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	u64 now_ns;
+	u64 now_ns, interrupted;
 
 	if (!cpu)
 		return 0;
@@ -470,19 +471,19 @@ static __noinline int fault_in(u32 service)
 		count(service);
 		return 0;
 	}
-	program_starts(cpu);
+	program_starts(cpu, &interrupted);
 	count(service);
 	task = current_task();
 	if (task)
 		note_unseen_return(task);
 	if (!task || (service == SERVICE_FAULT_KERNEL && task->fault.service == SERVICE_FAULT_USER + 1)) {
-		program_ends(cpu);
+		program_ends(cpu, interrupted);
 		return 0;
 	}
 	drop_fault(task);
 	start_request(&task->fault, service);
 	cpu->base = service;
-	now_ns = program_ends(cpu);
+	now_ns = program_ends(cpu, interrupted);
 	task->fault.entered_ns = now_ns;
 	return 0;
 }
@@ -518,14 +519,14 @@ SEC("?perf_event") int fault_handled(void *ctx)
 	struct service_cpu *cpu = armed_cpu();
 	struct service_request *fault;
 	struct service_task *task;
-	u64 now_ns;
+	u64 now_ns, interrupted;
 
 	if (!cpu || cpu->depth)
 		return 0;
 	task = task_of((u32)bpf_get_current_pid_tgid());
 	if (!task || !task->fault.service)
 		return 0;
-	now_ns = program_starts(cpu);
+	now_ns = program_starts(cpu, &interrupted);
 	fault = &task->fault;
 	note_unseen_return(task);
 	complete_request(fault, now_ns);
@@ -539,7 +540,7 @@ SEC("?perf_event") int fault_handled(void *ctx)
 	}
 	fault->service = 0;
 	cpu->base = service_of_task(task);
-	program_ends(cpu);
+	program_ends(cpu, interrupted);
 	return 0;
 }
 
@@ -548,17 +549,18 @@ TRACEPOINT("signal_deliver") int signal_delivered(void *ctx)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
+	u64 interrupted;
 
 	if (!cpu || cpu->depth)
 		return 0;
 	task = task_of((u32)bpf_get_current_pid_tgid());
 	if (!task || !task->fault.service)
 		return 0;
-	program_starts(cpu);
+	program_starts(cpu, &interrupted);
 	note_unseen_return(task);
 	drop_fault(task);
 	cpu->base = service_of_task(task);
-	program_ends(cpu);
+	program_ends(cpu, interrupted);
 	return 0;
 }
 
@@ -567,16 +569,16 @@ static __noinline int span_in(u32 service)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_span *span;
-	u64 now_ns;
+	u64 now_ns, interrupted;
 	u32 depth;
 
 	if (!cpu)
 		return 0;
-	now_ns = program_starts(cpu);
+	now_ns = program_starts(cpu, &interrupted);
 	depth = cpu->depth;
 	if (depth >= DEPTH_MAX) {
 		lose();
-		program_ends(cpu);
+		program_ends(cpu, interrupted);
 		return 0;
 	}
 	span = span_at(cpu, depth);
@@ -588,17 +590,31 @@ static __noinline int span_in(u32 service)
 	span->service = service;
 	span->nested_ns = 0;
 	span->entered_ns = now_ns;
+	span->interrupts_program = interrupted;
 	count(service);
-	span->start_ns = program_ends(cpu);
+	span->start_ns = program_ends(cpu, 0);
 	return 0;
+}
+
+/*
+ * Returns the sum of nested times of what the CPU does at a depth: of a span or of the task's request; 0 if there is
+ * none. An IRQ may add to the sum at any time.
+ */
+static __always_inline u64 *nested_sum(struct service_cpu *cpu, u32 depth)
+{
+	struct service_task *task;
+
+	if (depth)
+		return &span_at(cpu, depth - 1)->nested_ns;
+	task = task_of((u32)bpf_get_current_pid_tgid());
+	return task ? &request_of(task)->nested_ns : 0;
 }
 
 static __noinline int span_out(u32 service)
 {
 	struct service_cpu *cpu = armed_cpu();
-	u64 now_ns, entered_ns, nested_ns;
+	u64 now_ns, entered_ns, interrupted, *nested = 0;
 	struct service_span *span;
-	struct service_task *task;
 	struct service_row *row;
 	u32 depth;
 
@@ -612,27 +628,25 @@ static __noinline int span_out(u32 service)
 		lose();
 		return 0;
 	}
-	now_ns = program_starts(cpu);
+	now_ns = program_starts(cpu, &interrupted);
 	row = row_of(service);
 	if (row) {
 		row->nested_ns += span->nested_ns;
 		add_latency(row, now_ns - span->start_ns);
 	}
 	entered_ns = span->entered_ns;
+	interrupted = span->interrupts_program;
+	/* The time in which a program is interrupted is in the program's time, and in that of no request. */
+	if (!interrupted)
+		nested = nested_sum(cpu, depth);
 	cpu->depth = depth;
 	/*
 	 * The programs at the span's entry and exit also interrupt the others, so their time
 	 * counts.
 	 */
-	nested_ns = program_ends(cpu) - entered_ns;
-	if (depth > 0) {
-		span_at(cpu, depth - 1)->nested_ns += nested_ns;
-		return 0;
-	}
-	/* The outermost span interrupted the task. */
-	task = task_of((u32)bpf_get_current_pid_tgid());
-	if (task)
-		request_of(task)->nested_ns += nested_ns;
+	now_ns = program_ends(cpu, interrupted);
+	if (nested)
+		__sync_fetch_and_add(nested, now_ns - entered_ns);
 	return 0;
 }
 
@@ -669,3 +683,4 @@ TRACEPOINT("irq_handler_exit") int irq_out(void *ctx)
 VECTORS(VECTOR)
 
 #include "locks.h"
+#include "service_drive.h"

@@ -34,7 +34,7 @@ struct service_span {
 	__u64 start_ns; /* the program at its entry ended */
 	__u64 nested_ns;
 	__u32 service;
-	__u32 unused;
+	__u32 interrupts_program; /* whether it interrupts one of these programs: IN_PROGRAM (service_time.h) or 0 */
 };
 
 /* Set by the loader. */
@@ -49,7 +49,7 @@ struct service_config {
 struct service_cpu {
 	__u64 opened_ns;
 	__u64 closed_ns; /* 0 while the window is open */
-	__u64 since_ns; /* all time until this is in the sums; 0 while the window is closed */
+	__u64 since; /* all time until half of this (ns) is in the sums, see since_of; 0 while the window is closed */
 	__u64 probes_ns; /* time inside these programs */
 	__u64 unplaced_ns; /* time of services without a row */
 	__u32 base; /* the service for which the task executes */

@@ -32,6 +32,8 @@ const LOCK_TRACEPOINTS: [&str; 2] = ["contention_begin", "contention_end"];
 const LOCK_MAPS: [&str; 3] = ["lock_rows", "lock_cpus", "lock_tasks"];
 /// Name of the program at the end of a page fault.
 const FAULT_HANDLED: &str = "fault_handled";
+/// Name of the program that only tests load.
+const DRIVE: &str = "drive";
 
 /// The attached programs. They count on a CPU while its window is open.
 pub(super) struct ServiceProbes {
@@ -91,6 +93,10 @@ impl ServiceProbes {
         let locks = LockProbes::choose(with_locks, &known);
         let mut absent = Vec::new();
         for mut program in open.progs_mut() {
+            if program.name() == OsStr::new(DRIVE) {
+                program.set_autoload(cfg!(test));
+                continue;
+            }
             let name = tracepoint(program.section());
             if name.as_deref().is_some_and(|name| LOCK_TRACEPOINTS.contains(&name)) {
                 program.set_autoload(locks.settings().is_some());
@@ -167,15 +173,26 @@ impl ServiceProbes {
     }
 
     /// Runs the program `gate` on a CPU.
-    fn run_gate(&self, cpu: u32, mut arguments: [u64; 2]) -> Result<(), BpfError> {
+    fn run_gate(&self, cpu: u32, arguments: [u64; 2]) -> Result<(), BpfError> {
+        self.run("gate", cpu, arguments).map(|_| ())
+    }
+
+    /// Runs the program `drive` on the CPU of this thread, in the thread's system call. Returns the program's result.
+    #[cfg(test)]
+    pub(super) fn drive(&self, cpu: u32, arguments: [u64; 2]) -> Result<i32, BpfError> {
+        self.run(DRIVE, cpu, arguments)
+    }
+
+    fn run(&self, name: &str, cpu: u32, mut arguments: [u64; 2]) -> Result<i32, BpfError> {
         let input = ProgramInput {
             context_in: Some(arguments.as_mut_bytes()),
             cpu,
             flags: libbpf_sys::BPF_F_TEST_RUN_ON_CPU,
             ..ProgramInput::default()
         };
-        let run = program(&self.object, "gate")?.test_run(input);
-        run.map(|_| ()).map_err(|error| failure(&format!("running gate on CPU {cpu}"), &error))
+        let run = program(&self.object, name)?.test_run(input);
+        run.map(|output| output.return_value as i32)
+            .map_err(|error| failure(&format!("running {name} on CPU {cpu}"), &error))
     }
 
     /// An element of a per-CPU map: its value on each possible CPU.

@@ -102,6 +102,38 @@ fn the_computation_of_requests_is_no_longer_than_their_cpu_time() {
     }
 }
 
+// Operations and results of the program `drive` (bpf/service_drive.h).
+const INTERRUPT_PROGRAM: u64 = 1;
+const INTERRUPT_TASK: u64 = 2;
+const NESTED: u64 = 0;
+const SELF: u64 = 1;
+const EXCESS: u64 = 2;
+
+/// The results of many runs of `drive` in the system call of this thread. Interrupts of the machine may disturb single runs.
+fn driven(probes: &ServiceProbes, operation: u64, result: u64) -> Vec<i32> {
+    let cpu = cpus()[0];
+    pin(cpu).unwrap();
+    probes.open().unwrap();
+    pin(cpu).unwrap();
+    let results = (0..200).map(|_| probes.drive(cpu, [operation, result]).unwrap()).collect();
+    close(probes);
+    results
+}
+
+/// An interrupt during the program at the start or end of a request is outside of the request's latency.
+#[test]
+fn an_interrupt_of_a_program_is_no_part_of_the_request() {
+    let Some(probes) = loaded() else { return };
+    for result in [NESTED, SELF] {
+        let in_program = driven(&probes, INTERRUPT_PROGRAM, result);
+        assert!(in_program.iter().all(|ns| *ns == 0), "{in_program:?}");
+    }
+    let in_task = driven(&probes, INTERRUPT_TASK, NESTED);
+    assert!(in_task.iter().all(|ns| *ns > 0), "{in_task:?}");
+    let excess = driven(&probes, INTERRUPT_TASK, EXCESS);
+    assert!(excess.contains(&0), "{excess:?}");
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn calls_of_32_bit_code_are_not_the_64_bit_calls_with_their_numbers() {
