@@ -263,7 +263,7 @@ TRACEPOINT("contention_begin") int lock_wait_in(u64 *ctx)
 	struct service_cpu *cpu = armed_cpu();
 	struct lock_cpu *locks = this_lock_cpu();
 	struct lock_waits *waits;
-	u64 now_ns, interrupted;
+	u64 now_ns, interrupted, *nested = 0;
 	u32 pid;
 
 	if (!cpu || !locks)
@@ -290,7 +290,9 @@ TRACEPOINT("contention_begin") int lock_wait_in(u64 *ctx)
 		else
 			lose_waits(1);
 	}
-	program_ends(cpu, interrupted);
+	if (!interrupted)
+		nested = nested_sum(cpu, cpu->depth);
+	charge_program(nested, now_ns, program_ends(cpu, interrupted));
 	barrier();
 	locks->active = 0;
 	return 0;
@@ -303,7 +305,7 @@ TRACEPOINT("contention_end") int lock_wait_out(u64 *ctx)
 	u32 pid = (u32)bpf_get_current_pid_tgid(), position;
 	struct lock_waits *waits;
 	bool is_of_task = false;
-	u64 now_ns = 0, interrupted = 0;
+	u64 now_ns = 0, interrupted = 0, *nested = 0;
 
 	if (!locks)
 		return 0;
@@ -333,8 +335,10 @@ TRACEPOINT("contention_end") int lock_wait_out(u64 *ctx)
 	} else if (cpu) {
 		locks->unmatched++;
 	}
+	if (cpu && !interrupted)
+		nested = nested_sum(cpu, cpu->depth);
 	if (cpu)
-		program_ends(cpu, interrupted);
+		charge_program(nested, now_ns, program_ends(cpu, interrupted));
 	barrier();
 	locks->active = 0;
 	return 0;

@@ -6,6 +6,7 @@
 /* Operations. */
 #define INTERRUPT_PROGRAM 1
 #define INTERRUPT_TASK 2
+#define FAULT 3
 
 /* Results: by how much a time of the current request has grown, ns. */
 #define NESTED 0
@@ -63,6 +64,9 @@ SEC("?raw_tp") int drive(u64 *ctx)
 	if (operation == INTERRUPT_TASK) {
 		span_in(SERVICE_IRQ);
 		span_out(SERVICE_IRQ);
+	} else if (operation == FAULT) {
+		fault_in(SERVICE_FAULT_KERNEL);
+		fault_out();
 	}
 	program_starts(cpu, &interrupted);
 	read_driven(cpu, &task->call.nested_ns, &after);

@@ -121,6 +121,27 @@ static __always_inline struct service_request *request_of(struct service_task *t
 	return task->fault.service ? &task->fault : &task->call;
 }
 
+/*
+ * Returns the sum of nested times of what the CPU does at a depth: of a span or of the task's request; 0 if there is
+ * none. An IRQ may add to the sum at any time.
+ */
+static __always_inline u64 *nested_sum(struct service_cpu *cpu, u32 depth)
+{
+	struct service_task *task;
+
+	if (depth)
+		return &span_at(cpu, depth - 1)->nested_ns;
+	task = task_of((u32)bpf_get_current_pid_tgid());
+	return task ? &request_of(task)->nested_ns : 0;
+}
+
+/* Charges the time of one of these programs to what it interrupts: the program is no computation of it. */
+static __always_inline void charge_program(u64 *nested, u64 start_ns, u64 end_ns)
+{
+	if (nested)
+		__sync_fetch_and_add(nested, end_ns - start_ns);
+}
+
 /* Returns the service for which a program's task executes when nothing interrupts it. */
 static __always_inline u32 service_of_task(struct service_task *task)
 {
@@ -462,7 +483,7 @@ static __noinline int fault_in(u32 service)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	u64 now_ns, interrupted;
+	u64 start_ns, now_ns, interrupted;
 
 	if (!cpu)
 		return 0;
@@ -471,13 +492,16 @@ static __noinline int fault_in(u32 service)
 		count(service);
 		return 0;
 	}
-	program_starts(cpu, &interrupted);
+	start_ns = program_starts(cpu, &interrupted);
 	count(service);
 	task = current_task();
-	if (task)
-		note_unseen_return(task);
-	if (!task || (service == SERVICE_FAULT_KERNEL && task->fault.service == SERVICE_FAULT_USER + 1)) {
+	if (!task) {
 		program_ends(cpu, interrupted);
+		return 0;
+	}
+	note_unseen_return(task);
+	if (service == SERVICE_FAULT_KERNEL && task->fault.service == SERVICE_FAULT_USER + 1) {
+		charge_program(&task->fault.nested_ns, start_ns, program_ends(cpu, interrupted));
 		return 0;
 	}
 	drop_fault(task);
@@ -485,6 +509,7 @@ static __noinline int fault_in(u32 service)
 	cpu->base = service;
 	now_ns = program_ends(cpu, interrupted);
 	task->fault.entered_ns = now_ns;
+	charge_program(&task->call.nested_ns, start_ns, now_ns);
 	return 0;
 }
 
@@ -510,16 +535,13 @@ TRACEPOINT("page_fault_kernel") int fault_of_kernel(void *ctx)
 	return fault_in(SERVICE_FAULT_KERNEL);
 }
 
-/*
- * Called when the kernel has brought in the page, by the software events page-faults-min and -maj.
- * mm_account_fault counts them at the end of each fault that succeeds.
- */
-SEC("?perf_event") int fault_handled(void *ctx)
+/* Called when the kernel has brought in the page. */
+static __noinline int fault_out(void)
 {
 	struct service_cpu *cpu = armed_cpu();
+	u64 now_ns, off_ns, interrupted;
 	struct service_request *fault;
 	struct service_task *task;
-	u64 now_ns, interrupted;
 
 	if (!cpu || cpu->depth)
 		return 0;
@@ -530,18 +552,23 @@ SEC("?perf_event") int fault_handled(void *ctx)
 	fault = &task->fault;
 	note_unseen_return(task);
 	complete_request(fault, now_ns);
-	if (task->call.service) {
-		u64 off_ns = fault->blocked_ns + fault->descheduled_ns;
-
-		task->call.blocked_ns += fault->blocked_ns;
-		task->call.descheduled_ns += fault->descheduled_ns;
-		task->call.nested_ns += now_ns - fault->entered_ns - off_ns;
-		task->call.unseen |= fault->unseen;
-	}
+	off_ns = fault->blocked_ns + fault->descheduled_ns;
+	task->call.blocked_ns += fault->blocked_ns;
+	task->call.descheduled_ns += fault->descheduled_ns;
+	task->call.unseen |= fault->unseen;
 	fault->service = 0;
 	cpu->base = service_of_task(task);
-	program_ends(cpu, interrupted);
+	/* The call's nested time has the program at the fault's start already. */
+	charge_program(&task->call.nested_ns, fault->entered_ns + off_ns, program_ends(cpu, interrupted));
 	return 0;
+}
+
+/*
+ * The software events page-faults-min and -maj. mm_account_fault counts them at the end of each fault that succeeds.
+ */
+SEC("?perf_event") int fault_handled(void *ctx)
+{
+	return fault_out();
 }
 
 /* Ends a fault that failed, which leads to a signal. */
@@ -549,18 +576,18 @@ TRACEPOINT("signal_deliver") int signal_delivered(void *ctx)
 {
 	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	u64 interrupted;
+	u64 start_ns, interrupted;
 
 	if (!cpu || cpu->depth)
 		return 0;
 	task = task_of((u32)bpf_get_current_pid_tgid());
 	if (!task || !task->fault.service)
 		return 0;
-	program_starts(cpu, &interrupted);
+	start_ns = program_starts(cpu, &interrupted);
 	note_unseen_return(task);
 	drop_fault(task);
 	cpu->base = service_of_task(task);
-	program_ends(cpu, interrupted);
+	charge_program(&task->call.nested_ns, start_ns, program_ends(cpu, interrupted));
 	return 0;
 }
 
@@ -594,20 +621,6 @@ static __noinline int span_in(u32 service)
 	count(service);
 	span->start_ns = program_ends(cpu, 0);
 	return 0;
-}
-
-/*
- * Returns the sum of nested times of what the CPU does at a depth: of a span or of the task's request; 0 if there is
- * none. An IRQ may add to the sum at any time.
- */
-static __always_inline u64 *nested_sum(struct service_cpu *cpu, u32 depth)
-{
-	struct service_task *task;
-
-	if (depth)
-		return &span_at(cpu, depth - 1)->nested_ns;
-	task = task_of((u32)bpf_get_current_pid_tgid());
-	return task ? &request_of(task)->nested_ns : 0;
 }
 
 static __noinline int span_out(u32 service)
@@ -644,9 +657,7 @@ static __noinline int span_out(u32 service)
 	 * The programs at the span's entry and exit also interrupt the others, so their time
 	 * counts.
 	 */
-	now_ns = program_ends(cpu, interrupted);
-	if (nested)
-		__sync_fetch_and_add(nested, now_ns - entered_ns);
+	charge_program(nested, entered_ns, program_ends(cpu, interrupted));
 	return 0;
 }
 

@@ -17,7 +17,7 @@ struct service_row {
 	__u64 latency_ns;
 	__u64 blocked_ns;
 	__u64 descheduled_ns;
-	__u64 nested_ns; /* time of interrupts, softirqs and faults on the same task */
+	__u64 nested_ns; /* time of interrupts, softirqs and faults on the same task, and of these programs at them */
 	__u32 latencies[HISTOGRAM_SLOTS]; /* number of completed requests by latency */
 };
 

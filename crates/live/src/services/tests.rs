@@ -105,6 +105,7 @@ fn the_computation_of_requests_is_no_longer_than_their_cpu_time() {
 // Operations and results of the program `drive` (bpf/service_drive.h).
 const INTERRUPT_PROGRAM: u64 = 1;
 const INTERRUPT_TASK: u64 = 2;
+const FAULT: u64 = 3;
 const NESTED: u64 = 0;
 const SELF: u64 = 1;
 const EXCESS: u64 = 2;
@@ -131,6 +132,19 @@ fn an_interrupt_of_a_program_is_no_part_of_the_request() {
     let in_task = driven(&probes, INTERRUPT_TASK, NESTED);
     assert!(in_task.iter().all(|ns| *ns > 0), "{in_task:?}");
     let excess = driven(&probes, INTERRUPT_TASK, EXCESS);
+    assert!(excess.contains(&0), "{excess:?}");
+}
+
+/// The programs at the start and end of a page fault are no computation of the system call in which it comes.
+#[test]
+fn the_programs_at_a_fault_are_no_computation_of_the_call() {
+    let Some(probes) = loaded() else { return };
+    if let Some(reason) = probes.fault_ends_missing_reason() {
+        return needs::not_run(needs::Need::Other, reason);
+    }
+    let nested = driven(&probes, FAULT, NESTED);
+    assert!(nested.iter().all(|ns| *ns > 0), "{nested:?}");
+    let excess = driven(&probes, FAULT, EXCESS);
     assert!(excess.contains(&0), "{excess:?}");
 }
 
