@@ -7,6 +7,7 @@
 #define INTERRUPT_PROGRAM 1
 #define INTERRUPT_TASK 2
 #define FAULT 3
+#define FIND_SERVICE 4 /* of the current task, if its process had the number ctx[1] */
 
 /* Results: by how much a time of the current request has grown, ns. */
 #define NESTED 0
@@ -40,7 +41,10 @@ static __always_inline int growth(struct driven *before, struct driven *after, u
 	return nested_ns + self_ns - (after->since_ns - before->since_ns);
 }
 
-/* Executes the operation ctx[0] in the current system call. Returns the result ctx[1], or -1 without a window or state. */
+/*
+ * Executes the operation ctx[0] in the current system call. Returns the result ctx[1], or -1 without a window or the
+ * task's state.
+ */
 SEC("?raw_tp") int drive(u64 *ctx)
 {
 	struct service_cpu *cpu = armed_cpu();
@@ -50,6 +54,8 @@ SEC("?raw_tp") int drive(u64 *ctx)
 
 	if (!cpu || !task)
 		return -1;
+	if (operation == FIND_SERVICE)
+		return service_of_any(bpf_get_current_task_btf(), (u32)bpf_get_current_pid_tgid(), ctx[1], 0);
 	program_starts(cpu, &interrupted);
 	if (operation == INTERRUPT_PROGRAM) {
 		read_driven(cpu, &task->call.nested_ns, &before);

@@ -26,6 +26,7 @@ struct thread_info___of_services { /* arch/x86/include/asm/thread_info.h */
 struct task_struct___of_services {
 	struct thread_info___of_services thread_info;
 	int pid;
+	int tgid;
 	unsigned int flags;
 	unsigned int __state; /* Linux 5.14 */
 } RELOCATED;
@@ -150,8 +151,14 @@ static __always_inline u32 service_of_task(struct service_task *task)
 	return service ? service - 1 : SERVICE_USER;
 }
 
-/* Returns the service for which any task executes when nothing interrupts it. */
-static __always_inline u32 service_of_any(struct task_struct *task, u32 pid, u32 flags)
+/* The process whose threads some kernels hide: while they run, these kernels call no BPF program. */
+#define HIDDEN_PROCESS 1
+
+/*
+ * Returns the service for which any task executes when nothing interrupts it. Not known for a hidden task: nothing would
+ * tell that its system call ends, or that the CPU switches to another task.
+ */
+static __always_inline u32 service_of_any(struct task_struct *task, u32 pid, u32 tgid, u32 flags)
 {
 	struct service_task *known;
 	u32 call;
@@ -160,11 +167,29 @@ static __always_inline u32 service_of_any(struct task_struct *task, u32 pid, u32
 		return SERVICE_IDLE;
 	if (flags & KERNEL_THREADS)
 		return SERVICE_KERNEL_THREAD;
+	if (tgid == HIDDEN_PROCESS)
+		return SERVICE_UNKNOWN;
 	known = known_task(task, pid);
 	if (known)
 		return service_of_task(known);
 	call = call_by_registers(task);
 	return call ? call - 1 : SERVICE_USER;
+}
+
+/*
+ * Called at an interrupt. If a hidden task has run, the CPU may execute another task since, whose events are not hidden.
+ * Not static, so that the verifier checks it separately.
+ */
+__noinline int find_base(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct___of_services *typed = (void *)task;
+	u64 numbers = bpf_get_current_pid_tgid();
+	struct service_cpu *cpu = this_cpu();
+
+	if (cpu && cpu->base == SERVICE_UNKNOWN && !cpu->depth)
+		cpu->base = service_of_any(task, (u32)numbers, numbers >> 32, BPF_CORE_READ(typed, flags));
+	return 0;
 }
 
 static __always_inline void start_request(struct service_request *request, u32 service)
@@ -283,7 +308,8 @@ SEC("raw_tp") int gate(u64 *ctx)
 		cpu->closed_ns = 0;
 		cpu->went_offline = 0;
 		cpu->times_faults = ctx[1];
-		cpu->base = service_of_any(task, BPF_CORE_READ(typed, pid), BPF_CORE_READ(typed, flags));
+		cpu->base = service_of_any(task, BPF_CORE_READ(typed, pid), BPF_CORE_READ(typed, tgid),
+					   BPF_CORE_READ(typed, flags));
 		read_kernel_counters(cpu->kernel_opened);
 		now_ns = bpf_ktime_get_ns();
 		cpu->opened_ns = now_ns;
@@ -455,7 +481,7 @@ TRACEPOINT("sched_switch") int switched(u64 *ctx)
 	count(SERVICE_SCHEDULER);
 	leave_cpu((void *)ctx[1], (bool)ctx[0], now_ns);
 	pid = BPF_CORE_READ(typed, pid);
-	cpu->base = service_of_any(next, pid, BPF_CORE_READ(typed, flags));
+	cpu->base = service_of_any(next, pid, BPF_CORE_READ(typed, tgid), BPF_CORE_READ(typed, flags));
 	/* This program's time is no computation of the task that comes. */
 	now_ns = program_ends(cpu, 0);
 	return_to_cpu(pid, now_ns);
@@ -608,6 +634,8 @@ static __noinline int span_in(u32 service)
 		program_ends(cpu, interrupted);
 		return 0;
 	}
+	if (cpu->base == SERVICE_UNKNOWN)
+		find_base();
 	span = span_at(cpu, depth);
 	span->service = service;
 	barrier();

@@ -186,7 +186,7 @@ shared_constants! {
     SERVICE_IDLE: usize = 549;
     /// Position of kernel threads.
     SERVICE_KERNEL_THREAD: usize = 550;
-    /// Position of tasks that may be in user mode or in a system call.
+    /// Position of tasks that may be in user mode or in a system call, and of those after a task whose switches are hidden.
     SERVICE_UNKNOWN: usize = 551;
     /// Number of positions of services.
     SERVICES: usize = 552;

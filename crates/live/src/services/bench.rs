@@ -223,7 +223,8 @@ fn unseen_warning(services: &[ServiceStats]) -> Option<String> {
     (unseen > 0).then(|| {
         format!(
             "{unseen} of {} completed requests have no times: the kernel did not hand a switch of their task to BPF \
-             programs (column unseen_count). After such a switch, time counts for the task before it until the next event",
+             programs (column unseen_count). After such a switch, time counts for the task before it until the next event; if that \
+             is a thread of process 1, as not known",
             unseen + completed
         )
     })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::probes::ServiceProbes;
 use super::sums::{CpuTime, Reading};
 use super::time_parts::closure;
-use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_SYSCALL_32, SERVICE_USER};
+use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_SYSCALL_32, SERVICE_UNKNOWN, SERVICE_USER};
 use crate::host::Root;
 use crate::spawn::spawn_scoped;
 use crate::syscall_loop::ns_per_call;
@@ -106,9 +106,20 @@ fn the_computation_of_requests_is_no_longer_than_their_cpu_time() {
 const INTERRUPT_PROGRAM: u64 = 1;
 const INTERRUPT_TASK: u64 = 2;
 const FAULT: u64 = 3;
+const FIND_SERVICE: u64 = 4;
 const NESTED: u64 = 0;
 const SELF: u64 = 1;
 const EXCESS: u64 = 2;
+
+/// While threads of process 1 run, some kernels call no BPF program, so their system calls have no end.
+#[test]
+fn a_thread_of_process_1_is_in_no_system_call() {
+    let Some(probes) = loaded() else { return };
+    let services = |process| driven(&probes, FIND_SERVICE, process);
+    let own = u64::from(std::process::id());
+    assert!(services(own).iter().all(|service| i64::from(*service) == libc::SYS_bpf));
+    assert!(services(1).iter().all(|service| *service == SERVICE_UNKNOWN as i32));
+}
 
 /// The results of many runs of `drive` in the system call of this thread. Interrupts of the machine may disturb single runs.
 fn driven(probes: &ServiceProbes, operation: u64, result: u64) -> Vec<i32> {

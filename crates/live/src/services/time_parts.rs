@@ -39,8 +39,9 @@ const PARTS: [(&str, &str); 10] = [
     ),
     (
         NOT_KNOWN,
-        "the task's state is not known, or there are more services than rows; zero where the kernel gives BPF a \
-         task's registers (Linux 5.15)",
+        "the task's state is not known, or there are more services than rows: from a switch to a thread of process 1 to \
+         the next event of another task (some kernels call no BPF program while such a thread runs), and tasks before \
+         their first system call where the kernel does not give BPF their registers (before Linux 5.15)",
     ),
 ];
 /// Indices in [`PARTS`].
