@@ -167,7 +167,7 @@ fn disk_interrupts_are_those_of_proc_interrupts() {
         .map(|line| line.kernel_min.unwrap_or(0) - line.counted.unwrap_or(0))
         .sum();
     // The exact counters lack the same interrupts, so the kernel did not deliver them.
-    assert!(off <= sample.undelivered() + 2 * sample.windows.len() as u64, "{off}");
+    assert!(off <= sample.undelivered_min() + 2 * sample.windows.len() as u64, "{off}");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_commands_first_interrupts_are_counted() {
     for _ in 0..RUNS {
         let sample = measured(&mut bench, Condition::Command, 0).expect("dd is everywhere");
         counted += total(&sample, |source| source.context.kind == ContextKind::HardIrq);
-        undelivered += sample.undelivered();
+        undelivered += sample.undelivered_min();
         by_kernel += sample.agreement.iter().filter_map(|line| line.kernel_max).sum::<u64>();
     }
     if by_kernel < READS * RUNS {
@@ -507,7 +507,7 @@ fn callbacks_are_those_that_perf_counts() {
         .map(|window| window.unmatched_exits.unwrap_or(0) + window.abandoned.unwrap_or(0))
         .sum();
     // An interrupt that the kernel does not hand to BPF may expire several timers.
-    let missing_max = unpaired + 8 * sample.undelivered();
+    let missing_max = unpaired + 8 * sample.undelivered_min();
     for (position, (kind, ..)) in kinds.iter().enumerate() {
         let counted = total(&sample, |source| source.context.kind == *kind);
         let (entries, exits) = (2 * position, 2 * position + 1);
@@ -623,7 +623,7 @@ fn delays_and_what_is_not_joined_are_the_runs_that_perf_counts() {
         let of_kind = || delays.iter().filter(|stats| stats.context.kind == *kind);
         let counted: u64 = of_kind().map(runs).sum();
         let joined: u64 = of_kind().map(|stats| stats.delays.count).sum();
-        let unjoined_max = sample.undelivered() + sample.missed + cpus.len() as u64 * 10;
+        let unjoined_max = sample.undelivered_min() + sample.missed + cpus.len() as u64 * 10;
         let runs_max = after.2[position] - before.2[position];
         let runs_min = closing.2[position].saturating_sub(opened.2[position]);
         eprintln!("{name}: {joined} of {counted} joined; perf counts {runs_min} to {runs_max}");
@@ -709,7 +709,7 @@ fn senders_are_those_that_perf_counts() {
         sum(|_| true, runs),
     ];
     // Some kernels call no BPF programs while threads of PID 1 run.
-    let missing_max = sample.undelivered() * 2 + sample.missed + cpus.len() as u64 * 10;
+    let missing_max = sample.undelivered_min() * 2 + sample.missed + cpus.len() as u64 * 10;
     for (position, (name, counted)) in names.iter().zip(counted).enumerate() {
         let counted_max = after.2[position] - before.2[position];
         let counted_min = closing.2[position].saturating_sub(opened.2[position]);

@@ -33,7 +33,7 @@ fn window(storm: &Storm) -> Table {
         Target::at_most("events lost", sample.lost() as f64, 0.0),
         Target::unlimited(
             "interrupts and softirqs not handed to BPF by the kernel",
-            sample.undelivered() as f64,
+            sample.undelivered().map(|count| count as f64),
         ),
         Target::unlimited("resident set at the start, bytes", first.map(|bytes| *bytes as f64)),
         Target::at_most("growth of the resident set, bytes", growth, GROWTH_BYTES_MAX as f64),

@@ -206,19 +206,23 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
     warnings.extend(
         measured.iter().flat_map(|samples| storm::warnings(samples.condition, &samples.timing)),
     );
-    let undelivered: u64 = measured.iter().map(|condition| condition.timing.undelivered()).sum();
+    let windows = || measured.iter().map(|condition| &condition.timing);
+    let undelivered: u64 = windows().map(WindowSample::undelivered_min).sum();
+    // Without exact counters, the files in /proc give a lower bound.
+    let is_exact = windows().all(|window| window.undelivered().is_some());
+    let at_least = if is_exact { "" } else { "at least " };
     let is_simulated = |condition: &ConditionSamples| {
         condition.timing.contexts.iter().any(|context| context.timing == Timing::Simulator)
     };
     if undelivered > 0 && measured.iter().any(is_simulated) {
         warnings.push(format!(
-            "the guest's kernel counted {undelivered} interrupts and softirqs that the simulator did not recognise \
+            "the guest's kernel counted {at_least}{undelivered} interrupts and softirqs that the simulator did not recognise \
              (table agreement); no other table includes them. The list of what was not measured names the \
              functions that this kernel lacks"
         ));
     } else if undelivered > 0 {
         warnings.push(format!(
-            "the kernel counted {undelivered} interrupts and softirqs that it did not hand to BPF \
+            "the kernel counted {at_least}{undelivered} interrupts and softirqs that it did not hand to BPF \
              programs (table agreement); no count, time or mean includes them. undelivered_max_count in \
              table handlers is the maximum that a row may lack"
         ));
@@ -258,7 +262,7 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     let lost: u64 =
         measured.iter().flat_map(ConditionSamples::windows).map(WindowSample::lost).sum();
     observer.insert(keys::EVENTS_LOST_COUNT.into(), json!(lost));
-    let undelivered: u64 = windows().map(WindowSample::undelivered).sum();
+    let undelivered: Option<u64> = windows().map(WindowSample::undelivered).sum();
     observer.insert("events_undelivered".into(), json!(undelivered));
     observer
 }
@@ -267,7 +271,7 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
 mod tests {
     use super::*;
     use crate::experiment::{Bench, BenchFacts, Outcome, RunContext, Step, run};
-    use crate::handlers::sample::CpuWindow;
+    use crate::handlers::sample::{Agreement, CpuWindow};
 
     /// The end of a pass of [`Passes`].
     #[derive(Clone, Copy, PartialEq)]
@@ -412,6 +416,25 @@ mod tests {
         let window = CpuWindow { length_ns: 1_000_000_000, ..CpuWindow::default() };
         let timing = WindowSample { windows: vec![window], probe_ns, ..WindowSample::default() };
         ConditionSamples { condition: Condition::Command, timing, events: Vec::new() }
+    }
+
+    #[test]
+    fn missing_interrupts_are_not_zero_without_exact_counts() {
+        let mut samples = measured(None);
+        samples.timing.agreement = vec![Agreement {
+            cpu: 0,
+            line: "LOC".to_owned(),
+            name: "local_timer".to_owned(),
+            counted: Some(90),
+            kernel_exact: None,
+            kernel_min: Some(100),
+            kernel_max: Some(108),
+            edge_max: 0,
+        }];
+        let samples = [samples];
+        assert!(observer(&ProbeOverhead::default(), &samples)["events_undelivered"].is_null());
+        let [warning] = &warnings(&samples)[..] else { panic!("{:?}", warnings(&samples)) };
+        assert!(warning.starts_with("the kernel counted at least 10 interrupts"), "{warning}");
     }
 
     #[test]

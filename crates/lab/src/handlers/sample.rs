@@ -216,6 +216,17 @@ impl Agreement {
         Some(kernel.saturating_sub(counted.saturating_add(self.edge_max)))
     }
 
+    /// Lower bound of the undelivered events of the line; `None` without a bound.
+    fn undelivered_min(&self) -> Option<u64> {
+        let (counted, kernel) = (self.counted?, self.kernel_exact.or(self.kernel_min)?);
+        Some(kernel.saturating_sub(counted.saturating_add(self.edge_max)))
+    }
+
+    /// Whether the line counts interrupts of one IRQ line.
+    fn is_irq_line(&self) -> bool {
+        self.line.parse::<u32>().is_ok()
+    }
+
     /// Upper bound of the undelivered events of the line; `None` without a bound.
     fn undelivered_max(&self) -> Option<u64> {
         self.undelivered().or_else(|| Some(self.kernel_max?.saturating_sub(self.counted?)))
@@ -310,16 +321,44 @@ impl WindowSample {
         self.missed + self.windows.iter().map(lost_on_cpu).sum::<u64>()
     }
 
-    /// Undelivered interrupts and softirqs: the kernel counted them but called no probe.
+    /// Whether the kernel's exact count of all device interrupts on a CPU is known. Each IRQ line of the CPU is in it.
+    fn has_exact_devices(&self, cpu: u32) -> bool {
+        let on_cpu = |line: &Agreement| line.cpu == cpu && line.line == ALL_DEVICES;
+        self.agreement.iter().any(|line| on_cpu(line) && line.undelivered().is_some())
+    }
+
+    /// Undelivered interrupts and softirqs: the kernel counted them but called no probe. `None` if the kernel's exact
+    /// count of some line that has probes is unknown.
     #[must_use]
-    pub fn undelivered(&self) -> u64 {
-        self.agreement.iter().filter_map(Agreement::undelivered).sum()
+    pub fn undelivered(&self) -> Option<u64> {
+        let is_unknown = |line: &Agreement| {
+            let has_kernel_count = line.kernel_min.is_some() || line.kernel_max.is_some();
+            let is_in_devices = line.is_irq_line() && self.has_exact_devices(line.cpu);
+            line.counted.is_some()
+                && line.kernel_exact.is_none()
+                && has_kernel_count
+                && !is_in_devices
+        };
+        if self.agreement.iter().any(is_unknown) {
+            return None;
+        }
+        let known: Vec<u64> = self.agreement.iter().filter_map(Agreement::undelivered).collect();
+        (!known.is_empty()).then(|| known.iter().sum())
+    }
+
+    /// Lower bound of the undelivered interrupts and softirqs, by the exact counts and the files in /proc.
+    #[must_use]
+    pub fn undelivered_min(&self) -> u64 {
+        let is_counted_once =
+            |line: &&Agreement| !line.is_irq_line() || !self.has_exact_devices(line.cpu);
+        let lines = self.agreement.iter().filter(is_counted_once);
+        lines.filter_map(Agreement::undelivered_min).sum()
     }
 
     /// Upper bound of a context's undelivered entries, on `cpu` or, for `None`, on all CPUs. The kernel counts some
     /// contexts together: each context of such a group may lack all missing entries of the group.
     ///
-    /// Returns `None` if the kernel has no exact counter that includes the context.
+    /// Returns `None` if the kernel has no counter that includes the context.
     #[must_use]
     pub fn undelivered_max(&self, context: &Context, cpu: Option<u32>) -> Option<u64> {
         let on_cpu = |cpu: u32| {
@@ -327,8 +366,6 @@ impl WindowSample {
                 let cpu_lines = self.agreement.iter().filter(move |line| line.cpu == cpu);
                 cpu_lines.filter(|line| line.includes(context))
             };
-            // Without an exact counter, there is no bound.
-            lines().find_map(Agreement::undelivered)?;
             lines().filter_map(Agreement::undelivered_max).min()
         };
         match cpu {
@@ -430,6 +467,38 @@ mod tests {
         assert_eq!(missing_max(ContextKind::NapiPoll, 1, "NET_RX", Some(0)), None);
         assert_eq!(missing_max(vector, 0, "thermal_apic", Some(0)), None);
         assert_eq!(WindowSample::default().undelivered_max(&context(vector, 0, ""), None), None);
-        assert_eq!(sample.undelivered(), 10 + 3 + 2 + 5);
+        assert_eq!(sample.undelivered(), Some(10 + 3 + 2 + 5));
+        assert_eq!(sample.undelivered_min(), 10 + 3 + 2 + 5);
+    }
+
+    /// Without the exact counters, the files bound the missing entries from both sides.
+    #[test]
+    fn without_exact_counters_the_number_of_missing_entries_is_absent() {
+        let bounded = |place, counted, kernel_min, kernel_max| Agreement {
+            kernel_min: Some(kernel_min),
+            ..line(place, counted, None, Some(kernel_max))
+        };
+        let agreement = vec![
+            line((0, ALL_DEVICES, "all IRQ lines"), 125, None, None),
+            bounded((0, "36", "disk"), 125, 130, 132),
+            bounded((0, "LOC", "local_timer"), 90, 100, 108),
+            bounded((0, "BLOCK", "softirq"), 125, 130, 132),
+            line((0, "THR", "threshold_apic"), 0, None, None),
+        ];
+        let windows = vec![CpuWindow::default()];
+        let mut sample = WindowSample { agreement, windows, ..WindowSample::default() };
+        assert_eq!((sample.undelivered(), sample.undelivered_min()), (None, 5 + 10 + 4));
+        let missing_max = |sample: &WindowSample, kind, number, name: &str| {
+            sample.undelivered_max(&context(kind, number, name), Some(0))
+        };
+        assert_eq!(missing_max(&sample, ContextKind::Vector, 0, "local_timer"), Some(18));
+        assert_eq!(missing_max(&sample, ContextKind::HardIrq, 36, "disk"), Some(7));
+        assert_eq!(missing_max(&sample, ContextKind::Vector, 1, "threshold_apic"), None);
+        // The exact count of all devices has the disk's interrupts, too.
+        sample.agreement[0].kernel_exact = Some(131);
+        assert_eq!((sample.undelivered(), sample.undelivered_min()), (None, 6 + 10 + 4));
+        sample.agreement.truncate(2);
+        assert_eq!((sample.undelivered(), sample.undelivered_min()), (Some(6), 6));
+        assert_eq!(WindowSample::default().undelivered(), None, "nothing is compared");
     }
 }

@@ -86,7 +86,8 @@ fn columns<'a>() -> Columns<'a, ConditionSamples> {
             .uint(|row: &ConditionSamples| row.timing.lost()),
         column(
             "undelivered_event_count",
-            "Interrupts and softirqs that the kernel counted without a call of the probes.",
+            "Interrupts and softirqs that the kernel counted without a call of the probes. Absent if the kernel's exact \
+             counts are not known (table agreement).",
         )
         .shown_as("undelivered", 85)
         .uint(|row: &ConditionSamples| row.timing.undelivered()),

@@ -377,7 +377,7 @@ fn undelivered_column<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>>
              Absent where the kernel has no counter.",
     )
     .title("undelivered ≤");
-    let is_incomplete = measured.iter().any(|condition| condition.timing.undelivered() > 0);
+    let is_incomplete = measured.iter().any(|condition| condition.timing.undelivered_min() > 0);
     let column = if is_incomplete { column.priority(72) } else { column.detail() };
     column.uint(|row: &Row<'_>| row.undelivered_max)
 }
