@@ -117,6 +117,24 @@ impl Column {
         self
     }
 
+    /// Whether the mark of this column decides if the numbers of `column` are measurements. This holds for the column
+    /// itself, and for a column with the same quantity in another unit. For a column that describes intervals, such as half
+    /// widths, it holds for the column with the intervals.
+    #[must_use]
+    pub fn marks(&self, column: &Column) -> bool {
+        fn quantity(column: &Column) -> Option<&str> {
+            column.name.rsplit_once('_').map(|(quantity, _)| quantity)
+        }
+        let has_half_width = matches!(
+            &self.display.combine,
+            Some(Combine::PlusMinus(half_width)) if *half_width == column.name
+        );
+        let is_same_quantity = quantity(self).is_some() && quantity(self) == quantity(column);
+        let has_interval =
+            self.interval.iter().any(|interval| interval.columns().contains(&&*column.name));
+        self.name == column.name || is_same_quantity || has_half_width || has_interval
+    }
+
     /// Writes the column `prefix` before the text where the column `when` holds `equals`, or a kind of it such as `equals_thread`.
     #[must_use]
     pub fn prefixed(mut self, prefix: &str, when: &str, equals: &str) -> Column {

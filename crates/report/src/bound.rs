@@ -49,24 +49,9 @@ fn below_limit(row: Row<'_>, column: &Column, number: f64) -> Bound {
     Bound { text, low: f64::NEG_INFINITY, high: upper_end.unwrap_or(number) }
 }
 
-/// The columns whose marks decide whether the numbers of `column` are measurements: the column itself, and those with
-/// the same quantity in another unit. For a column that describes intervals, such as half widths, these are the columns
-/// with the intervals.
+/// The columns whose marks decide whether the numbers of `column` are measurements.
 pub(crate) fn sources<'t>(table: &'t Table, column: &Column) -> Vec<&'t Column> {
-    fn quantity(column: &Column) -> Option<&str> {
-        column.name.rsplit_once('_').map(|(quantity, _)| quantity)
-    }
-    let is_source = |source: &&Column| {
-        let is_half_width = matches!(
-            &source.display.combine,
-            Some(Combine::PlusMinus(half_width)) if *half_width == column.name
-        );
-        let is_same = quantity(source).is_some() && quantity(source) == quantity(column);
-        let is_of_interval =
-            source.interval.iter().any(|interval| interval.columns().contains(&&*column.name));
-        source.name == column.name || is_same || is_half_width || is_of_interval
-    };
-    table.columns.iter().filter(is_source).collect()
+    table.columns.iter().filter(|source| source.marks(column)).collect()
 }
 
 #[cfg(test)]

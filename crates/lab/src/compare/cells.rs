@@ -10,6 +10,7 @@ use record::{Column, IntervalColumns, Role, Run, Table, Value};
 use stats::IntervalMethod;
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
+use super::bounds::{Bound, OpenSides};
 use super::buckets::{bucket, may_be_bucketed, row_fingerprint};
 use super::decision::Distances;
 use super::estimates::EstimateSource;
@@ -27,7 +28,7 @@ const FREEDOM_UNKNOWN: f64 = (BATCHES_MIN - 1) as f64;
 pub struct Figure {
     /// The figure, in the unit of its column.
     pub value: f64,
-    /// Lower and upper end of its 95 % interval.
+    /// Lower and upper end of its 95 % interval. For a bound: of the quantity, so an end is infinite.
     pub interval: Option<(f64, f64)>,
     /// Degrees of freedom of that interval.
     pub degrees_of_freedom: f64,
@@ -39,6 +40,8 @@ pub struct Figure {
     pub wide: Option<(f64, f64)>,
     /// Lower and upper end of the histogram's bucket that the figure stands for. `None` for a figure of no histogram.
     pub bucket: Option<(f64, f64)>,
+    /// `None` for a measurement.
+    pub bound: Option<Bound>,
 }
 
 impl Figure {
@@ -120,12 +123,16 @@ fn interval_distances(
     let (base_interval, new_interval) = (base.interval?, new.interval?);
     let is_ratio = [base, new].into_iter().all(|figure| figure.bucket_ends().0 > 0.0);
     let [base_unit, new_unit] = if is_ratio { [base.value, new.value] } else { [1.0, 1.0] };
-    let half_width = |base_half: f64, new_half: f64| {
-        let figures = [base.uncertainty(base_half, base_unit), new.uncertainty(new_half, new_unit)];
+    let half_width = |base_half: f64, new_half: f64, is_open: bool| {
+        // The half width of an open side would be infinite: the caller opens this side of the interval.
+        let halves = if is_open { (0.0, 0.0) } else { (base_half, new_half) };
+        let figures = [base.uncertainty(halves.0, base_unit), new.uncertainty(halves.1, new_unit)];
         half_width_of_difference(figures, tail)
     };
-    let down = half_width(base.chance_up(base_interval), new.chance_down(new_interval))?;
-    let up = half_width(base.chance_down(base_interval), new.chance_up(new_interval))?;
+    let open = OpenSides::of_difference(base, new);
+    let down =
+        half_width(base.chance_up(base_interval), new.chance_down(new_interval), open.below)?;
+    let up = half_width(base.chance_down(base_interval), new.chance_up(new_interval), open.above)?;
     if !is_ratio {
         return Some(Distances::Linear { down: down + bucket_down, up: up + bucket_up });
     }
@@ -208,7 +215,7 @@ impl Pair<'_> {
 
     /// Distances from the difference down and up to the ends of its interval, with the probability `tail` beyond each
     /// end. They follow from the pairs of runs or, with one run on each side, from the intervals of both figures. They
-    /// include the buckets of a histogram. `None` if a figure is missing, has no interval, or has too few pairs.
+    /// include the buckets of a histogram. They do not tell on which sides bounds leave the difference open. `None` if a figure is missing, has no interval, or has too few pairs.
     #[must_use]
     pub fn distances(&self, tail: f64) -> Option<Distances> {
         match &self.repeats {
@@ -230,6 +237,15 @@ impl Pair<'_> {
         match (&self.base, &self.new) {
             (Some(base), Some(new)) if !self.has_equal_rows => bucket_distances(base, new),
             _ => (0.0, 0.0),
+        }
+    }
+
+    /// On which sides bounds leave the difference open. The default if a figure is missing.
+    pub(super) fn open_sides(&self) -> OpenSides {
+        match (&self.repeats, &self.base, &self.new) {
+            (Some(repeats), ..) => repeats.open_sides(),
+            (None, Some(base), Some(new)) => OpenSides::of_difference(base, new),
+            _ => OpenSides::default(),
         }
     }
 
@@ -294,6 +310,7 @@ pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Fi
         drift: 0.0,
         wide: None,
         bucket: bucket(table, row, column, value),
+        bound: Bound::of_cell(table, row, column),
     };
     let Some(IntervalColumns { ends, freedom, drift, wide, .. }) = &column.interval else {
         return Some(figure);
@@ -302,9 +319,15 @@ pub(super) fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Fi
     // In a table with wide intervals, a row without a wide interval has no known uncertainty: its narrow interval may
     // assume independent values.
     if wide.is_none() || figure.wide.is_some() {
-        figure.interval = match ends {
-            Ends::HalfWidth(column) => cell(column).map(|half| (value - half, value + half)),
-            Ends::Bounds(ends) => bounds(ends),
+        let (low, high) = match ends {
+            Ends::HalfWidth(column) => {
+                cell(column).map(|half| (value - half, value + half)).unzip()
+            }
+            Ends::Bounds(Bounds { low, high }) => (cell(low), cell(high)),
+        };
+        figure.interval = match figure.bound {
+            None => low.zip(high),
+            Some(bound) => bound.interval(low, high),
         };
     }
     let degrees_of_freedom = freedom.as_ref().and_then(|freedom| match freedom {

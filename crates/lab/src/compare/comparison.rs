@@ -4,7 +4,7 @@ use record::Run;
 
 use super::cells::{LeftOutTable, Pair};
 use super::judge::{CPU_SHARE_MIN_RATIO, Clocks, Exactness, Judge, needs_runs};
-use super::outcome::{no_cell, outcome, window_example};
+use super::outcome::{bound_example, no_cell, outcome, window_example};
 use super::{
     CompareError, Difference, Method, Outcome, Plan, Rule, RunTotal, SettingDifference, Verdict,
 };
@@ -54,6 +54,18 @@ impl Comparison<'_> {
             "{} figures are totals over windows of different lengths ({example}), so they are not judged (compare rates, \
              shares of CPU time and means)",
             unjudged().count()
+        ))
+    }
+
+    /// A warning if some figures are only bounds.
+    pub(super) fn bounds_warning(&self) -> Option<String> {
+        let bounds = || self.differences.iter().filter(|found| found.method == Method::Bound);
+        let first = bounds().next()?;
+        Some(format!(
+            "{} figures are only bounds ({}): they tell no change, unless a lower bound is above an upper bound or a \
+             measurement is beyond a bound",
+            bounds().count(),
+            bound_example(first)
         ))
     }
 

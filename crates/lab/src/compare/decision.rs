@@ -9,6 +9,7 @@
 use record::Role;
 
 use super::Verdict;
+use super::bounds::OpenSides;
 use super::windows::WindowLengths;
 
 /// A difference up to this part of the larger figure (or of 1, for figures below 1) is rounding, and counts as 0.
@@ -53,7 +54,7 @@ impl Distances {
 /// The interval of the difference of two figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
-    /// Lower and upper end, in the unit of the column.
+    /// Lower and upper end, in the unit of the column. Infinite where a bound leaves the difference open.
     pub(super) ends: (f64, f64),
     /// The ends as parts of the smaller figure: where the margin is this large, the figures are equal.
     margin_ratios: (f64, f64),
@@ -91,6 +92,16 @@ impl Interval {
                 Interval { ends, margin_ratios: (part(low), part(high)) }
             }
         }
+    }
+
+    /// This interval without an end on the open sides.
+    pub(super) fn opened(self, open: OpenSides) -> Interval {
+        let (infinite_low, infinite_high) = (f64::NEG_INFINITY, f64::INFINITY);
+        let opened = |(low, high): (f64, f64)| {
+            let low = if open.below { infinite_low } else { low };
+            (low, if open.above { infinite_high } else { high })
+        };
+        Interval { ends: opened(self.ends), margin_ratios: opened(self.margin_ratios) }
     }
 
     /// Whether the whole interval is within the margin, a part of the smaller figure.

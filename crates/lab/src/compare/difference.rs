@@ -1,6 +1,6 @@
 //! A compared cell with its difference, interval and verdict.
 
-use super::cells::Pair;
+use super::cells::{Figure, Pair};
 use super::judge::Exactness;
 use super::{Method, Verdict};
 
@@ -11,10 +11,12 @@ pub const FEW_SPANS: u64 = 30;
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
     pub pair: Pair<'a>,
-    /// Second figure less first, in the unit of the column. `None` if one of the runs lacks the figure.
+    /// Second figure less first, in the unit of the column. `None` if one of the runs lacks the figure. If a figure is only a
+    /// bound, this is no measurement: see [`Difference::measured_change`].
     pub change: Option<f64>,
     /// Lower and upper end of the simultaneous interval of `change`. If the runs are exact, both are `change` itself; for a
-    /// histogram's quantiles, they are the ends of the changes that the buckets allow.
+    /// histogram's quantiles, they are the ends of the changes that the buckets allow. An end is infinite where a bound leaves
+    /// the change open.
     pub interval: Option<(f64, f64)>,
     pub method: Method,
     pub verdict: Verdict,
@@ -35,6 +37,19 @@ impl Difference<'_> {
     pub fn ratio(&self, difference: f64) -> Option<f64> {
         let base = self.pair.base?.value;
         (base != 0.0).then(|| difference / base.abs())
+    }
+
+    /// Whether a figure is only a bound.
+    #[must_use]
+    pub fn has_bound(&self) -> bool {
+        let is_bound = |figure: Option<Figure>| figure.is_some_and(|figure| figure.bound.is_some());
+        is_bound(self.pair.base) || is_bound(self.pair.new)
+    }
+
+    /// Second figure less first, in the unit of the column. `None` if a figure is missing, or only a bound.
+    #[must_use]
+    pub fn measured_change(&self) -> Option<f64> {
+        self.change.filter(|_| !self.has_bound())
     }
 
     /// Whether the row has too few spans in one of the runs for its figures to mean much.

@@ -40,6 +40,12 @@ pub enum CompareError {
          rate, a share of CPU time or a mean, such as rate_hz, self_cpu_ratio or self_mean_ns)"
     )]
     Windows(String, String),
+    /// All cells of a rule are only bounds that tell no change. Fields: the rule, and an example.
+    #[error(
+        "rule {0:?} is about figures that are only bounds ({1}): they do not tell whether it holds (choose a figure that is \
+         measured; irqlab show RUN marks bounds with ≤ or ≥)"
+    )]
+    Bounds(String, String),
     /// No cell of a rule can be judged.
     #[error(
         "rule {0:?}: none of its figures has an interval (measure longer, give several runs on each side, with different \

@@ -99,7 +99,8 @@ impl<'p> Judge<'p> {
             Judge { plan, exactness, clocks, leading_row_tail: 0.0, minor_row_tail: 0.0 };
         let is_judged = |pair: &&Pair<'_>| {
             let has_noise = !judge.is_exact(pair) || pair.repeats.is_some();
-            let is_unjudged = judge.lacks_runs(pair) || pair.has_other_windows();
+            let is_unjudged =
+                judge.lacks_runs(pair) || pair.has_other_windows() || pair.open_sides().are_both();
             pair.has_interval() && !is_unjudged && has_noise
         };
         let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
@@ -157,7 +158,9 @@ impl<'p> Judge<'p> {
             Clocks::Differ | Clocks::Same => pair.column.role,
         };
         let windows = pair.windows;
-        let interval = distances.map(|distances| Interval::new(figures, distances, windows));
+        let open_sides = pair.open_sides();
+        let interval = distances
+            .map(|distances| Interval::new(figures, distances, windows).opened(open_sides));
         let verdict = interval
             .map_or(Verdict::Undecided, |interval| verdict(&interval, margin_ratio, role, windows));
         let interval = interval.map(|interval| interval.ends);
@@ -174,6 +177,22 @@ impl<'p> Judge<'p> {
         if pair.has_other_windows() {
             return (Method::Windows, None);
         }
+        let open_sides = pair.open_sides();
+        if open_sides.are_both() {
+            return (Method::Bound, None);
+        }
+        let (method, distances) = self.method_of_measurements(pair, change, tail);
+        let is_bound = open_sides.is_any() && distances.is_some();
+        (if is_bound { Method::Bound } else { method }, distances)
+    }
+
+    /// [`Judge::method_and_distances`] if no figure were only a bound.
+    fn method_of_measurements(
+        &self,
+        pair: &Pair<'_>,
+        change: f64,
+        tail: f64,
+    ) -> (Method, Option<Distances>) {
         let (down, up) = pair.bucket_distances();
         let has_buckets = down > 0.0 || up > 0.0;
         // Equal runs give equal estimates. Quantiles in one bucket may differ.

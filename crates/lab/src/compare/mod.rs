@@ -9,12 +9,16 @@
 //! intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). These intervals allow for spans that depend on
 //! one another; a rank test of the spans would not.
 //!
+//! **Bounds** are no measurements: a figure that is only an upper or a lower bound limits the difference on one side
+//! (`bounds.rs`).
+//!
 //! **By runs**: several runs on each side show how much runs differ (`series.rs`).
 //!
 //! In 95 % of comparisons, all intervals hold together (Bonferroni). Half of the error probability is for the figures
 //! of rows with at least [`CPU_SHARE_MIN_RATIO`] of CPU time. One live run on each side cannot judge the other rows.
 //! Their figures depend on other work on the machine, and change from run to run by factors.
 
+mod bounds;
 mod buckets;
 mod cells;
 mod comparison;
@@ -39,6 +43,7 @@ mod windows;
 
 use record::{Column, Role, Run, Table, Value};
 
+pub use bounds::Bound;
 pub use cells::{Figure, LeftOutTable, Pair, PairCounts};
 use cells::{Matched, ShownRows, Wanted, matched};
 pub use comparison::Comparison;
@@ -127,6 +132,7 @@ pub fn compare_series<'a>(
         comparison.warnings.push(warning.to_owned());
     }
     comparison.warnings.extend(comparison.windows_warning());
+    comparison.warnings.extend(comparison.bounds_warning());
     comparison.warnings.extend(comparison.unreliable_rules_warning());
     comparison.warnings.extend(comparison.added_warning());
     comparison.warnings.extend(comparison.partial_pairs_warning());
@@ -137,7 +143,9 @@ pub fn compare_series<'a>(
     let unchecked: Vec<String> = comparison
         .outcomes
         .iter()
-        .flat_map(|outcome| [outcome.unchecked_warning(), outcome.windows_warning()])
+        .flat_map(|outcome| {
+            [outcome.unchecked_warning(), outcome.windows_warning(), outcome.bounds_warning()]
+        })
         .flatten()
         .chain(unchecked)
         .collect();
@@ -190,6 +198,8 @@ impl Wanted for Selection<'_> {
     }
 }
 
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod mirror_tests;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use record::Run;
 
+use super::bounds::bound_text;
 use super::cells::{LeftOutTable, Pair, keys};
 use super::difference::row_name;
 use super::{CompareError, Difference, Limit, Method, Rule, Verdict};
@@ -11,7 +12,7 @@ use super::{CompareError, Difference, Limit, Method, Rule, Verdict};
 pub enum Ruling {
     /// The whole interval of a cell is beyond the limit.
     Broken,
-    /// A cell is beyond the limit but its interval is not, or only one of the runs has a cell.
+    /// A cell is beyond the limit but its interval is not, or only one of the runs has a cell, or a cell cannot be judged.
     InDoubt,
     /// All cells are within the limit.
     Holds,
@@ -41,8 +42,11 @@ pub struct Outcome {
     pub added: usize,
     /// Cells that are totals over windows of different lengths, and an example of them in words.
     other_windows: Option<(usize, String)>,
+    /// Cells whose bounds do not tell whether the rule holds, and an example of them in words.
+    open_bounds: Option<(usize, String)>,
     pub ruling: Ruling,
-    /// The cell that is farthest from holding: its row's name, and its change as a part of the first figure.
+    /// The cell that is farthest from holding: its row's name, and its change as a part of the first figure. The change is
+    /// `None` for a cell with a bound.
     pub worst: Option<(String, Option<f64>)>,
 }
 
@@ -68,6 +72,21 @@ impl Outcome {
         Some(format!(
             "rule {:?} is not checked on {count} of its {} figures: they are totals over windows of different lengths \
              ({example}) (name a rate, a share of CPU time or a mean)",
+            self.rule.text, self.cells
+        ))
+    }
+
+    /// The number of cells whose bounds do not tell whether the rule holds.
+    #[must_use]
+    pub fn open_bounds(&self) -> usize {
+        self.open_bounds.as_ref().map_or(0, |(count, _)| *count)
+    }
+
+    /// A warning if the rule could not be checked on some of its figures, because they are only bounds.
+    pub(super) fn bounds_warning(&self) -> Option<String> {
+        let (count, example) = self.open_bounds.as_ref()?;
+        Some(format!(
+            "rule {:?} is not checked on {count} of its {} figures: they are only bounds ({example})",
             self.rule.text, self.cells
         ))
     }
@@ -122,6 +141,31 @@ fn similar_columns(rule: &Rule, base: &Run) -> String {
     if names.is_empty() { String::new() } else { format!(": is it {}?", names.join(", ")) }
 }
 
+/// What a rule says about one cell that it covers.
+fn cell_ruling(rule: &Rule, difference: &Difference<'_>) -> Ruling {
+    let first_figure = difference.pair.base.map_or(0.0, |base| base.value);
+    let is_beyond = |change: f64| rule.is_beyond(change, first_figure);
+    // A row that only one of the runs has may be the reason for the gate.
+    let Some(change) = difference.change else { return Ruling::InDoubt };
+    // The change that is certain, and the change that is possible, in the direction of the rule.
+    let ends = difference
+        .interval
+        .map(|(low, high)| if rule.is_upper { (low, high) } else { (high, low) });
+    if ends.is_some_and(|(certain, _)| certain.is_finite() && is_beyond(certain)) {
+        return Ruling::Broken;
+    }
+    let may_be_beyond = match difference.method {
+        // The change of a total says nothing if the windows differ.
+        Method::Windows => true,
+        // The change of a bound says nothing: only the interval does.
+        _ if difference.has_bound() => {
+            ends.is_none_or(|(_, possible)| possible.is_infinite() || is_beyond(possible))
+        }
+        _ => is_beyond(change),
+    };
+    if may_be_beyond { Ruling::InDoubt } else { Ruling::Holds }
+}
+
 /// Checks one rule on all judged cells. Fails if the rule covers no cell that can be judged.
 pub(super) fn outcome(
     rule: &Rule,
@@ -151,26 +195,14 @@ pub(super) fn outcome(
     let window_example = with_other_windows().next().map(|first| window_example(first));
     if !covered.iter().any(has_interval) {
         let text = rule.text.clone();
-        return Err(match window_example {
-            Some(example) => CompareError::Windows(text, example),
-            None => CompareError::NoInterval(text),
+        let bound = covered.iter().find(|found| found.method == Method::Bound);
+        return Err(match (window_example, bound) {
+            (Some(example), _) => CompareError::Windows(text, example),
+            (None, Some(bound)) => CompareError::Bounds(text, bound_example(bound)),
+            (None, None) => CompareError::NoInterval(text),
         });
     }
-    let cell_ruling = |difference: &Difference<'_>| {
-        let first_figure = difference.pair.base.map_or(0.0, |base| base.value);
-        let is_beyond = |change: f64| rule.is_beyond(change, first_figure);
-        match (difference.change, difference.interval) {
-            (Some(_), Some((low, high))) if is_beyond(if rule.is_upper { low } else { high }) => {
-                Ruling::Broken
-            }
-            (Some(change), _) if is_beyond(change) => Ruling::InDoubt,
-            // A row that only one of the runs has may be the reason for the gate.
-            (None, _) => Ruling::InDoubt,
-            // The change of a total says nothing if the windows differ.
-            _ if difference.method == Method::Windows => Ruling::InDoubt,
-            _ => Ruling::Holds,
-        }
-    };
+    let cell_ruling = |difference: &Difference<'_>| cell_ruling(rule, difference);
     // The change in the unit of the limit. The smallest value is the change farthest in the direction that the rule
     // forbids. A cell that only one of the runs has precedes all cells of its ruling.
     let signed_change = |difference: &&Difference<'_>| {
@@ -188,14 +220,22 @@ pub(super) fn outcome(
         cell_ruling(first).cmp(&cell_ruling(second)).then(by_change)
     });
     let name_and_ratio = |difference: &Difference<'_>| {
-        (row_name(&difference.pair), difference.change.and_then(|change| difference.ratio(change)))
+        let change = difference.measured_change();
+        (row_name(&difference.pair), change.and_then(|change| difference.ratio(change)))
     };
+    let with_open_bounds = || {
+        covered
+            .iter()
+            .filter(|found| found.method == Method::Bound && cell_ruling(found) == Ruling::InDoubt)
+    };
+    let bound_example = with_open_bounds().next().map(|first| bound_example(first));
     Ok(Outcome {
         rule: rule.clone(),
         cells: covered.len() - missing - added,
         missing,
         added,
         other_windows: window_example.map(|example| (with_other_windows().count(), example)),
+        open_bounds: bound_example.map(|example| (with_open_bounds().count(), example)),
         ruling: worst.map_or(Ruling::Holds, cell_ruling),
         worst: worst.map(name_and_ratio),
     })
@@ -234,4 +274,11 @@ pub(super) fn window_example(difference: &Difference<'_>) -> String {
     let Pair { table, column, windows, .. } = &difference.pair;
     let lengths = windows.map_or(String::new(), |windows| windows.text());
     format!("{}.{} of {}: {lengths}", table.name, column.name, difference.row_name())
+}
+
+/// A figure that is only a bound, in words: its table and column, its row, and which side is a bound.
+pub(super) fn bound_example(difference: &Difference<'_>) -> String {
+    let Pair { table, column, base, new, .. } = &difference.pair;
+    let text = bound_text(*base, *new).unwrap_or_default();
+    format!("{}.{} of {}: {text}", table.name, column.name, difference.row_name())
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use record::{Column, Run, Table, Value};
 
+use super::bounds::Bound;
 use super::buckets::row_fingerprint;
 use super::cells::{
     ContextFacts, Figure, Pair, assumes_independence, context_name, cpu_share_column, figure,
@@ -48,9 +49,10 @@ pub struct Reading {
 pub struct Change {
     /// The baseline's figure, in the unit of the column.
     pub base: f64,
-    /// The figure less the baseline's figure, in the unit of the column.
-    pub difference: f64,
-    /// Lower and upper end of the simultaneous interval of the difference. `None` if the change cannot be judged.
+    /// The figure less the baseline's figure, in the unit of the column. `None` if one of them is only a bound.
+    pub difference: Option<f64>,
+    /// Lower and upper end of the simultaneous interval of the difference. An end is infinite where a bound leaves the
+    /// difference open. `None` if the change cannot be judged.
     pub interval: Option<(f64, f64)>,
     pub method: Method,
     pub verdict: Verdict,
@@ -109,10 +111,23 @@ impl Reading {
     }
 
     /// Lower and upper end of the figure's 95 % interval. If the figure is exact, both are the figure itself, or the ends of
-    /// its histogram's bucket. `None` if its uncertainty is not known.
+    /// its histogram's bucket. For a bound, an end is infinite. `None` if its uncertainty is not known.
     #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
-        if self.is_exact() { Some(self.figure.bucket_ends()) } else { self.figure.interval }
+        if !self.is_exact() {
+            return self.figure.interval;
+        }
+        let (low, high) = self.figure.bucket_ends();
+        match self.figure.bound {
+            Some(bound) => bound.interval(Some(low), Some(high)),
+            None => Some((low, high)),
+        }
+    }
+
+    /// The bound that the figure is. `None` for a measurement.
+    #[must_use]
+    pub fn bound(&self) -> Option<Bound> {
+        self.figure.bound
     }
 
     /// Whether another run gives exactly this figure.
@@ -171,7 +186,7 @@ pub fn changes(
         let difference = judge.with_clocks(clocks).judge(pair);
         Change {
             base: base.value(),
-            difference: difference.change.unwrap_or(0.0),
+            difference: difference.measured_change(),
             interval: difference.interval,
             method: difference.method,
             verdict: difference.verdict,
@@ -202,6 +217,25 @@ pub fn windows_warning(table: &Table, column: &Column, readings: &[&Reading]) ->
 }
 
 impl Change {
+    /// The difference or, if a figure is only a bound, the smallest difference that the bounds allow. `None` if they allow
+    /// none, too.
+    #[must_use]
+    pub fn least_difference(&self) -> Option<f64> {
+        let by_bounds = || match self.interval? {
+            (low, _) if low > 0.0 => Some(low),
+            (_, high) if high < 0.0 => Some(high),
+            _ => None,
+        };
+        self.difference.or_else(by_bounds)
+    }
+
+    /// Whether the change is known on both sides.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        self.interval.is_some_and(|(low, high)| low.is_finite() && high.is_finite())
+            || self.verdict.is_difference()
+    }
+
     /// `difference` as a part of the baseline's figure. `None` if that figure is 0.
     #[must_use]
     pub fn ratio(&self, difference: f64) -> Option<f64> {

@@ -13,6 +13,7 @@ use record::Run;
 use stats::interval::t_quantile;
 
 use super::CompareError;
+use super::bounds::{Bound, OpenSides};
 use super::cells::{Figure, LeftOutTable, Matched, Pair, PairCounts};
 use super::decision::Distances;
 use super::judge::Exactness;
@@ -32,6 +33,8 @@ pub struct Repeats {
     /// `differences`: the mean over the pairs. Runs of one kind may all have the same bucket, so their spread does not
     /// contain it.
     bucket_distances: (f64, f64),
+    /// On which sides the bounds of any pair leave the mean difference open.
+    open_sides: OpenSides,
 }
 
 impl Repeats {
@@ -51,7 +54,12 @@ impl Repeats {
             down += middle - difference(base_high, new_low);
             up += difference(base_low, new_high) - middle;
         }
-        Repeats { differences, is_logarithmic, bucket_distances: (down / count, up / count) }
+        let open_sides = figures
+            .iter()
+            .map(|(base, new)| OpenSides::of_difference(base, new))
+            .fold(OpenSides::default(), OpenSides::or);
+        let bucket_distances = (down / count, up / count);
+        Repeats { differences, is_logarithmic, bucket_distances, open_sides }
     }
 
     /// These differences if each second figure had also changed by the part `by_ratio` of itself. `added`: the
@@ -64,6 +72,10 @@ impl Repeats {
 
     pub(super) fn has_interval(&self) -> bool {
         self.differences.len() >= PAIRS_MIN
+    }
+
+    pub(super) fn open_sides(&self) -> OpenSides {
+        self.open_sides
     }
 
     /// Distances from the mean difference down and up to the ends of its interval. `tail`: the probability beyond one end.
@@ -89,8 +101,10 @@ impl Repeats {
 
 /// The mean of a figure over the runs of one side, with its 95 % interval. `is_logarithmic`: whether it is the
 /// geometric mean, as in [`Repeats`]. Both sides must have the same kind of mean: their difference is then the middle
-/// of the interval of the change.
-fn mean_figure(values: &[f64], is_logarithmic: bool) -> Figure {
+/// of the interval of the change. The mean of bounds is a bound.
+fn mean_figure(figures: &[Figure], is_logarithmic: bool) -> Figure {
+    let values: Vec<f64> = figures.iter().map(|figure| figure.value).collect();
+    let bound = Bound::of_mean(figures.iter().map(|figure| figure.bound));
     let count = values.len() as f64;
     let scaled: Vec<f64> =
         values.iter().map(|value| if is_logarithmic { value.ln() } else { *value }).collect();
@@ -105,6 +119,10 @@ fn mean_figure(values: &[f64], is_logarithmic: bool) -> Figure {
     let value = if are_equal { values[0] } else { unscaled(mean) };
     let ends = |half: f64| (unscaled(mean - half).min(value), unscaled(mean + half).max(value));
     let interval = half_width.map(|half| if are_equal { (value, value) } else { ends(half) });
+    let interval = match (interval, bound) {
+        (Some((low, high)), Some(bound)) => bound.interval(Some(low), Some(high)),
+        (interval, _) => interval,
+    };
     Figure {
         value,
         interval,
@@ -112,6 +130,7 @@ fn mean_figure(values: &[f64], is_logarithmic: bool) -> Figure {
         drift: 0.0,
         wide: None,
         bucket: None,
+        bound,
     }
 }
 
@@ -130,17 +149,17 @@ struct Collected<'a> {
     /// The figures of the first and the second run of each pair. A pair in which a run lacks the figure is left out.
     figures: Vec<(Figure, Figure)>,
     /// The figures of all runs of the first side that have the figure.
-    base_values: Vec<f64>,
+    base_figures: Vec<Figure>,
     /// The figures of all runs of the second side that have the figure.
-    new_values: Vec<f64>,
+    new_figures: Vec<Figure>,
 }
 
 impl<'a> Collected<'a> {
     fn new(pair: Pair<'a>) -> Collected<'a> {
         let figures = both_figures(&pair).into_iter().collect();
-        let base_values = pair.base.iter().map(|figure| figure.value).collect();
-        let new_values = pair.new.iter().map(|figure| figure.value).collect();
-        Collected { pair, figures, base_values, new_values }
+        let (base_figures, new_figures) =
+            (pair.base.into_iter().collect(), pair.new.into_iter().collect());
+        Collected { pair, figures, base_figures, new_figures }
     }
 
     /// Adds the same figure of another pair of runs.
@@ -161,19 +180,20 @@ impl<'a> Collected<'a> {
         pair.windows =
             pair.windows.into_iter().chain(other.windows).reduce(WindowLengths::more_different);
         self.figures.extend(both_figures(other));
-        self.base_values.extend(other.base.map(|figure| figure.value));
-        self.new_values.extend(other.new.map(|figure| figure.value));
+        self.base_figures.extend(other.base);
+        self.new_figures.extend(other.new);
     }
 
     /// Sets the figures of the pair to the means over all runs that have them. The means are geometric if all figures
     /// are above 0, as in [`Repeats`].
     fn set_means_of_all_runs(&mut self) {
         let is_logarithmic =
-            self.base_values.iter().chain(&self.new_values).all(|value| *value > 0.0);
-        let mean =
-            |values: &[f64]| (!values.is_empty()).then(|| mean_figure(values, is_logarithmic));
-        self.pair.base = mean(&self.base_values);
-        self.pair.new = mean(&self.new_values);
+            self.base_figures.iter().chain(&self.new_figures).all(|figure| figure.value > 0.0);
+        let mean = |figures: &[Figure]| {
+            (!figures.is_empty()).then(|| mean_figure(figures, is_logarithmic))
+        };
+        self.pair.base = mean(&self.base_figures);
+        self.pair.new = mean(&self.new_figures);
     }
 }
 
@@ -277,10 +297,10 @@ pub(super) fn matched_series<'a>(
             .then_some(PairCounts { compared: figures.len(), all: base.len() });
         let repeats = Repeats::from_pairs(&figures);
         if !figures.is_empty() {
-            let (base_values, new_values): (Vec<f64>, Vec<f64>) =
-                figures.iter().map(|(base, new)| (base.value, new.value)).unzip();
-            pair.base = Some(mean_figure(&base_values, repeats.is_logarithmic));
-            pair.new = Some(mean_figure(&new_values, repeats.is_logarithmic));
+            let (base_figures, new_figures): (Vec<Figure>, Vec<Figure>) =
+                figures.iter().copied().unzip();
+            pair.base = Some(mean_figure(&base_figures, repeats.is_logarithmic));
+            pair.new = Some(mean_figure(&new_figures, repeats.is_logarithmic));
         }
         pair.repeats = Some(repeats);
         pair

@@ -3,6 +3,7 @@
 
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
+use super::bounds::bound_text;
 use super::judge::Exactness;
 use super::{
     CPU_SHARE_MIN_RATIO, Comparison, Difference, LeftOutTable, Limit, Method, Outcome, PairCounts,
@@ -77,7 +78,7 @@ fn rules_table(comparison: &Comparison<'_>) -> Table {
             "ruling",
             "broken: a figure is beyond the limit, its whole interval where it has one. in \
              doubt: a figure is beyond it and its interval is not, or only one of the runs has a \
-             figure, or a figure is a total over windows of different lengths. holds: none is.",
+             figure, or a figure is a total over windows of different lengths, or bounds do not tell. holds: none is.",
         )
         .priority(99)
         .text(|outcome: &Outcome| outcome.ruling.word()),
@@ -90,7 +91,7 @@ fn rules_table(comparison: &Comparison<'_>) -> Table {
         column("worst_row", "The row of the figure that is farthest from holding.")
             .shown_as("worst", 90)
             .text(|outcome: &Outcome| outcome.worst.as_ref().map(|(row, _)| row.clone())),
-        column("worst_change_ratio", "Its change, as a part of the first run's figure.")
+        column("worst_change_ratio", "Its change, as a part of the first run's figure. Absent for a bound.")
             .shown_as("change", 95)
             .real(|outcome: &Outcome| outcome.worst.as_ref().and_then(|(_, change)| *change)),
         column("added_count", "Figures that the first run lacks.")
@@ -155,12 +156,12 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .real(|difference: &Difference<'_>| difference.pair.base.map(|base| base.value)),
         column("base_low", "Lower end of its 95 % interval.").detail().real(
             |difference: &Difference<'_>| {
-                difference.pair.base.and_then(|base| base.interval).map(|(low, _)| low)
+                difference.pair.base.and_then(|base| base.interval).and_then(|(low, _)| known(low))
             },
         ),
         column("base_high", "Upper end of that interval.").detail().real(
             |difference: &Difference<'_>| {
-                difference.pair.base.and_then(|base| base.interval).map(|(_, high)| high)
+                difference.pair.base.and_then(|base| base.interval).and_then(|(_, high)| known(high))
             },
         ),
         column(
@@ -173,40 +174,41 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
             .real(|difference: &Difference<'_>| difference.pair.new.map(|new| new.value)),
         column("new_low", "Lower end of its 95 % interval.").detail().real(
             |difference: &Difference<'_>| {
-                difference.pair.new.and_then(|new| new.interval).map(|(low, _)| low)
+                difference.pair.new.and_then(|new| new.interval).and_then(|(low, _)| known(low))
             },
         ),
         column("new_high", "Upper end of that interval.").detail().real(
             |difference: &Difference<'_>| {
-                difference.pair.new.and_then(|new| new.interval).map(|(_, high)| high)
+                difference.pair.new.and_then(|new| new.interval).and_then(|(_, high)| known(high))
             },
         ),
         column(
             "change_ratio",
-            "Second less first, as a part of the first; absent where that is 0.",
+            "Second less first, as a part of the first; absent where that is 0, or a figure is only a bound.",
         )
         .shown_as("change", 97)
-        .real(|difference: &Difference<'_>| difference.ratio(difference.change?)),
+        .real(|difference: &Difference<'_>| difference.ratio(difference.measured_change()?)),
         column(
             "change_low_ratio",
             "Lower end of the simultaneous 95 % interval of change_ratio; the change itself \
-             where it is exact, and for quantiles the smallest change that the histogram's buckets allow.",
+             where it is exact, and for quantiles the smallest change that the histogram's buckets allow. Absent where \
+             a bound leaves the change open.",
         )
         .shown_as("ci95 from", 90)
-        .real(|difference: &Difference<'_>| difference.ratio(difference.interval?.0)),
+        .real(|difference: &Difference<'_>| difference.ratio(known(difference.interval?.0)?)),
         column("change_high_ratio", "Upper end of that interval.")
             .shown_as("to", 89)
-            .real(|difference: &Difference<'_>| difference.ratio(difference.interval?.1)),
+            .real(|difference: &Difference<'_>| difference.ratio(known(difference.interval?.1)?)),
         column("change", "Second less first, in the unit of the column.")
             .format(Format::Auto)
             .detail()
-            .real(|difference: &Difference<'_>| difference.change),
+            .real(|difference: &Difference<'_>| difference.measured_change()),
         column(
             "method",
             "exact: any difference is real, of quantiles any beyond the histogram's buckets. intervals: Student's t of means and amounts, MOVER \
              of quantiles, with Bonferroni's confidence for all figures together. runs: \
              Student's t of the differences of pairs of runs, of their logarithms if all figures \
-             are positive. no interval, one run: not judged. windows differ: not judged, a total over windows of different \
+             are positive. bound: a figure is only a bound, so the change is known on one side at most. no interval, one run: not judged. windows differ: not judged, a total over windows of different \
              lengths. Absent: only one of the runs has the \
              figure, and figures are not exact.",
         )
@@ -215,21 +217,27 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
         column(
             "note",
             "few spans: one of the runs has fewer than 30 spans of the row. in 3 of 4 pairs: the other pairs of runs lack \
-             the figure.",
+             the figure. base is an upper bound, both are lower bounds: the figure is no measurement.",
         )
         .priority(96)
         .text(note),
     ])
 }
 
-/// The note on a difference: few spans, and pairs of runs that lack the figure. `None` without either.
+/// An end of an interval. `None` if it is infinite, because a bound leaves the interval open.
+fn known(end: f64) -> Option<f64> {
+    end.is_finite().then_some(end)
+}
+
+/// The note on a difference: few spans, pairs of runs that lack the figure, and bounds. `None` without any.
 fn note(difference: &Difference<'_>) -> Option<String> {
     let few_spans = difference.has_few_spans().then(|| "few spans".to_owned());
     let pairs = difference
         .pair
         .pair_counts
         .map(|PairCounts { compared, all }| format!("in {compared} of {all} pairs"));
-    let notes: Vec<String> = few_spans.into_iter().chain(pairs).collect();
+    let bounds = bound_text(difference.pair.base, difference.pair.new);
+    let notes: Vec<String> = few_spans.into_iter().chain(pairs).chain(bounds).collect();
     (!notes.is_empty()).then(|| notes.join(", "))
 }
 

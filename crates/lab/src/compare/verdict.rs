@@ -50,6 +50,8 @@ pub enum Method {
     Intervals,
     /// Judged by the differences of pairs of runs.
     Runs,
+    /// A figure is only a bound. Judged by what the bounds tell, if they tell anything: see `bounds.rs`.
+    Bound,
     /// Not judged: a cell has no interval.
     NoInterval,
     /// Not judged, because each side has only one run. The row takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time,
@@ -69,6 +71,7 @@ impl Method {
             Method::Exact => Some("exact"),
             Method::Intervals => Some("intervals"),
             Method::Runs => Some("runs"),
+            Method::Bound => Some("bound"),
             Method::NoInterval => Some("no interval"),
             Method::OneRun => Some("one run"),
             Method::Windows => Some("windows differ"),

@@ -342,6 +342,9 @@ impl<'a> RuleCheck<'a> {
             Err(CompareError::NoInterval(_)) => {
                 return Ok(Finding::unknown("no figure of the rule has an interval".to_owned()));
             }
+            Err(CompareError::Bounds(..)) => {
+                return Ok(Finding::unknown("the rule's figures are only bounds".to_owned()));
+            }
             Err(error) => return Err(Usage(error.to_string())),
         };
         let explained: Vec<&str> = (comparison.setting_differences.iter())
@@ -363,6 +366,8 @@ impl<'a> RuleCheck<'a> {
                 let absent = outcome.missing + outcome.added;
                 let reason = if absent > 0 {
                     format!("{absent} of the rule's figures are in only one of the two runs")
+                } else if outcome.open_bounds() > 0 {
+                    format!("{} of the rule's figures are only bounds", outcome.open_bounds())
                 } else {
                     "the limit of the rule is within the interval of the change".to_owned()
                 };

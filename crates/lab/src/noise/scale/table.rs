@@ -157,16 +157,19 @@ fn table(rows: &[Row]) -> Table {
         .shown_as("barrier", 60)
         .uint(|row: &Row| row.barrier_ns),
         column("delay_mean_ns", "Mean delay of the slowest node between two barriers.")
+            .bound("is_lower_bound", "≥")
             .shown_as("delay", 90)
             .real(|row: &Row| row.delay_ns),
         column("delay_p50_ns", "Median delay of the slowest node.")
-            .shown_as("p50", 40)
+            .bound("is_lower_bound", "≥")
+        .shown_as("p50", 40)
             .real(|row: &Row| row.delay_p50_ns),
         column(
             "delay_p99_ns",
             "99th percentile of the delay of the slowest node. Absent if fewer than 10 measured \
              delays are expected above it: it would be no more than the longest measured delay.",
         )
+        .bound("is_lower_bound", "≥")
         .shown_as("p99", 70)
         .real(|row: &Row| row.delay_p99_ns),
         column(

@@ -160,7 +160,7 @@ pub fn best_sentences(goal: &Goal, column: &Column, all: &[Candidate<'_>]) -> Ve
         "best ({looked_for}): {}, with {} {}. {counts}.",
         winner.name,
         goal.column,
-        value_text(column, figures[first].value)
+        winner.goal.map_or(String::new(), |reading| reading_text(column, reading))
     )];
     if !rivals.is_empty() {
         let named: Vec<&str> =
@@ -204,7 +204,8 @@ fn excluded_in_doubt(
     };
     let mut excluded: Vec<(f64, String)> = Vec::new();
     for candidate in complete {
-        let Some(value) = candidate.goal.map(Reading::value) else { continue };
+        let Some(reading) = candidate.goal else { continue };
+        let value = reading.value();
         let pairs = goal.limits.iter().zip(candidate.limits.iter().flatten());
         let missed: Vec<_> =
             pairs.filter(|(limit, reading)| !limit.admits(reading.value())).collect();
@@ -216,7 +217,7 @@ fn excluded_in_doubt(
             continue;
         }
         let limits: Vec<&str> = missed.iter().map(|(limit, _)| limit.text.as_str()).collect();
-        let text = value_text(column, value);
+        let text = reading_text(column, reading);
         excluded.push((value, format!("{}, with {text} ({})", candidate.name, limits.join(", "))));
     }
     if excluded.is_empty() {
@@ -252,6 +253,15 @@ fn goal_text(goal: &Goal) -> String {
         format!(" subject to {}", limits.join(", "))
     };
     format!("{extreme} {}{limits}", goal.column)
+}
+
+/// A figure with its unit, and with its sign if it is only a bound.
+fn reading_text(column: &Column, reading: &Reading) -> String {
+    let text = value_text(column, reading.value());
+    match reading.bound() {
+        Some(bound) => format!("{} {text}", bound.sign()),
+        None => text,
+    }
 }
 
 /// A figure with its unit.

@@ -258,12 +258,10 @@ fn found_by(fail_on: FailOn, facts: &Facts, combinations: &[Combination<'_>]) ->
     let is_base = |combination: &Combination<'_>| {
         facts.against.is_none() && combination.is_baseline && combination.reading().is_some()
     };
-    let has_no_interval =
-        |change: &Change| change.verdict == Verdict::Undecided && change.interval.is_none();
     let (mut failed, mut unjudged) = (0, 0);
     for combination in combinations {
         match combination.change {
-            Some(change) if has_no_interval(&change) => unjudged += 1,
+            Some(change) if !change.is_judged() => unjudged += 1,
             Some(change) => failed += usize::from(fails(change.verdict)),
             None if is_base(combination) => {}
             None => unjudged += 1,
@@ -294,9 +292,11 @@ fn largest_change(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) 
     let Some(change) = change else {
         return is_judged.then(|| format!("No change against {compared_with} is known to be one."));
     };
-    let direction = if change.difference < 0.0 { "less" } else { "more" };
-    let amount = match change.ratio(change.difference) {
-        Some(ratio) => format!("{} {direction}", report::human::percent(ratio.abs())),
+    let difference = change.least_difference()?;
+    let direction = if difference < 0.0 { "less" } else { "more" };
+    let at_least = if change.difference.is_none() { "at least " } else { "" };
+    let amount = match change.ratio(difference) {
+        Some(ratio) => format!("{at_least}{} {direction}", report::human::percent(ratio.abs())),
         None => format!("{direction} than 0"),
     };
     Some(format!(

@@ -46,16 +46,19 @@ fn axes(plan: &Plan, combinations: &[Combination<'_>]) -> Vec<SweepAxis> {
 }
 
 fn point(combination: &Combination<'_>) -> SweepPoint {
-    let reading = combination.reading();
     let change = combination.change;
+    let bound = combination.reading().and_then(lab::compare::Reading::bound);
+    // A bound drawn as a point would look like a measurement.
+    let reading = combination.reading().filter(|_| bound.is_none());
     SweepPoint {
         values: combination.task.values.clone(),
         figure: reading.map(lab::compare::Reading::value),
         interval: reading.filter(|reading| !reading.is_exact()).and_then(|r| r.interval()),
-        change: change.and_then(|change| change.ratio(change.difference)),
-        remark: match change {
-            Some(change) => change.verdict.word().to_owned(),
-            None => state_text(combination),
+        change: change.and_then(|change| change.ratio(change.difference?)),
+        remark: match (bound, change) {
+            (Some(bound), _) => format!("only a bound ({})", bound.sign()),
+            (None, Some(change)) => change.verdict.word().to_owned(),
+            (None, None) => state_text(combination),
         },
     }
 }

@@ -11,6 +11,8 @@ use super::{Combination, Facts, State, path_text, windows_warning};
 
 /// Name of the table.
 const COMBINATIONS: &str = "combinations";
+/// Name of the column that marks figures which are only bounds.
+const IS_BOUND: &str = "is_bound";
 /// Number of combinations without a figure that are named, for each reason.
 const NAMED_MAX: usize = 20;
 /// Endings of column names that are units, the longest first.
@@ -57,7 +59,9 @@ fn sort(role: Role, combinations: &mut [Combination<'_>]) {
     };
     let effect = |combination: &Combination<'_>| {
         let change = combination.change?;
-        Some(change.ratio(change.difference).map_or(f64::INFINITY, f64::abs))
+        // A change from 0 is the largest. A change that bounds leave open is the smallest.
+        let Some(difference) = change.least_difference() else { return Some(0.0) };
+        Some(change.ratio(difference).map_or(f64::INFINITY, f64::abs))
     };
     let value = |combination: &Combination<'_>| combination.reading().map(super::Reading::value);
     let by_value = |first: &Combination<'_>, second: &Combination<'_>| {
@@ -110,6 +114,10 @@ fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<
     (value.role, value.display.format, value.display.digits) =
         (figure.role, figure.display.format, figure.display.digits);
     value.display.title.clone_from(&figure.display.title);
+    if let Some(bound) = combinations.iter().find_map(|combination| combination.reading()?.bound())
+    {
+        value = value.bound(IS_BOUND, bound.sign());
+    }
     let ends = ["interval_low", "interval_high"].map(|name| with_unit_of(name, &figure.name));
     let end = |name: &str, doc: &str| {
         let format = figure.display.format;
@@ -145,8 +153,14 @@ fn columns(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Vec<
             .priority(shown(!are_all_done, 92)),
         Column::new("task_index", Kind::Uint, "Position of the task in the plan.").detail(),
         Column::new("task_id", Kind::Text, "Id of the task: its result is in tasks/ID.").detail(),
+        Column::new(IS_BOUND, Kind::Bool, "Whether the figure is only an upper or a lower bound.").detail(),
     ]);
     columns
+}
+
+/// An end of an interval. `None` if it is infinite, because a bound leaves the interval open.
+fn known(end: f64) -> Option<f64> {
+    end.is_finite().then_some(end)
 }
 
 /// The state of a combination in a word, and why its figure is absent.
@@ -186,17 +200,17 @@ fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table 
         let reading = combination.reading();
         let interval = reading.filter(|reading| !reading.is_exact()).and_then(|r| r.interval());
         row.push(reading.map(super::Reading::value).into());
-        row.push(interval.map(|(low, _)| low).into());
-        row.push(interval.map(|(_, high)| high).into());
+        row.push(interval.and_then(|(low, _)| known(low)).into());
+        row.push(interval.and_then(|(_, high)| known(high)).into());
         row.push(combination.base.into());
         let change = combination.change.as_ref();
         let ratio = |difference: Option<f64>| -> Value {
             change.zip(difference).and_then(|(change, end)| change.ratio(end)).into()
         };
         let ends = change.and_then(|change| change.interval).filter(|(low, high)| low < high);
-        row.push(ratio(change.map(|change| change.difference)));
-        row.push(ratio(ends.map(|(low, _)| low)));
-        row.push(ratio(ends.map(|(_, high)| high)));
+        row.push(ratio(change.and_then(|change| change.difference)));
+        row.push(ratio(ends.and_then(|(low, _)| known(low))));
+        row.push(ratio(ends.and_then(|(_, high)| known(high))));
         row.push(match change {
             Some(change) => change.verdict.word().into(),
             None if facts.against.is_none() && combination.is_baseline && reading.is_some() => {
@@ -208,6 +222,7 @@ fn table(plan: &Plan, facts: &Facts, combinations: &[Combination<'_>]) -> Table 
         row.push(state_text(combination).into());
         row.push((combination.index as u64).into());
         row.push(combination.task.id.as_str().into());
+        row.push(reading.map(|reading| reading.bound().is_some()).into());
         table.push(row);
     }
     table
@@ -254,6 +269,15 @@ fn warnings(
         None => baseline_warning(plan, combinations),
     });
     warnings.extend(windows_warning(facts, &facts.column, 0, combinations));
+    let is_bound = |combination: &&Combination<'_>| {
+        combination.reading().is_some_and(|reading| reading.bound().is_some())
+    };
+    let bounds = combinations.iter().filter(is_bound).count();
+    if bounds > 0 {
+        warnings.push(format!(
+            "{bounds} of {present} figures are only bounds (column is_bound): two upper bounds do not tell which is larger"
+        ));
+    }
     if facts.live_machines.len() > 1 {
         let machines: Vec<&str> = facts.live_machines.iter().map(String::as_str).collect();
         warnings.push(format!(
