@@ -12,15 +12,20 @@ pub const AT_MOST: &str = "at most ";
 const AT_LEAST: &str = "at least ";
 
 /// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end. An absent number
-/// may have an interval: it is below the detection limit, or the interrupt displaces all lines that the method can see.
-/// Its value is then the lower end, or negative infinity if nothing is known to be displaced. `None` without both.
+/// may have an interval: it is below the detection limit, or the pass took longer than with all lines displaced. Its value
+/// is then the lower end if counters confirm it, or negative infinity. Time alone confirms no lower end: in runs of older
+/// versions, intervals without counters have one. `None` without both.
 pub fn displaced(row: &Row<'_>) -> Option<Figure> {
     let interval =
         row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
     let Some(value) = row.number("displaced_lines") else {
+        let is_counted = row.number("user_misses").is_some();
         return interval.map(|(low, high)| {
-            let value = if low > 0.0 { low } else { f64::NEG_INFINITY };
-            Figure { value, low, high }
+            if is_counted && low > 0.0 {
+                Figure { value: low, low, high }
+            } else {
+                Figure { value: f64::NEG_INFINITY, low: 0.0, high }
+            }
         });
     };
     if *row.get("is_upper_bound") == Value::Bool(true) {

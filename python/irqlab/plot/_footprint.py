@@ -76,7 +76,9 @@ def _panel(axes: Axes, results: list[Row], curves: list[Row], stimuli: list[str]
             if row["stimulus"] != stimulus or lines is None:
                 continue
             is_bound = row["is_upper_bound"] is True
-            low, high = row["displaced_ci95_low_lines"], row["displaced_ci95_high_lines"]
+            # A bound has no lower end. Runs of older versions have one.
+            low = 0.0 if is_bound else row["displaced_ci95_low_lines"]
+            high = row["displaced_ci95_high_lines"]
             across = axes.get_xaxis_transform()
             if low is not None and high is not None:
                 axes.plot([low, high], [height] * 2, color=colour, transform=across, linewidth=2)

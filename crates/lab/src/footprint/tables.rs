@@ -30,6 +30,14 @@ impl Row<'_> {
         self.estimates.lines?.count
     }
 
+    /// The 95 % interval of the displaced lines. If the time is only an upper bound, other misses can be all of it: the
+    /// interval then starts at 0.
+    fn interval(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.estimates.lines?.interval;
+        let is_confirmed = !is_upper_bound(self.series, &self.estimates);
+        Some((if is_confirmed { low } else { 0.0 }, high))
+    }
+
     fn geometry(&self) -> Geometry {
         self.series.ready.geometry
     }
@@ -89,27 +97,32 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         .bool(|row: &Row<'_>| row.lines().map(|_| is_upper_bound(row.series, &row.estimates))),
         column(
             "displaced_ci95_low_lines",
-            "Lower end of the 95 % confidence interval of displaced_lines.",
+            "Lower end of the 95 % confidence interval of displaced_lines. 0 where only the time is known and no counter \
+             confirms it: the extra time can be that of other misses.",
         )
         .title("ci95")
         .up_to("displaced_ci95_high_lines")
         .digits(4)
         .priority(95)
-        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.interval.0)),
+        .real(|row: &Row<'_>| row.interval().map(|(low, _)| low)),
         column(
             "displaced_ci95_high_lines",
             "Upper end of the 95 % confidence interval of displaced_lines.",
         )
         .detail()
-        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.interval.1)),
+        .real(|row: &Row<'_>| row.interval().map(|(_, high)| high)),
         column(
             "calibration_ci95_lines",
             "Half width of the 95 % confidence interval of displaced_lines if only the \
              calibration curve had an error. More repetitions do not reduce this part. With \
-             rounds, each with its own curve: the curves' part of the spread between rounds.",
+             rounds, each with its own curve: the curves' part of the spread between rounds. Absent if the pass \
+             took longer than with all lines displaced.",
         )
         .shown_as("by curve ±", 70)
-        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.calibration_half_width)),
+        .real(|row: &Row<'_>| {
+            let by_time = row.estimates.lines.filter(|by_time| !by_time.exceeds_level)?;
+            Some(by_time.calibration_half_width)
+        }),
         column(
             "detection_limit_lines",
             "Detection limit: fewer lines are not distinguishable from none (Currie, 5 % \
@@ -589,6 +602,37 @@ mod tests {
             let is_bound = is_upper_bound(&timed(cycles), &estimates);
             assert_eq!((has_reason, is_bound), (disagrees, bound), "{cycles}");
         }
+    }
+
+    #[test]
+    fn an_interval_by_time_has_a_lower_end_only_if_counters_confirm_it() {
+        let interval = |series: Series| {
+            let mut absent = Vec::new();
+            let table = footprint_table(&[series], 1e9, &mut absent);
+            let row = &table.rows()[0];
+            let cell = |name: &str| table.get(row, name).unwrap().number();
+            let ends = ["displaced_ci95_low_lines", "displaced_ci95_high_lines"].map(cell);
+            (cell("displaced_lines"), ends, cell("calibration_ci95_lines").is_some())
+        };
+        let uncounted = |cycles: i64| {
+            let mut series = timed(cycles);
+            let repetitions = series.treatment.iter_mut().chain(&mut series.control);
+            repetitions.for_each(|repetition| repetition.user_misses = None);
+            series
+        };
+        // 100 misses are counted. A level has 256 lines of one cycle.
+        let measured = (Some(100.0), [Some(100.0); 2], true);
+        assert_eq!(interval(timed(100)), measured);
+        assert_eq!(interval(uncounted(100)), (Some(100.0), [Some(0.0), Some(100.0)], true));
+        // The pass took longer than with all lines displaced.
+        let unknown = (None, [Some(0.0), Some(256.0)], false);
+        assert_eq!(interval(uncounted(400)), unknown);
+        assert_eq!(interval(timed(400)), unknown, "100 misses are fewer than 256 lines");
+        let mut all_lines = timed(400);
+        for repetition in &mut all_lines.treatment {
+            repetition.user_misses = repetition.user_misses.map(|misses| misses + 200);
+        }
+        assert_eq!(interval(all_lines), (None, [Some(256.0); 2], false));
     }
 
     #[test]

@@ -1188,8 +1188,9 @@ mod tests {
             ("displaced_ci95_low_lines", Kind::Real),
             ("displaced_ci95_high_lines", Kind::Real),
             ("displaced_ratio", Kind::Real),
+            ("user_misses", Kind::Real),
         ];
-        let row = |stimulus: &str, numbers: [Option<f64>; 4]| -> Vec<Value> {
+        let row = |stimulus: &str, numbers: [Option<f64>; 5]| -> Vec<Value> {
             let names = [Value::from("l1d"), stimulus.into()];
             names.into_iter().chain(numbers.map(Value::from)).collect()
         };
@@ -1197,16 +1198,20 @@ mod tests {
             let run = run_of(vec![table("footprint", &columns, rows)]);
             summarize(&Run { experiment: "footprint".to_owned(), ..run }).fact
         };
-        let timer = row("timer", [Some(40.0), Some(35.0), Some(45.0), Some(0.052)]);
-        let disk = row("disk", [None, Some(768.0), Some(768.0), None]);
+        let timer = row("timer", [Some(40.0), Some(35.0), Some(45.0), Some(0.052), None]);
+        let disk = row("disk", [None, Some(768.0), Some(768.0), None, Some(800.0)]);
         let all = "A disk interrupt displaces most: at least 768 lines of L1D.";
         assert_eq!(fact(vec![timer.clone(), disk.clone()]), all);
         assert_eq!(fact(vec![disk]), all, "no other row has a number");
-        let net = row("net", [None, None, None, None]);
+        // Without counters, a long pass confirms no line.
+        let uncounted = row("disk", [None, Some(768.0), Some(768.0), None, None]);
+        let says = "A timer interrupt displaces 40.0 lines of L1D (5.20 % of it). Also within its interval: disk.";
+        assert_eq!(fact(vec![timer.clone(), uncounted]), says);
+        let net = row("net", [None; 5]);
         let unknown = fact(vec![timer.clone(), net.clone()]);
         let says = "A timer interrupt displaces 40.0 lines of L1D (5.20 % of it). Without an interval: net.";
         assert_eq!(unknown, says);
-        let by_another_method = row("timer", [None, None, None, None]);
+        let by_another_method = row("timer", [None; 5]);
         let known = fact(vec![timer, by_another_method]);
         assert!(known.starts_with("A timer interrupt displaces most: 40.0"), "{known}");
     }

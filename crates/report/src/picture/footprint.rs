@@ -120,7 +120,9 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Some(Bar {
             name: format!("{}, {}", row.value_text("stimulus"), row.value_text("method")),
             parts: vec![(value, if is_bound { ORANGE } else { BLUE })],
-            interval: ends.map(|(low, high)| (low.max(0.0), high.max(0.0))),
+            // A bound has no lower end. Runs of older versions have one.
+            interval: ends
+                .map(|(low, high)| (if is_bound { 0.0 } else { low.max(0.0) }, high.max(0.0))),
             label: format!("{sign}{}", human::number(value)),
             detail: format!(" lines{share}"),
         })
@@ -195,6 +197,7 @@ mod tests {
             ("displaced_ci95_low_lines", Kind::Real),
             ("displaced_ci95_high_lines", Kind::Real),
             ("is_upper_bound", Kind::Bool),
+            ("user_misses", Kind::Real),
         ];
         let row = |stimulus: &str, lines: f64, is_bound: bool| -> Vec<Value> {
             vec![
@@ -205,6 +208,7 @@ mod tests {
                 (lines - 5.0).into(),
                 (lines + 5.0).into(),
                 is_bound.into(),
+                Value::Absent,
             ]
         };
         let rows =
@@ -212,15 +216,20 @@ mod tests {
         let run = run_of(vec![table("footprint", &columns, rows)]);
         let title = displaced(&run, WIDTH).unwrap().unwrap().heading.title;
         assert!(title.ends_with(": timer takes at most 300 of L1D"), "{title}");
-        let all_lines = || {
+        let all_lines = |misses: Value| {
             let names = ["l1d", "net", "refined"].map(Value::from);
             let interval = [768.0, 768.0].map(Value::from);
             let cells = names.into_iter().chain([Value::Absent]).chain(interval);
-            cells.chain([Value::Absent]).collect::<Vec<_>>()
+            cells.chain([Value::Absent, misses]).collect::<Vec<_>>()
         };
-        let rows_with_all = vec![row("disk", 266.0, false), all_lines()];
-        let saturated = run_of(vec![table("footprint", &columns, rows_with_all)]);
-        let heading = displaced(&saturated, WIDTH).unwrap().unwrap().heading;
+        let heading = |misses: Value| {
+            let rows_with_all = vec![row("disk", 266.0, false), all_lines(misses)];
+            let saturated = run_of(vec![table("footprint", &columns, rows_with_all)]);
+            displaced(&saturated, WIDTH).unwrap().unwrap().heading
+        };
+        let uncounted = heading(Value::Absent);
+        assert!(uncounted.title.ends_with(": disk takes 266 of L1D"), "{}", uncounted.title);
+        let heading = heading(800.0.into());
         assert!(heading.title.ends_with(": net takes at least 768 of L1D"), "{}", heading.title);
         assert_eq!(heading.notes[1], "Without a number, so not drawn: net, refined (L1D).");
         golden("displaced", displaced(&run, WIDTH));
