@@ -341,6 +341,24 @@ impl Rising {
         2.0 * self.lines_max() * periods + self.lines(remainder.abs()).copysign(remainder)
     }
 
+    /// [`Rising::interval`] for one of several readings, around [`Rising::unclipped_lines`]: it goes on beyond both ends of
+    /// the curve, symmetric about each end.
+    #[must_use]
+    pub fn unclipped_interval(&self, reading: Reading) -> (f64, f64) {
+        let period_cycles = 2.0 * self.top();
+        let periods = (reading.cycles / period_cycles).round();
+        let remainder = reading.cycles - periods * period_cycles;
+        let high = |cycles: f64| {
+            if cycles + reading.half_width >= 0.0 {
+                self.interval(Reading { cycles, ..reading }).1
+            } else {
+                -self.interval(Reading { cycles: -cycles, ..reading }).0
+            }
+        };
+        let offset = 2.0 * self.lines_max() * periods;
+        (offset - high(-remainder), offset + high(remainder))
+    }
+
     /// Whether a pass took longer than with all lines displaced, by more than the errors allow.
     #[must_use]
     pub fn is_beyond(&self, reading: Reading) -> bool {

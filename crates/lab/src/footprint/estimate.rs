@@ -160,15 +160,24 @@ pub fn estimate_displaced_lines(cycles: Mean, curve: &Curve) -> Option<Displaced
     })
 }
 
+/// Standard error of a mean. `None` with fewer than two values.
+pub(super) fn standard_error(mean: Mean) -> Option<f64> {
+    Some(mean.half_width / t_95(mean.count.checked_sub(1)? as u64)?)
+}
+
 /// Detection limit of an extra time, lines. It can exceed the level, and be infinite ([`Rising::detection_limit`]). `None`
 /// with fewer than two values.
-pub(super) fn detection_limit(cycles: Mean, curve: &Rising) -> Option<f64> {
-    // Standard error of the difference. It already contains the control's variance.
-    let standard_error = cycles.half_width / t_95(cycles.count.checked_sub(1)? as u64)?;
+fn detection_limit(cycles: Mean, curve: &Rising) -> Option<f64> {
+    // The standard error of the difference already contains the control's variance.
+    Some(limit_of_error(standard_error(cycles)?, curve))
+}
+
+/// Detection limit of an extra time with this standard error in cycles, lines.
+pub(super) fn limit_of_error(standard_error: f64, curve: &Rising) -> f64 {
     // Without displaced lines, 5 % of the measurements exceed the critical time. The curve has no error at no lines.
     // With a number of lines at the limit, 5 % stay below the critical time. The curve has an error there.
     let errors = DETECTED_DEVIATIONS / 2.0;
-    Some(curve.detection_limit(errors * standard_error, errors))
+    curve.detection_limit(errors * standard_error, errors)
 }
 
 /// Decides when a series ends. The paper's rule ends a series as soon as the interval is narrow. That rule prefers

@@ -3,12 +3,15 @@
 //! Each round prepares everything again at another time, including the loop's memory and its curve. A neighbour in a
 //! shared cache, or the physical addresses of the memory, can change the result for seconds or longer. These changes
 //! appear between rounds, not between the repetitions of a round. The interval therefore comes from the spread of the
-//! rounds' means.
+//! rounds' means. Where the curve is flat, rounds can agree on a number of lines by chance: the interval also contains all
+//! lines that cost as much.
 
-use super::curve::{Curve, LineCost};
+use stats::interval::t_95;
+
+use super::curve::{Curve, LineCost, Reading, Rising};
 use super::estimate::{
-    DETECTED_DEVIATIONS, DisplacedLines, Mean, accepted, beyond_control, detection_limit,
-    difference, estimate_displaced_lines, excess, is_detected, mean,
+    DETECTED_DEVIATIONS, DisplacedLines, Mean, accepted, beyond_control, difference,
+    estimate_displaced_lines, excess, is_detected, limit_of_error, mean, standard_error,
 };
 use super::sample::Repetition;
 use super::series::{Round, Series};
@@ -34,23 +37,25 @@ struct RoundRepetitions<'a> {
 }
 
 /// The estimates of one round.
-struct RoundEstimate {
+struct RoundEstimate<'a> {
     /// Indirect cost: extra time of the pass after the interrupt, cycles.
     excess_cycles: f64,
     /// `None` if the round's curve does not rise.
-    lines: Option<RoundLines>,
+    lines: Option<RoundLines<'a>>,
 }
 
 /// Displaced lines by one round's curve.
-struct RoundLines {
+struct RoundLines<'a> {
+    curve: &'a Curve,
+    rising: Rising,
+    /// Extra time of the pass after the interrupt, cycles.
+    excess: Mean,
     /// Estimated number of displaced lines. It can be below 0 or above the level ([`Rising::unclipped_lines`]).
     ///
     /// [`Rising::unclipped_lines`]: super::curve::Rising::unclipped_lines
     lines: f64,
     /// Half the width of the interval if only the curve had an error, lines.
     calibration_half_width: f64,
-    /// Detection limit, lines. It can exceed the level, and be infinite.
-    limit: f64,
     /// Whether the pass after the interrupt took longer than with all lines displaced.
     is_beyond_curve: bool,
     /// Number of lines of the level.
@@ -66,7 +71,7 @@ pub struct SeriesEstimate {
     pub lines: Option<DisplacedLines>,
 }
 
-impl RoundRepetitions<'_> {
+impl<'a> RoundRepetitions<'a> {
     /// Mean of `value` per interrupt: treatment minus control. `None` with fewer than two accepted repetitions of
     /// either kind that have the value.
     fn beyond_control(&self, value: fn(&Repetition) -> Option<f64>) -> Option<Mean> {
@@ -75,18 +80,20 @@ impl RoundRepetitions<'_> {
     }
 
     /// The estimates by time. `None` with fewer than two accepted, timed repetitions of either kind.
-    fn estimate(&self) -> Option<RoundEstimate> {
+    fn estimate(&self) -> Option<RoundEstimate<'a>> {
         let beyond = self.beyond_control(excess)?;
-        let by_curve = |curve: &Curve| {
+        let by_curve = |curve: &'a Curve| {
             let rising = curve.rising()?;
             let DisplacedLines { calibration_half_width, .. } =
                 estimate_displaced_lines(beyond, curve)?;
             Some(RoundLines {
+                curve,
+                excess: beyond,
                 lines: rising.unclipped_lines(beyond.mean),
                 calibration_half_width,
-                limit: detection_limit(beyond, &rising)?,
                 is_beyond_curve: beyond.mean > rising.top(),
                 level_lines: rising.lines_max(),
+                rising,
             })
         };
         Some(RoundEstimate { excess_cycles: beyond.mean, lines: self.curve.and_then(by_curve) })
@@ -112,33 +119,85 @@ fn split_rounds(series: &Series) -> Vec<RoundRepetitions<'_>> {
     rounds
 }
 
-/// The mean of the rounds' displaced lines, with the interval from their spread. A round without lines does not count.
-/// `None` if fewer than [`ROUNDS_MIN`] rounds have lines.
+/// The noise within rounds: the error of the mean over several rounds that the spread of their repetitions causes.
+#[derive(Clone, Copy)]
+struct NoiseWithin {
+    /// Standard error of the mean, cycles.
+    standard_error: f64,
+    /// Half the width of its 95 % interval, cycles.
+    half_width: f64,
+    /// Factor by which the errors of the rounds' curves are smaller in the mean.
+    curve_factor: f64,
+}
+
+impl NoiseWithin {
+    /// `None` if a round has fewer than two values.
+    fn of(rounds: &[&RoundLines<'_>]) -> Option<NoiseWithin> {
+        let errors: Option<Vec<f64>> =
+            rounds.iter().map(|round| standard_error(round.excess)).collect();
+        let count = rounds.len() as f64;
+        let squares: f64 = errors?.iter().map(|error| error * error).sum();
+        let freedom: u64 = rounds.iter().map(|round| round.excess.count as u64 - 1).sum();
+        let standard_error = squares.sqrt() / count;
+        let half_width = t_95(freedom)? * standard_error;
+        Some(NoiseWithin { standard_error, half_width, curve_factor: 1.0 / count.sqrt() })
+    }
+
+    /// The mean interval of the rounds' curves. An interval contains the lines whose cost agrees with the round's time
+    /// within the errors of the mean. Where a curve is flat, many numbers of lines do, however many rounds there are.
+    fn interval(&self, rounds: &[&RoundLines<'_>]) -> (f64, f64) {
+        let interval = |round: &&RoundLines<'_>| {
+            let curve_errors = self.curve_factor * round.rising.standard_errors_95();
+            let (cycles, half_width) = (round.excess.mean, self.half_width);
+            round.rising.unclipped_interval(Reading { cycles, half_width, curve_errors })
+        };
+        let (low, high) = rounds
+            .iter()
+            .map(interval)
+            .fold((0.0, 0.0), |sum, (low, high)| (sum.0 + low, sum.1 + high));
+        let count = rounds.len() as f64;
+        (low / count, high / count)
+    }
+
+    /// Detection limit by the pooled curve of the rounds, lines. The noise of the time falls with the number of rounds, and
+    /// not the limit itself: lines that cost nothing are not detected by any number of rounds. Infinite if the pooled
+    /// curve does not rise.
+    fn detection_limit(&self, rounds: &[&RoundLines<'_>]) -> f64 {
+        let pooled = Curve::pooled(rounds.iter().map(|round| round.curve));
+        let limit = |curve: Rising| limit_of_error(self.standard_error, &curve);
+        pooled.rising().map_or(f64::INFINITY, limit)
+    }
+}
+
+/// The mean of the rounds' displaced lines. Its interval contains that of the rounds' spread, and the lines whose cost
+/// agrees with the times. A round without lines does not count. `None` if fewer than [`ROUNDS_MIN`] rounds have lines.
 ///
 /// A round's lines may be below 0 or above the level. Only the mean and the ends of its interval are cut there: the mean
 /// of rounds that are cut one by one is too high near 0, by 0.4 standard errors of a round, for any number of rounds. An
 /// interval that is cut to the possible values keeps its coverage (Mandelkern, Setting confidence intervals for bounded
 /// parameters, Statist. Sci. 17, 2002).
-fn combine_lines(rounds: &[RoundEstimate]) -> Option<DisplacedLines> {
-    let rounds: Vec<&RoundLines> = rounds.iter().filter_map(|round| round.lines.as_ref()).collect();
+fn combine_lines(rounds: &[RoundEstimate<'_>]) -> Option<DisplacedLines> {
+    let rounds: Vec<&RoundLines<'_>> =
+        rounds.iter().filter_map(|round| round.lines.as_ref()).collect();
     if rounds.len() < ROUNDS_MIN {
         return None;
     }
     let lines = mean(&rounds.iter().map(|round| round.lines).collect::<Vec<_>>())?;
     let count = rounds.len() as f64;
-    // The limit from the noise within rounds falls with the square root of their number.
-    let limit_within = rounds.iter().map(|round| round.limit).sum::<f64>() / count / count.sqrt();
+    let within = NoiseWithin::of(&rounds)?;
     let limit_between = DETECTED_DEVIATIONS * (lines.variance / count).sqrt();
     let level_lines = rounds.first()?.level_lines;
-    let limit = limit_within.max(limit_between);
+    let limit = within.detection_limit(&rounds).max(limit_between);
     let exceeds_level = lines.mean - lines.half_width > level_lines;
     let in_level = |lines: f64| lines.clamp(0.0, level_lines);
-    let low = in_level(lines.mean - lines.half_width);
+    let (low_within, high_within) = within.interval(&rounds);
+    let half_width = lines.half_width.max(lines.mean - low_within).max(high_within - lines.mean);
+    let low = in_level(low_within.min(lines.mean - lines.half_width));
     // A round beyond its curve does not bound the number of lines from above.
     let high = if rounds.iter().any(|round| round.is_beyond_curve) {
         level_lines
     } else {
-        in_level(lines.mean + lines.half_width)
+        in_level(high_within.max(lines.mean + lines.half_width))
     };
     let estimate = in_level(lines.mean);
     let is_detected = is_detected(estimate, limit, level_lines) && !exceeds_level;
@@ -148,7 +207,7 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<DisplacedLines> {
     Some(DisplacedLines {
         count: is_detected.then_some(estimate),
         interval: (low, high),
-        half_width: lines.half_width,
+        half_width,
         calibration_half_width: squares.sqrt() / count,
         limit,
         level_lines,
@@ -167,7 +226,7 @@ pub fn flat_rounds(series: &Series) -> Vec<u64> {
 /// if fewer than [`ROUNDS_MIN`] rounds count.
 #[must_use]
 pub fn estimate_from_rounds(series: &Series) -> Option<SeriesEstimate> {
-    let rounds: Vec<RoundEstimate> =
+    let rounds: Vec<RoundEstimate<'_>> =
         split_rounds(series).iter().filter_map(RoundRepetitions::estimate).collect();
     if rounds.len() < ROUNDS_MIN {
         return None;
@@ -342,19 +401,17 @@ mod tests {
 
     #[test]
     fn the_limit_of_rounds_is_not_cut_at_the_level() {
-        // Each round has a limit of 3.29 times 64 lines, and the level has 64 lines.
-        let round = |excess_cycles: f64| RoundEstimate {
-            excess_cycles,
-            lines: Some(RoundLines {
-                lines: excess_cycles,
-                calibration_half_width: 0.0,
-                limit: DETECTED_DEVIATIONS * 64.0,
-                is_beyond_curve: false,
-                level_lines: 64.0,
-            }),
-        };
-        let found = combine_lines(&[60.0, 64.0, 62.0, 64.0, 61.0].map(round)).unwrap();
-        assert!((found.limit - 3.29 * 64.0 / 5.0_f64.sqrt()).abs() < 1e-9, "{found:?}");
+        // The standard error of each round is 64 cycles, and the level has 64 lines of one cycle.
+        let mut small_level = series(&[(62.0, 1.0); 5]);
+        for (number, repetition) in (0_i64..).zip(&mut small_level.treatment) {
+            repetition.excess_cycles = Some(62 + (number % 2 * 2 - 1) * 248);
+        }
+        for round in &mut small_level.rounds {
+            round.curve = Some(exact(&[(0, 0), (64, 64)]));
+        }
+        let found = estimate_from_rounds(&small_level).unwrap().lines.unwrap();
+        let expected = 3.29 * 64.0 / 5.0_f64.sqrt();
+        assert!((found.limit / expected - 1.0).abs() < 1e-3, "{found:?}");
         assert_eq!((found.count, found.limit_in_level()), (None, None));
         // The limits of the rounds come from the noise of their repetitions.
         let mut noisy = series(&[(0.0, 1.0); 5]);
@@ -365,6 +422,43 @@ mod tests {
         let standard_error = 16_000.0 / 15.0_f64.sqrt();
         let expected = 3.29 * standard_error / 5.0_f64.sqrt();
         assert!((found.limit / expected - 1.0).abs() < 1e-3, "{found:?} {expected}");
+    }
+
+    /// A series whose level is that of a measured processor: its first 96 lines cost nothing, and all others 4 cycles each.
+    /// Each round's repetitions have these cycles more than the controls in the mean, with a standard error of 4 cycles.
+    fn with_flat_start(rounds_cycles: &[i64]) -> Series {
+        let rounds: Vec<(f64, f64)> = rounds_cycles.iter().map(|_| (0.0, 1.0)).collect();
+        let mut series = series(&rounds);
+        for (number, repetition) in series.treatment.iter_mut().enumerate() {
+            let noise = (number as i64 % 2 * 2 - 1) * 15;
+            repetition.excess_cycles = Some(rounds_cycles[number / 16] + noise);
+        }
+        for round in &mut series.rounds {
+            round.curve = Some(exact(&[(0, 0), (32, 0), (64, 0), (96, 0), (512, 1_664)]));
+        }
+        series
+    }
+
+    #[test]
+    fn lines_that_cost_nothing_are_in_the_interval_and_below_the_limit_of_rounds() {
+        let estimate_of =
+            |cycles: &[i64]| estimate_from_rounds(&with_flat_start(cycles)).unwrap().lines.unwrap();
+        // The rounds agree within a line, by chance: 0 to 96 lines cost 2 cycles less, half of the standard error of a round.
+        let found = estimate_of(&[2, 3, 2, 1, 2]);
+        assert!(found.limit > 96.0, "{found:?}");
+        assert_eq!(found.count, None);
+        assert!(found.interval.0 == 0.0 && found.interval.1 > 97.0, "{found:?}");
+        // Nothing is displaced: 96 lines would take no longer.
+        let nothing = estimate_of(&[0, 0, 0, 0, 0]);
+        assert!(nothing.interval.1 > 96.0, "{nothing:?}");
+        // More rounds lower the noise, and not the lines that cost nothing.
+        let many = estimate_of(&[2; 50]);
+        assert!(many.limit > 96.0 && many.limit < found.limit, "{many:?}");
+        // Where the curve rises, lines are detected as before.
+        let rising = estimate_of(&[804, 796, 800, 808, 792]);
+        assert!((rising.count.unwrap() - 296.0).abs() < 0.1, "{rising:?}");
+        assert!(rising.interval.1 - rising.interval.0 < 5.0, "{rising:?}");
+        assert!(rising.half_width < 2.5, "{rising:?}");
     }
 
     #[test]
