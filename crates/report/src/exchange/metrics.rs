@@ -4,14 +4,15 @@
 //! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
 //! Times are in seconds. Whole numbers whose column ends in `count` or `total` before its unit are counters, except
 //! sizes; all other figures are gauges. A table of buckets becomes histograms. Absent values have no sample, nor have
-//! bounds and values below the detection limit. A sum over CPUs has a sample, and its parts have none: a query that adds up
-//! a family counts nothing twice.
+//! bounds and values below the detection limit. A sum over CPUs has a sample, and its parts have none. The parts of a CPU's
+//! time have samples, and their sum has none. So a query that adds up a family counts nothing twice, except in tables
+//! whose help text says so.
 //!
 //! Users' queries name metrics and labels: a change of these names breaks the queries.
 
 use std::collections::BTreeSet;
 
-use record::{Column, Kind, Role, Run, Table};
+use record::{Column, Kind, Role, Run, Table, Value};
 
 use super::Unexported;
 use super::bucketed::{self, Bucketed, Histogram, label};
@@ -41,6 +42,36 @@ const SIZES: [&str; 16] = [
     "round_count",
     "cell_count",
 ];
+
+/// Rows that add up other rows of their table: table, key column, and values of this column.
+const SUMS_OF_ROWS: [(&str, &str, &[&str]); 2] =
+    [("cpu_times", "part", &["sum", "window"]), ("sampled_cycles", "context", &["all"])];
+
+/// Tables with several rows of one event: a query must not add up these rows. The help text of each family says so.
+const OVERLAPPING_ROWS: [(&str, &str); 2] = [
+    (
+        "senders",
+        "A call and the interrupt for it are two rows: add up rows of one kind only (label kind).",
+    ),
+    (
+        "victims",
+        "An event with several causes is in the row of each cause: spans of several causes do not add up.",
+    ),
+];
+
+/// Whether a row adds up other rows of its table.
+fn is_sum_of_rows(table: &Table, cells: &[Value]) -> bool {
+    SUMS_OF_ROWS.iter().any(|(name, column, values)| {
+        *name == table.name
+            && matches!(table.get(cells, column), Some(Value::Text(text)) if values.contains(&text.as_str()))
+    })
+}
+
+/// The help text of a column's family.
+fn help(table: &Table, column: &Column) -> String {
+    let overlap = OVERLAPPING_ROWS.iter().find(|(name, _)| *name == table.name);
+    overlap.map_or(column.doc.clone(), |(_, overlap)| format!("{} {overlap}", column.doc))
+}
 
 /// A run as metrics, and the tables that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,8 +223,11 @@ fn add_figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) 
             continue;
         }
         let sources = sources(table, column);
-        let mut family = metrics.family(&name, kind, unit, &column.doc);
-        for cells in table.rows().iter().filter(|cells| !has_sums || is_sum(table, cells)) {
+        let mut family = metrics.family(&name, kind, unit, &help(table, column));
+        let has_sample = |cells: &&Vec<Value>| {
+            (!has_sums || is_sum(table, cells)) && !is_sum_of_rows(table, cells)
+        };
+        for cells in table.rows().iter().filter(has_sample) {
             let row = Row::new(table, cells);
             // A program that reads metrics cannot tell a bound from a measurement.
             if sources.iter().any(|source| row.is_bound(source)) {
@@ -372,6 +406,44 @@ mod tests {
         let mut parts = table("handlers", &columns, rows().split_off(1));
         parts.display.filter = Some(RowFilter::sums_over_cpus());
         assert_eq!(samples(parts).len(), 2);
+    }
+
+    #[test]
+    fn the_parts_of_a_time_add_up_to_it_once() {
+        let columns = [("cpu", Kind::Text), ("part", Kind::Text), ("self_total_ns", Kind::Uint)];
+        let row = |part: &str, ns: u64| vec!["all".into(), part.into(), ns.into()];
+        let rows = vec![
+            row("user mode", 700_000_000),
+            row("idle", 300_000_000),
+            row("sum", 1_000_000_000),
+            row("window", 1_000_000_000),
+        ];
+        let text = |name: &str| {
+            let run = run_of(vec![table(name, &columns, rows.clone())]);
+            metrics(&run, Exposition::OpenMetrics, None).unwrap().text
+        };
+        let sum = |text: &str| -> f64 {
+            let samples = text.lines().filter(|line| line.contains("_seconds_total{"));
+            samples.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+        };
+        assert_eq!(sum(&text("cpu_times")), 1.0);
+        // Another table may have a part of that name.
+        assert_eq!(sum(&text("others")), 3.0);
+    }
+
+    #[test]
+    fn the_help_of_rows_that_overlap_says_so() {
+        let columns = [("kind", Kind::Text), ("count", Kind::Uint)];
+        let rows = || vec![vec!["call".into(), 3_u64.into()]];
+        let help = |name: &str| {
+            let run = run_of(vec![table(name, &columns, rows())]);
+            let text = metrics(&run, Exposition::OpenMetrics, None).unwrap().text;
+            let name = format!("# HELP irqlab_{name}_spans");
+            text.lines().find(|line| line.starts_with(&name)).unwrap().to_owned()
+        };
+        assert!(help("senders").contains("add up rows of one kind only"), "{}", help("senders"));
+        assert!(help("victims").contains("do not add up"), "{}", help("victims"));
+        assert!(!help("handlers").contains("add up"), "{}", help("handlers"));
     }
 
     /// Prometheus adds up the series of a family by `le`. Three CPUs with values at 1 µs, 10 µs and 1 ms.
