@@ -89,8 +89,10 @@ impl Experiment for Plan {
             warnings.extend(timeline.warnings());
         }
         let command = ("command".to_owned(), json!(facts));
-        let settings =
-            Map::from_iter([(keys::CONDITIONS.to_owned(), json!(Map::from_iter([command])))]);
+        let settings = Map::from_iter([
+            (keys::CONDITIONS.to_owned(), json!(Map::from_iter([command]))),
+            (keys::MEASURED_WINDOW_NS.to_owned(), json!(window.window_ns)),
+        ]);
         let mut cpu_warnings = CpuWarnings::default();
         window.cpu_warnings.iter().cloned().for_each(|warning| cpu_warnings.add("", warning));
         Report {
@@ -105,5 +107,18 @@ impl Experiment for Plan {
                 .collect(),
             absent: tables::absent_columns(window),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables::tests::sample;
+    use super::*;
+
+    #[test]
+    fn a_run_states_the_length_of_its_window() {
+        let window = ServicesSample { window_ns: 545_000_000, ..sample() };
+        let report = Plan::default().report(&Samples { window: Some(window) });
+        assert_eq!(report.settings[keys::MEASURED_WINDOW_NS], json!(545_000_000_u64));
     }
 }

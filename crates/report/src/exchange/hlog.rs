@@ -22,7 +22,8 @@ const DIGITS: u8 = 3;
 /// The log: one line of text per histogram, with a tag that names it. Times are in ns, also in the column
 /// `Interval_Max`. Other quantities are counts, such as the packets of a poll.
 ///
-/// Fails when the run has no histograms.
+/// Fails when the run has no histograms, or does not state the length of a histogram's window: programs divide the
+/// histogram's count by it.
 pub fn hlog(run: &Run) -> Result<String, Unexported> {
     let tables = bucketed::all(run);
     if tables.iter().all(|table| table.histograms.is_empty()) {
@@ -46,7 +47,12 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
     for table in &tables {
         for histogram in &table.histograms {
             let tag = tag(table, histogram);
-            let window = window(run, histogram).or_else(|| run_window(run)).unwrap_or_default();
+            let Some(window) = window(run, histogram).or_else(|| run_window(run)) else {
+                return Err(Unexported(format!(
+                    "the run does not state the length of its window, which each line of the log needs ({tag}): make the \
+                     run again with this version of irqlab, or export it as csv"
+                )));
+            };
             let hdr_histogram = hdr_histogram(histogram).map_err(|error| failed(&error))?;
             writer
                 .write_histogram(&hdr_histogram, Duration::ZERO, window, Tag::new(&tag))
@@ -189,7 +195,9 @@ mod tests {
         let columns = ["bucket_min_ns", "bucket_max_ns", "wakeup_count"].map(|name| (name, Uint));
         let buckets = [[1024_u64, 1087, 100], [33_285_996_544, 600_000_000_000, 3]];
         let buckets = buckets.map(|row| row.map(record::Value::from).to_vec()).to_vec();
-        let log = hlog(&run_of(vec![table("late_histogram", &columns, buckets)])).unwrap();
+        let mut run = run_of(vec![table("late_histogram", &columns, buckets)]);
+        run.settings.insert("measured_window_ns".to_owned(), 5_000_000_000_u64.into());
+        let log = hlog(&run).unwrap();
         let is_said =
             |words: &str| log.lines().any(|line| line.starts_with('#') && line.contains(words));
         assert!(is_said("from 33 s on") && is_said("packets as counts"), "{log}");
@@ -232,6 +240,17 @@ mod tests {
             .collect();
         let expected = ["late_histogram/0", "late_histogram/7"];
         assert_eq!(read, expected.map(|tag| (tag.to_owned(), Duration::from_secs(5))));
+    }
+
+    #[test]
+    fn a_window_of_unknown_length_is_no_window_of_no_length() {
+        let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "wakeup_count"];
+        let columns = columns.map(|name| (name, Uint));
+        let row = [0_u64, 64, 67, 10].map(record::Value::from).to_vec();
+        let run = run_of(vec![table("late_histogram", &columns, vec![row])]);
+        let error = hlog(&run).unwrap_err().to_string();
+        assert!(error.contains("the length of its window"), "{error}");
+        assert!(error.contains("(late_histogram/0)"), "{error}");
     }
 
     /// Decodes standard base64: the crate's log reader leaves decoding to its caller.
