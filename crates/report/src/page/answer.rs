@@ -395,9 +395,10 @@ fn services(run: &Run) -> Option<Answer> {
     let kernel_share = row
         .number("kernel_ratio")
         .map_or(String::new(), |ratio| format!(", {} of the kernel's", human::percent(ratio)));
-    let requests = row.number("request_count").zip(row.number("computation_mean_ns"));
+    // The mean is over the completed requests.
+    let requests = row.number("completed_count").zip(row.number("computation_mean_ns"));
     let requests = requests.map_or(String::new(), |(count, mean)| {
-        format!(": {} requests of {} each", human::count(count as u64), human::ns(mean))
+        format!(": {} completed requests of {} each", human::count(count as u64), human::ns(mean))
     });
     let cpi = row.number("cpi_ratio").filter(|cpi| *cpi > 0.0);
     let stalls = row.number("fetch_mcpi_ratio").zip(row.number("data_mcpi_ratio"));
@@ -1135,6 +1136,31 @@ mod tests {
         run.settings.insert("idle_exit_max_ns".to_owned(), 0.into());
         run.host.insert("virtualized".to_owned(), false.into());
         assert_eq!(remedy(&run), "");
+    }
+
+    #[test]
+    fn the_mean_of_requests_is_that_of_completed_ones() {
+        let columns = [
+            ("class", Kind::Text),
+            ("service", Kind::Text),
+            ("self_total_ns", Kind::Uint),
+            ("time_ratio", Kind::Real),
+            ("request_count", Kind::Uint),
+            ("completed_count", Kind::Uint),
+            ("computation_mean_ns", Kind::Real),
+        ];
+        let row = vec![
+            "syscall".into(),
+            "mlock".into(),
+            500_000_000_u64.into(),
+            0.5.into(),
+            5_u64.into(),
+            4_u64.into(),
+            123_000_000.0.into(),
+        ];
+        let run = run_of(vec![table("services", &columns, vec![row])]);
+        let fact = summarize(&Run { experiment: "services".to_owned(), ..run }).fact;
+        assert!(fact.ends_with(": 4 completed requests of 123 ms each."), "{fact}");
     }
 
     #[test]

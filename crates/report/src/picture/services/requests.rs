@@ -38,7 +38,7 @@ fn latency_bar(row: &Row<'_>) -> Option<Bar> {
     let share = |column: &str| row.number(column).unwrap_or(0.0).max(0.0) / latency;
     let parts = PARTS.map(|(column, _, colour)| (share(column), colour)).to_vec();
     let detail = row
-        .number("request_count")
+        .number("completed_count")
         .map_or(String::new(), |count| format!(" × {}", human::count(count as u64)));
     Some(Bar { name: name(row), parts, interval: None, label: human::ns(latency), detail })
 }
@@ -55,7 +55,8 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let off_cpu_ns = |row: &Row<'_>| {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
         let [_, _, (blocked, ..), (descheduled, ..)] = PARTS;
-        (number(blocked) + number(descheduled)) * number("request_count")
+        // The means are over the completed requests.
+        (number(blocked) + number(descheduled)) * number("completed_count")
     };
     // A service that takes little CPU time may wait longest, so the search includes services that are not drawn.
     let all_rows = services.iter().map(|(row, _)| *row);
@@ -71,7 +72,7 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "Where a request's time goes: no request leaves the CPU".to_owned()
     };
     let mut notes = vec![
-        "Shares of the mean latency, which is written after each bar with the number of requests. Nested: \
+        "Shares of the mean latency, which is written after each bar with the number of completed requests. Nested: \
          interrupts, faults and other services meanwhile. The services are those that take most time."
             .to_owned(),
     ];
@@ -106,6 +107,7 @@ mod tests {
             ("time_ratio", Kind::Real),
             ("self_total_ns", Kind::Real),
             ("request_count", Kind::Uint),
+            ("completed_count", Kind::Uint),
             ("computation_mean_ns", Kind::Real),
             ("latency_mean_ns", Kind::Real),
             ("nested_mean_ns", Kind::Real),
@@ -118,6 +120,7 @@ mod tests {
                 name.into(),
                 share.into(),
                 (share * 1e9).into(),
+                120_u64.into(),
                 100_u64.into(),
                 400.0.into(),
                 (400.0 + blocked).into(),
@@ -145,8 +148,15 @@ mod tests {
         let services = few.table("services").unwrap();
         let column = |name: &str| services.column(name).unwrap();
         let mut rows = vec![services.rows()[0].clone(); SERVICES_MAX];
+        // Ten requests of `poll` wait until the window closes: the mean is of the others.
+        let mut poll = services.rows()[2].clone();
+        poll[column("service")] = "poll".into();
+        poll[column("request_count")] = 110_u64.into();
+        poll[column("completed_count")] = 1_u64.into();
+        rows.push(poll);
         // `futex` takes the least CPU time.
         let mut futex = services.rows()[2].clone();
+        futex[column("request_count")] = 100_u64.into();
         futex[column("service")] = "futex".into();
         futex[column("self_total_ns")] = 1.0.into();
         rows.push(futex);
@@ -154,7 +164,7 @@ mod tests {
         rows.into_iter().for_each(|row| many.push(row));
         let heading = requests(&run_of(vec![many]), WIDTH).unwrap().unwrap().heading;
         assert!(heading.title.ends_with("off the CPU in futex syscall"), "{}", heading.title);
-        assert!(heading.notes[1].starts_with("Not drawn: 1 services"), "{:?}", heading.notes);
+        assert!(heading.notes[1].starts_with("Not drawn: 2 services"), "{:?}", heading.notes);
     }
 
     #[test]
