@@ -5,7 +5,7 @@ use record::{Column, IntervalColumns, Kind, Run, Table, Value};
 use super::tests::run_of_table;
 use super::*;
 
-/// What a figure of [`run`] is.
+/// The kind of a figure of [`run`].
 #[derive(Clone, Copy)]
 enum Is {
     Measured,

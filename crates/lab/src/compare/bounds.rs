@@ -120,7 +120,7 @@ impl OpenSides {
     }
 }
 
-/// Which of two figures are bounds, such as `both are upper bounds`. `None` if both are measurements.
+/// Names the bounds among two figures: `both are upper bounds`. `None` if both are measurements.
 pub(super) fn bound_text(base: Option<Figure>, new: Option<Figure>) -> Option<String> {
     let bound = |figure: Option<Figure>| figure.and_then(|figure| figure.bound);
     match (bound(base), bound(new)) {

@@ -49,7 +49,7 @@ impl Difference<'_> {
     /// Second figure less first, in the unit of the column. `None` if a figure is missing, or only a bound.
     #[must_use]
     pub fn measured_change(&self) -> Option<f64> {
-        self.change.filter(|_| !self.has_bound())
+        if self.has_bound() { None } else { self.change }
     }
 
     /// Whether the row has too few spans in one of the runs for its figures to mean much.

@@ -141,7 +141,7 @@ fn similar_columns(rule: &Rule, base: &Run) -> String {
     if names.is_empty() { String::new() } else { format!(": is it {}?", names.join(", ")) }
 }
 
-/// What a rule says about one cell that it covers.
+/// The ruling on one cell that the rule covers.
 fn cell_ruling(rule: &Rule, difference: &Difference<'_>) -> Ruling {
     let first_figure = difference.pair.base.map_or(0.0, |base| base.value);
     let is_beyond = |change: f64| rule.is_beyond(change, first_figure);

@@ -217,8 +217,8 @@ pub fn windows_warning(table: &Table, column: &Column, readings: &[&Reading]) ->
 }
 
 impl Change {
-    /// The difference or, if a figure is only a bound, the smallest difference that the bounds allow. `None` if they allow
-    /// none, too.
+    /// The difference or, if a figure is only a bound, the smallest difference that the bounds allow. `None` if the bounds
+    /// allow no difference.
     #[must_use]
     pub fn least_difference(&self) -> Option<f64> {
         let by_bounds = || match self.interval? {

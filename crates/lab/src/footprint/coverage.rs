@@ -193,7 +193,7 @@ fn lines_read_off_a_measured_curve_keep_their_coverage() {
 
 /// Each round has its own curve, so the spread between rounds contains the curves' errors. An interval from
 /// rounds therefore needs no separate term for them. It also contains the interval of the noise within rounds, which is wider
-/// where few rounds agree by chance. So few rounds contain the truth more often than 95 % of the time.
+/// if few rounds agree by chance. With few rounds, more than 95 % of the intervals contain the truth.
 #[test]
 fn lines_of_rounds_keep_their_coverage() {
     let mut outside = Vec::new();

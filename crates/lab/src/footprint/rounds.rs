@@ -126,13 +126,13 @@ struct NoiseWithin {
     standard_error: f64,
     /// Half the width of its 95 % interval, cycles.
     half_width: f64,
-    /// Factor by which the errors of the rounds' curves are smaller in the mean.
+    /// Error of a curve in the mean over the rounds, as a part of its error in one round.
     curve_factor: f64,
 }
 
 impl NoiseWithin {
     /// `None` if a round has fewer than two values.
-    fn of(rounds: &[&RoundLines<'_>]) -> Option<NoiseWithin> {
+    fn new(rounds: &[&RoundLines<'_>]) -> Option<NoiseWithin> {
         let errors: Option<Vec<f64>> =
             rounds.iter().map(|round| standard_error(round.excess)).collect();
         let count = rounds.len() as f64;
@@ -184,7 +184,7 @@ fn combine_lines(rounds: &[RoundEstimate<'_>]) -> Option<DisplacedLines> {
     }
     let lines = mean(&rounds.iter().map(|round| round.lines).collect::<Vec<_>>())?;
     let count = rounds.len() as f64;
-    let within = NoiseWithin::of(&rounds)?;
+    let within = NoiseWithin::new(&rounds)?;
     let limit_between = DETECTED_DEVIATIONS * (lines.variance / count).sqrt();
     let level_lines = rounds.first()?.level_lines;
     let limit = within.detection_limit(&rounds).max(limit_between);

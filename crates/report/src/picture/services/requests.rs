@@ -148,7 +148,7 @@ mod tests {
         let services = few.table("services").unwrap();
         let column = |name: &str| services.column(name).unwrap();
         let mut rows = vec![services.rows()[0].clone(); SERVICES_MAX];
-        // Ten requests of `poll` wait until the window closes: the mean is of the others.
+        // Most requests of `poll` wait until the window closes, and the mean describes the completed one.
         let mut poll = services.rows()[2].clone();
         poll[column("service")] = "poll".into();
         poll[column("request_count")] = 110_u64.into();

@@ -49,7 +49,7 @@ fn point(combination: &Combination<'_>) -> SweepPoint {
     let change = combination.change;
     let bound = combination.reading().and_then(lab::compare::Reading::bound);
     // A bound drawn as a point would look like a measurement.
-    let reading = combination.reading().filter(|_| bound.is_none());
+    let reading = if bound.is_some() { None } else { combination.reading() };
     SweepPoint {
         values: combination.task.values.clone(),
         figure: reading.map(lab::compare::Reading::value),
