@@ -2,7 +2,9 @@
 //!
 //! Makes the plan of `lab::wakeup` from the options, and measures it on the live bench or in a simulated machine.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -13,7 +15,7 @@ use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::wakeup::in_guest::{RECORDS_MAX, WakeupRequest};
 use lab::wakeup::{Plan, WakeBy, WakeupBench, WakeupSamples};
 use live::host::{HostFacts, Root, format_cpu_list, host_facts, run_host_block};
-use live::wakeup::{Length, LiveWakeup, Policy, Wait, WakerPlace, WakeupSettings};
+use live::wakeup::{DiskFile, Length, LiveWakeup, Policy, Wait, WakerPlace, WakeupSettings};
 use live::window::shell_status;
 use record::Run;
 use serde_json::{Map, Value as Json, json};
@@ -44,6 +46,7 @@ use crate::threshold::{Threshold, conclude};
   irqlab wakeup -c 1 -- make -j4            while a command runs, until it ends
   irqlab wakeup --wake-by futex             how late a thread runs that another thread wakes
   irqlab wakeup --wake-by packet            how late a thread runs that a packet wakes
+  irqlab wakeup --wake-by disk              how late a thread runs that a disk's interrupt wakes
   irqlab wakeup --on sim:zen3               in a simulated machine: each cycle has its cause
   irqlab wakeup --on sim:zen3 --load busy --stimulus net --seeds 200    the worst case of 200 machines"))]
 pub struct WakeupArgs {
@@ -72,9 +75,13 @@ pub struct WakeupArgs {
     wait: Wait,
     /// What wakes the threads: timer (each thread sleeps until it is due), or futex, eventfd or packet (another thread, the
     /// waker, sleeps until then and wakes it, with packet by a UDP packet over loopback; the lateness begins when the waker
-    /// reads the clock)
+    /// reads the clock), or disk (each thread sleeps until it is due and then reads a disk; the lateness begins when the
+    /// handler of the disk's interrupt begins)
     #[arg(long, default_value = "timer", value_name = "HOW")]
     wake_by: WakeBy,
+    /// File or block device that --wake-by disk reads [default: a scratch file]
+    #[arg(long, value_name = "FILE", help_heading = LIVE)]
+    disk_file: Option<PathBuf>,
     /// CPU of the wakers, one for each thread [default: one that is not measured]
     #[arg(long, value_name = "CPU")]
     waker_cpu: Option<u32>,
@@ -153,7 +160,7 @@ const ALL_RECORDS_MAX: u64 = 500_000;
 const BEFORE_WORST: Duration = Duration::from_millis(10);
 /// The most machines of `--seeds`.
 const SEEDS_MAX: i64 = 10_000;
-/// The disk that the disk stimulus reads without `--disk`.
+/// The disk that the disk stimulus and threads with `--wake-by disk` read without `--disk`.
 const DISK: &str = "virtio-blk,latency=100us";
 /// How long the threads run before the window.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -219,6 +226,7 @@ impl WakeupArgs {
             ("policy", json!(self.policy.to_string())),
             ("wait", json!(self.wait.word())),
             ("wake_by", json!(self.wake_by.word())),
+            ("disk_file", json!(self.disk_file)),
             ("aligned", json!(self.aligned)),
             ("idle_exit_max_ns", json!(self.idle_exit_max.map(|us| u64::from(us) * 1_000))),
             ("threshold_ns", json!(thresholds.map(|thresholds| thresholds.counted_ns))),
@@ -298,8 +306,11 @@ impl WakeupArgs {
     fn bench(&self, host: &HostFacts) -> anyhow::Result<LiveWakeup> {
         let ChosenCpus { measured: cpus, housekeeping, waker } = self.cpus(host)?;
         let keep = KeepDetours::new(self.keep_worst as usize, cpus.len(), self.seed_or_first());
+        let open_disk = || DiskFile::open(&Root::default(), self.disk_file.as_deref());
+        let disk = (self.wake_by == WakeBy::Disk).then(open_disk).transpose()?.map(Arc::new);
         Ok(LiveWakeup::new(WakeupSettings {
             waker: WakerPlace::choose(self.wake_by, waker, self.policy, &cpus),
+            disk,
             cpus,
             housekeeping,
             period_ns: ns(self.period),
@@ -345,6 +356,18 @@ pub fn run(args: &WakeupArgs) -> anyhow::Result<ExitCode> {
         bail!(Usage(
             "--policy deadline: with a DEADLINE below PERIOD, and a PERIOD of -p or more, the kernel holds a thread back \
              that wakes less late than before (choose DEADLINE = PERIOD, or a PERIOD below -p)"
+                .to_owned()
+        ));
+    }
+    if args.wake_by == WakeBy::Disk && args.no_trace {
+        bail!(Usage(
+            "--wake-by disk: the lateness begins with an event of the probes (leave --no-trace out)"
+                .to_owned()
+        ));
+    }
+    if args.disk_file.is_some() && (args.wake_by != WakeBy::Disk || args.on != On::Live) {
+        bail!(Usage(
+            "--disk-file needs --wake-by disk on the live bench (on sim, --disk has the disk)"
                 .to_owned()
         ));
     }
@@ -434,7 +457,8 @@ fn run_simulated(args: &WakeupArgs, model: Option<&str>) -> anyhow::Result<ExitC
     let stop = stop_on_signals()?;
     let mut prepared =
         Simulated::prepare(cache, &args.simulated.guest, vcpus, watch, stop, |machine| {
-            add_disk(machine, args.stimulus == Stimulus::Disk, DISK)
+            let has_disk = args.stimulus == Stimulus::Disk || args.wake_by == WakeBy::Disk;
+            add_disk(machine, has_disk, DISK)
         })?;
     prepared.guest.limits = limits(args);
     let machines = args.seeds.map_or(1, |seeds| seeds as usize);

@@ -33,7 +33,10 @@ fn invalid_options_are_named() {
         "allowed: whole microseconds with a unit",
     );
     check_refused(&["wakeup", "--keep-worst", "0"], "1..=1000");
-    check_refused(&["wakeup", "--wake-by", "signal"], "allowed: timer, futex, eventfd, packet");
+    check_refused(
+        &["wakeup", "--wake-by", "signal"],
+        "allowed: timer, futex, eventfd, packet, disk",
+    );
     check_refused(
         &["wakeup", "--waker-cpu", "0"],
         "--waker-cpu needs --wake-by futex, eventfd or packet",
@@ -42,6 +45,8 @@ fn invalid_options_are_named() {
         &["wakeup", "--wake-by", "futex", "--waker-cpu", "9999"],
         "CPU 9999 is not online here",
     );
+    check_refused(&["wakeup", "--disk-file", "/dev/vda"], "--disk-file needs --wake-by disk");
+    check_refused(&["wakeup", "--wake-by", "disk", "--no-trace"], "leave --no-trace out");
 }
 
 #[test]
@@ -138,6 +143,47 @@ fn a_thread_that_another_thread_wakes_has_parts_that_add_up_from_the_sending_on(
     }
     let shown = workspace.run(&["wakeup", "-q", "-d", "50ms", "--no-trace", "--wake-by", "futex"]);
     assert!(shown.assert_code(0).out.contains("woken by futex"), "{}", shown.out);
+}
+
+/// Every period is in one column, and each wake-up begins with the handler of the disk's interrupt.
+#[test]
+fn a_thread_that_a_disk_wakes_has_parts_that_add_up_from_the_interrupt_on() {
+    let _alone = alone();
+    let workspace = Place::new();
+    let memory = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    std::fs::write(memory.path(), [0; 8192]).unwrap();
+    let path = memory.path().to_str().unwrap();
+    let refused = workspace.run(&["wakeup", "-q", "--wake-by", "disk", "--disk-file", path]);
+    refused.assert_code(4).assert_says("is on tmpfs, which is memory").assert_says("--disk-file");
+    let arguments = ["wakeup", "-q", "-p", "2ms", "-d", "320ms", "--no-comparison"];
+    let options = ["--wake-by", "disk", "--keep-worst", "20", "--json", "--out", "run"];
+    let finished = workspace.run(&[&arguments[..], &options].concat());
+    if finished.code == Some(4) {
+        let need =
+            if finished.err.contains("probes") { needs::Need::Bpf } else { needs::Need::Disk };
+        return needs::not_run(need, finished.err);
+    }
+    let run = finished.assert_code(0).json();
+    assert_eq!(run["settings"]["wake_by"], "disk");
+    assert!(run["settings"]["disk"].is_string(), "{}", run["settings"]);
+    for row in rows(&run, "wakeup") {
+        let counts = ["wakeup_count", "missed_count", "not_asleep_count", "no_interrupt_count"];
+        let periods: u64 = counts.iter().map(|column| uint(row, column)).sum();
+        assert_eq!(periods, 160, "{row}");
+        assert!(uint(row, "wakeup_count") > 0, "{row}");
+        assert!(uint(row, "until_interrupt_p50_ns") > 0, "{row}");
+        assert!(row["waker_missed_count"].is_null() && row["late_timer_ratio"].is_null(), "{row}");
+    }
+    check_wakeup_sums(&run);
+    let parts = rows(&run, "worst_parts");
+    assert!(parts.iter().all(|part| part["stage"] != "expiry"), "{parts:?}");
+    for worst in rows(&run, "worst") {
+        let is_of_wakeup =
+            |part: &&Json| part["cpu"] == worst["cpu"] && part["rank"] == worst["rank"];
+        let first = parts.iter().find(is_of_wakeup).unwrap();
+        assert_eq!((&first["stage"], &first["kind"]), (&"waking".into(), &"irq".into()), "{first}");
+    }
+    workspace.run(&["report", "run", "-o", "run.html"]).assert_code(0);
 }
 
 #[test]

@@ -103,6 +103,50 @@ fn wake_ups_that_another_cpu_sends_are_exact_and_the_same_again() {
     }
 }
 
+/// The disk's time is before the lateness. With two virtual CPUs, the interrupt may come to the one without the thread.
+#[test]
+fn wake_ups_by_a_disk_begin_with_its_interrupt_and_are_the_same_again() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    for (disk, name, cpus) in [
+        ("virtio-blk,latency=100us", "virtio", ["1", "0"]),
+        ("virtio-blk,latency=100us", "virtio", ["2", "1"]),
+        ("nvme,latency=100us", "nvme", ["1", "0"]),
+    ] {
+        let [vcpus, cpu] = cpus;
+        let measured = |out: &str| {
+            let out = format!("{name}-{vcpus}-{out}");
+            let arguments =
+                ["wakeup", "-q", "--json", "--on", "sim:zen3", "--vcpus", vcpus, "-c", cpu];
+            let options = ["-p", "500us", "-d", "20ms", "--keep-worst", "40", "--wake-by", "disk"];
+            let run = [&arguments[..], &options, &["--disk", disk, "--out", &out]].concat();
+            workspace.run(&run).assert_code(0).json()
+        };
+        let first = measured("first");
+        assert_eq!(first["tables"], measured("second")["tables"]);
+        let [row] = rows(&first, "wakeup") else { panic!("{first}") };
+        let counts = ["wakeup_count", "missed_count", "not_asleep_count", "no_interrupt_count"];
+        assert_eq!(counts.map(|column| uint(row, column)), [40, 0, 0, 0], "{row}");
+        assert_eq!(uint(row, "several_interrupts_count"), 0, "{row}");
+        assert_eq!(row["other_ratio"].as_f64(), Some(0.0), "{row}");
+        // Exact within 1/16.
+        assert!(uint(row, "until_interrupt_p50_ns") > 93_000, "{row}");
+        assert!(uint(row, "late_max_ns") < 100_000, "the disk's time is no part: {row}");
+        check_wakeup_sums(&first);
+        for worst in rows(&first, "worst") {
+            let is_of_wakeup = |part: &&Json| part["rank"] == worst["rank"];
+            let parts: Vec<&Json> =
+                rows(&first, "worst_parts").iter().filter(is_of_wakeup).collect();
+            let (start, end) = (parts[0], parts[parts.len() - 1]);
+            assert_eq!((&start["stage"], &start["kind"]), (&"waking".into(), &"irq".into()));
+            assert!(start["name"].as_str().unwrap().contains(name), "{start}");
+            assert_eq!((&end["stage"], &end["kind"]), (&"return".into(), &"thread".into()));
+        }
+    }
+}
+
 /// The guest's only CPU is its root domain, so the kernel accepts the class for a pinned thread.
 #[test]
 fn a_thread_of_sched_deadline_meets_every_period() {

@@ -286,7 +286,18 @@ fn warnings(window: &WakeupSample) -> Vec<String> {
                 "periods",
             ),
             (
-                cpu.waker.map_or(0, |waker| waker.not_asleep),
+                cpu.disk.map_or(0, |_| cpu.ledger.reads.no_interrupt),
+                "reads of the disk have no event of its interrupt or of the wake-up, and no lateness",
+                "reads",
+            ),
+            (
+                cpu.disk.map_or(0, |_| cpu.ledger.reads.several_interrupts),
+                "wake-ups had several interrupts of the disk during the read: their lateness may be too short, because it \
+                 begins with the last one",
+                "wake-ups",
+            ),
+            (
+                cpu.not_asleep().unwrap_or(0),
                 "wake-ups found the thread not yet asleep, and are not in its lateness",
                 "wake-ups",
             ),

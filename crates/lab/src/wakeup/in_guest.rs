@@ -40,7 +40,7 @@ pub struct WakeupRequest {
     pub wait: String,
     /// What wakes the threads.
     pub wake_by: WakeBy,
-    /// The CPU of the wakers. `None` with [`WakeBy::Timer`].
+    /// The CPU of the wakers. `None` without wakers.
     pub waker_cpu: Option<u32>,
     /// Whether all threads are due at the same time.
     pub aligned: bool,
@@ -64,7 +64,7 @@ pub enum WakeupItem {
     /// A thread has run. Its records follow.
     Thread(ThreadRun),
     /// Some records of the last thread, as [`crate::noise::in_guest::pieces`] writes them: due time (with a waker: when
-    /// it sent the wake-up) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this
+    /// it sent the wake-up; with a disk: when the read began) and time of the thread's reading by CLOCK_MONOTONIC, ns, and the time-stamp counter after this
     /// reading.
     Records(String),
     /// A warning about the load, the stimulus or the live bench.
@@ -140,6 +140,8 @@ pub struct ThreadRun {
     pub missed: u64,
     /// The thread that wakes this one; `None` if a timer does.
     pub waker: Option<WakerRun>,
+    /// The disk that wakes the thread; `None` if something else does.
+    pub disk: Option<DiskRun>,
     /// Number of wake-ups that were dropped because the buffer was full.
     pub lost: u64,
     /// Page faults of the thread in the window, if the kernel reports them.
@@ -161,6 +163,17 @@ pub struct WakerRun {
     /// Number of periods in the window in which the waker sent nothing, because it was late itself.
     pub missed: u64,
     /// Number of wake-ups in the window that found the thread not yet asleep.
+    pub not_asleep: u64,
+}
+
+/// The disk that wakes a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskRun {
+    /// The disk's device file, as in `/dev/vda`.
+    pub device: String,
+    /// The kernel's numbers of the disk's interrupts.
+    pub irqs: Vec<u32>,
+    /// Number of reads in the window that were over before the thread slept.
     pub not_asleep: u64,
 }
 
@@ -243,8 +256,9 @@ impl Response for WakeupResponse {
             let counts = [thread.run.missed, thread.run.lost, thread.run.window_ns];
             let of_waker =
                 thread.run.waker.iter().flat_map(|waker| [waker.missed, waker.not_asleep]);
+            let of_disk = thread.run.disk.iter().map(|disk| disk.not_asleep);
             let late = thread.records.iter().map(|[due, woke, _]| woke - due);
-            late.chain(counts).chain(of_waker).all(|number| number <= NUMBER_MAX)
+            late.chain(counts).chain(of_waker).chain(of_disk).all(|number| number <= NUMBER_MAX)
         };
         if self.threads.iter().all(is_bounded) {
             Ok(())
@@ -282,6 +296,7 @@ mod tests {
             window_ns: 90,
             missed: 1,
             waker: None,
+            disk: None,
             lost: 0,
             page_faults: None,
             interrupted: false,

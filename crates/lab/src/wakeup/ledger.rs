@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use stats::{Distribution, Largest};
 
+use super::disk::{DiskReads, ReadMarks};
 use super::split::{CpuState, Part, Wakeup};
 use super::wakers::Waker;
 use crate::exceedances::Exceedances;
@@ -58,6 +59,8 @@ pub struct WakeupLedger {
     pub first_late_ns: Vec<u64>,
     /// Number of wake-ups whose parts do not add up to the lateness: a bug of irqlab.
     pub unbalanced: u64,
+    /// The reads of a thread that a disk wakes.
+    pub reads: DiskReads,
     /// The worst wake-ups.
     pub worst: Largest<WholeWakeup>,
     /// The wake-ups that reach the threshold of `--on-threshold`.
@@ -77,6 +80,7 @@ impl WakeupLedger {
             unseen: 0,
             first_late_ns: Vec::new(),
             unbalanced: 0,
+            reads: DiskReads::default(),
             worst: Largest::new(keep.longest),
             over_threshold: Exceedances::new(None),
             parts_buffer: Vec::new(),
@@ -111,6 +115,28 @@ impl WakeupLedger {
         self.add_with(wakeup, wakers, |state, parts| {
             state.split_sent(wakeup, waker_marks, marks, parts)
         });
+    }
+
+    /// Adds the end of a disk's read, with the marks in the read, and with the chain of wakers. `read`: from the time before
+    /// the thread's system call to its reading of the clock after it. A read without an interrupt of the disk is counted
+    /// in [`WakeupLedger::reads`] only.
+    pub fn add_read(&mut self, read: Wakeup, marks: &ReadMarks<'_>, wakers: &[Waker]) {
+        let mut parts = std::mem::take(&mut self.parts_buffer);
+        parts.clear();
+        match marks.split(&mut self.state, read, &mut parts) {
+            None => self.reads.no_interrupt += 1,
+            Some(completion) => {
+                self.unseen += u64::from(!completion.is_seen);
+                self.reads.add(
+                    completion.interrupt_ns - read.due_ns,
+                    completion.interrupts,
+                    read.due_ns,
+                );
+                let wakeup = Wakeup { due_ns: completion.interrupt_ns, ..read };
+                self.add_whole(wakeup, &mut parts, wakers);
+            }
+        }
+        self.parts_buffer = parts;
     }
 
     /// Adds a wake-up. `split` appends the wake-up's parts, and returns whether the marks show them.

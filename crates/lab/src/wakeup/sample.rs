@@ -181,11 +181,14 @@ pub struct CpuWakeups {
     /// When the window opened, ns.
     pub start_ns: u64,
     pub ledger: WakeupLedger,
-    /// Number of periods that were over before the thread ran again. With a waker: number of sent wake-ups that came
+    /// Number of periods that were over before the thread ran again. With a disk, the time of the read counts, too. With a
+    /// waker: number of sent wake-ups that came
     /// before the thread had run after an earlier one.
     pub missed: u64,
     /// The thread that wakes this one. `None` if a timer does.
     pub waker: Option<WakerCounts>,
+    /// The counts of reads if a disk wakes the thread.
+    pub disk: Option<DiskCounts>,
     /// Number of wake-ups that were dropped because the buffer was full.
     pub lost: u64,
     /// Page faults of the thread in the window; `None` if the kernel does not report them.
@@ -194,6 +197,21 @@ pub struct CpuWakeups {
     pub left: bool,
     /// The thread's own readings, which serve to check the bench. `None` unless the bench was asked for them.
     pub readings: Option<ThreadReadings>,
+}
+
+impl CpuWakeups {
+    /// Whether the timer of its own sleep wakes the thread.
+    #[must_use]
+    pub fn is_woken_by_timer(&self) -> bool {
+        self.waker.is_none() && self.disk.is_none()
+    }
+
+    /// Number of wake-ups that found the thread not yet asleep. `None` if a timer wakes it.
+    #[must_use]
+    pub fn not_asleep(&self) -> Option<u64> {
+        let of_waker = self.waker.map(|waker| waker.not_asleep);
+        of_waker.or(self.disk.map(|disk| disk.not_asleep))
+    }
 }
 
 /// The readings of a thread at its wake-ups.
@@ -213,6 +231,13 @@ pub struct WakerCounts {
     /// Number of periods in which the waker sent nothing, because it was late itself.
     pub missed: u64,
     /// Number of wake-ups that found the measured thread not yet asleep. They have no lateness.
+    pub not_asleep: u64,
+}
+
+/// Counts of a thread that a disk wakes, in the window. [`WakeupLedger::reads`] has those that the disk's interrupts decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskCounts {
+    /// Number of reads that were over before the thread slept. They have no lateness.
     pub not_asleep: u64,
 }
 

@@ -46,7 +46,7 @@ impl Wakeup {
 pub enum Stage {
     /// From the due time until the kernel wakes the thread.
     Expiry,
-    /// From the time at which the waker sent the wake-up until the kernel wakes the thread.
+    /// From the time at which the waker sent the wake-up, or the disk's interrupt began, until the kernel wakes the thread.
     Waking,
     /// From the kernel's wake-up of the thread until the switch to it.
     Scheduling,
@@ -101,7 +101,7 @@ pub struct CpuState {
 }
 
 impl CpuState {
-    fn running(&self) -> Running {
+    pub(super) fn running(&self) -> Running {
         self.contexts.last().map_or(self.task, |context| Running::Context(*context))
     }
 
@@ -120,7 +120,7 @@ impl CpuState {
         }
     }
 
-    fn switch(&mut self, task: Running) {
+    pub(super) fn switch(&mut self, task: Running) {
         self.contexts.clear();
         self.task = task;
     }
@@ -170,7 +170,7 @@ impl CpuState {
     }
 
     /// Splits a wake-up that starts in `stage`: see [`CpuState::split`].
-    fn split_from(
+    pub(super) fn split_from(
         &mut self,
         mut stage: Stage,
         wakeup: Wakeup,

@@ -5,6 +5,7 @@ use record::limits::ROWS_MAX;
 use record::{Column, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 use stats::Distribution;
 
+use super::disk::DiskReads;
 use super::ledger::WholeWakeup;
 use super::sample::{
     CpuWakeups, FunctionTime, NOT_RECORDED, OTHER_FUNCTIONS, SeedOutcome, WakeupSample,
@@ -30,7 +31,8 @@ const QUANTILES: [(&str, &str, u32); 4] = [
 pub enum Class {
     /// Time before the kernel wakes the thread, outside of all contexts: the timer's interrupt had not come yet.
     LateTimer,
-    /// Time before the kernel wakes the thread, outside of all contexts: the waker's system call.
+    /// Time before the kernel wakes the thread, outside of all contexts: the waker's system call, or what runs between a disk's
+    /// interrupt and the wake-up.
     Waking,
     /// Interrupts and softirqs ran, the timer's own among them.
     Interrupts,
@@ -69,11 +71,11 @@ impl Class {
         }
     }
 
-    /// Whether a thread can have time of this class: with a waker, no timer of the thread can be late.
-    fn can_occur(self, has_waker: bool) -> bool {
+    /// Whether a thread can have time of this class: with a waker or a disk, no timer of the thread can be late.
+    fn can_occur(self, is_woken_by_timer: bool) -> bool {
         match self {
-            Class::LateTimer => !has_waker,
-            Class::Waking => has_waker,
+            Class::LateTimer => is_woken_by_timer,
+            Class::Waking => !is_woken_by_timer,
             _ => true,
         }
     }
@@ -120,9 +122,14 @@ impl<'a> Thread<'a> {
         &self.cpu.ledger.late
     }
 
+    /// The reads of the disk. `None` if no disk wakes the thread.
+    fn reads(&self) -> Option<&'a DiskReads> {
+        self.cpu.disk.map(|_| &self.cpu.ledger.reads)
+    }
+
     /// Whether the sample has causes, and a thread can have time of this class.
     fn has_class(&self, class: Class) -> bool {
-        self.sample.events.is_some() && class.can_occur(self.cpu.waker.is_some())
+        self.sample.events.is_some() && class.can_occur(self.cpu.is_woken_by_timer())
     }
 
     /// Share of a class in the lateness of all wake-ups. `None` without tracing, without lateness, or for a class that
@@ -207,12 +214,12 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
                 "late_timer_ratio",
                 "Share of the lateness before the timer's interrupt and outside of other contexts: the host, \
                  disabled interrupts, an idle state, or the firmware. No kernel event tells these apart. Absent if \
-                 another thread wakes this one (--wake-by).",
+                 another thread or a disk wakes this one (--wake-by).",
             ),
             Class::Waking => (
                 "waking_ratio",
-                "Share of the lateness on the waker's CPU, outside of interrupts: from the waker's reading of the clock \
-                 until the kernel wakes the thread. Absent with --wake-by timer.",
+                "Share of the lateness outside of interrupts, from the waker's reading of the clock, on its CPU, or from the \
+                 disk's interrupt on, until the kernel wakes the thread. Absent with --wake-by timer.",
             ),
             Class::Interrupts => (
                 "interrupts_ratio",
@@ -250,23 +257,30 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         column(
             "missed_count",
             "Periods that were over before the thread ran again, or with a waker: wake-ups sent before the thread had run \
-             after an earlier one. No other column counts them: a thread that is late by several periods has one wake-up.",
+             after an earlier one. With --wake-by disk, the time of the read counts, too. No other column counts them: a thread that is late by several periods has one wake-up.",
         )
         .shown_as("missed", 85)
         .uint(|row: &Thread<'_>| row.cpu.missed),
         column(
             "waker_missed_count",
-            "Periods in which the waker sent no wake-up, because it was late itself. Absent with --wake-by timer.",
+            "Periods in which the waker sent no wake-up, because it was late itself. Absent without a waker.",
         )
         .shown_as("waker missed", 84)
         .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.missed)),
         column(
             "not_asleep_count",
-            "Wake-ups that the waker sent before the thread slept: the thread went on without sleeping. No other \
-             column counts them. Absent with --wake-by timer.",
+            "Wake-ups that the waker sent before the thread slept, or reads that were over before: the thread went on \
+             without sleeping. No other column counts them. Absent with --wake-by timer.",
         )
         .shown_as("not asleep", 83)
-        .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.not_asleep)),
+        .uint(|row: &Thread<'_>| row.cpu.not_asleep()),
+        column(
+            "no_interrupt_count",
+            "Reads without a kernel event of the disk's interrupt, or of the wake-up after it. They have no lateness, and no \
+             other column counts them. Absent without --wake-by disk.",
+        )
+        .shown_as("no interrupt", 82)
+        .uint(|row: &Thread<'_>| row.reads().map(|reads| reads.no_interrupt)),
         us_column("late_mean_ns", "Mean lateness.")
             .shown_as("mean", 50)
             .real(|row: &Thread<'_>| row.lateness().mean()),
@@ -299,7 +313,26 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
                 (row.lateness().count > 0)
                     .then(|| row.lateness().peak.at.saturating_sub(row.cpu.start_ns))
             }),
-        column("waker_cpu", "CPU of the waker. Absent with --wake-by timer.")
+        us_column(
+            "until_interrupt_p50_ns",
+            "Median time from before the thread's system call that reads the disk to the disk's interrupt, exact within 1/16: \
+             the system call and the disk. It is no part of the lateness. Absent without --wake-by disk.",
+        )
+        .shown_as("until interrupt p50", 40)
+        .uint(|row: &Thread<'_>| row.reads()?.until_interrupt.quantile(50_000)),
+        us_column("until_interrupt_max_ns", "Longest such time; exact.").detail().uint(|row: &Thread<'_>| {
+            let until_interrupt = &row.reads()?.until_interrupt;
+            (until_interrupt.count > 0).then_some(until_interrupt.peak.value)
+        }),
+        column(
+            "several_interrupts_count",
+            "Wake-ups before which the disk interrupted several times during the read. Their lateness begins with the \
+             interrupt whose handler woke the thread, or else with the last one, and may be too short. Absent without \
+             --wake-by disk.",
+        )
+        .shown_as("several interrupts", 39)
+        .uint(|row: &Thread<'_>| row.reads().map(|reads| reads.several_interrupts)),
+        column("waker_cpu", "CPU of the waker. Absent without a waker.")
             .detail()
             .uint(|row: &Thread<'_>| row.cpu.waker.map(|waker| waker.cpu)),
         column("page_fault_count", "Page faults of the thread that the kernel counted.")
@@ -328,6 +361,7 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         "{settings.scheduler}",
         "woken by {settings.wake_by}",
         "wakers on CPU {settings.waker_cpus}, {settings.waker_scheduler}",
+        "reads of {settings.disk}",
         "period {settings.period_ns}",
         "timer slack {settings.timer_slack_ns}",
         "before the window, in {observer.compared_pairs} pairs of short ones, median {observer.bare_late_p50_ns} without \
@@ -341,8 +375,8 @@ pub(super) fn wakeup(sample: &WakeupSample) -> Table {
         notes: notes.map(str::to_owned).to_vec(),
         ..all_rows()
     };
-    let doc = "How late a periodic thread of each CPU ran: from the time at which it was due, or at which another thread \
-               sent its wake-up (--wake-by), to its first reading of the clock.";
+    let doc = "How late a periodic thread of each CPU ran: from the time at which it was due, at which another thread sent its \
+               wake-up, or at which the disk interrupted (--wake-by), to its first reading of the clock.";
     columns.table("wakeup", doc, Thread::all(sample)).displayed(display)
 }
 
@@ -374,7 +408,7 @@ pub(super) fn causes(sample: &WakeupSample) -> Table {
         column(
             "stage",
             "How far the wake-up had come: expiry (from the due time until the kernel wakes the thread) or waking (from \
-             the time at which another thread sent the wake-up, on the CPU of that thread), scheduling (until the \
+             the time at which another thread sent the wake-up, on the CPU of that thread, or from the disk's interrupt on), scheduling (until the \
              kernel switches to it), return (until it reads the clock).",
         )
         .priority(80)
@@ -520,7 +554,7 @@ pub(super) fn worst_table(sample: &WakeupSample) -> Table {
                 .uint(|row: &Worst<'_>| row.whole.wakeup.late_ns()),
             column(
                 "due_ns",
-                "When the thread was due, or its waker sent the wake-up, from the opening of the window.",
+                "When the thread was due, its waker sent the wake-up, or the disk interrupted, from the opening of the window.",
             )
                 .format(Format::Milliseconds)
                 .shown_as("due", 80)
@@ -947,6 +981,7 @@ pub(super) mod tests {
             ledger,
             missed: 2,
             waker: None,
+            disk: None,
             lost: 0,
             page_faults: Some(0),
             left: false,

@@ -18,10 +18,13 @@ pub enum WakeBy {
     Eventfd,
     /// Another thread, with a UDP packet over the loopback interface.
     Packet,
+    /// A disk, by its interrupt at the end of a read of the thread's own.
+    Disk,
 }
 
 impl WakeBy {
-    const ALL: [WakeBy; 4] = [WakeBy::Timer, WakeBy::Futex, WakeBy::Eventfd, WakeBy::Packet];
+    const ALL: [WakeBy; 5] =
+        [WakeBy::Timer, WakeBy::Futex, WakeBy::Eventfd, WakeBy::Packet, WakeBy::Disk];
 
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -30,13 +33,14 @@ impl WakeBy {
             WakeBy::Futex => "futex",
             WakeBy::Eventfd => "eventfd",
             WakeBy::Packet => "packet",
+            WakeBy::Disk => "disk",
         }
     }
 
     /// Whether another thread wakes the measured thread.
     #[must_use]
     pub fn has_waker(self) -> bool {
-        self != WakeBy::Timer
+        matches!(self, WakeBy::Futex | WakeBy::Eventfd | WakeBy::Packet)
     }
 }
 
@@ -47,7 +51,7 @@ impl FromStr for WakeBy {
         WakeBy::ALL
             .into_iter()
             .find(|wake_by| wake_by.word() == text)
-            .ok_or_else(|| "allowed: timer, futex, eventfd, packet".to_owned())
+            .ok_or_else(|| "allowed: timer, futex, eventfd, packet, disk".to_owned())
     }
 }
 

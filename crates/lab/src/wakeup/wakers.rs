@@ -116,10 +116,23 @@ fn waker_text(waker: &Waker, names: &[ContextName]) -> String {
 /// Takes the chain of a wake-up: that of the first wake-up event in it, which also ends its first stage. Removes it and
 /// all earlier chains. `chains`: those of the thread, in the order of time.
 pub fn take_chain(chains: &mut VecDeque<Vec<Waker>>, wakeup: Wakeup) -> Vec<Waker> {
+    take_chains(chains, wakeup).next().unwrap_or_default()
+}
+
+/// Takes the chain of the last wake-up event in a wake-up, like [`take_chain`]: a thread that reads a disk may also sleep before
+/// the read reaches the disk.
+pub fn take_last_chain(chains: &mut VecDeque<Vec<Waker>>, wakeup: Wakeup) -> Vec<Waker> {
+    take_chains(chains, wakeup).last().unwrap_or_default()
+}
+
+/// Removes the chains before the end of a wake-up. Returns those of the wake-up.
+fn take_chains(
+    chains: &mut VecDeque<Vec<Waker>>,
+    wakeup: Wakeup,
+) -> impl Iterator<Item = Vec<Waker>> {
     let woken_ns = |chain: &Vec<Waker>| chain.first().map_or(0, |waker| waker.at_ns);
     let end = chains.partition_point(|chain| woken_ns(chain) < wakeup.woke_ns);
-    let mut before_end = chains.drain(..end);
-    before_end.find(|chain| woken_ns(chain) >= wakeup.due_ns).unwrap_or_default()
+    chains.drain(..end).filter(move |chain| woken_ns(chain) >= wakeup.due_ns)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod cpu;
 mod cpu_list;
 mod cpu_time;
 pub mod diagnosis;
+mod disk_interrupts;
 mod guest_devices;
 pub mod interrupts;
 mod irq_threads;
@@ -45,6 +46,7 @@ pub use cpu::{CpuFacts, CpuModel, CpuTopology, RateFacts, cpu_facts, rate_facts}
 pub use cpu_list::{CPU_MAX, CpuListError, format_cpu_list, parse_cpu_list, parse_cpu_mask};
 pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts};
 pub use diagnosis::{Finding, Status, diagnose, remedy_for_tracing_rights};
+pub use disk_interrupts::disk_irqs;
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
 pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_visible};

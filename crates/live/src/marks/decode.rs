@@ -11,8 +11,9 @@ use lab::wakeup::Waker;
 use zerocopy::FromBytes;
 
 use crate::bpf::layout::{
-    KEY_NONE, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK, MARK_SWITCH_TO,
-    MARK_WAKE, MARK_WAKER, NoiseMark, SENDER_HARDIRQ, SENDER_SOFTIRQ, Waker as RawWaker,
+    KEY_IRQ, KEY_NONE, MARK_ENTER, MARK_FAULT, MARK_LEAVE, MARK_NMI, MARK_SWITCH_BACK,
+    MARK_SWITCH_TO, MARK_WAKE, MARK_WAKER, NoiseMark, SENDER_HARDIRQ, SENDER_SOFTIRQ,
+    Waker as RawWaker,
 };
 use crate::host::{Root, irq_affinities};
 
@@ -117,6 +118,11 @@ impl Decoder {
     /// The number of the context with this key.
     fn context(&mut self, key: u32) -> u32 {
         self.number(Source::Context(key))
+    }
+
+    /// The number of the context of an interrupt line.
+    pub fn context_of_irq(&mut self, irq: u32) -> u32 {
+        self.context(KEY_IRQ.saturating_add(irq))
     }
 
     /// The number of a source; a new source gets the next number, or the shared one.

@@ -213,6 +213,13 @@ impl MarkProbes {
         Ok(values.iter().map(number).sum::<u64>() + self.inbox.borrow().decoder.malformed)
     }
 
+    /// The numbers of the contexts of these interrupt lines in marks, also of lines without a mark so far.
+    #[must_use]
+    pub fn contexts_of_irqs(&self, irqs: &[u32]) -> Vec<u32> {
+        let decoder = &mut self.inbox.borrow_mut().decoder;
+        irqs.iter().map(|irq| decoder.context_of_irq(*irq)).collect()
+    }
+
     /// The names of all contexts and tasks in the marks so far. The index is the number in marks.
     #[must_use]
     pub fn names(&self, root: &Root) -> Vec<ContextName> {

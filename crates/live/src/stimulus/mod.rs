@@ -79,6 +79,15 @@ pub fn scratch_file(
     if target.is_direct { Ok(target.file) } else { Err(refused()) }
 }
 
+/// Opens a file or a block device for reads that bypass the page cache. Returns it with its size in bytes.
+///
+/// The error is the reason and the remedy if it is not on a disk, or cannot be read.
+pub fn direct_file(path: &std::path::Path) -> Result<(std::fs::File, u64), (String, String)> {
+    let target = scratch::open(path).map_err(WorkerError::into_parts)?;
+    let refused = || (format!("{}: O_DIRECT is refused", target.place), scratch::REMEDY.to_owned());
+    if target.is_direct { Ok((target.file, target.size_bytes)) } else { Err(refused()) }
+}
+
 /// Opens a TCP connection over a new veth pair. The kernel handles packets that arrive at the near end on `cpu`.
 ///
 /// The error is the reason and the remedy if the pair is unavailable.

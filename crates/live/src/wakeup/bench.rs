@@ -16,14 +16,14 @@ use lab::flight_table;
 use lab::keys;
 use lab::noise::ContextName;
 use lab::wakeup::{
-    CpuWakeups, ThreadReadings, WakerCounts, Wakeup, WakeupBench, WakeupLedger, WakeupSample,
-    kind_and_name, shared_waker_warning,
+    CpuWakeups, DiskCounts, ThreadReadings, WakerCounts, Wakeup, WakeupBench, WakeupLedger,
+    WakeupSample, kind_and_name, shared_waker_warning,
 };
 use rustix::thread::sched_setaffinity;
 use serde_json::{Map, json};
 
 use super::idle_states::IdleStateLimit;
-use super::join::{DueGrid, Join};
+use super::join::{DiskMarks, DueGrid, Join};
 use super::schedule::{Schedule, nanoseconds, schedules};
 use super::settings::{Length, WakeupSettings};
 use super::thread::{MeasuredThread, Stay, ThreadConfig};
@@ -115,7 +115,7 @@ impl LiveWakeup {
             command_ended: None,
         };
         if bench.settings.trace {
-            bench.load_probes();
+            bench.load_probes()?;
         }
         if !bench.settings.command.is_empty() {
             let (words, to_stderr) = (&bench.settings.command, bench.settings.command_to_stderr);
@@ -125,7 +125,9 @@ impl LiveWakeup {
     }
 
     /// Loads the probes. Without them the threads run all the same, and the causes are absent.
-    fn load_probes(&mut self) {
+    ///
+    /// Fails if a disk wakes the threads: their lateness begins with an event of the probes.
+    fn load_probes(&mut self) -> Result<(), BenchError> {
         match MarkProbes::load_for(Scope::WakeUps) {
             Ok(probes) => {
                 for (context, reason) in &probes.absent {
@@ -138,9 +140,15 @@ impl LiveWakeup {
             }
             Err(error) => {
                 let error = BenchError::from(error);
-                self.absent.push(error.absence("causes", "why the threads were late"));
+                let absence = error.absence("causes", "why the threads were late");
+                if self.settings.disk.is_some() {
+                    let reason = format!("--wake-by disk needs the probes: {}", absence.reason);
+                    return Err(BenchError::NothingMeasurable { reason, remedy: absence.remedy });
+                }
+                self.absent.push(absence);
             }
         }
+        Ok(())
     }
 
     /// Ends the command that ran concurrently. Returns its status if it had ended by itself before the window did, or ended
@@ -191,7 +199,8 @@ impl LiveWakeup {
     /// Time between two polls: short enough for the rings.
     fn poll_interval(&self) -> Duration {
         let max = if self.observer_cpus().is_empty() { POLL_ON_MEASURED_CPU_MAX } else { POLL_MAX };
-        let cpus_of_wakeup = 1 + u64::from(self.settings.waker.is_some());
+        let has_other_cpu = self.settings.waker.is_some() || self.settings.disk.is_some();
+        let cpus_of_wakeup = 1 + u64::from(has_other_cpu);
         let per_period = MARKS_PER_WAKEUP * cpus_of_wakeup * self.settings.cpus.len().max(1) as u64;
         let full_ns = self.settings.period_ns.saturating_mul(MARKS_PER_POLL) / per_period;
         Duration::from_nanos(full_ns).clamp(Duration::from_millis(5), max)
@@ -216,8 +225,8 @@ impl LiveWakeup {
         available_memory(&self.root).check("the records of the threads", rings_bytes)?;
         for &cpu in &self.settings.cpus {
             let WakeupSettings { policy, wait, period_ns, waker, .. } = self.settings;
-            let ring_records = ring_records as usize;
-            let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
+            let (ring_records, disk) = (ring_records as usize, self.settings.disk.clone());
+            let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker, disk };
             match MeasuredThread::start(config, probes.map(MarkProbes::caller)) {
                 Ok(thread) => match &thread.policy_error {
                     Some(reason) if policy.is_deadline() => {
@@ -259,6 +268,10 @@ impl LiveWakeup {
         }
         let throttling = ThrottlingWindow::open(&self.root);
         let wall_before = WallReading::now();
+        let interrupted_cpus = match &self.settings.disk {
+            Some(disk) => disk.interrupted_cpus(&self.root, &self.settings.cpus),
+            None => Vec::new(),
+        };
         let mut observer = Observer {
             kernel_clock: probes.map(MarkProbes::kernel_clock).unwrap_or_default(),
             probes,
@@ -270,6 +283,7 @@ impl LiveWakeup {
                 self.settings.aligned,
             ),
             threads: &threads,
+            interrupted_cpus: &interrupted_cpus,
             joins: Vec::new(),
             readings: self.settings.keeps_readings.then(|| vec![Vec::new(); threads.len()]),
             stop: &self.settings.stop,
@@ -281,10 +295,14 @@ impl LiveWakeup {
         };
         let counted_ns = observer.watch.counted_ns();
         let (has_marks, has_waker) = (probes.is_some(), self.settings.waker.is_some());
-        let outcome = observer.observe(companion, |window_ns, first_due_ns| {
+        let disk_irqs = self.settings.disk.as_ref().map(|disk| disk.irqs.as_slice());
+        let outcome = observer.observe(companion, |cpu, window_ns, first_due_ns| {
             let ledger = WakeupLedger::new(self.settings.keep).with_threshold(counted_ns);
             let due_grid = DueGrid { first_due_ns, period_ns: self.settings.period_ns };
-            Join::new(ledger, has_marks, has_waker, window_ns, due_grid)
+            let join = Join::new(ledger, has_marks, has_waker, window_ns, due_grid);
+            join.with_disk(probes.zip(disk_irqs).map(|(probes, irqs)| {
+                DiskMarks::new(cpu, probes.contexts_of_irqs(irqs), &interrupted_cpus)
+            }))
         });
         let lost_observer_cpus = lost_observer_cpus(&self.root, &observer_cpus);
         if let Some(allowed) = allowed {
@@ -412,6 +430,11 @@ impl LiveWakeup {
                     missed: outcome.waker_missed,
                     not_asleep: outcome.not_asleep,
                 }),
+                disk: self
+                    .settings
+                    .disk
+                    .as_ref()
+                    .map(|_| DiskCounts { not_asleep: outcome.not_asleep }),
                 lost: ring.lost(),
                 page_faults: outcome.counts.map(|counts| counts.page_faults),
                 left: left || outcome.waker.is_some_and(|waker| !waker.is_pinned),
@@ -455,6 +478,8 @@ struct Observer<'a> {
     kernel_clock: KernelClock,
     probes: Option<&'a MarkProbes>,
     threads: &'a [MeasuredThread],
+    /// CPUs to which the interrupts of the disk that wakes the threads may come. Empty without a disk.
+    interrupted_cpus: &'a [u32],
     schedules: Vec<Schedule>,
     joins: Vec<Join>,
     /// Due time, time of the reading and time-stamp counter of all wake-ups of each thread. `None`: they are not kept.
@@ -488,17 +513,17 @@ impl Observer<'_> {
     fn observe(
         &mut self,
         companion: &mut Option<Companion>,
-        join: impl Fn(u64, u64) -> Join,
+        join: impl Fn(u32, u64, u64) -> Join,
     ) -> Result<WaitOutcome, BenchError> {
         let kernel_ns = |process_ns| self.kernel_clock.from_process_ns(process_ns);
-        let join = |schedule: &Schedule| {
-            join(kernel_ns(schedule.window_ns), kernel_ns(schedule.first_due_ns))
+        let join = |(thread, schedule): (&MeasuredThread, &Schedule)| {
+            join(thread.cpu, kernel_ns(schedule.window_ns), kernel_ns(schedule.first_due_ns))
         };
-        self.joins = self.schedules.iter().map(join).collect();
+        self.joins = self.threads.iter().zip(&self.schedules).map(join).collect();
         if let Some(probes) = self.probes {
             probes.take()?; // Discards the marks of an earlier window.
             drop(probes.take_chains());
-            if let Some(cpu) = self.waker_cpu() {
+            for cpu in self.other_cpus() {
                 probes.announce(cpu, NO_THREAD)?;
             }
             for thread in self.threads {
@@ -518,7 +543,7 @@ impl Observer<'_> {
             }
         }
         if let Some(probes) = self.probes {
-            if let Some(cpu) = self.waker_cpu() {
+            for cpu in self.other_cpus() {
                 probes.announce(cpu, 0)?;
             }
             for thread in self.threads {
@@ -537,6 +562,11 @@ impl Observer<'_> {
     /// The CPU of all wakers. `None` without wakers.
     fn waker_cpu(&self) -> Option<u32> {
         self.threads.iter().find_map(|thread| Some(thread.waker.as_ref()?.cpu))
+    }
+
+    /// CPUs with marks besides those of the threads: some of them may have a thread, too.
+    fn other_cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.waker_cpu().into_iter().chain(self.interrupted_cpus.iter().copied())
     }
 
     /// Ends the window. A thread that does not see this request yet is before the end of the window.
@@ -633,6 +663,7 @@ impl Observer<'_> {
         for (((thread, is_over), join), wakeups) in threads.zip(&mut self.joins).zip(new_wakeups) {
             let of_waker = marks.iter().filter(|(cpu, _)| Some(*cpu) == waker_cpu);
             join.take_waker_marks(of_waker.map(|(_, mark)| *mark));
+            join.take_disk_marks(&marks);
             let chains_of_cpu = chains.iter().filter(|(cpu, _)| *cpu == thread.cpu);
             join.take_chains(chains_of_cpu.map(|(_, chain)| chain.clone()));
             let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == thread.cpu);
@@ -655,6 +686,10 @@ impl Bench for LiveWakeup {
         settings.insert("observer_cpus".into(), json!(format_cpu_list(&observer_cpus)));
         let waker_cpu = self.settings.waker.map(|waker| waker.cpu);
         settings.insert("waker_cpus".into(), json!(waker_cpu.map(|cpu| format_cpu_list(&[cpu]))));
+        if let Some(disk) = &self.settings.disk {
+            settings.insert("disk".into(), json!(disk.place));
+            settings.insert("disk_irqs".into(), json!(disk.irqs));
+        }
         if let Some(probes) = &self.probes {
             probes.kernel_clock().describe(&mut settings);
         }
@@ -705,6 +740,12 @@ impl WakeupBench for LiveWakeup {
     }
 
     fn can_measure_parts(&self, parts: u32) -> Result<(), String> {
+        if self.settings.disk.is_some() {
+            return Err(
+                "the lateness begins with an event of the probes, so it has no figure without them"
+                    .to_owned(),
+            );
+        }
         let shortest = self.shortest_part() * parts;
         if shortest <= COMPARED_MAX {
             return Ok(());

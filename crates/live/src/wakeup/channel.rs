@@ -69,7 +69,7 @@ impl WakeChannel {
         let sleep = match wake_by {
             WakeBy::Eventfd => Sleep::Eventfd(eventfd(0, EventfdFlags::CLOEXEC)?),
             WakeBy::Packet => Sleep::Packets(PacketPair::new()?),
-            WakeBy::Futex | WakeBy::Timer => Sleep::Futex(AtomicU32::new(0)),
+            WakeBy::Futex | WakeBy::Timer | WakeBy::Disk => Sleep::Futex(AtomicU32::new(0)),
         };
         let (signals, is_closed) = (Ring::new(SIGNALS_MAX), AtomicBool::new(false));
         Ok(WakeChannel { sleep, signals, is_closed })

@@ -12,12 +12,13 @@ use lab::keys;
 use lab::noise::in_guest::pieces;
 use lab::noise::{ContextName, KeepDetours};
 use lab::wakeup::in_guest::{
-    ProbedWindow, RECORDS_MAX, ThreadRun, WakerRun, WakeupItem, WakeupRequest, part_record,
+    DiskRun, ProbedWindow, RECORDS_MAX, ThreadRun, WakerRun, WakeupItem, WakeupRequest, part_record,
 };
 use lab::wakeup::{ThreadReadings, WakeBy, WakeupBench, WakeupSample};
 use stats::Random;
 
 use super::bench::LiveWakeup;
+use super::disk::DiskFile;
 use super::hog::Hogs;
 use super::schedule::schedules;
 use super::settings::{Length, Policy, WakerPlace, WakeupSettings};
@@ -27,7 +28,7 @@ use super::waker::Waker;
 use crate::handlers::in_guest::guest_disk;
 use crate::handlers::settings::LiveSettings;
 use crate::handlers::stimuli::Stimuli;
-use crate::host::{Root, guest_cpus, has_paired_cards, last_level_cache_bytes};
+use crate::host::{Root, first_disk, guest_cpus, has_paired_cards, last_level_cache_bytes};
 use crate::network::{Rtnetlink, index_of};
 use crate::threads::LockedMemory;
 use crate::window::{BenchPhase, OnStop, Stop, WindowEdge, WindowEnd};
@@ -85,6 +86,7 @@ fn probed(
         wait: request.wait.parse().map_err(BenchError::Failed)?,
         // `sim verify-probes` compares threads that timers wake.
         waker: None,
+        disk: None,
         aligned: request.aligned,
         idle_exit_max_us: None,
         trace: true,
@@ -148,6 +150,7 @@ fn probed_items(
             window_ns: sample.window_ns,
             missed: cpu.missed,
             waker: None,
+            disk: None,
             lost: cpu.lost,
             page_faults: cpu.page_faults,
             interrupted: sample.interrupted,
@@ -197,6 +200,16 @@ fn bring_up_loopback() -> Result<(), BenchError> {
     Rtnetlink::open().and_then(|netlink| netlink.set_up(index)).map_err(failed)
 }
 
+/// Opens the guest's first disk for the threads.
+///
+/// Fails if the guest has none.
+fn open_guest_disk() -> Result<DiskFile, BenchError> {
+    let root = Root::default();
+    let device = first_disk(&root);
+    let device = device.ok_or_else(|| BenchError::unavailable("the guest has no disk"))?;
+    DiskFile::open(&root, Some(&device))
+}
+
 /// A waker that has not ended. [`add_waker_counts`] sets its counts.
 fn waker_run(waker: &Waker) -> WakerRun {
     WakerRun {
@@ -241,10 +254,13 @@ pub fn execute(
     if request.wake_by == WakeBy::Packet {
         bring_up_loopback()?;
     }
+    let reads_disk = request.wake_by == WakeBy::Disk;
+    let disk = reads_disk.then(open_guest_disk).transpose()?.map(Arc::new);
     let waker = WakerPlace::choose(request.wake_by, request.waker_cpu, policy, &cpus);
     let start = |&cpu: &u32| {
         let ring_records = RECORDS_MAX;
-        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker };
+        let disk = disk.clone();
+        let config = ThreadConfig { cpu, policy, wait, period_ns, ring_records, waker, disk };
         MeasuredThread::start(config, None)
     };
     let threads = cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -318,6 +334,11 @@ pub fn execute(
             window_ns: end_ns.saturating_sub(schedule.window_ns),
             missed: outcome.missed,
             waker: waker.map(|waker| add_waker_counts(waker, &outcome)).transpose()?,
+            disk: disk.as_ref().map(|disk| DiskRun {
+                device: disk.place.clone(),
+                irqs: disk.irqs.clone(),
+                not_asleep: outcome.not_asleep,
+            }),
             lost: ring.lost(),
             page_faults: outcome.counts.map(|counts| counts.page_faults),
             interrupted,

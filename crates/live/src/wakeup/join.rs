@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 
 use lab::noise::Mark;
-use lab::wakeup::wakers::take_chain;
-use lab::wakeup::{Waker, Wakeup, WakeupLedger};
+use lab::wakeup::disk::{ReadMarks, WatchedCpu};
+use lab::wakeup::wakers::{take_chain, take_last_chain};
+use lab::wakeup::{CpuState, Waker, Wakeup, WakeupLedger};
 
 /// Marks of a CPU arrive out of order by less than this, ns: an interrupt's marks may come before a mark that the
 /// interrupt delayed.
@@ -26,6 +27,65 @@ impl DueGrid {
     }
 }
 
+/// The interrupts of the disk that wakes the thread.
+pub struct DiskMarks {
+    /// CPU of the thread.
+    cpu: u32,
+    /// Numbers of the contexts of the disk's interrupts.
+    contexts: Vec<u32>,
+    /// The other CPUs to which these interrupts may come.
+    others: Vec<OtherCpu>,
+}
+
+/// A CPU without the thread, with its marks that the ledger does not need yet, by time.
+struct OtherCpu {
+    cpu: u32,
+    state: CpuState,
+    marks: VecDeque<Mark>,
+}
+
+impl DiskMarks {
+    /// `interrupted`: the CPUs to which the interrupts may come.
+    pub fn new(cpu: u32, contexts: Vec<u32>, interrupted: &[u32]) -> DiskMarks {
+        let others = interrupted.iter().filter(|other| **other != cpu);
+        let other =
+            |cpu: &u32| OtherCpu { cpu: *cpu, state: CpuState::default(), marks: VecDeque::new() };
+        DiskMarks { cpu, contexts, others: others.map(other).collect() }
+    }
+
+    /// Applies the marks of the other CPUs before this time.
+    fn pass_until(&mut self, end_ns: u64) {
+        for other in &mut self.others {
+            let marks = take_until(&mut other.marks, end_ns);
+            marks.iter().for_each(|mark| other.state.apply(mark.what));
+        }
+    }
+
+    /// Adds a read to the ledger. `marks`: those of the thread's CPU in it.
+    fn add(
+        &mut self,
+        ledger: &mut WakeupLedger,
+        read: Wakeup,
+        marks: &[Mark],
+        chains: &mut VecDeque<Vec<Waker>>,
+    ) {
+        self.pass_until(read.due_ns);
+        let wakers = take_last_chain(chains, read);
+        let others = self.others.iter_mut().map(|other| {
+            let end = other.marks.partition_point(|mark| mark.at_ns < read.woke_ns);
+            let marks = &other.marks.make_contiguous()[..end];
+            WatchedCpu { cpu: other.cpu, state: &other.state, marks }
+        });
+        let others: Vec<_> = others.collect();
+        let disk_contexts = &self.contexts;
+        ledger.add_read(
+            read,
+            &ReadMarks { cpu: self.cpu, marks, others: &others, disk_contexts },
+            &wakers,
+        );
+    }
+}
+
 /// Joins the wake-ups of one CPU with its marks.
 pub struct Join {
     /// Whether marks are recorded.
@@ -38,6 +98,8 @@ pub struct Join {
     marks: VecDeque<Mark>,
     /// Marks of the waker's CPU that the ledger does not need yet, by time. `None` if a timer wakes the thread.
     waker_marks: Option<VecDeque<Mark>>,
+    /// The disk that wakes the thread. `None` if something else does.
+    disk: Option<DiskMarks>,
     /// Chains of wakers of the thread that no wake-up has taken, by time.
     chains: VecDeque<Vec<Waker>>,
     /// The earliest time at which the next wake-up can be due, ns.
@@ -75,6 +137,7 @@ impl Join {
             waiting: VecDeque::new(),
             marks: VecDeque::new(),
             waker_marks: has_waker.then(VecDeque::new),
+            disk: None,
             chains: VecDeque::new(),
             next_due_ns: window_ns,
             due_grid,
@@ -82,6 +145,11 @@ impl Join {
             marks_in_window: 0,
             dropped: 0,
         }
+    }
+
+    /// This join, whose thread a disk wakes. Its wake-ups are reads: from the time at which the read begins.
+    pub fn with_disk(self, disk: Option<DiskMarks>) -> Self {
+        Join { disk, ..self }
     }
 
     /// The sums of all wake-ups, also of those that still wait.
@@ -100,6 +168,20 @@ impl Join {
         waker_marks.drain(..excess);
         self.dropped += excess as u64;
         waker_marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
+    }
+
+    /// Takes new marks of all CPUs for a thread that a disk wakes, each with its CPU. Call it before [`Join::advance`] gets the
+    /// marks of the same time.
+    pub fn take_disk_marks(&mut self, marks: &[(u32, Mark)]) {
+        let Some(disk) = &mut self.disk else { return };
+        for other in &mut disk.others {
+            let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == other.cpu);
+            other.marks.extend(of_cpu.map(|(_, mark)| *mark));
+            let excess = other.marks.len().saturating_sub(MARKS_MAX);
+            other.marks.drain(..excess);
+            self.dropped += excess as u64;
+            other.marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
+        }
     }
 
     /// Takes new chains of wakers of this CPU's thread, in the order of time. Call it before [`Join::advance`] gets the
@@ -161,6 +243,10 @@ impl Join {
         }
         self.pass_until(wakeup.due_ns);
         let marks = take_until(&mut self.marks, wakeup.woke_ns);
+        if let Some(disk) = &mut self.disk {
+            disk.add(&mut self.ledger, wakeup, &marks, &mut self.chains);
+            return;
+        }
         let wakers = take_chain(&mut self.chains, wakeup);
         match &mut self.waker_marks {
             None => self.ledger.add(wakeup, &marks, &wakers),
@@ -177,6 +263,9 @@ impl Join {
         self.ledger.apply_marks(&marks);
         if let Some(waker_marks) = &mut self.waker_marks {
             take_until(waker_marks, end_ns);
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.pass_until(end_ns);
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lab::noise::KeepDetours;
 use lab::wakeup::WakeBy;
 use signalling::{TimeText, parse_time_ns};
 
+use super::disk::DiskFile;
 use crate::threads::{deadline, lowest_priority, real_time, round_robin, usual_class};
 use crate::window::Stop;
 
@@ -214,7 +216,7 @@ impl FromStr for Wait {
 pub struct WakerPlace {
     pub cpu: u32,
     pub policy: Policy,
-    /// Not [`WakeBy::Timer`].
+    /// A kind that has a waker.
     pub wake_by: WakeBy,
 }
 
@@ -260,8 +262,10 @@ pub struct WakeupSettings {
     pub policy: Policy,
     /// How the threads or their wakers sleep until a due time.
     pub wait: Wait,
-    /// The wakers of the threads. `None` if timers wake the threads.
+    /// The wakers of the threads. `None` without wakers.
     pub waker: Option<WakerPlace>,
+    /// The disk that the threads read at their due times, and whose interrupts wake them. Not with wakers; needs `trace`.
+    pub disk: Option<Arc<DiskFile>>,
     /// Whether all threads are due at the same time. Otherwise their due times are spread over the period.
     pub aligned: bool,
     /// Longest exit latency of the idle states that the kernel may use, us; `None`: no limit.

@@ -5,7 +5,8 @@
 //! is late by several periods therefore has one wake-up, and counts the others as missed.
 //!
 //! If the thread has a waker (`waker.rs`), it waits for the waker's signals instead, and the due time is the time at which
-//! the waker sent the signal.
+//! the waker sent the signal. If the thread has a disk (`disk.rs`), it reads the disk at each due time, and its record has the
+//! time at which the read begins.
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use super::channel::{TakenSignals, WakeChannel};
+use super::disk::{DiskFile, ReadBuffer};
 use super::schedule::{MissedPeriods, Schedule};
 use super::settings::{Policy, Wait, WakerPlace};
 use super::sleeper::DueTimes;
@@ -25,9 +27,10 @@ use crate::ring::Ring;
 use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, runs_on};
 use lab::experiment::BenchError;
+use stats::Random;
 
 /// Configuration of a thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ThreadConfig {
     pub cpu: u32,
     pub policy: Policy,
@@ -35,8 +38,10 @@ pub struct ThreadConfig {
     pub period_ns: u64,
     /// Capacity of the ring, in wake-ups.
     pub ring_records: usize,
-    /// The thread that wakes this one. `None` if a timer does.
+    /// The thread that wakes this one. `None` without a waker.
     pub waker: Option<WakerPlace>,
+    /// The disk that wakes this thread. `None` without a disk.
+    pub disk: Option<Arc<DiskFile>>,
 }
 
 /// The result that a thread returns.
@@ -57,7 +62,7 @@ pub struct ThreadOutcome {
     pub timer_slack_ns: u64,
     /// The outcome of the waker. `None` if the thread has none.
     pub waker: Option<WakerOutcome>,
-    /// Number of signals in the window that found the thread not yet asleep.
+    /// Number of signals in the window that found the thread not yet asleep, or of reads that were over before it slept.
     pub not_asleep: u64,
     /// The periods that a thread without a waker left out.
     left_out: Option<MissedPeriods>,
@@ -132,15 +137,15 @@ impl MeasuredThread {
         let waker = waker.transpose()?;
         let (ready, ready_receiver) = channel();
         let (go, go_receiver) = channel();
-        let (cpu, thread_ring) = (config.cpu, Arc::clone(&ring));
+        let (cpu, config_policy, thread_ring) = (config.cpu, config.policy, Arc::clone(&ring));
         let body = move || {
             let from_waker = from_waker.as_deref();
-            main(config, caller.as_deref(), from_waker, &thread_ring, &ready, &go_receiver)
+            main(&config, caller.as_deref(), from_waker, &thread_ring, &ready, &go_receiver)
         };
         let handle = spawn_thread("irqlab-wakeup", body).map_err(no_thread)?;
         match ready_receiver.recv() {
             Ok(Ok((number, policy_error))) => {
-                let policy = if policy_error.is_some() { Policy::Other } else { config.policy };
+                let policy = if policy_error.is_some() { Policy::Other } else { config_policy };
                 Ok(MeasuredThread { cpu, ring, number, policy, policy_error, waker, go, handle })
             }
             Ok(Err(error)) => Err(error),
@@ -207,7 +212,7 @@ impl ThreadOutcome {
 
 /// The main function of a thread. Returns `None` if nobody lets it run.
 fn main(
-    config: ThreadConfig,
+    config: &ThreadConfig,
     caller: Option<&CallerProgram>,
     from_waker: Option<&WakeChannel>,
     ring: &Ring,
@@ -222,9 +227,10 @@ fn main(
     let number = placed.and_then(|()| Ok((loop_thread(caller)?, policy_error)));
     ready.send(number).ok()?;
     let schedule = go.recv().ok()?;
-    Some(match from_waker {
-        None => run(&config, schedule, ring),
-        Some(from_waker) => run_woken(&config, schedule, from_waker, ring),
+    Some(match (from_waker, &config.disk) {
+        (Some(from_waker), _) => run_woken(config, schedule, from_waker, ring),
+        (None, Some(disk)) => run_reading(config, schedule, disk, ring),
+        (None, None) => run(config, schedule, ring),
     })
 }
 
@@ -246,6 +252,45 @@ fn run(config: &ThreadConfig, schedule: Schedule, ring: &Ring) -> io::Result<Thr
     let outcome = recorder.outcome();
     let ended_early = due_times.is_before_end();
     Ok(ThreadOutcome { left_out: Some(due_times.missed), ended_early, ..outcome })
+}
+
+/// Sleeps until each due time and then reads a random block of the disk, until the schedule's end, or until the observer asks
+/// for the end.
+///
+/// Fails if a read does.
+fn run_reading(
+    config: &ThreadConfig,
+    schedule: Schedule,
+    disk: &DiskFile,
+    ring: &Ring,
+) -> io::Result<ThreadOutcome> {
+    let mut due_times = DueTimes::new(schedule, config.period_ns, config.wait)?;
+    let mut recorder = Recorder::new(config, ring);
+    let (mut buffer, mut random) = (ReadBuffer::new(), Random::new(u64::from(config.cpu)));
+    let mut not_asleep = 0;
+    while due_times.sleep(ring)?.is_some() {
+        if !recorder.stays() {
+            break;
+        }
+        let block = random.below(disk.blocks);
+        let sleeps_before = sleeps();
+        let began_ns = monotonic_ns();
+        disk.read(block, &mut buffer)?;
+        let (woke_ns, counter) = read_clocks();
+        let has_slept = sleeps() != sleeps_before;
+        if !recorder.stays() {
+            break;
+        }
+        if due_times.is_in_window() && has_slept {
+            recorder.record([began_ns, woke_ns, counter]);
+        } else if due_times.is_in_window() {
+            not_asleep += 1;
+        }
+        due_times.advance(ring);
+    }
+    let outcome = recorder.outcome();
+    let ended_early = due_times.is_before_end();
+    Ok(ThreadOutcome { left_out: Some(due_times.missed), ended_early, not_asleep, ..outcome })
 }
 
 /// Waits for the signals of the waker until it closes the channel.
@@ -405,6 +450,7 @@ mod tests {
             period_ns: PERIOD_NS,
             ring_records: 1_024,
             waker,
+            disk: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 
+use attribution::KernelContext;
 use lab::cpu_warnings::{CpuWarning, CpuWarnings};
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::flight_recorder::FlightRecorder;
@@ -12,15 +13,18 @@ use lab::keys;
 use lab::noise::{KeepDetours, Mark, What};
 use lab::wakeup::in_guest::{GuestThread, WakerRun, WakeupRequest, WakeupResponse};
 use lab::wakeup::{
-    CpuWakeups, SeedOutcome, WakerCounts, Wakeup, WakeupBench, WakeupLedger, WakeupSample,
-    WorstFunctions, shared_waker_warning,
+    CpuWakeups, DiskCounts, SeedOutcome, WakerCounts, Wakeup, WakeupBench, WakeupLedger,
+    WakeupSample, WorstFunctions, shared_waker_warning,
 };
 use plugin_interface::options::BlockWindow;
 use serde_json::{Map, Value as Json, json};
 use simrecord::counters::{L1_MISSES, L2_MISSES};
 
 use super::functions::{self, CountedMisses, WakeupOnCounter};
-use super::join::{self, Names, ThreadOnCpu, parts, sent_parts, with_counter_at_reading};
+use super::join::{
+    self, DiskInterrupt, Names, Read, ThreadOnCpu, disk_interrupt, parts, read_parts, sent_parts,
+    with_counter_at_reading,
+};
 use crate::accounting::{ContextTransition, CpuUse};
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
@@ -143,6 +147,8 @@ const NO_SYMBOLS: &str = "this kernel has no symbols (CONFIG_KALLSYMS)";
 const NO_CONTEXTS: &str = "the record of contexts does not begin before the worst wake-up";
 const OTHER_CPU: &str = "the wake-up began on the waker's CPU, whose functions are not recorded (with --waker-cpu on the \
                          measured CPU they are)";
+const INTERRUPTED_CPU: &str =
+    "the disk interrupted another CPU than the thread's, whose functions are not recorded";
 const NO_WAKEUP: &str = "no thread woke in the window";
 const TOO_MANY_PARTS: &str = "the wake-up has more parts than irqlab keeps in the order of time";
 
@@ -378,6 +384,9 @@ impl SimWakeup {
                 Some((_, worst)) if is_sent_from_another_cpu(worst.cpu, &response) => {
                     sample.absent.push(no_functions(OTHER_CPU));
                 }
+                Some((_, worst)) if begins_on_another_cpu(worst, observed) => {
+                    sample.absent.push(no_functions(INTERRUPTED_CPU));
+                }
                 Some((symbols, worst)) => {
                     let functions = functions_of(worst, &sample, &ran.account, &symbols);
                     match functions {
@@ -423,6 +432,10 @@ impl SimWakeup {
             let is_in_window = |transition: &&ContextTransition| transition.tsc >= opened_tsc;
             event_count += cpu.transitions.iter().filter(is_in_window).count() as u64;
             facts.insert(keys::SCHEDULER.to_owned(), json!(thread.run.scheduler));
+            if let Some(disk) = &thread.run.disk {
+                facts.insert("disk".to_owned(), json!(disk.device));
+                facts.insert("disk_irqs".to_owned(), json!(disk.irqs));
+            }
             if let Some(waker) = &thread.run.waker {
                 facts.insert("waker_scheduler".to_owned(), json!(waker.scheduler));
             }
@@ -492,6 +505,20 @@ impl SimWakeup {
             let wakeup = Wakeup { due_ns, woke_ns };
             let due_tsc = woke_tsc.saturating_sub(wakeup.late_ns());
             let window = (due_tsc, woke_tsc);
+            if let Some(disk) = &run.disk {
+                let read = Read { began_tsc: due_tsc, woke_tsc, irqs: &disk.irqs };
+                let Some((interrupt, interrupted)) = interrupt_of(read, measured, all_cpus) else {
+                    ledger.reads.no_interrupt += 1;
+                    continue;
+                };
+                let until_interrupt_ns = interrupt.entered_tsc - due_tsc;
+                ledger.reads.add(until_interrupt_ns, interrupt.count, due_ns);
+                let mut parts =
+                    read_parts(interrupt, woke_tsc, interrupted, measured, names, account);
+                let wakeup = Wakeup { due_ns: due_ns.saturating_add(until_interrupt_ns), woke_ns };
+                ledger.add_split(wakeup, &mut parts);
+                continue;
+            }
             let mut parts = match waker {
                 None => parts(window, &cpu.transitions, run.thread, names, account),
                 Some(waker) => sent_parts(window, waker, measured, names, account),
@@ -508,12 +535,23 @@ impl SimWakeup {
                 missed: waker.missed,
                 not_asleep: waker.not_asleep,
             }),
+            disk: run.disk.as_ref().map(|disk| DiskCounts { not_asleep: disk.not_asleep }),
             lost: run.lost,
             page_faults: run.page_faults,
             left: false,
             readings: None,
         })
     }
+}
+
+/// The disk's interrupt that ended a read, and the interrupted CPU. `None` if the record has no interrupt in the read.
+fn interrupt_of<'a>(
+    read: Read<'_>,
+    measured: ThreadOnCpu<'_>,
+    all_cpus: &'a [CpuUse],
+) -> Option<(DiskInterrupt, &'a CpuUse)> {
+    let interrupt = disk_interrupt(read, measured, all_cpus)?;
+    Some((interrupt, all_cpus.iter().find(|cpu| cpu.cpu == interrupt.cpu)?))
 }
 
 /// Says in the sample what it lacks, because the machine with the worst wake-up did not run again.
@@ -573,7 +611,7 @@ fn worst_wakeup(
     let (cpu, wakeup) =
         worst_of_cpus.min_by_key(|(cpu, wakeup)| (Reverse(wakeup.late_ns()), *cpu))?;
     let thread = response.threads.iter().find(|thread| thread.run.cpu == cpu)?;
-    let is_worst = |record: &[u64; 3]| (record[0], record[1]) == (wakeup.due_ns, wakeup.woke_ns);
+    let is_worst = |record: &[u64; 3]| record[1] == wakeup.woke_ns;
     let [_, _, woke_tsc] = with_counter_at_reading(&thread.records).into_iter().find(is_worst)?;
     let due_tsc = woke_tsc.saturating_sub(wakeup.late_ns());
     Some((WakeupOnCounter { cpu, due_tsc, woke_tsc }, wakeup))
@@ -648,6 +686,18 @@ fn functions_of(
 fn is_sent_from_another_cpu(cpu: u32, response: &WakeupResponse) -> bool {
     let of_cpu = response.threads.iter().filter(|thread| thread.run.cpu == cpu);
     of_cpu.filter_map(|thread| thread.run.waker.as_ref()).any(|waker| waker.cpu != cpu)
+}
+
+/// Whether the disk interrupted another CPU than that of the thread at the start of a wake-up.
+fn begins_on_another_cpu(worst: WakeupOnCounter, observed: Observed<'_>) -> bool {
+    let run = observed.response.threads.iter().find(|thread| thread.run.cpu == worst.cpu);
+    let Some(disk) = run.and_then(|thread| thread.run.disk.as_ref()) else { return false };
+    let is_start = |transition: &ContextTransition| {
+        transition.tsc == worst.due_tsc
+            && matches!(transition.context, KernelContext::Irq(irq) if disk.irqs.contains(&irq))
+    };
+    let cpu = cpu_of(observed.account, worst.cpu);
+    cpu.is_none_or(|cpu| !cpu.transitions.iter().any(is_start))
 }
 
 /// The table of functions is absent for this reason.

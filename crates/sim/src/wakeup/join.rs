@@ -10,7 +10,7 @@ use lab::noise::{ContextName, IDLE, Mark, What};
 use lab::wakeup::split::push;
 use lab::wakeup::{Part, Running, Stage};
 
-use crate::accounting::{Accounting, ContextTransition};
+use crate::accounting::{Accounting, ContextTransition, CpuUse};
 use crate::contexts::source_name;
 
 /// The vector of the local timer's interrupt.
@@ -242,15 +242,121 @@ pub(super) fn sent_parts(
         let running = if is_waker { Running::Waker } else { piece.running };
         push(&mut parts, Part { stage: Stage::Waking, running }, piece.length_ns);
     }
-    let mut has_cpu = false;
-    let pieces_after_waking = split_into_pieces(
-        (woken_tsc, woke_tsc),
-        sleeper.transitions,
+    push_after_waking((woken_tsc, woke_tsc), sleeper, &mut parts, names, account);
+    parts
+}
+
+/// A read of a disk, by the time-stamp counter.
+#[derive(Clone, Copy)]
+pub(super) struct Read<'a> {
+    /// When the read began.
+    pub(super) began_tsc: u64,
+    /// When the thread read the clock after it.
+    pub(super) woke_tsc: u64,
+    /// The kernel's numbers of the disk's interrupts.
+    pub(super) irqs: &'a [u32],
+}
+
+/// The disk's interrupt that ended a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DiskInterrupt {
+    pub(super) cpu: u32,
+    /// When its handler began.
+    pub(super) entered_tsc: u64,
+    /// Number of the disk's interrupts in the read, until the kernel switched to the thread.
+    pub(super) count: u64,
+}
+
+/// The last interrupt of the disk before the kernel switched to the thread. `None` without an interrupt in the read, or if the
+/// thread did not lose its CPU in it.
+pub(super) fn disk_interrupt(
+    read: Read<'_>,
+    sleeper: ThreadOnCpu<'_>,
+    cpus: &[CpuUse],
+) -> Option<DiskInterrupt> {
+    let mut switched_tsc = None;
+    let mut has_cpu = true;
+    for transition in sleeper.within(read.began_tsc, read.woke_tsc) {
+        let had_cpu = std::mem::replace(&mut has_cpu, sleeper.is_task(transition.task));
+        if has_cpu && !had_cpu {
+            switched_tsc = Some(transition.tsc);
+        }
+    }
+    let switched_tsc = switched_tsc?;
+    let mut found: Option<DiskInterrupt> = None;
+    for cpu in cpus {
+        let mut before = None;
+        let first = cpu.transitions.partition_point(|transition| transition.tsc < read.began_tsc);
+        let in_read = cpu.transitions[first..].iter();
+        for transition in in_read.take_while(|transition| transition.tsc < switched_tsc) {
+            // A handler that an NMI interrupted does not begin again.
+            let is_entry =
+                !matches!(before, Some(KernelContext::Nmi | KernelContext::Exception(_)));
+            let is_disk =
+                matches!(transition.context, KernelContext::Irq(irq) if read.irqs.contains(&irq));
+            before = Some(transition.context);
+            if is_disk && is_entry {
+                let count = found.map_or(0, |interrupt| interrupt.count) + 1;
+                let latest = found.filter(|interrupt| interrupt.entered_tsc > transition.tsc);
+                let this = DiskInterrupt { cpu: cpu.cpu, entered_tsc: transition.tsc, count };
+                found = Some(latest.map_or(this, |latest| DiskInterrupt { count, ..latest }));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the parts of a wake-up by a disk, from its interrupt on, like [`parts`]. `interrupted`: the transitions of the
+/// interrupted CPU.
+///
+/// The simulator does not see at which instruction the kernel wakes the thread. The stage `waking` ends with the first of
+/// these: the interrupt and its softirqs are over, an interrupt of the wake-up begins on the thread's CPU, or the kernel
+/// switches to the thread.
+pub(super) fn read_parts(
+    interrupt: DiskInterrupt,
+    woke_tsc: u64,
+    interrupted: &CpuUse,
+    sleeper: ThreadOnCpu<'_>,
+    names: &mut Names,
+    account: &Accounting,
+) -> Vec<(Part, u64)> {
+    let entered_tsc = interrupt.entered_tsc;
+    let on_interrupted =
+        ThreadOnCpu { transitions: &interrupted.transitions, thread: sleeper.thread };
+    let is_over = |transition: &&ContextTransition| !transition.context.is_interrupt_or_exception();
+    let over = on_interrupted.within(entered_tsc, woke_tsc).find(is_over);
+    let is_wake = |transition: &&ContextTransition| match transition.context {
+        KernelContext::Interrupt(vector) => WAKE_VECTORS.contains(&vector),
+        _ => sleeper.is_task(transition.task),
+    };
+    let wake = sleeper.within(entered_tsc, woke_tsc).find(is_wake);
+    let ends = over.into_iter().chain(wake).map(|transition| transition.tsc);
+    let woken_tsc = ends.min().unwrap_or(woke_tsc);
+    let mut parts = Vec::new();
+    let waking = split_into_pieces(
+        (entered_tsc, woken_tsc),
+        &interrupted.transitions,
         sleeper.thread,
         names,
         account,
     );
-    for piece in pieces_after_waking {
+    for piece in waking {
+        push(&mut parts, Part { stage: Stage::Waking, running: piece.running }, piece.length_ns);
+    }
+    push_after_waking((woken_tsc, woke_tsc), sleeper, &mut parts, names, account);
+    parts
+}
+
+/// Appends the parts from the kernel's wake-up of the thread on.
+fn push_after_waking(
+    time: (u64, u64),
+    sleeper: ThreadOnCpu<'_>,
+    parts: &mut Vec<(Part, u64)>,
+    names: &mut Names,
+    account: &Accounting,
+) {
+    let mut has_cpu = false;
+    for piece in split_into_pieces(time, sleeper.transitions, sleeper.thread, names, account) {
         // After the switch, the thread may lose the CPU again.
         has_cpu = match piece.running {
             Running::Thread => true,
@@ -258,9 +364,8 @@ pub(super) fn sent_parts(
             Running::Task(_) | Running::Waker | Running::Unknown => false,
         };
         let stage = if has_cpu { Stage::Return } else { Stage::Scheduling };
-        push(&mut parts, Part { stage, running: piece.running }, piece.length_ns);
+        push(parts, Part { stage, running: piece.running }, piece.length_ns);
     }
-    parts
 }
 
 /// The time-stamp counter at the end of the stage `waking`: see [`sent_parts`]. `woke_tsc` if the record shows no end.
@@ -360,6 +465,101 @@ mod tests {
 
     fn parts_of(window: (u64, u64), transitions: &[ContextTransition]) -> Vec<(Part, u64)> {
         parts(window, transitions, 7, &mut Names::default(), &Accounting::default())
+    }
+
+    const DISK: KernelContext = KernelContext::Irq(25);
+    const DISK_VECTOR: KernelContext = KernelContext::Interrupt(0x27);
+    const BLOCK: KernelContext = KernelContext::Softirq(4);
+    const RESCHEDULE: KernelContext = KernelContext::Interrupt(0xfd);
+
+    fn cpu_use(cpu: u32, list: &[(u64, KernelContext, KernelContext)]) -> CpuUse {
+        let transitions =
+            list.iter().map(|(tsc, context, task)| transition(*tsc, *context, *task)).collect();
+        CpuUse { cpu, transitions, ..CpuUse::default() }
+    }
+
+    /// A read from 100 to 900 on CPU 0, whose thread sleeps from 200 on. Returns its interrupt, and the parts after it.
+    fn read_of(cpus: &[CpuUse]) -> Option<(DiskInterrupt, Vec<(Part, u64)>)> {
+        let sleeper = ThreadOnCpu { transitions: &cpus[0].transitions, thread: 7 };
+        let read = Read { began_tsc: 100, woke_tsc: 900, irqs: &[25] };
+        let interrupt = disk_interrupt(read, sleeper, cpus)?;
+        let interrupted = cpus.iter().find(|cpu| cpu.cpu == interrupt.cpu).unwrap();
+        let (mut names, account) = (Names::default(), Accounting::default());
+        let parts = read_parts(interrupt, 900, interrupted, sleeper, &mut names, &account);
+        Some((interrupt, parts))
+    }
+
+    fn lengths(parts: &[(Part, u64)]) -> Vec<(Stage, u64)> {
+        parts.iter().map(|(part, length_ns)| (part.stage, *length_ns)).collect()
+    }
+
+    /// An NMI interrupts the handler. The disk interrupts again after the switch to the thread.
+    #[test]
+    fn a_disks_interrupt_on_the_threads_cpu_ends_the_read() {
+        use KernelContext::{Idle, Nmi};
+        let cpu = cpu_use(
+            0,
+            &[
+                (50, SLEEP, THREAD),
+                (200, Idle, Idle),
+                (500, DISK_VECTOR, Idle),
+                (510, DISK, Idle),
+                (520, Nmi, Idle),
+                (530, DISK, Idle),
+                (540, DISK_VECTOR, Idle),
+                (550, BLOCK, Idle),
+                (600, DISK_VECTOR, Idle),
+                (610, Idle, Idle),
+                (700, SLEEP, THREAD),
+                (800, DISK_VECTOR, THREAD),
+                (810, DISK, THREAD),
+                (820, SLEEP, THREAD),
+            ],
+        );
+        let (interrupt, parts) = read_of(&[cpu]).unwrap();
+        assert_eq!(interrupt, DiskInterrupt { cpu: 0, entered_tsc: 510, count: 1 });
+        let waking = [10, 10, 10, 10, 50, 10].map(|ns| (Stage::Waking, ns));
+        let later = [(Stage::Scheduling, 90), (Stage::Return, 100)];
+        let interrupted = [(Stage::Return, 10), (Stage::Return, 10), (Stage::Return, 80)];
+        assert_eq!(lengths(&parts), [&waking[..], &later, &interrupted].concat());
+    }
+
+    /// The first interrupt in the read is of another program's read. CPU 1 sends a reschedule interrupt in the second one.
+    #[test]
+    fn a_disks_interrupt_on_another_cpu_ends_the_read_when_the_wake_up_arrives() {
+        use KernelContext::Idle;
+        let own = cpu_use(
+            0,
+            &[
+                (50, SLEEP, THREAD),
+                (200, Idle, Idle),
+                (560, RESCHEDULE, Idle),
+                (580, Idle, Idle),
+                (700, SLEEP, THREAD),
+            ],
+        );
+        let other = cpu_use(
+            1,
+            &[
+                (50, Idle, Idle),
+                (300, DISK_VECTOR, Idle),
+                (310, DISK, Idle),
+                (320, Idle, Idle),
+                (500, DISK_VECTOR, Idle),
+                (510, DISK, Idle),
+                (590, Idle, Idle),
+            ],
+        );
+        let (interrupt, parts) = read_of(&[own.clone(), other]).unwrap();
+        assert_eq!(interrupt, DiskInterrupt { cpu: 1, entered_tsc: 510, count: 2 });
+        let expected = [
+            (Stage::Waking, 50),
+            (Stage::Scheduling, 20),
+            (Stage::Scheduling, 120),
+            (Stage::Return, 200),
+        ];
+        assert_eq!(lengths(&parts), expected);
+        assert_eq!(read_of(&[own]), None, "no interrupt");
     }
 
     /// In the third wake-up, a task ran for 600 us between the readings. The clocks drift apart by 1 ns.
