@@ -100,6 +100,14 @@ fn the_live_bench_of_wakeup_agrees_with_the_simulator() {
     let awake: u64 = rows(&run, "causes").iter().filter(is_awake).map(|row| counts(row).1).sum();
     assert!(awake * 10 <= count, "{run}");
     assert!(counts(timer).0.abs_diff(counts(timer).1) <= awake, "{timer}");
+    // The live bench finds each long delay by the task, under its name.
+    let delays = rows(&run, "delays");
+    let hog = delays.iter().find(|row| row["name"] == "irqlab-hog");
+    let hog = hog.unwrap_or_else(|| panic!("{delays:?}"));
+    assert_eq!(hog["class"], "tasks", "{hog}");
+    assert!(uint(hog, "wakeup_count") > 0, "{hog}");
+    assert_eq!(uint(hog, "found_count"), uint(hog, "wakeup_count"), "{hog}");
+    assert!(uint(hog, "within_count") > 0, "{hog}");
     // No wake-up is joined with another one, and no clock with another time.
     let probe_ns = number(wakeups, "probe_cost_ns");
     for row in rows(&run, "instants").iter().filter(|row| row["error_ns"].is_number()) {

@@ -7,9 +7,10 @@
 //!
 //! [`Plan`] is the experiment. `wake_by` says what wakes the threads. `split` attributes the time of a wake-up, `disk` that
 //! of a wake-up by a disk, `ledger` sums up the wake-ups of a CPU, `wakers` has the chains of wakers of the worst
-//! ones, `sample` has the results, and `tables` makes the tables. `probe_check` compares the live
-//! bench with exact values.
+//! ones, `sample` has the results, and `tables` makes the tables. `probe_check` and `delay_check` compare
+//! the live bench with exact values.
 
+pub mod delay_check;
 pub mod disk;
 pub mod experiment;
 pub mod in_guest;

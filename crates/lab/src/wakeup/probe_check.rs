@@ -174,7 +174,9 @@ impl ConditionCheck {
     }
 
     /// The wake-ups that both sides have.
-    fn joined_wakeups(&self) -> impl Iterator<Item = (&ExactWakeup, &Vec<MeasuredPart>)> {
+    pub(super) fn joined_wakeups(
+        &self,
+    ) -> impl Iterator<Item = (&ExactWakeup, &Vec<MeasuredPart>)> {
         self.exact
             .iter()
             .filter_map(|wakeup| Some((wakeup, self.measured.get(&(wakeup.cpu, wakeup.due_ns))?)))

@@ -8,6 +8,7 @@ use anyhow::bail;
 use lab::experiment::{BenchError, BenchFacts};
 use lab::handlers::Stimulus;
 use lab::handlers::probe_check::probe_costs;
+use lab::wakeup::delay_check::delays_table;
 use lab::wakeup::in_guest::{RECORDS_MAX, WakeupRequest};
 use lab::wakeup::probe_check::{
     ERROR_MAX, PROBE_COSTS_MIN, WAKEUPS_MIN, causes, instants, parts, wakeups,
@@ -93,6 +94,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     }
     let tables = vec![
         wakeups(&all.wakeups),
+        delays_table(&all.wakeups),
         parts(&all.wakeups),
         instants(&all.wakeups),
         causes(&all.wakeups),
