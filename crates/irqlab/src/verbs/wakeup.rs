@@ -134,6 +134,9 @@ pub struct WakeupArgs {
     /// Run without probes: lateness then has no causes
     #[arg(long, help_heading = LIVE)]
     no_trace: bool,
+    /// Do not record who woke the threads (column wakers of table worst, table wakers)
+    #[arg(long, conflicts_with = "no_trace", help_heading = LIVE)]
+    no_wakers: bool,
     /// Do not compare short windows without and with recorded events first, which takes up to 10 s
     #[arg(long, help_heading = LIVE)]
     no_comparison: bool,
@@ -233,6 +236,7 @@ impl WakeupArgs {
             ("flight_record_ns", json!(self.flight_record_ns())),
             ("threshold_stop_ns", json!(thresholds.and_then(|thresholds| thresholds.stop_ns))),
             ("trace", json!(!self.no_trace)),
+            ("no_wakers", json!(self.no_wakers)),
             ("seed", json!(seed)),
             ("keep_worst", json!(self.keep_worst)),
             ("command", json!(self.command)),
@@ -321,6 +325,7 @@ impl WakeupArgs {
             aligned: self.aligned,
             idle_exit_max_us: self.idle_exit_max,
             trace: !self.no_trace,
+            wakers: !self.no_wakers,
             keep,
             keeps_readings: false,
             command: self.command.clone(),

@@ -42,13 +42,18 @@ const FIRST_WAKE_PROGRAM: &str = "waking_new";
 const NO_PREEMPTION_COUNT: &str = "the kernel's type information does not say where the kernel counts interrupts, so an \
                                    interrupt that wakes cannot be told from a task";
 
+/// Why there are no chains of wakers in another scope.
+const NOT_ASKED: &str = "--no-wakers leaves them out";
+
 /// The events that have marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Contexts, task switches and page faults.
     Interruptions,
-    /// Also wake-ups of the measured threads, with their chains of wakers.
+    /// Also wake-ups of the measured threads.
     WakeUps,
+    /// Also the chains of wakers of these wake-ups.
+    WakersOfWakeUps,
 }
 
 /// Marks that were read from the ring and not yet taken.
@@ -91,7 +96,7 @@ impl MarkProbes {
         let percpu_offsets = percpu_offsets();
         let has_count =
             [OFFSET_PREEMPT, OFFSET_RUNQUEUES].iter().all(|place| percpu_offsets[*place] >= 0);
-        let follows_wakers = scope == Scope::WakeUps && has_count;
+        let follows_wakers = scope == Scope::WakersOfWakeUps && has_count;
         let config = NoiseConfig { percpu_offsets, follows_wakers: follows_wakers.into() };
         for mut map in open.maps_mut() {
             let entries = match map.name().to_string_lossy().as_ref() {
@@ -111,7 +116,7 @@ impl MarkProbes {
         // Task switches always have marks, also without threads of IRQ lines.
         let is_wanted = |name: &str| {
             name == SWITCH_PROGRAM
-                || (name == WAKE_PROGRAM && scope == Scope::WakeUps)
+                || (name == WAKE_PROGRAM && scope != Scope::Interruptions)
                 || (name == FIRST_WAKE_PROGRAM && follows_wakers)
                 || chosen.programs.iter().any(|program| program == name)
         };
@@ -135,7 +140,11 @@ impl MarkProbes {
             _links: links,
             object,
             absent,
-            why_no_chains: (!has_count).then_some(NO_PREEMPTION_COUNT),
+            why_no_chains: match scope {
+                _ if follows_wakers => None,
+                Scope::WakersOfWakeUps => Some(NO_PREEMPTION_COUNT),
+                Scope::WakeUps | Scope::Interruptions => Some(NOT_ASKED),
+            },
         })
     }
 
@@ -165,7 +174,7 @@ impl MarkProbes {
             .map_err(|error| failure("announcing a loop", &error))
     }
 
-    /// Announces a thread that sleeps on a CPU: its wake-ups have marks, too. Needs [`Scope::WakeUps`].
+    /// Announces a thread that sleeps on a CPU: its wake-ups have marks, too. Not with [`Scope::Interruptions`].
     ///
     /// Fails if the kernel refuses.
     pub fn announce_sleeper(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
@@ -193,7 +202,7 @@ impl MarkProbes {
     }
 
     /// Takes the chains of wakers of the marks that [`MarkProbes::take`] has taken, in the order of time, each with the CPU
-    /// of the thread that was woken. Needs [`Scope::WakeUps`].
+    /// of the thread that was woken. Needs [`Scope::WakersOfWakeUps`].
     #[must_use]
     pub fn take_chains(&self) -> Vec<(u32, Vec<Waker>)> {
         std::mem::take(&mut self.inbox.borrow_mut().decoder.chains)

@@ -128,7 +128,8 @@ impl LiveWakeup {
     ///
     /// Fails if a disk wakes the threads: their lateness begins with an event of the probes.
     fn load_probes(&mut self) -> Result<(), BenchError> {
-        match MarkProbes::load_for(Scope::WakeUps) {
+        let scope = if self.settings.wakers { Scope::WakersOfWakeUps } else { Scope::WakeUps };
+        match MarkProbes::load_for(scope) {
             Ok(probes) => {
                 for (context, reason) in &probes.absent {
                     self.absent.push(Absence::new("causes", context, reason));

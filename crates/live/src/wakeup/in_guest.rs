@@ -90,6 +90,7 @@ fn probed(
         aligned: request.aligned,
         idle_exit_max_us: None,
         trace: true,
+        wakers: true,
         keep: KeepDetours::new(wakeups, cpus.len(), 1),
         keeps_readings: true,
         command: Vec::new(),

@@ -272,6 +272,8 @@ pub struct WakeupSettings {
     pub idle_exit_max_us: Option<u32>,
     /// Whether to record the kernel's marks.
     pub trace: bool,
+    /// Whether to record who woke the threads, if marks are recorded.
+    pub wakers: bool,
     /// Which single wake-ups of each CPU the sample keeps.
     pub keep: KeepDetours,
     /// Whether the sample has the thread's own readings, to check the bench. Memory grows with the window.
