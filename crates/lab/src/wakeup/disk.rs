@@ -38,23 +38,23 @@ impl DiskReads {
     }
 }
 
-/// A CPU to which the disk's interrupt may come, with its marks from the start of a read on, in the order of time.
+/// A CPU that the disk may interrupt, with the CPU's marks since the start of a read, in the order of time.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedCpu<'a> {
     pub cpu: u32,
-    /// What ran on the CPU before these marks.
+    /// The state of the CPU at the start of the read.
     pub state: &'a CpuState,
     pub marks: &'a [Mark],
 }
 
-/// The marks in a read.
+/// The marks of all watched CPUs during a read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadMarks<'a> {
     /// CPU of the thread, and its marks in the order of time.
     pub cpu: u32,
     pub marks: &'a [Mark],
-    /// Other CPUs to which the disk's interrupt may come.
-    pub others: &'a [WatchedCpu<'a>],
+    /// The CPUs without the thread that the disk may interrupt.
+    pub watched_cpus: &'a [WatchedCpu<'a>],
     /// Numbers of the contexts of the disk's interrupts.
     pub disk_contexts: &'a [u32],
 }
@@ -90,13 +90,13 @@ impl ReadMarks<'_> {
         read: Wakeup,
         out: &mut Vec<(Part, u64)>,
     ) -> Option<Completion> {
-        let own = WatchedCpu { cpu: self.cpu, state: &state.clone(), marks: self.marks };
+        let thread_cpu = WatchedCpu { cpu: self.cpu, state: &state.clone(), marks: self.marks };
         // The thread may also sleep before the read reaches the disk. The last wake-up ends the read.
         let wake = self.marks.iter().rposition(|mark| matches!(mark.what, What::Wake(_)));
         let split = wake.and_then(|wake| {
             let What::Wake(waking_cpu) = self.marks[wake].what else { return None };
             let woken_ns = self.marks[wake].at_ns.clamp(read.due_ns, read.woke_ns);
-            let cpus = || self.others.iter().copied().chain([own]);
+            let cpus = || self.watched_cpus.iter().copied().chain([thread_cpu]);
             let interrupts: Vec<Interrupt> =
                 cpus().flat_map(|cpu| self.interrupts(cpu, read.due_ns, woken_ns)).collect();
             // A handler that has not ended woke the thread itself.
@@ -200,10 +200,19 @@ mod tests {
     }
 
     /// The thread runs on CPU 0 until it sleeps. CPU 1 executes `MAKE`.
-    fn split(own: &[(u64, What)], other: &[(u64, What)]) -> (Option<Completion>, Vec<(Part, u64)>) {
-        let (own, other, other_state) = (marks(own), marks(other), state(&[SwitchTo(MAKE)]));
-        let others = [WatchedCpu { cpu: 1, state: &other_state, marks: &other }];
-        let read_marks = ReadMarks { cpu: 0, marks: &own, others: &others, disk_contexts: &[DISK] };
+    fn split(
+        thread_marks: &[(u64, What)],
+        second_marks: &[(u64, What)],
+    ) -> (Option<Completion>, Vec<(Part, u64)>) {
+        let (thread_marks, second_marks, second_state) =
+            (marks(thread_marks), marks(second_marks), state(&[SwitchTo(MAKE)]));
+        let watched_cpus = [WatchedCpu { cpu: 1, state: &second_state, marks: &second_marks }];
+        let read_marks = ReadMarks {
+            cpu: 0,
+            marks: &thread_marks,
+            watched_cpus: &watched_cpus,
+            disk_contexts: &[DISK],
+        };
         let mut parts = Vec::new();
         let completion = read_marks.split(&mut state(&[SwitchBack]), READ, &mut parts);
         (completion, parts)
@@ -221,7 +230,7 @@ mod tests {
     #[test]
     fn the_lateness_begins_with_the_disks_interrupt() {
         use Running::{Context, Task, Thread};
-        let own = [
+        let thread_marks = [
             (1_500, SwitchTo(IDLE)),
             (5_000, Enter(DISK)),
             (5_300, Leave(DISK)),
@@ -230,7 +239,7 @@ mod tests {
             (6_100, Leave(BLOCK)),
             (6_500, SwitchBack),
         ];
-        let (found, parts) = split(&own, &[]);
+        let (found, parts) = split(&thread_marks, &[]);
         assert_eq!(found, completion(5_000, 1));
         let expected = [
             (part(Stage::Waking, Context(DISK)), 300),
@@ -247,7 +256,7 @@ mod tests {
     #[test]
     fn a_completion_goes_from_the_interrupted_cpu_to_the_one_that_wakes() {
         use Running::{Context, Task, Thread};
-        let own = [
+        let thread_marks = [
             (1_500, SwitchTo(IDLE)),
             (5_700, Enter(CALL)),
             (5_800, Leave(CALL)),
@@ -256,8 +265,8 @@ mod tests {
             (6_100, Leave(BLOCK)),
             (6_500, SwitchBack),
         ];
-        let other = [(5_000, Enter(DISK)), (5_400, Leave(DISK)), (5_450, SwitchTo(IDLE))];
-        let (found, parts) = split(&own, &other);
+        let second_marks = [(5_000, Enter(DISK)), (5_400, Leave(DISK)), (5_450, SwitchTo(IDLE))];
+        let (found, parts) = split(&thread_marks, &second_marks);
         assert_eq!(found, completion(5_000, 1));
         let expected = [
             (part(Stage::Waking, Context(DISK)), 400),
@@ -276,14 +285,14 @@ mod tests {
     #[test]
     fn what_runs_on_the_interrupted_cpu_before_the_wake_up_delays_it() {
         use Running::{Context, Task, Thread};
-        let own = [(1_500, SwitchTo(IDLE)), (6_000, Wake(1)), (6_500, SwitchBack)];
-        let other = [
+        let thread_marks = [(1_500, SwitchTo(IDLE)), (6_000, Wake(1)), (6_500, SwitchBack)];
+        let second_marks = [
             (5_000, Enter(DISK)),
             (5_400, Leave(DISK)),
             (5_800, Enter(BLOCK)),
             (6_300, Leave(BLOCK)),
         ];
-        let (found, parts) = split(&own, &other);
+        let (found, parts) = split(&thread_marks, &second_marks);
         assert_eq!(found, completion(5_000, 1));
         let expected = [
             (part(Stage::Waking, Context(DISK)), 400),
@@ -298,7 +307,7 @@ mod tests {
     /// Other reads of the disk end before this one, and one after the handler that wakes the thread has begun.
     #[test]
     fn of_several_interrupts_the_one_that_wakes_or_the_last_counts() {
-        let own = [
+        let thread_marks = [
             (1_500, SwitchTo(IDLE)),
             (3_000, Enter(DISK)),
             (3_100, Leave(DISK)),
@@ -306,10 +315,10 @@ mod tests {
             (6_500, SwitchBack),
         ];
         let in_handler = [(5_000, Enter(DISK)), (6_100, Leave(DISK))];
-        assert_eq!(split(&own, &in_handler).0, completion(5_000, 2));
+        assert_eq!(split(&thread_marks, &in_handler).0, completion(5_000, 2));
         let after_handler = [(2_000, Enter(DISK)), (2_100, Leave(DISK))];
-        assert_eq!(split(&own, &after_handler).0, completion(3_000, 2));
-        let mut later = own.to_vec();
+        assert_eq!(split(&thread_marks, &after_handler).0, completion(3_000, 2));
+        let mut later = thread_marks.to_vec();
         later.splice(3..3, [(5_500, Enter(DISK)), (5_600, Leave(DISK))]);
         assert_eq!(split(&later, &in_handler).0, completion(5_000, 3));
     }
@@ -339,11 +348,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_add_up_to_the_time_since_the_interrupt(own in any_marks(), other in any_marks()) {
-            let other_state = CpuState::default();
-            let others = [WatchedCpu { cpu: 1, state: &other_state, marks: &other }];
+        fn parts_add_up_to_the_time_since_the_interrupt(thread_marks in any_marks(), second_marks in any_marks()) {
+            let second_state = CpuState::default();
+            let watched_cpus = [WatchedCpu { cpu: 1, state: &second_state, marks: &second_marks }];
             let read_marks =
-                ReadMarks { cpu: 0, marks: &own, others: &others, disk_contexts: &[DISK] };
+                ReadMarks { cpu: 0, marks: &thread_marks, watched_cpus: &watched_cpus, disk_contexts: &[DISK] };
             let mut parts = Vec::new();
             let found = read_marks.split(&mut CpuState::default(), READ, &mut parts);
             let sum: u64 = parts.iter().map(|(_, length_ns)| length_ns).sum();

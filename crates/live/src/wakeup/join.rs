@@ -29,35 +29,38 @@ impl DueGrid {
 
 /// The interrupts of the disk that wakes the thread.
 pub struct DiskMarks {
-    /// CPU of the thread.
+    /// The CPU that the thread runs on.
     cpu: u32,
     /// Numbers of the contexts of the disk's interrupts.
     contexts: Vec<u32>,
-    /// The other CPUs to which these interrupts may come.
-    others: Vec<OtherCpu>,
+    /// The CPUs without the thread that the disk may interrupt.
+    watched_cpus: Vec<WatchedCpuMarks>,
 }
 
 /// A CPU without the thread, with its marks that the ledger does not need yet, by time.
-struct OtherCpu {
+struct WatchedCpuMarks {
     cpu: u32,
     state: CpuState,
     marks: VecDeque<Mark>,
 }
 
 impl DiskMarks {
-    /// `interrupted`: the CPUs to which the interrupts may come.
+    /// `interrupted`: the CPUs that the disk may interrupt.
     pub fn new(cpu: u32, contexts: Vec<u32>, interrupted: &[u32]) -> DiskMarks {
-        let others = interrupted.iter().filter(|other| **other != cpu);
-        let other =
-            |cpu: &u32| OtherCpu { cpu: *cpu, state: CpuState::default(), marks: VecDeque::new() };
-        DiskMarks { cpu, contexts, others: others.map(other).collect() }
+        let watched_cpus = interrupted.iter().filter(|watched| **watched != cpu);
+        let watched = |cpu: &u32| WatchedCpuMarks {
+            cpu: *cpu,
+            state: CpuState::default(),
+            marks: VecDeque::new(),
+        };
+        DiskMarks { cpu, contexts, watched_cpus: watched_cpus.map(watched).collect() }
     }
 
     /// Applies the marks of the other CPUs before this time.
     fn pass_until(&mut self, end_ns: u64) {
-        for other in &mut self.others {
-            let marks = take_until(&mut other.marks, end_ns);
-            marks.iter().for_each(|mark| other.state.apply(mark.what));
+        for watched in &mut self.watched_cpus {
+            let marks = take_until(&mut watched.marks, end_ns);
+            marks.iter().for_each(|mark| watched.state.apply(mark.what));
         }
     }
 
@@ -71,16 +74,16 @@ impl DiskMarks {
     ) {
         self.pass_until(read.due_ns);
         let wakers = take_last_chain(chains, read);
-        let others = self.others.iter_mut().map(|other| {
-            let end = other.marks.partition_point(|mark| mark.at_ns < read.woke_ns);
-            let marks = &other.marks.make_contiguous()[..end];
-            WatchedCpu { cpu: other.cpu, state: &other.state, marks }
+        let watched_cpus = self.watched_cpus.iter_mut().map(|watched| {
+            let end = watched.marks.partition_point(|mark| mark.at_ns < read.woke_ns);
+            let marks = &watched.marks.make_contiguous()[..end];
+            WatchedCpu { cpu: watched.cpu, state: &watched.state, marks }
         });
-        let others: Vec<_> = others.collect();
+        let watched_cpus: Vec<_> = watched_cpus.collect();
         let disk_contexts = &self.contexts;
         ledger.add_read(
             read,
-            &ReadMarks { cpu: self.cpu, marks, others: &others, disk_contexts },
+            &ReadMarks { cpu: self.cpu, marks, watched_cpus: &watched_cpus, disk_contexts },
             &wakers,
         );
     }
@@ -174,13 +177,13 @@ impl Join {
     /// marks of the same time.
     pub fn take_disk_marks(&mut self, marks: &[(u32, Mark)]) {
         let Some(disk) = &mut self.disk else { return };
-        for other in &mut disk.others {
-            let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == other.cpu);
-            other.marks.extend(of_cpu.map(|(_, mark)| *mark));
-            let excess = other.marks.len().saturating_sub(MARKS_MAX);
-            other.marks.drain(..excess);
+        for watched in &mut disk.watched_cpus {
+            let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == watched.cpu);
+            watched.marks.extend(of_cpu.map(|(_, mark)| *mark));
+            let excess = watched.marks.len().saturating_sub(MARKS_MAX);
+            watched.marks.drain(..excess);
             self.dropped += excess as u64;
-            other.marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
+            watched.marks.make_contiguous().sort_by_key(|mark| mark.at_ns);
         }
     }
 

@@ -249,7 +249,7 @@ pub(super) fn sent_parts(
 /// A read of a disk, by the time-stamp counter.
 #[derive(Clone, Copy)]
 pub(super) struct Read<'a> {
-    /// When the read began.
+    /// The time before the thread's system call.
     pub(super) began_tsc: u64,
     /// When the thread read the clock after it.
     pub(super) woke_tsc: u64,
@@ -524,11 +524,11 @@ mod tests {
         assert_eq!(lengths(&parts), [&waking[..], &later, &interrupted].concat());
     }
 
-    /// The first interrupt in the read is of another program's read. CPU 1 sends a reschedule interrupt in the second one.
+    /// Another program's read causes the first interrupt. CPU 1 sends a reschedule interrupt in the second one.
     #[test]
     fn a_disks_interrupt_on_another_cpu_ends_the_read_when_the_wake_up_arrives() {
         use KernelContext::Idle;
-        let own = cpu_use(
+        let thread_cpu = cpu_use(
             0,
             &[
                 (50, SLEEP, THREAD),
@@ -538,7 +538,7 @@ mod tests {
                 (700, SLEEP, THREAD),
             ],
         );
-        let other = cpu_use(
+        let second_cpu = cpu_use(
             1,
             &[
                 (50, Idle, Idle),
@@ -550,7 +550,7 @@ mod tests {
                 (590, Idle, Idle),
             ],
         );
-        let (interrupt, parts) = read_of(&[own.clone(), other]).unwrap();
+        let (interrupt, parts) = read_of(&[thread_cpu.clone(), second_cpu]).unwrap();
         assert_eq!(interrupt, DiskInterrupt { cpu: 1, entered_tsc: 510, count: 2 });
         let expected = [
             (Stage::Waking, 50),
@@ -559,7 +559,7 @@ mod tests {
             (Stage::Return, 200),
         ];
         assert_eq!(lengths(&parts), expected);
-        assert_eq!(read_of(&[own]), None, "no interrupt");
+        assert_eq!(read_of(&[thread_cpu]), None, "no interrupt");
     }
 
     /// In the third wake-up, a task ran for 600 us between the readings. The clocks drift apart by 1 ns.
