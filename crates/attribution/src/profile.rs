@@ -17,11 +17,13 @@ pub enum Mode {
     /// The kernel waits for a lock that another CPU or task holds.
     Sync,
     Idle,
+    /// It is not known what the CPU does.
+    Unknown,
 }
 
 impl Mode {
     /// All modes, in the order of their numbers.
-    pub const ALL: [Mode; 4] = [Mode::User, Mode::Kernel, Mode::Sync, Mode::Idle];
+    pub const ALL: [Mode; 5] = [Mode::User, Mode::Kernel, Mode::Sync, Mode::Idle, Mode::Unknown];
 
     /// The mode of a CPU in this context.
     #[must_use]
@@ -30,6 +32,7 @@ impl Mode {
             KernelContext::User(_) => Mode::User,
             KernelContext::Idle => Mode::Idle,
             KernelContext::LockWait(_) => Mode::Sync,
+            KernelContext::Unknown => Mode::Unknown,
             _ => Mode::Kernel,
         }
     }

@@ -27,6 +27,7 @@ use crate::models::Models;
 use crate::models::sampling::Scope;
 use crate::pmu::machine::{Pmus, VcpuCounts};
 use crate::qemu::block::{Arena, Block};
+use crate::qemu::qemu_internals::Slices;
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use crate::time::progress::ProgressFile;
@@ -113,7 +114,18 @@ impl Session {
     /// no halt.
     pub(crate) fn start(&mut self) {
         if !std::mem::replace(&mut self.has_started, true) && self.level.is_counting() {
+            self.start_tracker();
             self.clock.restart(true);
+        }
+    }
+
+    /// Starts to follow the contexts of all vCPUs, at their current contexts. Call it between blocks, in the vCPUs' thread,
+    /// when the vCPUs were not followed before.
+    fn start_tracker(&mut self) {
+        for vcpu in 0..self.cpus {
+            let activity = Slices::of_vcpu(vcpu).and_then(Slices::activity);
+            self.tracker.start(vcpu as usize, activity, &mut self.qemu);
+            self.pass_on_tracked_event(vcpu);
         }
     }
 
@@ -155,6 +167,9 @@ impl Session {
             });
             self.tracker.forget(vcpu as usize);
             self.pass_on_tracked_event(vcpu);
+        }
+        if self.level.is_counting() {
+            self.start_tracker();
         }
         if let Some(pmus) = &self.pmus {
             pmus.check_soon();

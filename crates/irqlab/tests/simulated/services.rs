@@ -69,6 +69,24 @@ fn same_bytes(workspace: &Path, one: &str, other: &str) {
     }
 }
 
+/// Most of the CPUs sleep when the window opens, and have no event for as long as they sleep. The CPU that opens the window
+/// is in user mode.
+#[test]
+fn the_context_of_each_cpu_is_known_when_the_window_opens() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let machine = ["--on", "sim:r4400-smp8", "--vcpus", "8"];
+    let arguments = [&["services", "-q", "--json"][..], &machine, &["--", "sleep 0.02"]].concat();
+    let run = workspace.run(&arguments).assert_code(0).json();
+    let is_unknown = |row: &&Json| row["class"] == "unknown" || row["service"] == "unknown";
+    let unknown: Vec<&Json> = rows(&run, "services").iter().filter(is_unknown).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(rows(&run, "profile").iter().all(|row| row["mode"] != "unknown"));
+    assert!(uint(service(&run, "idle", "idle"), "self_total_ns") > 0);
+}
+
 #[test]
 fn counts_are_those_of_the_guest_and_every_cycle_has_its_service() {
     let workspace = Place::new();

@@ -142,6 +142,8 @@ pub enum ProfileMode {
     /// The kernel waits for a lock that another context holds.
     Sync,
     Idle,
+    /// It is not known what the CPU does.
+    Unknown,
 }
 
 impl ProfileMode {
@@ -152,6 +154,7 @@ impl ProfileMode {
             ProfileMode::Kernel => "kernel",
             ProfileMode::Sync => "sync",
             ProfileMode::Idle => "idle",
+            ProfileMode::Unknown => "unknown",
         }
     }
 }

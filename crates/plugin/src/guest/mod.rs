@@ -2,7 +2,8 @@
 //!
 //! - Contexts: `tracker` follows the task and the stack of contexts on each CPU. `spans` writes spans and
 //!   transitions, `executed_blocks` writes the blocks of a short time, and `irq` reads the numbers and names of IRQ lines.
-//!   `task` reads what a task is and whether it waits. `memory_context` encodes a context for the memory system.
+//!   `task` reads what a task is and whether it waits. `first_context` finds the context of a CPU that was not followed
+//!   before. `memory_context` encodes a context for the memory system.
 //! - The guest's memory: `memory`.
 //! - Delays: `delays` joins the events that begin and end them.
 //! - Senders: `senders` joins the calls that CPUs queue for other CPUs to their runs, and `senders_of_guest` reads from
@@ -21,6 +22,7 @@ pub(crate) mod close_time;
 pub(crate) mod delays;
 pub(crate) mod enough;
 pub(crate) mod executed_blocks;
+pub(crate) mod first_context;
 pub(crate) mod identity;
 pub(crate) mod irq;
 pub(crate) mod markers;

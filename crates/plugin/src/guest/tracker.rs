@@ -13,12 +13,14 @@ use attribution::{
 
 use crate::cpu;
 use crate::guest::delays::Delays;
+use crate::guest::first_context::{RunningTask, first_context};
 use crate::guest::irq::IrqLines;
 use crate::guest::senders::Senders;
 use crate::guest::service_misses::{EndedFault, Executing};
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::structures::{Guest, Structures};
 use crate::guest::task::bottom_context;
+use crate::qemu::qemu_internals::Activity;
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use plugin_interface::symbols::{
@@ -193,9 +195,31 @@ impl Tracker {
     /// Forgets the contexts of a CPU and the stacks of all tasks, because the CPU was not followed for a while.
     pub(crate) fn forget(&mut self, cpu: usize) {
         self.tasks = TaskStacks::default();
+        self.restart(cpu, KernelContext::Unknown);
+    }
+
+    /// Starts to follow a CPU whose contexts are not known, at its current context. `activity`: what it does, if QEMU
+    /// shows this. Without symbols, there would be no events to follow, so its context stays unknown.
+    pub(crate) fn start(&mut self, cpu: usize, activity: Option<Activity>, qemu: &mut Qemu) {
+        if !self.symbols.are_known() {
+            return;
+        }
+        let task = RunningTask::on_cpu(cpu, &self.symbols, &self.offsets, qemu);
+        let context = first_context(activity, task);
+        if context == KernelContext::Unknown {
+            return;
+        }
+        self.restart(cpu, context);
+        if let Some(task) = task {
+            (self.cpus[cpu].task, self.cpus[cpu].pid) = (task.address, task.pid);
+        }
+    }
+
+    /// Makes `context` the only context of a CPU.
+    fn restart(&mut self, cpu: usize, context: KernelContext) {
         let tracked = &mut self.cpus[cpu];
         let now = cpu::with_vcpu(cpu as u32, |cpu| cpu.counts());
-        tracked.stack.restart(KernelContext::Unknown, now);
+        tracked.stack.restart(context, now);
         (tracked.task, tracked.pid, tracked.is_dying, tracked.irq) = (0, None, false, None);
         tracked.executing_return = None;
     }

@@ -8,7 +8,7 @@
 //! - `deadline`, `idle`: QEMU's next timer, and the jump of its clock when all vCPUs are halted.
 //! - `devices`: event loop, block layer, coroutines and timers. `dirty`: reports of writes to memory.
 //! - `held`: waits while the machine is stopped and saved.
-//! - `tables`, `vcpu_state`: a vCPU's descriptor tables, and whether it is halted.
+//! - `tables`, `vcpu_state`: a vCPU's descriptor tables, and what it does: whether it is halted, or in user mode.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -44,6 +44,7 @@ pub(crate) mod idle;
 pub(crate) mod tables;
 mod vcpu_state;
 
+pub(crate) use vcpu_state::Activity;
 use vcpu_state::VcpuState;
 
 /// QEMU's thread-local variable `current_cpu`: the vCPU that runs in the thread of all vCPUs.
@@ -120,6 +121,11 @@ impl Slices {
     /// Whether the vCPU takes interrupts. `None` if QEMU does not show it. Call it in the thread of all vCPUs.
     pub(crate) fn takes_interrupts(self) -> Option<bool> {
         self.state.takes_interrupts(self.cpu)
+    }
+
+    /// What the vCPU does. `None` if QEMU does not show it. Call it between two blocks, in the thread of all vCPUs.
+    pub(crate) fn activity(self) -> Option<Activity> {
+        self.state.activity(self.cpu)
     }
 
     /// QEMU's description of the vCPU.

@@ -303,10 +303,16 @@ impl KernelSymbols {
         }
         symbols.sort_unstable();
         let kernel = KernelSymbols::from_sorted(&symbols);
-        if kernel.points.is_empty() && kernel.gates.is_empty() {
+        if !kernel.are_known() {
             return Err("the list has no known kernel function".to_owned());
         }
         Ok(kernel)
+    }
+
+    /// Whether there are symbols, so that contexts can be followed.
+    #[must_use]
+    pub fn are_known(&self) -> bool {
+        !self.points.is_empty() || !self.gates.is_empty()
     }
 
     /// Makes the tables from symbols that are sorted by address.

@@ -27,7 +27,8 @@ pub(super) fn concurrent_activity(
     region.cpus.iter().map(of_cpu).collect()
 }
 
-/// Returns `None` for the loop and for an idle CPU; otherwise whether `context` handles an interrupt.
+/// Returns `None` for the loop and for an idle CPU; otherwise whether `context` handles an interrupt. A CPU in an
+/// unknown context may execute other work, so the relations between CPUs leave this time out.
 fn is_handlers(context: KernelContext, loop_thread: Option<u32>) -> Option<bool> {
     match context {
         KernelContext::Idle => None,
@@ -51,6 +52,7 @@ mod tests {
         assert_eq!(is_handlers(KernelContext::Idle, loop_thread), None);
         assert_eq!(is_handlers(KernelContext::User(8), loop_thread), Some(false));
         assert_eq!(is_handlers(KernelContext::User(7), None), Some(false));
+        assert_eq!(is_handlers(KernelContext::Unknown, loop_thread), Some(false));
         assert_eq!(is_handlers(KernelContext::KernelThread(7), loop_thread), Some(false));
         assert_eq!(is_handlers(KernelContext::Interrupt(0xec), loop_thread), Some(true));
         assert_eq!(is_handlers(KernelContext::Softirq(1), loop_thread), Some(true));

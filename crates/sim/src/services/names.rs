@@ -51,6 +51,7 @@ impl Names<'_> {
             KernelContext::Interrupt(_) | KernelContext::Nmi => Class::Interrupt,
             KernelContext::Irq(_) => Class::Irq,
             KernelContext::Softirq(_) => Class::Softirq,
+            KernelContext::Unknown => Class::Unknown,
             _ => Class::Other,
         };
         let name = context_of(service, self.accounting).map(|context| context.name);

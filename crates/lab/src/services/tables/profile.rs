@@ -10,9 +10,10 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
         let slot_ticks = slot.length_ticks.saturating_mul(u64::from(sample.cpus)).max(1);
         ticks as f64 / slot_ticks as f64
     };
-    // A halted CPU neither executes nor stalls, and the ticks of idle do not say which part is halted.
+    // A halted CPU neither executes nor stalls, and the ticks of idle and of unknown time do not say which part is halted.
     let share_unless_idle = move |slot: &ProfileSlot, ticks: u64| {
-        if slot.mode == ProfileMode::Idle { None } else { Some(share(slot, ticks)) }
+        let may_be_halted = matches!(slot.mode, ProfileMode::Idle | ProfileMode::Unknown);
+        if may_be_halted { None } else { Some(share(slot, ticks)) }
     };
     let stalls = |slot: &ProfileSlot| {
         slot.fetch_stall_ticks + slot.data_stall_ticks + slot.pipeline_stall_ticks
@@ -31,8 +32,8 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
             .real(|slot: &ProfileSlot| sample.ns_of(slot.length_ticks as f64)),
         column(
             "mode",
-            "user, kernel, idle, or sync: the kernel waits for a lock that another context holds \
-             (with --locks). Page walks count for the mode: tables modes and services have them apart.",
+            "user, kernel, idle, sync: the kernel waits for a lock that another context holds (with \
+             --locks), or unknown. Page walks count for the mode: tables modes and services have them apart.",
         )
         .priority(99)
         .key()
@@ -43,7 +44,7 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
         column(
             "execution_ratio",
             "Part of time_ratio without waits for memory and losses in the pipeline. Absent for \
-             idle, as are the stalls: the time of halted CPUs is neither.",
+             idle and unknown, as are the stalls: the time of halted CPUs is neither.",
         )
         .shown_as("execution", 97)
         .real(move |slot: &ProfileSlot| {
@@ -51,16 +52,16 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
         }),
         column(
             "fetch_stall_ratio",
-            "Part of time_ratio that waits for instructions. Absent for idle.",
+            "Part of time_ratio that waits for instructions. Absent for idle and unknown.",
         )
         .shown_as("I stall", 96)
         .real(move |slot: &ProfileSlot| share_unless_idle(slot, slot.fetch_stall_ticks)),
-        column("data_stall_ratio", "Part of time_ratio that waits for data. Absent for idle.")
+        column("data_stall_ratio", "Part of time_ratio that waits for data. Absent for idle and unknown.")
             .shown_as("D stall", 95)
             .real(move |slot: &ProfileSlot| share_unless_idle(slot, slot.data_stall_ticks)),
         column(
             "pipeline_stall_ratio",
-            "Part of time_ratio that is otherwise lost in the pipeline. Absent for idle.",
+            "Part of time_ratio that is otherwise lost in the pipeline. Absent for idle and unknown.",
         )
         .shown_as("pipeline", 94)
         .real(move |slot: &ProfileSlot| share_unless_idle(slot, slot.pipeline_stall_ticks)),
@@ -98,6 +99,7 @@ mod tests {
             slot(ProfileMode::User, 500),
             slot(ProfileMode::Kernel, 250),
             slot(ProfileMode::Idle, 250),
+            slot(ProfileMode::Unknown, 250),
         ];
         let sample = ServicesSample { cpus: 2, profile, ..sample() };
         let table = super::profile(&sample);
@@ -105,12 +107,12 @@ mod tests {
             table.rows().iter().map(|row| table.get(row, column).unwrap().number()).collect()
         };
         assert_eq!(table.check_display(), Ok(()));
-        assert_eq!(cells("start_ns"), [Some(500.0); 3]);
-        assert_eq!(cells("time_ratio"), [Some(0.5), Some(0.25), Some(0.25)]);
-        assert_eq!(cells("execution_ratio"), [Some(0.35), Some(0.1), None]);
-        assert_eq!(cells("fetch_stall_ratio"), [Some(0.1), Some(0.1), None]);
-        assert_eq!(cells("data_stall_ratio"), [Some(0.0), Some(0.0), None]);
-        assert_eq!(cells("pipeline_stall_ratio"), [Some(0.05), Some(0.05), None]);
+        assert_eq!(cells("start_ns"), [Some(500.0); 4]);
+        assert_eq!(cells("time_ratio"), [Some(0.5), Some(0.25), Some(0.25), Some(0.25)]);
+        assert_eq!(cells("execution_ratio"), [Some(0.35), Some(0.1), None, None]);
+        assert_eq!(cells("fetch_stall_ratio"), [Some(0.1), Some(0.1), None, None]);
+        assert_eq!(cells("data_stall_ratio"), [Some(0.0), Some(0.0), None, None]);
+        assert_eq!(cells("pipeline_stall_ratio"), [Some(0.05), Some(0.05), None, None]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Finds out whether a vCPU is halted and takes interrupts, from the text that QEMU's monitor prints for `info
+//! Finds out whether a vCPU is halted, takes interrupts and is in user mode, from the text that QEMU's monitor prints for `info
 //! registers`.
 //!
 //! QEMU's `cpu_thread_is_idle` does not answer this. It is about threads: a halted vCPU with queued work, for example
@@ -11,6 +11,19 @@ use crate::qemu::INTERRUPT_FLAG;
 use crate::qemu::ffi;
 
 type DumpState = unsafe extern "C" fn(*mut c_void, *mut libc::FILE, c_int);
+
+/// The privilege level of user mode.
+const USER_LEVEL: u8 = b'3';
+
+/// What a vCPU does between two blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    UserMode,
+    /// The vCPU is halted until an interrupt comes.
+    Halted,
+    /// The vCPU executes the kernel or firmware, or it is halted and takes no interrupts: it waits for its start.
+    Other,
+}
 
 /// QEMU's `cpu_dump_state`.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +43,11 @@ impl VcpuState {
     /// Whether `cpu` takes interrupts. `None` if the text does not tell.
     pub(crate) fn takes_interrupts(self, cpu: *mut c_void) -> Option<bool> {
         Some(flags_in(&self.text(cpu)?)? & INTERRUPT_FLAG != 0)
+    }
+
+    /// What `cpu` does. `None` if the text does not tell.
+    pub(crate) fn activity(self, cpu: *mut c_void) -> Option<Activity> {
+        activity_in(&self.text(cpu)?)
     }
 
     /// The text with the registers and flags of a vCPU. `None` if memory is short, or the text is not UTF-8.
@@ -71,9 +89,19 @@ fn flags_in(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
+/// What a vCPU does, by the values of `HLT=`, `RFL=` and `CPL=`.
+fn activity_in(text: &str) -> Option<Activity> {
+    let level = *text.split_once("CPL=")?.1.as_bytes().first()?;
+    Some(match (halted_in(text)?, flags_in(text)? & INTERRUPT_FLAG != 0) {
+        (true, true) => Activity::Halted,
+        (false, _) if level == USER_LEVEL => Activity::UserMode,
+        _ => Activity::Other,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{flags_in, halted_in};
+    use super::{Activity, activity_in, flags_in, halted_in};
 
     #[test]
     fn halted_is_read_where_qemu_prints_it() {
@@ -86,5 +114,17 @@ mod tests {
         assert_eq!(flags_in("RFL="), None);
         assert_eq!(halted_in("R00=00000000"), None);
         assert_eq!(halted_in("SMM=0 HLT="), None);
+    }
+
+    #[test]
+    fn a_vcpu_without_interrupts_waits_for_its_start() {
+        let activity = |halted, flags, level| {
+            activity_in(&format!("RFL={flags} [-------] CPL={level} II=0 SMM=0 HLT={halted}\n"))
+        };
+        assert_eq!(activity(1, "00000246", 0), Some(Activity::Halted));
+        assert_eq!(activity(1, "00000002", 0), Some(Activity::Other));
+        assert_eq!(activity(0, "00000246", 3), Some(Activity::UserMode));
+        assert_eq!(activity(0, "00000246", 0), Some(Activity::Other));
+        assert_eq!(activity_in("RFL=00000246 SMM=0 HLT=0"), None);
     }
 }

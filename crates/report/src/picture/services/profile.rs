@@ -8,7 +8,7 @@ use super::{panel_title, panel_titles, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::Chart;
-use crate::picture::palette::{BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION};
+use crate::picture::palette::{BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION};
 use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
@@ -30,7 +30,7 @@ enum Part {
 }
 
 /// Layers from the bottom: name, mode, part of the mode, colour.
-const LAYERS: [(&str, &str, Part, RGBColor); 8] = [
+const LAYERS: [(&str, &str, Part, RGBColor); 9] = [
     ("user executes", "user", Part::Executes, BLUE),
     ("user: branches, dependences", "user", Part::Pipeline, PURPLE),
     ("user waits for memory", "user", Part::WaitsForMemory, SKY),
@@ -39,6 +39,7 @@ const LAYERS: [(&str, &str, Part, RGBColor); 8] = [
     ("kernel waits for memory", "kernel", Part::WaitsForMemory, ORANGE),
     ("kernel waits for locks", "sync", Part::All, GREEN),
     ("idle", "idle", Part::All, PALE),
+    ("unknown", "unknown", Part::All, BLACK),
 ];
 
 /// A time slot, with the share of its time in each layer.
