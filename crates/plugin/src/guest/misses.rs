@@ -55,8 +55,12 @@ impl Misses {
             shadow_caches: true,
             ..ClassifierConfig::default()
         });
+        Misses::new(with_services.then(ServiceMisses::default))
+    }
+
+    /// No misses.
+    fn new(services: Option<ServiceMisses>) -> Misses {
         let locations = || std::array::from_fn(|_| LocationCounts::new(LOCATIONS_MAX));
-        let services = with_services.then(ServiceMisses::default);
         Misses { code: locations(), data: locations(), not_kept: 0, services }
     }
 
@@ -84,11 +88,15 @@ impl Misses {
         if let Some(services) = &mut self.services {
             services.add(&misses, guest);
         }
-        for Miss { cache, pc, virtual_address, .. } in misses {
-            self.code[cache as usize].add(pc.0);
-            if cache != CacheName::L1i {
-                self.data[cache as usize].add(virtual_address.0 / DATA_BYTES * DATA_BYTES);
-            }
+        misses.iter().for_each(|miss| self.count(miss));
+    }
+
+    /// Counts a miss by the instruction's location, and by that of the data if it is no fetch.
+    fn count(&mut self, miss: &Miss) {
+        let Miss { cache, pc, virtual_address, is_fetch, .. } = *miss;
+        self.code[cache as usize].add(pc.0);
+        if !is_fetch {
+            self.data[cache as usize].add(virtual_address.0 / DATA_BYTES * DATA_BYTES);
         }
     }
 
@@ -171,7 +179,8 @@ fn is_interrupt(context: KernelContext) -> bool {
 #[cfg(test)]
 mod tests {
     use attribution::{PID_UNKNOWN, SYSCALL_32};
-    use machine::memory::Mode;
+    use machine::PhysicalAddress;
+    use machine::memory::{Mode, SupplyingLevel};
 
     use super::*;
     use crate::guest::memory_context::context_of;
@@ -197,5 +206,34 @@ mod tests {
         assert_eq!(evictors(&[(call, 1)]), unknown);
         assert_eq!(service_of(call), KernelContext::Syscall(3 | SYSCALL_32).code());
         assert_eq!(service_of(user), KernelContext::User(PID_UNKNOWN).code());
+    }
+
+    #[test]
+    fn a_missed_instruction_is_no_missed_data() {
+        let miss = |cache, is_fetch| Miss {
+            cpu: 0,
+            cache,
+            pc: VirtualAddress(0x1000),
+            code_physical: None,
+            virtual_address: VirtualAddress(0x2010),
+            physical: PhysicalAddress(0x2010),
+            class: MissClass::Cold,
+            evicted_by: None,
+            is_conflict: None,
+            is_fetch,
+            supplier: SupplyingLevel::Memory,
+            wait_cycles: 100,
+        };
+        let mut misses = Misses::new(None);
+        for cache in [CacheName::L1i, CacheName::L2, CacheName::L3] {
+            misses.count(&miss(cache, true));
+        }
+        misses.count(&miss(CacheName::L2, false));
+        let total = |counts: &LocationCounts| -> u64 {
+            counts.sorted().iter().map(|counted| counted.count).sum()
+        };
+        assert_eq!(misses.code.each_ref().map(total), [1, 0, 2, 1]);
+        assert_eq!(misses.data.each_ref().map(total), [0, 0, 1, 0]);
+        assert_eq!(misses.data[CacheName::L2 as usize].sorted()[0].location, 0x2000);
     }
 }
