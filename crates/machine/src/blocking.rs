@@ -12,7 +12,7 @@
 use crate::address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 use crate::compact_lru::{Access, Tags};
 use crate::counts::{Counts, Instructions};
-use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global};
+use crate::memory::{GlobalPages, TRANSFER_BYTES_MAX, TlbFlush};
 use crate::model::TlbModel;
 use crate::system_model::{BlockingModel, Dma};
 use crate::tag_array::{SetIndex, Slot, Tag, TagArray};
@@ -155,6 +155,7 @@ struct TranslatingTlb {
     page_shift: u32,
     /// The number of flushes. A translation whose mark has another number is from before a flush.
     flushes: u64,
+    global_pages: GlobalPages,
 }
 
 impl TranslatingTlb {
@@ -164,6 +165,7 @@ impl TranslatingTlb {
             entries: TagArray::without_mru(&model.as_cache()),
             page_shift: model.page_bytes.ilog2(),
             flushes: 0,
+            global_pages: GlobalPages::default(),
         }
     }
 
@@ -221,7 +223,8 @@ impl TranslatingTlb {
     }
 
     fn flush(&mut self, flush: TlbFlush) {
-        let is_global = |Tag(page): Tag| is_global(VirtualAddress(page << self.page_shift));
+        let pages = self.global_pages;
+        let is_global = |Tag(page): Tag| pages.contain(VirtualAddress(page << self.page_shift));
         match flush {
             TlbFlush::All => self.entries.clear(),
             TlbFlush::NonGlobal | TlbFlush::Space(_) => {
@@ -426,6 +429,16 @@ impl BlockingMachine {
         self.itlb.flush(flush);
         self.dtlb.flush(flush);
         self.last_fetch = NO_FETCH;
+    }
+
+    /// Sets the pages that stay over a write of cr3: like [`MemorySystem::set_global_pages`].
+    ///
+    /// [`MemorySystem::set_global_pages`]: crate::memory::MemorySystem::set_global_pages
+    pub fn set_global_pages(&mut self, pages: GlobalPages) {
+        if self.dtlb.global_pages != pages {
+            (self.itlb.global_pages, self.dtlb.global_pages) = (pages, pages);
+            self.flush_tlbs(TlbFlush::All);
+        }
     }
 
     /// A device writes memory: like [`MemorySystem::dma_write`].

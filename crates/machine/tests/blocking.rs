@@ -1,7 +1,7 @@
 //! The fast path equals the general memory system: the same cycles, misses and stalls after each
 //! operation, for any model that both run and any sequence of blocks, accesses and flushes.
 
-use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
+use machine::memory::{Access, GlobalPages, MemorySystem, PageSize, TlbFlush};
 use machine::system_model::Dma;
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Cycle,
@@ -35,6 +35,8 @@ enum Operation {
     },
     /// The processor flushes the line of an address.
     FlushLine(u64),
+    /// The kernel isolates its page tables, or stops to do so.
+    SetGlobalPages(GlobalPages),
 }
 
 const GUEST_PAGE_BYTES: u64 = 4096;
@@ -142,6 +144,12 @@ fn flush() -> impl Strategy<Value = TlbFlush> {
     ]
 }
 
+/// `isolated`: the first page of 2 MiB of the tested kernel addresses is global. Otherwise all of them are.
+fn global_pages(isolated: bool) -> GlobalPages {
+    let start = 0xffff_ffff_8000_0000;
+    if isolated { GlobalPages::isolated(start..start + 1) } else { GlobalPages::KernelHalf }
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         30 => (address(), 1u32..120, 1u32..20).prop_map(|(address, bytes, instructions)| {
@@ -155,6 +163,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => (address(), 1u64..2000, any::<bool>())
             .prop_map(|(address, bytes, code)| Operation::Device { address, bytes, code }),
         4 => address().prop_map(Operation::FlushLine),
+        1 => any::<bool>().prop_map(|isolated| Operation::SetGlobalPages(global_pages(isolated))),
     ]
 }
 
@@ -230,6 +239,10 @@ impl Pair {
                     self.fast.flush_tlbs(what);
                 }
                 self.tables.flushes += u64::from(times);
+            }
+            Operation::SetGlobalPages(pages) => {
+                self.system.set_global_pages(0, pages);
+                self.fast.set_global_pages(pages);
             }
             Operation::Device { address, bytes, code } => {
                 let data = self.tables.data(address);

@@ -3,8 +3,8 @@
 
 use machine::core::{Access as CoreAccess, AccessMode, Instruction, Layout, Memory, Template};
 use machine::memory::{
-    Access, CacheName, ClassifierConfig, Context, MemoryPort, MemorySystem, MissClass, Mode,
-    PageSize, SupplyingLevel, TlbFlush,
+    Access, CacheName, ClassifierConfig, Context, GlobalPages, MemoryPort, MemorySystem, MissClass,
+    Mode, PageSize, SupplyingLevel, TlbFlush,
 };
 use machine::schema::set;
 use machine::system_model::{Prefetch, Walk, WritePolicy};
@@ -592,6 +592,30 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     system.flush_tlbs(0, TlbFlush::Space(0));
     let wait = system.access_blocking(&read);
     assert!(wait > 4 * model.memory_cycles, "{wait}");
+}
+
+#[test]
+fn with_isolated_page_tables_a_write_of_cr3_keeps_only_the_kernels_entry() {
+    let mut system = MemorySystem::new(&plain(ZEN3), 1);
+    let entry_code = 0xffff_ffff_81a0_0000;
+    let pages = [KERNEL, entry_code, 0xffff_fe00_0000_0000];
+    let misses_after_flush = |system: &mut MemorySystem| {
+        system.flush_tlbs(0, TlbFlush::Space(0));
+        pages.map(|address| {
+            let before = system.counts(0).basic.dtlb_misses;
+            system.access_blocking(&Access { page: PageSize::Small, ..load(0, address, 0) });
+            system.counts(0).basic.dtlb_misses - before
+        })
+    };
+    assert_eq!(misses_after_flush(&mut system), [1, 1, 1]);
+    assert_eq!(misses_after_flush(&mut system), [0, 0, 0]);
+    // The change itself drops everything: what is global now was not noted before.
+    let isolated = GlobalPages::isolated(entry_code..entry_code + 0x2000);
+    system.set_global_pages(0, isolated);
+    assert_eq!(misses_after_flush(&mut system), [1, 1, 1]);
+    assert_eq!(misses_after_flush(&mut system), [1, 0, 0]);
+    system.set_global_pages(0, isolated);
+    assert_eq!(misses_after_flush(&mut system), [1, 0, 0], "no change");
 }
 
 #[test]

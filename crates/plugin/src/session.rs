@@ -24,6 +24,7 @@ use crate::guest::service_sums::ServiceSums;
 use crate::guest::spans::{SpanSource, Spans};
 use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
 use crate::models::Models;
+use crate::models::isolation::Isolation;
 use crate::models::sampling::Scope;
 use crate::pmu::machine::{Pmus, VcpuCounts};
 use crate::qemu::block::{Arena, Block};
@@ -79,6 +80,8 @@ pub(crate) struct Session {
     pub(crate) decoder: Decoder,
     /// The models that count and time.
     pub(crate) models: Models,
+    /// Whether the guest's kernel isolates its page tables.
+    pub(crate) isolation: Isolation,
     pub(crate) clock: Clock,
     pub(crate) tsc: TscReadings,
     /// The contexts of each vCPU.

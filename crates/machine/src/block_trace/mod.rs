@@ -12,7 +12,7 @@ pub use replay::{RecordedBlocks, ReplayMachine, TraceSizes, Way};
 use crate::CodeSpan;
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::Access;
-use crate::memory::TlbFlush;
+use crate::memory::{GlobalPages, TlbFlush};
 
 /// An entry of a trace, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Event {
     Interrupt,
     /// Translations were dropped.
     Flush(TlbFlush),
+    /// The kernel isolates its page tables: these pages are global from now on.
+    GlobalPages(GlobalPages),
     /// The address space changed: its PCID, and an address that identifies its page tables.
     Space(u16, PhysicalAddress),
 }
@@ -59,6 +61,7 @@ const RUN: u8 = 2;
 const INTERRUPT: u8 = 3;
 const FLUSH: u8 = 4;
 const SPACE: u8 = 5;
+const GLOBAL_PAGES: u8 = 6;
 /// Stands for the missing physical address of an access to a device.
 const DEVICE: PhysicalAddress = PhysicalAddress(u64::MAX);
 
@@ -95,6 +98,15 @@ impl Event {
                 trace.extend([FLUSH, kind, u8::from(global)]);
                 trace.extend(space.to_le_bytes());
                 trace.extend(address.to_le_bytes());
+            }
+            Event::GlobalPages(pages) => {
+                let (start, end) = match *pages {
+                    GlobalPages::KernelHalf => Default::default(),
+                    GlobalPages::Isolated { start, end } => (start, end),
+                };
+                trace.extend([GLOBAL_PAGES, u8::from(*pages != GlobalPages::KernelHalf)]);
+                trace.extend(start.0.to_le_bytes());
+                trace.extend(end.0.to_le_bytes());
             }
             Event::Space(space, page_tables) => {
                 trace.push(SPACE);
@@ -136,6 +148,15 @@ impl Event {
                     1 => TlbFlush::NonGlobal,
                     2 => TlbFlush::Space(space),
                     _ => TlbFlush::Page { virtual_address, space, global: global != 0 },
+                }))
+            }
+            GLOBAL_PAGES => {
+                let is_isolated = byte(trace)? != 0;
+                let (start, end) = (VirtualAddress(word(trace)?), VirtualAddress(word(trace)?));
+                Some(Event::GlobalPages(if is_isolated {
+                    GlobalPages::Isolated { start, end }
+                } else {
+                    GlobalPages::KernelHalf
                 }))
             }
             SPACE => {
@@ -237,6 +258,7 @@ mod tests {
                 space: 7,
                 global: true,
             }),
+            Event::GlobalPages(GlobalPages::isolated(0xffff_ffff_8100_0000..0xffff_ffff_8100_1000)),
             Event::Space(3, PhysicalAddress(0x1234_5000)),
         ];
         let mut trace = Vec::new();

@@ -8,7 +8,8 @@ use crate::core::{
 };
 use crate::decode::Decoder;
 use crate::memory::{
-    CpuCounts, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush, without_mshr_limit,
+    CpuCounts, GlobalPages, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush,
+    without_mshr_limit,
 };
 use crate::{CodeSpan, Instructions, SystemModel};
 
@@ -45,6 +46,7 @@ enum Step {
     },
     Interrupt,
     Flush(TlbFlush),
+    GlobalPages(GlobalPages),
     Space(u16, PhysicalAddress),
 }
 
@@ -182,6 +184,10 @@ impl ReplayMachine {
                     core.flush_translations();
                     system.flush_tlbs(0, *flush);
                 }
+                Step::GlobalPages(pages) => {
+                    core.flush_translations();
+                    system.set_global_pages(0, *pages);
+                }
                 Step::Space(space, page_tables) => {
                     core.flush_translations();
                     system.set_address_space(0, *space, *page_tables);
@@ -255,6 +261,7 @@ impl RecordedBlocks {
                 }
                 Event::Interrupt => Step::Interrupt,
                 Event::Flush(flush) => Step::Flush(flush),
+                Event::GlobalPages(pages) => Step::GlobalPages(pages),
                 Event::Space(space, page_tables) => Step::Space(space, page_tables),
             });
         }

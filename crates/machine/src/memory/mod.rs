@@ -33,6 +33,7 @@ mod config;
 mod evict;
 mod fill;
 mod filter;
+mod global_pages;
 mod l1;
 mod linux_port;
 mod mshr;
@@ -50,11 +51,11 @@ pub use classification::{
 };
 pub use evict::DmaCounts;
 pub(crate) use evict::TRANSFER_BYTES_MAX;
+pub use global_pages::GlobalPages;
 pub use linux_port::LinuxPort;
 pub use port::MemoryPort;
 pub use stack::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
-pub(crate) use translation::is_global;
 
 use std::ops::Range;
 
@@ -380,6 +381,17 @@ impl MemorySystem {
     /// is from the line of the last fetch.
     pub fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
         self.tags.flush_tlbs(cpu, flush);
+    }
+
+    /// Sets the pages that a processor keeps over a write of cr3. If they change, the processor drops all translations.
+    pub fn set_global_pages(&mut self, cpu: usize, pages: GlobalPages) {
+        self.tags.set_global_pages(cpu, pages);
+    }
+
+    /// The pages that a processor keeps over a write of cr3.
+    #[must_use]
+    pub fn global_pages(&self, cpu: usize) -> GlobalPages {
+        self.tags.cpus[cpu].global_pages
     }
 
     /// A processor switches to another address space. `space` is its PCID, at most 4,095, and 0 without PCIDs.

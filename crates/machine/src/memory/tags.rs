@@ -8,6 +8,7 @@ use super::coherence::Directory;
 use super::combining::CombiningBuffers;
 use super::config::Config;
 use super::evict::DmaCounts;
+use super::global_pages::GlobalPages;
 use super::outcome::Outcome;
 use super::prefetch::{self, PrefetchBuffers, StreamPrefetcher, StridePrefetcher};
 use super::translation::{ThreadPage, Tlbs};
@@ -86,6 +87,8 @@ pub(super) struct Cpu {
     pub(super) last_fetch: Option<(u64, LineAddress)>,
     /// The current address space: its PCID.
     pub(super) space: u16,
+    /// The pages that stay over a write of cr3.
+    pub(super) global_pages: GlobalPages,
     /// Identifies the page tables in use: a hash of their address.
     pub(super) page_tables: u64,
     /// See [`MemorySystem::latency_cycles`](super::MemorySystem::latency_cycles).

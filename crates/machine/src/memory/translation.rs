@@ -6,6 +6,7 @@
 //! A tag of a TLB packs, from bit 0: page number, page size, address space or [`GLOBAL`], the guest's page
 //! size, [`NESTED`], thread. The constants below must not overlap.
 
+use super::global_pages::{GlobalPages, is_in_kernel_half};
 use super::outcome::Step;
 use super::tags::{Core, Cpu, Tags};
 use super::{Access, AccessKind, PageSize};
@@ -40,9 +41,8 @@ const NESTED: u64 = 1 << 57;
 /// Where the hypervisor's page tables lie in the model: see [`TABLES`].
 const NESTED_TABLES: u64 = TABLES | 1 << 50;
 
-/// The translations that a processor drops from its TLBs and page walk caches. A page counts as global if it lies in
-/// the kernel's half of the addresses. Linux sets the G bit of all pages there, unless it isolates page tables
-/// (`pti=on`, which AMD's processors do not need).
+/// The translations that a processor drops from its TLBs and page walk caches. [`GlobalPages`] tells which pages are
+/// global.
 ///
 /// Intel SDM, volume 3, 4.10.4.1; AMD64 manual, volume 2, 5.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,20 +98,16 @@ impl ThreadPage {
     }
 }
 
-/// Whether the page of an address is global, see [`TlbFlush`].
-pub(crate) fn is_global(virtual_address: VirtualAddress) -> bool {
-    virtual_address.block_number(ADDRESS_BITS - 1) & 1 == 1
-}
-
 /// The bits of a tag without the page's number: thread, address space, and kind of page.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct TagOwner(u64);
 
 impl TagOwner {
-    /// The owner of the translation of an address.
-    fn for_address(virtual_address: VirtualAddress, context: TlbContext) -> TagOwner {
-        if is_global(virtual_address) {
+    /// The owner of a processor's translation of an address.
+    fn for_address(virtual_address: VirtualAddress, cpu: &Cpu) -> TagOwner {
+        let context = TlbContext::from_cpu(cpu);
+        if cpu.global_pages.contain(virtual_address) {
             TagOwner(GLOBAL | context.thread << THREAD_SHIFT)
         } else {
             context.in_space()
@@ -528,7 +524,7 @@ impl Core {
         page: ThreadPage,
         size: PageSize,
     ) -> bool {
-        let owner = TagOwner::for_address(virtual_address, TlbContext::from_cpu(cpu));
+        let owner = TagOwner::for_address(virtual_address, cpu);
         let entry = self.tlbs.data.touch(virtual_address, size, owner);
         if let Some(entry) = entry {
             self.tlbs.known.insert(page, entry);
@@ -546,7 +542,8 @@ impl Tags {
         let context = self.context_of(access.cpu);
         let core = &mut self.cores[context.core];
         let (size, part) = core.tlbs.part_of(access.page);
-        let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
+        let cpu = &self.cpus[access.cpu];
+        let owner = TagOwner::for_address(access.virtual_address, cpu).with_bits(part);
         core.last_data_page = page;
         if core.tlbs.data.access(access.virtual_address, size, owner) {
             // The translation may be under way, for an earlier access.
@@ -564,7 +561,8 @@ impl Tags {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
+        let cpu = &self.cpus[access.cpu];
+        let owner = TagOwner::for_address(access.virtual_address, cpu).with_bits(part);
         if !tlbs.code.access(access.virtual_address, size, owner) {
             self.cpus[access.cpu].counts.basic.itlb_misses += 1;
             self.translate_miss(access);
@@ -580,7 +578,8 @@ impl Tags {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
+        let cpu = &self.cpus[access.cpu];
+        let owner = TagOwner::for_address(access.virtual_address, cpu).with_bits(part);
         let page = ThreadPage::new(access.virtual_address, context.thread);
         let mut second_shift = None;
         if let Some((second, shifts)) = &mut tlbs.second {
@@ -613,7 +612,7 @@ impl Tags {
         let tlbs = &mut self.cores[context.core].tlbs;
         let levels = tlbs.walk_levels(address, access.page, context);
         // All address spaces share the kernel's half.
-        let space = if is_global(address) { 0 } else { self.cpus[access.cpu].page_tables };
+        let space = if is_in_kernel_half(address) { 0 } else { self.cpus[access.cpu].page_tables };
         for level in levels.in_order() {
             let physical = table_entry_address(address, level, space);
             self.translate_nested(access.cpu, physical, true);
@@ -640,6 +639,14 @@ impl Tags {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         self.cores[core].tlbs.flush(thread, flush);
         self.forget_last_pages(cpu);
+    }
+
+    /// See [`MemorySystem::set_global_pages`](super::MemorySystem::set_global_pages).
+    pub(super) fn set_global_pages(&mut self, cpu: usize, pages: GlobalPages) {
+        if self.cpus[cpu].global_pages != pages {
+            self.cpus[cpu].global_pages = pages;
+            self.flush_tlbs(cpu, TlbFlush::All);
+        }
     }
 
     /// See [`MemorySystem::set_address_space`](super::MemorySystem::set_address_space).

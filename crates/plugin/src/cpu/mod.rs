@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
-use machine::memory::TlbFlush;
+use machine::memory::{GlobalPages, TlbFlush};
 use machine::{BlockingMachine, Cycle, HostExits, Instructions, PhysicalAddress, VirtualAddress};
 
 pub(crate) use engine::Engine;
@@ -464,6 +464,20 @@ impl Cpu {
             Engine::Timed(model) => model.flush_tlbs(TlbFlush::All),
             Engine::Ooo(pipeline) => pipeline.forget_translations(TlbFlush::All),
             Engine::Absent | Engine::ShadowCaches(_) => {}
+        }
+    }
+
+    /// Sets this vCPU's pages that stay over a write of cr3. Call it before such a write changes translations.
+    pub(crate) fn set_global_pages(&mut self, vcpu: u32, pages: GlobalPages) {
+        match &mut self.engine {
+            Engine::Timed(model) => model.set_global_pages(pages),
+            Engine::Ooo(pipeline) => pipeline.set_global_pages(pages),
+            Engine::Absent => {}
+            Engine::ShadowCaches(_) => {
+                if let Some(shadow_caches) = self.engine.shadow_caches() {
+                    shadow_caches.set_global_pages(vcpu as usize, pages);
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! - `shadow_caches`: caches of other machines and of all sizes at the level `count`.
 //! - Addresses: `physical` asks QEMU for physical addresses, and `pages` caches the answers. `translations` decodes the
 //!   instructions that change translations, and `translation_points` registers callbacks for these instructions.
+//!   `isolation` finds out which of the kernel's pages are global.
 //! - Accesses that no callback reports: `accesses` describes them, and `entry` finds the accesses at the entry of a
 //!   handler.
 //! - Output: `counters` fills the vector of counters from a model's counts, and `block_trace` writes a trace of
@@ -18,6 +19,7 @@ pub(crate) mod block_trace;
 pub(crate) mod cores;
 pub(crate) mod counters;
 pub(crate) mod entry;
+pub(crate) mod isolation;
 pub(crate) mod pages;
 pub(crate) mod physical;
 pub(crate) mod pipeline;

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use machine::block_trace::Event;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
-use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
+use machine::memory::{GlobalPages, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
 use machine::{Cycle, Instructions, PhysicalAddress, VirtualAddress};
 
 use crate::models::accesses::ProcessorAccess;
@@ -212,6 +212,16 @@ impl Pipeline {
     /// Drops address translations.
     pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
         self.change_translations(Change { flush: Some(flush), space: None });
+    }
+
+    /// Sets the vCPU's pages that stay over a write of cr3. Call it before such a write changes translations.
+    pub(crate) fn set_global_pages(&mut self, pages: GlobalPages) {
+        // SAFETY: as in `change_translations`.
+        let system = unsafe { &mut *self.system };
+        if system.global_pages(self.cpu) != pages {
+            system.set_global_pages(self.cpu, pages);
+            self.trace_event(&Event::GlobalPages(pages));
+        }
     }
 
     /// Passes a change of the vCPU's address translations on to pages, core and memory system.

@@ -4,7 +4,7 @@
 //! `cpu/shadow_caches.rs` passes each block and access to the one [`ShadowCacheModels`], in the vCPUs' thread.
 
 use machine::memory::{
-    Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
+    Access, GlobalPages, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
 };
 use machine::{
     AccessKind, CodeSpan, Cycle, Instructions, LineAddress, LineRange, PhysicalAddress,
@@ -173,6 +173,13 @@ impl ShadowCacheModels {
     /// Drops all address translations of a vCPU.
     pub(crate) fn forget_translations(&mut self, cpu: usize) {
         self.change_translations(cpu, Change { flush: Some(TlbFlush::All), space: None });
+    }
+
+    /// Sets a vCPU's pages that stay over a write of cr3. Call it before such a write changes translations.
+    pub(crate) fn set_global_pages(&mut self, cpu: usize, pages: GlobalPages) {
+        for hierarchy in &mut self.hierarchies {
+            hierarchy.system.set_global_pages(cpu, pages);
+        }
     }
 
     /// Passes a change of a vCPU's address translations on to the caches.

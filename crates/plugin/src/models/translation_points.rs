@@ -3,9 +3,12 @@
 
 use std::ffi::{c_uint, c_void};
 
+use machine::VirtualAddress;
 use machine::decode::{FlushedLine, TranslationChange};
+use machine::memory::GlobalPages;
 
 use crate::cpu;
+use crate::models::isolation::PageTablesWrite;
 use crate::models::translations;
 use crate::qemu::TranslatedInstruction;
 use crate::session::{self, Session};
@@ -14,6 +17,7 @@ use crate::session::{self, Session};
 #[derive(Debug)]
 struct ChangePoint {
     change: TranslationChange,
+    address: VirtualAddress,
     /// How many instructions of the block are still to execute, this one included.
     remaining: u32,
 }
@@ -22,10 +26,10 @@ struct ChangePoint {
 pub(crate) fn watch(
     session: &mut Session,
     instruction: TranslatedInstruction,
-    change: TranslationChange,
+    (change, address): (TranslationChange, VirtualAddress),
     remaining: u32,
 ) {
-    let point = session.arena.keep_instruction(ChangePoint { change, remaining });
+    let point = session.arena.keep_instruction(ChangePoint { change, address, remaining });
     session.qemu.on_instruction(instruction, on_change, point.cast_mut().cast());
 }
 
@@ -72,14 +76,29 @@ extern "C" fn on_change(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running_vcpu();
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<ChangePoint>() };
-    let change = {
+    let (change, global_pages) = {
         let mut guard = session::lock();
         let Some(session) = guard.as_mut() else { return };
-        translations::next_change(&mut session.qemu, session.registers, point.change)
+        let change = translations::next_change(&mut session.qemu, session.registers, point.change);
+        (change, global_pages(session, point))
     };
     cpu::with_vcpu(vcpu, |cpu| {
         // Earlier instructions of the block have used the old translations.
         cpu.retire_pending(point.remaining);
+        if let Some(pages) = global_pages {
+            cpu.set_global_pages(vcpu, pages);
+        }
         cpu.change_translations(vcpu, change);
     });
+}
+
+/// The kernel's global pages, if it isolates page tables and its entry code is about to write cr3. `None` without the
+/// kernel's symbols.
+fn global_pages(session: &mut Session, point: &ChangePoint) -> Option<GlobalPages> {
+    let TranslationChange::PageTables { from } = point.change else { return None };
+    let Session { qemu, registers, tracker, isolation, .. } = session;
+    let code = tracker.symbols.code.as_ref()?;
+    let (old_cr3, new_cr3) = translations::cr3_before_and_after(qemu, (*registers)?, from)?;
+    let write = PageTablesWrite { instruction: point.address, old_cr3, new_cr3 };
+    isolation.pages_at(write, code, qemu)
 }

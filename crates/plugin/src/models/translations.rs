@@ -100,6 +100,17 @@ pub(crate) fn next_change(
     registers.map_or(EVERYTHING, |registers| change_of(&mut Operands(qemu, registers), change))
 }
 
+/// The values of cr3 before and after the running vCPU loads it from general register `from`. `None` if a register is not
+/// known.
+pub(crate) fn cr3_before_and_after(
+    qemu: &mut Qemu,
+    registers: Registers,
+    from: u8,
+) -> Option<(u64, u64)> {
+    let mut operands = Operands(qemu, registers);
+    operands.cr3().zip(operands.general(from))
+}
+
 /// The address of an operand of the next instruction of the running vCPU. `None` if a register is not known.
 pub(crate) fn address(
     qemu: &mut Qemu,

@@ -17,6 +17,7 @@ use crate::guest::regions::Regions;
 use crate::guest::spans::Spans;
 use crate::guest::tracker::Tracker;
 use crate::models::Models;
+use crate::models::isolation::Isolation;
 use crate::models::physical;
 use crate::pmu::machine::Pmus;
 use crate::qemu::Qemu;
@@ -120,6 +121,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         arena: Arena::default(),
         decoder: Decoder::default(),
         models,
+        isolation: Isolation::default(),
         clock: Clock::new(parameters),
         tsc: TscReadings::default(),
         tracker,

@@ -154,7 +154,8 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(change) = instruction.decoded.translation_change() {
             let remaining = (instructions.len() - index) as u32;
-            translation_points::watch(session, instruction.handle, change, remaining);
+            let change_and_address = (change, instruction.address);
+            translation_points::watch(session, instruction.handle, change_and_address, remaining);
         }
         if session.level.current().has_model()
             && let Some(flush) = instruction.decoded.flushed_line()

@@ -7,6 +7,8 @@
 //! - `needs`: the content of tables that a kernel without certain functions lacks.
 //! - `offsets`: offsets of members in structures of the kernel.
 
+use std::ops::Range;
+
 use attribution::{ContextKind, KernelContext, LockKind};
 use machine::decode::Decoded;
 
@@ -271,6 +273,8 @@ pub struct KernelSymbols {
     follows_raises: bool,
     /// Thunks that call through a pointer: address and name.
     thunks: Vec<(u64, &'static str)>,
+    /// Where the kernel's code lies.
+    pub code: Option<KernelCode>,
     /// The addresses of the kernel's own counts.
     pub kernel_counts: Option<KernelCountSymbols>,
     /// The offset of the pointer to the current task, in each CPU's per-CPU area.
@@ -370,6 +374,10 @@ impl KernelSymbols {
         let find = |wanted_name| {
             symbols.iter().find(|symbol| symbol.1 == wanted_name).map(|symbol| symbol.0)
         };
+        let range = |start, end| Some(find(start)?..find(end)?);
+        kernel.code = range("_text", "_etext")
+            .zip(range("__entry_text_start", "__entry_text_end"))
+            .map(|(all, entry)| KernelCode { all, entry });
         kernel.current_task = find("current_task").or(find("pcpu_hot"));
         kernel.preempt_count = find("__preempt_count");
         kernel.hot_area = find("pcpu_hot");
@@ -546,6 +554,15 @@ pub struct KernelCountSymbols {
     pub kstat: Option<u64>,
 }
 
+/// The addresses of the kernel's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCode {
+    /// All code of the image.
+    pub all: Range<u64>,
+    /// The code with which a CPU enters the kernel and leaves it. Isolated page tables map it in user mode, too.
+    pub entry: Range<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use machine::VirtualAddress;
@@ -583,6 +600,17 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         assert_eq!(gate(0xffff_ffff_81c0_0eb0), Some(KernelContext::Interrupt(0xec)));
         assert_eq!(gate(0xffff_ffff_81c0_0e90), Some(KernelContext::Interrupt(0xff)));
         assert_eq!(kernel.current_task, Some(0x1_fb80));
+        assert_eq!(kernel.code, None);
+    }
+
+    #[test]
+    fn the_kernels_code_has_an_entry() {
+        let bounds = "ffffffff81000000 _text\nffffffff81c00010 __entry_text_start\n\
+                      ffffffff81c01ad7 __entry_text_end\nffffffff81e01cf2 _etext\n";
+        let kernel = KernelSymbols::parse(&format!("{KERNEL}{bounds}")).unwrap();
+        let all = 0xffff_ffff_8100_0000..0xffff_ffff_81e0_1cf2;
+        let entry = 0xffff_ffff_81c0_0010..0xffff_ffff_81c0_1ad7;
+        assert_eq!(kernel.code, Some(KernelCode { all, entry }));
     }
 
     #[test]

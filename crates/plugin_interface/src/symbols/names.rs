@@ -181,7 +181,7 @@ pub(super) const THUNKS: [&str; 16] = [
 ];
 
 /// Further symbols that the plugin uses: stubs of interrupts, and the kernel's data.
-pub(super) const OTHERS: [&str; 9] = [
+pub(super) const OTHERS: [&str; 13] = [
     "irq_entries_start",
     "spurious_entries_start",
     "current_task",
@@ -191,6 +191,10 @@ pub(super) const OTHERS: [&str; 9] = [
     "__per_cpu_offset",
     "__preempt_count",
     CALL_QUEUE,
+    "_text",
+    "_etext",
+    "__entry_text_start",
+    "__entry_text_end",
 ];
 
 /// The head of the queue of function calls in each CPU's per-CPU area.
