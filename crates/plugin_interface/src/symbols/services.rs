@@ -125,13 +125,18 @@ const WAITS: [(&str, &str); 58] = [
 ];
 
 /// Functions that take the lock at the address in `rdi`.
-const LOCK_TAKERS: [(&str, LockKind); 17] = [
+const LOCK_TAKERS: [(&str, LockKind); 22] = [
     ("_raw_spin_lock", LockKind::Spin),
     ("_raw_spin_lock_irqsave", LockKind::Spin),
     ("_raw_spin_lock_irq", LockKind::Spin),
     ("_raw_spin_lock_bh", LockKind::Spin),
     ("_raw_read_lock", LockKind::SpinRead),
+    ("_raw_read_lock_irqsave", LockKind::SpinRead),
+    ("_raw_read_lock_irq", LockKind::SpinRead),
+    ("_raw_read_lock_bh", LockKind::SpinRead),
     ("_raw_write_lock", LockKind::SpinWrite),
+    ("_raw_write_lock_nested", LockKind::SpinWrite),
+    ("_raw_write_lock_irqsave", LockKind::SpinWrite),
     ("_raw_write_lock_irq", LockKind::SpinWrite),
     ("_raw_write_lock_bh", LockKind::SpinWrite),
     ("mutex_lock", LockKind::Mutex),
@@ -157,12 +162,13 @@ const SLOW_PATHS: [(&str, bool); 6] = [
 
 /// Functions that release a lock that one task holds. After `downgrade_write` the task keeps the lock to read; how long
 /// readers hold a lock is not followed.
-const LOCK_RELEASERS: [&str; 10] = [
+const LOCK_RELEASERS: [&str; 11] = [
     "_raw_spin_unlock",
     "_raw_spin_unlock_irqrestore",
     "_raw_spin_unlock_irq",
     "_raw_spin_unlock_bh",
     "_raw_write_unlock",
+    "_raw_write_unlock_irqrestore",
     "_raw_write_unlock_irq",
     "_raw_write_unlock_bh",
     "mutex_unlock",
@@ -249,6 +255,32 @@ mod tests {
         assert_eq!(lock_action_of("downgrade_write"), Some(Action::ReleaseLock));
         assert_eq!(lock_action_of("down_write"), Some(Action::TakeLock(LockKind::SemaphoreWrite)));
         assert!(wanted_functions().any(|name| name == "downgrade_write"));
+    }
+
+    /// The endings of the functions of spin locks and rwlocks: those in the symbols of Debian's kernels 6.1 and 6.12, whose
+    /// names start with `_raw_` (include/linux/rwlock_api_smp.h, spinlock_api_smp.h).
+    const FORMS: [&str; 4] = ["", "_irqsave", "_irq", "_bh"];
+
+    #[test]
+    fn every_form_of_a_spinning_lock_is_followed() {
+        let kinds = [
+            ("spin", LockKind::Spin),
+            ("read", LockKind::SpinRead),
+            ("write", LockKind::SpinWrite),
+        ];
+        for (name, kind) in kinds {
+            for form in FORMS {
+                let taker = format!("_raw_{name}_lock{form}");
+                assert_eq!(lock_action_of(&taker), Some(Action::TakeLock(kind)), "{taker}");
+                assert!(wanted_functions().any(|wanted| wanted == taker), "{taker}");
+                // How long readers hold a lock is not followed.
+                let releaser = format!("_raw_{name}_unlock{}", form.replace("save", "restore"));
+                let release = (kind != LockKind::SpinRead).then_some(Action::ReleaseLock);
+                assert_eq!(lock_action_of(&releaser), release, "{releaser}");
+            }
+        }
+        let nested = lock_action_of("_raw_write_lock_nested");
+        assert_eq!(nested, Some(Action::TakeLock(LockKind::SpinWrite)));
     }
 
     #[test]
