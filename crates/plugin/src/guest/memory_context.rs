@@ -20,10 +20,11 @@ fn code_of(number: u32) -> u64 {
     u64::from(number >> 24) << 32 | u64::from(number & (HIGHEST - 1) | highest)
 }
 
-/// The memory system's form of the context on top of a CPU's stack.
-pub(crate) fn context_of(top: KernelContext) -> Context {
-    if let KernelContext::User(process) = top {
-        return Context { mode: Mode::User, process, service: None };
+/// The memory system's form of the context on top of a CPU's stack. `process`: the number of the process of the CPU's
+/// task. If it is not known, a task counts as a process of its own.
+pub(crate) fn context_of(top: KernelContext, process: Option<u32>) -> Context {
+    if let KernelContext::User(task) = top {
+        return Context { mode: Mode::User, process: process.unwrap_or(task), service: None };
     }
     let service = Some(number_of(top.of_all_tasks().code()));
     Context { mode: Mode::Kernel, process: 0, service }
@@ -35,5 +36,18 @@ pub(crate) fn service_of(context: Context) -> u64 {
         (Some(service), _) => code_of(service),
         (None, Mode::User) => KernelContext::User(PID_UNKNOWN).code(),
         (None, Mode::Kernel) => KernelContext::Unknown.code(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_a_process_are_one_context_in_user_mode() {
+        let user = |thread, process| context_of(KernelContext::User(thread), process);
+        assert_eq!(user(42, Some(42)), user(43, Some(42)));
+        assert_ne!(user(42, Some(42)), user(44, Some(44)));
+        assert_ne!(user(42, None), user(43, None), "the processes are not known");
     }
 }

@@ -193,15 +193,15 @@ mod tests {
             KernelContext::Softirq(3),
             KernelContext::Nmi,
         ] {
-            let known = context_of(context);
+            let known = context_of(context, Some(42));
             assert_eq!(evictors(&[(known, 7)]), BTreeMap::from([(context.code(), 7)]));
         }
-        let user = context_of(KernelContext::User(42));
+        let user = context_of(KernelContext::User(42), None);
         assert_eq!((user.mode, user.process), (Mode::User, 42));
-        let both = [(user, 1), (context_of(KernelContext::User(43)), 2)];
+        let both = [(user, 1), (context_of(KernelContext::User(43), None), 2)];
         assert_eq!(evictors(&both), BTreeMap::from([(KernelContext::User(0).code(), 3)]));
         // All other kernel contexts count together if services are not recorded.
-        let call = context_of(KernelContext::Syscall(3 | SYSCALL_32));
+        let call = context_of(KernelContext::Syscall(3 | SYSCALL_32), Some(42));
         let unknown = BTreeMap::from([(KernelContext::Unknown.code(), 1)]);
         assert_eq!(evictors(&[(call, 1)]), unknown);
         assert_eq!(service_of(call), KernelContext::Syscall(3 | SYSCALL_32).code());

@@ -37,6 +37,8 @@ pub(crate) struct Executing {
     pub(crate) fault: Option<(u64, usize)>,
     /// The process id of the task.
     pub(crate) pid: u32,
+    /// The number of the task's process, which all its threads have. `None` if it is not known.
+    pub(crate) process: Option<u32>,
     /// The task: the address of its description.
     pub(crate) task: u64,
 }

@@ -67,6 +67,8 @@ pub(crate) struct TrackedCpu {
     pub(crate) task: u64,
     /// The process id of the running task.
     pid: Option<u32>,
+    /// The number of the running task's process, which all its threads have.
+    process: Option<u32>,
     /// Whether the running task has ended. It still runs until its last switch.
     is_dying: bool,
     /// The IRQ line whose handlers the kernel is about to call.
@@ -211,7 +213,7 @@ impl Tracker {
         }
         self.restart(cpu, context);
         if let Some(task) = task {
-            (self.cpus[cpu].task, self.cpus[cpu].pid) = (task.address, task.pid);
+            self.set_task(cpu, task.address, task.pid, qemu);
         }
     }
 
@@ -220,7 +222,8 @@ impl Tracker {
         let tracked = &mut self.cpus[cpu];
         let now = cpu::with_vcpu(cpu as u32, |cpu| cpu.counts());
         tracked.stack.restart(context, now);
-        (tracked.task, tracked.pid, tracked.is_dying, tracked.irq) = (0, None, false, None);
+        (tracked.task, tracked.pid, tracked.process) = (0, None, None);
+        (tracked.is_dying, tracked.irq) = (false, None);
         tracked.executing_return = None;
     }
 
@@ -239,6 +242,7 @@ impl Tracker {
             code: service.of_all_tasks().code(),
             fault: is_fault.then(|| (tracked.task, tracked.stack.depth() - 1)),
             pid: tracked.pid_or_zero(),
+            process: tracked.process,
             task: tracked.task,
         };
         // The context that evicts lines: a service if services are recorded, otherwise as the tables of contexts have
@@ -564,9 +568,8 @@ impl Tracker {
         let next = moment.qemu.register_value(moment.registers.rsi);
         if self.cpus[cpu].task != previous {
             // The task's entry into the kernel was not seen. Tracking starts here.
-            self.cpus[cpu].task = previous;
-            self.cpus[cpu].pid = self.read_pid(previous, moment.qemu);
-            let previous_pid = self.cpus[cpu].pid;
+            let previous_pid = self.read_pid(previous, moment.qemu);
+            self.set_task(cpu, previous, previous_pid, moment.qemu);
             let previous_bottom =
                 bottom_context(previous, previous_pid, &self.offsets, moment.qemu);
             self.cpus[cpu].stack.identify(previous_bottom, moment.now);
@@ -589,10 +592,9 @@ impl Tracker {
             (next, next_bottom),
             moment.now,
         );
-        tracked.task = next;
-        tracked.pid = next_pid;
+        self.set_task(cpu, next, next_pid, moment.qemu);
         if self.services.is_some() {
-            tracked.stack.arrive(moment.common_cycles());
+            self.cpus[cpu].stack.arrive(moment.common_cycles());
         }
     }
 
@@ -611,6 +613,14 @@ impl Tracker {
         if let Some((base, pid)) = base.zip(pid) {
             self.structures.note_stack(base, pid);
         }
+    }
+
+    /// Notes the task that runs on a CPU, and its process. `task`: the address of its `task_struct`.
+    fn set_task(&mut self, cpu: usize, task: u64, pid: Option<u32>, qemu: &mut Qemu) {
+        let number = |offset| qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes);
+        let process = self.offsets.tgid.and_then(number);
+        let tracked = &mut self.cpus[cpu];
+        (tracked.task, tracked.pid, tracked.process) = (task, pid, process);
     }
 
     /// Reads the process id from the `task_struct` at `task`. `None` if the offset is not known, or the structure
@@ -634,8 +644,8 @@ impl Tracker {
             let task = cpu_area
                 .and_then(|cpu_area| moment.word(cpu_area.wrapping_add(current_task_offset)));
             if let Some(task) = task.filter(|task| is_kernel(*task)) {
-                self.cpus[cpu].task = task;
-                self.cpus[cpu].pid = self.read_pid(task, moment.qemu);
+                let pid = self.read_pid(task, moment.qemu);
+                self.set_task(cpu, task, pid, moment.qemu);
             }
         }
         self.cpus[cpu].pid_or_unknown()

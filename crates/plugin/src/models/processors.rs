@@ -124,8 +124,9 @@ impl Processors {
     ) {
         if let Some(mut misses) = self.misses.take() {
             misses.collect(self.memory(), guest);
+            let memory_context = context_of(context, executing.process);
             misses.execute(vcpu as usize, executing, ended);
-            self.memory().set_context(vcpu as usize, context_of(context));
+            self.memory().set_context(vcpu as usize, memory_context);
             self.misses = Some(misses);
         }
     }

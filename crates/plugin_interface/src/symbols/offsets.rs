@@ -30,7 +30,10 @@ macro_rules! offsets {
 }
 
 offsets! {
+    /// Offset of the number of a task, which Linux's programs see as the number of a thread.
     pid = "task_struct.pid";
+    /// Offset of the number of a task's process.
+    tgid = "task_struct.tgid";
     /// Offset of the task's name.
     comm = "task_struct.comm";
     /// Offset of the pointer to the task's user memory.
