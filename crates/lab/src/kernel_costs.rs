@@ -7,6 +7,7 @@ use record::display::{Format, TableDisplay};
 use record::{Columns, Table, Value, column};
 
 use crate::kernels::{Comparison, error_factor};
+use crate::services::{Class, PAGE_WALKS};
 
 /// The least number of measurements on each side, in all its runs together, with which a path is compared.
 pub const COUNT_MIN: u64 = 100;
@@ -342,40 +343,66 @@ pub fn of_system(table: &Table) -> Vec<Cost> {
     table.rows().iter().filter_map(cost).collect()
 }
 
-/// The share of a mode in the time of user mode, kernel and page walks.
+/// The share of a mode in the time of user mode and kernel, each with its page walks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModeShare {
-    /// Name of the mode, such as `user` or `kernel`.
+    /// Name of the mode: `user` or `kernel`.
     pub mode: String,
-    /// The share on the processor, 0 to 1.
+    /// The share on the processor, 0 to 1; with several runs, the median of their shares.
     pub host: f64,
     /// The share on the model, 0 to 1.
     pub model: f64,
 }
 
-/// The shares of user mode and kernel mode in their time and that of page walks, from tables `modes` of two runs of `services`.
-/// Leaves out a mode that only one of the tables has.
-#[must_use]
-pub fn mode_shares(host: &Table, model: &Table) -> Vec<ModeShare> {
-    let model_shares = busy_shares(model);
-    let share_on_both = |(mode, host): (String, f64)| {
-        let (_, model) = model_shares.iter().find(|(model_mode, _)| *model_mode == mode)?;
-        Some(ModeShare { mode, host, model: *model })
-    };
-    busy_shares(host).into_iter().filter_map(share_on_both).collect()
+/// Tables `modes` and `services` of a run of `services`.
+#[derive(Clone, Copy, Debug)]
+pub struct ModeTables<'t> {
+    pub modes: &'t Table,
+    pub services: &'t Table,
 }
 
-/// User mode, kernel and page walks, each with its share in their time. `table`: table `modes` of a run of `services`.
-fn busy_shares(table: &Table) -> Vec<(String, f64)> {
-    let share = |row: &Vec<Value>| match table.get(row, "mode") {
-        Some(Value::Text(mode)) if mode != "idle" && mode != "probes" => {
-            Some((mode.clone(), table.get(row, "time_ratio")?.number()?))
-        }
-        _ => None,
-    };
-    let shares: Vec<(String, f64)> = table.rows().iter().filter_map(share).collect();
-    let busy: f64 = shares.iter().map(|(_, share)| share).sum();
-    shares.into_iter().map(|(mode, share)| (mode, share / busy)).collect()
+/// The shares of user mode and kernel in their time, from runs on the processor and a run on the model. `None` without
+/// that time on a side.
+#[must_use]
+pub fn mode_shares(hosts: &[ModeTables<'_>], model: ModeTables<'_>) -> Option<[ModeShare; 2]> {
+    let model_user = model.user_share()?;
+    let host_shares: Option<Vec<f64>> = hosts.iter().map(|host| host.user_share()).collect();
+    let mut host_shares = host_shares?;
+    host_shares.sort_by(f64::total_cmp);
+    let host_user = stats::median::median(&host_shares)?;
+    let share = |mode: &str, host, model| ModeShare { mode: mode.to_owned(), host, model };
+    Some([share("user", host_user, model_user), share("kernel", 1.0 - host_user, 1.0 - model_user)])
+}
+
+impl ModeTables<'_> {
+    /// The share of user mode in the time of user mode and kernel. A model has the time of page walks in rows of their own,
+    /// a processor within the mode that caused them: they are added to their modes here.
+    fn user_share(self) -> Option<f64> {
+        let mode = |name| time_ratio(self.modes, |row| cell(self.modes, row, "mode") == name);
+        let walks = |name| {
+            time_ratio(self.services, |row| {
+                cell(self.services, row, "class") == Class::PageWalk.label()
+                    && cell(self.services, row, "service") == name
+            })
+        };
+        let [user_walks, kernel_walks] = PAGE_WALKS.map(walks);
+        let (user, kernel) = (mode("user") + user_walks, mode("kernel") + kernel_walks);
+        (user + kernel > 0.0).then(|| user / (user + kernel))
+    }
+}
+
+/// The sum of `time_ratio` over the rows that `is_wanted` accepts.
+fn time_ratio(table: &Table, is_wanted: impl Fn(&[Value]) -> bool) -> f64 {
+    let rows = table.rows().iter().filter(|row| is_wanted(row));
+    rows.filter_map(|row| table.get(row, "time_ratio")?.number()).sum()
+}
+
+/// The text in a column, or an empty text without one.
+fn cell<'t>(table: &'t Table, row: &'t [Value], column: &str) -> &'t str {
+    match table.get(row, column) {
+        Some(Value::Text(text)) => text,
+        _ => "",
+    }
 }
 
 /// The tables `kernel_parts`, `kernel_costs` and, with shares, `mode_shares`. `host_is_virtual`: the host is a virtual
@@ -506,13 +533,13 @@ fn mode_table(shares: &[ModeShare]) -> Table {
         column("mode", "User mode or kernel mode.").key().text(|row: &ModeShare| row.mode.clone()),
         column(
             "host_time_ratio",
-            "Share of the time of user mode, kernel and page walks, of all programs on the processor.",
+            "Share of the time of user mode and kernel with their page walks, of all programs on the processor; with several runs, the median of their shares.",
         )
         .title("host")
         .real(|row: &ModeShare| row.host),
         column(
             "model_time_ratio",
-            "Share of the time of user mode, kernel and page walks, in the simulated machine.",
+            "Share of the time of user mode and kernel with their page walks, in the simulated machine.",
         )
         .title("model")
         .real(|row: &ModeShare| row.model),
@@ -679,25 +706,65 @@ mod tests {
         assert_eq!(costs[0].not_compared, Some(BATCHES));
     }
 
-    #[test]
-    fn shares_are_of_the_time_that_is_not_idle() {
-        let modes = |shares: [(&str, f64); 3]| {
-            let columns = vec![
-                Column::new("mode", Kind::Text, "."),
-                Column::new("time_ratio", Kind::Real, "."),
-            ];
-            let mut table = Table::new("modes", ".", columns);
-            for (mode, share) in shares {
-                table.push(vec![text(mode), Value::Real(share)]);
-            }
-            table
+    /// Tables `modes` (mode, share) and `services` (class, service, share) of a run.
+    fn mode_tables(modes: &[(&str, f64)], services: &[(&str, &str, f64)]) -> [Table; 2] {
+        let texts = |names: &[&str]| -> Vec<Column> {
+            let time = std::iter::once(Column::new("time_ratio", Kind::Real, "."));
+            names.iter().map(|name| Column::new(name, Kind::Text, ".")).chain(time).collect()
         };
-        let host = modes([("user", 0.01), ("kernel", 0.03), ("idle", 0.96)]);
-        let model = modes([("user", 0.25), ("kernel", 0.25), ("idle", 0.5)]);
-        let shares = mode_shares(&host, &model);
-        let found: Vec<_> =
-            shares.iter().map(|row| (row.mode.as_str(), row.host, row.model)).collect();
-        assert_eq!(found, [("user", 0.25, 0.5), ("kernel", 0.75, 0.5)]);
+        let mut mode_table = Table::new("modes", ".", texts(&["mode"]));
+        for (mode, share) in modes {
+            mode_table.push(vec![text(mode), Value::Real(*share)]);
+        }
+        let mut service_table = Table::new("services", ".", texts(&["class", "service"]));
+        for (class, service, share) in services {
+            service_table.push(vec![text(class), text(service), Value::Real(*share)]);
+        }
+        [mode_table, service_table]
+    }
+
+    fn tables_of_run([modes, services]: &[Table; 2]) -> ModeTables<'_> {
+        ModeTables { modes, services }
+    }
+
+    fn user_shares(hosts: &[[Table; 2]], model: &[Table; 2]) -> (f64, f64) {
+        let hosts: Vec<_> = hosts.iter().map(tables_of_run).collect();
+        let model = tables_of_run(model);
+        let [user, kernel] = mode_shares(&hosts, model).unwrap();
+        assert!((user.host + kernel.host - 1.0).abs() < 1e-12);
+        assert!((user.model + kernel.model - 1.0).abs() < 1e-12);
+        (user.host, user.model)
+    }
+
+    #[test]
+    fn page_walks_belong_to_their_modes_on_both_sides() {
+        // The machines are identical. The processor's walks are within user mode.
+        let host = mode_tables(&[("user", 0.3), ("kernel", 0.2), ("idle", 0.5)], &[]);
+        let walks = [
+            ("page walk", "of user mode", 0.05),
+            ("page walk", "of the kernel", 0.01),
+            ("syscall", "of user mode", 0.1),
+        ];
+        let modes = [("user", 0.25), ("kernel", 0.19), ("page walk", 0.06), ("idle", 0.5)];
+        let (host, model) = user_shares(&[host], &mode_tables(&modes, &walks));
+        assert!((host - 0.6).abs() < 1e-12 && (model - 0.6).abs() < 1e-12, "{host} {model}");
+    }
+
+    #[test]
+    fn shares_are_of_user_mode_and_kernel_and_the_median_of_the_hosts() {
+        let run = |user, kernel, unknown| {
+            let rest = 1.0 - user - kernel - unknown;
+            mode_tables(
+                &[("user", user), ("kernel", kernel), ("unknown", unknown), ("idle", rest)],
+                &[],
+            )
+        };
+        // The first run is not typical.
+        let hosts = [run(0.09, 0.01, 0.0), run(0.01, 0.03, 0.4), run(0.02, 0.06, 0.0)];
+        assert_eq!(user_shares(&hosts, &run(0.25, 0.25, 0.0)), (0.25, 0.5));
+        let idle = mode_tables(&[("idle", 1.0)], &[]);
+        let idle = tables_of_run(&idle);
+        assert_eq!(mode_shares(&[idle], idle), None);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The classes of kernel services. Their labels are cells of the tables.
 
+/// The names of the services of class [`Class::PageWalk`]: walks for user mode, and for the kernel with the idle task.
+pub const PAGE_WALKS: [&str; 2] = ["of user mode", "of the kernel"];
+
 /// A class of services; user mode and idle are classes, too, so that the times add
 /// up. Tables list the classes in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

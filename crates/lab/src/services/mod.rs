@@ -16,7 +16,7 @@ mod tables;
 use record::Table;
 
 pub use bench::ServicesBench;
-pub use class::Class;
+pub use class::{Class, PAGE_WALKS};
 pub use experiment::{Plan, Samples};
 pub use sample::{
     Agreement, CpuTimes, LockMethod, LockStats, LockWaiter, ProfileMode, ProfileSlot, ServiceStats,

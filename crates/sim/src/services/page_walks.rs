@@ -1,17 +1,15 @@
 //! Moves the time of page walks from the services whose accesses caused them to rows of their own. The sum of all rows
 //! stays the same. `convert` calls it.
 
-use lab::services::{Class, ServiceStats};
+use lab::services::{Class, PAGE_WALKS, ServiceStats};
 
-/// Names of the rows: walks for user mode, and for the kernel with the idle task.
-const ROWS: [&str; 2] = ["of user mode", "of the kernel"];
 /// For each kind of access: the counters of stall cycles, of cycles of walks, and of cycles of all waits.
 const KINDS: [[&str; 3]; 2] = [
     ["fetch_stall_cycles", "fetch_walk_cycles", "fetch_wait_cycles"],
     ["data_stall_cycles", "data_walk_cycles", "data_wait_cycles"],
 ];
 
-/// Moves the time of page walks from services to the rows [`ROWS`], if the model counts walks. A blocking core stalls
+/// Moves the time of page walks from services to the rows [`PAGE_WALKS`], if the model counts walks. A blocking core stalls
 /// for the whole of a walk. An out-of-order core hides a part of its waits: walks get the same share of its stalls as
 /// of its waits. Sorts the services by class and name.
 pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
@@ -21,7 +19,7 @@ pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     let Some(cycles) = position("cycles") else { return };
     // Without the counters of one kind no time moves: the rows would lack the time of that kind's walks.
     let [Some(fetch), Some(data)] = KINDS.map(kind_positions) else { return };
-    let mut rows = ROWS.map(|name| ServiceStats {
+    let mut rows = PAGE_WALKS.map(|name| ServiceStats {
         class: Class::PageWalk,
         name: name.to_owned(),
         self_ticks: Some(0),

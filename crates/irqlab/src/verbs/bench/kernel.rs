@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lab::kernel_costs::{self, Cost, Part};
+use lab::kernel_costs::{self, Cost, ModeTables, Part};
 use lab::kernel_options;
 use live::kernels::this_processor;
 use live::window::Stop;
@@ -185,8 +185,16 @@ impl Parts<'_> {
                 let tables = tables_of(&hosts, "services")?;
                 let costs = kernel_costs::of_services(&tables, table(&model, "services")?);
                 compared.costs.extend(costs);
-                let modes = [table(&hosts[0], "modes")?, table(&model, "modes")?];
-                compared.shares = kernel_costs::mode_shares(modes[0], modes[1]);
+                let mode_tables = |run| -> anyhow::Result<ModeTables<'_>> {
+                    Ok(ModeTables {
+                        modes: table(run, "modes")?,
+                        services: table(run, "services")?,
+                    })
+                };
+                let host_tables: Vec<_> =
+                    hosts.iter().map(mode_tables).collect::<Result<_, _>>()?;
+                let shares = kernel_costs::mode_shares(&host_tables, mode_tables(&model)?);
+                compared.shares = shares.into_iter().flatten().collect();
                 compared.note_hosts(&hosts[0], &model);
             }
         }
