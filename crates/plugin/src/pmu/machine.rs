@@ -131,13 +131,17 @@ impl VcpuCounts {
         })
     }
 
+    /// How many levels of caches below L1 are counted. At other levels of detail than `ooo`, a model has an L2 and no L3.
+    fn outer_caches_at(&self, level: Detail) -> usize {
+        if level == Detail::Ooo { self.outer_caches } else { 1 }
+    }
+
     /// Accesses and misses of the last level of caches.
     fn last_level(&self, counts: &Counts, level: Detail) -> (u64, u64) {
         let model = counters::model_counts(counts);
         let l1_misses = model.l1d_load_misses + model.l1d_store_misses + model.l1i_misses;
         let l2_misses = model.l2_fetch_misses + model.l2_data_misses;
-        // At other levels of detail, a model has an L2 and no L3.
-        match if level == Detail::Ooo { self.outer_caches } else { 1 } {
+        match self.outer_caches_at(level) {
             0 => (l1_misses, l1_misses),
             1 => (l1_misses, l2_misses),
             _ => (l2_misses, counts[L3_MISSES]),
@@ -162,6 +166,16 @@ impl EventCounts for VcpuCounts {
             Event::BranchMisses if level == Detail::Ooo => Some(counts[BRANCH_MISSES]),
             // Hits of the second level cannot be subtracted from the misses of one of the first TLBs.
             Event::DtlbMisses | Event::ItlbMisses if self.has_second_tlb => None,
+            // A cache that the model does not have is not counted.
+            Event::L2Accesses
+            | Event::L2Misses
+            | Event::L2FetchMisses
+            | Event::L2DataMisses
+            | Event::L2Writebacks
+                if self.outer_caches_at(level) == 0 =>
+            {
+                None
+            }
             Event::LastLevelAccesses if level.has_model() => {
                 Some(self.last_level(&counts, level).0)
             }
@@ -380,6 +394,27 @@ mod tests {
             let events = [Event::LastLevelAccesses, Event::LastLevelMisses];
             let counted = events.map(|event| now.count(event, rings));
             assert_eq!(counted, [Some(expected.0), Some(expected.1)]);
+        }
+    }
+
+    #[test]
+    fn a_model_without_an_l2_has_no_counts_of_an_l2() {
+        let rings = PrivilegeRings { user: true, kernel: true };
+        let events = [
+            Event::L2Accesses,
+            Event::L2Misses,
+            Event::L2FetchMisses,
+            Event::L2DataMisses,
+            Event::L2Writebacks,
+        ];
+        for (outer_caches, level, expected) in [
+            (0, Detail::Ooo, [None; 5]),
+            (1, Detail::Ooo, [Some(0); 5]),
+            // The machine of this level of detail has an L2 in any case.
+            (0, Detail::Timed, [Some(0); 5]),
+        ] {
+            let now = VcpuCounts { level: Some(level), outer_caches, ..VcpuCounts::default() };
+            assert_eq!(events.map(|event| now.count(event, rings)), expected);
         }
     }
 
