@@ -35,6 +35,7 @@ use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
 use plugin_interface::options::{Options, User};
+use plugin_interface::symbols::Action;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
 use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record};
@@ -194,6 +195,18 @@ impl Session {
         remaining: u32,
     ) -> Option<(&mut Tracker, Moment<'_>)> {
         let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining));
+        self.moment_with(vcpu, now)
+    }
+
+    /// Like [`Session::moment`], for an event that only observes: nothing retires, because a block that retires in two parts, or a
+    /// thread of a core that issues earlier, has another time. The counts are those of the instructions that have retired: all
+    /// earlier blocks, on a core of one thread.
+    fn observed_moment(&mut self, vcpu: u32, remaining: u32) -> Option<(&mut Tracker, Moment<'_>)> {
+        let now = cpu::with_vcpu(vcpu, |cpu| cpu.retired_counts(remaining));
+        self.moment_with(vcpu, now)
+    }
+
+    fn moment_with(&mut self, vcpu: u32, now: Counts) -> Option<(&mut Tracker, Moment<'_>)> {
         let registers = self.registers?;
         let (qemu, clock) = (&mut self.qemu, &self.clock);
         Some((&mut self.tracker, Moment { qemu, clock, vcpu, registers, now }))
@@ -229,7 +242,7 @@ impl Session {
         }
         let context = stack.context();
         let awaited_address = self.tracker.awaits(vcpu as usize);
-        let executes_return = self.tracker.executes_return(vcpu as usize);
+        let has_event_at_block_end = self.tracker.has_event_at_block_end(vcpu as usize);
         if let Some(processors) = self.models.processors() {
             let (executing, ended, mut guest) =
                 self.tracker.executing(vcpu as usize, &mut self.qemu);
@@ -237,21 +250,54 @@ impl Session {
         }
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_awaited_address(awaited_address.map(VirtualAddress));
-            cpu.set_executes_return(executes_return);
+            cpu.set_has_event_at_block_end(has_event_at_block_end);
             cpu.set_runs_idle_task(context == KernelContext::Idle);
             cpu.set_sampled_context(context);
         });
     }
 
-    /// If `vcpu` has executed a return from the kernel or from an interrupt, ends the contexts that it has left. The return
-    /// and its accesses belong to the context that it leaves. Call it between two blocks, before the tracker gets another
-    /// event.
-    pub(crate) fn complete_return(&mut self, vcpu: u32) {
+    /// Handles the event of the block that `vcpu` has executed, if there is one: a return from the kernel or from an interrupt,
+    /// or a call of a queued function. Call it between two blocks, before the tracker gets another event.
+    pub(crate) fn complete_block_event(&mut self, vcpu: u32) {
         if self.tracker.executes_return(vcpu as usize) {
             let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(0));
             self.tracker.complete_return(vcpu as usize, now);
+        } else if self.tracker.senders.executes_call(vcpu as usize) {
+            if let Some((tracker, moment)) = self.observed_moment(vcpu, 0) {
+                tracker.start_called_run(vcpu as usize, moment);
+            }
+        } else {
+            return;
+        }
+        self.pass_on_tracked_event(vcpu);
+    }
+
+    /// Handles an event of senders at an instruction that `vcpu` is about to execute. `remaining`: as in [`Session::moment`].
+    pub(crate) fn observe_sender(
+        &mut self,
+        vcpu: u32,
+        (action, address): (Action, VirtualAddress),
+        remaining: u32,
+    ) {
+        if self.writer.has_ended() {
+            return;
+        }
+        if let Some((tracker, moment)) = self.observed_moment(vcpu, remaining) {
+            tracker.handle_action(vcpu as usize, action, address.0, moment);
             self.pass_on_tracked_event(vcpu);
         }
+    }
+
+    /// Handles that `vcpu` is about to start the block at `address`, where a followed function returns.
+    pub(crate) fn handle_return(&mut self, vcpu: u32, address: VirtualAddress) {
+        if self.tracker.awaits_end_of_run(vcpu as usize, address.0) {
+            if let Some((tracker, moment)) = self.observed_moment(vcpu, 0) {
+                tracker.end_run(vcpu as usize, address.0, moment);
+            }
+        } else if let Some((tracker, moment)) = self.moment(vcpu, 0) {
+            tracker.handle_return(vcpu as usize, address.0, moment);
+        }
+        self.pass_on_tracked_event(vcpu);
     }
 
     /// `vcpu` starts `block` in the time in which its blocks are recorded.

@@ -129,7 +129,7 @@ pub(crate) struct Cpu {
     /// Whether the vCPU executes the kernel, not user mode.
     in_kernel: bool,
     /// Whether the vCPU executes a return whose context ends with it: see [`crate::guest::tracker::Tracker`].
-    executes_return: bool,
+    has_event_at_block_end: bool,
     /// Whether the vCPU has raised an exception and has not entered its handler yet.
     has_raised_exception: bool,
     /// Whether QEMU abandoned the block and re-executes one of its instructions alone. Only at the level `ooo`.
@@ -287,7 +287,7 @@ impl Cpu {
         runs_idle_task: false,
         engine_counts_cycles: false,
         in_kernel: false,
-        executes_return: false,
+        has_event_at_block_end: false,
         has_raised_exception: false,
         has_abandoned_block: false,
         handle: ptr::null_mut(),
@@ -337,7 +337,8 @@ impl Cpu {
     /// Sets when work is due before a block: at once, at the end of the slice, when the PMU must be checked, or when
     /// blocks are recorded.
     fn set_due(&mut self) {
-        let is_due_now = self.has_read_clock() || self.is_in_last_block || self.executes_return;
+        let is_due_now =
+            self.has_read_clock() || self.is_in_last_block || self.has_event_at_block_end;
         let due_at = self.slice_end.cycles.min(self.pmu_deadline).min(self.blocks_from);
         self.due_work().set(if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) });
     }
@@ -374,15 +375,16 @@ impl Cpu {
         self.awaited_address == address
     }
 
-    /// Whether the vCPU executes a return whose context ends with it.
-    pub(crate) fn executes_return(&self) -> bool {
-        self.executes_return
+    /// Whether the running block has an event that the tracker handles once the block has ended.
+    pub(crate) fn has_event_at_block_end(&self) -> bool {
+        self.has_event_at_block_end
     }
 
-    /// Sets whether the vCPU executes a return whose context ends with it. If so, work is due before the next block.
-    pub(crate) fn set_executes_return(&mut self, executes_return: bool) {
-        if self.executes_return != executes_return {
-            self.executes_return = executes_return;
+    /// Sets whether the running block has an event that the tracker handles once the block has ended. If so, work is due before the
+    /// next block.
+    pub(crate) fn set_has_event_at_block_end(&mut self, has_event_at_block_end: bool) {
+        if self.has_event_at_block_end != has_event_at_block_end {
+            self.has_event_at_block_end = has_event_at_block_end;
             self.set_due();
         }
     }
@@ -623,6 +625,11 @@ impl Cpu {
     /// The counts, if the last `remaining` instructions of the block that was started last have not executed.
     pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
         self.retire_pending(remaining);
+        self.retired_counts(remaining)
+    }
+
+    /// Like [`Cpu::counts_before`], without retiring the block's executed instructions: their cycles are missing.
+    pub(crate) fn retired_counts(&self, remaining: u32) -> Counts {
         let mut counts = self.counts();
         // A core has not received the remaining instructions yet, so their cycles are not in its counts.
         let instruction_cycles = match &self.engine {

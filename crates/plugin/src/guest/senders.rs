@@ -57,6 +57,15 @@ struct RunningCall {
     awaited_before: Option<u64>,
 }
 
+/// A call instruction that a CPU executes. The function starts to run at the end of its block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ExecutingCall {
+    /// The address of the instruction.
+    address: u64,
+    run: RunOf,
+    frame: CallFrame,
+}
+
 /// A time on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Instant {
@@ -81,6 +90,7 @@ struct SenderCpu {
     sites: [Site; SITES],
     /// The calls that wait for this CPU, in the order in which they were queued.
     waiting: Vec<WaitingCall>,
+    executing_call: Option<ExecutingCall>,
     running: Option<RunningCall>,
 }
 
@@ -141,7 +151,7 @@ impl Senders {
 
     pub(crate) fn close_region(&mut self) {
         self.region = None;
-        self.cpus.iter_mut().for_each(|cpu| cpu.running = None);
+        self.cpus.iter_mut().for_each(|cpu| (cpu.running, cpu.executing_call) = (None, None));
     }
 
     pub(crate) fn is_counting(&self) -> bool {
@@ -184,6 +194,31 @@ impl Senders {
                 sent: self.sent_count,
                 queued_at: common,
             });
+        }
+    }
+
+    /// A CPU is about to execute the call instruction at `address`, which calls a queued function.
+    pub(crate) fn note_call(&mut self, cpu: usize, address: u64, run: RunOf, frame: CallFrame) {
+        if let Some(cpu) = self.cpus.get_mut(cpu) {
+            cpu.executing_call = Some(ExecutingCall { address, run, frame });
+        }
+    }
+
+    /// Whether a CPU executes a call that [`Senders::take_call`] has not returned yet.
+    pub(crate) fn executes_call(&self, cpu: usize) -> bool {
+        self.cpus.get(cpu).is_some_and(|cpu| cpu.executing_call.is_some())
+    }
+
+    /// Removes and returns the call that a CPU has executed, if there is one.
+    pub(crate) fn take_call(&mut self, cpu: usize) -> Option<(RunOf, CallFrame)> {
+        let call = self.cpus.get_mut(cpu)?.executing_call.take()?;
+        Some((call.run, call.frame))
+    }
+
+    /// Forgets the call of a CPU if the call instruction at `address` has raised an exception.
+    pub(crate) fn forget_call_at(&mut self, cpu: usize, address: u64) {
+        if let Some(cpu) = self.cpus.get_mut(cpu) {
+            cpu.executing_call.take_if(|call| call.address == address);
         }
     }
 

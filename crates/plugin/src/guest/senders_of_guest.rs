@@ -43,7 +43,7 @@ impl Tracker {
                     stack_pointer: moment.rsp(),
                     awaited_before: self.cpus[cpu].stack.awaits(),
                 };
-                self.start_run(cpu, &RunOf::Function { function, info }, frame, &mut moment);
+                self.senders.note_call(cpu, address, RunOf::Function { function, info }, frame);
             }
             Action::RunIrqWork => {
                 let Some(frame) = self.frame_at_start(cpu, &mut moment) else { return };
@@ -64,6 +64,24 @@ impl Tracker {
             }
             _ => {}
         }
+    }
+
+    /// A CPU has executed the call of a queued function: its run starts.
+    pub(crate) fn start_called_run(&mut self, cpu: usize, mut moment: Moment<'_>) {
+        if let Some((run, frame)) = self.senders.take_call(cpu) {
+            self.start_run(cpu, &run, frame, &mut moment);
+        }
+    }
+
+    /// Whether the queued function that a CPU runs, or one that it calls, returns to `address`.
+    pub(crate) fn awaits_end_of_run(&self, cpu: usize, address: u64) -> bool {
+        self.senders.awaits(cpu, self.cpus[cpu].stack.awaits()) == Some(address)
+    }
+
+    /// A CPU returns to `address`, where the queued function that it runs returns to.
+    pub(crate) fn end_run(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
+        let stack_pointer = moment.rsp();
+        self.senders.end_run(cpu, address, stack_pointer, moment.now[TIME]);
     }
 
     /// A CPU adds an element to a list. If the list is the queue of calls of a CPU, the element is a call.
@@ -201,7 +219,13 @@ impl Tracker {
         })
     }
 
-    fn start_run(&mut self, cpu: usize, run: &RunOf, frame: CallFrame, moment: &mut Moment<'_>) {
+    pub(super) fn start_run(
+        &mut self,
+        cpu: usize,
+        run: &RunOf,
+        frame: CallFrame,
+        moment: &mut Moment<'_>,
+    ) {
         let start = Instant {
             at: moment.now[TIME],
             common: moment.common_cycles(),

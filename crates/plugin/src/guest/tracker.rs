@@ -225,6 +225,7 @@ impl Tracker {
         (tracked.task, tracked.pid, tracked.process) = (0, None, None);
         (tracked.is_dying, tracked.irq) = (false, None);
         tracked.executing_return = None;
+        self.senders.take_call(cpu);
     }
 
     /// The context and the service that a CPU executes, the page faults that the last event has ended, and access to
@@ -463,9 +464,6 @@ impl Tracker {
     /// context, its wait for a lock, or the fault that it resolved, and starts the body of an interrupt after its probes.
     pub(crate) fn handle_return(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
         let stack_pointer = moment.rsp();
-        if self.senders.end_run(cpu, address, stack_pointer, moment.now[TIME]) {
-            return;
-        }
         let stack = &mut self.cpus[cpu].stack;
         let (context_before, depth_before) = (stack.context(), stack.depth());
         stack.at_return_address(address, stack_pointer, moment.now);
@@ -537,12 +535,18 @@ impl Tracker {
         }
     }
 
+    /// Whether a CPU executes a return, or a call of a queued function, that is handled at the end of the block.
+    pub(crate) fn has_event_at_block_end(&self, cpu: usize) -> bool {
+        self.executes_return(cpu) || self.senders.executes_call(cpu)
+    }
+
     /// Whether a CPU executes a return that [`Tracker::complete_return`] has not handled yet.
     pub(crate) fn executes_return(&self, cpu: usize) -> bool {
         self.cpus[cpu].executing_return.is_some()
     }
 
-    /// Handles that a CPU has executed the return of its last action, if there is one. `now`: its counts after it.
+    /// Handles that a CPU has executed the return of its last action, if there is one. The return and its accesses belong to the
+    /// context that it leaves. `now`: its counts after it.
     pub(crate) fn complete_return(&mut self, cpu: usize, now: Counts) {
         let tracked = &mut self.cpus[cpu];
         match tracked.executing_return.take().map(|executing| executing.target) {
@@ -554,11 +558,14 @@ impl Tracker {
         }
     }
 
-    /// Forgets the return that a CPU executes if it has raised the exception of `entry`: the contexts have not ended.
-    pub(crate) fn forget_failed_return(&mut self, cpu: usize, entry: Discontinuity) {
+    /// Forgets the return or call that a CPU executes if it has raised the exception of `entry`: it has not executed.
+    pub(crate) fn forget_failed_instruction(&mut self, cpu: usize, entry: Discontinuity) {
+        if !entry.is_exception {
+            return;
+        }
         let executing_return = &mut self.cpus[cpu].executing_return;
-        executing_return
-            .take_if(|executing| entry.is_exception && executing.address == entry.interrupted);
+        executing_return.take_if(|executing| executing.address == entry.interrupted);
+        self.senders.forget_call_at(cpu, entry.interrupted);
     }
 
     /// Handles the switch from the task in `rdi` to the task in `rsi`. The steps before the stacks are switched belong to the
@@ -675,12 +682,12 @@ mod tests {
     #[test]
     fn a_return_belongs_to_the_context_that_it_leaves() {
         let mut tracker = returning();
-        assert!(tracker.executes_return(0));
+        assert!(tracker.has_event_at_block_end(0));
         assert_eq!(tracker.cpus[0].stack.context(), KernelContext::Interrupt(0xec));
         let mut now = [0; COUNTERS];
         now[INSTRUCTIONS] = 101;
         tracker.complete_return(0, now);
-        assert!(!tracker.executes_return(0));
+        assert!(!tracker.has_event_at_block_end(0));
         assert_eq!(tracker.cpus[0].stack.context(), KernelContext::Idle);
     }
 
@@ -694,11 +701,11 @@ mod tests {
         // The return has executed before an interrupt, and before an exception of another instruction.
         for executed in [entry(RETURN_AT, false), entry(0x40_0000, true)] {
             let mut tracker = returning();
-            tracker.forget_failed_return(0, executed);
-            assert!(tracker.executes_return(0), "{executed:?}");
+            tracker.forget_failed_instruction(0, executed);
+            assert!(tracker.has_event_at_block_end(0), "{executed:?}");
         }
         let mut tracker = returning();
-        tracker.forget_failed_return(0, entry(RETURN_AT, true));
+        tracker.forget_failed_instruction(0, entry(RETURN_AT, true));
         tracker.complete_return(0, [0; COUNTERS]);
         assert_eq!(tracker.cpus[0].stack.context(), KernelContext::Interrupt(0xec));
     }

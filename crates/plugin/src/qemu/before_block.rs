@@ -30,13 +30,13 @@ pub(crate) fn device_written() {
 }
 
 /// Does the work that is due before `block`: the mode changes, the time slice is over, or a PMU counter may have
-/// overflowed. Or the guest has read its clock, a device has written memory, the vCPU has executed a return from the
-/// kernel or from an interrupt, or a followed function returns to `block`. Or blocks are recorded.
+/// overflowed. Or the guest has read its clock, a device has written memory, the block before has an event that is handled at its
+/// end, or a followed function returns to `block`. Or blocks are recorded.
 ///
 /// Order matters: devices' writes reach the caches first. The end of the slice comes last: it may close the region.
 fn do_due_work(vcpu: u32, block: &Block) {
     let is_return = || cpu::with_vcpu(vcpu, |cpu| cpu.is_awaited_address(block.address));
-    let (slice_is_over, pmu_is_due, has_read_clock, device_wrote, is_recorded, has_executed_return) =
+    let (slice_is_over, pmu_is_due, has_read_clock, device_wrote, is_recorded, block_has_event) =
         cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_mode(block.in_kernel);
             if cpu.is_in_last_block() {
@@ -45,10 +45,10 @@ fn do_due_work(vcpu: u32, block: &Block) {
             let (is_over, pmu_is_due) = (cpu.slice_is_over(block), cpu.pmu_is_due());
             let (has_read_clock, device_wrote) = (cpu.has_read_clock(), cpu.device_wrote());
             let is_recorded = cpu.records_blocks();
-            let has_executed_return = cpu.executes_return();
-            (is_over, pmu_is_due, has_read_clock, device_wrote, is_recorded, has_executed_return)
+            let block_has_event = cpu.has_event_at_block_end();
+            (is_over, pmu_is_due, has_read_clock, device_wrote, is_recorded, block_has_event)
         });
-    let changes_nothing = !slice_is_over && !is_return() && !pmu_is_due && !has_executed_return;
+    let changes_nothing = !slice_is_over && !is_return() && !pmu_is_due && !block_has_event;
     if changes_nothing && !has_read_clock && !device_wrote && !is_recorded {
         return;
     }
@@ -60,15 +60,12 @@ fn do_due_work(vcpu: u32, block: &Block) {
     if has_read_clock {
         session.tsc.correct(vcpu, &mut session.qemu, session.registers);
     }
-    if has_executed_return {
-        session.complete_return(vcpu);
+    if block_has_event {
+        session.complete_block_event(vcpu);
     }
     // Asked after a return from an interrupt, which may have come where a followed function had just returned.
     if is_return() && !session.writer.has_ended() {
-        if let Some((tracker, moment)) = session.moment(vcpu, 0) {
-            tracker.handle_return(vcpu as usize, block.address.0, moment);
-        }
-        session.pass_on_tracked_event(vcpu);
+        session.handle_return(vcpu, block.address);
     }
     if is_recorded {
         session.record_block(vcpu, block);

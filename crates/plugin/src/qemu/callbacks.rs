@@ -114,7 +114,7 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
 }
 
 /// An instruction at which the plugin acts is about to execute. The instructions before it are retired first, so that all
-/// counts are those of this moment.
+/// counts are those of this moment. Events of senders only observe: nothing retires for them.
 extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     let vcpu = cpu::running_vcpu();
     let mut guard = session::lock();
@@ -126,6 +126,9 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
         drain::does_not_ring();
         return halt(session, vcpu);
+    }
+    if point.action.is_of_senders() {
+        return session.observe_sender(vcpu, (point.action, point.address), point.remaining);
     }
     cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(point.remaining));
     match point.action {
@@ -208,8 +211,8 @@ extern "C" fn on_discontinuity(
     }
     let entry =
         Discontinuity { interrupted: interrupted_address, handler: handler_address, is_exception };
-    session.tracker.forget_failed_return(vcpu as usize, entry);
-    session.complete_return(vcpu);
+    session.tracker.forget_failed_instruction(vcpu as usize, entry);
+    session.complete_block_event(vcpu);
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let counts = moment.now;
         let vector = tracker.enter_handler(vcpu as usize, entry, moment);

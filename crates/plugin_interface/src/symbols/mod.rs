@@ -181,6 +181,20 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether only senders need the action.
+    #[must_use]
+    pub fn is_of_senders(self) -> bool {
+        matches!(
+            self,
+            Action::StartSending
+                | Action::AddToQueue
+                | Action::SendInterrupt(_)
+                | Action::CallQueued { .. }
+                | Action::RunIrqWork
+                | Action::WakeQueuedTasks
+        )
+    }
+
     /// How many arguments of the function the plugin reads from registers at its first instruction.
     fn arguments(self) -> u8 {
         match self {
