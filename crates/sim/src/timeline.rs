@@ -1,5 +1,6 @@
 //! The timeline of a simulated window (`--trace`). Transitions between contexts become nested intervals. Recorded spans tell
-//! which intervals the tables count. Delays and function calls to other CPUs become arrows.
+//! which intervals the tables count. Delays, function calls to other CPUs and reschedule interrupts become
+//! arrows.
 //!
 //! ```text
 //! transitions   task A | vector | softirq | vector | task A | task B
@@ -30,10 +31,12 @@ use crate::contexts::{callback_of, context_of, irq_thread_of, source_name};
 
 /// The first letters of the names of both vectors for function calls.
 const CALL_FUNCTION: &str = "call_function";
+/// The vector of reschedule interrupts.
+const RESCHEDULE: &str = "reschedule";
 /// The function that wakes the tasks whose wake-up another CPU has queued.
 const WAKE_UP_FUNCTION: &str = "sched_ttwu_pending";
 
-/// Makes a timeline of `cpus` with at most `bytes_max` bytes of events, with the calls of `senders`. `ns` converts cycles. `symbols` name the functions of
+/// Makes a timeline of `cpus` with at most `bytes_max` bytes of events, with the calls and reschedule interrupts of `senders`. `ns` converts cycles. `symbols` name the functions of
 /// timers, work items, tasklets and RCU.
 pub(crate) fn timeline_of<'a>(
     cpus: impl Iterator<Item = &'a CpuUse> + Clone,
@@ -51,17 +54,17 @@ pub(crate) fn timeline_of<'a>(
     let events = cpus.map(|cpu| {
         let clock = CpuClock { cpu, opened_tsc, ns: &ns };
         let mut events = Intervals::new(clock, &mut names).events();
-        let calls = senders.sent.iter().filter(|sent| sent.target == cpu.cpu);
-        events.requests.extend(calls.filter_map(|sent| call_of(sent, symbols, opened_tsc, &ns)));
+        let sent = senders.sent.iter().filter(|sent| sent.target == cpu.cpu);
+        events.requests.extend(sent.filter_map(|sent| request_of(sent, symbols, opened_tsc, &ns)));
         events.keep_latest(usize::try_from(share).unwrap_or(usize::MAX));
         events
     });
     Timeline::new(events.collect(), bytes_max, None)
 }
 
-/// The arrow of a function call from its queueing to its run; `None` for interrupts, and without a run. The clocks of two CPUs
-/// can differ by a time slice: a call is not queued after its run.
-fn call_of(
+/// The arrow of a function call from its queueing to its run, or of a reschedule interrupt from its sending to its entry; `None`
+/// without a run or entry. The clocks of two CPUs can differ by a time slice: a call is not queued after its run.
+fn request_of(
     sent: &SentUse,
     symbols: Option<&Symbols>,
     opened_tsc: u64,
@@ -69,14 +72,19 @@ fn call_of(
 ) -> Option<Request> {
     let run = sent.run?;
     let served_ns = run.tsc.saturating_sub(opened_tsc);
+    let (kind, name, vector) = if sent.kind.is_call() {
+        (RequestKind::Call, called_function(sent.function, symbols).into(), CALL_FUNCTION)
+    } else {
+        (RequestKind::Send, RESCHEDULE.into(), RESCHEDULE)
+    };
     Some(Request {
-        kind: RequestKind::Call,
+        kind,
         cpu: sent.cpu,
         at_ns: served_ns.saturating_sub(ns(run.delay_cycles)),
-        name: called_function(sent.function, symbols).into(),
+        name,
         target_cpu: sent.target,
         served_ns,
-        target: Target::Vector(CALL_FUNCTION),
+        target: Target::Vector(vector),
     })
 }
 

@@ -374,6 +374,12 @@ impl SentKind {
     pub fn is_call(self) -> bool {
         (self as u64) < SentKind::Reschedule as u64
     }
+
+    /// Whether a [`QueuedRun`] can belong to it.
+    #[must_use]
+    pub fn is_joined(self) -> bool {
+        self.is_call() || self == SentKind::Reschedule
+    }
 }
 
 /// A function call that a CPU queues for another CPU, or an interrupt that it sends.
@@ -401,23 +407,23 @@ pub struct Sent {
 pub const RUN_WITHOUT_END: u64 = u64::MAX;
 
 /// A run of a function that another CPU has queued. A run that wakes several tasks has a record for each, and the
-/// tasks share its time.
+/// tasks share its time. Or the start of a reschedule interrupt, with a record for each CPU that has sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedRun {
-    /// The CPU that calls the function.
+    /// The CPU that calls the function or takes the interrupt.
     pub cpu: u32,
     pub region: u32,
-    /// The position of the call's [`Sent`] record among these records of the stream, from 1. 0: the call is not known.
+    /// The position of the call's or the interrupt's [`Sent`] record among these records of the stream, from 1. 0: the call is not known.
     pub sent: u32,
-    /// The address of the called function. 0 for wake-ups.
+    /// The address of the called function. 0 for wake-ups and interrupts.
     pub function: u64,
-    /// When the function was called, in cycles on this CPU's time axis.
+    /// When the function or the interrupt started, in cycles on this CPU's time axis.
     pub at: u64,
-    /// Cycles from the queueing of the call to the start of the function. 0 if the call is not known.
+    /// Cycles from the queueing or sending to the start. 0 if the call is not known.
     pub delay: u64,
-    /// Cycles of the run, or [`RUN_WITHOUT_END`].
+    /// Cycles of the run, or [`RUN_WITHOUT_END`]. An interrupt always has the latter: its [`Span`] has its time.
     pub cycles: u64,
-    /// The time-stamp counter of the CPU when the function was called.
+    /// The time-stamp counter of the CPU at the start.
     pub tsc: u64,
 }
 

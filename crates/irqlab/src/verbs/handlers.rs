@@ -149,8 +149,8 @@ pub struct HandlersArgs {
     by: Option<By>,
     /// Also keep single spans, the tasks below them and the arrows from raise to run and from sender to target, for table
     /// timeline and export --format perfetto. SIZE (64KiB to 80MiB, at most 80MiB for all conditions) holds the latest
-    /// events, 40 bytes each. Also measures --delays and, on live, --senders. On live it costs time at each span and task
-    /// switch, and cannot be combined with --by
+    /// events, 40 bytes each. Also measures --delays and --senders. On live it costs time at each span and task switch, and
+    /// cannot be combined with --by
     #[arg(long, value_parser = size_between(timeline::BYTES_MIN, timeline::BYTES_MAX), value_name = "SIZE")]
     trace: Option<u64>,
     /// Also record the histograms' buckets
@@ -288,10 +288,9 @@ impl HandlersArgs {
         self.delays || self.trace.is_some()
     }
 
-    /// Whether senders are measured. The arrows of a live timeline come from them. On a model with several CPUs they change
-    /// other tables, so a simulated timeline does not switch them on.
+    /// Whether senders are measured. The arrows of a timeline come from them.
     fn has_senders(&self) -> bool {
-        self.senders || self.trace.is_some() && matches!(&self.on, On::Live)
+        self.senders || self.trace.is_some()
     }
 
     /// Whether a model decides how guest time advances: `--on sim:MODEL`.

@@ -1,12 +1,15 @@
 # A program with two threads. One computes on CPU 1. The other one runs on CPU 0, where it calls membarrier(2) CALLS times,
-# and then unmaps a page that it has written, UNMAPS times. Each call interrupts CPU 1, and so does each unmapping: CPU 1
-# may have the translation of the page in its TLB.
+# then unmaps a page that it has written, UNMAPS times, and then gives the other thread another scheduling class, RESCHEDULES
+# times. Each call interrupts CPU 1, and so does each unmapping: CPU 1 may have the translation of the page in its TLB. The
+# running thread of CPU 1 leaves class SCHED_FIFO, so CPU 0 sends CPU 1 a reschedule interrupt.
 .set CALLS, 200
 .set UNMAPS, 100
+.set RESCHEDULES, 50
 
 .set MMAP, 9
 .set MUNMAP, 11
 .set CLONE, 56
+.set SCHED_SETSCHEDULER, 144
 .set SCHED_SETAFFINITY, 203
 .set EXIT_GROUP, 231
 .set MEMBARRIER, 324
@@ -27,6 +30,7 @@ _start:
         syscall
         test    %eax, %eax
         jz      computes
+        mov     %eax, %r13d             # the other thread
 
         lea     cpu0(%rip), %rdx
         call    pin
@@ -59,6 +63,19 @@ _start:
         syscall
         dec     %ebx
         jnz     3b
+        mov     $RESCHEDULES, %ebx
+4:      mov     $SCHED_SETSCHEDULER, %eax
+        mov     %r13d, %edi
+        mov     $1, %esi                # SCHED_FIFO
+        lea     fifo(%rip), %rdx
+        syscall
+        mov     $SCHED_SETSCHEDULER, %eax
+        mov     %r13d, %edi
+        xor     %esi, %esi              # SCHED_OTHER
+        lea     other(%rip), %rdx
+        syscall
+        dec     %ebx
+        jnz     4b
         mov     $EXIT_GROUP, %eax
         xor     %edi, %edi
         syscall
@@ -67,8 +84,8 @@ computes:
         lea     cpu1(%rip), %rdx
         call    pin
         movl    $1, started(%rip)
-4:      add     $1, %rax
-        jmp     4b
+5:      add     $1, %rax
+        jmp     5b
 
 # Moves the thread to the CPUs of the mask at rdx.
 pin:
@@ -81,6 +98,8 @@ pin:
 .data
 cpu0:   .quad   1
 cpu1:   .quad   2
+fifo:   .long   1                       # the priority
+other:  .long   0
 started:
         .long   0
 

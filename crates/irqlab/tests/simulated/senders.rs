@@ -5,9 +5,10 @@ use serde_json::Value as Json;
 use crate::support::{Place, can_simulate, rows, uint};
 use crate::user_functions::write_program;
 
-/// How often `senders.S` calls membarrier(2) and munmap(2).
+/// How often `senders.S` calls membarrier(2) and munmap(2), and makes CPU 1 reschedule.
 const CALLS: u64 = 200;
 const UNMAPS: u64 = 100;
+const RESCHEDULES: u64 = 50;
 
 /// Runs `senders.S` on two vCPUs, with `options`.
 fn run_program(workspace: &Place, options: &[&str]) -> Json {
@@ -36,7 +37,8 @@ fn each_planted_call_is_joined_to_its_run() {
     if !can_simulate(&workspace) {
         return;
     }
-    let run = run_program(&workspace, &["--senders", "--trace", "1MiB"]);
+    // A timeline has the arrows of senders, so it switches them on.
+    let run = run_program(&workspace, &["--trace", "1MiB"]);
     for (function, site, planted) in [
         ("ipi_mb", "membarrier_private_expedited", CALLS),
         ("flush_tlb_func", "on_each_cpu_cond_mask", UNMAPS),
@@ -80,6 +82,43 @@ fn each_planted_call_is_joined_to_its_run() {
     // One may be sent before the window, and interrupts that are sent while one is pending merge.
     assert!(handled <= interrupts + 1, "{interrupts} sent, {handled} handled");
     assert!(handled * 100 >= interrupts * 95, "{interrupts} sent, {handled} handled");
+}
+
+/// Each planted reschedule interrupt has the interrupt that CPU 1 took, its sender and its delay, and an arrow in the timeline. Its
+/// sender does not wait.
+#[test]
+fn each_planted_reschedule_interrupt_is_joined_to_its_span() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let run = run_program(&workspace, &["--trace", "1MiB"]);
+    let is_reschedule = |row: &&Json| row["kind"] == "interrupt" && row["name"] == "reschedule";
+    let senders = rows(&run, "senders");
+    let planted: Vec<&Json> =
+        senders.iter().filter(is_reschedule).filter(|row| row["sender"] == "sends").collect();
+    let sum = |rows: &[&Json], column: &str| rows.iter().map(|row| uint(row, column)).sum::<u64>();
+    let count = sum(&planted, "count");
+    // An interrupt is not sent while CPU 1 is about to reschedule anyway.
+    assert!((RESCHEDULES * 8 / 10..=RESCHEDULES + FURTHER).contains(&count), "{senders:#?}");
+    for row in planted {
+        assert_eq!(row["joined_count"], row["count"], "{row}");
+        assert_eq!(uint(row, "unjoined_count"), 0, "{row}");
+        assert!(row["delay_mean_ns"].is_number(), "{row}");
+        for column in ["run_mean_ns", "completion_mean_ns", "waits"] {
+            assert!(row[column].is_null(), "{column}: {row}");
+        }
+    }
+    let joined = sum(&senders.iter().filter(is_reschedule).collect::<Vec<_>>(), "joined_count");
+    let events = rows(&run, "timeline");
+    let arrows: Vec<&Json> = events.iter().filter(|row| row["kind"] == "send").collect();
+    assert_eq!(arrows.len() as u64, joined, "{senders:#?}");
+    for arrow in arrows {
+        let target =
+            events.iter().find(|row| row["event"] == arrow["to_event"]).expect("a target");
+        assert_eq!((&arrow["name"], &target["name"]), (&"reschedule".into(), &"reschedule".into()));
+        assert_ne!(arrow["cpu"], target["cpu"], "{arrow}");
+    }
 }
 
 /// The option only observes: the guest does the same at the same times, and all other tables stay as they are. An out-of-order

@@ -5,6 +5,9 @@ use attribution::Context;
 
 use crate::experiment::Absence;
 
+/// The name of the vector of reschedule interrupts.
+pub(super) const RESCHEDULE: &str = "reschedule";
+
 /// The name of the table.
 pub const SENDERS: &str = "senders";
 
@@ -100,9 +103,12 @@ impl SenderEvent {
                  __flush_smp_call_function_queue there call the function until it returns, joined by function, argument \
                  and order"
             }
+            SenderEvent::Interrupt(Some(RESCHEDULE)) => {
+                "the simulator sees native_smp_send_reschedule, joined to the next reschedule interrupt that the target \
+                 takes"
+            }
             SenderEvent::Interrupt(_) => {
-                "the simulator sees the function that sends the interrupt (native_smp_send_reschedule, \
-                 native_send_call_func_single_ipi, native_send_call_func_ipi, arch_irq_work_raise); no run is joined"
+                "the simulator sees the function that sends the interrupt (native_send_call_func_single_ipi, native_send_call_func_ipi, arch_irq_work_raise); no run is joined"
             }
             SenderEvent::UnjoinedRun => {
                 "the simulator sees a run without a call that was queued in the window"
@@ -191,13 +197,15 @@ pub struct SenderCounts {
     pub run_count: u64,
     /// Runs whose end was not seen. `run_count` does not include them.
     pub unfinished_count: u64,
+    /// Interrupts that are joined to the interrupt that the target took.
+    pub handled_count: u64,
     /// Time of the runs. The probes' overhead is subtracted, so the time may be negative.
     pub run_total_ns: i64,
     /// The subtracted overhead of a run, and its error.
     pub overhead_mean_ns: u64,
     pub overhead_error_ns: u64,
     pub run_max_ns: u64,
-    /// Time from queueing to the start of the joined runs.
+    /// Time from queueing to the start of the joined runs; of interrupts, from sending to the entry on the target.
     pub delay_total_ns: u64,
     pub delay_max_ns: u64,
     /// Time from queueing to the end of the joined runs.
@@ -215,6 +223,7 @@ impl SenderCounts {
         self.count += other.count;
         self.run_count += other.run_count;
         self.unfinished_count += other.unfinished_count;
+        self.handled_count += other.handled_count;
         self.run_total_ns += other.run_total_ns;
         self.delay_total_ns += other.delay_total_ns;
         self.completion_total_ns += other.completion_total_ns;

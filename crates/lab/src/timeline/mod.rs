@@ -232,8 +232,9 @@ impl Timeline {
     }
 }
 
-/// Joins each request to the span that serves it: the one of its target that contains the time of service, or else the next
-/// one, because the time may be read just before the span starts. `events` are sorted by CPU and start.
+/// Joins each request to the span that serves it: the one of its target that contains the time of service. The time of a softirq may
+/// be read just before the span starts, so without such a span it is the next one. A function call that no interrupt executes, because
+/// an idle CPU polls for calls, has no span. `events` are sorted by CPU and start.
 fn joined(requests: Vec<Request>, events: &[Event]) -> Vec<Arrow> {
     /// Positions of events, by CPU and start.
     type Positions = BTreeMap<(u32, u64), usize>;
@@ -258,7 +259,8 @@ fn joined(requests: Vec<Request>, events: &[Event]) -> Vec<Arrow> {
         let last_started = spans.range((cpu, 0)..=(cpu, served_ns)).next_back();
         let around = last_started.filter(|(_, position)| events[**position].end_ns > served_ns);
         let next = || spans.range((cpu, served_ns)..=(cpu, u64::MAX)).next();
-        let (_, target) = around.or_else(next)?;
+        let may_start_later = matches!(request.target, Target::Softirq(_));
+        let (_, target) = around.or_else(|| next().filter(|_| may_start_later))?;
         Some(Arrow { target: *target, request })
     };
     requests.into_iter().filter_map(arrow).collect()
@@ -307,6 +309,34 @@ mod tests {
         });
         assert_eq!(joined.collect::<Vec<_>>(), [(5, 1, 10), (25, 1, 40)]);
         assert!(timeline.warnings().is_empty());
+    }
+
+    #[test]
+    fn a_call_that_no_interrupt_executes_has_no_arrow() {
+        let vector = |start, end| {
+            let context =
+                Arc::new(Context { kind: ContextKind::Vector, number: 1, name: "call".to_owned() });
+            Event {
+                cpu: 1,
+                start_ns: start,
+                end_ns: end,
+                activity: Activity::Span { context, self_ns: end - start },
+            }
+        };
+        let call = |at_ns, served_ns| Request {
+            kind: RequestKind::Call,
+            cpu: 0,
+            name: "function".into(),
+            target: Target::Vector("call"),
+            ..raise(1, at_ns, served_ns)
+        };
+        let events = vec![vector(10, 20), vector(40, 50)];
+        // In the first interrupt, and in the idle loop between both.
+        let requests = vec![call(5, 12), call(25, 30)];
+        let cpu = CpuEvents { cpu: 1, events, requests, ..CpuEvents::default() };
+        let timeline = Timeline::new(vec![cpu], 1_000, None);
+        let [arrow] = &timeline.arrows[..] else { panic!("{:?}", timeline.arrows) };
+        assert_eq!((arrow.request.at_ns, timeline.events[arrow.target].start_ns), (5, 10));
     }
 
     #[test]

@@ -157,6 +157,7 @@ fn counts_of(row: &SenderRow, overhead: RunOverhead) -> SenderCounts {
         count: row.count,
         run_count: row.runs,
         unfinished_count: row.unfinished,
+        handled_count: 0,
         run_total_ns: row.run_ns.cast_signed() - (row.runs * overhead.mean_ns).cast_signed(),
         overhead_mean_ns: overhead.mean_ns,
         overhead_error_ns: overhead.error_ns,

@@ -1,5 +1,5 @@
-//! Follows function calls from their queueing on one CPU to their run on another, and the interrupts that CPUs send. The
-//! tracker reports the events; `spans.rs` writes the records.
+//! Follows function calls from their queueing on one CPU to their run on another, and the interrupts that CPUs send:
+//! reschedule interrupts to the interrupt that the target takes. The tracker reports the events; `spans.rs` writes the records.
 //!
 //! The kernel has a queue of calls for each CPU. This module has the same queues, so it needs no address of a call at the
 //! call's run: a run belongs to the first waiting call with the function and the argument of the run. Two calls that
@@ -41,6 +41,15 @@ struct WaitingCall {
     sent: u32,
     /// When it was queued, on the clock of all vCPUs.
     queued_at: u64,
+}
+
+/// An interrupt that its target has not taken yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WaitingInterrupt {
+    /// The position of its record, from 1.
+    sent: u32,
+    /// When it was sent, on the clock of all vCPUs.
+    sent_at: u64,
 }
 
 /// A function that runs for another CPU.
@@ -90,6 +99,8 @@ struct SenderCpu {
     sites: [Site; SITES],
     /// The calls that wait for this CPU, in the order in which they were queued.
     waiting: Vec<WaitingCall>,
+    /// The reschedule interrupts that this CPU has not taken yet, in the order in which they were sent.
+    reschedules: Vec<WaitingInterrupt>,
     executing_call: Option<ExecutingCall>,
     running: Option<RunningCall>,
 }
@@ -120,8 +131,6 @@ pub(crate) struct CallFrame {
 pub(crate) struct Queued {
     pub(crate) address: u64,
     pub(crate) info: u64,
-    /// When it was queued, on the clock of all vCPUs.
-    pub(crate) common: u64,
 }
 
 /// The queues of calls of all CPUs. Nothing is kept while no region is open.
@@ -177,13 +186,16 @@ impl Senders {
         self.cpus.get(cpu)?.sites.iter().find(is_caller).map(|site| site.return_to)
     }
 
-    /// A CPU sends an interrupt, or queues the call `queued`.
-    pub(crate) fn send(&mut self, sent: Sent, queued: Option<Queued>) {
+    /// A CPU sends an interrupt, or queues the call `queued`, at the time `common` on the clock of all vCPUs.
+    pub(crate) fn send(&mut self, sent: Sent, common: u64, queued: Option<Queued>) {
         let Some(region) = self.region else { return };
         self.sent_count += 1;
         self.records.push(Record::Sent(Sent { region, ..sent }));
-        let target = self.cpus.get_mut(sent.target as usize);
-        if let (Some(Queued { address, info, common }), Some(target)) = (queued, target)
+        let Some(target) = self.cpus.get_mut(sent.target as usize) else { return };
+        if sent.kind == SentKind::Reschedule && target.reschedules.len() < WAITING_MAX {
+            target.reschedules.push(WaitingInterrupt { sent: self.sent_count, sent_at: common });
+        }
+        if let Some(Queued { address, info }) = queued
             && target.waiting.len() < WAITING_MAX
         {
             target.waiting.push(WaitingCall {
@@ -194,6 +206,24 @@ impl Senders {
                 sent: self.sent_count,
                 queued_at: common,
             });
+        }
+    }
+
+    /// A CPU takes a reschedule interrupt. Interrupts that are sent to a CPU before it takes one are one interrupt.
+    pub(crate) fn take_reschedule(&mut self, cpu: usize, entry: Instant) {
+        let (Some(region), Some(target)) = (self.region, self.cpus.get_mut(cpu)) else { return };
+        for WaitingInterrupt { sent, sent_at } in target.reschedules.drain(..) {
+            self.records.push(Record::QueuedRun(QueuedRun {
+                cpu: cpu as u32,
+                region,
+                sent,
+                function: 0,
+                at: entry.at,
+                delay: entry.common.saturating_sub(sent_at),
+                // The record of the interrupt's span has its time.
+                cycles: RUN_WITHOUT_END,
+                tsc: entry.tsc,
+            }));
         }
     }
 
@@ -367,8 +397,9 @@ mod tests {
         senders
     }
 
-    fn queue(senders: &mut Senders, kind: SentKind, address: u64, function: u64, common: u64) {
-        let sent = Sent {
+    /// What CPU 0 sends to CPU 1.
+    fn sent(kind: SentKind, function: u64) -> Sent {
+        Sent {
             cpu: 0,
             region: 0,
             kind,
@@ -378,8 +409,11 @@ mod tests {
             code: 0,
             comm: [0; 16],
             tsc: 0,
-        };
-        senders.send(sent, Some(Queued { address, info: 5, common }));
+        }
+    }
+
+    fn queue(senders: &mut Senders, kind: SentKind, address: u64, function: u64, common: u64) {
+        senders.send(sent(kind, function), common, Some(Queued { address, info: 5 }));
     }
 
     const FRAME: CallFrame =
@@ -455,6 +489,20 @@ mod tests {
         senders.open_region(2, 2);
         run(&mut senders, &function, 1, 2, &[]);
         assert_eq!(runs(&mut senders), [(0, 0, 1)], "a region does not join earlier calls");
+    }
+
+    #[test]
+    fn reschedule_interrupts_that_wait_at_the_same_time_are_one_interrupt() {
+        let mut senders = senders();
+        for common in [1_001, 1_004] {
+            senders.send(sent(SentKind::Reschedule, 0), common, None);
+        }
+        let entry = |at| Instant { at, common: at + 1_000, tsc: at };
+        senders.take_reschedule(0, entry(5));
+        senders.take_reschedule(1, entry(9));
+        // This one has no sender in the region.
+        senders.take_reschedule(1, entry(20));
+        assert_eq!(runs(&mut senders), [(1, 8, RUN_WITHOUT_END), (2, 5, RUN_WITHOUT_END)]);
     }
 
     #[test]

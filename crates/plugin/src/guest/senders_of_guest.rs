@@ -13,6 +13,9 @@ use crate::guest::tracker::{Moment, Tracker};
 const IN_SOFTIRQ: u32 = 1 << 8;
 const IN_INTERRUPT: u32 = 0xff << 16;
 
+/// The vector of the reschedule interrupt (arch/x86/include/asm/irq_vectors.h).
+const RESCHEDULE_VECTOR: u8 = 0xfd;
+
 /// The most tasks that a run wakes. The wake-ups of further tasks are not joined.
 const WAKE_UPS_MAX: usize = 4_096;
 
@@ -105,8 +108,7 @@ impl Tracker {
         let call_site = self.senders.call_site(cpu, moment.rsp());
         let sent = self.sent_by(cpu, kind, target, moment);
         let sent = Sent { function, call_site: call_site.unwrap_or(0), ..sent };
-        let queued = Queued { address: call, info, common: moment.common_cycles() };
-        self.senders.send(sent, Some(queued));
+        self.senders.send(sent, moment.common_cycles(), Some(Queued { address: call, info }));
     }
 
     /// The CPU whose queue of calls has its head at this address. `None` if the list is no such queue.
@@ -119,6 +121,13 @@ impl Tracker {
         }
         (0..self.cpus.len() as u32)
             .find(|cpu| moment.word(areas.wrapping_add(8 * u64::from(*cpu))) == Some(area))
+    }
+
+    /// A CPU takes an interrupt.
+    pub(super) fn take_interrupt(&mut self, cpu: usize, vector: u8, moment: &Moment<'_>) {
+        if vector == RESCHEDULE_VECTOR && self.senders.is_counting() {
+            self.senders.take_reschedule(cpu, instant_of(moment));
+        }
     }
 
     fn send_interrupt(&mut self, cpu: usize, interrupt: SentInterrupt, moment: &mut Moment<'_>) {
@@ -144,7 +153,7 @@ impl Tracker {
         let is_target = |target: &u32| targets >> target & 1 != 0;
         for target in (0..self.cpus.len().min(CPUS_MAX) as u32).filter(is_target) {
             let sent = self.sent_by(cpu, kind, target, moment);
-            self.senders.send(Sent { call_site, ..sent }, None);
+            self.senders.send(Sent { call_site, ..sent }, moment.common_cycles(), None);
         }
     }
 
@@ -226,16 +235,21 @@ impl Tracker {
         frame: CallFrame,
         moment: &mut Moment<'_>,
     ) {
-        let start = Instant {
-            at: moment.now[TIME],
-            common: moment.common_cycles(),
-            tsc: moment.clock.tsc_at(moment.vcpu, &moment.now),
-        };
+        let start = instant_of(moment);
         let flags = self.offsets.call_flags.unwrap_or(0);
         let is_locked = |call: u64| {
             moment.half_word(call.wrapping_add(flags)).is_some_and(|flags| flags & CALL_LOCKED != 0)
         };
         self.senders.start_run(cpu, run, frame, start, is_locked);
+    }
+}
+
+/// The time of an event.
+fn instant_of(moment: &Moment<'_>) -> Instant {
+    Instant {
+        at: moment.now[TIME],
+        common: moment.common_cycles(),
+        tsc: moment.clock.tsc_at(moment.vcpu, &moment.now),
     }
 }
 

@@ -298,8 +298,9 @@ impl Tracker {
             }
             return None;
         };
-        if let KernelContext::Interrupt(_) = context {
+        if let KernelContext::Interrupt(vector) = context {
             self.cpus[cpu].has_entered_body = false;
+            self.take_interrupt(cpu, vector, &moment);
         }
         let user = (!is_kernel(interrupted)).then(|| self.current_pid(cpu, &mut moment));
         let stack_pointer = moment.rsp();

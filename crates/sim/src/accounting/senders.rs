@@ -33,7 +33,8 @@ pub struct SentUse {
     pub task: String,
     /// The time-stamp counter of the CPU that sends.
     pub tsc: u64,
-    /// The run of a call. `None` for interrupts, and if no run came in the region.
+    /// The run of a call, or the start of a reschedule interrupt, which has no `cycles`. `None` for other interrupts, and if
+    /// none came in the region.
     pub run: Option<QueuedRunUse>,
 }
 
@@ -44,11 +45,11 @@ pub struct QueuedRunUse {
     pub cpu: u32,
     /// The address of the called function. 0 for wake-ups.
     pub function: u64,
-    /// From the queueing of the call to the start of the function. 0 without a call.
+    /// From the queueing or sending to the start. 0 without a call.
     pub delay_cycles: u64,
-    /// The time of the function. `None` if its end was not seen.
+    /// The time of the function. `None` if its end was not seen, and for interrupts.
     pub cycles: Option<u64>,
-    /// The time-stamp counter of the CPU when the function was called.
+    /// The time-stamp counter of the CPU at the start.
     pub tsc: u64,
 }
 
@@ -89,7 +90,7 @@ impl Accounting {
             };
             let place = places.get(position).filter(|place| place.0 == record.region);
             let call = place.and_then(|place| senders.sent.get_mut(place.1));
-            let call = call.filter(|call| call.kind.is_call() && call.target == run.cpu);
+            let call = call.filter(|call| call.kind.is_joined() && call.target == run.cpu);
             call.ok_or_else(|| bad("a run belongs to no call"))?.run = Some(run);
         }
         Ok(())

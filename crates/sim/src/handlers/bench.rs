@@ -16,7 +16,6 @@ use lab::handlers::{
     WindowSample, unmeasured_delays, unmeasured_of_senders,
 };
 use lab::services::ServicesSample;
-use lab::timeline;
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
@@ -246,15 +245,6 @@ impl SimBench {
         }
         if guest.watch.senders {
             absences.extend(unmeasured_of_senders(SenderMethod::Simulator));
-        }
-        if self.reading.trace_bytes_max.is_some() {
-            let absent = |what, reason| Absence::new(timeline::table::NAME, what, reason);
-            if !guest.watch.senders {
-                let reason = "senders are not followed (--senders)";
-                absences.push(absent("arrows from senders of function calls", reason));
-            }
-            let reason = "the simulator sees who sends them, but not which interrupt serves them";
-            absences.push(absent("arrows from senders of reschedule interrupts", reason));
         }
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));

@@ -80,7 +80,9 @@ pub(super) fn senders_of(
             count: 1,
             sender_cpus: vec![sent.cpu],
             target_cpus: vec![sent.target],
-            ..sent.run.map_or_else(SenderCounts::default, |run| counts_of(&run, &ns))
+            ..sent
+                .run
+                .map_or_else(SenderCounts::default, |run| counts_of_sent(sent.kind, &run, &ns))
         };
         by_key.entry(names.key(sent)).or_default().add(&counts);
     }
@@ -96,6 +98,20 @@ pub(super) fn senders_of(
     }
     let stats = |(key, counts)| SenderStats { key, counts, method: SenderMethod::Simulator };
     by_key.into_iter().map(stats).collect()
+}
+
+/// The counts of a call or interrupt of this kind, from its run or start.
+fn counts_of_sent(kind: SentKind, run: &QueuedRunUse, ns: impl Fn(u64) -> u64) -> SenderCounts {
+    if kind.is_call() {
+        return counts_of(run, ns);
+    }
+    let delay_ns = ns(run.delay_cycles);
+    SenderCounts {
+        handled_count: 1,
+        delay_total_ns: delay_ns,
+        delay_max_ns: delay_ns,
+        ..SenderCounts::default()
+    }
 }
 
 /// The counts of a run.
@@ -148,6 +164,7 @@ mod tests {
                 sent(call, task, Some((10, Some(4)))),
                 sent(call, task, Some((30, Some(5)))),
                 sent(call, KernelContext::Task(8), Some((1, None))),
+                sent(SentKind::Reschedule, KernelContext::Softirq(7), Some((15, None))),
                 sent(SentKind::Reschedule, KernelContext::Softirq(7), None),
                 unmeasured,
             ],
@@ -173,6 +190,10 @@ mod tests {
         let interrupt = rows.iter().find(|row| row.key.event.label() == "interrupt").unwrap();
         let Sender::Interrupt(context) = &interrupt.key.sender else { panic!("{interrupt:?}") };
         assert_eq!((context.kind, &*context.name), (ContextKind::Softirq, "SCHED"));
+        let SenderCounts { count, handled_count, run_count, unfinished_count, .. } =
+            interrupt.counts;
+        assert_eq!((count, handled_count, run_count, unfinished_count), (2, 1, 0, 0));
+        assert_eq!((interrupt.counts.delay_total_ns, interrupt.counts.delay_max_ns), (30, 30));
         let run = rows.iter().find(|row| row.key.event == SenderEvent::UnjoinedRun).unwrap();
         assert_eq!(run.key.function.as_deref(), Some("sched_ttwu_pending"));
         assert_eq!((run.counts.run_count, run.counts.run_total_ns), (1, 18));

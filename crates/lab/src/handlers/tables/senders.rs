@@ -5,7 +5,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::samples::ConditionSamples;
 use super::super::senders::{
-    SENDERS, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
+    RESCHEDULE, SENDERS, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
 };
 use super::{condition_column, display, rate_hz};
 use crate::cpu_warnings::format_cpu_list;
@@ -44,6 +44,23 @@ impl Row<'_> {
 
     fn run_total_ns(&self) -> u64 {
         self.counts.run_total_ns.try_into().unwrap_or(0)
+    }
+
+    /// How many calls or interrupts are joined to their run or start on the target. `None` for rows that are never joined.
+    fn joined_count(&self) -> Option<u64> {
+        match self.key.event {
+            SenderEvent::Call(_) => Some(self.counts.run_count),
+            SenderEvent::Interrupt(Some(RESCHEDULE)) if self.method == SenderMethod::Simulator => {
+                Some(self.counts.handled_count)
+            }
+            _ => None,
+        }
+    }
+
+    /// A delay of the joined calls or interrupts, from a time and their number; `None` without joined ones.
+    fn of_joined<T>(&self, delay: impl Fn(&SenderCounts, u64) -> T) -> Option<T> {
+        let joined_count = self.joined_count().filter(|count| *count > 0)?;
+        Some(delay(self.counts, joined_count))
     }
 
     /// A time of the joined runs of calls; `None` without such runs.
@@ -208,17 +225,18 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             }),
         column(
             "delay_mean_ns",
-            "Mean time from the queueing of the call to the start of the function. Nothing is subtracted for probes.",
+            "Mean time from the queueing of the call to the start of the function; of a reschedule interrupt, from the \
+             sending to the entry on the target. Nothing is subtracted for probes.",
         )
         .shown_as("delay", 80)
         .format(Format::Microseconds)
         .cost()
-        .real(|row: &Row<'_>| row.of_joined_runs(|c| mean(c.delay_total_ns, c.run_count))),
+        .real(|row: &Row<'_>| row.of_joined(|counts, joined| mean(counts.delay_total_ns, joined))),
         column("delay_max_ns", "The longest such time.")
             .detail()
             .format(Format::Microseconds)
             .cost()
-            .uint(|row: &Row<'_>| row.of_joined_runs(|counts| counts.delay_max_ns)),
+            .uint(|row: &Row<'_>| row.of_joined(|counts, _| counts.delay_max_ns)),
         column(
             "completion_mean_ns",
             &format!("Mean time from the queueing of the call to the end of the function. {waits} Absent if the sender \
@@ -235,20 +253,19 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             .uint(|row: &Row<'_>| row.of_awaited_runs(|counts| counts.completion_max_ns)),
         column(
             "joined_count",
-            "Calls to which a run with its end is joined. All times of the row are of these.",
+            "Calls to which a run with its end is joined. All times of the row are of these. Of reschedule interrupts of a \
+             simulated machine: those that are joined to the interrupt that the target took.",
         )
         .detail()
-        .uint(|row: &Row<'_>| row.is_call().then_some(row.counts.run_count)),
+        .uint(|row: &Row<'_>| row.joined_count()),
         column(
             "unjoined_count",
             "Calls without such a run: the function had not returned when the window closed, its events were not seen \
              or are not certain to be of this call, or the kernel has no event for it (irq_work, and wake-ups that one \
-             run does together).",
+             run does together). Or reschedule interrupts that the target had not taken when the window closed.",
         )
         .shown_as("unjoined", 60)
-        .uint(|row: &Row<'_>| {
-            row.is_call().then(|| row.counts.count.saturating_sub(row.counts.run_count))
-        }),
+        .uint(|row: &Row<'_>| Some(row.counts.count.saturating_sub(row.joined_count()?))),
         column("unfinished_count", "Runs whose end was not seen. No time includes them.")
             .detail()
             .uint(|row: &Row<'_>| row.counts.unfinished_count),
@@ -312,6 +329,40 @@ mod tests {
             call_site: Some("on_each_cpu_cond_mask".to_owned()),
         };
         SenderStats { key, counts, method: SenderMethod::Probes }
+    }
+
+    #[test]
+    fn simulated_reschedule_interrupts_are_joined_and_have_no_run() {
+        let counts = SenderCounts {
+            count: 3,
+            handled_count: 2,
+            delay_total_ns: 40,
+            delay_max_ns: 30,
+            ..SenderCounts::default()
+        };
+        let reschedule = stats(SenderEvent::Interrupt(Some("reschedule")), counts.clone());
+        let senders = [
+            SenderStats { method: SenderMethod::Simulator, ..reschedule.clone() },
+            // The live bench does not join them.
+            SenderStats {
+                counts: SenderCounts { handled_count: 0, count: 3, ..SenderCounts::default() },
+                ..reschedule
+            },
+        ];
+        let timing = WindowSample { senders: Some(senders.to_vec()), ..WindowSample::default() };
+        let condition = Condition::Ambient;
+        let table = senders_of(&[ConditionSamples { condition, timing, events: Vec::new() }]);
+        let cells = |column: &str| -> Vec<Option<f64>> {
+            let cell = |row: &Vec<Value>| table.get(row, column).and_then(Value::number);
+            table.rows().iter().map(cell).collect()
+        };
+        assert_eq!(cells("joined_count"), [Some(2.0), None]);
+        assert_eq!(cells("unjoined_count"), [Some(1.0), None]);
+        assert_eq!(cells("delay_mean_ns"), [Some(20.0), None]);
+        assert_eq!(cells("delay_max_ns"), [Some(30.0), None]);
+        for column in ["run_mean_ns", "run_total_ns", "completion_mean_ns"] {
+            assert_eq!(cells(column), [None, None], "{column}");
+        }
     }
 
     #[test]
