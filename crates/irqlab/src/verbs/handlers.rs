@@ -571,6 +571,7 @@ fn guest_request(
         housekeeping,
         disk_file: args.disk_file.clone(),
         probed: false,
+        senders: false,
         events: Vec::new(),
     }
 }

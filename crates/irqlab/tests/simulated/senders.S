@@ -1,6 +1,6 @@
 # A program with two threads. One computes on CPU 1. The other one runs on CPU 0, where it calls membarrier(2) CALLS times,
-# then unmaps a page that it has written, UNMAPS times, and then gives the other thread another scheduling class, RESCHEDULES
-# times. Each call interrupts CPU 1, and so does each unmapping: CPU 1 may have the translation of the page in its TLB. The
+# then unmaps pages that it has written, UNMAPS times, and then gives the other thread another scheduling class, RESCHEDULES
+# times. Each call interrupts CPU 1, and so does each unmapping: CPU 1 may have the translations of the pages in its TLB. The
 # running thread of CPU 1 leaves class SCHED_FIFO, so CPU 0 sends CPU 1 a reschedule interrupt.
 .set CALLS, 200
 .set UNMAPS, 100
@@ -18,6 +18,7 @@
 .set PRIVATE_EXPEDITED, 8
 .set REGISTER_PRIVATE_EXPEDITED, 16
 .set PAGE, 4096
+.set BYTES, 32 * PAGE               # the kernel flushes so many pages one by one
 
 .globl _start
 _start:
@@ -50,15 +51,18 @@ _start:
         mov     $UNMAPS, %ebx
 3:      mov     $MMAP, %eax
         xor     %edi, %edi
-        mov     $PAGE, %esi
+        mov     $BYTES, %esi
         mov     $3, %edx                # PROT_READ and PROT_WRITE
         mov     $0x22, %r10d            # MAP_PRIVATE and MAP_ANONYMOUS
         mov     $-1, %r8
         xor     %r9d, %r9d
         syscall
-        movb    $1, (%rax)
+        mov     $BYTES, %esi
+6:      sub     $PAGE, %rsi
+        movb    $1, (%rax, %rsi)
+        jnz     6b
         mov     %rax, %rdi
-        mov     $PAGE, %esi
+        mov     $BYTES, %esi
         mov     $MUNMAP, %eax
         syscall
         dec     %ebx

@@ -114,8 +114,7 @@ fn each_planted_reschedule_interrupt_is_joined_to_its_span() {
     let arrows: Vec<&Json> = events.iter().filter(|row| row["kind"] == "send").collect();
     assert_eq!(arrows.len() as u64, joined, "{senders:#?}");
     for arrow in arrows {
-        let target =
-            events.iter().find(|row| row["event"] == arrow["to_event"]).expect("a target");
+        let target = events.iter().find(|row| row["event"] == arrow["to_event"]).expect("a target");
         assert_eq!((&arrow["name"], &target["name"]), (&"reschedule".into(), &"reschedule".into()));
         assert_ne!(arrow["cpu"], target["cpu"], "{arrow}");
     }
@@ -131,7 +130,8 @@ fn senders_change_no_other_table() {
         return;
     }
     let tables = |bench: &str, options: &[&str]| {
-        let line = "handlers -q --json --vcpus 2 --load idle --rate high --stimulus ipi -d 10ms --on";
+        let line =
+            "handlers -q --json --vcpus 2 --load idle --rate high --stimulus ipi -d 10ms --on";
         let words = line.split_whitespace().chain([bench]).chain(options.iter().copied());
         let run = workspace.run(&words.collect::<Vec<_>>()).assert_code(0).json();
         run["tables"].as_object().expect("tables").clone()

@@ -2,6 +2,7 @@
 //! passes.
 
 use crate::support::{Place, can_simulate, check_refused, rows, uint};
+use crate::user_functions::write_program;
 use serde_json::Value as Json;
 
 /// Maximum relative error of the mean of instructions.
@@ -44,6 +45,43 @@ fn the_probes_of_a_disk_agree_with_the_simulator() {
     assert!(difference_ratio(times, events) < 0.1, "{disk}");
 }
 
+/// Planted senders have exact counts, and each of their calls its run. A kernel with the tracepoints of senders (Linux 6.5) has the
+/// same counts by the live bench; on another one, a warning says why it has none.
+#[test]
+fn planted_senders_are_compared_with_the_simulator() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let written = write_program(workspace.path(), "senders.S", &[], "/tmp/sends");
+    let command = format!("{written}; /tmp/sends");
+    let options = ["sim", "verify-probes", "-q", "--json", "--senders", "--vcpus", "2"];
+    let run = workspace.run(&[&options[..], &["--", &command]].concat()).assert_code(0).json();
+    let senders = rows(&run, "probe_senders");
+    assert!(senders.iter().all(|row| row["name"] != "__bpf_prog_test_run_raw_tp"), "{senders:#?}");
+    for (name, planted) in [("ipi_mb", 200), ("flush_tlb_func", 100), ("reschedule", 50)] {
+        let planted_row = |row: &&Json| row["name"] == name && row["sender"] == "sends";
+        let found: Vec<&Json> = senders.iter().filter(planted_row).collect();
+        // A side without a row may have it under the name of another call site.
+        let sum = |column: &str| found.iter().filter_map(|row| row[column].as_u64()).sum::<u64>();
+        let count = sum("exact_count");
+        assert!((planted * 8 / 10..=planted + 10).contains(&count), "{name}: {senders:#?}");
+        if found.iter().any(|row| row["measured_count"].is_number()) {
+            assert_eq!(sum("measured_count"), count, "{name}: {senders:#?}");
+        } else {
+            let warnings = run["warnings"].to_string();
+            assert!(warnings.contains("this kernel has no tracepoint"), "{warnings}");
+        }
+        for row in found {
+            assert_eq!(row["exact_joined_count"], row["exact_count"], "{row}");
+            if row["kind"] == "call" {
+                let wait = number(row, "exact_wait_mean_ns");
+                assert!(wait > number(row, "exact_run_mean_ns"), "{row}");
+            }
+        }
+    }
+}
+
 #[test]
 fn options_of_the_other_experiment_are_refused() {
     let refused = |options: &[&str], says: &str| {
@@ -54,6 +92,11 @@ fn options_of_the_other_experiment_are_refused() {
         &["--experiment", "wakeup", "--events"],
         "--events works only with --experiment handlers",
     );
+    refused(
+        &["--experiment", "wakeup", "--senders"],
+        "--senders and a command work only with --experiment handlers",
+    );
+    refused(&["--stimulus", "ipi", "--", "true"], "--stimulus and a command cannot be combined");
     refused(&["--experiment", "wakeup", "-d", "1h"], "the guest keeps all parts of all of them");
     refused(&["--experiment", "wakeup", "-p", "1s", "-d", "10ms"], "no thread would wake up");
 }

@@ -144,6 +144,7 @@ mod tests {
             housekeeping: vec![1],
             disk_file: Some("/dev/vda".into()),
             probed: true,
+            senders: true,
             events: vec!["cycles".to_owned()],
         };
         let noise = NoiseRequest {

@@ -8,7 +8,7 @@ use crate::experiment::BenchError;
 
 /// Version of the requests and responses that this irqlab sends and reads. Every change of
 /// a request or an item needs a new version.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Maximum length of a line of a response, bytes. The guest's first process quotes the line in a message, where it is
 /// at most twice as long.
 pub const LINE_BYTES_MAX: usize = 120 << 10;

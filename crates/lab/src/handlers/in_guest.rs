@@ -11,12 +11,15 @@ use serde_json::{Map, Value as Json};
 
 use super::condition::Condition;
 use super::sample::{ContextStats, StimulusStats, Timing};
+use super::senders::SenderRow;
 use crate::guest_protocol::response::Response;
 
 /// Maximum number of contexts in a response, over all CPUs.
 const CONTEXTS_MAX: usize = 1 << 14;
-/// Maximum number of contexts in an item.
-const CONTEXTS_PER_ITEM: usize = 64;
+/// Maximum number of senders in a response.
+const SENDERS_MAX: usize = 1 << 13;
+/// Maximum number of contexts or senders in an item.
+const ROWS_PER_ITEM: usize = 64;
 
 /// The window to create. It measures all CPUs of the guest. Times are by the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,8 @@ pub struct HandlersRequest {
     pub disk_file: Option<PathBuf>,
     /// Whether the live bench also measures in the guest.
     pub probed: bool,
+    /// Whether the live bench also measures senders.
+    pub senders: bool,
     /// Names of the events that the live bench reads in a second window.
     pub events: Vec<String>,
 }
@@ -51,6 +56,8 @@ pub enum HandlersItem {
     Window(Box<GuestWindow>),
     /// Contexts of the live bench.
     Contexts(Vec<ProbedContext>),
+    /// Senders of the live bench.
+    Senders(Vec<SenderRow>),
 }
 
 /// A window that the guest created, with the facts that only the guest knows. The simulator measures the contexts.
@@ -88,6 +95,8 @@ pub struct Probed {
     pub lost: u64,
     /// The contexts of each CPU.
     pub contexts: Vec<ProbedContext>,
+    /// The senders. `None` if the live bench did not measure them.
+    pub senders: Option<Vec<SenderRow>>,
 }
 
 /// A context on a CPU, as the live bench measured it.
@@ -142,15 +151,19 @@ impl ProbedContext {
     }
 }
 
-/// The items of the guest's response, in order: the window, then its contexts in
+/// The items of the guest's response, in order: the window, then its contexts and its senders in
 /// groups, since the length of a line is limited.
 #[must_use]
 pub fn items(mut window: GuestWindow) -> Vec<HandlersItem> {
     let contexts = window.probed.as_mut().map(|probed| std::mem::take(&mut probed.contexts));
     let contexts = contexts.unwrap_or_default();
-    let chunks = contexts.chunks(CONTEXTS_PER_ITEM);
+    let chunks = contexts.chunks(ROWS_PER_ITEM);
     let contexts = chunks.map(|chunk| HandlersItem::Contexts(chunk.to_vec()));
-    [HandlersItem::Window(Box::new(window))].into_iter().chain(contexts).collect()
+    let senders = window.probed.as_mut().and_then(|probed| probed.senders.as_mut());
+    let senders = senders.map(std::mem::take).unwrap_or_default();
+    let senders = senders.chunks(ROWS_PER_ITEM).map(|chunk| HandlersItem::Senders(chunk.to_vec()));
+    let rows = contexts.chain(senders);
+    [HandlersItem::Window(Box::new(window))].into_iter().chain(rows).collect()
 }
 
 /// The guest's response: one window.
@@ -174,10 +187,19 @@ impl Response for HandlersResponse {
                 let probed = probed.ok_or("it has contexts that no probe measured")?;
                 probed.contexts.extend(contexts);
             }
+            HandlersItem::Senders(senders) => {
+                let probed = self.window.as_mut().and_then(|window| window.probed.as_mut());
+                let known = probed.and_then(|probed| probed.senders.as_mut());
+                known.ok_or("it has senders that no probe measured")?.extend(senders);
+            }
         }
         let probed = self.window.as_ref().and_then(|window| window.probed.as_ref());
         if probed.is_some_and(|probed| probed.contexts.len() > CONTEXTS_MAX) {
             return Err(format!("it has more than {CONTEXTS_MAX} contexts"));
+        }
+        let senders = probed.and_then(|probed| probed.senders.as_ref());
+        if senders.is_some_and(|senders| senders.len() > SENDERS_MAX) {
+            return Err(format!("it has more than {SENDERS_MAX} senders"));
         }
         Ok(())
     }
@@ -221,7 +243,11 @@ mod tests {
 
     #[test]
     fn a_window_reads_back() {
-        for sent in [GuestWindow::default(), window(0), window(1), window(1000)] {
+        let sender =
+            SenderRow { name: Some("ipi_mb".to_owned()), count: 3, ..SenderRow::default() };
+        let mut with_senders = window(1);
+        with_senders.probed.as_mut().unwrap().senders = Some(vec![sender; 100]);
+        for sent in [GuestWindow::default(), window(0), window(1), window(1000), with_senders] {
             assert_eq!(read(items(sent.clone())).unwrap(), sent);
         }
     }
@@ -234,6 +260,7 @@ mod tests {
             (vec![], "no window"),
             (vec![window_item.clone(), window_item.clone()], "two windows"),
             (vec![contexts.clone()], "that no probe measured"),
+            (vec![window_item.clone(), HandlersItem::Senders(Vec::new())], "senders that no probe"),
             (vec![window_item, contexts], "that no probe measured"),
             (items(window(CONTEXTS_MAX + 1)), "more than 16384 contexts"),
         ] {

@@ -31,8 +31,8 @@ pub use sample::{
 };
 pub use samples::{ConditionSamples, Samples};
 pub use senders::{
-    CallType, SENDERS, Sender, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
-    unmeasured_of_senders,
+    CallType, SENDERS, Sender, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderRow,
+    SenderStats, unmeasured_of_senders,
 };
 #[cfg(test)]
 pub(crate) use tables::handlers as table_of_contexts;

@@ -5,6 +5,8 @@
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
 
+use super::senders::SenderRow;
+
 /// The measured and the exact values of one context in one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckedContext {
@@ -43,6 +45,44 @@ pub struct CheckedEvent {
     pub probed: Option<f64>,
     /// Exact sum by the simulator.
     pub truth: u64,
+}
+
+/// A sender in one condition, by the probes and by the simulator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedSender {
+    /// Label of the condition.
+    pub condition: String,
+    /// The row of the live bench. `None`: it has no such row.
+    pub measured: Option<SenderRow>,
+    /// The exact row. `None`: the simulator has no such row.
+    pub exact: Option<SenderRow>,
+}
+
+impl CheckedSender {
+    /// The row that names the sender: both rows have the same names.
+    fn row(&self) -> Option<&SenderRow> {
+        self.exact.as_ref().or(self.measured.as_ref())
+    }
+
+    /// Mean time of a joined run. `None` without such runs.
+    fn run_mean_ns(row: &SenderRow) -> Option<f64> {
+        let runs = if row.kind == "run" { Some(row.count) } else { row.joined_count };
+        mean(row.run_total_ns as f64, runs.filter(|_| row.kind != "interrupt")?)
+    }
+
+    /// Mean time from the queueing to the end of the function. `None` if the sender does not wait.
+    fn wait_mean_ns(row: &SenderRow) -> Option<f64> {
+        let joined = row.joined_count.filter(|_| row.waits == Some(true));
+        mean(row.completion_total_ns as f64, joined?)
+    }
+
+    /// The measured and the exact value of a time, and the relative error: measured over exact, minus 1.
+    fn compare(&self, time: impl Fn(&SenderRow) -> Option<f64>) -> [Option<f64>; 3] {
+        let [measured, exact] =
+            [&self.measured, &self.exact].map(|row| row.as_ref().and_then(&time));
+        let error = measured.zip(exact.filter(|exact| *exact > 0.0));
+        [measured, exact, error.map(|(measured, exact)| measured / exact - 1.0)]
+    }
 }
 
 /// Cost of the BPF programs at one class of tracepoints, in one condition.
@@ -203,6 +243,76 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
     columns.table("probes", doc, checked).displayed(display_by_condition())
 }
 
+/// Table `probe_senders`: one row per sender and condition.
+#[must_use]
+pub fn probe_senders(checked: &[CheckedSender]) -> Table {
+    let doc = "Each sender of function calls and interrupts in the guest: measurements of the live bench's probes, and the \
+               exact values of the simulator. Names are those of table senders of handlers.";
+    let text = |name: &str, doc: &str, value: fn(&SenderRow) -> Option<String>| {
+        column(name, doc).text(move |sender: &CheckedSender| value(sender.row()?))
+    };
+    let count = |name: &str, doc: &str| column(name, doc);
+    let ns = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let columns = Columns::all([
+        column("condition", "Condition: load/rate/stimulus.")
+            .text(|sender: &CheckedSender| sender.condition.clone()),
+        text("kind", "call, interrupt or run.", |row| Some(row.kind.clone())),
+        text("name", "The called function, or the vector.", |row| row.name.clone()),
+        text("sender_kind", "Where the sender's code runs.", |row| row.sender_kind.clone()),
+        text("sender", "The task, interrupt or softirq that sends.", |row| Some(row.sender.clone())),
+        text("call_site", "The kernel function that sends.", |row| row.call_site.clone()),
+        column("waits", "Whether the sender of a call waits for the end of the function.")
+            .detail()
+            .bool(|sender: &CheckedSender| sender.row()?.waits),
+        count("measured_count", "Calls, interrupts or runs that the probes counted.")
+            .shown_as("measured", 96)
+            .uint(|sender: &CheckedSender| sender.measured.as_ref().map(|row| row.count)),
+        count("exact_count", "The same by the simulator.")
+            .shown_as("exact", 95)
+            .uint(|sender: &CheckedSender| sender.exact.as_ref().map(|row| row.count)),
+        count("measured_joined_count", "Calls that the probes joined to their run.")
+            .detail()
+            .uint(|sender: &CheckedSender| sender.measured.as_ref()?.joined_count),
+        count("exact_joined_count", "Calls, and reschedule interrupts, that the simulator joined.")
+            .detail()
+            .uint(|sender: &CheckedSender| sender.exact.as_ref()?.joined_count),
+        ns("measured_run_mean_ns", "Mean time of the function by the probes, their overhead subtracted.")
+            .shown_as("run measured", 90)
+            .real(|sender: &CheckedSender| sender.compare(CheckedSender::run_mean_ns)[0]),
+        ns("exact_run_mean_ns", "Exact mean time of the function.")
+            .shown_as("run exact", 89)
+            .real(|sender: &CheckedSender| sender.compare(CheckedSender::run_mean_ns)[1]),
+        column("run_mean_error_ratio", "measured_run_mean_ns over exact_run_mean_ns, minus 1.")
+            .shown_as("run error", 98)
+            .real(|sender: &CheckedSender| sender.compare(CheckedSender::run_mean_ns)[2]),
+        ns(
+            "run_mean_limit_ns",
+            "Error of the overhead that the live bench subtracts from a run, as it states it: its detection limit.",
+        )
+        .shown_as("limit", 85)
+        .uint(|sender: &CheckedSender| {
+            let measured = sender.measured.as_ref()?;
+            CheckedSender::run_mean_ns(measured).map(|_| measured.run_error_ns)
+        }),
+        ns(
+            "measured_wait_mean_ns",
+            "Mean time from the queueing to the end of the function by the probes, if the sender waits.",
+        )
+        .shown_as("wait measured", 88)
+        .real(|sender: &CheckedSender| sender.compare(CheckedSender::wait_mean_ns)[0]),
+        ns(
+            "exact_wait_mean_ns",
+            "Exact mean of this time, from the kernel's call of the programs at the queueing on.",
+        )
+        .shown_as("wait exact", 87)
+        .real(|sender: &CheckedSender| sender.compare(CheckedSender::wait_mean_ns)[1]),
+        column("wait_mean_error_ratio", "measured_wait_mean_ns over exact_wait_mean_ns, minus 1.")
+            .shown_as("wait error", 97)
+            .real(|sender: &CheckedSender| sender.compare(CheckedSender::wait_mean_ns)[2]),
+    ]);
+    columns.table("probe_senders", doc, checked).displayed(display_by_condition())
+}
+
 /// Table `probe_costs`: one row per class of tracepoints and condition.
 #[must_use]
 pub fn probe_costs(costs: &[ProbeCost]) -> Table {
@@ -268,6 +378,48 @@ mod tests {
     fn the_error_compares_the_means() {
         let error = checked((10, 1_050), (9, 900.0)).error_ratio().unwrap();
         assert!((error - 0.05).abs() < 1e-9, "{error}");
+    }
+
+    #[test]
+    fn times_of_a_sender_are_compared_where_both_sides_have_them() {
+        let call = |joined, run_total_ns, completion_total_ns| SenderRow {
+            kind: "call".to_owned(),
+            name: Some("ipi_mb".to_owned()),
+            waits: Some(true),
+            count: 10,
+            joined_count: Some(joined),
+            run_total_ns,
+            completion_total_ns,
+            ..SenderRow::default()
+        };
+        let interrupt = SenderRow {
+            kind: "interrupt".to_owned(),
+            count: 3,
+            joined_count: Some(3),
+            ..SenderRow::default()
+        };
+        let condition = || "command".to_owned();
+        let rows = [
+            CheckedSender {
+                condition: condition(),
+                measured: Some(call(10, 1_100, 4_200)),
+                exact: Some(call(5, 500, 2_000)),
+            },
+            CheckedSender { condition: condition(), measured: None, exact: Some(interrupt) },
+        ];
+        let table = probe_senders(&rows);
+        assert_eq!(table.check_display(), Ok(()));
+        let cells = |column: &str| -> Vec<Option<f64>> {
+            let cell = |row: &Vec<Value>| table.get(row, column).and_then(Value::number);
+            table.rows().iter().map(cell).collect()
+        };
+        assert_eq!(cells("measured_count"), [Some(10.0), None]);
+        assert_eq!(cells("exact_joined_count"), [Some(5.0), Some(3.0)]);
+        assert_eq!(cells("measured_run_mean_ns"), [Some(110.0), None]);
+        assert_eq!(cells("exact_run_mean_ns"), [Some(100.0), None]);
+        let run_error = cells("run_mean_error_ratio")[0].unwrap();
+        let wait_error = cells("wait_mean_error_ratio")[0].unwrap();
+        assert!((run_error - 0.1).abs() < 1e-9 && (wait_error - 0.05).abs() < 1e-9);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //! function, or sent it an interrupt, and what the function cost there.
 
 use attribution::Context;
+use serde::{Deserialize, Serialize};
 
 use crate::experiment::Absence;
 
 /// The name of the vector of reschedule interrupts.
-pub(super) const RESCHEDULE: &str = "reschedule";
+const RESCHEDULE: &str = "reschedule";
 
 /// The name of the table.
 pub const SENDERS: &str = "senders";
@@ -56,6 +57,31 @@ impl SenderEvent {
             SenderEvent::Call(_) => "call",
             SenderEvent::Interrupt(_) => "interrupt",
             SenderEvent::UnjoinedRun => "run",
+        }
+    }
+
+    /// The number of calls, interrupts or runs of this event.
+    #[must_use]
+    pub(super) fn count_of(&self, counts: &SenderCounts) -> u64 {
+        match self {
+            SenderEvent::UnjoinedRun => counts.run_count,
+            SenderEvent::Call(_) | SenderEvent::Interrupt(_) => counts.count,
+        }
+    }
+
+    /// How many calls or interrupts are joined to their run or start on the target. `None` for events that are never joined.
+    #[must_use]
+    pub(super) fn joined_count_of(
+        &self,
+        counts: &SenderCounts,
+        method: SenderMethod,
+    ) -> Option<u64> {
+        match self {
+            SenderEvent::Call(_) => Some(counts.run_count),
+            SenderEvent::Interrupt(Some(RESCHEDULE)) if method == SenderMethod::Simulator => {
+                Some(counts.handled_count)
+            }
+            _ => None,
         }
     }
 
@@ -215,6 +241,51 @@ pub struct SenderCounts {
     pub sender_cpus: Vec<u32>,
     /// CPUs that the calls or interrupts were sent to, in ascending order.
     pub target_cpus: Vec<u32>,
+}
+
+/// A row of table `senders` as numbers, for a comparison of two benches. Both benches give it the same names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SenderRow {
+    /// As the columns of table `senders`.
+    pub kind: String,
+    pub name: Option<String>,
+    pub waits: Option<bool>,
+    pub sender_kind: Option<String>,
+    pub sender: String,
+    pub call_site: Option<String>,
+    pub count: u64,
+    pub joined_count: Option<u64>,
+    /// Sum of the times of the joined runs, ns. Can be negative.
+    pub run_total_ns: i64,
+    /// Error of the subtracted overhead of a run, ns.
+    pub run_error_ns: u64,
+    /// Time from queueing to the end of the joined runs, ns.
+    pub completion_total_ns: u64,
+}
+
+impl SenderRow {
+    #[must_use]
+    pub fn of(stats: &SenderStats) -> SenderRow {
+        let SenderStats { key, counts, method } = stats;
+        let (name, waits) = match &key.event {
+            SenderEvent::Interrupt(vector) => (vector.map(str::to_owned), None),
+            SenderEvent::Call(call) => (key.function.clone(), Some(call.is_synchronous())),
+            SenderEvent::UnjoinedRun => (key.function.clone(), None),
+        };
+        SenderRow {
+            kind: key.event.label().to_owned(),
+            name,
+            waits,
+            sender_kind: key.sender.kind().map(str::to_owned),
+            sender: key.sender.name().to_owned(),
+            call_site: key.call_site.clone(),
+            count: key.event.count_of(counts),
+            joined_count: key.event.joined_count_of(counts, *method),
+            run_total_ns: counts.run_total_ns,
+            run_error_ns: counts.overhead_error_ns,
+            completion_total_ns: counts.completion_total_ns,
+        }
+    }
 }
 
 impl SenderCounts {

@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::experiment::BenchError;
+use lab::experiment::{Absence, Bench, BenchError};
 use lab::handlers::in_guest::{
     GuestWindow, HandlersItem, HandlersRequest, Probed, ProbedContext, items,
 };
-use lab::handlers::{Condition, ContextStats, HandlersBench, Stimulus};
+use lab::handlers::{Condition, ContextStats, HandlersBench, SENDERS, SenderRow, Stimulus};
 use lab::keys;
 use serde_json::json;
 
@@ -118,12 +118,19 @@ fn probed(
     settings.at_phase = Some(at_phase);
     settings.calibration_calls = CALLS_SIMULATED;
     settings.events.clone_from(&request.events);
+    settings.senders = request.senders;
     let mut bench = LiveBench::new(settings)?;
     let sample = bench.measure(request.condition, 0)?;
     let overhead = bench.probe_overhead();
     let mut contexts: Vec<ProbedContext> =
         sample.contexts.iter().filter_map(ProbedContext::of).collect();
     let mut warnings = sample.warnings.clone();
+    let is_sender = |absence: &&Absence| absence.table == SENDERS;
+    let absent = bench.facts().absent;
+    let absent = absent.iter().filter(is_sender).filter(|_| sample.senders.is_none());
+    warnings.extend(absent.map(|absence| format!("{}: {}", absence.what, absence.reason)));
+    let senders =
+        sample.senders.as_ref().map(|senders| senders.iter().map(SenderRow::of).collect());
     if !sample.interrupted
         && let Some(pass) = bench.passes().get(1).cloned()
     {
@@ -144,6 +151,7 @@ fn probed(
         total_ns: overhead.total_ns,
         lost: sample.lost(),
         contexts,
+        senders,
     };
     Ok(GuestWindow {
         length_ns: sample.length_ns(),
@@ -221,6 +229,7 @@ mod tests {
             housekeeping: Vec::new(),
             disk_file: None,
             probed: false,
+            senders: false,
             events: Vec::new(),
         }
     }

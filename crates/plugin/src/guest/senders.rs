@@ -101,6 +101,8 @@ struct SenderCpu {
     waiting: Vec<WaitingCall>,
     /// The reschedule interrupts that this CPU has not taken yet, in the order in which they were sent.
     reschedules: Vec<WaitingInterrupt>,
+    /// When the kernel called the BPF programs for the call that this CPU queues, on the clock of all vCPUs.
+    queue_event_at: Option<u64>,
     executing_call: Option<ExecutingCall>,
     running: Option<RunningCall>,
 }
@@ -207,6 +209,18 @@ impl Senders {
                 queued_at: common,
             });
         }
+    }
+
+    /// The kernel calls BPF programs because a CPU is about to queue a call. The programs see the call queued now.
+    pub(crate) fn note_queue_event(&mut self, cpu: usize, common: u64) {
+        if let Some(cpu) = self.cpus.get_mut(cpu) {
+            cpu.queue_event_at = Some(common);
+        }
+    }
+
+    /// Removes and returns the time of [`Senders::note_queue_event`], if the kernel has called programs for the call.
+    pub(crate) fn take_queue_event(&mut self, cpu: usize) -> Option<u64> {
+        self.cpus.get_mut(cpu)?.queue_event_at.take()
     }
 
     /// A CPU takes a reschedule interrupt. Interrupts that are sent to a CPU before it takes one are one interrupt.

@@ -108,7 +108,10 @@ impl Tracker {
         let call_site = self.senders.call_site(cpu, moment.rsp());
         let sent = self.sent_by(cpu, kind, target, moment);
         let sent = Sent { function, call_site: call_site.unwrap_or(0), ..sent };
-        self.senders.send(sent, moment.common_cycles(), Some(Queued { address: call, info }));
+        // The live bench in the guest measures from its own event on.
+        let queue_event_at = self.senders.take_queue_event(cpu);
+        let queued_at = queue_event_at.unwrap_or_else(|| moment.common_cycles());
+        self.senders.send(sent, queued_at, Some(Queued { address: call, info }));
     }
 
     /// The CPU whose queue of calls has its head at this address. `None` if the list is no such queue.

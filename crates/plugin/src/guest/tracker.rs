@@ -24,7 +24,8 @@ use crate::qemu::qemu_internals::Activity;
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
 use plugin_interface::symbols::{
-    Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST, WAKE_FIRST, WAKE_PROBE,
+    Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST, QUEUE_PROBE, WAKE_FIRST,
+    WAKE_PROBE,
 };
 use simrecord::counters::{COUNTERS, Counts, TIME};
 
@@ -385,7 +386,12 @@ impl Tracker {
                     self.enter_called(cpu, context, address, bytes, moment);
                 }
             }
-            Action::Probe(position) => self.enter_probe(cpu, position, moment),
+            Action::Probe(position) => {
+                if u32::from(position) == QUEUE_PROBE {
+                    self.senders.note_queue_event(cpu, moment.common_cycles());
+                }
+                self.enter_probe(cpu, position, moment);
+            }
             Action::Switch => self.switch_task(cpu, moment),
             Action::TaskExit => self.cpus[cpu].stack.start_exit(now),
             Action::TaskDead => self.cpus[cpu].is_dying = true,

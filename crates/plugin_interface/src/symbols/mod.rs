@@ -52,6 +52,8 @@ pub const GATE_PROBE: u32 = 7;
 pub const WAKE_PROBE: u32 = 8;
 /// The position in [`probe_name`] of the function that calls the programs at a task switch.
 pub const SWITCH_PROBE: u32 = 9;
+/// The position in [`probe_name`] of the function that calls the programs when a CPU queues a call for another CPU.
+pub const QUEUE_PROBE: u32 = 10;
 /// This number plus a task's id is the [`KernelContext::Function`] of the programs that the kernel calls when it wakes
 /// this task.
 pub const WAKE_FIRST: u32 = 0x1000_0000;
@@ -689,6 +691,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
     fn the_vectors_probe_is_where_the_tracker_expects_it() {
         assert_eq!(probe_name(3), Some("__bpf_trace_x86_irq_vector"));
         assert_eq!(probe_name(GATE_PROBE), Some("__bpf_prog_test_run_raw_tp"));
+        assert_eq!(probe_name(QUEUE_PROBE), Some("__bpf_trace_csd_queue_cpu"));
         assert_eq!((probe_name(ENTRY_LOOP), probe_name(99)), (None, None));
     }
 

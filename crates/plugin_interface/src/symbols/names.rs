@@ -34,7 +34,7 @@ pub(super) const POINTS: [(&str, Action); 23] = [
 ];
 
 /// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one per tracepoint class.
-pub(super) const PROBES: [&str; 10] = [
+pub(super) const PROBES: [&str; 14] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",
     "__bpf_trace_softirq",
@@ -45,6 +45,10 @@ pub(super) const PROBES: [&str; 10] = [
     "__bpf_prog_test_run_raw_tp",
     "__bpf_trace_sched_wakeup_template",
     "__bpf_trace_sched_switch",
+    "__bpf_trace_csd_queue_cpu",
+    "__bpf_trace_csd_function",
+    "__bpf_trace_ipi_send_cpu",
+    "__bpf_trace_ipi_send_cpumask",
 ];
 
 /// Functions that call all BPF programs at a vector's entry one after the other, if several are attached.

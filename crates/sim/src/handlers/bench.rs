@@ -61,7 +61,7 @@ pub struct SimSettings {
 /// A simulated machine as a bench.
 pub struct SimBench {
     pub(super) settings: SimSettings,
-    reading: Reading,
+    pub(super) reading: Reading,
     /// Requested events that the bench does not count.
     not_counted: Vec<String>,
     /// The last measured condition, with its sample.
@@ -83,7 +83,7 @@ pub(super) struct Outcome {
     pub(super) accounting: Accounting,
     pub(super) window: GuestWindow,
     /// The modules that the guest loaded; empty unless it booted for this run.
-    modules: Vec<LoadedModule>,
+    pub(super) modules: Vec<LoadedModule>,
     wall: Duration,
     /// Why the machine ended before the end of its window.
     pub(super) early: Option<EarlyReason>,

@@ -51,7 +51,7 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Converts cycles of guest time to ns, rounded to the nearest, so that sums over many spans have no bias.
-    fn ns(&self, cycles: u64) -> u64 {
+    pub(super) fn ns(&self, cycles: u64) -> u64 {
         let clock_hz = u128::from(self.clock_hz.max(1));
         let ns = (u128::from(cycles) * NS_PER_S + clock_hz / 2) / clock_hz;
         u64::try_from(ns).unwrap_or(u64::MAX)

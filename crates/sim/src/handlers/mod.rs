@@ -7,6 +7,7 @@ mod convert;
 mod events;
 mod senders;
 mod verify;
+mod verify_senders;
 mod victims;
 
 pub use bench::{SimBench, SimSettings};

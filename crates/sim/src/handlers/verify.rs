@@ -8,11 +8,13 @@ use attribution::context::vector_named;
 use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::handlers::in_guest::{Probed, ProbedContext};
-use lab::handlers::probe_check::{CheckedContext, CheckedEvent, ProbeCost};
+use lab::handlers::probe_check::{CheckedContext, CheckedEvent, CheckedSender, ProbeCost};
 use plugin_interface::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
 use super::bench::SimBench;
+use super::senders::SenderNames;
+use super::verify_senders::checked_senders;
 use crate::accounting::{CpuUse, RegionUse, SpanUse};
 
 /// The results of the live bench and of the simulator for a condition.
@@ -20,6 +22,8 @@ use crate::accounting::{CpuUse, RegionUse, SpanUse};
 pub struct Verified {
     /// The contexts that the probes timed, each with the simulator's values.
     pub sources: Vec<CheckedContext>,
+    /// The senders of both sides.
+    pub senders: Vec<CheckedSender>,
     /// Cost of the probes, by class of tracepoints.
     pub costs: Vec<ProbeCost>,
     /// The measurements of the live bench in the guest.
@@ -51,6 +55,14 @@ impl SimBench {
         let events_region = outcome.accounting.regions.get(1);
         let probed = outcome.window.probed.ok_or_else(never_opened)?;
         let label = condition.label();
+        let symbols = self.settings.kernel.0.as_ref();
+        let symbols = self.settings.guest.with_modules_of_boot(symbols, &outcome.modules)?;
+        let names = SenderNames { accounting: &outcome.accounting, symbols: symbols.as_deref() };
+        let senders = if self.settings.guest.watch.senders {
+            checked_senders(&label, &probed, region, &names, |cycles| self.reading.ns(cycles))
+        } else {
+            Vec::new()
+        };
         let sources = by_context(&probed)
             .into_values()
             .filter_map(|source| self.check(&label, &source, region, events_region))
@@ -64,7 +76,7 @@ impl SimBench {
         if cpus.any(|cpu| gates(cpu).is_none()) {
             warnings.push(GATE_UNSEEN.to_owned());
         }
-        Ok(Some(Verified { sources, costs: costs.collect(), warnings, probed }))
+        Ok(Some(Verified { sources, senders, costs: costs.collect(), warnings, probed }))
     }
 
     /// Returns the simulator's values for a context that the probes timed. `events`: the region with the probes' counts
@@ -186,7 +198,7 @@ fn started_at(span: &SpanUse) -> u64 {
 /// Returns when the probes' window opened and closed on a CPU, in cycles on the CPU's time axis. The window opens at
 /// the end of the gate's first run on the CPU, and closes at the start of its last run. Other contexts may
 /// delay the task that runs the gate, so the task's markers are further apart.
-fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
+pub(super) fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
     let is_gate =
         |span: &&SpanUse| span.context == KernelContext::Function(PROBE_FIRST + GATE_PROBE);
     let mut runs = cpu.spans.iter().filter(is_gate);

@@ -122,6 +122,7 @@ fn measure(
         housekeeping: Vec::new(),
         disk_file: None,
         probed: false,
+        senders: false,
         events: Vec::new(),
     };
     let (events, on_host) = (Vec::new(), Map::new());

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::bail;
 use lab::experiment::{Bench, BenchError, BenchFacts, missing_warning};
 use lab::handlers::in_guest::HandlersRequest;
-use lab::handlers::probe_check::{CheckedContext, ProbeCost, probe_costs, probes};
+use lab::handlers::probe_check::{
+    CheckedContext, CheckedSender, ProbeCost, probe_costs, probe_senders, probes,
+};
 use lab::handlers::{Condition, HandlersBench, Load, Rate, Stimulus};
 use lab::wakeup::probe_check::ConditionCheck;
 use record::{Absence, Run, SCHEMA, Table, Timestamp, keys};
@@ -23,7 +25,8 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{On, ResultArgs, Usage, duration, duration_between, ns};
 use crate::run::{OpenRun, STOPPED, made_by, stop_on_signals};
 use crate::simulated::{
-    FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, LevelArgs, Simulated,
+    FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, LevelArgs,
+    Simulated, shell_line,
 };
 
 /// Conditions to verify, and the machine.
@@ -33,6 +36,7 @@ use crate::simulated::{
 #[command(after_help = "Examples:
   irqlab sim verify-probes --stimulus timer -d 300ms
   irqlab sim verify-probes --stimulus disk --disk nvme --rate low
+  irqlab sim verify-probes --senders --vcpus 2 --stimulus ipi
   irqlab sim verify-probes --experiment wakeup --hog")]
 pub struct VerifyArgs {
     /// Whose live bench to verify: handlers or wakeup
@@ -73,8 +77,14 @@ pub struct VerifyArgs {
     /// Also read cycles and instructions from the guest's performance counters
     #[arg(long)]
     events: bool,
+    /// Also compare the senders of function calls and interrupts (table probe_senders)
+    #[arg(long)]
+    senders: bool,
     #[command(flatten)]
     results: ResultArgs,
+    /// Measure while this command runs in the guest's shell
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
     #[command(flatten, next_help_heading = "Simulated machine")]
     guest: GuestArgs,
 }
@@ -101,6 +111,9 @@ impl VerifyArgs {
             Experiment::Handlers => &[Stimulus::Timer][..],
             Experiment::Wakeup => &[Stimulus::None],
         };
+        if !self.command.is_empty() {
+            return vec![Condition::Command];
+        }
         let stimuli = if self.stimulus.is_empty() { default } else { &self.stimulus };
         Condition::combinations(&self.load, &self.rate, stimuli)
     }
@@ -114,6 +127,12 @@ impl VerifyArgs {
             }
             Experiment::Wakeup if self.events => {
                 refused("--events works only with --experiment handlers: wakeup reads no counters")
+            }
+            Experiment::Wakeup if self.senders || !self.command.is_empty() => {
+                refused("--senders and a command work only with --experiment handlers")
+            }
+            _ if !self.command.is_empty() && !self.stimulus.is_empty() => {
+                refused("--stimulus and a command cannot be combined: leave out one of them")
             }
             Experiment::Handlers | Experiment::Wakeup => Ok(()),
         }
@@ -146,6 +165,7 @@ impl ConditionResult for Verified {
 
     fn add_rows_to(self, all: &mut AllResults) {
         all.contexts.extend(self.sources);
+        all.senders.extend(self.senders);
         all.costs.extend(self.costs);
     }
 }
@@ -154,6 +174,7 @@ impl ConditionResult for Verified {
 #[derive(Default)]
 struct AllResults {
     contexts: Vec<CheckedContext>,
+    senders: Vec<CheckedSender>,
     wakeups: Vec<ConditionCheck>,
     /// Rows of table `probe_costs`.
     costs: Vec<ProbeCost>,
@@ -234,7 +255,11 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
             None => bail!(STOPPED),
         }
     }
-    let tables = vec![probes(&all.contexts), probe_costs(&all.costs)];
+    let mut tables = vec![probes(&all.contexts)];
+    if args.senders {
+        tables.push(probe_senders(&all.senders));
+    }
+    tables.push(probe_costs(&all.costs));
     open.finish(&assemble(args, open.started(), host, bench.facts(), all, tables), &[])
 }
 
@@ -250,7 +275,12 @@ fn model(cache: &Cache, args: &VerifyArgs) -> anyhow::Result<Option<Model>> {
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
     args.guest.refuse_free_running()?;
     let model = model(&cache, args)?;
-    let watch = Watch { spans: true, ..args.level.watch(model) };
+    let watch = Watch {
+        spans: true,
+        senders: args.senders,
+        transitions: args.senders,
+        ..args.level.watch(model)
+    };
     let stop = stop_on_signals()?;
     let prepared = Simulated::prepare(cache, &args.guest, args.vcpus, watch, stop, |machine| {
         machine.pmu = args.events;
@@ -259,7 +289,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
     let host = prepared.host();
     let bench = SimBench::new(SimSettings {
-        kernel: (None, None),
+        kernel: (prepared.facts.symbols.clone(), None),
         victims: false,
         trace_bytes_max: None,
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
@@ -270,11 +300,12 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
             warm_up_ns: ns(args.warm_up),
             warms_in_samples: false,
             duration_ns: ns(args.duration),
-            command: None,
+            command: (!args.command.is_empty()).then(|| shell_line(&args.command)),
             low_interval_ns: 50_000_000,
             housekeeping: Vec::new(),
             disk_file: None,
             probed: true,
+            senders: args.senders,
             events: events.iter().map(|name| (*name).to_owned()).collect(),
         },
         events: vec!["none".to_owned()],

@@ -5,7 +5,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::samples::ConditionSamples;
 use super::super::senders::{
-    RESCHEDULE, SENDERS, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
+    SENDERS, SenderCounts, SenderEvent, SenderKey, SenderMethod, SenderStats,
 };
 use super::{condition_column, display, rate_hz};
 use crate::cpu_warnings::format_cpu_list;
@@ -48,13 +48,7 @@ impl Row<'_> {
 
     /// How many calls or interrupts are joined to their run or start on the target. `None` for rows that are never joined.
     fn joined_count(&self) -> Option<u64> {
-        match self.key.event {
-            SenderEvent::Call(_) => Some(self.counts.run_count),
-            SenderEvent::Interrupt(Some(RESCHEDULE)) if self.method == SenderMethod::Simulator => {
-                Some(self.counts.handled_count)
-            }
-            _ => None,
-        }
+        self.key.event.joined_count_of(self.counts, self.method)
     }
 
     /// A delay of the joined calls or interrupts, from a time and their number; `None` without joined ones.
@@ -160,15 +154,9 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             "Calls or interrupts to measured CPUs, from any CPU; one for each target. Of a run: the runs.",
         )
         .priority(99)
-        .uint(|row: &Row<'_>| match row.key.event {
-            SenderEvent::UnjoinedRun => row.counts.run_count,
-            _ => row.counts.count,
-        }),
+        .uint(|row: &Row<'_>| row.key.event.count_of(row.counts)),
         column("rate_hz", "count per second.").shown_as("rate", 96).real(|row: &Row<'_>| {
-            match row.key.event {
-                SenderEvent::UnjoinedRun => rate_hz(row.counts.run_count, row.window_ns),
-                _ => rate_hz(row.counts.count, row.window_ns),
-            }
+            rate_hz(row.key.event.count_of(row.counts), row.window_ns)
         }),
         column(
             "run_mean_ns",
